@@ -81,11 +81,6 @@ def plain(value: object) -> object:
     return int(value) if isinstance(value, Integral) else float(value)
 
 
-def share(value: object) -> float:
-    """Return a number of at least 0 and below 1, or raise ValueError saying what is wrong with it."""
-    return 0.0 if value == 0 and not isinstance(value, bool) else fraction_below_one(value)
-
-
 def fraction_below_one(value: object) -> float:
     """Return a number above 0 and below 1, or raise ValueError saying what is wrong with it."""
     number = positive_number(value)

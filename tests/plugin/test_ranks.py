@@ -119,6 +119,7 @@ REFUSED = {
     "max_memory='1GiB'": "max_memory",
     "max_memory=0": "max_memory",
     "deterministic=True": "deterministic",
+    "max_registers=64": "max_registers",
     "min_peak_fraction=0.5": "min_peak_fraction",
     "max_regression=0.05": "max_regression",
     "forbid='sync'": "forbid sync or alloc",

@@ -109,6 +109,30 @@ def test_names_in_words() -> None:
     assert (kept.limit, kept.sentence) == ("kernels=('*cunn*',)", "softmax launches kernels named *cunn*")
 
 
+@pytest.mark.parametrize(
+    ("patterns", "outcome"),
+    [
+        ("*flash_attn*", PASS),
+        (("*gemm*", "softmax*"), PASS),
+        (("*gemm*", "*SoftMax*"), FAIL),
+        (["cunn_SoftMaxForward"], FAIL),
+        ({"vectorized_elementwise_kernel<CUDAFunctor_add>"}, FAIL),
+    ],
+)
+def test_names_that_must_not_appear(patterns: str | Iterable[str], outcome: Outcome) -> None:
+    assert judged(Limits(forbid_kernels=patterns), timing((1, SOFTMAX), (1, ADD))).outcome is outcome
+
+
+def test_names_that_must_not_appear_in_words() -> None:
+    broken = judged(Limits(forbid_kernels=("*gemm*", "*cunn*")), timing((2, SOFTMAX), (1, ADD)))
+    assert broken.sentence == "softmax launches 2 x cunn_SoftMaxForward, wanted no kernel named *gemm* or *cunn*"
+    kept = judged(Limits(forbid_kernels="*gemm*"), timing((1, SOFTMAX)))
+    assert (kept.limit, kept.sentence) == (
+        "forbid_kernels='*gemm*'",
+        "softmax launches no kernel named *gemm*, as wanted",
+    )
+
+
 # what is forbidden
 
 
@@ -320,7 +344,7 @@ def test_a_limit_that_needs_a_gpu_is_named(asked: Limits, limit: str) -> None:
 
 @pytest.mark.parametrize("timer", ["events", "graph"])
 def test_a_timer_that_sees_no_kernels_is_no_pass(timer: str) -> None:
-    for asked in (Limits(max_kernels=9), Limits(forbid="memcpy"), Limits(kernels="*")):
+    for asked in (Limits(max_kernels=9), Limits(forbid="memcpy"), Limits(kernels="*"), Limits(forbid_kernels="x")):
         found = judged(asked, timing(timer=timer), Observed(), [])
         assert found.outcome is INVALID
         assert "use timer='profiler'" in found.sentence
@@ -373,6 +397,7 @@ def test_when_a_call_has_to_be_watched(asked: Limits, needed: bool) -> None:
         ("kernels", "", "it must be a text or several"),
         ("kernels", (1,), "it must be a text or several"),
         ("kernels", b"softmax", "it must be a text or several"),
+        ("forbid_kernels", (), "it must be a text or several, with wildcards, as in ('*flash_attn*',)"),
         ("deterministic", 1, "it must be True or False"),
         ("deterministic", "yes", "it must be True or False"),
     ],

@@ -1,12 +1,11 @@
 """Limits on what a kernel takes of a multiprocessor: registers, memory, its blocks, the last wave of them; exact."""
 
-from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pytest_gpubench.bounds import whole_number
-from pytest_gpubench.limits import by_gpu_or_kernel, limits_by_pattern, memory_size, share
+from pytest_gpubench.limits import by_gpu_or_kernel, fraction_below_one, limits_by_pattern, memory_size
 from pytest_gpubench.results.kernels import distinct_names, is_named, listed
 from pytest_gpubench.results.model import Kernel, Measurement, Outcome, Resources, Timing
 from pytest_gpubench.units import count, format_bytes, format_share, repr_of, round_to_digits
@@ -39,19 +38,19 @@ class OnKernels(Limit):
     """True if what is found has to be at least the limit, not at most."""
 
     @staticmethod
-    @abstractmethod
     def read(asked: Any) -> Any:
         """Return the limit on one kernel as a number; raise ValueError saying what is wrong with it."""
+        raise NotImplementedError
 
     @staticmethod
-    @abstractmethod
     def value_of(launch: Resources) -> float:
         """Return what is limited."""
+        raise NotImplementedError
 
     @staticmethod
-    @abstractmethod
     def words(launch: Resources) -> str:
         """Return what is limited in words that follow the kernel's name: `takes 72 registers a thread`."""
+        raise NotImplementedError
 
     @staticmethod
     def text(value: Any) -> str:
@@ -241,7 +240,7 @@ class MaxTail(OnKernels):
 
     @staticmethod
     def read(asked: Any) -> float:
-        return share(asked)
+        return 0.0 if asked == 0 and not isinstance(asked, bool) else fraction_below_one(asked)
 
     @staticmethod
     def value_of(launch: Resources) -> float:

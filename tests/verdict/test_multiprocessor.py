@@ -1,0 +1,265 @@
+"""Limits on what kernels take of a multiprocessor: both sides of each, by kernel and by GPU, and what says nothing."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.limits import limits_by_pattern
+from pytest_gpubench.results.model import Kernel, Measurement, Outcome, Resources, Timing, Verdict
+from pytest_gpubench.verdict.limits import BY_NAME, Limits
+from pytest_gpubench.verdict.limits.multiprocessor import LIMITS
+from tests.results.measured import kernel, resources, timing_of
+from tests.verdict.judging import judge_structure
+
+PASS, FAIL, INVALID, NOT_JUDGED = Outcome.PASS, Outcome.FAIL, Outcome.INVALID, Outcome.NOT_JUDGED
+SOFTMAX = "void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float>(float*)"
+COPY = kernel("Memcpy DtoD (Device -> Device)", kind="memcpy")
+
+
+def timing(*kernels: Kernel, **others: Any) -> Timing:
+    return timing_of((5.0,), "norm", **{"kernels": kernels, **others})
+
+
+def taking(name: str = "norm_kernel", *kinds: Resources, **others: Any) -> Kernel:
+    return kernel(name, resources=kinds or (resources(**others),))
+
+
+def judged(asked: Limits, *kernels: Kernel, **others: Any) -> Verdict:
+    [found] = judge_structure(timing(*kernels, **others), asked)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("limit", "takes", "outcome", "words"),
+    [
+        ({"max_registers": 72}, {"registers": 72}, PASS, "takes 72 registers a thread, wanted at most 72"),
+        ({"max_registers": 71}, {"registers": 72}, FAIL, "takes 72 registers a thread, wanted at most 71"),
+        ({"max_local_bytes": 0}, {}, PASS, "takes 0 B of local memory a thread, wanted at most 0 B"),
+        ({"max_local_bytes": 0}, {"local_bytes": 8}, FAIL, "takes 8 B of local memory a thread, wanted at most 0 B"),
+        ({"max_local_bytes": 8}, {"local_bytes": 8}, PASS, "takes 8 B of local memory a thread, wanted at most 8 B"),
+        (
+            {"max_shared": "48KiB"},
+            {"static_shared_bytes": 1024, "dynamic_shared_bytes": 47 * 1024},
+            PASS,
+            "takes 48 KiB of shared memory a block, wanted at most 48 KiB",
+        ),
+        (
+            {"max_shared": 48 * 1024},
+            {"static_shared_bytes": 2048, "dynamic_shared_bytes": 47 * 1024},
+            FAIL,
+            "takes 49 KiB of shared memory a block, wanted at most 48 KiB",
+        ),
+        ({"min_blocks_per_sm": 2}, {"blocks_per_sm": 2}, PASS, "has room for 2 blocks on a multiprocessor, wanted * 2"),
+        ({"min_blocks_per_sm": 2}, {"blocks_per_sm": 1}, FAIL, "has room for 1 block on a multiprocessor, wanted * 2"),
+        (
+            {"max_tail": 0.25},
+            {"grid": (33 * 7, 1, 1)},
+            PASS,
+            "leaves 25 % of the GPU idle in the last of its 1.75 waves of blocks, wanted at most 25 %",
+        ),
+        (
+            {"max_tail": 0.24},
+            {"grid": (33 * 7, 1, 1)},
+            FAIL,
+            "leaves 25 % of the GPU idle in the last of its 1.75 waves of blocks, wanted at most 24 %",
+        ),
+        ({"max_tail": 0}, {}, PASS, "leaves 0 % of the GPU idle in the last of its 2.00 waves of blocks, wanted * 0 %"),
+    ],
+)
+def test_both_sides_of_each_limit(limit: dict[str, Any], takes: dict[str, Any], outcome: Outcome, words: str) -> None:
+    found = judged(Limits(**limit), taking(**takes))
+    [least] = [BY_NAME[name].is_least for name in limit]  # type: ignore[attr-defined]
+    bound = "at least" if least else "at most"
+    assert (found.outcome, found.sentence) == (outcome, f"norm: norm_kernel {words.replace('*', bound)}")
+
+
+def test_every_kernel_beyond_its_limit_is_named() -> None:
+    kernels = taking("a", registers=72), taking("b", registers=64), taking(SOFTMAX, registers=80), COPY
+    assert judged(Limits(max_registers=64), *kernels).sentence == (
+        "norm: a takes 72 registers a thread, wanted at most 64; "
+        "cunn_SoftMaxForward takes 80 registers a thread, wanted at most 64"
+    )
+
+
+def test_of_kernels_that_keep_it_the_nearest_is_named() -> None:
+    kernels = taking("a", blocks_per_sm=5), taking("b", blocks_per_sm=3)
+    assert judged(Limits(min_blocks_per_sm=2), *kernels).sentence.startswith("norm: b has room for 3 blocks")
+
+
+def test_of_several_kinds_of_launches_the_worst_counts() -> None:
+    kinds = [resources(registers=number) for number in (40, 80, 60)]
+    assert judged(Limits(max_registers=64), taking("a", *kinds)).sentence.startswith("norm: a takes 80 registers")
+
+
+def test_a_call_without_kernels_keeps_every_limit() -> None:
+    found = judged(Limits(max_registers=64), COPY)
+    assert (found.outcome, found.sentence) == (PASS, "norm launches no kernel that max_registers=64 is for")
+
+
+# by kernel
+
+
+@pytest.mark.parametrize(
+    ("asked", "outcome"),
+    [
+        ({"*norm*": 64}, PASS),
+        ({"*norm*": 63}, FAIL),
+        ({"*NORM_kernel": 64, "*softmax*": 80}, PASS),
+        ({"*": 63, "*norm*": 64}, FAIL),
+        ({"*": 80, "*norm*": 63}, FAIL),
+        ({"*": 80, "norm_?ernel": 64}, PASS),
+    ],
+)
+def test_of_several_patterns_the_longest_counts(asked: dict[str, int], outcome: Outcome) -> None:
+    kernels = taking("norm_kernel", registers=64), taking(SOFTMAX, registers=80)
+    assert judged(Limits(max_registers=asked), *kernels).outcome is outcome
+
+
+def test_kernels_without_a_limit_keep_it() -> None:
+    found = judged(Limits(max_registers={"*norm*": 64}), taking(), taking(SOFTMAX, registers=255))
+    assert found.sentence == "norm: norm_kernel takes 64 registers a thread, wanted at most 64"
+
+
+def test_a_pattern_of_no_kernel_is_an_error() -> None:
+    found = judged(Limits(max_registers={"*nrom*": 64, "*norm*": 64}), taking(), taking(SOFTMAX))
+    assert (found.outcome, found.sentence) == (
+        INVALID,
+        "norm: max_registers={'*nrom*': 64, '*norm*': 64} cannot be judged: it launches no kernel named *nrom*, only "
+        "1 x norm_kernel, 1 x cunn_SoftMaxForward",
+    )
+
+
+# by GPU
+
+
+@pytest.mark.parametrize(
+    ("asked", "outcome"),
+    [
+        ({"H200": 64}, PASS),
+        ({"H200": 63, "A100": 99}, FAIL),
+        ({"NVIDIA H200": 64, "H200": 63}, PASS),
+        ({"H200": {"*norm*": 64}, "A100": 1}, PASS),
+        ({"H200": {"*norm*": 63}, "A100": 99}, FAIL),
+        ({"A100": 63}, NOT_JUDGED),
+        ({"A100": {"*nrom*": 63}}, NOT_JUDGED),
+    ],
+)
+def test_limits_by_gpu(asked: dict[str, Any], outcome: Outcome) -> None:
+    assert judged(Limits(max_registers=asked), taking()).outcome is outcome
+
+
+def test_another_gpu_in_words() -> None:
+    found = judged(Limits(min_blocks_per_sm={"H2000": 2, "A100": 2}), taking())
+    assert found.sentence == "norm: no min_blocks_per_sm for NVIDIA H200, only for H2000 (did you mean H200?), A100"
+
+
+def test_the_name_of_a_kernel_without_a_wildcard_is_an_error() -> None:
+    """It counts as a GPU's, which would leave the limit unjudged."""
+    found = judged(Limits(max_registers={"norm_kernel": 64}), taking())
+    assert (found.outcome, found.sentence) == (
+        INVALID,
+        "norm: max_registers={'norm_kernel': 64} cannot be judged: norm_kernel is a kernel, and a name without a "
+        "wildcard is that of a GPU: write '*norm_kernel*'",
+    )
+
+
+@given(limit=st.integers(1, 255), device=st.text())
+def test_one_limit_is_that_of_all_kernels_on_every_gpu(limit: int, device: str) -> None:
+    assert limits_by_pattern(limit, device) == {"*": limit}
+
+
+# where nothing can be said
+
+
+def test_a_call_that_cannot_be_captured_is_no_pass() -> None:
+    found = judged(Limits(max_local_bytes=0), kernel("norm_kernel"), no_resources="it cannot be captured: it waits")
+    assert (found.outcome, found.sentence) == (
+        INVALID,
+        "norm: max_local_bytes=0 cannot be judged: it cannot be captured: it waits; or leave this limit out",
+    )
+
+
+def test_a_driver_that_does_not_answer_decides_nothing() -> None:
+    found = judged(Limits(max_local_bytes=0), kernel("norm_kernel"))
+    assert (found.outcome, found.sentence) == (
+        NOT_JUDGED,
+        "norm was not judged by max_local_bytes=0, which needs an NVIDIA GPU with a driver of CUDA 12.3 or later",
+    )
+
+
+@pytest.mark.parametrize(
+    ("others", "outcome"),
+    [
+        ({"timer": "wall"}, NOT_JUDGED),
+        ({"timer": "events"}, INVALID),
+        ({"samples_us": (), "unmeasured": "switched off"}, NOT_JUDGED),
+    ],
+)
+@pytest.mark.parametrize("asked", [64, {"H200": 64}, {"A100": 64}])
+def test_without_kernels_nothing_is_judged(others: dict[str, Any], outcome: Outcome, asked: Any) -> None:
+    assert judged(Limits(max_registers=asked), **others).outcome is outcome
+
+
+# what may be asked for
+
+ONE = "kernels, as in {'*softmax*': 64}, or GPUs, as in {'H200': 64}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("max_registers", 0, "it must be at least 1"),
+        ("max_registers", 64.0, "it must be a whole number"),
+        ("max_registers", "64", "it must be a whole number"),
+        ("max_registers", {}, f"a mapping must name {ONE}"),
+        ("max_registers", {"": 64}, f"a mapping must name {ONE}"),
+        ("max_registers", {1: 64}, f"a mapping must name {ONE}"),
+        (
+            "max_registers",
+            {"*norm*": 64, "H200": 64},
+            f"a mapping must name {ONE}, not both: a name with a wildcard is that of kernels",
+        ),
+        ("max_registers", {"H200": {"A100": 64}}, "what a GPU has must be a limit, or one for each kernel, as in {'*s"),
+        ("max_registers", {"*norm*": {"H200": 64}}, "it must be a whole number"),
+        ("max_registers", {"H200": {}}, f"a mapping must name {ONE}"),
+        ("max_registers", {"H200": {"*norm*": 0}}, "it must be at least 1"),
+        ("max_local_bytes", -1, "it must be at least 0"),
+        ("max_shared", "48", "it needs a unit, as in 48B or 48GiB"),
+        ("max_shared", {}, "as in {'*softmax*': '48KiB'}"),
+        ("min_blocks_per_sm", 0, "it must be at least 1"),
+        ("max_tail", 20, "that is 2000 %, and it must be a fraction below 1: 0.2 is 20 %"),
+        ("max_tail", -0.1, "it must be above 0 and finite"),
+        ("max_tail", False, "it must be a number"),
+        ("max_tail", "0.2", "it must be a number"),
+    ],
+)
+def test_invalid_limits(name: str, value: Any, words: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        Limits(**{name: value})
+    assert str(caught.value).startswith(f"perf({name}={value!r}): ")
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_each_limit_needs_resources(limit: type) -> None:
+    assert Limits(**{limit.name: limit.example}).need("resources")  # type: ignore[attr-defined]
+
+
+def test_values_in_tables() -> None:
+    """Of the kernel that is farthest beyond its limit; of none, the limits."""
+    item = Measurement(timing=timing(taking("a", registers=40), taking("b", registers=72, local_bytes=600)))
+    cells = {
+        "max_registers": ({"*": 64, "a*": 30}, "40 <= 30 registers"),
+        "max_local_bytes": (0, "600 B <= 0 B local"),
+        "max_shared": ("48KiB", "0 B <= 48 KiB shared"),
+        "min_blocks_per_sm": ({"H200": 2}, "1 >= 2 blocks per SM"),
+        "max_tail": (0.2, "0 % <= 20 % idle"),
+    }
+    for name, (asked, text) in cells.items():
+        assert BY_NAME[name](asked).cell(item) == text
+    bare = Measurement(timing=timing(kernel("a")))
+    assert BY_NAME["max_registers"]({"*a*": 30, "*b*": 64, "*c*": 64}).cell(bare) == "<= 30 registers, <= 64 registers"
+    assert BY_NAME["max_registers"]({"A100": 30}).cell(bare) == "only A100"
