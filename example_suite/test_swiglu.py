@@ -26,6 +26,12 @@ def test_swiglu_is_one_kernel_that_takes_the_memory_of_its_output(
     gpu_bench(swiglu, *gate_and_up)
 
 
+# a compiler that begins to spill, or lets fewer blocks on a multiprocessor, is seen without a clock
+@pytest.mark.perf(max_local_bytes=0, max_registers={"*swiglu*": 64}, min_blocks_per_sm=2)
+def test_swiglu_leaves_room_for_other_blocks(gpu_bench: GpuBench, gate_and_up: torch.Tensor) -> None:
+    gpu_bench(swiglu, *gate_and_up)
+
+
 # torch rounds silu(gate) to bfloat16 before it multiplies, so the two differ, and float64 says who is nearer
 @pytest.mark.perf(min_speedup=0.8)
 def test_swiglu_beats_torch(gpu_bench: GpuBench, gate_and_up: torch.Tensor) -> None:

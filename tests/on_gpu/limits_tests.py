@@ -9,6 +9,7 @@ import torch
 from pytest_gpubench import GpuBench
 from pytest_gpubench.timing.tracing_tax import MOST_TAX
 from tests.on_gpu.doubling import double
+from tests.on_gpu.resource_kernels import softmax
 
 ELEMENTS = 2**20
 LARGE = 2**26
@@ -149,6 +150,44 @@ def test_deterministic(gpu_bench: GpuBench, scattered: tuple[torch.Tensor, torch
 @pytest.mark.perf(deterministic=True)
 def test_deterministic_with_atomics(gpu_bench: GpuBench, scattered: tuple[torch.Tensor, torch.Tensor]) -> None:
     gpu_bench.measure(scatter, args=scattered)
+
+
+# what a kernel takes
+
+
+@pytest.mark.perf(max_registers=64, max_local_bytes=0, max_shared="1KiB", min_blocks_per_sm=4, max_tail=0.99)
+def test_max_registers(gpu_bench: GpuBench, x: torch.Tensor) -> None:
+    gpu_bench.compare(double, twice, args=(x,))
+
+
+@pytest.mark.perf(max_registers={"*double*": 1})
+def test_max_registers_of_one(gpu_bench: GpuBench, x: torch.Tensor) -> None:
+    gpu_bench.compare(double, twice, args=(x,))
+
+
+@pytest.mark.perf(max_local_bytes=0)
+def test_max_local_bytes_with_a_spill(gpu_bench: GpuBench) -> None:
+    gpu_bench.measure(softmax(1))
+
+
+@pytest.mark.perf(max_tail=0.5)
+def test_max_tail_with_one_block(gpu_bench: GpuBench) -> None:
+    gpu_bench.measure(double, args=(torch.randn(64, device=gpu_bench.device),))
+
+
+@pytest.mark.perf(max_registers=255)
+def test_max_registers_with_an_item(gpu_bench: GpuBench, x: torch.Tensor) -> None:
+    gpu_bench.measure(with_an_item, args=(x,))
+
+
+@pytest.mark.perf(max_registers={"*duoble*": 255})
+def test_max_registers_misspelled(gpu_bench: GpuBench, x: torch.Tensor) -> None:
+    gpu_bench.measure(double, args=(x,))
+
+
+@pytest.mark.perf(forbid_kernels=("*double*",))
+def test_forbid_kernels_with_one(gpu_bench: GpuBench, x: torch.Tensor) -> None:
+    gpu_bench.measure(double, args=(x,))
 
 
 # speed of light

@@ -56,7 +56,8 @@ class FakeCuda:
 
     def node(self, handle: Any) -> Node:
         graph, place = divmod(handle.value, 1000)
-        return self.graphs[graph][place - 1]
+        found: Node = self.graphs[graph][place - 1]
+        return found
 
     def function(self, handle: Any) -> Function:
         return self.functions[handle.value]
@@ -143,5 +144,5 @@ def played(launches: list[dict[str, Any]]) -> FakeCuda:
         )
         shared_bytes = each.get("dynamic_shared_bytes", 0)
         wide = cluster if in_cluster > 1 else (0, 0, 0)
-        nodes.append(Node(number, tuple(each["grid"]), tuple(each["block"]), shared_bytes, wide))  # type: ignore[arg-type]
+        nodes.append(Node(number, tuple(each["grid"]), tuple(each["block"]), shared_bytes, wide))
     return FakeCuda({1: nodes}, functions)

@@ -81,7 +81,8 @@ def test_clusters_are_held_as_a_whole(node: Node, attributes: dict[int, int]) ->
 )
 def test_the_last_wave(blocks: int, resident: int, waves: float, tail: float) -> None:
     [found] = [Driver(played([row(blocks, resident)])).resources(each) for each in launches(row(blocks, resident))]
-    assert (found.waves, found.tail) == (pytest.approx(waves), pytest.approx(tail))
+    assert found.waves == pytest.approx(waves)
+    assert found.tail == pytest.approx(tail)
 
 
 def row(blocks: int, resident: int) -> dict[str, Any]:
@@ -152,7 +153,12 @@ def test_no_driver_or_an_old_one_is_none(monkeypatch: pytest.MonkeyPatch, missin
 
 def test_the_driver_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: loaded.append(name) or FakeCuda({1: []}, {}))
+
+    def load(name: str) -> FakeCuda:
+        loaded.append(name)
+        return FakeCuda({1: []}, {})
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
     find_driver.cache_clear()
     assert find_driver() is find_driver() is not None
     assert loaded == ["libcuda.so.1"]

@@ -95,6 +95,11 @@ def test_a_commit_that_is_not_known_says_why() -> None:
     assert dict(page_content(saved, None, ())["facts"])["Commit"] == "git is not installed"
 
 
+def test_kernels_have_what_they_take() -> None:
+    item = content_of(*make_run(1).records)["tests"][0]["items"][0]
+    assert [each[4] for each in item["launched"]] == ["64 registers, 2 KiB shared, 1 block per SM, 2.00 waves", ""]
+
+
 def test_each_outcome_has_its_row(page: str) -> None:
     content = content_in(page)
     found = {content["tests"][row["test"]]["name"]: (row["status"], row["soft"]) for row in content["rows"]}
@@ -193,6 +198,7 @@ def test_the_number_of_a_limit(limit: str, number: float | None) -> None:
         ("f is faster than g: h: 5.2x [5.1, 5.3], wanted at least 4x (20 quads)", "5.2x [5.1, 5.3]"),
         ("f launches 3 kernels, wanted at most 1: 3 x a", "launches 3 kernels"),
         ("f takes 12 MiB of GPU memory, wanted at most 8 MiB", "takes 12 MiB of GPU memory"),
+        ("f: a takes 72 registers a thread, wanted at most 64; b takes", "a takes 72 registers a thread"),
         ("f copies no memory, as wanted", "copies no memory, as wanted"),
         ("f: no max_time_us for NVIDIA A100, only for H200", "no max_time_us for NVIDIA A100, only for H200"),
     ],

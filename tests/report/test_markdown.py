@@ -24,6 +24,7 @@ from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import printable
 from tests.report.records import GPU, arms, record, timing, unmeasured, verdict
 from tests.results.measured import kernel as kernel_of
+from tests.results.measured import resources
 from tests.results.measured import verdict as verdict_on
 from tests.results.saved import make_run
 
@@ -253,6 +254,13 @@ def test_only_what_failed_shows_its_kernels_and_those_of_its_reference() -> None
     assert rows[MOST_KERNELS] == ["", "", "3 more", "6", "6.000 us", "7.7 %"]
     assert rows[MOST_KERNELS + 1] == ["", "<code>torch</code>", r"<code>torch_kernel</code>", "2", "180.0 us", "100 %"]
     assert len(rows) == MOST_KERNELS + 2
+
+
+def test_what_kernels_take_has_a_column_where_it_is_known() -> None:
+    known = kernel_of("k", resources=(resources(registers=72),))
+    arm = arms(timing("mine", 78.0, kernels=(known,)), timing("torch", 180.0), verdict("limit", Outcome.FAIL))
+    head, mine, reference = section(markdown_summary(make(record(*arm))), "Kernels of what failed")
+    assert [row[6] for row in (head, mine, reference)] == ["Resources", "72 registers, 1 block per SM, 2.00 waves", ""]
 
 
 def changed(test: TestRecord, **change: object) -> TestRecord:

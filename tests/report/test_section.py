@@ -7,7 +7,7 @@ import pytest
 from pytest_gpubench.report.section import report_section
 from pytest_gpubench.results.model import Measurement, Outcome, Overhead
 from tests.report.records import record, speedup, timing
-from tests.results.measured import verdict
+from tests.results.measured import kernel, resources, verdict
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,19 @@ def test_what_launching_costs(host_us: float | None, graph_us: float | None, no_
     )
     found = report_section(record(Measurement(timing=reference, role="reference"), candidate))
     assert [line.strip() for line in found.splitlines() if "launching" in line] == [sentence]
+
+
+def test_each_kernel_has_what_it_takes() -> None:
+    """Of launches of several kinds the most frequent."""
+    one = resources(registers=72, local_bytes=600, dynamic_shared_bytes=48 * 1024, blocks_per_sm=2)
+    kinds = resources(registers=255), resources(launches=2, registers=1, grid=(100, 1, 1))
+    kernels = kernel("a", median_us=6.0, resources=(one,)), kernel("b", 3, 3.0, resources=kinds), kernel("c")
+    found = report_section(record(Measurement(timing=timing("f", 10.0, kernels=kernels)))).splitlines()
+    assert [line.partition(" % ")[2] for line in found if " % " in line] == [
+        "1 x a: 72 registers, 600 B local, 48 KiB shared, 2 blocks per SM, 2.00 waves",
+        "3 x b: 1 register, 1 block per SM, 0.758 waves (1 of 2 kinds of launches)",
+        "1 x c",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,195 @@
+"""Resources on the real thing: against what Triton says of its kernels, of libraries' kernels, and of other calls."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_gpubench.gpu.device import find_device
+from pytest_gpubench.replay.resources import UNCAPTURED, with_resources
+from pytest_gpubench.results.model import Resources, Timing
+from pytest_gpubench.timing.calls import Backward, make_call
+from pytest_gpubench.timing.graph import REPLAYS, SHAPE, SYNC
+from pytest_gpubench.timing.measurement import Plan, measure_call
+from pytest_gpubench.timing.profiler import ProfilerTimer
+from tests.on_gpu.resource_kernels import COLUMNS, ROWS, matmul, softmax
+
+PLAN = Plan(cache="hot", reps=3, warmup=3, precision=0.02, max_time_s=20)
+TRITON: dict[str, Callable[[], Callable[[], object]]] = {
+    "softmax of 8 warps": lambda: softmax(8),
+    "softmax of 4 warps": lambda: softmax(4),
+    "softmax of 1 warp spills": lambda: softmax(1),
+    "matmul of 64, 2 stages": lambda: matmul(64, 2),
+    "matmul of 128, 4 stages": lambda: matmul(128, 4),
+    "matmul of 128, 8 warps": lambda: matmul(128, 3, 8),
+    "matmul of 256 spills": lambda: matmul(256, 2),
+}
+
+
+def timed(function: Callable[[], object], backward: Backward = "forward", explained: bool = True) -> Timing:
+    """Return a timing of a call with the resources of its kernels."""
+    device, call = find_device("cuda"), make_call(function, backward=backward, label="it")
+    timing = measure_call(call, ProfilerTimer(device, "hot"), device, PLAN, lambda timing: True, lambda text: None)
+    return with_resources(timing, call, device, explained)
+
+
+def resources_of(function: Callable[[], object], backward: Backward = "forward") -> list[Resources]:
+    timing = timed(function, backward)
+    assert not timing.no_resources
+    assert all(each.resources for each in timing.kernels if each.kind == "kernel")
+    return list(timing.resources)
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    return torch.randn(ROWS, COLUMNS, device="cuda")
+
+
+@pytest.mark.parametrize("name", TRITON)
+def test_tritons_numbers_are_the_drivers(name: str) -> None:
+    function = TRITON[name]()
+    [found] = resources_of(function)
+    compiled: Any = function()
+    assert found.registers == compiled.n_regs
+    assert found.local_bytes == 4 * compiled.n_spills
+    assert (found.local_bytes > 0) == ("spills" in name)
+    assert found.shared_bytes == compiled.metadata.shared
+    assert found.block == (32 * compiled.metadata.num_warps, 1, 1)
+
+
+COMPILED_ANEW = """
+from pytest_gpubench.gpu.device import find_device
+from pytest_gpubench.replay.driver import find_driver
+from pytest_gpubench.replay.resources import found_or_reason
+from pytest_gpubench.timing.calls import make_call
+from tests.on_gpu.test_resources import TRITON
+calls = [make_call(make()) for make in TRITON.values()]
+print([found_or_reason(call, find_device("cuda"), find_driver(), False) for call in calls])
+"""
+
+
+def test_fresh_compilations_give_the_same(tmp_path: Path) -> None:
+    """In two processes, each with a cache of its own that is empty."""
+    folders = [tmp_path / "one", tmp_path / "other"]
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", COMPILED_ANEW],
+            env={**os.environ, "TRITON_CACHE_DIR": str(folder)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for folder in folders
+    ]
+    one, other = (each.communicate()[0].splitlines()[-1] for each in started)
+    assert one == other
+    assert one.count("Resources(") == len(TRITON)
+    assert all(any(folder.iterdir()) for folder in folders)
+
+
+LIBRARY: dict[str, Callable[[torch.Tensor], object]] = {
+    "matmul": lambda x: x[:, :512].bfloat16() @ x[:, :512].bfloat16().T,
+    "softmax": lambda x: torch.softmax(x, -1),
+    "layer norm": lambda x: torch.nn.functional.layer_norm(x, (COLUMNS,)),
+    "sort": lambda x: torch.sort(x, -1),
+    "topk": lambda x: torch.topk(x, 32),
+    "sum": lambda x: x.sum(),
+    "random": lambda _: torch.randn(2**20, device="cuda"),
+    "fft": lambda x: torch.fft.fft(x),
+}
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+def test_kernels_of_libraries_have_resources(name: str, x: torch.Tensor) -> None:
+    for found in resources_of(partial(LIBRARY[name], x)):
+        assert 1 <= found.registers <= 255
+        assert 1 <= found.blocks_per_sm <= 32
+        assert found.resident_blocks
+        assert 0 <= found.tail < 1
+
+
+def test_kernels_of_a_large_matmul_come_in_clusters_where_there_are_any() -> None:
+    large = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    for found in resources_of(lambda: large @ large):
+        assert found.resident_blocks <= found.blocks_per_sm * sms
+        assert found.resident_blocks % (found.cluster[0] * found.cluster[1] * found.cluster[2]) == 0
+
+
+@pytest.mark.parametrize("backward", ["backward", "both"])
+def test_a_backward_run_has_resources(backward: Backward, x: torch.Tensor) -> None:
+    leaf = x[:64].clone().requires_grad_()
+    assert resources_of(lambda: torch.nn.functional.layer_norm(leaf, (COLUMNS,)), backward)
+    assert leaf.grad is not None
+    assert leaf.grad.isfinite().all()
+
+
+def test_a_compiled_function_has_resources(x: torch.Tensor) -> None:
+    compiled = torch.compile(lambda x: torch.nn.functional.gelu(x * 2) + 1)
+    assert len(resources_of(lambda: compiled(x))) == 1
+
+
+# what cannot be captured
+
+
+def replay(x: torch.Tensor) -> Callable[[], object]:
+    graph = torch.cuda.CUDAGraph()
+    torch.softmax(x, -1)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        kept.append(torch.softmax(x, -1))
+    return graph.replay
+
+
+def compiled_with_graphs(x: torch.Tensor) -> Callable[[], object]:
+    compiled = torch.compile(lambda x: torch.nn.functional.silu(x * 2) + 1, mode="reduce-overhead")
+    return lambda: compiled(x)
+
+
+kept: list[torch.Tensor] = []
+UNCAPTURED_CALLS: dict[str, tuple[Callable[[torch.Tensor], Callable[[], object]], str]] = {
+    "item": (lambda x: lambda: x.sum().item(), SYNC),
+    "mask": (lambda x: lambda: x[x > 0], SHAPE),
+    "from host": (lambda _: lambda: torch.tensor([1.0, 2.0], device="cuda") + 1, SYNC),
+    "replay": (replay, REPLAYS),
+    "torch.compile with graphs": (compiled_with_graphs, REPLAYS),
+}
+
+
+@pytest.mark.parametrize("name", UNCAPTURED_CALLS)
+def test_a_call_that_cannot_be_captured_has_a_reason_and_goes_on(name: str, x: torch.Tensor) -> None:
+    make, reason = UNCAPTURED_CALLS[name]
+    function = make(x)
+    found = timed(function)
+    assert found.no_resources.startswith(f"{UNCAPTURED}: {reason}")
+    assert not found.resources
+    again = timed(function, explained=False)
+    assert [each.name for each in again.kernels] == [each.name for each in found.kernels]
+    assert len(resources_of(lambda: torch.softmax(x, -1))) == 1
+
+
+def test_what_a_call_keeps_is_what_it_computes(x: torch.Tensor) -> None:
+    """A capture computes nothing, and so does one that fails halfway."""
+    for last in (lambda value: value.sum(), lambda value: value.sum().item()):
+        kept.clear()
+
+        def keep(last: Callable[[torch.Tensor], object] = last) -> object:
+            kept[:] = [x * 3]
+            return last(kept[0])
+
+        timed(keep)
+        assert torch.equal(kept[0], x * 3)
+
+
+def test_memory_is_given_back(x: torch.Tensor) -> None:
+    function = partial(LIBRARY["softmax"], x)
+    timed(function)
+    before = torch.cuda.memory_allocated()
+    for _ in range(3):
+        timed(function)
+    assert torch.cuda.memory_allocated() <= before
