@@ -1,4 +1,4 @@
-"""Triton kernels whose registers, spills and shared memory depend on how they are compiled."""
+"""Calls whose kernels take more or less of a multiprocessor: Triton's, by how they are compiled, and libraries'."""
 
 from collections.abc import Callable
 
@@ -41,3 +41,33 @@ def matmul(tile: int, stages: int, warps: int = 4) -> Callable[[], object]:
     grid = (size // tile, size // tile)
     given = {"M": tile, "N": tile, "K": 32, "num_warps": warps, "num_stages": stages}
     return lambda: matmul_kernel[grid](a, b, c, size, **given)
+
+
+TRITON: dict[str, Callable[[], Callable[[], object]]] = {
+    "softmax of 8 warps": lambda: softmax(8),
+    "softmax of 4 warps": lambda: softmax(4),
+    "softmax of 1 warp spills": lambda: softmax(1),
+    "matmul of 64, 2 stages": lambda: matmul(64, 2),
+    "matmul of 128, 4 stages": lambda: matmul(128, 4),
+    "matmul of 128, 8 warps": lambda: matmul(128, 3, 8),
+    "matmul of 256 spills": lambda: matmul(256, 2),
+}
+LIBRARY: dict[str, Callable[[torch.Tensor], object]] = {
+    "matmul": lambda x: x[:, :512].bfloat16() @ x[:, :512].bfloat16().T,
+    "large matmul": lambda x: x.view(2048, 2048).bfloat16() @ x.view(2048, 2048).bfloat16(),
+    "float32 matmul": lambda x: x[:, :512] @ x[:, :512].T,
+    "softmax": lambda x: torch.softmax(x, -1),
+    "layer norm": lambda x: torch.nn.functional.layer_norm(x, (COLUMNS,)),
+    "attention": lambda x: torch.nn.functional.scaled_dot_product_attention(*3 * [x.view(4, 16, 1024, 64).bfloat16()]),
+    "convolution": lambda x: torch.nn.functional.conv2d(x.view(8, 64, 64, 128), x[0, :576].view(1, 64, 3, 3)),
+    "sort": lambda x: torch.sort(x, -1),
+    "topk": lambda x: torch.topk(x, 32),
+    "cumsum": lambda x: x.cumsum(-1),
+    "sum": lambda x: x.sum(),
+    "gelu": lambda x: torch.nn.functional.gelu(x),
+    "random": lambda _: torch.randn(2**20, device="cuda"),
+    "indices": lambda x: x[:, torch.arange(100, device="cuda")],
+    "transposed": lambda x: x.t().contiguous(),
+    "fft": lambda x: torch.fft.fft(x),
+}
+"""Calls of libraries' kernels, of a tensor of so many rows and columns."""

@@ -27,7 +27,7 @@ BROKEN = {
     "deterministic_with_atomics": "does not repeat itself bit by bit: out differs from call to call",
     "max_registers_of_one": "registers a thread, wanted at most 1",
     "max_local_bytes_with_a_spill": "softmax_kernel takes ",
-    "max_tail_with_one_block": "of the GPU idle in the last of its 0.0",
+    "max_tail_with_one_block": "of the GPU idle in its only wave (1 of ",
     "forbid_kernels_with_one": "wanted no kernel named *double*",
     "max_registers_with_an_item": "cannot be judged: it cannot be captured as a CUDA graph: it waits for the GPU",
     "max_registers_misspelled": "it launches no kernel named *duoble*, only 1 x ",

@@ -18,18 +18,9 @@ from pytest_gpubench.timing.calls import Backward, make_call
 from pytest_gpubench.timing.graph import REPLAYS, SHAPE, SYNC
 from pytest_gpubench.timing.measurement import Plan, measure_call
 from pytest_gpubench.timing.profiler import ProfilerTimer
-from tests.on_gpu.resource_kernels import COLUMNS, ROWS, matmul, softmax
+from tests.on_gpu.resource_kernels import COLUMNS, LIBRARY, ROWS, TRITON
 
 PLAN = Plan(cache="hot", reps=3, warmup=3, precision=0.02, max_time_s=20)
-TRITON: dict[str, Callable[[], Callable[[], object]]] = {
-    "softmax of 8 warps": lambda: softmax(8),
-    "softmax of 4 warps": lambda: softmax(4),
-    "softmax of 1 warp spills": lambda: softmax(1),
-    "matmul of 64, 2 stages": lambda: matmul(64, 2),
-    "matmul of 128, 4 stages": lambda: matmul(128, 4),
-    "matmul of 128, 8 warps": lambda: matmul(128, 3, 8),
-    "matmul of 256 spills": lambda: matmul(256, 2),
-}
 
 
 def timed(function: Callable[[], object], backward: Backward = "forward", explained: bool = True) -> Timing:
@@ -68,7 +59,7 @@ from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.replay.driver import find_driver
 from pytest_gpubench.replay.resources import found_or_reason
 from pytest_gpubench.timing.calls import make_call
-from tests.on_gpu.test_resources import TRITON
+from tests.on_gpu.resource_kernels import TRITON
 calls = [make_call(make()) for make in TRITON.values()]
 print([found_or_reason(call, find_device("cuda"), find_driver(), False) for call in calls])
 """
@@ -90,18 +81,6 @@ def test_fresh_compilations_give_the_same(tmp_path: Path) -> None:
     assert one == other
     assert one.count("Resources(") == len(TRITON)
     assert all(any(folder.iterdir()) for folder in folders)
-
-
-LIBRARY: dict[str, Callable[[torch.Tensor], object]] = {
-    "matmul": lambda x: x[:, :512].bfloat16() @ x[:, :512].bfloat16().T,
-    "softmax": lambda x: torch.softmax(x, -1),
-    "layer norm": lambda x: torch.nn.functional.layer_norm(x, (COLUMNS,)),
-    "sort": lambda x: torch.sort(x, -1),
-    "topk": lambda x: torch.topk(x, 32),
-    "sum": lambda x: x.sum(),
-    "random": lambda _: torch.randn(2**20, device="cuda"),
-    "fft": lambda x: torch.fft.fft(x),
-}
 
 
 @pytest.mark.parametrize("name", LIBRARY)

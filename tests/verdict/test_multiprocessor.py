@@ -58,15 +58,26 @@ def judged(asked: Limits, *kernels: Kernel, **others: Any) -> Verdict:
             {"max_tail": 0.25},
             {"grid": (33 * 7, 1, 1)},
             PASS,
-            "leaves 25 % of the GPU idle in the last of its 1.75 waves of blocks, wanted at most 25 %",
+            "leaves 25 % of the GPU idle in the last of its 2 waves (99 of 132 blocks), wanted at most 25 %",
         ),
         (
             {"max_tail": 0.24},
             {"grid": (33 * 7, 1, 1)},
             FAIL,
-            "leaves 25 % of the GPU idle in the last of its 1.75 waves of blocks, wanted at most 24 %",
+            "leaves 25 % of the GPU idle in the last of its 2 waves (99 of 132 blocks), wanted at most 24 %",
         ),
-        ({"max_tail": 0}, {}, PASS, "leaves 0 % of the GPU idle in the last of its 2.00 waves of blocks, wanted * 0 %"),
+        (
+            {"max_tail": 0},
+            {},
+            PASS,
+            "leaves 0 % of the GPU idle in the last of its 2 waves (132 of 132 blocks), wanted * 0 %",
+        ),
+        (
+            {"max_tail": 0.5},
+            {"grid": (33, 1, 1)},
+            FAIL,
+            "leaves 75 % of the GPU idle in its only wave (33 of 132 blocks), wanted * 50 %",
+        ),
     ],
 )
 def test_both_sides_of_each_limit(limit: dict[str, Any], takes: dict[str, Any], outcome: Outcome, words: str) -> None:

@@ -1,5 +1,6 @@
 """Limits on what a kernel takes of a multiprocessor: registers, memory, its blocks, the last wave of them; exact."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -8,7 +9,7 @@ from pytest_gpubench.bounds import whole_number
 from pytest_gpubench.limits import by_gpu_or_kernel, fraction_below_one, limits_by_pattern, memory_size
 from pytest_gpubench.results.kernels import distinct_names, is_named, listed
 from pytest_gpubench.results.model import Kernel, Measurement, Outcome, Resources, Timing
-from pytest_gpubench.units import count, format_bytes, format_share, repr_of, round_to_digits
+from pytest_gpubench.units import count, format_bytes, format_share, repr_of
 from pytest_gpubench.verdict.decision import Judged
 from pytest_gpubench.verdict.limits.base import Limit, Seen, not_for_device, only
 from pytest_gpubench.verdict.limits.exact import kernels_unknown, unmatched
@@ -248,8 +249,10 @@ class MaxTail(OnKernels):
 
     @staticmethod
     def words(launch: Resources) -> str:
-        waves = round_to_digits(launch.waves, 3)
-        return f"leaves {format_share(launch.tail)} of the GPU idle in the last of its {waves} waves of blocks"
+        waves, capacity = math.ceil(launch.waves), launch.resident_blocks
+        last = math.prod(launch.grid) - (waves - 1) * capacity
+        which = "its only wave" if waves == 1 else f"the last of its {waves} waves"
+        return f"leaves {format_share(launch.tail)} of the GPU idle in {which} ({last} of {capacity} blocks)"
 
     @staticmethod
     def text(value: Any) -> str:

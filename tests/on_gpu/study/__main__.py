@@ -17,6 +17,7 @@ NAMES = (
     "search",
     "baselines",
     "pinning",
+    "resources",
 )
 
 if __name__ == "__main__":
