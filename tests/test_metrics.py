@@ -13,6 +13,7 @@ from pytest_gpubench.report.table import render
 from pytest_gpubench.results.model import Measurement
 from pytest_gpubench.settings import SORT_KEYS, Settings
 from tests.report.records import arms, record, timing, unmeasured
+from tests.results.measured import kernel, resources
 from tests.results.saved import make_run
 
 RUN = make_run(1)
@@ -69,6 +70,15 @@ def test_a_number_is_written_by_its_unit(name: str, text: str, told: str) -> Non
     metric = BY_NAME[name]
     assert metric.text(pair[1], "ms") == text
     assert metric.told(metric.value(pair[1]), "us") == told
+
+
+def test_what_kernels_take_is_that_of_the_worst() -> None:
+    first = resources(registers=72, local_bytes=8, blocks_per_sm=3, resident_blocks=132)
+    other = resources(registers=64, dynamic_shared_bytes=512, blocks_per_sm=2, grid=(99, 1, 1))
+    kernels = kernel("a", resources=(first,)), kernel("b", resources=(other,))
+    item = Measurement(timing=timing("fused", 12.0, kernels=kernels))
+    found = {name: BY_NAME[name].value(item) for name in ("registers", "local_bytes", "shared", "blocks", "tail")}
+    assert found == {"registers": 72, "local_bytes": 8, "shared": 512, "blocks": 2, "tail": 0.25}
 
 
 def test_rows_are_sorted_by_any_column() -> None:
