@@ -1,9 +1,10 @@
 """Numbers and their units, as text."""
 
+import functools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 __tracebackhide__ = True
 
@@ -111,6 +112,13 @@ def repr_of(value: object) -> str:
         return shortened(printable(repr(value)), LONGEST_REPR)
     except Exception:
         return f"<{type(value).__name__}>"
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """Return the name a function is known by."""
+    if isinstance(function, functools.partial):
+        return name_of(function.func)
+    return getattr(function, "__name__", None) or type(function).__name__
 
 
 def numbered(names: Iterable[str], mark: str) -> list[str]:

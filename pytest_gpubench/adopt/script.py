@@ -16,7 +16,7 @@ from pytest_gpubench.adopt.perf_report import cases_of, measure_timed, same_stre
 from pytest_gpubench.adopt.timers import Timed, adopting, imported, redirecting
 from pytest_gpubench.errors import NotMeasured
 from pytest_gpubench.fixture import GpuBench
-from pytest_gpubench.timing.calls import name_of
+from pytest_gpubench.units import name_of
 
 __tracebackhide__ = True
 

@@ -16,7 +16,7 @@ from types import FrameType, FunctionType
 from typing import Any
 
 from pytest_gpubench.engine import drop_gradients, statistic
-from pytest_gpubench.timing.calls import name_of
+from pytest_gpubench.units import name_of
 
 __tracebackhide__ = True
 

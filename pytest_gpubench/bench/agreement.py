@@ -39,8 +39,8 @@ from pytest_gpubench.correctness.memory import overlapping, overlaps
 from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import BadRequest, GpuBenchError, UnfairComparison, WrongResult, annotate
 from pytest_gpubench.replay.cuda_graphs import used_cuda_graphs
-from pytest_gpubench.timing.calls import GRADIENT_SEED, Arguments, Backward, mark_step, name_of, refuse_untimeable
-from pytest_gpubench.units import repr_of
+from pytest_gpubench.timing.calls import GRADIENT_SEED, Arguments, Backward, mark_step, refuse_untimeable
+from pytest_gpubench.units import name_of, repr_of
 
 __tracebackhide__ = True
 

@@ -35,17 +35,23 @@ def kept_arguments(
     Raises BadRequest for invalid arguments.
     """
     plain = make_arguments(args, kwargs, setup)
+    memory = input_memory(functions, plain.args, plain.kwargs) if setup is None else None
+    if not isinstance(overwrites, bool):
+        check_names("overwrites", overwrites, [name for name, _ in memory.find()] if memory else None)
+    return replace(plain, memory=memory, overwrites=bool(overwrites))
 
-    find = partial(inputs_of, plain.args, plain.kwargs)
+
+def input_memory(
+    functions: Sequence[Callable[..., object]], args: Sequence[object], kwargs: Mapping[str, object]
+) -> InputMemory:
+    """Return the memory of arguments, and of what functions and objects among the arguments hold."""
+    find = partial(inputs_of, args, kwargs)
 
     def held() -> Leaves:
         objects = [leaf for _, leaf in find() if not isinstance(leaf, torch.Tensor)]
         return [leaf for holder in [*functions, *objects] for leaf in tensors_held(holder)]
 
-    if not isinstance(overwrites, bool):
-        check_names("overwrites", overwrites, [name for name, _ in find()] if setup is None else None)
-    memory = InputMemory(find, held) if setup is None else None
-    return replace(plain, memory=memory, overwrites=bool(overwrites))
+    return InputMemory(find, held)
 
 
 def check_names(keyword: str, given: object, names: Sequence[str] | None) -> None:

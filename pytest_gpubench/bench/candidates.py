@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.timing.base import Call
-from pytest_gpubench.timing.calls import Arguments, Backward, make_call, name_of
+from pytest_gpubench.timing.calls import Arguments, Backward, make_call
+from pytest_gpubench.units import name_of
 from pytest_gpubench.verdict.limits import Limits
 
 __tracebackhide__ = True

@@ -2,6 +2,7 @@
 
 The first finds a candidate that is wrong for the values it knows, the second one that remembers their results. Both are
 timed like any other, in one session, so that no candidate can tell; the inputs are the same objects in the same memory.
+A producer is left out of the second: it writes the values as given.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.pace import Pace
 from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.errors import GpuBenchError, IncompleteRecords, InvalidResult, KernelsDiffer, annotate
+from pytest_gpubench.settings.cache import Cache, without_producer
 from pytest_gpubench.timing.base import Timer
 from pytest_gpubench.timing.comparison import Match, UncountedRounds, take_once_more
 from pytest_gpubench.timing.rounds import Interleaved
@@ -31,6 +33,7 @@ class CheckedRounds:
     taken: Interleaved
     expected: Ran
     """What the reference computed when the candidates were checked."""
+    cache: Cache = "cold"
 
     def check(self, vary: bool) -> None:
         """Raise WrongResult for a candidate that is wrong, InvalidResult for one that remembers results.
@@ -65,6 +68,7 @@ class CheckedRounds:
         recorder = self.recorder
         recorder.check(self.match.reference, self._candidates)
         recorder.refuses_sharing = True
+        values.enter_context(without_producer(self.cache))
         differ = recorder.has_results(self.match.reference) and (
             values.enter_context(other_values(recorder.agreement, self.expected)) or bool(recorder.passes)
         )

@@ -18,6 +18,7 @@ from pytest_gpubench.bench.integrity import (
 )
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.plan import is_enforced, is_kept, plan_of, unmeasured_reason
+from pytest_gpubench.bench.producer import check_producer
 from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.bench.request import CallResult, Request, Say, carrying
 from pytest_gpubench.bench.side_effects import Conduct
@@ -119,6 +120,7 @@ class CompareRequest(Request[Comparison]):
             return self._compare(pool, say)
 
     def _compare(self, pool: PoisonedPool | None, say: Say) -> CallResult[Comparison]:
+        check_producer(self)
         with counting_launches() as launches:
             expected = lasting(self.agreement.run_reference())
             if pool is not None:
@@ -208,7 +210,7 @@ class CompareRequest(Request[Comparison]):
             return all(decided) or any(each.failed for each in judges.values())
 
         taken, timings = measure_in_turn(match, timer, self.device, plan, look, say)
-        CheckedRounds(recorder, match, timer, taken, expected).check(self.vary)
+        CheckedRounds(recorder, match, timer, taken, expected, self.settings.cache).check(self.vary)
         self._check_gradients_again(recorder, expected)
         self._check_floors(timings, expected)
         timings = {name: with_work(timing, work) for name, timing in timings.items()}
@@ -239,7 +241,7 @@ class CompareRequest(Request[Comparison]):
         results = written.get(self.agreement.backward, (expected.own_outputs, expected.gradients))
         traffic = traffic_of(self.bytes, self.agreement, results, self.device)
         for name in self.judged:
-            check_floor(timings[name], traffic, self.settings, self.device, timings[self.reference])
+            check_floor(timings[name], traffic, self.device, timings[self.reference])
 
     def _candidate(
         self, name: str, judges: Judges, timings: Mapping[str, Timing], taken: Interleaved, lines: tuple[str, ...]

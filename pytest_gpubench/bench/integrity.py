@@ -12,6 +12,7 @@ from pytest_gpubench.errors import InvalidResult
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.persisting import nothing_persists
 from pytest_gpubench.results.model import Timing
+from pytest_gpubench.results.roofline import READS_MEMORY
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.bandwidth import copy_bandwidth
 from pytest_gpubench.timing.base import Call
@@ -105,21 +106,22 @@ def traffic_of(given: int | None, agreement: Agreement, outputs: object, device:
     return Traffic(less(moved_bytes(*agreement.fresh(), outputs)), needed, backward_only)
 
 
-def check_traffic(call: Call, timing: Timing, given: int | None, settings: Settings, device: Device) -> None:
+def check_traffic(call: Call, timing: Timing, given: int | None, device: Device) -> None:
     """Raise InvalidResult for a call that took less time than the traffic that the test gave needs."""
     if given is not None:
         backward = backward_of(call)
         backward_only = backward is not None and not backward.with_forward
-        check_floor(timing, Traffic(given, backward_only=backward_only), settings, device, timing)
+        check_floor(timing, Traffic(given, backward_only=backward_only), device, timing)
 
 
-def check_floor(timing: Timing, traffic: Traffic, settings: Settings, device: Device, reference: Timing) -> None:
+def check_floor(timing: Timing, traffic: Traffic, device: Device, reference: Timing) -> None:
     """Raise InvalidResult for a call that took less time than its traffic needs.
 
     An assumed traffic does not count where the reference takes less time than that too. Of the inputs only what
     changes the reference's outputs counts.
     """
-    if device.type != "cuda" or timing.timer not in SEES_GPU or settings.cache == "hot" or not traffic.least_bytes:
+    reads_memory = device.type == "cuda" and timing.timer in SEES_GPU and timing.cache in READS_MEMORY
+    if not reads_memory or not traffic.least_bytes:
         return
     bandwidth = copy_bandwidth(device)
     if bandwidth is None or timing.median_us >= FLOOR_SHARE * traffic.least_bytes / bandwidth:

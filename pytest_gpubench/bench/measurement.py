@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from pytest_gpubench.bench.integrity import auditing, check_traffic
 from pytest_gpubench.bench.plan import plan_of
+from pytest_gpubench.bench.producer import check_producer
 from pytest_gpubench.bench.request import CallResult, Request, Say, carrying
 from pytest_gpubench.bench.work import with_work, work_of_call
 from pytest_gpubench.results.model import Measurement, Timing
@@ -27,13 +28,14 @@ class MeasureRequest(Request[Timing]):
             return self._untimed(reason)
         (call,) = self.calls.values()
         with auditing(self.settings, self.device):
+            check_producer(self)
             timer = make_timer(self.settings.timer, self.device, self.settings.cache)
             work = work_of_call(call, self.inspection, self.bytes or None, self.flops)
             judgement = self.inspection.judgement(work)
             timing = measure_call(call, timer, self.device, plan_of(self.settings), judgement.look, say)
             item = Measurement(timing=with_work(timing, work), verdicts=judgement.verdicts)
             with carrying([item]):
-                check_traffic(call, item.timing, self.bytes, self.settings, self.device)
+                check_traffic(call, item.timing, self.bytes, self.device)
                 item = self.inspection.conclude(item, call)
         return CallResult(item.timing, [item])
 

@@ -9,7 +9,7 @@ from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.correctness import Variation, compare_outputs
 from pytest_gpubench.correctness.variation import Way, tensors_for, tensors_in
 from pytest_gpubench.errors import UnfairComparison
-from pytest_gpubench.timing.calls import name_of
+from pytest_gpubench.units import name_of
 
 __tracebackhide__ = True
 

@@ -9,6 +9,7 @@ import msgspec
 
 from pytest_gpubench.bench.integrity import auditing
 from pytest_gpubench.bench.plan import plan_of
+from pytest_gpubench.bench.producer import check_producer
 from pytest_gpubench.bench.request import CallResult, Request, Say, carrying
 from pytest_gpubench.bench.work import with_work, work_of_call
 from pytest_gpubench.errors import BadRequest
@@ -19,11 +20,11 @@ from pytest_gpubench.stats.stopping import is_precise
 from pytest_gpubench.stats.summary import median_interval
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call, Timer
-from pytest_gpubench.timing.calls import Arguments, make_call, name_of
+from pytest_gpubench.timing.calls import Arguments, make_call
 from pytest_gpubench.timing.comparison import Match, measure_in_turn
 from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.timing.rounds import Interleaved
-from pytest_gpubench.units import printable
+from pytest_gpubench.units import name_of, printable
 from pytest_gpubench.verdict.time import Judgement
 
 __tracebackhide__ = True
@@ -59,6 +60,7 @@ class PhasesRequest(Request[Phases]):
             return self._untimed(reason)
         settings, device = self.settings, self.device
         with auditing(settings, device):
+            check_producer(self)
             timer = make_timer(settings.timer, device, settings.cache)
             works = {label: work_of_call(call, self.inspection, None, None) for label, call in self.calls.items()}
             judgements = {label: self.inspection.judgement(work, single=True) for label, work in works.items()}
@@ -84,7 +86,7 @@ class PhasesRequest(Request[Phases]):
         found = Phases(
             title=self.title,
             timer=self.settings.timer,
-            cache=self.settings.cache,
+            cache=str(self.settings.cache),
             device=self.device.facts.name,
             elements=self.elements,
             unmeasured=reason,

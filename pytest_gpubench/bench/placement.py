@@ -17,6 +17,7 @@ from pytest_gpubench.bench.request import CallResult, Request, Say, T, carrying
 from pytest_gpubench.correctness.margins import moved
 from pytest_gpubench.report.limits import missed_by
 from pytest_gpubench.results.model import Measurement, Outcome, Verdict
+from pytest_gpubench.settings.cache import Producer
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import format_time, repr_of, round_to_digits
 from pytest_gpubench.verdict.limits import BY_NAME
@@ -160,10 +161,13 @@ def _found(kind: str, item: Measurement) -> str:
 
 @contextmanager
 def elsewhere(request: Request[T]) -> Iterator[Request[T]]:
-    """Give the request with copies of its arguments' tensors, while the free memory that its calls used is taken."""
+    """Give the request with copies of its arguments' tensors, while the free memory that its calls used is taken.
+
+    A producer knows the tensors where they are: they stay there.
+    """
     taken = _free_memory(request.device.torch_device)
     other = request
-    if request.remake is not None:
+    if request.remake is not None and not isinstance(request.settings.cache, Producer):
         args, kwargs = cast(Any, request.given)
         given = moved(args, kwargs or {}, request.device.torch_device)
         given.prepare(showing=())

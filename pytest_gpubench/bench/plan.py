@@ -82,7 +82,7 @@ def unmeasured_reason(settings: Settings, device: Device, interpreted: int) -> s
 def unmeasured(label: str, device: Device, settings: Settings, reason: str) -> Timing:
     """Return a timing without numbers that says why, and by which timer it would have been taken."""
     timer = "wall" if device.type == "cpu" and settings.timer != "scripted" else settings.timer
-    return Timing(label=label, timer=timer, cache=settings.cache, device=device.facts.name, unmeasured=reason)
+    return Timing(label=label, timer=timer, cache=str(settings.cache), device=device.facts.name, unmeasured=reason)
 
 
 def one_at_a_time(title: str, may_nest: bool = False) -> AbstractContextManager[None]:

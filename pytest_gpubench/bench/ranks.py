@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass, replace
+from typing import get_args
 
 from pytest_gpubench.bench.integrity import auditing
 from pytest_gpubench.bench.plan import is_enforced
@@ -10,6 +11,7 @@ from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import Measurement, Timing, Verdict
 from pytest_gpubench.settings import Settings
+from pytest_gpubench.settings.cache import CacheName, Producer
 from pytest_gpubench.timing.ranks import Job, Ranks, devices_of, measure_ranks
 from pytest_gpubench.verdict.limits import Limits
 from pytest_gpubench.verdict.limits.base import Need, Seen
@@ -75,6 +77,11 @@ def check_ranks(
     if device.type == "cpu" and world_size > most:
         raise BadRequest(
             f"ranks(world_size={world_size}) would start as many processes on the CPU: ask for at most {most} here"
+        )
+    if isinstance(settings.cache, Producer):
+        raise BadRequest(
+            f"ranks() cannot run {settings.cache} before each rep: it is called without arguments, and each process "
+            f"has tensors of its own; give cache={' or '.join(map(repr, get_args(CacheName)))}"
         )
     if settings.timer == "scripted" or (device.type == "cuda" and settings.timer != "profiler"):
         raise BadRequest(f"ranks() cannot be timed by {settings.timer!r}: on GPUs the profiler does it")

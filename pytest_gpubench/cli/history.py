@@ -17,6 +17,7 @@ from pytest_gpubench.results.baseline import differences, torch_version
 from pytest_gpubench.results.counterpart import MeasurementKey, by_key
 from pytest_gpubench.results.model import Measurement, SavedRun, TestRecord
 from pytest_gpubench.results.provenance import minute_text
+from pytest_gpubench.settings.cache import cache_words
 from pytest_gpubench.stats.changepoints import LEAST_SERIES, ChangePoint, change_points, smallest_step
 from pytest_gpubench.stats.tolerance import METRICS
 from pytest_gpubench.units import choose_time_unit, count, format_share, printable, round_to_digits
@@ -120,7 +121,7 @@ def _lines(series: dict[Key, list[RunPoint]], wanted: str, alpha: float, brief: 
 def _title(key: Key) -> str:
     label, _, _, example, occurrence = key.known
     parts = [key.nodeid, label + (f" at {example}" if example else "")]
-    parts.append(f"{key.device}, {key.timer} timer, {key.cache} cache")
+    parts.append(f"{key.device}, {key.timer} timer, {cache_words(key.cache)}")
     return ": ".join(parts) + (f" (call {occurrence + 1})" if occurrence else "")
 
 

@@ -29,6 +29,7 @@ from pytest_gpubench.results.files import write_text
 from pytest_gpubench.results.model import Measurement, SavedRun, TestRecord
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.settings import LIMIT_TIME_S, Settings, environment_name
+from pytest_gpubench.settings.cache import cache_words
 from pytest_gpubench.stats.process_spread import UNKNOWN_TIME, ProcessSpread, shrunk, spread_of, spread_of_suite
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import format_share, format_time
@@ -165,7 +166,7 @@ def noise_lines(runs: Sequence[SavedRun], calls: Sequence[CallNoise]) -> list[st
     troubles = remedy_lines([record for run in runs for record in run.records])
     told = [textwrap.fill(text, TEXT_WIDTH) for text in (LEGEND, advice(calls), *troubles)]
     return [
-        f"{device}: {timing.timer} timer, {timing.cache} cache",
+        f"{device}: {timing.timer} timer, {cache_words(timing.cache)}",
         *table(_noise_columns(calls)),
         "",
         "\n\n".join(told),

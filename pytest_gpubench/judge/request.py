@@ -16,7 +16,7 @@ from pytest_gpubench.judge.spec import Entry, Spec
 from pytest_gpubench.judge.spec.model import digest_of, draw_inputs
 from pytest_gpubench.judge.trial import Rules
 from pytest_gpubench.results.model import Measurement, Speedup, Timing
-from pytest_gpubench.timing.calls import name_of
+from pytest_gpubench.units import name_of
 
 if TYPE_CHECKING:
     import torch

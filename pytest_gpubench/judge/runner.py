@@ -11,6 +11,7 @@ from pytest_gpubench.correctness.leaves import cloned
 from pytest_gpubench.errors import GpuBenchError
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.layout import describe
+from pytest_gpubench.settings.cache import CacheName
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call, Prepared, Rep, Session, call_of
 from pytest_gpubench.timing.graph import capture
@@ -160,7 +161,7 @@ class Runner:
         self.outputs = outputs
 
 
-def cache_of(device: Device) -> str:
+def cache_of(device: Device) -> CacheName:
     """Return the state of the cache before a rep: on the CPU hot, as for batches, which follow a copy of inputs."""
     return "cold" if device.type == "cuda" else "hot"
 

@@ -10,9 +10,9 @@ from pytest_gpubench.report.remedies import MOST_NAMED, remedy_lines
 from pytest_gpubench.report.rows import verdicts_of
 from pytest_gpubench.results.model import DeviceFacts, Outcome, TestRecord, Timing
 from pytest_gpubench.settings import Settings
+from pytest_gpubench.settings.cache import cache_words
 from pytest_gpubench.units import count, first_few, printable, safe_line
 
-CACHE_WORDS = {"cold": "cold L2", "dirty": "dirty L2", "hot": "hot L2"}
 MOST_WARNINGS = 3
 """Warnings of one test that are shown: under @given there can be one for each example."""
 MOST_LINES = 20
@@ -31,7 +31,7 @@ def header_line(facts: DeviceFacts | None, settings: Settings, gpus: int = 1) ->
         if facts.nvml_error:
             parts.append(f"clocks and throttling not watched: {facts.nvml_error}")
     timer = "wall" if facts is not None and facts.type == "cpu" and settings.timer != "scripted" else settings.timer
-    cache = CACHE_WORDS[settings.cache] if facts is None or facts.type == "cuda" else f"{settings.cache} cache"
+    cache = f"{settings.cache} {'L2' if facts is None or facts.type == 'cuda' else 'cache'}"
     if settings.disable:
         return safe_line(f"gpu_bench: {', '.join(parts)}, switched off")
     return safe_line(f"gpu_bench: {', '.join([*parts, cache, timer])}")
@@ -143,7 +143,7 @@ def _devices(records: Sequence[TestRecord]) -> dict[str, list[tuple[str, Timing]
 
 def _measured_line(where: str, timings: Sequence[tuple[str, Timing]]) -> str:
     tests = {nodeid for nodeid, _ in timings}
-    ways = Counter(f"{timing.timer} timer, {timing.cache} cache" for _, timing in timings)
+    ways = Counter(f"{timing.timer} timer, {cache_words(timing.cache)}" for _, timing in timings)
     how = "; ".join(f"{number} with {way}" if len(ways) > 1 else way for way, number in ways.items())
     seconds = sum(timing.elapsed_s for _, timing in timings)
     return (

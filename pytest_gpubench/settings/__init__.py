@@ -11,6 +11,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 from pytest_gpubench import metrics
 from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.settings.cache import Cache, CacheName, cache_state
 from pytest_gpubench.settings.parsers import (
     NUMBERS,
     ON,
@@ -100,9 +101,12 @@ class Settings:
         "|".join(get_args(TimerName)),
         in_marker=True,
     )
-    cache: Literal["cold", "dirty", "hot"] = setting(
+    cache: Cache = setting(  # noqa: RUF009 # it returns a field
         "cold",
-        "the L2 cache before each rep: cold is flushed by reading, dirty by writing (as other tools do), hot is left",
+        "the L2 cache before each rep: cold is flushed by reading, dirty by writing (as other tools do), hot is left; "
+        "tests may give a function that leaves data in it",
+        cache_state,
+        "|".join(get_args(CacheName)),
         in_marker=True,
     )
     reps: int | None = setting(None, "take exactly N timed calls of each function", whole_number, "N", in_marker=True)
@@ -280,7 +284,7 @@ class CallSettings(TypedDict, total=False):
 
     reps: int | None
     warmup: int | None
-    cache: Literal["cold", "dirty", "hot"] | None
+    cache: CacheName | Callable[[], object] | None
     timer: TimerName | None
     precision: float | None
     budget_s: float | None
@@ -328,7 +332,7 @@ def parse_value(name: str, value: object, spelling: str) -> Any:
     """Parse the value of a setting, or raise BadRequest naming the spelling that gave it."""
     parse = ROWS[name].parse
     try:
-        return parse(value if parse in NUMBERS else str(value))
+        return parse(value if parse in NUMBERS or callable(value) else str(value))
     except ValueError as error:
         named = repr_of(value)
         said = str(error) if str(error).startswith(named) else f"{named} is not valid, {error}"

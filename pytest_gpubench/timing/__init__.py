@@ -2,15 +2,16 @@
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.settings.cache import Cache
 from pytest_gpubench.timing.base import Timer
 
 
-def make_timer(name: str, device: Device, cache: str) -> Timer:
+def make_timer(name: str, device: Device, cache: Cache) -> Timer:
     """Return the timer of this name; on the CPU those of the GPU have nothing to see, and `wall` stands in."""
     if name == "scripted":
         from pytest_gpubench.timing.scripted import ScriptedTimer
 
-        return ScriptedTimer()
+        return ScriptedTimer(cache)
     if name == "wall" or device.type == "cpu":
         from pytest_gpubench.timing.wall import WallTimer
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.timing.base import Call, Prepared
-from pytest_gpubench.units import printable, repr_of
+from pytest_gpubench.units import name_of, printable, repr_of
 
 if TYPE_CHECKING:
     import torch
@@ -121,13 +121,6 @@ def make_call(
         return Call(name, run.prepare, function, True, run.flags)
     prepare = functools.partial(prepare_forward, function, arguments)
     return Call(name, prepare, function, arguments.setup is not None, arguments.flags)
-
-
-def name_of(function: Callable[..., object]) -> str:
-    """Return the name a function is known by."""
-    if isinstance(function, functools.partial):
-        return name_of(function.func)
-    return getattr(function, "__name__", None) or type(function).__name__
 
 
 def refuse_untimeable(output: object, label: str) -> None:

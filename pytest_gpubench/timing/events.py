@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.settings.cache import Cache
 from pytest_gpubench.timing.base import Call, Rep, Session, Timer
 from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.pacing import rest
@@ -132,7 +133,7 @@ class EventsTimer(Timer):
     name = "events"
     tick_us = 0.5
 
-    def __init__(self, device: Device, cache: str, ahead: bool = True) -> None:
+    def __init__(self, device: Device, cache: Cache, ahead: bool = True) -> None:
         check_triton()
         self.device = device
         self.ahead = ahead

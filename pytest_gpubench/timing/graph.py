@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import BadRequest, MeasurementError, NothingRecorded, causes_of, first_line
 from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.settings.cache import Cache
 from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.events import EventsTimer, key_of
 from pytest_gpubench.timing.sampling import collection_off
@@ -89,7 +90,7 @@ class GraphTimer(EventsTimer):
 
     name = "graph"
 
-    def __init__(self, device: Device, cache: str, ahead: bool = True) -> None:
+    def __init__(self, device: Device, cache: Cache, ahead: bool = True) -> None:
         super().__init__(device, cache, ahead)
         self.captured: dict[tuple[str, int], Captured] = {}
 

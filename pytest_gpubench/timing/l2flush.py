@@ -2,16 +2,18 @@
 
 A flush that writes leaves the cache full of dirty lines, and the timed kernel pays for writing them back: on an H200
 that is 4 to 36 % of a memory-bound kernel. Reading a buffer of twice the cache leaves clean lines of ours, which cost
-nothing to drop.
+nothing to drop. A producer runs after such a flush: what it left in the cache is there, and nothing of the call before.
 """
 
 import warnings
 from collections.abc import Callable
 from functools import cache as memoise
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import DeviceUnavailable
 from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.settings.cache import Cache, Producer
 from pytest_gpubench.units import format_bytes
 
 if TYPE_CHECKING:
@@ -23,8 +25,10 @@ CACHES_READ = 2
 Flush = Callable[[], object]
 
 
-def make_flush(device: Device, cache: str) -> Flush:
-    """Return the function that brings the cache into a state: "cold", "dirty" or "hot"."""
+def make_flush(device: Device, cache: Cache) -> Flush:
+    """Return the function that brings the cache into a state."""
+    if isinstance(cache, Producer):
+        return partial(_flush_and_produce, make_flush(device, "cold"), cache, device.synchronize)
     if cache == "hot":
         return _keep_warm
     buffer = flush_buffer(device)
@@ -50,6 +54,11 @@ def flush_buffer(device: Device) -> "torch.Tensor":
 
 def _keep_warm() -> None:
     pass
+
+
+def _flush_and_produce(flush: Flush, producer: Producer, synchronize: Callable[[], object]) -> None:
+    flush()
+    producer.run(synchronize)
 
 
 def _reading_on_cpu(buffer: "torch.Tensor") -> Flush:

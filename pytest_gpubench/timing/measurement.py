@@ -14,6 +14,7 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import reason_names
 from pytest_gpubench.gpu.readings import NO_READING
 from pytest_gpubench.results.model import Kernel, Stretch, Timing
+from pytest_gpubench.settings.cache import Cache
 from pytest_gpubench.stats.modes import modes_text
 from pytest_gpubench.stats.stopping import Budget, is_precise, is_tick_limited
 from pytest_gpubench.timing.base import Call, Record, Rep, Timer
@@ -37,7 +38,7 @@ IDLE_GAP_US = 50.0
 class Plan:
     """The plan of a measurement; None as in the options of the same names."""
 
-    cache: str
+    cache: Cache
     reps: int | None
     warmup: int | None
     precision: float
@@ -86,7 +87,7 @@ def samples_of(call: Call, timer: Timer, device: Device, plan: Plan, sample: Sam
     return Timing(
         label=call.label,
         timer=timer.name,
-        cache=plan.cache,
+        cache=str(plan.cache),
         device=device.facts.name,
         samples_us=sample.samples_us,
     )

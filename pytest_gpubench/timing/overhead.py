@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pytest_gpubench.errors import BadRequest, MeasurementError
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import Overhead
+from pytest_gpubench.settings.cache import Cache
 from pytest_gpubench.timing.base import Call, Rep, Timer
 from pytest_gpubench.timing.events import HOST_BOUND, EventsRep, EventsTimer
 from pytest_gpubench.timing.graph import GraphTimer
@@ -20,7 +21,7 @@ SETTLING_REPS = 3
 """The first reps of each timer, which learn how long the host needs, or capture: they do not count."""
 
 
-def take_overhead(call: Call, device: Device, cache: str, reps: int = OVERHEAD_REPS) -> Overhead:
+def take_overhead(call: Call, device: Device, cache: Cache, reps: int = OVERHEAD_REPS) -> Overhead:
     """Return the cost of launching a warmed-up call, from four short sessions of so many reps.
 
     Raises MeasurementError as the timers do, but for a call that cannot be captured.

@@ -14,6 +14,7 @@ from typing import Any
 
 from pytest_gpubench.errors import GpuBenchError, NothingRecorded, ProfilerBusy
 from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.settings.cache import Cache, Producer
 from pytest_gpubench.timing.attempts import until_complete
 from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timer, call_of
 from pytest_gpubench.timing.events import EventsTimer, key_of, spin
@@ -40,16 +41,22 @@ class ProfilerTimer(Timer):
     tick_us = 0.032
     sees_kernels = True
 
-    def __init__(self, device: Device, cache: str) -> None:
+    def __init__(self, device: Device, cache: Cache) -> None:
         check_triton()
         self.device = device
         self.flush = make_flush(device, cache)
-        self.flush_kernel = FLUSHES.get(cache)
+        self.cache = cache
+        self.flush_kernel = FLUSHES.get("cold" if isinstance(cache, Producer) else cache)
         self.sentinels = sentinels_of(device)
         events = EventsTimer(device, cache)
-        self.taxes = Taxes(Laptimer(events.lap, tracing), known_taxes(device, cache))
+        self.taxes = Taxes(Laptimer(events.lap, tracing), known_taxes(device, str(cache)))
         self.events = events
         self.witness = Witness(events.lap, self._reps_again, self._queued_reps, self.sentinels.noop)
+
+    @property
+    def producer(self) -> str:
+        """The name of the producer that runs before each rep; empty where none does."""
+        return str(self.cache) if isinstance(self.cache, Producer) and not self.cache.is_left_out else ""
 
     def session(self) -> "ProfilerSession":
         """Return a new profiler session; it starts when it is entered."""
@@ -145,7 +152,7 @@ class ProfilerSession(Session):
             raise NothingRecorded(
                 f"the profiler recorded nothing, not even gpu_bench's own kernels: {who_holds_cupti()}"
             )
-        windows = split_reps(self.records, self.taken, self.timer.flush_kernel)
+        windows = split_reps(self.records, self.taken, self.timer.flush_kernel, self.timer.producer)
         traced = [
             Rep(sum(record.duration_ns for record in window) / 1e3, tuple(window), clock, window_us=length_ns / 1e3)
             for window, clock, length_ns in zip(windows, self.clocks, lengths_ns(self.records), strict=True)

@@ -8,6 +8,7 @@ from typing import ParamSpec, TypeVar
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.results.model import LONGEST_US
+from pytest_gpubench.settings.cache import Cache, Producer
 from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timer
 from pytest_gpubench.units import repr_of
 
@@ -88,8 +89,9 @@ class ScriptedTimer(Timer):
     sees_kernels = True
     settles = False
 
-    def __init__(self) -> None:
+    def __init__(self, cache: Cache = "cold") -> None:
         self.taken = 0
+        self.producer = cache if isinstance(cache, Producer) else None
 
     def clock_s(self) -> float:
         """Return the pretended cost of all reps so far."""
@@ -109,7 +111,10 @@ class ScriptedSession(Session):
 
     def take(self, call: Call, idle_s: float) -> None:
         """Take one rep."""
-        call.prepare()()
+        prepared = call.prepare()
+        if self.timer.producer is not None:
+            self.timer.producer.run(lambda: None)
+        prepared()
         script = script_of(call.function)
         if script is None:
             raise BadRequest(

@@ -12,6 +12,7 @@ from typing import Any
 from pytest_gpubench.errors import ProfilerBusy
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.files import write_file
+from pytest_gpubench.settings.cache import Cache
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.startup import prepare_profiler
@@ -35,7 +36,7 @@ def take_trace(
     path: Path,
     reps: int = TRACE_REPS,
     *,
-    cache: str = "cold",
+    cache: Cache = "cold",
     warn: Callable[[str], object] = warnings.warn,
 ) -> Path | None:
     """Write a trace of a few more calls, compressed, and return its path; None where that failed, which `warn` is told.
@@ -53,7 +54,7 @@ def take_trace(
     return path
 
 
-def record(call: Call, device: Device, reps: int, cache: str) -> str:
+def record(call: Call, device: Device, reps: int, cache: Cache) -> str:
     """Return the profiler's trace of so many calls, each within a span of its own; raise ProfilerBusy."""
     import torch
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.settings.cache import Cache
 from pytest_gpubench.timing.base import Call, Rep, Session, Timer
 from pytest_gpubench.timing.l2flush import make_flush
 
@@ -66,7 +67,7 @@ class WallTimer(Timer):
 
     name = "wall"
 
-    def __init__(self, device: Device, cache: str) -> None:
+    def __init__(self, device: Device, cache: Cache) -> None:
         self.device = device
         self.flush = make_flush(device, cache)
         self.takes_off = device.type == "cpu"  # a GPU goes on while its host waits

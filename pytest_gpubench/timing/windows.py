@@ -13,17 +13,21 @@ FLUSHES = {"cold": "gpu_bench_read_flush", "dirty": "gpu_bench_write_flush"}
 """The kernel that flushes the cache before each rep, by the state that it leaves."""
 
 
-def split_reps(records: Sequence[Record], calls: Sequence[Call], flush: str | None = None) -> list[list[Record]]:
+def split_reps(
+    records: Sequence[Record], calls: Sequence[Call], flush: str | None = None, producer: str = ""
+) -> list[list[Record]]:
     """Return the records of each rep: those between its two sentinels.
 
     flush: the kernel that each rep needs once before it; None for a hot cache.
+    producer: the name of what runs between that and the first sentinel; empty where nothing does.
 
     Raises IncompleteRecords where a sentinel or a flush is missing, a record has no length or lies across a sentinel,
-    or work appears outside of every rep though nothing was prepared there; NothingRecorded where every rep of a call is
-    empty, KernelsDiffer where only some are.
+    or work appears outside of every rep though nothing was prepared there; NothingRecorded where every rep of a call,
+    or every run of the producer, is empty, KernelsDiffer where only some are, or where the producer launches others.
     """
     windows: list[list[Record]] = []
     outside: list[list[Record]] = [[]]
+    produced: list[list[Record]] = []
     current: list[Record] | None = None
     done_ns = begun_ns = 0
     for record in records:
@@ -33,7 +37,7 @@ def split_reps(records: Sequence[Record], calls: Sequence[Call], flush: str | No
             if done_ns > record.start_ns:
                 raise IncompleteRecords("a record from before a rep reaches into it")
             current, begun_ns = [], record.end_ns
-            _take_flush(outside[-1], flush)
+            produced.append(_take_flush(outside[-1], flush, bool(producer)))
         elif record.name == END and current is not None:
             if any(inner.end_ns > record.start_ns for inner in current):
                 raise IncompleteRecords("a record reaches beyond the end of its rep")
@@ -52,6 +56,8 @@ def split_reps(records: Sequence[Record], calls: Sequence[Call], flush: str | No
     if current is not None or len(windows) != len(calls):
         raise IncompleteRecords(f"{count(len(calls), 'rep')} taken, but {len(windows)} came back")
     _check_outside(outside, calls)
+    if producer:
+        _check_produced(produced, producer)
     _check_empty(windows, calls)
     return windows
 
@@ -62,14 +68,31 @@ def lengths_ns(records: Iterable[Record]) -> list[int]:
     return [end.start_ns - begin.end_ns for begin, end in zip(sentinels[::2], sentinels[1::2], strict=True)]
 
 
-def _take_flush(before: list[Record], flush: str | None) -> None:
-    """Take a rep's flush from the records before it: one alone, as a kernel of a call's may have the same name."""
+def _take_flush(before: list[Record], flush: str | None, produces: bool) -> list[Record]:
+    """Take a rep's flush from the records before it, and return what a producer did after it.
+
+    One flush alone is taken, as a kernel of a call's may have the same name.
+    """
     if flush is None:
-        return
-    found = next((record for record in before if record.name == flush), None)
-    if found is None:
+        return []
+    place = next((place for place, record in enumerate(before) if record.name == flush), None)
+    if place is None:
         raise IncompleteRecords("the cache was not flushed before a rep, or the profiler lost the record of that")
-    before.remove(found)
+    produced = before[place + 1 :] if produces else []
+    del before[place : place + 1 + len(produced)]
+    return produced
+
+
+def _check_produced(produced: Sequence[Sequence[Record]], producer: str) -> None:
+    """Raise unless a producer launched something before the reps, and the same before each of them."""
+    lists = [kernel_list(records) for records in produced]
+    if lists and not any(lists):
+        raise NothingRecorded(f"{producer} launched nothing on the GPU: are its tensors on the GPU?")
+    other = next((each for each in lists if each != lists[0]), None)
+    if other is not None:
+        raise KernelsDiffer(
+            f"{producer} does not launch the same kernels before every rep: {describe_difference(lists[0], other)}"
+        )
 
 
 def _check_outside(outside: Sequence[Sequence[Record]], calls: Sequence[Call]) -> None:

@@ -32,6 +32,7 @@ from typing import Literal
 from pytest_gpubench.results.baseline import comparable
 from pytest_gpubench.results.counterpart import MeasurementKey, keys_of
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord
+from pytest_gpubench.settings.cache import cache_words
 from pytest_gpubench.stats.regression import change_of_pairs
 from pytest_gpubench.stats.run_noise import RunNoise, noise_of
 from pytest_gpubench.stats.tolerance import RegressionTolerance
@@ -76,7 +77,7 @@ class RecordedMeasurement:
     def way(self) -> tuple[str, str, str]:
         """The device, timer and cache state, which two measurements must share to be compared."""
         timing, device = self.measurement.timing, self.record.device
-        return f"{device.name} {device.uuid or ''}".strip(), f"{timing.timer} timer", f"{timing.cache} cache"
+        return f"{device.name} {device.uuid or ''}".strip(), f"{timing.timer} timer", cache_words(timing.cache)
 
     @property
     def why_invalid(self) -> str:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -14,9 +13,8 @@ from pytest_gpubench.correctness.memory import moved_bytes
 from pytest_gpubench.errors import InvalidResult
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import DeviceFacts, Timing
-from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.calls import Backward, make_call
-from tests.bench.calls import CACHE_BYTES, COLD, CPU, GPU, agreement_of
+from tests.bench.calls import CACHE_BYTES, CPU, GPU, agreement_of
 from tests.results.measured import timing_of
 
 BYTES_PER_US = 4_000_000.0
@@ -36,8 +34,10 @@ def bandwidth(monkeypatch: pytest.MonkeyPatch) -> list[Device]:
     return asked
 
 
-def timing(time_us: float, timer: str = "profiler", label: str = "mine", throttled: Sequence[str] = ()) -> Timing:
-    return timing_of((time_us,) * 3, label, timer=timer, throttle_reasons=tuple(throttled))
+def timing(
+    time_us: float, timer: str = "profiler", label: str = "mine", throttled: Sequence[str] = (), cache: str = "cold"
+) -> Timing:
+    return timing_of((time_us,) * 3, label, timer=timer, throttle_reasons=tuple(throttled), cache=cache)
 
 
 def traffic(least_bytes: int, assumed: bool) -> Traffic:
@@ -59,7 +59,7 @@ def test_both_sides_of_the_floor(time_us: float, believed: bool, assumed: bool) 
         r".*say how much with bytes=$"
     )
     with nullcontext() if believed else too_fast(sentence):
-        check_floor(timing(time_us), traffic(400_000_000, assumed), COLD, GPU, timing(1000))
+        check_floor(timing(time_us), traffic(400_000_000, assumed), GPU, timing(1000))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_reference_below_the_floor_shows_that_less_is_moved(
     reference_us: float, assumed: bool, believed: bool
 ) -> None:
     with nullcontext() if believed else too_fast():
-        check_floor(timing(5), traffic(400_000_000, assumed), COLD, GPU, timing(reference_us))
+        check_floor(timing(5), traffic(400_000_000, assumed), GPU, timing(reference_us))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_what_is_needed_is_asked_only_of_one_that_looks_too_fast(
         calls.append(1)
         return 0
 
-    check_floor(timing(time_us), Traffic(400_000_000, needed), COLD, GPU, timing(reference_us))
+    check_floor(timing(time_us), Traffic(400_000_000, needed), GPU, timing(reference_us))
     assert len(calls) == asked
 
 
@@ -113,31 +113,32 @@ def test_what_is_needed_is_asked_only_of_one_that_looks_too_fast(
 )
 def test_the_floor_of_what_is_needed(needed: int, time_us: float, believed: bool) -> None:
     with nullcontext() if believed else too_fast(r": .* for (190\.7|3\.8\d*) MiB, which a copy"):
-        check_floor(timing(time_us), Traffic(400_000_000, lambda: needed), COLD, GPU, timing(1000))
+        check_floor(timing(time_us), Traffic(400_000_000, lambda: needed), GPU, timing(1000))
 
 
 @pytest.mark.parametrize(
-    ("device", "timer", "settings", "least_bytes"),
+    ("device", "timer", "cache", "least_bytes"),
     [
-        (CPU, "wall", COLD, 2**40),
-        (CPU, "profiler", COLD, 2**40),
-        (GPU, "wall", COLD, 2**40),
-        (GPU, "scripted", COLD, 2**40),
-        (GPU, "profiler", replace(COLD, cache="hot"), 2**40),
-        (GPU, "profiler", COLD, 0),
+        (CPU, "wall", "cold", 2**40),
+        (CPU, "profiler", "cold", 2**40),
+        (GPU, "wall", "cold", 2**40),
+        (GPU, "scripted", "cold", 2**40),
+        (GPU, "profiler", "hot", 2**40),
+        (GPU, "profiler", "producer fill", 2**40),
+        (GPU, "profiler", "cold", 0),
     ],
 )
 def test_where_there_is_no_floor_no_bandwidth_is_measured(
-    device: Device, timer: str, settings: Settings, least_bytes: int, bandwidth: list[Device]
+    device: Device, timer: str, cache: str, least_bytes: int, bandwidth: list[Device]
 ) -> None:
-    check_floor(timing(1e-3, timer), Traffic(least_bytes), settings, device, timing(1000))
+    check_floor(timing(1e-3, timer, cache=cache), Traffic(least_bytes), device, timing(1000))
     assert bandwidth == []
 
 
 @pytest.mark.parametrize("cache", ["cold", "dirty"])
-def test_no_floor_without_a_bandwidth(monkeypatch: pytest.MonkeyPatch, cache: Any) -> None:
+def test_no_floor_without_a_bandwidth(monkeypatch: pytest.MonkeyPatch, cache: str) -> None:
     monkeypatch.setattr(integrity, "copy_bandwidth", lambda device: None)
-    check_floor(timing(1e-3), Traffic(2**40), replace(COLD, cache=cache), GPU, timing(1000))
+    check_floor(timing(1e-3, cache=cache), Traffic(2**40), GPU, timing(1000))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +149,7 @@ def test_a_measurement_of_its_own_has_a_floor_if_it_was_given_one(
     given: int | None, least_us: float, believed: bool
 ) -> None:
     with nullcontext() if believed else too_fast():
-        check_traffic(make_call(torch.neg), timing(least_us), given, COLD, GPU)
+        check_traffic(make_call(torch.neg), timing(least_us), given, GPU)
 
 
 IN_FORWARD = (
@@ -162,13 +163,13 @@ IN_FORWARD = (
 )
 def test_a_gradient_that_the_forward_run_made_is_told_so(backward: Backward, sentence: str) -> None:
     with too_fast(f": .*{sentence}"):
-        check_traffic(make_call(torch.neg, backward=backward), timing(1.0), 400_000_000, COLD, GPU)
+        check_traffic(make_call(torch.neg, backward=backward), timing(1.0), 400_000_000, GPU)
     x = torch.empty(CACHE_BYTES // 4)
     agreement = agreement_of(torch.neg, x, backward=backward)
     for given in (None, 400_000_000):
         moved = replace(traffic_of(given, agreement, torch.empty_like(x), GPU), needed=None)
         with too_fast(f": .*{sentence}"):
-            check_floor(timing(1.0), moved, COLD, GPU, timing(1000))
+            check_floor(timing(1.0), moved, GPU, timing(1000))
 
 
 @pytest.mark.parametrize(
@@ -231,9 +232,9 @@ def test_an_argument_that_is_not_read_makes_no_honest_candidate_invalid(
     outputs = agreement.run_reference().outputs
     honest_us = float(moved_bytes((x, weight), {}, outputs))
     moved = traffic_of(None, agreement, outputs, SMALL_CACHE)
-    check_floor(timing(honest_us), moved, COLD, SMALL_CACHE, timing(100 * honest_us))
+    check_floor(timing(honest_us), moved, SMALL_CACHE, timing(100 * honest_us))
     with too_fast():
-        check_floor(timing(honest_us / 10), moved, COLD, SMALL_CACHE, timing(100 * honest_us))
+        check_floor(timing(honest_us / 10), moved, SMALL_CACHE, timing(100 * honest_us))
 
 
 def test_what_is_needed_leaves_inputs_as_they_were() -> None:

@@ -11,6 +11,7 @@ from pytest_gpubench.bench.integrity import auditing
 from pytest_gpubench.errors import InvalidResult
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.settings import Settings
+from pytest_gpubench.settings.cache import Producer
 from tests.bench.calls import COLD, CPU, GPU
 
 # the cache that no flush reaches
@@ -22,6 +23,7 @@ from tests.bench.calls import COLD, CPU, GPU
         (GPU, COLD, True),
         (GPU, replace(COLD, cache="dirty"), True),
         (GPU, replace(COLD, cache="hot"), False),
+        (GPU, replace(COLD, cache=Producer(print)), True),
         (GPU, replace(COLD, timer="scripted"), False),
         (CPU, COLD, False),
     ],

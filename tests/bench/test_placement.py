@@ -15,6 +15,7 @@ from pytest_gpubench.bench.placement import elsewhere, is_close_fail
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.results.model import Measurement, Outcome, Speedup, Timing, Verdict
 from pytest_gpubench.settings import Settings
+from pytest_gpubench.settings.cache import Producer
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.timing.calls import make_arguments, make_call
 from pytest_gpubench.verdict.limits import Limits
@@ -216,6 +217,12 @@ def test_a_tensor_with_attributes_stays() -> None:
     x = torch.rand(3)
     x.scale = 2.0  # type: ignore[attr-defined]
     (found,), _ = given_elsewhere(request_of((x,)))
+    assert found is x
+
+
+def test_tensors_that_a_producer_knows_stay() -> None:
+    x = torch.rand(3)
+    (found,), _ = given_elsewhere(replace(request_of((x,)), settings=Settings(cache=Producer(x.sum))))
     assert found is x
 
 

@@ -6,6 +6,7 @@ from pytest_gpubench.bench.ranks import check_ranks
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.settings import Settings
+from pytest_gpubench.settings.cache import Producer
 from pytest_gpubench.verdict.limits import Limits
 
 
@@ -16,3 +17,12 @@ def test_the_cpu_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
         check_ranks(Limits(), Settings(), cpu_device(), 25, gpus=1)
     expected = "ranks(world_size=25) would start as many processes on the CPU: ask for at most 24 here"
     assert str(caught.value) == expected
+
+
+def test_no_producer_runs_in_processes_of_their_own() -> None:
+    with pytest.raises(BadRequest) as caught:
+        check_ranks(Limits(), Settings(cache=Producer(print)), cpu_device(), 2, gpus=2)
+    assert str(caught.value) == (
+        "ranks() cannot run producer print before each rep: it is called without arguments, and each process has "
+        "tensors of its own; give cache='cold' or 'dirty' or 'hot'"
+    )

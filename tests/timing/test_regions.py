@@ -118,7 +118,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
 def timer_of(gpu: FakeGpu) -> ProfilerTimer:
     timer = object.__new__(ProfilerTimer)
     timer.device, timer.flush, timer.sentinels = cpu_device(), lambda: None, cast(Any, gpu)
-    timer.flush_kernel = None
+    timer.cache, timer.flush_kernel = "hot", None
     timer.taxes = Taxes(cast(Any, None), [])
     return timer
 

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from pytest_gpubench import BadRequest, scripted
-from pytest_gpubench.timing.scripted import script_of
+from pytest_gpubench.settings.cache import Producer
+from pytest_gpubench.timing.calls import make_call
+from pytest_gpubench.timing.scripted import ScriptedTimer, script_of
 
 
 @pytest.mark.parametrize(
@@ -33,6 +35,20 @@ def test_other_samples_are_refused(samples: Any) -> None:
 def test_kernels_are_names(kernels: Any) -> None:
     with pytest.raises(BadRequest, match=r"^scripted\(kernels=.*\): it takes names of kernels, at least one"):
         scripted([1.0], kernels)
+
+
+def test_a_producer_runs_before_each_call() -> None:
+    calls: list[str] = []
+
+    @scripted([1.0])
+    def timed() -> None:
+        calls.append("timed")
+
+    call = make_call(timed)
+    with ScriptedTimer(Producer(lambda: calls.append("produced"))).session() as session:
+        session.take(call, 0.0)
+        session.take(call, 0.0)
+    assert calls == ["produced", "timed"] * 2
 
 
 def test_one_name_is_one_kernel() -> None:

@@ -9,15 +9,17 @@ import torch
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.results.model import DeviceFacts
-from pytest_gpubench.timing import make_timer, wall
-from pytest_gpubench.timing.calls import Arguments, leaves_of, make_arguments, make_call, name_of, upstream_gradient
+from pytest_gpubench.settings.cache import CacheName, Producer, without_producer
+from pytest_gpubench.timing import l2flush, make_timer, wall
+from pytest_gpubench.timing.calls import Arguments, leaves_of, make_arguments, make_call, upstream_gradient
 from pytest_gpubench.timing.interpreter import counting_launches
 from pytest_gpubench.timing.l2flush import flush_buffer, make_flush
 from pytest_gpubench.timing.wall import Scheduled, WallTimer, held_up_ns
+from pytest_gpubench.units import name_of
 
 
 @pytest.mark.parametrize("cache", ["cold", "dirty", "hot"])
-def test_reps_are_taken_in_order_and_none_is_empty(cache: str) -> None:
+def test_reps_are_taken_in_order_and_none_is_empty(cache: CacheName) -> None:
     calls: list[str] = []
     call = make_call(lambda: calls.append("timed"), make_arguments(setup=lambda: calls.append("setup")))
     with WallTimer(cpu_device(), cache).session() as session:
@@ -26,6 +28,25 @@ def test_reps_are_taken_in_order_and_none_is_empty(cache: str) -> None:
     assert calls == ["setup", "timed"] * 3
     assert len(session.reps()) == 3
     assert all(rep.elapsed_us > 0 for rep in session.reps())
+
+
+@pytest.mark.parametrize("left_out", [False, True])
+def test_a_producer_runs_after_the_inputs_are_put_back_and_before_the_call(left_out: bool) -> None:
+    calls: list[str] = []
+    call = make_call(lambda: calls.append("timed"), make_arguments(setup=lambda: calls.append("setup")))
+    producer = Producer(lambda: calls.append("produced"))
+    with WallTimer(cpu_device(), producer).session() as session, without_producer(producer if left_out else "cold"):
+        session.take(call, 0.0)
+        session.take(call, 0.0)
+    assert calls == (["setup", "timed"] if left_out else ["setup", "produced", "timed"]) * 2
+
+
+def test_the_cache_is_flushed_before_a_producer_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds what the producer left, and nothing of the call before or of inputs that were put back."""
+    calls: list[str] = []
+    monkeypatch.setattr(l2flush, "_reading_on_cpu", lambda buffer: lambda: calls.append("flushed"))
+    make_flush(cpu_device(), Producer(lambda: calls.append("produced")))()
+    assert calls == ["flushed", "produced"]
 
 
 def test_others_get_the_core_between_the_flush_and_the_call(monkeypatch: pytest.MonkeyPatch) -> None:

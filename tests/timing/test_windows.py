@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -85,6 +86,59 @@ def test_no_work_is_believed_to_be_a_flush_for_its_name(name: str, asked: str | 
     with pytest.raises(IncompleteRecords, match=rf"outside of every rep \(({name}|{FLUSH})\)"):
         split_reps(records, [call()], asked)
     assert split_reps(records, [call(prepares_on_device=True)], asked) == [[kernel(112, 120)]]
+
+
+def produced(*before: str, start_ns: int = 0) -> list[Record]:
+    """Return a rep of `add`, before it a flush and then these kernels."""
+    names = [FLUSH, *before]
+    kernels = [kernel(start_ns + 10 * place, start_ns + 10 * place + 5, name) for place, name in enumerate(names)]
+    return [*kernels, *rep(start_ns + 110, start_ns + 160, kernel(start_ns + 112, start_ns + 120))]
+
+
+def test_what_a_producer_launches_is_not_the_calls() -> None:
+    """Though it be a kernel of the call's name, or one of another flush."""
+    records = [*produced("add", *FLUSHES.values()), *produced("add", *FLUSHES.values(), start_ns=200)]
+    assert split_reps(records, [call("one"), call("two")], FLUSH, "producer fill") == [
+        [kernel(112, 120)],
+        [kernel(312, 320)],
+    ]
+    with pytest.raises(IncompleteRecords, match=r"outside of every rep \(add\)"):
+        split_reps(records, [call("one"), call("two")], FLUSH)
+
+
+def test_work_before_the_flush_is_no_producers() -> None:
+    records = [kernel(0, 5, "stray"), *produced("fill", start_ns=10)]
+    with pytest.raises(IncompleteRecords, match=r"outside of every rep \(stray\)"):
+        split_reps(records, [call()], FLUSH, "producer fill")
+    assert len(split_reps(records, [call(prepares_on_device=True)], FLUSH, "producer fill")) == 1
+
+
+def test_work_of_a_producer_that_reaches_into_the_rep_is_refused() -> None:
+    records = [kernel(0, 5, FLUSH), kernel(10, 111, "fill"), *rep(110, 160, kernel(112, 120))]
+    with pytest.raises(IncompleteRecords, match="a record from before a rep reaches into it"):
+        split_reps(records, [call()], FLUSH, "producer fill")
+
+
+@pytest.mark.parametrize(
+    ("second", "error", "sentence"),
+    [
+        (("fill", "fill"), KernelsDiffer, "producer p does not launch the same kernels before every rep: 1 x fill"),
+        ((), KernelsDiffer, "producer p does not launch the same kernels before every rep: 1 x fill only in one"),
+        (("fill",), None, ""),
+    ],
+)
+def test_a_producer_does_the_same_before_every_rep(
+    second: Sequence[str], error: type[MeasurementError] | None, sentence: str
+) -> None:
+    records = [*produced("fill"), *produced(*second, start_ns=200)]
+    with nullcontext() if error is None else pytest.raises(error, match=sentence):
+        split_reps(records, [call(), call()], FLUSH, "producer p")
+
+
+def test_a_producer_that_launches_nothing_is_refused() -> None:
+    with pytest.raises(NothingRecorded, match=r"^producer p launched nothing on the GPU: are its tensors on the GPU\?"):
+        split_reps([*produced(), *produced(start_ns=200)], [call(), call()], FLUSH, "producer p")
+    assert split_reps([], [], FLUSH, "producer p") == []
 
 
 @pytest.mark.parametrize("inner", [(kernel(112, 160),), (kernel(112, 150), kernel(149, 160)), (kernel(159, 160),)])

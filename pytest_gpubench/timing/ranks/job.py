@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.timing.calls import name_of
 from pytest_gpubench.timing.measurement import Plan
-from pytest_gpubench.units import repr_of
+from pytest_gpubench.units import name_of, repr_of
 
 if TYPE_CHECKING:
     import torch

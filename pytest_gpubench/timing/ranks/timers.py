@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.settings.cache import Cache
 from pytest_gpubench.timing.base import Call, Rep
 from pytest_gpubench.timing.events import HOST_BOUND, REMEMBERED, lead_for, new_event, spin
 from pytest_gpubench.timing.pacing import rest
@@ -21,7 +22,7 @@ LONGEST_SPIN_US = 5_000.0
 class SynchronisedWallTimer(WallTimer):
     """Read the host's clock around a call that all ranks begin together."""
 
-    def __init__(self, device: Device, cache: str, peers: Peers) -> None:
+    def __init__(self, device: Device, cache: Cache, peers: Peers) -> None:
         super().__init__(device, cache)
         flush = self.flush
 
@@ -36,7 +37,7 @@ class SynchronisedWallTimer(WallTimer):
 class SynchronisedProfilerTimer(ProfilerTimer):
     """Sum the device's own records of a call that all GPUs begin together."""
 
-    def __init__(self, device: Device, cache: str, peers: Peers) -> None:
+    def __init__(self, device: Device, cache: Cache, peers: Peers) -> None:
         super().__init__(device, cache)
         self.peers = peers
         self.queued_us: deque[float] = deque(maxlen=REMEMBERED)

@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection, wait
 from pytest_gpubench.errors import WrongResult
 from pytest_gpubench.gpu.device import Device, cpu_device, cuda_device
 from pytest_gpubench.results.model import Timing, text_of
+from pytest_gpubench.settings.cache import Cache
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import make_arguments, make_call, refuse_untimeable
 from pytest_gpubench.timing.measurement import summarise
@@ -110,7 +111,7 @@ def do_job(job: Job, assignment: Assignment, say: Callable[[str], None]) -> Timi
     return summarise(call, timer, device, job.plan, warmth, sample, time.perf_counter() - started_s)
 
 
-def _timer_on(device: Device, cache: str, peers: Peers) -> SynchronisedTimer:
+def _timer_on(device: Device, cache: Cache, peers: Peers) -> SynchronisedTimer:
     return (SynchronisedWallTimer if device.type == "cpu" else SynchronisedProfilerTimer)(device, cache, peers)
 
 

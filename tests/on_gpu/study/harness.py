@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from pytest_gpubench.fixture import GpuBench
 from pytest_gpubench.running_test import CurrentTest
@@ -15,7 +15,7 @@ from pytest_gpubench.settings import Resolver, Settings
 from pytest_gpubench.verdict.limits import Limits
 
 T = TypeVar("T")
-CACHE = "cold"
+CACHE: Final = "cold"
 COOL_S = 0.5
 """A pause after a rival, so that the throttling it caused costs the next measurement nothing."""
 

@@ -1,0 +1,132 @@
+"""A producer: it runs before each rep, and leaves what calls are given as it is."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import pytest
+import torch
+
+from pytest_gpubench.bench.agreement import Agreement
+from pytest_gpubench.bench.arguments import VariedArguments, kept_arguments
+from pytest_gpubench.bench.comparison import CompareRequest
+from pytest_gpubench.bench.measurement import MeasureRequest
+from pytest_gpubench.bench.producer import FIRST_CALLS, check_producer
+from pytest_gpubench.correctness import Tolerance
+from pytest_gpubench.errors import BadRequest, InvalidResult, UnfairComparison
+from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.settings.cache import Producer
+from pytest_gpubench.timing.calls import make_call
+from pytest_gpubench.verdict.limits import Limits
+from tests.bench.calls import double
+
+Function = Callable[..., object]
+
+
+def request_of(produce: Function, function: Function, *args: object, **kwargs: object) -> MeasureRequest:
+    settings = Settings(device="cpu", cache=Producer(produce))
+    return MeasureRequest(settings, cpu_device(), Limits(), (args, kwargs), {"f": make_call(function)})
+
+
+def test_it_may_write_what_the_inputs_hold() -> None:
+    x, calls = torch.ones(1000), list[int]()
+
+    def fill() -> None:
+        calls.append(1)
+        x.fill_(1)
+
+    check_producer(request_of(fill, torch.neg, x))
+    assert len(calls) == FIRST_CALLS
+
+
+def test_what_it_writes_into_tensors_of_its_own_is_not_looked_at() -> None:
+    x, other = torch.ones(1000), torch.ones(1000)
+    check_producer(request_of(lambda: other.add_(x), torch.neg, x))
+    assert not other.equal(x)
+
+
+class Layer:
+    def __init__(self) -> None:
+        self.weight = torch.ones(10)
+
+    def __call__(self, *args: object) -> None: ...
+
+
+LAYER, BIAS = Layer(), torch.ones(10)
+
+
+def add_bias(x: torch.Tensor) -> torch.Tensor:
+    return x + BIAS
+
+
+@pytest.mark.parametrize(
+    ("changed", "function", "named"),
+    [
+        (lambda given: given[0][0], torch.neg, r"args\[0\]"),
+        (lambda given: given[1]["y"][1], torch.neg, r"kwargs\['y'\]\[1\]"),
+        (lambda given: LAYER.weight, LAYER, "weight of Layer"),
+        (lambda given: BIAS, add_bias, "BIAS of add_bias"),
+    ],
+    ids=["argument", "keyword", "of an object", "of a function"],
+)
+def test_what_it_changes_is_named_and_put_back(
+    changed: Callable[[Any], torch.Tensor], function: Function, named: str
+) -> None:
+    request = request_of(lambda: tensor.neg_(), function, torch.ones(10), y=[1, torch.ones(3)])
+    tensor = changed(request.given)
+    with pytest.raises(BadRequest, match=rf"^producer <lambda> changes {named}, so no call would be given what the"):
+        check_producer(request)
+    assert tensor.eq(1).all()
+
+
+def test_its_switches_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.backends.cudnn.benchmark", False)
+
+    def fill() -> None:
+        torch.backends.cudnn.benchmark = True
+
+    with pytest.raises(UnfairComparison, match=r"^producer fill changed torch\.backends\.cudnn\.benchmark from False"):
+        check_producer(request_of(fill, torch.neg))
+    assert not torch.backends.cudnn.benchmark
+
+
+def test_one_whose_body_does_not_run_is_refused() -> None:
+    def fill() -> Iterator[None]:
+        yield
+
+    with pytest.raises(BadRequest, match=r"^'producer fill' returns a generator, its body does not run"):
+        check_producer(request_of(fill, torch.neg))
+
+
+def test_without_one_nothing_is_looked_at() -> None:
+    request = MeasureRequest(Settings(), cpu_device(), Limits(), None, {})
+    check_producer(request)
+
+
+# a comparison
+
+
+def comparison(candidate: Function, x: torch.Tensor, produce: Function) -> CompareRequest:
+    functions = {"double": double, "c": candidate}
+    arguments = VariedArguments.of(kept_arguments([*functions.values()], (x,), None, None))
+    agreement = Agreement(double, arguments, Tolerance(), None, None, False, "forward", torch.device("cpu"))
+    calls = {name: make_call(each, arguments, label=name) for name, each in functions.items()}
+    settings = Settings(device="cpu", timer="wall", cache=Producer(produce), reps=2, warmup=1)
+    return CompareRequest(settings, cpu_device(), Limits(), ((x,), None), calls, agreement)
+
+
+def test_remembered_results_are_found_though_the_producer_writes_the_input() -> None:
+    """With the values as given in every round, nobody could tell."""
+    given = torch.arange(64.0)
+    x, kept = given.clone(), 2 * given
+
+    def remembers(x: torch.Tensor) -> torch.Tensor:
+        return kept.clone()
+
+    def fill() -> None:
+        x.copy_(given)
+
+    assert comparison(double, x, fill).measure(lambda text: None).result.timing.cache == "producer fill"
+    with pytest.raises(InvalidResult, match=r"^c returns what it had computed before"):
+        comparison(remembers, x, fill).measure(lambda text: None)
+    assert cast(Producer, comparison(double, x, fill).settings.cache).is_left_out is False

@@ -1,0 +1,99 @@
+"""`cache=producer`: a call is timed as a function of the user's leaves the cache."""
+
+from tests.plugin.conftest import BenchRun, RecordRun, RunRows, assert_fails
+
+PRODUCERS = """
+import torch
+CALLS = []
+def fill(): CALLS.append("fill")
+def other(): pass
+def broken(): return 1 / 0
+"""
+
+
+def test_the_mark_and_the_call_take_a_function(record_run: RecordRun) -> None:
+    source = """
+@pytest.mark.perf(cache=fill)
+def test_mark(gpu_bench):
+    gpu_bench.measure(fast, reps=3)
+    assert len(CALLS) == 3 + 3  # first calls, and one before each rep
+
+@pytest.mark.perf(cache=fill)
+def test_call(gpu_bench):
+    gpu_bench.measure(fast, cache=other)
+    gpu_bench.compare(fast, slow, cache="hot")
+    gpu_bench.compare(fast, slow)
+    gpu_bench.phases({"a": fast, "b": slow})
+"""
+    records = record_run(PRODUCERS + source).records
+    assert [[item.timing.cache for item in record.measurements] for record in records] == [
+        ["producer fill"],
+        ["producer other", "hot", "hot", *["producer fill"] * 4],
+    ]
+    assert records[1].phases[0].cache == "producer fill"
+
+
+def test_an_option_that_is_given_wins(record_run: RecordRun) -> None:
+    source = "def test_it(gpu_bench): gpu_bench.measure(fast, cache=broken)"
+    (record,) = record_run(PRODUCERS + source, "--gpu-bench-cache=hot").records
+    assert record.measurements[0].timing.cache == "hot"
+
+
+def test_the_option_takes_names_only(bench_run: BenchRun) -> None:
+    result = bench_run(f"{PRODUCERS}def test_it(gpu_bench): gpu_bench(fast)", "--gpu-bench-cache=fill")
+    result.stderr.fnmatch_lines(["ERROR: --gpu-bench-cache: 'fill' is not valid, it must be one of cold, dirty, hot,*"])
+
+
+def test_what_is_refused_says_what_to_do(run_rows: RunRows) -> None:
+    tests = [
+        "x = torch.ones(9)\ndef test_it(gpu_bench): gpu_bench.measure(fast, (x,), cache=x.neg_)",
+        "def test_it(gpu_bench): gpu_bench.measure(fast, cache=broken)",
+        "def test_it(gpu_bench): gpu_bench.measure(fast, cache=torch.neg)",
+        "def test_it(gpu_bench): gpu_bench.measure(fast, cache=lambda: gpu_bench(slow))",
+        "def test_it(gpu_bench): gpu_bench.measure(fast, cache='fill')",
+    ]
+    inputs, error, arguments, nested, name = run_rows(PRODUCERS, tests)
+    assert_fails(
+        inputs,
+        "E *BadRequest: producer neg_ changes args[[]0], so no call would be given what the test gives it: let it "
+        "write what they hold already, as after one call of it, or write elsewhere",
+    )
+    note = "*gpu_bench: raised in producer {}, which cache= has called without arguments"
+    assert_fails(error, "E *ZeroDivisionError: division by zero", note.format("broken"))
+    assert_fails(arguments, "E *TypeError: *", note.format("neg"))
+    assert_fails(nested, "E *ProfilerBusy: 'slow' cannot be measured while 'fast' is: *")
+    assert_fails(name, "E *BadRequest: measure(cache=...): 'fill' is not valid, it must be one of cold, dirty, hot, *")
+
+
+def test_a_switched_off_run_calls_none(bench_run: BenchRun) -> None:
+    source = f"{PRODUCERS}def test_it(gpu_bench): gpu_bench.measure(fast, cache=broken)"
+    bench_run(source, "--gpu-bench-disable").assert_outcomes(passed=1)
+
+
+def test_it_is_named_in_the_run_and_compared_with_its_like(bench_run: BenchRun) -> None:
+    source = f"{PRODUCERS}CACHE = fill\ndef test_it(gpu_bench): gpu_bench.measure(fast, cache=CACHE)"
+    result = bench_run(source, "--gpu-bench-save=main", "--gpu-bench-sessions=1")
+    result.stdout.fnmatch_lines(["gpu_bench: 1 measurement in 1 test on *: scripted timer, after producer fill; *"])
+    same = bench_run(source, "--gpu-bench-compare=main")
+    same.stdout.fnmatch_lines(["gpu_bench: compared with main: 1 of 1 test, *"])
+    changed = bench_run(source.replace("CACHE = fill", "CACHE = other"), "--gpu-bench-compare=main")
+    changed.assert_outcomes(failed=1)
+    changed.stdout.fnmatch_lines(
+        ["E *cache producer fill in the baseline 'main' and is producer other now; measure both alike *"]
+    )
+
+
+def test_on_the_cpu_it_runs_before_each_rep(bench_run: BenchRun) -> None:
+    source = """
+def test_it(gpu_bench):
+    a, x, calls = torch.rand(1000), torch.empty(1000), []
+    def scale():
+        calls.append(1)
+        torch.mul(a, 2, out=x)
+    scale()
+    timing = gpu_bench.measure(torch.softmax, (x, -1), cache=scale, reps=5, warmup=1)
+    assert timing.cache == "producer scale" and timing.median_us > 0 and len(calls) >= 5
+    found = gpu_bench.compare(lambda x: x + x, lambda x: x * 2, (x,), cache=scale, reps=4, warmup=1)
+    assert found.timing.cache == "producer scale"
+"""
+    bench_run(f"import torch\n{source}", "--gpu-bench-device=cpu", timer="wall").assert_outcomes(passed=1)

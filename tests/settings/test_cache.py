@@ -1,0 +1,95 @@
+"""States of the cache: names, and functions that leave it as a neighbour would."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from pytest_gpubench.errors import BadRequest, ProfilerBusy
+from pytest_gpubench.settings import parse_given
+from pytest_gpubench.settings.cache import Cache, Producer, cache_words, without_producer
+
+
+def fill() -> str:
+    return "filled"
+
+
+class Layer:
+    def __call__(self) -> None: ...
+
+
+@pytest.mark.parametrize("name", ["cold", "dirty", "hot"])
+def test_a_name_is_a_state(name: str) -> None:
+    assert str(parse_given("cache", name, "it")) == name
+    assert cache_words(name) == f"{name} cache"
+
+
+@pytest.mark.parametrize(
+    ("function", "named"),
+    [(fill, "fill"), (partial(fill), "fill"), (lambda: None, "<lambda>"), (Layer(), "Layer")],
+)
+def test_a_function_is_a_producer_of_its_name(function: Any, named: str) -> None:
+    producer = parse_given("cache", function, "it")
+    assert isinstance(producer, Producer)
+    assert producer.function is function
+    assert (str(producer), cache_words(str(producer))) == (f"producer {named}", f"after producer {named}")
+
+
+def test_a_name_is_printable() -> None:
+    def other() -> None: ...
+
+    other.__name__ = "a\nb"
+    assert str(Producer(other)) == "producer a\\nb"
+
+
+@pytest.mark.parametrize("given", ["warm", "fill", "producer fill", 5, None])
+def test_anything_else_is_refused(given: object) -> None:
+    legal = "it must be one of cold, dirty, hot, or in a test a function without arguments"
+    with pytest.raises(BadRequest, match=rf"{legal}$"):
+        parse_given("cache", given, "it")
+
+
+def test_the_device_is_done_when_it_has_run() -> None:
+    calls: list[str] = []
+    Producer(lambda: calls.append("produce")).run(lambda: calls.append("synchronise"))
+    assert calls == ["produce", "synchronise"]
+    assert Producer(fill).run(lambda: None) == "filled"
+
+
+@pytest.mark.parametrize("raises", ["function", "synchronize"])
+def test_its_error_is_told_as_its_own(raises: str) -> None:
+    """On a GPU it may be raised when the device is waited for."""
+
+    def fill() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        Producer(fill).run(lambda: None) if raises == "function" else Producer(Layer()).run(fill)
+    named = "fill" if raises == "function" else "Layer"
+    notes = [f"gpu_bench: raised in producer {named}, which cache= has called without arguments"]
+    assert getattr(caught.value, "__notes__", []) == notes
+
+
+def test_an_error_of_ours_says_where_it_comes_from() -> None:
+    def measures() -> None:
+        raise ProfilerBusy("busy")
+
+    with pytest.raises(ProfilerBusy) as caught:
+        Producer(measures).run(lambda: None)
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_it_can_be_left_out() -> None:
+    calls: list[int] = []
+    producer = Producer(lambda: calls.append(1))
+    with without_producer(producer):
+        producer.run(lambda: None)
+    assert calls == []
+    producer.run(lambda: None)
+    assert calls == [1]
+
+
+@pytest.mark.parametrize("cache", ["cold", "hot"])
+def test_a_state_without_a_producer_has_none_to_leave_out(cache: Cache) -> None:
+    with without_producer(cache):
+        pass
