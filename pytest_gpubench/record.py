@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pytest_gpubench.errors import BadFile, BadRequest
+from pytest_gpubench.settings.parsers import file_path
 from pytest_gpubench.units import count
 
 VERSION = 1
@@ -124,6 +125,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     if not Path(chosen.program).is_file():
         parser.error(f"{chosen.program} is no file: give the Python file of a program")
+    try:
+        file_path(chosen.output)
+    except ValueError as error:
+        parser.error(f"--output={chosen.output}: {error}")
     with Recorder() as recorder:
         _run(chosen.program, chosen.arguments)
     write(recorder.recording, chosen.output)

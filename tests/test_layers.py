@@ -40,10 +40,10 @@ LAYERS = """
     structure replay
     timing correctness strategies report
     gpu verdict
-    results
+    results record
     limits settings
     metrics stats
-    child_process record
+    child_process
     bounds
     units errors spelling
 """

@@ -115,6 +115,16 @@ def test_examples_shrink_towards_the_most_frequent_call(shapes: Path) -> None:
     assert find(calls, lambda call: call.calls == 1).shapes == ((5, 4),)
 
 
+def test_a_file_in_a_folder_that_is_not_there_is_refused_before_the_program_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "model.py").write_text("raise AssertionError")
+    with pytest.raises(SystemExit):
+        main(["-o", f"{tmp_path}/absent/calls.json", str(tmp_path / "model.py")])
+    expected = f"--output={tmp_path}/absent/calls.json: there is no folder {tmp_path}/absent: make it first"
+    assert expected in capsys.readouterr().err
+
+
 def test_a_program_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["no_model.py"])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pytest_gpubench.settings import Settings, environment_name
-from pytest_gpubench.settings.parsers import fraction
+from pytest_gpubench.settings.parsers import file_path, fraction
 
 RUN_HELP = "a file, the name or the number of a saved run, or latest"
 
@@ -19,6 +19,11 @@ def add_storage(parser: argparse.ArgumentParser) -> None:
         "--storage", metavar="FOLDER", default=default, help=f"where runs are saved (default: {builtin})"
     )
     parser.add_argument("--device", metavar="NAME", help="only runs on devices with this in their name: h200")
+
+
+def add_output(parser: argparse.ArgumentParser, *names: str, help: str, **more: Any) -> None:
+    """Add an option that names a file to write; one in a folder that is not there is refused."""
+    parser.add_argument(*names, type=checked(file_path), metavar="PATH", help=help, **more)
 
 
 def add_alpha(parser: argparse.ArgumentParser, default: float, meaning: str) -> None:

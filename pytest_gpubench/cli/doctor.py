@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_gpubench.cli.arguments import add_output
 from pytest_gpubench.cli.noise import SECONDS, measure_noise
 from pytest_gpubench.cli.output import write
 from pytest_gpubench.errors import BadRequest, GpuBenchError
@@ -34,7 +35,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help=f"only measure how small a slowdown is seen here, in fresh processes (about {SECONDS} s)",
     )
-    parser.add_argument("--json", metavar="PATH", help="write what --noise finds as JSON")
+    add_output(parser, "--json", help="write what --noise finds as JSON")
     parser.add_argument(
         "--restore-clocks",
         action="store_true",

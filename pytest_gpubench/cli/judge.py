@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pytest_gpubench.cli.arguments import checked
+from pytest_gpubench.cli.arguments import add_output, checked
 from pytest_gpubench.cli.output import write, write_raw
 from pytest_gpubench.limits import memory_size
 from pytest_gpubench.results.files import write_text
@@ -44,7 +44,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.description = f"{parser.description}\n{PROMISE}"
     parser.add_argument("candidate", nargs="?", type=Path, metavar="CANDIDATE.py", help="defines the spec's function")
     parser.add_argument("--spec", required=True, type=Path, metavar="SPEC.py", help="reference, inputs, limits")
-    parser.add_argument("--json", metavar="PATH", help="write the judgement as JSON to a file, - for standard output")
+    add_output(parser, "--json", help="write the judgement as JSON to a file, - for standard output")
     parser.add_argument(
         "--jsonl",
         action="store_true",

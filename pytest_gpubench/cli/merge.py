@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_gpubench.cli.arguments import RUN_HELP, add_storage
+from pytest_gpubench.cli.arguments import RUN_HELP, add_output, add_storage
 from pytest_gpubench.cli.output import write
 from pytest_gpubench.cli.saved import find_paths
 from pytest_gpubench.errors import BadRequest
@@ -26,7 +26,7 @@ Source = tuple[Path, SavedRun]
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("which", nargs="+", metavar="RUN", help=RUN_HELP)
-    parser.add_argument("-o", "--output", required=True, metavar="PATH", help="the file to write")
+    add_output(parser, "-o", "--output", required=True, help="the file to write")
     parser.add_argument(
         "--keep",
         choices=("first", "last"),

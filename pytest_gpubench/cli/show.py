@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from pytest_gpubench.cli.arguments import RUN_HELP, add_storage
+from pytest_gpubench.cli.arguments import RUN_HELP, add_output, add_storage
 from pytest_gpubench.cli.forms import FORMS
 from pytest_gpubench.cli.output import has_colour, write, write_form
 from pytest_gpubench.cli.saved import find_one, find_paths, run_title
@@ -34,7 +34,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--test", metavar="PATTERN", help="only tests with this in their id; * and ? stand for others")
     for name, (_, what) in FORMS.items():
         help = f"write {what} to a file; without PATH, or with -, to standard output"
-        parser.add_argument(f"--{name}", metavar="PATH", nargs="?", const="-", dest=name, help=help)
+        add_output(parser, f"--{name}", nargs="?", const="-", dest=name, help=help)
     parser.add_argument("--format", choices=FORMS, help="write one of these to standard output, as --FORMAT alone does")
     add_storage(parser)
 

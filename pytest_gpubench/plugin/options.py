@@ -20,7 +20,7 @@ from pytest_gpubench.settings import (
     refuse_misspelled,
     with_strict,
 )
-from pytest_gpubench.settings.parsers import switch
+from pytest_gpubench.settings.parsers import OUTPUTS, switch
 from pytest_gpubench.settings.row import SettingRow
 from pytest_gpubench.units import safe_lines
 
@@ -56,7 +56,9 @@ def resolve(config: pytest.Config, flags: argparse.Namespace | None = None) -> R
         given = {name: value for name, value in values.items() if value not in (None, "")}
         for name, value in (given if "strict" in chosen else with_strict(given)).items():
             if name not in chosen:
-                chosen[name] = parse_value(name, value, spelling(name))
+                # an xdist worker may be on another host, whose folders are others
+                is_elsewhere = hasattr(config, "workerinput") and ROWS[name].parse in OUTPUTS
+                chosen[name] = value if is_elsewhere else parse_value(name, value, spelling(name))
         if spelling is flag_name:
             explicit = frozenset(chosen)
     return Resolver(Settings(**chosen), explicit)

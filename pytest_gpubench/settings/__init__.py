@@ -21,6 +21,7 @@ from pytest_gpubench.settings.parsers import (
     file_path,
     folder_path,
     fraction,
+    output_folder,
     patterns,
     plots_folder,
     saved_name,
@@ -232,7 +233,7 @@ class Settings:
     trace: str | None = setting(
         None,
         "write a Perfetto trace of a few more calls of every measured function, and summary.md, to this folder",
-        folder_path,
+        output_folder,
         "FOLDER",
     )
     scripts: tuple[str, ...] | None = setting(

@@ -8,6 +8,7 @@ from typing import Literal
 from pytest_gpubench import bounds
 from pytest_gpubench.bounds import MOST_CALLS
 from pytest_gpubench.stats.tolerance import parse_tolerance
+from pytest_gpubench.units import printable
 
 ClockWish = int | Literal["base", "max"]
 """The clock to lock: MHz, the base clock or the highest."""
@@ -132,6 +133,14 @@ def file_path(text: str) -> str:
     """Refuse a folder before the first test: after the last one, the results would be lost."""
     if os.path.isdir(text):
         raise ValueError("it must be the path of a file, and is a folder")
+    return _in_a_folder(text)
+
+
+def _in_a_folder(text: str) -> str:
+    """Refuse the path of an output in a folder that is not there: it may be misspelled, and is not made."""
+    folder = os.path.dirname(os.path.abspath(text))
+    if not os.path.isdir(folder):
+        raise ValueError(f"there is no folder {printable(folder)}: make it first, or correct the path")
     return text
 
 
@@ -142,12 +151,21 @@ def folder_path(text: str) -> str:
     return text
 
 
+def output_folder(text: str) -> str:
+    """Refuse a file, and a folder in one that is not there, before the first test."""
+    return _in_a_folder(folder_path(text))
+
+
 def plots_folder(text: str) -> str:
     """Refuse a folder with other files than plots: the option alone may have taken a path of tests for its value."""
-    folder = Path(folder_path(text))
+    folder = Path(output_folder(text))
     if folder.is_dir() and any(each.suffix != ".svg" for each in folder.iterdir()):
         raise ValueError("it holds other files than plots: give a folder of its own, or the option alone as the last")
     return text
+
+
+OUTPUTS = (file_path, output_folder, plots_folder)
+"""The parsers of paths that a run writes to."""
 
 
 def tolerance(text: str) -> str:

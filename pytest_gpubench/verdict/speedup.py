@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from pytest_gpubench.results.model import Outcome, Speedup, Verdict
 from pytest_gpubench.stats.speedup import Quad, SpeedupEstimate, speedup_of
 from pytest_gpubench.verdict.decision import at_least
@@ -13,7 +11,7 @@ __tracebackhide__ = True
 
 
 class SpeedupJudgement:
-    """Judge a candidate's speedup while quads are added, look by look; a decision stands, whatever later looks find.
+    """Judge a candidate's speedup while quads are added, look by look; the last look counts, which is of all quads.
 
     limits: the speedup asked of each candidate that has a limit; empty where no candidate has one. precision: how wide
     an interval may be, to either side, to end a comparison without limits. pass_alpha: the chance, at most, that a
@@ -37,8 +35,6 @@ class SpeedupJudgement:
         self.pass_alpha = pass_alpha
         self.outcome = Outcome.INCONCLUSIVE
         self.latest: SpeedupEstimate | None = None
-        self._decisive: SpeedupEstimate | None = None
-        """The latest estimate that says the same as the first decision."""
 
     def look(self, quads: Sequence[Quad], looks: tuple[int, ...], tick_us: float = 0.0) -> bool:
         """Return whether the limit is decided; where no candidate has a limit, whether the ratio is precise."""
@@ -51,10 +47,9 @@ class SpeedupJudgement:
         if outcome is Outcome.INCONCLUSIVE and self.pass_alpha is not None:
             lenient = speedup_of(quads, self.pass_alpha, looks, tick_us)
             if at_least(lenient.interval, self.limits[self.name]) is Outcome.PASS:
-                self.latest, found, outcome = lenient, lenient, Outcome.PASS
-        if outcome is not Outcome.INCONCLUSIVE and self.outcome in (Outcome.INCONCLUSIVE, outcome):
-            self.outcome, self._decisive = outcome, found
-        return self.outcome is not Outcome.INCONCLUSIVE
+                self.latest, outcome = lenient, Outcome.PASS
+        self.outcome = outcome
+        return outcome is not Outcome.INCONCLUSIVE
 
     @property
     def failed(self) -> bool:
@@ -64,13 +59,10 @@ class SpeedupJudgement:
     def verdicts(self, speedup: Speedup, candidate_us: float) -> tuple[Verdict, ...]:
         """Return the verdict on the candidate's limit; NOT_JUDGED where only other candidates have one.
 
-        speedup: by all quads.
+        speedup: the latest.
         """
         if not self.limits:
             return ()
         if self.name not in self.limits:
             return (not_asked(self.name, self.limits, self.enforced),)
-        by = self._decisive or self.latest
-        assert by is not None, "nothing was looked at"
-        judged = msgspec.structs.replace(speedup, ratio=by.ratio, interval=by.interval, quads=by.quads)
-        return (judge_speedup(self.name, judged, candidate_us, self.limits[self.name], self.enforced),)
+        return (judge_speedup(self.name, speedup, candidate_us, self.limits[self.name], self.enforced),)

@@ -20,7 +20,7 @@ class Judgement:
 
     The k-th look spends alpha / (k (k + 1)), which sums to alpha however many looks there are (Bonferroni); a
     `single` look spends all of it. A rate is work over time: a limit on it is judged at the same looks as one on time.
-    A decision stands: later looks, which other limits need, do not change it.
+    The last look counts: it is of the reps that are reported.
 
     pass_alpha: the chance, at most, that a broken limit passes; None is alpha, the chance that a kept one fails.
     known: adds to a timing what is known of its call and its GPU.
@@ -50,8 +50,7 @@ class Judgement:
         found = self._judged(timing, self.alpha)
         if self.pass_alpha is not None:
             found = tuple(map(_passed, found, self._judged(timing, self.pass_alpha)))
-        before = {verdict.kind: verdict for verdict in self.verdicts}
-        self.verdicts = tuple(_standing(before.get(verdict.kind), verdict) for verdict in found)
+        self.verdicts = found
         return self.failed or all(verdict.outcome is not Outcome.INCONCLUSIVE for verdict in self.verdicts)
 
     def _judged(self, timing: Timing, alpha: float) -> tuple[Verdict, ...]:
@@ -69,10 +68,3 @@ def _passed(verdict: Verdict, lenient: Verdict) -> Verdict:
     """Return the verdict at the larger alpha where it passes what the smaller one leaves undecided."""
     undecided = verdict.outcome is Outcome.INCONCLUSIVE
     return lenient if undecided and lenient.outcome is Outcome.PASS else verdict
-
-
-def _standing(before: Verdict | None, now: Verdict) -> Verdict:
-    """Return the earlier decision, with the present numbers if they decide the same."""
-    if before is None or before.outcome in (Outcome.INCONCLUSIVE, now.outcome):
-        return now
-    return before

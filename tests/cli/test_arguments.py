@@ -1,9 +1,10 @@
-"""`--alpha`: parsed and refused in the same way by all commands that take it."""
+"""`--alpha`, and files to write: parsed and refused in the same way by all commands that take them."""
 
 import pytest
 
 from pytest_gpubench.cli import main
 from pytest_gpubench.cli.arguments import chance
+from pytest_gpubench.cli.forms import FORMS
 
 COMMANDS = [("compare", "a", "b"), ("history", "x"), ("ab", "main")]
 
@@ -32,3 +33,32 @@ def test_what_cannot_be_meant(
         main([*words, "--alpha", text])
     assert stopped.value.code == 2
     assert f"argument --alpha: {text!r} is not valid, {reason}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("ab", "main", "--markdown"),
+        ("ab", "main", "--json"),
+        ("ab", "main", "--html"),
+        ("doctor", "--noise", "--json"),
+        ("judge", "candidate.py", "--spec", "spec.py", "--json"),
+        ("merge", "a.json", "-o"),
+        *(("show", "main", f"--{form}") for form in FORMS),
+    ],
+    ids=lambda words: f"{words[0]} {words[-1]}",
+)
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/absent/out", "there is no folder /absent: make it first, or correct the path"),
+        ("/", "it must be the path of a file, and is a folder"),
+    ],
+)
+def test_a_file_that_cannot_be_written(
+    words: tuple[str, ...], path: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([*words, path])
+    assert stopped.value.code == 2
+    assert f"{path!r} is not valid, {reason}\n" in capsys.readouterr().err

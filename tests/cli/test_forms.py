@@ -8,7 +8,7 @@ import pytest
 
 from pytest_gpubench.cli.forms import Cell, cell, csv_row
 from pytest_gpubench.results.model import SavedRun
-from pytest_gpubench.results.store import Storage, read_run, write_run
+from pytest_gpubench.results.store import Storage, write_run
 from tests.cli.stored import Command
 from tests.results.saved import make_run
 
@@ -122,13 +122,3 @@ def test_a_run_of_two_devices_needs_a_choice(command: Command) -> None:
     assert (status, out) == (2, "")
     assert "choose one with --device" in err
     assert "A100" in command("show", "main", "--csv", "--device", "a100")[1]
-
-
-def test_a_folder_cannot_be_written(command: Command) -> None:
-    write_run(make_run(), Path("run.json"))
-    Path("folder").mkdir()
-    status, _, err = command("show", "run.json", "--csv", "folder")
-    assert status == 2
-    assert err == "pytest-gpubench show: folder cannot be written: Is a directory\n"
-    assert read_run(Path("run.json"))
-    assert sorted(path.name for path in Path().iterdir()) == ["folder", "run.json"]

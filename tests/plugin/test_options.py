@@ -2,6 +2,7 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
@@ -91,11 +92,13 @@ def shown(pytester: pytest.Pytester, *arguments: str) -> dict[str, object]:
     return values
 
 
-def resolved(arguments: Sequence[str] = (), ini: Mapping[str, str] = MappingProxyType({})) -> Resolver:
+def resolved(
+    arguments: Sequence[str] = (), ini: Mapping[str, str] = MappingProxyType({}), **others: object
+) -> Resolver:
     """Return what a run with these flags and this ini file is set to."""
     parser = pytest.Parser(_ispytest=True)
     add_options(parser)
-    config = SimpleNamespace(option=parser.parse_known_args(arguments), getini=ini.get, inicfg=ini)
+    config = SimpleNamespace(option=parser.parse_known_args(arguments), getini=ini.get, inicfg=ini, **others)
     return resolve(cast(Any, config))
 
 
@@ -115,6 +118,23 @@ def test_every_setting_works_in_every_spelling(monkeypatch: pytest.MonkeyPatch, 
     assert getattr(resolved(ini={ini_name(name): text}).run, name) == value
     monkeypatch.setenv(environment_name(name), text)
     assert getattr(resolved().run, name) == value
+
+
+def test_a_worker_on_another_host_has_other_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it does not find there is not its to write."""
+    monkeypatch.setenv(environment_name("html"), "absent/page.html")
+    assert resolved(workerinput={}).run.html == "absent/page.html"
+    with pytest.raises(BadRequest, match=r"^GPU_BENCH_HTML: 'absent/page.html' is not valid, there is no folder "):
+        resolved()
+
+
+def test_an_output_in_a_folder_that_is_not_there_is_refused_before_the_run(bench_run: BenchRun) -> None:
+    result = bench_run("def test_it(gpu_bench): gpu_bench(fast)", "--gpu-bench-html=absent/page.html")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    (line,) = [line for line in result.stderr.lines if "ERROR" in line]
+    assert line.startswith("ERROR: --gpu-bench-html: 'absent/page.html' is not valid, there is no folder /")
+    assert line.endswith("/absent: make it first, or correct the path")
+    assert not Path("absent").exists()
 
 
 def test_pytest_reads_every_setting(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:

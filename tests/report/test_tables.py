@@ -14,12 +14,14 @@ from pytest_gpubench.report.cells import time_cell
 from pytest_gpubench.report.layout import Screen, shorten
 from pytest_gpubench.report.limits import limit_text
 from pytest_gpubench.report.table import HEADERS, NOT_ENFORCED, render
-from pytest_gpubench.results.model import Measurement, Outcome, PastChange, TestRecord
+from pytest_gpubench.results.model import VALIDITY, Measurement, Outcome, PastChange, TestRecord, Verdict
 from pytest_gpubench.results.phases import Region
 from pytest_gpubench.settings import GROUP_KEYS, SORT_KEYS, Settings
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import MICROSECONDS_PER_UNIT, printable, ratio_text
+from pytest_gpubench.verdict.limits import Limits
 from tests.report.records import arms, record, timing, unmeasured, verdict
+from tests.results.measured import timing_of
 
 MOST_ROWS_PER_FUNCTION = 8
 
@@ -303,6 +305,23 @@ def test_verbose_names_only_what_has_kernels_or_regions() -> None:
 def test_a_limit_is_short_and_has_the_measured_value(limit: str, text: str) -> None:
     item = Measurement(timing=timing("fused", 12.0, moved_bytes=24_000_000))
     assert limit_text(verdict(limit, Outcome.PASS), item) == text.replace("2.00e3", "2000")
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ("min_speedup=0.5", ">= 0.5x"),
+        ("min_speedup={'fused': 0.5}, max_time_us=40, max_memory='1GiB'", ">= 0.5x, <= 40 us, <= 1 GiB"),
+        (str(Limits(max_rel_std=0.02, kernels=("*a*", "b"), forbid={"sync"})), "std <= 2 %, no sync, kernels *a*, b"),
+        ("", ""),
+        ("nobody else on the GPU", "nobody else on the GPU"),
+        ("nobody", "nobody"),
+        ("a_new_limit=3", "a_new_limit=3"),
+    ],
+)
+def test_an_invalid_test_has_its_limits_as_other_rows_have_them(asked: str, text: str) -> None:
+    found = Verdict(kind=VALIDITY, asked=asked, outcome=Outcome.INVALID, sentence="no")
+    assert limit_text(found, Measurement(timing=timing_of((), "fused", unmeasured="no"))) == text
 
 
 def test_a_value_that_the_timing_does_not_hold_is_the_verdicts() -> None:

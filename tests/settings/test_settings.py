@@ -106,6 +106,11 @@ def test_a_misspelled_variable_is_refused_in_scripts_too(monkeypatch: pytest.Mon
         ("json", "folder", "new", "it must be the path of a file, and is a folder"),
         ("storage", "file", "folder", "it must be a folder, and is a file"),
         ("trace", "file", "new", "it must be a folder, and is a file"),
+        ("json", "absent/file", "folder/file", "there is no folder .*/absent: make it first, or correct the path$"),
+        ("markdown", "absent/deeper/file", "file", "there is no folder .*/absent/deeper: make it first"),
+        ("html", "file/page", "folder/page", "there is no folder .*/file: make it first"),
+        ("plot", "absent/plots/", "plots/", "there is no folder .*/absent: make it first"),
+        ("trace", "absent/traces", "traces", "there is no folder .*/absent: make it first"),
     ],
 )
 def test_a_path_that_cannot_be_written_is_refused_before_the_first_test(
@@ -113,6 +118,6 @@ def test_a_path_that_cannot_be_written_is_refused_before_the_first_test(
 ) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
-    assert parse_given(name, tmp_path / good, "it") == str(tmp_path / good)
+    assert parse_given(name, f"{tmp_path}/{good}", "it") == f"{tmp_path}/{good}"
     with pytest.raises(BadRequest, match=why):
-        parse_given(name, tmp_path / bad, "it")
+        parse_given(name, f"{tmp_path}/{bad}", "it")

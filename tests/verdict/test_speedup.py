@@ -1,10 +1,11 @@
-"""Speedups against their limits: both sides, in which words, and what a look decides stands."""
+"""Speedups against their limits: both sides, in which words, look by look."""
 
 import math
 import random
 import re
 from collections.abc import Mapping, Sequence
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -170,22 +171,27 @@ def look(judgement: SpeedupJudgement, ratios: Sequence[float], looks: tuple[int,
 
 
 def verdict_of(judgement: SpeedupJudgement) -> Verdict:
-    [found] = judgement.verdicts(speedup(1.0), 10.0)
+    latest = judgement.latest
+    assert latest is not None
+    by = msgspec.structs.replace(speedup(latest.ratio), interval=latest.interval, quads=latest.quads)
+    [found] = judgement.verdicts(by, 10.0)
     return found
 
 
 @pytest.mark.parametrize(("first", "then"), [(FAST, SLOW), (FAST, FAST), (SLOW, FAST), (SLOW, SLOW)])
-def test_what_a_look_decided_stands(first: float, then: float) -> None:
-    """Others may ask for more looks; where those say the same, their numbers are newer."""
+def test_the_last_look_counts_which_is_of_all_quads(first: float, then: float) -> None:
+    """Other candidates, and other limits, may ask for more looks."""
     judgement = judgement_of({"one": 1.0})
     ratios = [first] * LOOKS[0] + [then] * LOOKS[-1]
-    for quads in (LOOKS[0], LOOKS[3], LOOKS[-1]):
-        assert look(judgement, ratios[:quads])
-        assert judgement.failed is (first == SLOW)
+    assert look(judgement, ratios[: LOOKS[0]])
+    assert judgement.failed is (first == SLOW)
+    assert look(judgement, ratios[: 2 * LOOKS[0]]) is (first == then)
+    assert look(judgement, ratios[: LOOKS[-1]])
+    assert judgement.failed is (then == SLOW)
     verdict = verdict_of(judgement)
-    assert verdict.outcome is (PASS if first == FAST else FAIL)
-    quads = LOOKS[-1] if first == then else LOOKS[0]
-    assert f" {quads} quads, " in verdict.sentence
+    assert verdict.outcome is judgement.outcome is (PASS if then == FAST else FAIL)
+    assert judgement.latest is not None
+    assert f" {LOOKS[-1]} quads, " in verdict.sentence
 
 
 @pytest.mark.parametrize(("ratios", "outcome"), [(FASTER, PASS), (SLOWER, FAIL), (WAVERING, INCONCLUSIVE)])

@@ -11,6 +11,7 @@ from pytest_gpubench.cli.ab.checkouts import Checkout, Workspace
 from pytest_gpubench.cli.ab.comparison import CommitComparison, ComparisonInterrupted, compare_commits
 from pytest_gpubench.cli.ab.report import exit_status, json_text, markdown_text, page_text, report_lines, stopped_text
 from pytest_gpubench.cli.ab.runs import PytestRunner
+from pytest_gpubench.cli.arguments import add_output
 from pytest_gpubench.cli.output import say, write
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, GpuBenchError
 from pytest_gpubench.results.files import write_text
@@ -35,9 +36,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("base", metavar="BASE", help="the commit to compare with; `main...` is where HEAD left main")
     parser.add_argument("head", metavar="HEAD", nargs="?", help="the commit to judge; without one, the working tree")
     add_arguments(parser)
-    parser.add_argument("--markdown", metavar="PATH", help="write the table as Markdown, for a comment or a summary")
-    parser.add_argument("--json", metavar="PATH", help="write the findings as JSON")
-    parser.add_argument("--html", metavar="PATH", help="write a page to look at in a browser")
+    add_output(parser, "--markdown", help="write the table as Markdown, for a comment or a summary")
+    add_output(parser, "--json", help="write the findings as JSON")
+    add_output(parser, "--html", help="write a page to look at in a browser")
 
 
 def run(arguments: argparse.Namespace) -> int:
