@@ -17,6 +17,7 @@ from pytest_gpubench.results.model import (
 )
 from pytest_gpubench.stats.summary import Interval
 from tests.results.measured import kernel as kernel_of
+from tests.results.measured import resources
 from tests.results.measured import verdict as verdict_on
 from tests.results.saved import device_facts
 
@@ -65,7 +66,7 @@ def arm(chance: random.Random, label: str, median_us: float, reps: int = 80, **o
     clocks = [clock := max(1500.0, min(1980.0, clock + chance.choice([-15, 0, 0, 15]))) for _ in range(reps)]
     names = {f"void {label}_kernel<c10::Half, 4>(float const*, int)": 0.8, "reduce_kernel<512, 1>(float)": 0.15}
     kernels = (
-        *(kernel_of(name, 2, share * median_us) for name, share in names.items()),
+        *(kernel_of(name, 2, share * median_us, resources=(resources(launches=2),)) for name, share in names.items()),
         kernel_of("Memset (Device)", 1, 0.05 * median_us, "memset"),
     )
     known: dict[str, Any] = {

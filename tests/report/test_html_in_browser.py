@@ -131,6 +131,13 @@ def test_columns_sort_up_and_down_and_keep_what_has_no_number_last(shown: Shown)
     assert [name for name in shown.names() if "rows" in name] == [f"test_rows[{rows}]" for rows in SWEEP]
 
 
+def test_kernels_have_what_they_take_below_their_time(shown: Shown) -> None:
+    shown.open(SOFTMAX_ROW)
+    told = shown.page.locator(".kernel-list td .soft", has_text="registers").all_inner_texts()
+    assert set(told) == {"64 registers, 1 block per SM, 2.00 waves"}
+    assert len(told) == 2 * shown.page.locator(".kernel-list th").count() - 2  # two kernels of each arm
+
+
 def labels(chart: Any) -> list[str]:
     """Return what stands at the axes of a chart."""
     return [str(text) for text in chart.locator(".axes text").all_text_contents()]
