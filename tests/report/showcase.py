@@ -65,8 +65,9 @@ def arm(chance: random.Random, label: str, median_us: float, reps: int = 80, **o
     clock = 1980.0
     clocks = [clock := max(1500.0, min(1980.0, clock + chance.choice([-15, 0, 0, 15]))) for _ in range(reps)]
     names = {f"void {label}_kernel<c10::Half, 4>(float const*, int)": 0.8, "reduce_kernel<512, 1>(float)": 0.15}
+    taken = resources(launches=2, registers=72 if median_us > 90 else 64)
     kernels = (
-        *(kernel_of(name, 2, share * median_us, resources=(resources(launches=2),)) for name, share in names.items()),
+        *(kernel_of(name, 2, share * median_us, resources=(taken,)) for name, share in names.items()),
         kernel_of("Memset (Device)", 1, 0.05 * median_us, "memset"),
     )
     known: dict[str, Any] = {

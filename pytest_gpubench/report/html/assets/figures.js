@@ -116,14 +116,18 @@ function kernelsFigure(item, reference) {
     const [, , us] = sums[nth].get(name) || [];
     return us && el("span", { class: `tone-${toneOf(place)}`, title: `${content.kernels[name][0]}: ${time(us, unit)}`, style: { width: `${(100 * us) / most}%` } });
   })), el("span", { class: "number" }, time(totals[nth], unit))]);
-  const cell = ([, launches, us, resources] = []) => el("td", {}, launches ? time(us, unit) : "–", launches > 1 && el("span", { class: "soft" }, ` (${launches}×)`),
-    resources && el("div", { class: "soft" }, resources));
+  const cell = ([, launches, us] = []) => el("td", {}, launches ? time(us, unit) : "–", launches > 1 && el("span", { class: "soft" }, ` (${launches}×)`));
+  const takenBy = (name) => {
+    const found = sums.map((sum) => (sum.get(name) || [])[3]), all = new Set(found.filter(Boolean));
+    return all.size < 2 ? [...all] : found.flatMap((taken, nth) => (taken ? [`${arms[nth][1]}: ${taken}`] : []));
+  };
   const table = el("table", { class: "kernel-list" },
     el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "kernel"), arms.map(([, label]) => el("th", { scope: "col" }, label)))),
     el("tbody", {}, names.slice(0, MOST_KERNELS).map((name, place) => {
       const kind = sums.map((sum) => sum.get(name)).find(Boolean)[0];
       return el("tr", {},
-        el("td", { title: content.kernels[name].at(-1) }, el("i", { class: `key tone-${toneOf(place)}` }), content.kernels[name][0], kind !== "kernel" && ` (${kind})`),
+        el("td", { title: content.kernels[name].at(-1) }, el("i", { class: `key tone-${toneOf(place)}` }), content.kernels[name][0], kind !== "kernel" && ` (${kind})`,
+          takenBy(name).map((taken) => el("div", { class: "soft" }, taken))),
         sums.map((sum) => cell(sum.get(name))));
     }), names.length > MOST_KERNELS && el("tr", {}, el("td", {}, `and ${names.length - MOST_KERNELS} more`))));
   return figure("kernels", "Kernels of one call", [el("div", { class: "bars" }, bars), table]);
