@@ -65,6 +65,7 @@ print([found_or_reason(call, find_device("cuda"), find_driver(), False) for call
 """
 
 
+@pytest.mark.slow
 def test_fresh_compilations_give_the_same(tmp_path: Path) -> None:
     """In two processes, each with a cache of its own that is empty."""
     folders = [tmp_path / "one", tmp_path / "other"]
