@@ -163,13 +163,19 @@ class OutputRecorder:
         """Copy outputs whose memory is written to next: by CUDA graphs, by `setup`, by the putting back of inputs."""
         memory = self.agreement.memory
         for name in self.last.keys() - self.saved:
-            if self.copying or (self.agreement.arguments.setup and aliases(self.last[name], *self.given[name])):
+            if self.copying or self._is_written_to_next(name):
                 self.last[name] = map_leaves(_copied, self.last[name])
             if self.checking and memory is not None and memory.changing:
                 self.last[name] = self.agreement.lasting(self.last[name])
                 self.inputs[name] = Ran(None, {}, memory.contents(), memory.changed_arguments())
             self.saved.add(name)
             self.given.pop(name, None)
+
+    def _is_written_to_next(self, name: str) -> bool:
+        arguments = self.agreement.arguments
+        upstream = list(arguments.upstream.given.values())  # a gradient may lie in it, and all arms share it
+        args, kwargs = self.given[name] if arguments.setup is not None else ((), {})
+        return bool((upstream or arguments.setup) and aliases(self.last[name], [*args, *upstream], kwargs))
 
     def check(self, reference: str, names: Sequence[str]) -> None:
         """Raise WrongResult if a candidate was right when it was checked, and wrong when it was timed."""
@@ -217,8 +223,7 @@ class OutputRecorder:
     def change_upstream(self) -> None:
         """Give every backward pass other upstream gradients, the same for all arms."""
         self.earlier = {name: self.last[name] for name in self.passes}
-        for backward in self.passes.values():
-            backward.redraw(self.agreement.other_seed)
+        self.agreement.arguments.upstream.redraw(self.agreement.other_seed)
 
     def check_other_values(self, reference: str, names: Sequence[str], before: Ran) -> None:
         """Raise InvalidResult for a candidate that returns what it did before its inputs' values changed."""

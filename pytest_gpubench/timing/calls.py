@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.timing.base import Call, Prepared
+from pytest_gpubench.timing.upstream import Upstream
 from pytest_gpubench.units import name_of, printable, repr_of
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class Arguments:
 
     overwrites: bool = False
     """True if it is meant that calls change them."""
+    upstream: Upstream = field(default_factory=Upstream, compare=False)
+    """What backward passes of functions with these arguments are given."""
 
     def flags(self) -> Sequence[str]:
         """Return a warning where calls change them, unless that is meant."""
@@ -175,17 +178,13 @@ def mark_step() -> None:
 class BackwardPass:
     """Time the gradient, alone or after the forward run; gradients of leaves are dropped before each rep.
 
-    The upstream gradient is normal noise from a fixed seed, the same in every rep, and 1 for a scalar: what a backward
-    run writes over it is put back.
+    What a backward run writes over its upstream gradient is put back.
     """
 
     function: Callable[..., object]
     arguments: Arguments
     with_forward: bool
     leaves: list["torch.Tensor"] | None = None
-    upstream: dict[int, "torch.Tensor"] = field(default_factory=dict)
-    drawn: dict[int, "torch.Tensor"] = field(default_factory=dict)
-    """What the upstream gradients are to hold."""
     overwrites_upstream: bool = False
     """True if a call was seen to change an upstream gradient."""
     calls: int = 0
@@ -239,27 +238,17 @@ class BackwardPass:
         return [*self.arguments.flags(), *(["overwrites upstream"] if self.overwrites_upstream else [])]
 
     def gradients(self, outputs: Sequence["torch.Tensor"]) -> list["torch.Tensor"]:
-        """Return the upstream gradient of each output, in memory made once."""
-        for index, output in enumerate(outputs):
-            known = self.upstream.get(index)
-            if known is None or known.shape != output.shape or known.dtype != output.dtype:
-                self.upstream[index] = upstream_gradient(output, GRADIENT_SEED + index)
-                self.drawn[index] = self.upstream[index].clone()
-        return [self.upstream[index] for index in range(len(outputs))]
+        """Return the upstream gradient of each output."""
+        return self.arguments.upstream.of(outputs, GRADIENT_SEED)
 
     def put_back_upstream(self) -> None:
-        """Write into the upstream gradients what they are to hold; note whether the first calls changed them."""
+        """Put the upstream gradients back; note whether the first calls of the function that used them changed them."""
+        upstream = self.arguments.upstream
+        if (user := upstream.latest) is not None and user.calls < LOOKED_AT and not user.overwrites_upstream:
+            user.overwrites_upstream = upstream.is_changed
+        upstream.put_back()
+        upstream.latest = self
         self.calls += 1
-        for index, known in self.upstream.items():
-            if self.calls <= LOOKED_AT and not self.overwrites_upstream:
-                self.overwrites_upstream = not known.equal(self.drawn[index])
-            known.copy_(self.drawn[index])
-
-    def redraw(self, seed: int) -> None:
-        """Draw other upstream gradients, in the same memory."""
-        for index, known in self.upstream.items():
-            self.drawn[index].copy_(upstream_gradient(known, seed + index))
-            known.copy_(self.drawn[index])
 
     def drop_gradients(self) -> None:
         """Drop what the last rep accumulated, so that no rep pays for an addition."""
@@ -278,17 +267,6 @@ def run_backward(outputs: Sequence["torch.Tensor"], gradients: Sequence["torch.T
     import torch
 
     torch.autograd.backward(list(outputs), list(gradients))
-
-
-def upstream_gradient(output: "torch.Tensor", seed: int) -> "torch.Tensor":
-    """Return normal noise in the shape of an output; 1 for a scalar, which is what a loss is given."""
-    import torch
-
-    if output.ndim == 0:
-        return torch.ones_like(output)
-    generator = torch.Generator(output.device).manual_seed(seed)
-    noise = torch.empty(output.shape, dtype=output.dtype, device=output.device)
-    return noise.normal_(generator=generator)
 
 
 def leaves_of(outputs: Sequence["torch.Tensor"]) -> list["torch.Tensor"]:

@@ -47,6 +47,18 @@ class LaterWrong(torch.autograd.Function):
         return grad * (2 if LaterWrong.calls == 1 else 3)
 
 
+class InPlace(torch.autograd.Function):
+    """Double; the gradient lies where the upstream gradient lay."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad.mul_(2).view(-1)
+
+
 @pytest.fixture(autouse=True)
 def forget() -> None:
     Cached.kept.clear()
@@ -56,10 +68,17 @@ def forget() -> None:
 class Runs:
     """Timed backward runs of two arms, and their agreement."""
 
-    def __init__(self, candidate: Function, backward: Backward, *args: object, setup: Function | None = None) -> None:
-        self.agreement = agreement_of(double, *args, setup=setup, backward=backward)
+    def __init__(
+        self,
+        candidate: Function,
+        backward: Backward,
+        *args: object,
+        setup: Function | None = None,
+        reference: Function = double,
+    ) -> None:
+        self.agreement = agreement_of(reference, *args, setup=setup, backward=backward)
         self.recorder = OutputRecorder(self.agreement)
-        arms = {"torch": double, "mine": candidate}
+        arms = {"torch": reference, "mine": candidate}
         self.calls = [
             self.recorder.watch(name, make_call(arm, self.agreement.arguments, backward, name))
             for name, arm in arms.items()
@@ -85,9 +104,11 @@ def test_a_gradient_that_is_wrong_when_it_is_timed(backward: Backward) -> None:
 
 
 @pytest.mark.parametrize("backward", ["backward", "both"])
-@pytest.mark.parametrize("candidate", [double, lambda x: x + x])
-def test_right_gradients(candidate: Function, backward: Backward) -> None:
-    runs = Runs(candidate, backward, leaf())
+@pytest.mark.parametrize("candidate", [double, lambda x: x + x, InPlace.apply])
+@pytest.mark.parametrize("reference", [double, InPlace.apply])
+def test_right_gradients(reference: Function, candidate: Function, backward: Backward) -> None:
+    """Also where they lie in the upstream gradient's memory, which both functions share."""
+    runs = Runs(candidate, backward, leaf(), reference=reference)
     runs.take()
     runs.recorder.check("torch", ["mine"])
     runs.recorder.change_upstream()
@@ -153,3 +174,12 @@ def test_an_error_in_the_gradients_says_who_asked_for_them() -> None:
     assert getattr(raised.value, "__notes__", []) == [
         "gpu_bench: raised by torch.autograd.grad, with which gradients are compared"
     ]
+
+
+def test_all_functions_are_given_the_same_upstream_memory_and_the_one_that_overwrites_it_is_told() -> None:
+    runs = Runs(InPlace.apply, "backward", leaf())
+    runs.take()
+    (upstream,) = runs.agreement.arguments.upstream.given.values()
+    made = [call.prepare().made for call in runs.calls]
+    assert [gradients for _, gradients in made] == [[upstream], [upstream]]
+    assert [list(call.flags()) for call in runs.calls] == [[], ["overwrites upstream"]]
