@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from pytest_gpubench.report import html
 from pytest_gpubench.report.html.page import html_page
+from pytest_gpubench.results.model import MemoryPeak, Peaks, SavedRun
 from tests.report.showcase import NASTY, SWEEP, history, showcase
 
 CHROMIUM = shutil.which("chromium")
@@ -45,8 +47,16 @@ def browser() -> Iterator[Any]:
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A page with one of everything."""
     path: Path = tmp_path_factory.mktemp("page") / "page.html"
-    path.write_text(html_page(showcase(), showcase(2, slower=1.1), history(16)), encoding="utf-8")
+    path.write_text(html_page(with_peaks(showcase()), showcase(2, slower=1.1), history(16)), encoding="utf-8")
     return path.as_uri()
+
+
+def with_peaks(run: SavedRun) -> SavedRun:
+    """Return a run in which the peaks of the GPU were measured."""
+    memory = (MemoryPeak(read_share=0.5, moved_bytes=2**20, gbps=5000.0),)
+    peaks = Peaks(matmul_tflops={"bfloat16": 790.0, "float16": 781.0, "float32": 52.0}, memory=memory)
+    records = (msgspec.structs.replace(record, peaks=peaks) for record in run.records)
+    return msgspec.structs.replace(run, records=tuple(records))
 
 
 class Shown:
@@ -182,6 +192,38 @@ def test_the_front_page_draws_sweeps(shown: Shown) -> None:
         assert [str(rows) for rows in SWEEP if str(rows) not in labels(chart)] == []
         assert chart.locator("path.area").count() > 0
     assert "triton against torch_eager: faster everywhere" in figure.inner_text()
+
+
+def test_the_front_page_draws_a_roofline_of_all_tests(shown: Shown) -> None:
+    figure = shown.page.locator("#front [data-figure=front-roofline]")
+    chart = figure.locator(".chart")
+    chart.scroll_into_view_if_needed()
+    assert {"FLOP/B", "TFLOP/s"} <= set(labels(chart))
+    roofs = ["memory 5000 GB/s", "bfloat16, float16 790", "float32 52.0"]
+    assert chart.locator(".mark-text").all_text_contents() == roofs
+    assert "of what memory moves" not in chart.inner_text()
+    box, dot = chart.bounding_box(), chart.locator("path.dots").last.get_attribute("d").split("M")[1].split("h")[0]
+    x, y = map(float, dot.split())
+    shown.page.mouse.move(box["x"] + x + 2, box["y"] + y)
+    told = chart.locator(".tip").inner_text()
+    number = r"[\d.]+"
+    assert re.match(rf"{number} TFLOP/s, {number} GB/s\n.+\ntest_", told)
+    assert re.search(rf"\n{number} FLOP/B, {number} us\n{number} % of what memory moves$", told)
+
+
+def test_lines_are_cut_where_they_leave_what_is_zoomed_to(shown: Shown) -> None:
+    """A roof keeps its slope: it goes on to the edge as it was."""
+    chart = shown.page.locator("#front [data-figure=front-roofline] .chart")
+    chart.scroll_into_view_if_needed()
+    box, line = chart.bounding_box(), chart.locator("path.line").first
+    shown.page.mouse.move(box["x"] + 100, box["y"] + 60)
+    shown.page.mouse.down()
+    shown.page.mouse.move(box["x"] + 500, box["y"] + 60)
+    shown.page.mouse.up()
+    (left, high), (right, low) = (map(float, point.split()) for point in line.get_attribute("d")[1:].split("L"))
+    assert (left, right) == (56, box["width"] - 24)
+    assert low < high
+    chart.locator(".reset").click()
 
 
 def test_sweeps_and_examples_have_their_figures(shown: Shown) -> None:

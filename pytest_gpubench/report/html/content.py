@@ -9,6 +9,7 @@ from pytest_gpubench.metrics import METRICS
 from pytest_gpubench.report.facts import device_facts, run_facts
 from pytest_gpubench.report.html.history import OlderRuns, older_runs, trend
 from pytest_gpubench.report.html.measured import Measured
+from pytest_gpubench.report.html.rooflines import roofline_contents
 from pytest_gpubench.report.html.sizes import sizes_in
 from pytest_gpubench.report.html.sweeps import sweep_contents
 from pytest_gpubench.report.rows import FROM_BEST, Row, fold, reference_index, split
@@ -61,6 +62,7 @@ def page_content(run: SavedRun, baseline: SavedRun | None, history: Sequence[Sav
         ],
         "tests": tests,
         "sweeps": sweep_contents(run.records),
+        "rooflines": roofline_contents(run.records),
         "rows": [row for index, record in enumerate(run.records) for row in _rows_of(index, record)],
     }
 

@@ -50,6 +50,20 @@ function usualRange(values) {
 const path = (kind, tone, parts, more) => svg("path", { class: `${kind} tone-${tone}`, d: parts.join(""), ...more });
 const fixed = (...numbers) => numbers.map((number) => number.toFixed(1)).join(" ");
 
+// The points of a line between two edges, and those where it crosses one.
+function clipped(points, low, high, steps) {
+  return points.flatMap(([x, y], index) => {
+    const edge = Math.max(low, Math.min(high, x)), beyond = [points[index - 1], points[index + 1]].filter((other) => other && (other[0] - edge) * (x - edge) < 0);
+    return x === edge ? [[x, y]] : beyond.map(([nextX, nextY]) => [edge, steps ? y : y + ((nextY - y) * (edge - x)) / (nextX - x)]);
+  });
+}
+
+function textOfLine({ text, tone }, points) {
+  const [[x, y], [endX, endY]] = [points[0], points.at(-1)], beside = Math.max((x + endX) / 2, LEFT + 8 * text.length + 8); // a letter is about 8 wide
+  const at = y === endY ? { x: endX - 4, y: y - 3 } : { x: beside - 8, y: y + ((endY - y) * (beside - x)) / (endX - x) - 5 };
+  return svg("text", { class: `mark-text tone-${tone}`, ...at, "text-anchor": "end" }, text);
+}
+
 const MARKS = {
   // xs, ys, and what hovering tells of each as text(index)
   dots(mark, { toX, toY, shownX, edgeY, placed }) {
@@ -63,11 +77,13 @@ const MARKS = {
     });
     return [path("dots", mark.tone, inside, { "stroke-width": mark.size || 5 }), path("far", mark.tone, far)];
   },
-  // xs, ys; dash, steps
-  line(mark, { toX, toY, edgeX }) {
-    const points = mark.xs.map((x, index) => [x, mark.ys[index]]).filter((point) => point.every(known)).map(([x, y]) => [edgeX(toX(x)), toY(y)]);
+  // xs, ys; dash, steps; text: above its end, or above its middle where it rises
+  line(mark, { toX, toY, main }) {
+    const all = mark.xs.map((x, index) => [x, mark.ys[index]]).filter((point) => point.every(known)).map(([x, y]) => [toX(x), toY(y)]);
+    const points = clipped(all, LEFT, main, mark.steps);
     const parts = points.map(([x, y], index) => (index && mark.steps ? `H${fixed(x)}V${fixed(y)}` : `${index ? "L" : "M"}${fixed(x, y)}`));
-    return path("line", mark.tone, parts, { "stroke-dasharray": mark.dash });
+    const text = mark.text && points.length > 1 && textOfLine(mark, points);
+    return [path("line", mark.tone, parts, { "stroke-dasharray": mark.dash }), text];
   },
   // xs, lows, highs: an interval each
   ends(mark, { toX, toY, shownX, edgeY }) {

@@ -234,27 +234,53 @@ function sweepFigure(item) {
   return found.length ? sweepFigureOf("Sweep", found, item, "The same test with other parameters. The large dot is this test.") : null;
 }
 
-const hasRoof = (arm) => arm && arm.flops && arm.bytes && known(arm.tflops) && known(arm.gbps);
+// Dots of calls under the roofs of their device. groups: calls with their tests, tone, size of their dots
+function roofChart(roof, groups, height) {
+  const { gbps, tflops } = roof, intensity = (arm) => arm.flops / arm.bytes, ridgeOf = (most) => (1e3 * most) / gbps;
+  const xs = [...groups.flatMap(([arms]) => arms.map(([arm]) => intensity(arm))), ...tflops.map(([, most]) => ridgeOf(most))];
+  const [low, high] = [Math.min(...xs) / 2, Math.max(...xs) * 4], end = tflops.length ? ridgeOf(tflops[0][1]) : high;
+  const underMemory = (arm) => roof.measured && tflops.every(([, most]) => intensity(arm) < ridgeOf(most));
+  const said = (arm, each) => [
+    `${digits(arm.tflops)} TFLOP/s, ${digits(arm.gbps)} GB/s`, arm.label, each.name, arm.example, `${digits(intensity(arm))} FLOP/B, ${time(arm.median)}`,
+    underMemory(arm) && `${percent(arm.gbps / gbps)} of what memory moves`,
+  ].filter(Boolean).join("\n");
+  return chart({
+    height, label: "Roofline", x: { range: [low, high], log: true, title: "FLOP/B" }, y: { log: true, title: "TFLOP/s" },
+    marks: [
+      { kind: "line", xs: [low, end], ys: [(low * gbps) / 1e3, (end * gbps) / 1e3], tone: "none", dash: "5 4", text: roof.measured && `memory ${digits(gbps, 3)} GB/s` },
+      tflops.map(([name, most]) => ({ kind: "line", xs: [ridgeOf(most), high], ys: [most, most], tone: "none", dash: "5 4", text: name && `${name} ${digits(most, 3)}` })),
+      groups.map(([arms, tone, size]) => ({
+        kind: "dots", tone, size, xs: arms.map(([arm]) => intensity(arm)), ys: arms.map(([arm]) => arm.tflops), text: (index) => said(...arms[index]),
+      })),
+    ],
+  });
+}
+
+const roofNote = ({ measured, gbps, tflops, more }) => (measured
+  ? `Dashed: what memory and matmuls of this device were measured to reach${tflops.length ? ", in TFLOP/s by dtype" : ""}.`
+  : `Dashed: the most that any of these calls reached, ${digits(gbps)} GB/s and ${digits(tflops[0][1])} TFLOP/s; a limit on a rate has the device's own peaks measured.`)
+  + (more ? ` ${more.toLocaleString("en")} more are not drawn.` : "");
+const callsOf = (roof) => roof.points.map(([test, place]) => [content.tests[test].items[place], content.tests[test]]);
+
+// All tests of a device.
+function frontRoofline(roof) {
+  const all = callsOf(roof), isReference = ([arm]) => arm.role === "reference";
+  const groups = [[all.filter(isReference), "reference", 6], [all.filter((each) => !isReference(each)), "candidate", 6]].filter(([arms]) => arms.length);
+  const names = groups.length > 1 && legend([["candidate", "measured functions"], ["reference", "references"]]);
+  return figure("front-roofline", `Roofline of all tests${severalDevices ? ` · ${roof.device}` : ""}`, [names, roofChart(roof, groups, 350)], {
+    note: `${plural(all.length, "call")} from a cold cache whose bytes and operations are known. ${roofNote(roof)}`,
+  });
+}
 
 function rooflineFigure(test, item, reference) {
-  const mine = armsOf(item, reference).filter(([arm]) => hasRoof(arm));
+  const roof = content.rooflines.find(({ device }) => device === test.device), all = roof ? callsOf(roof) : [];
+  const mine = armsOf(item, reference).filter(([arm]) => all.some(([each]) => each === arm));
   if (!mine.length) return null;
-  const all = content.tests.filter((each) => each.device === test.device).flatMap((each) => each.items.filter(hasRoof).map((arm) => [arm, each]));
-  const bandwidth = Math.max(...all.map(([arm]) => arm.gbps)), peak = Math.max(...all.map(([arm]) => arm.tflops));
-  const intensity = (arm) => arm.flops / arm.bytes, ridge = (1e3 * peak) / bandwidth, xs = [...all.map(([arm]) => intensity(arm)), ridge];
-  const [low, high] = [Math.min(...xs) / 2, Math.max(...xs) * 2], others = all.filter(([arm]) => !mine.some(([own]) => own === arm)).slice(0, 3000);
-  const said = (arm, each) => `${digits(arm.tflops)} TFLOP/s, ${digits(arm.gbps)} GB/s\n${arm.label}\n${each.name}\n${digits(intensity(arm))} FLOP/B`;
-  const dots = (arms, tone, size) => ({
-    kind: "dots", tone, size, xs: arms.map(([arm]) => intensity(arm)), ys: arms.map(([arm]) => arm.tflops),
-    text: (index) => said(...arms[index]),
+  const others = all.filter(([arm]) => !mine.some(([each]) => each === arm));
+  const groups = [[others, "none", 4], ...mine.map(([arm, tone]) => [[[arm, test]], tone, 10])];
+  return figure("roofline", "Roofline", [legend(mine.map(([arm, tone]) => [tone, arm.label])), roofChart(roof, groups, 320)], {
+    note: `Grey: the other tests. ${roofNote(roof)}`,
   });
-  return figure("roofline", "Roofline", [legend(mine.map(([arm, tone]) => [tone, arm.label])), chart({
-    height: 290, label: "Roofline", x: { range: [low, high], log: true, title: "FLOP/B" }, y: { log: true, title: "TFLOP/s" },
-    marks: [
-      { kind: "line", xs: [low, ridge, high], ys: [(low * bandwidth) / 1e3, peak, peak], tone: "none", dash: "5 4" },
-      dots(others, "none", 4), mine.map(([arm, tone]) => dots([[arm, test]], tone, 10)),
-    ],
-  })], { note: `Dashed: the most that any call of this run reached on this device, ${digits(bandwidth)} GB/s and ${digits(peak)} TFLOP/s. Grey: the other tests.` });
 }
 
 function clocksFigure(item, reference) {

@@ -216,9 +216,9 @@ function runTicks([low, high], room) {
   return found;
 }
 
-// the sweeps of parametrised tests
+// the sweeps of parametrised tests, and the rooflines
 
-function sweepsCard() {
+function chartCards() {
   const groups = new Map(), place = el("div", { class: "sweeps" });
   for (const sweep of content.sweeps) {
     const key = `${sweep.test.split("::").slice(severalFiles ? 0 : 1).join("::")}${severalDevices ? ` · ${sweep.device}` : ""}`;
@@ -227,7 +227,8 @@ function sweepsCard() {
   const figures = ([key, sweeps]) => sweepFigureOf(key, sweeps, null), all = [...groups];
   const rest = all.slice(MOST_SWEEPS), more = rest.length > 0 && el("button", { class: "plain-button", type: "button" }, `Show all ${all.length} sweeps`);
   if (more) more.addEventListener("click", () => more.replaceWith(...rest.map(figures)));
-  return all.length ? filled(place, {}, [all.slice(0, MOST_SWEEPS).map(figures), more]) : null;
+  const shown = [all.slice(0, MOST_SWEEPS).map(figures), more, content.rooflines.map(frontRoofline)];
+  return all.length || content.rooflines.length ? filled(place, {}, shown) : null;
 }
 
 // all of it
@@ -256,7 +257,7 @@ function frontPage() {
   return el("main", { class: "frame", id: "front" },
     el("h1", { class: "sr" }, content.title),
     el("dl", { class: "facts" }, facts.map(([name, text]) => el("div", {}, el("dt", {}, name), el("dd", {}, text)))),
-    tiles, trendCard(), el("div", { class: "panels" }, cards), sweepsCard(), tools,
+    tiles, trendCard(), el("div", { class: "panels" }, cards), chartCards(), tools,
     el("div", { class: "table-box" }, el("table", { class: "results" }, el("caption", { class: "sr" }, "All measurements"), el("thead", {}, header), body), under),
     el("details", { class: "more" }, el("summary", {}, "Machine and options"), pairList([...content.machine, ...content.settings, ["pytest-gpubench", content.version]])));
 }
