@@ -1,6 +1,7 @@
-"""Take the README's pictures of the page: `python -m tests.docs.picture`; needs chromium and pngquant.
+"""Take the README's pictures: `python -m tests.docs.picture`; those of the page need chromium and pngquant.
 
-The run is what was recorded on an H200; the saved runs before it are made up from it.
+Their run is what was recorded on an H200; the saved runs before it are made up from it. The picture of a sweep is what
+`--gpu-bench-plot=FOLDER` writes of a recorded run.
 """
 
 import hashlib
@@ -13,6 +14,8 @@ from pathlib import Path
 import msgspec
 
 from pytest_gpubench.report.html.page import html_page
+from pytest_gpubench.report.plot.svg import svg_text
+from pytest_gpubench.report.sweeps import sweeps_of
 from pytest_gpubench.results.model import CommitInfo, Measurement, PastChange, SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.stats.tolerance import RegressionTolerance
@@ -20,6 +23,7 @@ from pytest_gpubench.verdict.sessions import change_between
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ("gelu", "mlp", "rms_norm", "search")
+RECORDED_SWEEP, SWEEP = ROOT / "tests/docs/recorded/topk.json", ROOT / ".github/sweep.svg"
 RUNS = 24
 CHANGED = {"fused": (9, 1.09), "by_sigmoid": (9, 1.04), "down": (17, 0.96), "mlp": (17, 0.98)}
 """By function, the run that it changed with, and how much slower it was before."""
@@ -82,7 +86,14 @@ def with_change(item: Measurement, old: Measurement) -> Measurement:
     return msgspec.structs.replace(item, change=change)
 
 
+def sweep_picture() -> str:
+    """Return the picture of a sweep."""
+    (sweep,) = sweeps_of(read_run(RECORDED_SWEEP).records)
+    return svg_text(sweep)
+
+
 if __name__ == "__main__":
+    SWEEP.write_text(sweep_picture(), encoding="utf-8")
     history = [run_of(day) for day in range(RUNS)]
     baseline = msgspec.structs.replace(history[12], name="main")
     with tempfile.TemporaryDirectory() as folder:

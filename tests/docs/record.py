@@ -1,7 +1,7 @@
 """Record on this machine's GPU the runs that the pages show: `python -m tests.docs.record FOLDER [NAME]`.
 
-Each is a saved run of a test file that stands on a page. Copy them to tests/docs/recorded, and rewrite the pages:
-`REWRITE=1 pytest tests/docs/test_outputs.py`.
+Each is a saved run of a test file that stands on a page. Copy them to tests/docs/recorded, rewrite the pages by
+`REWRITE=1 pytest tests/docs/test_outputs.py`, and take the pictures again by `python -m tests.docs.picture`.
 """
 
 import shlex
@@ -17,6 +17,8 @@ from pytest_gpubench.results.store import read_run, write_run
 from tests.docs.console import commands
 from tests.docs.pages import blocks
 
+DRAWN = {"topk": "pytest test_topk.py"}
+"""The runs that only a picture shows, and their commands."""
 EDITS = {"too_slow": ('"H200": 200', '"H200": 100')}
 """What the text tells the reader to change."""
 
@@ -42,7 +44,8 @@ def shortened(run: SavedRun) -> SavedRun:
             measurements = measurements[last - 1 : last + 1]
         device = msgspec.structs.replace(record.device, host="", uuid=None)
         records.append(msgspec.structs.replace(record, device=device, measurements=measurements))
-    return msgspec.structs.replace(run, records=tuple(records), machine_info={}, commit_info=CommitInfo())
+    nowhere = {"machine_info": {}, "settings": {}, "commit_info": CommitInfo()}
+    return msgspec.structs.replace(run, records=tuple(records), **nowhere)
 
 
 def fails(measurement: Measurement) -> bool:
@@ -51,6 +54,7 @@ def fails(measurement: Measurement) -> bool:
 
 
 if __name__ == "__main__":
-    for block in blocks("console"):
-        if block.recorded in sys.argv[2:] or (block.recorded and not sys.argv[2:]):
-            record(block.recorded, next(commands(block.text))[0], Path(sys.argv[1], f"{block.recorded}.json"))
+    shown = {block.recorded: next(commands(block.text))[0] for block in blocks("console") if block.recorded}
+    for name, command in (shown | DRAWN).items():
+        if name in sys.argv[2:] or not sys.argv[2:]:
+            record(name, command, Path(sys.argv[1], f"{name}.json").resolve())
