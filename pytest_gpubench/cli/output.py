@@ -3,13 +3,10 @@
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.report.layout import Column, Screen, lay_out
-from pytest_gpubench.results.files import write_text
-from pytest_gpubench.results.model import SavedRun
-from pytest_gpubench.units import count, safe_line, safe_lines
+from pytest_gpubench.units import safe_line, safe_lines
 
 
 def say(sentence: str) -> None:
@@ -37,18 +34,6 @@ def write_raw(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more at its end
         if not isinstance(error, BrokenPipeError):
             raise BadFile(f"standard output cannot be written: {error.strerror}") from None
-
-
-def write_form(text: str, target: str | None, run: SavedRun, form: str) -> None:
-    """Write a run in one of its forms to a file, and say so on standard error; raise BadFile.
-
-    target: None and `-` are standard output, where nothing else is said.
-    """
-    if target is None or target == "-":
-        write_raw(text.rstrip("\n"))
-        return
-    write_text(text, Path(target))
-    print(safe_line(f"{target}: {count(len(run.records), 'test')} as {form}"), file=sys.stderr)
 
 
 def table(columns: Sequence[Column]) -> list[str]:

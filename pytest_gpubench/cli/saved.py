@@ -56,15 +56,6 @@ def find_paths(which: str, arguments: argparse.Namespace) -> list[Path]:
     return kept
 
 
-def find_one(which: str, arguments: argparse.Namespace) -> Path:
-    """Return the file that is meant; raise BadRequest where several devices have one."""
-    paths = find_paths(which, arguments)
-    if len(paths) > 1:
-        devices = ", ".join(path.parent.name for path in paths)
-        raise BadRequest(f"{which} is a run of several devices ({devices}): choose one with --device")
-    return paths[0]
-
-
 def run_title(path: Path, run: SavedRun) -> str:
     """Return a line that says which run it is: file, date, commit."""
     return ", ".join(filter(None, [path.name, minute_text(run.datetime), commit_text(run) or "commit not known"]))

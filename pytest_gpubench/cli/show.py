@@ -1,22 +1,25 @@
 """`pytest-gpubench show`: a saved run, as pytest showed it at its end."""
 
 import argparse
+import sys
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import msgspec
 
 from pytest_gpubench.cli.arguments import RUN_HELP, add_output, add_storage
 from pytest_gpubench.cli.forms import FORMS
-from pytest_gpubench.cli.output import has_colour, write, write_form
-from pytest_gpubench.cli.saved import find_one, find_paths, run_title
+from pytest_gpubench.cli.output import has_colour, write, write_raw
+from pytest_gpubench.cli.saved import find_paths, run_title
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.report.layout import Screen
 from pytest_gpubench.report.table import render
 from pytest_gpubench.report.terminal import summary_lines
+from pytest_gpubench.results.files import write_text
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.units import printable
+from pytest_gpubench.units import count, printable, safe_line
 
 ABOUT = "show a saved run as pytest did at its end, or write it for a spreadsheet, a page or another tool"
 EXAMPLES = """show latest
@@ -48,10 +51,23 @@ def run(arguments: argparse.Namespace) -> int:
             found = _select(read_run(path), arguments.test)
             write("\n".join([printable(run_title(path, found)), _tables(found, arguments.verbose)]))
         return 0
-    found = _select(read_run(find_one(arguments.which, arguments)), arguments.test)
+    path, *others = find_paths(arguments.which, arguments)
+    if others:
+        devices = ", ".join(each.parent.name for each in (path, *others))
+        raise BadRequest(f"{arguments.which} is a run of several devices ({devices}): choose one with --device")
+    found = _select(read_run(path), arguments.test)
     for name, target in asked:
-        write_form(FORMS[name][0](found), target, found, name)
+        _write_form(FORMS[name][0](found), target, found, name)
     return 0
+
+
+def _write_form(text: str, target: str, run: SavedRun, form: str) -> None:
+    """Write a run in one of its forms to a file, and say so on standard error, or to standard output; raise BadFile."""
+    if target == "-":
+        write_raw(text.rstrip("\n"))
+        return
+    write_text(text, Path(target))
+    print(safe_line(f"{target}: {count(len(run.records), 'test')} as {form}"), file=sys.stderr)
 
 
 def matches(nodeid: str, pattern: str) -> bool:

@@ -4,7 +4,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_gpubench.cli.prune import parse_age
+from pytest_gpubench.cli.runs import parse_age
 from pytest_gpubench.results.store import Storage
 from tests.cli.stored import Command
 from tests.results.saved import make_run
