@@ -9,12 +9,21 @@ from pytest_gpubench.child_process import INTERRUPTS, raise_interrupt, signals_h
 from pytest_gpubench.cli.ab.arguments import add_arguments, comparison_plan
 from pytest_gpubench.cli.ab.checkouts import Checkout, Workspace
 from pytest_gpubench.cli.ab.comparison import CommitComparison, ComparisonInterrupted, compare_commits
-from pytest_gpubench.cli.ab.report import exit_status, json_text, markdown_text, page_text, report_lines, stopped_text
+from pytest_gpubench.cli.ab.report import (
+    TITLE,
+    exit_status,
+    json_text,
+    markdown_text,
+    page_text,
+    report_lines,
+)
 from pytest_gpubench.cli.ab.runs import PytestRunner
 from pytest_gpubench.cli.arguments import add_output
 from pytest_gpubench.cli.output import say, write
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, GpuBenchError
+from pytest_gpubench.report.markdown import CROSS
 from pytest_gpubench.results.files import write_text
+from pytest_gpubench.units import printable
 from pytest_gpubench.verdict.rounds import CommitArm
 
 ABOUT = "compare two commits by alternating runs of their tests"
@@ -74,7 +83,8 @@ def _write_report(
 
 def _write_stopped(why: str, markdown: str | None) -> None:
     if markdown:  # a comment that is updated in place would keep an older verdict
-        write_text(stopped_text(why), Path(markdown))
+        lines = "\n".join(f"    {printable(line)}" for line in why.splitlines())
+        write_text(f"{TITLE}: {CROSS}nothing was compared\n\n{lines}\n", Path(markdown))
 
 
 @contextmanager

@@ -83,12 +83,6 @@ def markdown_text(found: CommitComparison, checkouts: Mapping[CommitArm, Checkou
     return fit("\n".join(first), [part for part in parts if part.lines], COMMENT_BYTES)
 
 
-def stopped_text(why: str) -> str:
-    """Return the Markdown of a comparison that could not be made."""
-    lines = "\n".join(f"    {printable(line)}" for line in why.splitlines())
-    return f"{TITLE}: {CROSS}nothing was compared\n\n{lines}\n"
-
-
 def _sentences(title: str, changes: Sequence[Change], rank: int) -> Part:
     head = table_head(["Verdict", "Test", "Function", "What was found"])
     cells = ([_outcome_word(each), code(each.nodeid), code(each.label), text(each.sentence, 600)] for each in changes)

@@ -155,7 +155,7 @@ def test_two_commits_with_pytest_itself(
     Only a comparison needs torch itself, which each of the eight runs would import.
     """
     source = TESTS + COMPARES * compares
-    monkeypatch.setattr("pytest_gpubench.cli.ab.waiting.READY_S", None)  # as long as a busy machine takes to start all
+    monkeypatch.setattr("pytest_gpubench.cli.ab.runs.READY_S", None)  # as long as a busy machine takes to start all
     monkeypatch.setenv("NOTES", str(tmp_path / "notes"))
     if not compares:
         monkeypatch.setattr("subprocess.Popen", fork_server.Popen)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.cli.ab.waiting import waiting_process
+from pytest_gpubench.cli.ab.runs import waiting_process
 
 
 def test_a_process_that_ends_before_its_turn(tmp_path: Path) -> None:
