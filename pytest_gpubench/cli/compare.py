@@ -25,10 +25,10 @@ ABOUT = "compare two saved runs; exit 1 where the new one is slower"
 EXAMPLES = """compare main latest
 compare old.json new.json --fail-slower 5% --sort --only-changes
 compare main latest --metric speedup --fail-slower 1% --inconclusive=fail"""
-WORDS = {"no test": "new", "renamed": "renamed", "parameters": "other parameters", "source": "test changed"}
-MOST_LINES = 20
+MISSING_WORDS = {"no test": "new", "renamed": "renamed", "parameters": "other parameters", "source": "test changed"}
+MOST_SENTENCES = 20
 """Sentences of one kind that are written without --verbose."""
-STYLES = {"FAIL": "bold red", "INVALID": "bold red", "INCONCLUSIVE": "yellow"}
+WORD_STYLES = {"FAIL": "bold red", "INVALID": "bold red", "INCONCLUSIVE": "yellow"}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -137,8 +137,8 @@ def _report(changes: Sequence[Change], tolerance: RegressionTolerance, arguments
     shown = [each for each in changes if _is_shown(each, arguments)]
     if arguments.sort:
         shown.sort(key=lambda each: -each.estimate.ratio if each.estimate is not None else 0.0)
-    lines = table(_columns(shown, arguments.metric)) if shown else ["nothing to show"]
-    notes = _note_lines(changes, None if arguments.verbose else MOST_LINES)
+    lines = table(_change_columns(shown, arguments.metric)) if shown else ["nothing to show"]
+    notes = _note_lines(changes, None if arguments.verbose else MOST_SENTENCES)
     words = Counter(map(_word, changes))
     first = [word for word in ("FAIL", "INVALID", "INCONCLUSIVE", "PASS") if word in words]
     counts = ", ".join(f"{words[word]} {word}" for word in dict.fromkeys([*first, *words])) or "nothing to compare"
@@ -155,13 +155,13 @@ def _is_shown(change: Change, arguments: argparse.Namespace) -> bool:
     return not arguments.only_changes or has_changed or change.outcome is not Outcome.PASS
 
 
-def _columns(shown: Sequence[Change], metric: str) -> list[Column]:
+def _change_columns(shown: Sequence[Change], metric: str) -> list[Column]:
     """Return the columns of the table, every row in the colour of its verdict."""
     words = list(map(_word, shown))
-    styles = [STYLES.get(word, "") for word in words]
-    old, new = zip(*map(_values, shown), strict=True)
+    styles = [WORD_STYLES.get(word, "") for word in words]
+    old, new = zip(*map(_old_and_new, shown), strict=True)
     ratio = "Slowdown" if metric == "speedup" else "New / old"  # of speedups it is old / new
-    long, short = ([_ratio(each, brief) for each in shown] for brief in (False, True))
+    long, short = ([_ratio_cell(each, brief) for each in shown] for brief in (False, True))
     tests = Column("Test", [each.nodeid for each in shown], styles)
     functions = Column("Function", list(map(_function, shown)), styles)
     return [
@@ -180,7 +180,7 @@ def _function(change: Change) -> str:
     return f"{change.label}{example}"
 
 
-def _values(change: Change) -> tuple[str, str]:
+def _old_and_new(change: Change) -> tuple[str, str]:
     """Return the old and the new statistic; the medians where they were not compared."""
     if change.estimate is not None:
         return change_values(change.estimate)
@@ -195,7 +195,7 @@ def change_values(estimate: ChangeEstimate) -> tuple[str, str]:
     return metric.told(estimate.old), metric.told(estimate.new)
 
 
-def _ratio(change: Change, brief: bool) -> str:
+def _ratio_cell(change: Change, brief: bool) -> str:
     estimate = change.estimate
     return "-" if estimate is None else ratio_text(estimate.ratio, None if brief else estimate.interval)
 
@@ -205,7 +205,7 @@ def _word(change: Change) -> str:
     if change.outcome is not Outcome.NOT_JUDGED:
         return str(change.outcome.value).upper()
     if change.missing is not None:
-        return WORDS.get(change.missing.kind, "not alike")
+        return MISSING_WORDS.get(change.missing.kind, "not alike")
     if change.new is None:
         return "gone"
     return "reference" if change.estimate is not None else "not measured"

@@ -31,9 +31,9 @@ def run(arguments: argparse.Namespace) -> int:
         from rich.console import Console
         from rich.markdown import Markdown
 
-        Console().print(Markdown(LINK.sub(r"\1", read(arguments.topic))))
+        Console().print(Markdown(LINK.sub(r"\1", read_page(arguments.topic))))
     else:
-        write_raw(read(arguments.topic).rstrip("\n"))
+        write_raw(read_page(arguments.topic).rstrip("\n"))
     return 0
 
 
@@ -42,10 +42,10 @@ def topics() -> list[str]:
     return sorted(path.stem for path in PAGES_FOLDER.glob("*.md"))
 
 
-def read(topic: str) -> str:
+def read_page(topic: str) -> str:
     """Return a page in Markdown."""
     return (PAGES_FOLDER / f"{topic}.md").read_text(encoding="utf-8")
 
 
 def _page_title(topic: str) -> str:
-    return read(topic).splitlines()[0].removeprefix("# ")
+    return read_page(topic).splitlines()[0].removeprefix("# ")

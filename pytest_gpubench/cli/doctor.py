@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ABOUT = "say what this machine can measure; exit 1 where that is nothing on a GPU"
 EXAMPLES = "doctor\ndoctor --noise --json noise.json"
-LEAST_SHARE = 0.75
+LEAST_COPY_SHARE = 0.75
 """A copy that reaches a smaller part of what the datasheet states is called slow."""
 WITHOUT_GPU = "tests measure on the CPU and show their limits; --gpu-bench-device=cpu enforces them"
 
@@ -175,6 +175,6 @@ def bandwidth_line(facts: DeviceFacts, bytes_per_us: float | None) -> str:
         why = "an instance of MIG has a part of the GPU's" if is_part else "no datasheet is known here"
         return f"{line} ({why})"
     share = gbps / sheet.gbps
-    low = "; less than expected: is another process on it, or the memory clock low?" if share < LEAST_SHARE else ""
+    low = "; less than expected: is another process on it, or the memory clock low?" if share < LEAST_COPY_SHARE else ""
     source = "; ".join(filter(None, [sheet.source, sheet.on_memory]))
     return f"{line}, {format_share(share)} of {sheet.gbps:g} GB/s ({source}){low}"

@@ -84,7 +84,7 @@ def csv_row(run: SavedRun, record: TestRecord, item: Measurement) -> dict[str, C
         "timer": timing.timer,
         "cache": timing.cache,
         "reps": timing.reps,
-        **_metrics(item),
+        **_metric_cells(item),
         **_speedup(item.speedup),
         "limits": "; ".join(f"{one.limit} {one.outcome.value}" for one in item.verdicts),
         "flags": ", ".join(timing.flags),
@@ -95,7 +95,7 @@ def csv_row(run: SavedRun, record: TestRecord, item: Measurement) -> dict[str, C
     }
 
 
-def _metrics(item: Measurement) -> dict[str, Cell]:
+def _metric_cells(item: Measurement) -> dict[str, Cell]:
     """Return every metric of the files, those with an interval with its ends: `median_us`, `median_low_us`."""
     found: dict[str, Cell] = {}
     for metric in METRICS:

@@ -28,7 +28,7 @@ history 'test_softmax[*-float16]' --device h200
 history softmax --metric median --alpha 0.001
 history '*' --brief"""
 NOTE_WIDTH = 36
-LEVELS = "▁▂▃▄▅▆▇█"
+BLOCKS = "▁▂▃▄▅▆▇█"
 MOST_DRAWN = 60
 LEAST_RANGE = 0.06
 """The height of a line as a share of its value, at least: noise is no mountain."""
@@ -223,7 +223,7 @@ def sparkline(values: Sequence[float | None]) -> str:
     low, high = min(known), max(known)
     middle, reach = (low + high) / 2, max(high - low, LEAST_RANGE * high) / 2
     places = [None if not value else (value - middle + reach) / (2 * reach) for value in drawn]
-    return "".join(" " if place is None else LEVELS[min(int(place * len(LEVELS)), len(LEVELS) - 1)] for place in places)
+    return "".join(" " if place is None else BLOCKS[min(int(place * len(BLOCKS)), len(BLOCKS) - 1)] for place in places)
 
 
 def _change_words(ratio: float, metric: str) -> str:

@@ -20,7 +20,7 @@ EXAMPLES = """merge shard1.json shard2.json -o all.json
 merge h200.json a100.json -o nightly.json --name nightly
 merge first.json again.json -o all.json --keep last"""
 
-Source = tuple[Path, SavedRun]
+PathAndRun = tuple[Path, SavedRun]
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def merge(sources: Sequence[Source], keep: str | None, any_commit: bool, name: str) -> SavedRun:
+def merge(sources: Sequence[PathAndRun], keep: str | None, any_commit: bool, name: str) -> SavedRun:
     """Return one run with the tests of all.
 
     Raises BadRequest for a test that two of them measured, unless it is said which to keep, and for runs of different
@@ -69,7 +69,7 @@ def merge(sources: Sequence[Source], keep: str | None, any_commit: bool, name: s
     )
 
 
-def _merge_records(sources: Sequence[Source], keep: str | None) -> list[TestRecord]:
+def _merge_records(sources: Sequence[PathAndRun], keep: str | None) -> list[TestRecord]:
     """Return the tests of all runs, in their order; repeats within one run stay."""
     kept: dict[tuple[str, str], tuple[Path, list[TestRecord]]] = {}
     for path, run in sources:
@@ -87,7 +87,7 @@ def _merge_records(sources: Sequence[Source], keep: str | None) -> list[TestReco
     return [record for _, records in kept.values() for record in records]
 
 
-def _merge_earlier(sources: Sequence[Source], kept: Sequence[TestRecord]) -> Iterator[TestRecord]:
+def _merge_earlier(sources: Sequence[PathAndRun], kept: Sequence[TestRecord]) -> Iterator[TestRecord]:
     """Yield what the kept tests measured in earlier sessions of their runs."""
     own = set(map(id, kept))
     for _, run in sources:
@@ -95,7 +95,7 @@ def _merge_earlier(sources: Sequence[Source], kept: Sequence[TestRecord]) -> Ite
         yield from (record for record in run.earlier if record.key in tests)
 
 
-def _merge_commits(sources: Sequence[Source], any_commit: bool) -> CommitInfo:
+def _merge_commits(sources: Sequence[PathAndRun], any_commit: bool) -> CommitInfo:
     """Return the commit of all runs; raise BadRequest where they are of several, unless they may be."""
     known = [(path, run.commit_info) for path, run in sources if run.commit_info.id]
     for path, commit in known[1:]:

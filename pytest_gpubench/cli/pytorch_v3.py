@@ -18,7 +18,7 @@ from pytest_gpubench.results.model import DeviceFacts, Measurement, SavedRun, Te
 PRODUCER = "pytest-gpubench"
 DEPENDENCIES = {"pytorch": ("torch", "pytorch/pytorch"), "triton": ("triton", "triton-lang/triton")}
 """By its name in the database: a package, and its repository on GitHub."""
-LARGEST = 3.4028234e38
+LARGEST_FLOAT32 = 3.4028234e38
 """Numbers are kept as Float32."""
 
 Fields = dict[str, Any]
@@ -42,7 +42,7 @@ def _metrics(record: TestRecord, item: Measurement) -> Iterator[Fields]:
     samples_ms = [round(sample_us / 1000, 9) for sample_us in item.timing.samples_us]
     for metric in (_in_ms(median_us, samples_ms), median_us, *others):
         numbers = [*metric["benchmark_values"], metric.get("target_value", 0.0)]
-        if all(number is not None and abs(number) <= LARGEST for number in numbers):
+        if all(number is not None and abs(number) <= LARGEST_FLOAT32 for number in numbers):
             yield metric
 
 
@@ -51,7 +51,7 @@ def _metric(name: str, record: TestRecord, item: Measurement) -> Fields:
     verdict = next((each for each in item.verdicts if each.kind == LIMIT_OF_METRIC[name]), None)
     target = verdict and number_for(verdict, item.timing)
     low, high = metric.interval(item) or (None, None)
-    about = _texts(
+    about = _known_texts(
         unit=metric.unit,
         low=low,
         high=high,
@@ -78,7 +78,7 @@ def _about(run: SavedRun, record: TestRecord, item: Measurement) -> Fields:
         "benchmark": {
             "name": PRODUCER,
             "dtype": record.params.get("dtype", "").removeprefix("torch."),
-            "extra_info": _texts(
+            "extra_info": _known_texts(
                 run=run.name,
                 datetime=run.datetime,
                 commit=commit.id,
@@ -93,7 +93,7 @@ def _about(run: SavedRun, record: TestRecord, item: Measurement) -> Fields:
             "type": "kernel",
             "backend": timing.label,
             "origins": [PRODUCER],
-            "extra_info": _texts(role=item.role, example=item.example, flags=", ".join(timing.flags)),
+            "extra_info": _known_texts(role=item.role, example=item.example, flags=", ".join(timing.flags)),
         },
         "inputs": {name: {"extra_info": {"value": value}} for name, value in record.params.items()},
         "dependencies": {
@@ -107,7 +107,7 @@ def _about(run: SavedRun, record: TestRecord, item: Measurement) -> Fields:
 
 def _runner(device: DeviceFacts, gpus: int) -> Fields:
     """Return a device by the names that test-infra's `gather_runners_info.py` gives it."""
-    about = _texts(hostname=device.host, uuid=device.uuid, driver=device.driver, cuda_version=device.cuda)
+    about = _known_texts(hostname=device.host, uuid=device.uuid, driver=device.driver, cuda_version=device.cuda)
     found = {"name": device.type, "type": device.name, "extra_info": about}
     if device.type == "cpu":
         return {**found, "cpu_info": device.name}
@@ -115,6 +115,6 @@ def _runner(device: DeviceFacts, gpus: int) -> Fields:
     return {**found, "gpu_info": device.name, "gpu_count": gpus, "avail_gpu_mem_in_gb": memory_gb}
 
 
-def _texts(**values: object) -> dict[str, str]:
+def _known_texts(**values: object) -> dict[str, str]:
     """Return what is known as text: `extra_info` has no other values."""
     return {name: str(value) for name, value in values.items() if value not in (None, "")}

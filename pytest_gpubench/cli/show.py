@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not asked:
         for path in find_paths(arguments.which, arguments):
             found = _select(read_run(path), arguments.test)
-            write("\n".join([printable(run_title(path, found)), _tables(found, arguments.verbose)]))
+            write("\n".join([printable(run_title(path, found)), _run_text(found, arguments.verbose)]))
         return 0
     path, *others = find_paths(arguments.which, arguments)
     if others:
@@ -75,7 +75,7 @@ def matches(nodeid: str, pattern: str) -> bool:
     return pattern in nodeid or fnmatchcase(nodeid, f"*{pattern.replace('[', '[[]')}*")
 
 
-def _tables(run: SavedRun, verbose: bool) -> str:
+def _run_text(run: SavedRun, verbose: bool) -> str:
     settings = Settings(verbose=verbose)
     screen = Screen.current(has_colour())
     table = render(run.records, settings, screen)

@@ -1,6 +1,6 @@
 import pytest
 
-from pytest_gpubench.cli.docs import read, topics
+from pytest_gpubench.cli.docs import read_page, topics
 from tests.cli.stored import Command
 
 
@@ -12,7 +12,7 @@ def test_without_a_topic_each_page_has_a_line(command: Command) -> None:
 
 @pytest.mark.parametrize("topic", topics())
 def test_a_page_that_is_piped_is_markdown(topic: str, command: Command) -> None:
-    assert command("docs", topic) == (0, read(topic), "")
+    assert command("docs", topic) == (0, read_page(topic), "")
 
 
 def test_a_page_on_a_terminal_is_laid_out(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

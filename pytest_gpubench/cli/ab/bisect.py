@@ -100,7 +100,7 @@ def find_first_bad(workspace: Workspace, good: str, bad: str, ends: Sequence[Cha
     search.
     """
     changes = {bad: ends}
-    answer = _git(workspace, "start", "--no-checkout", bad, good)
+    answer = _git_bisect(workspace, "start", "--no-checkout", bad, good)
     while not (culprit := FIRST_BAD.search(answer.stdout)):
         if "only 'skip'ped commits left" in answer.stdout:
             suspects = re.findall(r"^[0-9a-f]{40,64}$", answer.stdout, re.MULTILINE)
@@ -118,7 +118,7 @@ def find_first_bad(workspace: Workspace, good: str, bad: str, ends: Sequence[Cha
             raise
         (title,) = _titles(workspace, [commit])
         say(f"step {len(changes) - 1}: {verdict}: {title}")
-        answer = _git(workspace, verdict, commit)
+        answer = _git_bisect(workspace, verdict, commit)
     (title,) = _titles(workspace, [culprit[1]])
     taken = count(len(changes), "comparison")
     write("\n".join([*report_lines(changes[culprit[1]]), f"slower since {title} ({taken})"]))
@@ -149,5 +149,5 @@ def _titles(workspace: Workspace, commits: Sequence[str]) -> list[str]:
     return shown.stdout.splitlines()
 
 
-def _git(workspace: Workspace, *words: str) -> "subprocess.CompletedProcess[str]":
+def _git_bisect(workspace: Workspace, *words: str) -> "subprocess.CompletedProcess[str]":
     return workspace.git("bisect", *words, folder=workspace.folder / "base")

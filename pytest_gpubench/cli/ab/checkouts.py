@@ -148,7 +148,7 @@ class Workspace:
 
     def git(self, *words: str, folder: Path | None = None) -> "subprocess.CompletedProcess[str]":
         """Run git in the repository, or in a worktree of it."""
-        return _git(folder or self.repository, *words)
+        return _git_or_refuse(folder or self.repository, *words)
 
     def commit(self, revision: str) -> str:
         """Return the full name of a commit; raise BadRequest if it is not known here."""
@@ -222,7 +222,7 @@ def title_of(revision: str, commit: str) -> str:
 
 
 def _find_repository(folder: Path) -> Path:
-    found = _git(folder, "rev-parse", "--show-toplevel")
+    found = _git_or_refuse(folder, "rev-parse", "--show-toplevel")
     if found.returncode:
         raise BadRequest(
             f"{folder} is not in the working tree of a git repository ({last_line(found.stderr)}): "
@@ -231,7 +231,7 @@ def _find_repository(folder: Path) -> Path:
     return Path(found.stdout.strip()).resolve()
 
 
-def _git(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+def _git_or_refuse(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     try:
         return run_git(folder, *words)
     except FileNotFoundError:
