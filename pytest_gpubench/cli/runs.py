@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         Column("Number", [f"{stored.number:04}" for stored, _ in found]),
         Column("Name", [run.name or "-" for run in runs], least=12),
         Column("Date", [minute_text(run.datetime) for run in runs]),
-        Column("Device", [_devices(run) or "-" for run in runs], least=12),
+        Column("Device", [_device_names(run) or "-" for run in runs], least=12),
         Column("Commit", [commit_text(run) or "-" for run in runs], rank=1),
         Column("Tests", [str(len(run.records)) for run in runs], right=True),
         *([Column("Sessions", list(map(str, sessions)), right=True)] if max(sessions, default=1) > 1 else []),
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 2 if errors else 0
 
 
-def _devices(run: SavedRun) -> str:
+def _device_names(run: SavedRun) -> str:
     return ", ".join(dict.fromkeys(record.device.name for record in run.records))
 
 

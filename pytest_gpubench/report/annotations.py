@@ -10,11 +10,11 @@ from pytest_gpubench.units import count, first_few, printable, shortened
 
 MOST_SHOWN = 10
 """Errors, and warnings, that GitHub shows of one step; it drops the others without a word."""
-MOST_NAMED = 5
+MOST_TITLES = 5
 """Titles that the command which stands for the others names."""
 LONGEST_TITLE = 255
 """Characters: the limit of `title` in GitHub's "REST API endpoints for check runs"."""
-LONGEST_SENTENCE = 4000
+LONGEST_MESSAGE = 4000
 """Characters: the runner cuts messages after 4,096."""
 
 IN_DATA = {"%": "%25", "\r": "%0D", "\n": "%0A"}
@@ -56,7 +56,7 @@ def github_lines(failures: Iterable[Annotation], root: str = "") -> list[str]:
 
 def others(places: Sequence[Annotation]) -> Annotation:
     """Return one place that stands for those of a level that are not shown."""
-    named = first_few([place.title for place in places], MOST_NAMED)
+    named = first_few([place.title for place in places], MOST_TITLES)
     noun, level = ("failure" if places[0].level == "error" else "warning"), places[0].level
     sentence = f"not shown on their lines, as GitHub shows {MOST_SHOWN} at most: {named}"
     return Annotation("", None, f"{count(len(places), f'more {noun}')} of GPU benchmarks", sentence, level)
@@ -72,8 +72,10 @@ def command(place: Annotation, root: str) -> str:
         properties = {"file": inside, **line, **properties}
     elif place.path:
         sentence = f"{place.path}{'' if place.line is None else f':{place.line}'}: {sentence}"
-    written = ",".join(f"{name}={_escaped(value, IN_PROPERTY)}" for name, value in properties.items() if value)
-    return f"::{place.level}{written and ' '}{written}::{_escaped(shortened(sentence, LONGEST_SENTENCE), IN_DATA)}"
+    written = ",".join(f"{name}={_command_escaped(value, IN_PROPERTY)}" for name, value in properties.items() if value)
+    return (
+        f"::{place.level}{written and ' '}{written}::{_command_escaped(shortened(sentence, LONGEST_MESSAGE), IN_DATA)}"
+    )
 
 
 def _path_in_checkout(path: str, root: str) -> str:
@@ -89,6 +91,6 @@ def _path_in_checkout(path: str, root: str) -> str:
     return ""
 
 
-def _escaped(text: str, escapes: dict[str, str]) -> str:
+def _command_escaped(text: str, escapes: dict[str, str]) -> str:
     """Return a text with all characters escaped that would end its command or property, or cannot be printed."""
     return "".join(escapes.get(each) or printable(each) for each in text)

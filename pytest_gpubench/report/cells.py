@@ -2,14 +2,12 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from pytest_gpubench.metrics import BY_NAME
 from pytest_gpubench.report.rows import Row, reference_label
 from pytest_gpubench.results.kernels import breakdown, longest
-from pytest_gpubench.results.model import Measurement, Outcome, PastChange, Resources, Speedup, Timing, Verdict
+from pytest_gpubench.results.model import Measurement, Outcome, Resources, Speedup, Timing, Verdict
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import (
     MICROSECONDS_PER_UNIT,
-    bracketed,
     count,
     format_bytes,
     format_time,
@@ -42,12 +40,6 @@ def time_cell(value_us: float | None, unit: str) -> str:
 def interval_cell(interval: Interval | None, unit: str) -> str:
     """Return an interval of times in the table's unit."""
     return f"[{time_cell(interval.low, unit)}, {time_cell(interval.high, unit)}]" if interval else "-"
-
-
-def timing_cell(timing: Timing, unit: str) -> str:
-    """Return a median with its interval, as far as there are any."""
-    item, median = Measurement(timing=timing), BY_NAME["median"]
-    return median.text(item, unit) + bracketed(median.written(end, unit) for end in median.interval(item) or ())
 
 
 def notes_of(timing: Timing) -> list[str]:
@@ -127,12 +119,6 @@ def times_us(rows: Iterable[Row]) -> list[float]:
     return [value_us for both in times for value_us in both if value_us is not None]
 
 
-def notes_of_both(row: Row) -> str:
-    """Return the notes on a timing, then those on its reference."""
-    reference = [] if row.reference is None else notes_of(row.reference)
-    return ", ".join(notes_of(row.timing) + [f"reference {note}" for note in reference])
-
-
 # verdicts, and changes against a saved run
 
 
@@ -147,23 +133,6 @@ def outcome_text(verdict: Verdict, brief: bool = False) -> str:
 def past_verdict(item: Measurement) -> Verdict | None:
     """Return the verdict on a measurement's change against a saved run; None where that was not judged."""
     return next((each for each in item.verdicts if each.is_of_past), None)
-
-
-def change_text(change: PastChange | None, brief: bool) -> str:
-    """Return the change of the compared metric, `speedup -20.0 % [-21.0, -19.0]`; nothing without a change."""
-    if change is None:
-        return ""
-    ratios = [change.ratio, *((not brief and change.interval) or ())]
-    if change.metric == "speedup":  # whose ratio is old over new
-        ratios = [1 / ratio for ratio in ratios[:1] + ratios[:0:-1]]
-    found, *ends = (_signed_percent(ratio) for ratio in ratios)
-    return f"{printable(change.metric)} {found} %" + bracketed(ends)
-
-
-def _signed_percent(ratio: float) -> str:
-    """Return a ratio's difference from 1 in per cent: `+25.0`, `-0.31`."""
-    percent = 100 * (ratio - 1)
-    return f"{percent:+.1f}" if abs(percent) >= 1 else f"{round(percent, 2) + 0.0:+.2f}"
 
 
 def against_title(items: Sequence[Measurement]) -> str:

@@ -109,7 +109,7 @@ class Column:
 
 def lay_out(title: str, columns: Sequence[Column], screen: Screen) -> str:
     """Return a table as text; its lines are wider than the screen only where columns that must stay do not fit."""
-    chosen, widths = fit(columns, screen.width)
+    chosen, widths = _fit_columns(columns, screen.width)
     head, rule, *rows = _table_lines([each for each in chosen if each.is_shown], widths, screen)
     indent = " " * _indent(chosen)
     lines = [_styled(title, "bold", screen)] if title else []
@@ -185,7 +185,7 @@ def _printed(what: "RenderableType", width: int, screen: Screen) -> str:
     return file.getvalue().rstrip("\n")
 
 
-def fit(columns: Sequence[Column], width: int) -> tuple[list[Column], list[int]]:
+def _fit_columns(columns: Sequence[Column], width: int) -> tuple[list[Column], list[int]]:
     """Return the columns that fit into a width, and the width of each of them that is shown.
 
     Columns are given up by their rank until the rest fits; where one gets lines of its own, those that were left out

@@ -39,15 +39,6 @@ def _literal(asked: str) -> Any:
         return asked
 
 
-def measured_text(verdict: Verdict, timing: Timing) -> str:
-    """Return the measured value from the verdict's sentence: `1.667x [1.650, 1.684]`."""
-    if verdict.found:
-        return verdict.found
-    found, _, wanted = verdict.sentence.partition(", wanted")
-    found = found.removeprefix(timing.label).strip(" :")
-    return found.rpartition(": ")[2] if wanted else found
-
-
 def number_for(verdict: Verdict, timing: Timing) -> float | None:
     """Return the number of a limit, of one per candidate or per GPU the one for this timing; None where it has none."""
     try:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from pytest_gpubench.metrics import BY_NAME
 from pytest_gpubench.report.cells import (
     against_title,
     outcome_text,
@@ -12,7 +13,6 @@ from pytest_gpubench.report.cells import (
     resources_text,
     speedup_text,
     times_us,
-    timing_cell,
     variant_text,
 )
 from pytest_gpubench.report.facts import run_facts
@@ -20,8 +20,17 @@ from pytest_gpubench.report.markdown_text import code, one_line, table_head, tab
 from pytest_gpubench.report.rows import Row, rows_of
 from pytest_gpubench.results.baseline import torch_version
 from pytest_gpubench.results.kernels import breakdown, longest
-from pytest_gpubench.results.model import DeviceFacts, Outcome, PastChange, SavedRun, TestRecord, Timing, Verdict
-from pytest_gpubench.units import choose_time_unit, first_few, format_share, format_time, ratio_text
+from pytest_gpubench.results.model import (
+    DeviceFacts,
+    Measurement,
+    Outcome,
+    PastChange,
+    SavedRun,
+    TestRecord,
+    Timing,
+    Verdict,
+)
+from pytest_gpubench.units import bracketed, choose_time_unit, first_few, format_share, format_time, ratio_text
 from pytest_gpubench.verdict.ending import judged_kinds
 
 SUMMARY_BYTES = 1_000_000
@@ -33,7 +42,7 @@ LONGEST_SENTENCE = 600
 LONGEST_FACT = 60
 MOST_DEVICES = 2
 """GPU models that the first line names."""
-MOST_KERNELS = 10
+MOST_KERNELS_OF_FAILED = 10
 """Kernels of one call that are shown; the shortest of more are summed up."""
 MOST_SETTINGS = 5
 
@@ -206,7 +215,7 @@ def _measurement_part(rows: Sequence[Row], standings: Mapping[str, str]) -> Part
         "Test": [code(row.name if len(files) == 1 else row.record.nodeid) for row in rows],
         "Function": [code(variant_text(row)) for row in rows],
         "Device": [text(row.record.device.name, LONGEST_FACT) for row in rows],
-        f"Time ({unit})": [timing_cell(row.timing, unit) for row in rows],
+        f"Time ({unit})": [_timing_cell(row.timing, unit) for row in rows],
         f"Reference ({unit})": [reference_text(row, unit, code) for row in rows],
         "Speedup": [speedup_text(row.measurement.speedup) for row in rows],
         against: [_change_text(change) for change in changes],
@@ -240,7 +249,7 @@ def _kernel_part(rows: Iterable[Row]) -> Part:
 
 
 def _kernel_rows(timing: Timing) -> Iterator[list[str]]:
-    for each in longest(breakdown(timing), MOST_KERNELS):
+    for each in longest(breakdown(timing), MOST_KERNELS_OF_FAILED):
         name = code(each.name) if each.kernels == 1 else each.name
         numbers = [str(each.launches), format_time(each.median_us), format_share(each.share)]
         yield [name, *numbers, resources_text(each.resources)]
@@ -279,6 +288,12 @@ def _commit_text(run: SavedRun) -> str:
 
 
 # the cells
+
+
+def _timing_cell(timing: Timing, unit: str) -> str:
+    """Return a median with its interval, as far as there are any."""
+    item, median = Measurement(timing=timing), BY_NAME["median"]
+    return median.text(item, unit) + bracketed(median.written(end, unit) for end in median.interval(item) or ())
 
 
 def _verdict_cell(verdict: Verdict) -> str:

@@ -10,11 +10,11 @@ from pytest_gpubench.units import choose_time_unit, count, format_decimal, forma
 
 def phases_block(title: str, found: Phases, time_unit: str, screen: Screen) -> str:
     """Return the table of one call of `phases`, and how the sum of its phases compares with the whole."""
-    table = lay_out(title, _columns(found, time_unit), screen)
+    table = lay_out(title, _phase_columns(found, time_unit), screen)
     return "\n".join([table, *([screen.encoded(printable(found.sentence))] if found.sentence else [])])
 
 
-def _columns(found: Phases, time_unit: str) -> list[Column]:
+def _phase_columns(found: Phases, time_unit: str) -> list[Column]:
     """Return the columns with a cell for each phase, their sum where there are several, and the whole."""
     timed = [*found.phases, *([found.whole] if found.whole else [])]
     unit = choose_time_unit(phase.median_us for phase in timed) if time_unit == "auto" else time_unit

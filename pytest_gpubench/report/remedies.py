@@ -12,7 +12,7 @@ MOST_CLOCK_DIFFERENCE = 0.03
 """Relative difference of two arms' median SM clocks: a larger one distorts the speedup."""
 MOST_CLOCK_SPREAD = 0.05
 """The standard deviation of the reps' SM clocks over their mean."""
-MOST_NAMED = 3
+MOST_TESTS_NAMED = 3
 """Tests that a warning names."""
 
 STEADY_CLOCKS = "lock the clocks (nvidia-smi -lgc, as administrator), or let the GPU idle between the tests"
@@ -47,7 +47,7 @@ def remedy_lines(records: Sequence[TestRecord]) -> list[str]:
 
 def named(found: dict[str, str]) -> str:
     """Return the first tests with a finding, each with it, and the number of the others."""
-    return first_few([f"{nodeid} ({what})" for nodeid, what in found.items() if what], MOST_NAMED)
+    return first_few([f"{nodeid} ({what})" for nodeid, what in found.items() if what], MOST_TESTS_NAMED)
 
 
 def _clock_trouble(record: TestRecord) -> str:

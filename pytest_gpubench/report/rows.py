@@ -4,7 +4,6 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 
 from pytest_gpubench.metrics import BY_NAME
 from pytest_gpubench.results.model import Measurement, Outcome, TestRecord, Timing, Verdict
@@ -71,13 +70,6 @@ def reference_index(measurements: Sequence[Measurement], index: int) -> int | No
         if item.role == "reference" and item.example == candidate.example and is_named:
             return before
     return None
-
-
-def choose_rows(record: TestRecord, everything: bool) -> list[Row]:
-    """Return a test's own measurements, then candidates, the worst standing for many; or every measurement."""
-    if everything:
-        return [row for row in all_rows(record) if row.shown]
-    return [row for half in split(record) for row in fold(row for row in half if row.shown)]
 
 
 def rows_of(record: TestRecord) -> list[Row]:
@@ -178,15 +170,3 @@ def sort(rows: Sequence[Row], key: str) -> list[Row]:
         return sorted(rows, key=lambda row: row.name)
     values = {id(row): BY_NAME[key].value(row.measurement) for row in rows}
     return sorted(rows, key=lambda row: (not row.timing.measured, values[id(row)] is None, values[id(row)] or 0.0))
-
-
-def names_of_tests(rows: Sequence[Row]) -> tuple[str, list[str]]:
-    """Return what the ids of all rows begin with, a file or a folder, and each row's id without it."""
-    ids = [row.record.nodeid for row in rows]
-    paths = list(dict.fromkeys(nodeid.partition("::")[0] for nodeid in ids))
-    if len(paths) == 1 and all("::" in nodeid for nodeid in ids):
-        prefix = f"{paths[0]}::"
-    else:
-        folders = zip(*(path.split("/")[:-1] for path in paths), strict=False)
-        prefix = "".join(f"{names[0]}/" for names in takewhile(lambda names: len(set(names)) == 1, folders))
-    return prefix, [nodeid.removeprefix(prefix) for nodeid in ids]

@@ -45,7 +45,7 @@ def _measurement_lines(row: Row, said: str) -> list[str]:
         return [f"{timing.label}: not measured{_which(row)}", *_verdict_lines(row, said)]
     lines = [str(timing) + _which(row)]
     if timing.measured:
-        clock = _told("SM clock", timing, "us")
+        clock = _metrics_told("SM clock", timing, "us")
         clock = "" if clock == "-" else f"SM clock {clock}; "
         lines.append(f"  {_spread_text(timing)}; {clock}{_flags_text(timing)}")
     return [*lines, *kernel_lines(timing), *region_lines(timing.regions), *_verdict_lines(row, said)]
@@ -59,7 +59,7 @@ def _comparison_lines(row: Row, said: str) -> list[str]:
     if speedup is None:
         lines = [against + (row.timing.unmeasured or "no speedup")]
     else:
-        lines = [f"{against}{speedup_text(speedup)} ({_judged_by(speedup)}, seed {speedup.seed})"]
+        lines = [f"{against}{speedup_text(speedup)} ({_decided_by(speedup)}, seed {speedup.seed})"]
     lines += _side_by_side(row.arms)
     for timing in row.arms:
         if timing.kernels:
@@ -91,7 +91,7 @@ def _side_by_side(arms: Sequence[Timing]) -> list[str]:
     unit = choose_time_unit(arm.median_us for arm in arms if arm.measured)
     rows = [
         ("", [arm.label for arm in arms]),
-        *((name, [_told(name, arm, unit) for arm in arms]) for name in SIDE_BY_SIDE),
+        *((name, [_metrics_told(name, arm, unit) for arm in arms]) for name in SIDE_BY_SIDE),
         ("GPU", [_state_text(arm) for arm in arms]),
         ("timed", [f"{arm.cache}, {arm.timer}" for arm in arms]),
         ("notes", [_flags_text(arm) for arm in arms]),
@@ -104,12 +104,12 @@ def _side_by_side(arms: Sequence[Timing]) -> list[str]:
     ]
 
 
-def _judged_by(speedup: Speedup) -> str:
+def _decided_by(speedup: Speedup) -> str:
     quads = count(speedup.quads, "quad")
     return judged_by(quads, speedup.alpha) if speedup.interval else quads
 
 
-def _told(name: str, timing: Timing, unit: str) -> str:
+def _metrics_told(name: str, timing: Timing, unit: str) -> str:
     """Return the metrics that a line of this name has, of one timing."""
     item = Measurement(timing=timing)
     found = [(each, each.value(item)) for each in METRICS if each.section == name]

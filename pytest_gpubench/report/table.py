@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from pytest_gpubench.metrics import BY_NAME, METRICS
 from pytest_gpubench.report.cells import (
     STYLES,
     against_title,
-    change_text,
     kernel_lines,
-    notes_of_both,
+    notes_of,
     outcome_text,
     past_verdict,
     reference_text,
@@ -20,10 +20,10 @@ from pytest_gpubench.report.cells import (
 from pytest_gpubench.report.layout import WIDE, Column, Screen, lay_out
 from pytest_gpubench.report.limits import limit_text
 from pytest_gpubench.report.phases import phases_block, region_lines
-from pytest_gpubench.report.rows import Row, choose_rows, group, names_of_tests, reference_label, sort
-from pytest_gpubench.results.model import TestRecord, Verdict
+from pytest_gpubench.report.rows import Row, all_rows, fold, group, reference_label, sort, split
+from pytest_gpubench.results.model import PastChange, TestRecord, Verdict
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.units import choose_time_unit, printable
+from pytest_gpubench.units import bracketed, choose_time_unit, printable
 
 HEADERS = {
     "verdict": "Verdict",
@@ -50,7 +50,7 @@ NOT_ENFORCED = "Verdicts in parentheses are not enforced."
 
 def render(records: Sequence[TestRecord], settings: Settings, screen: Screen) -> str:
     """Return the tables as text; empty where nothing was measured."""
-    rows = [row for record in records for row in choose_rows(record, settings.verbose)]
+    rows = [row for record in records for row in _choose_rows(record, settings.verbose)]
     blocks = []
     for title, members in group(rows, settings.group_by):
         members = sort(members, settings.sort)
@@ -63,9 +63,16 @@ def render(records: Sequence[TestRecord], settings: Settings, screen: Screen) ->
     return "\n\n".join(blocks)
 
 
+def _choose_rows(record: TestRecord, everything: bool) -> list[Row]:
+    """Return a test's own measurements, then candidates, the worst standing for many; or every measurement."""
+    if everything:
+        return [row for row in all_rows(record) if row.shown]
+    return [row for half in split(record) for row in fold(row for row in half if row.shown)]
+
+
 def _block(title: str, rows: Sequence[Row], settings: Settings, screen: Screen) -> str:
     """Return the table of a group; what the ids of its tests begin with is said once, above it."""
-    prefix, names = names_of_tests(rows)
+    prefix, names = _names_of_tests(rows)
     where = prefix.removesuffix("::")
     titles = " in ".join(filter(None, [title, "" if title.startswith(where) else where]))
     lines = _lines_of(rows, names)
@@ -73,6 +80,18 @@ def _block(title: str, rows: Sequence[Row], settings: Settings, screen: Screen) 
     table = lay_out(f"gpu_bench{': ' if titles else ''}{titles}", columns, screen)
     is_loose = any(line.verdict and outcome_text(line.verdict, brief=True).startswith("(") for line in lines)
     return "\n".join([table, *([NOT_ENFORCED] if is_loose else [])])
+
+
+def _names_of_tests(rows: Sequence[Row]) -> tuple[str, list[str]]:
+    """Return what the ids of all rows begin with, a file or a folder, and each row's id without it."""
+    ids = [row.record.nodeid for row in rows]
+    paths = list(dict.fromkeys(nodeid.partition("::")[0] for nodeid in ids))
+    if len(paths) == 1 and all("::" in nodeid for nodeid in ids):
+        prefix = f"{paths[0]}::"
+    else:
+        folders = zip(*(path.split("/")[:-1] for path in paths), strict=False)
+        prefix = "".join(f"{names[0]}/" for names in takewhile(lambda names: len(set(names)) == 1, folders))
+    return prefix, [nodeid.removeprefix(prefix) for nodeid in ids]
 
 
 @dataclass(frozen=True)
@@ -162,12 +181,35 @@ def _row_cell(name: str, row: Row, unit: str, brief: bool) -> str:
     if name == "speedup":
         return speedup_text(row.measurement.speedup, brief) or ("-" if reference_label(row) else "")
     if name == "against":
-        return change_text(row.measurement.change, brief)
+        return _change_cell(row.measurement.change, brief)
     if name == "flags":
-        return notes_of_both(row)
+        return _notes_of_both(row)
     return BY_NAME[name].text(row.measurement, unit)
 
 
 def _kernels_block(row: Row) -> str:
     lines = [*kernel_lines(row.timing), *region_lines(row.timing.regions)]
     return "\n".join([printable(f"{row.name} {row.timing.label}"), *lines]) if lines else ""
+
+
+def _notes_of_both(row: Row) -> str:
+    """Return the notes on a timing, then those on its reference."""
+    reference = [] if row.reference is None else notes_of(row.reference)
+    return ", ".join(notes_of(row.timing) + [f"reference {note}" for note in reference])
+
+
+def _change_cell(change: PastChange | None, brief: bool) -> str:
+    """Return the change of the compared metric, `speedup -20.0 % [-21.0, -19.0]`; nothing without a change."""
+    if change is None:
+        return ""
+    ratios = [change.ratio, *((not brief and change.interval) or ())]
+    if change.metric == "speedup":  # whose ratio is old over new
+        ratios = [1 / ratio for ratio in ratios[:1] + ratios[:0:-1]]
+    found, *ends = (_signed_percent(ratio) for ratio in ratios)
+    return f"{printable(change.metric)} {found} %" + bracketed(ends)
+
+
+def _signed_percent(ratio: float) -> str:
+    """Return a ratio's difference from 1 in per cent: `+25.0`, `-0.31`."""
+    percent = 100 * (ratio - 1)
+    return f"{percent:+.1f}" if abs(percent) >= 1 else f"{round(percent, 2) + 0.0:+.2f}"

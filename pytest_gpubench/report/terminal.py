@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pytest_gpubench import __version__
 from pytest_gpubench.report.cells import change_word, past_verdict
 from pytest_gpubench.report.crossover import crossover_lines
-from pytest_gpubench.report.remedies import MOST_NAMED, remedy_lines
+from pytest_gpubench.report.remedies import MOST_TESTS_NAMED, remedy_lines
 from pytest_gpubench.report.rows import verdicts_of
 from pytest_gpubench.results.model import DeviceFacts, Outcome, TestRecord, Timing
 from pytest_gpubench.settings import Settings
@@ -39,7 +39,7 @@ def header_line(facts: DeviceFacts | None, settings: Settings, gpus: int = 1) ->
 
 def summary_lines(records: Sequence[TestRecord], settings: Settings) -> list[str]:
     """Return the lines on devices, unmeasured calls, warnings, comparisons and, last, verdicts."""
-    lines = [_measured_line(where, timings) for where, timings in _devices(records).items()]
+    lines = [_measured_line(where, timings) for where, timings in _timings_by_device(records).items()]
     items = (item for record in records for item in record.measurements)
     reasons = Counter(item.timing.unmeasured for item in items if item.timing.unmeasured and not item.why_invalid)
     lines += [f"gpu_bench: not measured: {count(number, 'call')}, {reason}" for reason, number in reasons.items()]
@@ -59,7 +59,7 @@ def _warning_lines(records: Sequence[TestRecord], everything: bool) -> list[str]
     tests: dict[str, dict[str, str]] = {}
     undecided: dict[str, list[tuple[str, str]]] = {}
     for record in records:
-        kinds = {} if everything else _undecided(record)
+        kinds = {} if everything else _inconclusive(record)
         for text in filter(kinds.__contains__, record.warnings):
             undecided.setdefault(kinds[text], []).append((record.nodeid, text))
         for text in _few([text for text in dict.fromkeys(record.warnings) if text not in kinds]):
@@ -71,7 +71,7 @@ def _warning_lines(records: Sequence[TestRecord], everything: bool) -> list[str]
     return [*lines[:MOST_LINES], f"{count(len(lines) - MOST_LINES, 'more warning')} (--gpu-bench-verbose shows all)"]
 
 
-def _undecided(record: TestRecord) -> dict[str, str]:
+def _inconclusive(record: TestRecord) -> dict[str, str]:
     """Return the limits that a test is INCONCLUSIVE by, by their sentences."""
     verdicts = [verdict for item in record.measurements for verdict in item.verdicts]
     return {each.sentence: each.kind for each in verdicts if each.outcome is Outcome.INCONCLUSIVE}
@@ -83,7 +83,7 @@ def _undecided_line(kind: str, found: Sequence[tuple[str, str]]) -> str:
     if len({_without_test(text, nodeid) for nodeid, text in found}) == 1:
         return _said_by(_without_test(text, first), dict(found))
     tests = list(dict.fromkeys(printable(nodeid) for nodeid, _ in found))
-    named = f"{count(len(tests), 'test')} ({first_few(tests, MOST_NAMED)})"
+    named = f"{count(len(tests), 'test')} ({first_few(tests, MOST_TESTS_NAMED)})"
     return f"{kind} INCONCLUSIVE {len(found)} times in {named}, first: {text} (--gpu-bench-verbose shows all)"
 
 
@@ -99,7 +99,7 @@ def _said_by(text: str, tests: Mapping[str, str]) -> str:
     """Return a warning with its test, or its tests and their number; tests: by node id, the warning in its words."""
     names = list(map(printable, tests))
     if len(tests) > 1:
-        return f"in {len(tests)} tests ({first_few(names, MOST_NAMED)}): {text}"
+        return f"in {len(tests)} tests ({first_few(names, MOST_TESTS_NAMED)}): {text}"
     own = next(iter(tests.values()))
     return own if own.startswith((f"{names[0]} ", f"{names[0]}: ")) else f"{names[0]}: {own}"
 
@@ -130,7 +130,7 @@ def compared_lines(records: Sequence[TestRecord]) -> list[str]:
     return [f"gpu_bench: compared with {names}: {', '.join([whole, *(told or ['none slower or faster'])])}"]
 
 
-def _devices(records: Sequence[TestRecord]) -> dict[str, list[tuple[str, Timing]]]:
+def _timings_by_device(records: Sequence[TestRecord]) -> dict[str, list[tuple[str, Timing]]]:
     """Return each device's timings, with their tests, in the order of the run."""
     devices: dict[str, list[tuple[str, Timing]]] = {}
     for record in records:

@@ -13,7 +13,7 @@ from pytest_gpubench.units import format_share, format_time
 
 SUMMARY = "summary.md"
 VIEWER = "https://ui.perfetto.dev"
-MOST_KERNELS = 30
+MOST_KERNELS_OF_TRACE = 30
 """Kernels of one call that are listed; the shortest of more are summed up."""
 
 
@@ -70,7 +70,7 @@ def _tables(timing: Timing) -> Iterator[str]:
     whole = [str(timing.launches), format_time(timing.median_us), format_time(timing.mean_us), format_share(1)]
     rows = [
         table_row([code(share.name) if share.kernels == 1 else share.name, *_numbers_of(share)])
-        for share in longest(breakdown(timing), MOST_KERNELS)
+        for share in longest(breakdown(timing), MOST_KERNELS_OF_TRACE)
     ]
     yield "\n".join([table_head(["Kernel", *right], right), *rows, table_row(["the call", *whole])])
 

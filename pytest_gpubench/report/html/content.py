@@ -6,26 +6,19 @@ from typing import Any
 import msgspec
 
 from pytest_gpubench.metrics import METRICS
+from pytest_gpubench.report.crossover import faster_lines
 from pytest_gpubench.report.facts import device_facts, run_facts
 from pytest_gpubench.report.html.history import OlderRuns, older_runs, trend
 from pytest_gpubench.report.html.measured import Measured
+from pytest_gpubench.report.html.numbers import five_digits
 from pytest_gpubench.report.html.rooflines import roofline_contents
 from pytest_gpubench.report.html.sizes import sizes_in
-from pytest_gpubench.report.html.sweeps import sweep_contents
+from pytest_gpubench.report.plot.panels import is_log_axis, tones_of
 from pytest_gpubench.report.rows import FROM_BEST, Row, fold, reference_index, split
-from pytest_gpubench.report.sweeps import rate_metric
+from pytest_gpubench.report.sweeps import LIMIT_OF_METRIC, Sweep, rate_metric, sweeps_of
 from pytest_gpubench.results.counterpart import by_run_key
 from pytest_gpubench.results.kernels import distinct_names
-from pytest_gpubench.results.model import (
-    CommitInfo,
-    Measurement,
-    Outcome,
-    SavedRun,
-    TestRecord,
-    Timing,
-    Verdict,
-    plain,
-)
+from pytest_gpubench.results.model import CommitInfo, Measurement, Outcome, SavedRun, TestRecord, Timing, Verdict, plain
 from pytest_gpubench.stats.changepoints import LEAST_SERIES
 from pytest_gpubench.stats.trend import Point, size_that_matters
 from pytest_gpubench.units import printable, shortened
@@ -47,23 +40,23 @@ def page_content(run: SavedRun, baseline: SavedRun | None, history: Sequence[Sav
         "datetime": run.datetime,
         "version": run.version,
         "facts": _facts_of(run),
-        "machine": _pairs(run.machine_info),
-        "settings": _pairs(run.settings),
+        "machine": _texts_by_name(run.machine_info),
+        "settings": _texts_by_name(run.settings),
         "baseline": baseline and _run_content(baseline),
-        "foreign": sorted(_devices(run) - _devices(before)),
+        "foreign": sorted(_device_names(run) - _device_names(before)),
         "gone": [record.nodeid for record in before.records if record.nodeid not in here][:MOST_GONE],
         "runs": [_run_content(each) for each in (*older, run)],
         "trend": trend([item for test in tests for item in test["items"]], len(older)),
         "least_runs": LEAST_SERIES,
         "metrics": [(metric.name, metric.page, metric.unit) for metric in METRICS if metric.page],
-        "devices": sorted(_devices(run)),
+        "devices": sorted(_device_names(run)),
         "kernels": [
             list(dict.fromkeys((short, name))) for name, short in distinct_names(measured.kernel_numbers).items()
         ],
         "tests": tests,
-        "sweeps": sweep_contents(run.records),
+        "sweeps": _sweep_contents(run.records),
         "rooflines": roofline_contents(run.records),
-        "rows": [row for index, record in enumerate(run.records) for row in _rows_of(index, record)],
+        "rows": [row for index, record in enumerate(run.records) for row in _row_contents(index, record)],
     }
 
 
@@ -88,17 +81,17 @@ def _short_commit(commit: CommitInfo) -> str:
 
 def _facts_of(run: SavedRun) -> list[tuple[str, str]]:
     facts = {name: ", ".join(map(printable, values)) for name, values in run_facts(run).items()}
-    return [(name, text) for name, text in (facts | {"Commit": _commit_text(run.commit_info)}).items() if text]
+    return [(name, text) for name, text in (facts | {"Commit": _commit_words(run.commit_info)}).items() if text]
 
 
-def _commit_text(commit: CommitInfo) -> str:
+def _commit_words(commit: CommitInfo) -> str:
     if not commit.id:
         return commit.error or ""
     branch, dirty = f" on {commit.branch}" if commit.branch else "", ", dirty" if commit.dirty else ""
     return _short_commit(commit) + branch + dirty
 
 
-def _pairs(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _texts_by_name(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     texts = {
         str(name): value if isinstance(value, str) else msgspec.json.encode(plain(value)).decode()
         for name, value in values.items()
@@ -107,14 +100,14 @@ def _pairs(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name, shortened(text, LONGEST_EXTRA)) for name, text in texts.items()]
 
 
-def _devices(run: SavedRun) -> set[str]:
+def _device_names(run: SavedRun) -> set[str]:
     return {record.device.name for record in run.records}
 
 
 # the rows of the table
 
 
-def _rows_of(index: int, record: TestRecord) -> list[dict[str, Any]]:
+def _row_contents(index: int, record: TestRecord) -> list[dict[str, Any]]:
     found = list(_rows(index, record))
     return found or [{"test": index, "item": None, "more": 0, "status": "unmeasured", "soft": False}]
 
@@ -163,7 +156,7 @@ def _test_content(record: TestRecord, measured: Measured) -> dict[str, Any]:
         "facts": _test_facts(record),
         "params": record.params,
         "warnings": record.warnings,
-        "extra": _pairs(record.extra_info),
+        "extra": _texts_by_name(record.extra_info),
         "rate": rate.name if (rate := rate_metric(record.measurements)) else "",
         "size": size_that_matters([*_points(record.measurements)]) or "",
         "items": [
@@ -188,3 +181,39 @@ def _test_facts(record: TestRecord) -> list[tuple[str, str]]:
         "waited for the GPU": f"{record.turn.waited_s:.1f} s" if record.turn else "",
     }
     return [(name, value) for name, value in facts.items() if value]
+
+
+# the sweeps
+
+
+def _sweep_contents(records: Sequence[TestRecord]) -> list[dict[str, Any]]:
+    """Return the page's data for each sweep; a point is its place, its test's index, and its own in the test."""
+    places = {
+        id(item): (test, place) for test, record in enumerate(records) for place, item in enumerate(record.measurements)
+    }
+    return [_sweep_content(sweep, places) for sweep in sweeps_of(records)]
+
+
+def _sweep_content(sweep: Sweep, places: dict[int, tuple[int, int]]) -> dict[str, Any]:
+    rate, tones = rate_metric(point.measurement for point in sweep.points), tones_of(sweep)
+    return {
+        "test": sweep.test,
+        "device": sweep.device,
+        "way": f"{sweep.timer}, {sweep.cache}",
+        "axis": sweep.axis or sweep.param,
+        "log": is_log_axis(sweep),
+        "ticks": [] if sweep.axis else list(sweep.values.items()),
+        "rate": rate.name if rate else "",
+        "peak": five_digits(sweep.peak_gbps),
+        "limits": {metric: five_digits(sweep.limit(metric)) for metric in LIMIT_OF_METRIC},
+        "faster": faster_lines(sweep),
+        "more": len(sweep.series) - len(tones),
+        "series": [
+            {
+                "name": series.name,
+                "tone": tone,
+                "points": [(point.x, *places[id(point.measurement)]) for point in sweep.series[series]],
+            }
+            for series, tone in tones.items()
+        ],
+    }

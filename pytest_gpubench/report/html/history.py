@@ -37,9 +37,9 @@ class OlderRuns:
         `by`: a new driver or card then is no change.
         """
         found = [(number, run[key]) for number, run in enumerate(self.runs) if key in run]
-        points = [(number, old) for number, old in found if _is_comparable(old, item)]
+        points = [(number, old) for number, old in found if _is_timed_alike(old, item)]
         past = [[number, *_numbers(old)] for number, old in points]
-        if not points or not _is_number(item):
+        if not points or not _has_time(item):
             return {"past": past, "by": "", "changes": []}
         numbers, known = [*(number for number, _ in points), len(self.runs)], [*(old for _, old in points), item]
         ratios = [each.speedup.ratio for each in known if each.speedup and 0 < each.speedup.ratio < math.inf]
@@ -56,12 +56,12 @@ class OlderRuns:
         }
 
 
-def _is_number(item: Measurement) -> bool:
+def _has_time(item: Measurement) -> bool:
     return item.timing.measured and not item.why_invalid and 0 < item.timing.median_us < math.inf
 
 
-def _is_comparable(old: Measurement, new: Measurement) -> bool:
-    return _is_number(old) and (old.timing.timer, old.timing.cache) == (new.timing.timer, new.timing.cache)
+def _is_timed_alike(old: Measurement, new: Measurement) -> bool:
+    return _has_time(old) and (old.timing.timer, old.timing.cache) == (new.timing.timer, new.timing.cache)
 
 
 def _numbers(old: Measurement) -> list[float | int | None]:

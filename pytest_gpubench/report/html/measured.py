@@ -9,11 +9,11 @@ from pytest_gpubench.report.cells import change_word, notes_of, resources_text
 from pytest_gpubench.report.html.history import OlderRuns
 from pytest_gpubench.report.html.numbers import five_digits, rounded, thin
 from pytest_gpubench.report.html.sizes import sizes_in
-from pytest_gpubench.report.limits import measured_text, number_for
+from pytest_gpubench.report.limits import number_for
 from pytest_gpubench.results.counterpart import RunKey, by_key
 from pytest_gpubench.results.model import Measurement, PastChange, SavedRun, Speedup, TestRecord, Timing, Verdict
 
-MOST_KERNELS = 40
+MOST_KERNELS_ON_PAGE = 40
 """Kernels of one call that are listed; the shortest of more are left out."""
 MOST_SAMPLES = 1000
 """Samples of one series on the page."""
@@ -32,7 +32,7 @@ class Measured:
         self.kernel_numbers: dict[str, int] = {}
         """The index of each kernel's name in the list of names, which are long and occur often."""
         self._past = past
-        series = [each for record in run.records for item in record.measurements for each in _series_of(item)]
+        series = [each for record in run.records for item in record.measurements for each in _rep_series(item)]
         self._longest = max(20, min(MOST_SAMPLES, MOST_NUMBERS // max(1, len(series))))
 
     def items(self, record: TestRecord) -> Iterator[dict[str, Any]]:
@@ -49,7 +49,7 @@ class Measured:
             "sizes": sizes_in(item.example),
             **self._timing(item),
             "speedup": item.speedup and self._speedup(item.speedup),
-            "verdicts": [_verdict(verdict, item.timing) for verdict in item.verdicts],
+            "verdicts": [_verdict_content(verdict, item.timing) for verdict in item.verdicts],
             "differences": item.differences,
             "change": item.change and _change(item, item.change),
             "base": self._baseline(item, key),
@@ -82,7 +82,7 @@ class Measured:
 
     def _kernels(self, timing: Timing) -> list[list[Any]]:
         """Return the kernels of a call, the longest first: name, kind, launches, microseconds, resources of each."""
-        ordered = sorted(timing.kernels, key=lambda kernel: -kernel.median_us)[:MOST_KERNELS]
+        ordered = sorted(timing.kernels, key=lambda kernel: -kernel.median_us)[:MOST_KERNELS_ON_PAGE]
         numbers = self.kernel_numbers
         return [
             [
@@ -128,13 +128,13 @@ def numbers_of(item: Measurement, names: Iterable[str]) -> dict[str, Any]:
     return {name: rounded(value) if isinstance(value, tuple) else five_digits(value) for name, value in values.items()}
 
 
-def _series_of(item: Measurement) -> list[Sequence[float]]:
+def _rep_series(item: Measurement) -> list[Sequence[float]]:
     """Return the series with a value for each rep, without empty ones."""
     series = (item.timing.samples_us, item.timing.sm_clock_mhz, item.speedup.log_ratios if item.speedup else ())
     return [each for each in series if each]
 
 
-def _verdict(verdict: Verdict, timing: Timing) -> dict[str, Any]:
+def _verdict_content(verdict: Verdict, timing: Timing) -> dict[str, Any]:
     return {
         "limit": verdict.limit,
         "kind": verdict.kind,
@@ -144,6 +144,15 @@ def _verdict(verdict: Verdict, timing: Timing) -> dict[str, Any]:
         "sentence": verdict.sentence,
         "enforced": verdict.enforced,
     }
+
+
+def measured_text(verdict: Verdict, timing: Timing) -> str:
+    """Return the measured value from the verdict's sentence: `1.667x [1.650, 1.684]`."""
+    if verdict.found:
+        return verdict.found
+    found, _, wanted = verdict.sentence.partition(", wanted")
+    found = found.removeprefix(timing.label).strip(" :")
+    return found.rpartition(": ")[2] if wanted else found
 
 
 def _change(item: Measurement, change: PastChange) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pytest_gpubench.results.model import SavedRun, text_of
 
 SCRIPTS = ("elements", "chart", "rows", "front", "figures", "opened", "page")
 """In the order in which they need each other."""
-PAGE = """<!doctype html>
+PAGE_TEMPLATE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -45,7 +45,7 @@ def html_page(run: SavedRun, baseline: SavedRun | None = None, history: Sequence
     """
     content = page_content(run, baseline, history)
     script = '"use strict";\n(() => {\n' + "\n".join(asset(f"{name}.js") for name in SCRIPTS) + "})();\n"
-    return PAGE.format(
+    return PAGE_TEMPLATE.format(
         policy=_policy(script),
         title=html.escape(text_of(content["title"])),
         style=asset("style.css"),

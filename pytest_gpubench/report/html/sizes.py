@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Mapping
 
-NAME = re.compile(r"(?:^|, )([A-Za-z_]\w*)=")
+KEYWORD = re.compile(r"(?:^|, )([A-Za-z_]\w*)=")
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 TUPLE = re.compile(r"[(\[]\s*(\d+(?:\s*,\s*\d+)*)\s*,?\s*[)\]]")
 
@@ -16,14 +16,14 @@ def sizes_in(example: str) -> dict[str, float]:
     are then no numbers, or numbers worth showing.
     """
     found: dict[str, float] = {}
-    starts = [*NAME.finditer(example)]
+    starts = [*KEYWORD.finditer(example)]
     ends = [match.start() for match in starts[1:]] + [len(example)]
     for match, end in zip(starts, ends, strict=False):  # without a name there is still an end
-        found |= _numbers_of(match[1], example[match.end() : end])
+        found |= _sizes_of(match[1], example[match.end() : end])
     return found
 
 
-def _numbers_of(name: str, text: str) -> dict[str, float]:
+def _sizes_of(name: str, text: str) -> dict[str, float]:
     if NUMBER.fullmatch(text.strip()):
         return _finite({name: float(text)})
     shape = TUPLE.search(text)
