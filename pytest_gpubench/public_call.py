@@ -29,22 +29,17 @@ DOUBTFUL = (Outcome.FAIL, Outcome.INCONCLUSIVE)
 def answer(test: CurrentTest, request: Request[T], say: Say) -> T:
     """Carry out a public call, and note on its test whether it fails it; return its result."""
     with test.answering(request.title):
-        return _answer(test, request, say)
-
-
-def _answer(test: CurrentTest, request: Request[T], say: Say) -> T:
-    """Measure, compare with a saved run, keep, trace and enforce."""
-    found = _measure(test, request, say)
-    changes = compare_with_past(test, request, found.measurements, say)
-    measured = [each.new for each in changes if each.new is not None]
-    result = request.with_measurements(found.result, measured)
-    test.keep(measured)
-    if isinstance(result, Phases):
-        test.phases[:] = test.search.shown_phases(test.phases, result)
-    trace(test, request)
-    enforce_all(test, request.settings, measured)
-    enforce_missing(test, request.settings, request.device, changes)
-    return result
+        found = _measure(test, request, say)
+        changes = compare_with_past(test, request, found.measurements, say)
+        measured = [each.new for each in changes if each.new is not None]
+        result = request.with_measurements(found.result, measured)
+        test.keep(measured)
+        if isinstance(result, Phases):
+            test.phases[:] = test.search.shown_phases(test.phases, result)
+        trace(test, request)
+        enforce_all(test, request.settings, measured)
+        enforce_missing(test, request.settings, request.device, changes)
+        return result
 
 
 def _measure(test: CurrentTest, request: Request[T], say: Say) -> CallResult[T]:

@@ -26,7 +26,7 @@ def failing(report: pytest.TestReport) -> Iterator[None]:
         yield
     except Exception as error:
         report.outcome = "failed"
-        report.longrepr = f"{report.longrepr or ''}\ngpu_bench: an error of its own: {_described(error)}".lstrip()
+        report.longrepr = f"{report.longrepr or ''}\ngpu_bench: an error of its own: {_error_words(error)}".lstrip()
 
 
 class Containment:
@@ -53,7 +53,7 @@ class Containment:
                 raise
             except Exception as error:
                 tests = [each.nodeid for each in arguments if isinstance(each, (pytest.Item, pytest.TestReport))]
-                self._say(f"an error of its own in {' of '.join([hook.__name__, *tests])}: {_described(error)}")
+                self._say(f"an error of its own in {' of '.join([hook.__name__, *tests])}: {_error_words(error)}")
                 return None
 
         return contained
@@ -62,10 +62,10 @@ class Containment:
         if sentence not in self.status.reasons:
             self.status.fail(sentence)
             with suppress(Exception):  # there may be no terminal
-                terminal.say(self.config, sentence)
+                terminal.announce(self.config, sentence)
 
 
-def _described(error: Exception) -> str:
+def _error_words(error: Exception) -> str:
     """Return an error and where it was raised in a line; `traceback` copes with a `__str__` that raises."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     what = traceback.format_exception_only(type(error), error)[-1].strip()

@@ -13,12 +13,12 @@ from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.save import OutputFiles
 from pytest_gpubench.plugin.workers import is_dry, is_worker
 
-ENDINGS = (signal.SIGTERM, signal.SIGHUP)
-GRACE_S = 10.0
+END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+STUCK_AFTER_S = 10.0
 """A main thread that has not handled a signal by then is stuck in C, as in the driver behind a kernel that hangs."""
 
 
-class Ended(KeyboardInterrupt):
+class EndedBySignal(KeyboardInterrupt):
     """The signal that ended the run."""
 
 
@@ -37,7 +37,7 @@ class EndSignals:
         """The signals to handle."""
         self._wakeup: socket.socket | None = None
         """The end of a pair of sockets that Python's C handler writes to; None where somebody else's has its place."""
-        self._handled_s = -GRACE_S
+        self._handled_s = -STUCK_AFTER_S
         """When the main thread last handled a signal, by the monotonic clock."""
         self._is_ending = False
 
@@ -46,7 +46,7 @@ class EndSignals:
         """Handle the signals."""
         if is_worker(self.config) or is_dry(self.config) or threading.current_thread() is not threading.main_thread():
             return
-        self._numbers = [number for number in ENDINGS if signal.getsignal(number) is signal.SIG_DFL]
+        self._numbers = [number for number in END_SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
         if self._numbers:
             self._watch(session)
             self._listen()
@@ -89,7 +89,7 @@ class EndSignals:
             signal.raise_signal(number)
         self._handled_s = time.monotonic()
         if not self._is_ending:
-            raise Ended(signal.Signals(number).name)
+            raise EndedBySignal(signal.Signals(number).name)
 
     # a main thread that is stuck
 
@@ -108,8 +108,12 @@ class EndSignals:
         with reader:
             while number := reader.recv(1):
                 came_s = time.monotonic()
-                time.sleep(GRACE_S)
-                if number[0] not in ENDINGS or self._handled_s > came_s - GRACE_S or not self.results.selected:
+                time.sleep(STUCK_AFTER_S)
+                if (
+                    number[0] not in END_SIGNALS
+                    or self._handled_s > came_s - STUCK_AFTER_S
+                    or not self.results.selected
+                ):
                     continue
                 if not self._is_ending:
                     session.exitstatus = pytest.ExitCode.INTERRUPTED

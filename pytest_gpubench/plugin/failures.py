@@ -94,7 +94,7 @@ class Failures:
         places = [Annotation(*self._places[nodeid], nodeid, message) for nodeid, message in self.messages.items()]
         for record in self.results.records:
             path, line = self._places.get(record.nodeid, ("", None))
-            sentences = _undecided(record) if record.nodeid not in self.messages else []
+            sentences = _unjudged_sentences(record) if record.nodeid not in self.messages else []
             places += [Annotation(path, line, record.nodeid, sentence, "warning") for sentence in sentences]
         for nodeid, reason in self.results.silent.items():
             sentence = f"the limits of the test were not judged: {reason}"
@@ -130,7 +130,7 @@ def _users_stack(
     return stack, place
 
 
-def _undecided(record: "TestRecord") -> list[str]:
+def _unjudged_sentences(record: "TestRecord") -> list[str]:
     """Return what the test's INCONCLUSIVE and NOT JUDGED limits say, as far as the run warns of them."""
     from pytest_gpubench.results.model import Outcome
 

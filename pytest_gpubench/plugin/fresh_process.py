@@ -6,6 +6,8 @@ Three variables tell it so. It removes them from its environment: they are not f
 import json
 import os
 import sys
+import tempfile
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +22,7 @@ from pytest_gpubench.plugin.workers import hand_on, handed_on
 from pytest_gpubench.settings import LISTED_TESTS, Resolver, ini_name
 
 if TYPE_CHECKING:
-    from pytest_gpubench.results.model import SavedRun
+    from pytest_gpubench.results.model import SavedRun, TestRecord
 
 RESULTS = "PYTEST_GPUBENCH_SESSION"
 """The variable that names the file for the results."""
@@ -45,6 +47,8 @@ UNFOLLOWED: dict[str, Any] = {
     "trace": None,
 }
 """The settings that a fresh process does not follow, with their values in it."""
+MOST_CONFIRMING_S = 300.0
+"""The time that all fresh processes of a run, or of an xdist worker, may take: one takes about 10 s on a GPU."""
 TESTS_RAN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 
@@ -110,3 +114,34 @@ def _pytest() -> list[str]:
     script = sys.argv[0]
     is_script = os.path.basename(script) in ("pytest", "py.test") and os.path.isfile(script)
     return [sys.executable, script] if is_script else [sys.executable, "-m", "pytest"]
+
+
+class Confirmation:
+    """Confirms a FAIL against a saved run in fresh processes, whose addresses, clocks and choices are others.
+
+    One after the other, as long as there is time for it.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self._left_s = MOST_CONFIRMING_S
+
+    def measure(self, nodeid: str) -> "TestRecord | str":
+        """Return a test's record from a fresh process, or why there is none."""
+        from pytest_gpubench.gpu.lock import turns_to_hand_over
+
+        if self._left_s <= 0:
+            return f"those of this run have taken {MOST_CONFIRMING_S:.0f} s"
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()  # the same test needs as much memory of the GPU once more
+        began_s = time.monotonic()
+        try:
+            with tempfile.TemporaryDirectory(prefix="gpubench-confirm-") as folder:
+                run, _ = run_fresh(self.config, Path(folder), [nodeid], turns_to_hand_over(), self._left_s)
+        except (NotTaken, OSError) as error:
+            lines = str(error).splitlines()
+            return " ".join(map(str.strip, [*lines[:1], *lines[1:][-1:]]))
+        finally:
+            self._left_s -= time.monotonic() - began_s
+        return next((each for each in run.records if each.nodeid == nodeid), "it did not run the test")

@@ -265,4 +265,4 @@ class GpuTurns:
             self.warnings.append(sentence)
 
     def _say(self, sentence: str) -> None:
-        terminal.say(self.config, sentence)
+        terminal.announce(self.config, sentence)

@@ -5,6 +5,7 @@ installation.
 """
 
 import os
+import re
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.left_out import LeftOut
 from pytest_gpubench.plugin.lifecycle import Lifecycle
 from pytest_gpubench.plugin.missing import MissingTests
-from pytest_gpubench.plugin.options import add_options, refuse_misspelled_options, resolve, resolve_early, usage_error
+from pytest_gpubench.plugin.options import add_options, refuse_misspelled_options, resolve, usage_error
 from pytest_gpubench.plugin.pin import pin_worker
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.save import OutputFiles
@@ -32,7 +33,7 @@ from pytest_gpubench.plugin.sessions import EarlierSessions, refuse_useless_sess
 from pytest_gpubench.plugin.started_ahead import StartedAhead
 from pytest_gpubench.plugin.sticky_error import JUnitFile, StickyErrors
 from pytest_gpubench.plugin.unfinished import UnfinishedRuns
-from pytest_gpubench.plugin.workers import Workers, auto_workers, is_worker
+from pytest_gpubench.plugin.workers import Workers, is_worker
 from pytest_gpubench.settings import Settings
 
 if TYPE_CHECKING:
@@ -55,7 +56,10 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     from pytest_gpubench.gpu.visible import has_gpu_driver
 
     refuse_misspelled_options(args)
-    settings = resolve_early(early_config)
+    try:
+        settings = resolve(early_config, early_config.known_args_namespace).run
+    except BadRequest:  # reported when pytest is configured
+        settings = Settings()
     # a pytest that a test of a worker starts has other arguments
     becomes_worker = "PYTEST_XDIST_WORKER" in os.environ and sys.argv[:1] == ["-c"]
     if becomes_worker and has_gpu_driver():
@@ -132,8 +136,18 @@ def _adopted(config: pytest.Config, settings: Settings, lifecycle: Lifecycle) ->
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Let `-n auto` start one worker for each visible GPU."""
-    return auto_workers(config)
+    """Let `-n auto` start one worker for each visible GPU; None, without GPUs or perf tests, leaves it to xdist."""
+    try:
+        settings = resolve(config).run
+    except BadRequest as error:
+        raise usage_error(error) from None
+    asked_for_cpus = config.option.numprocesses == "logical" or os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS")
+    without_perf = settings.skip or re.search(r"\bnot\s+perf\b", config.option.markexpr or "")
+    if asked_for_cpus or without_perf or settings.device == "cpu":
+        return None
+    from pytest_gpubench.gpu import visible
+
+    return len(visible.find_visible()) or None
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import pytest
 from pytest_gpubench.plugin.items import is_perf
 from pytest_gpubench.plugin.workers import is_distributing, is_worker
 
-LEFT_OUT = "gpu_bench_left_out"
+LEFT_OUT_KEY = "gpu_bench_left_out"
 """The key under which a worker tells its controller what it deselected and could not collect."""
 ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 """The exit statuses of runs that were not interrupted."""
@@ -60,7 +60,7 @@ class LeftOut:
         self._selected.update(item.nodeid for item in session.items)
         if is_worker(self.config):
             output: dict[str, Any] = self.config.workeroutput  # type: ignore[attr-defined] # of xdist
-            output[LEFT_OUT] = [sorted(self._deselected), sorted(self._uncollected)]
+            output[LEFT_OUT_KEY] = [sorted(self._deselected), sorted(self._uncollected)]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
@@ -70,7 +70,7 @@ class LeftOut:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Read what a worker left out; one that died tells nothing."""
-        if told := getattr(node, "workeroutput", {}).get(LEFT_OUT):
+        if told := getattr(node, "workeroutput", {}).get(LEFT_OUT_KEY):
             self._is_known = True
             self._deselected.update(told[0])
             self._uncollected.update(told[1])

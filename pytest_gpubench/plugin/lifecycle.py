@@ -11,9 +11,9 @@ import pytest
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, NotMeasured
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.baseline import ComparedRun
-from pytest_gpubench.plugin.confirmation import Confirmation
 from pytest_gpubench.plugin.containment import failing
 from pytest_gpubench.plugin.failures import fail
+from pytest_gpubench.plugin.fresh_process import Confirmation
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.items import FIXTURE, is_perf, parameters, source_hash, uses_fixture
 from pytest_gpubench.plugin.markers import MergedMarks, merge_marks

@@ -50,7 +50,7 @@ def help_lines() -> list[str]:
     from pytest_gpubench.verdict.limits import BY_NAME, NAMES
 
     limits = [_entry(name, BY_NAME[name].help) for name in NAMES]
-    settings = _wrapped(f"settings, as the options of the same names: {', '.join(MARKER_SETTINGS)}", "    ")
+    settings = _filled(f"settings, as the options of the same names: {', '.join(MARKER_SETTINGS)}", "    ")
     return [
         "\n".join(
             [
@@ -70,10 +70,10 @@ def help_lines() -> list[str]:
 
 
 def _entry(name: str, text: str) -> str:
-    return f"    {name:<22}{_wrapped(text, ' ' * 26).strip()}"
+    return f"    {name:<22}{_filled(text, ' ' * 26).strip()}"
 
 
-def _wrapped(text: str, indent: str) -> str:
+def _filled(text: str, indent: str) -> str:
     return textwrap.fill(text, 100, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
 
 
@@ -105,11 +105,11 @@ def merge_marks(item: pytest.Item) -> MergedMarks:
     chosen = {name: value for name, value in merged.items() if value is not None}
     gpus = _gpu_count(chosen.pop(GPUS, None), NAME)
     limits = {name: chosen.pop(name) for name in NAMES if name in chosen}
-    inherited = {name: _described(node) for name, node in owners.items() if node is not item}
+    inherited = {name: _place_of_mark(node) for name, node in owners.items() if node is not item}
     return MergedMarks(Limits(**limits), chosen, gpus, merged, inherited)
 
 
-def _described(node: object) -> str:
+def _place_of_mark(node: object) -> str:
     kind = "class" if isinstance(node, pytest.Class) else "file"
     return f"{kind} {getattr(node, 'name', '')}".rstrip()
 

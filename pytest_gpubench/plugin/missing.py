@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_gpubench.results.counterpart import PastTest
     from pytest_gpubench.results.model import TestRecord
 
-MOST_NAMED = 20
+MOST_MISSING = 20
 
 
 class MissingTests:
@@ -71,7 +71,7 @@ class MissingTests:
         if self.found:
             self._sentence = (
                 f"{count(len(self.found), 'test')} of the baseline {', '.join(map(repr, baseline.names))} not in this "
-                f"run: {first_few(self.found, MOST_NAMED)}; if that is meant, save a new run, or give "
+                f"run: {first_few(self.found, MOST_MISSING)}; if that is meant, save a new run, or give "
                 "--gpu-bench-missing=ignore"
             )
             if action == "fail":
@@ -96,10 +96,10 @@ class MissingTests:
             if self.is_gone(past.nodeid):
                 yield past.nodeid
             elif self._passed.get(past.nodeid, False):
-                yield from (f"{past.nodeid}: {label}" for label in _gone(past, self._records[past.nodeid]))
+                yield from (f"{past.nodeid}: {label}" for label in _labels_gone(past, self._records[past.nodeid]))
 
 
-def _gone(past: "PastTest", record: "TestRecord") -> list[str]:
+def _labels_gone(past: "PastTest", record: "TestRecord") -> list[str]:
     """Return the labels of what a test measured then and not now; a test that was changed is NOT JUDGED for that."""
     if past.source and record.source not in ("", past.source):
         return []

@@ -95,14 +95,6 @@ def usage_error(error: Exception) -> pytest.UsageError:
     return pytest.UsageError(safe_lines(str(error)))
 
 
-def resolve_early(early_config: pytest.Config) -> Settings:
-    """Read the settings before pytest is configured; wrong ones are reported later, here they are defaults."""
-    try:
-        return resolve(early_config, early_config.known_args_namespace).run
-    except BadRequest:
-        return Settings()
-
-
 def default_text(row: SettingRow) -> str:
     """Return a default as text; empty for what is unset, or off."""
     if row.default is None or row.default is False:

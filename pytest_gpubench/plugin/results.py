@@ -49,12 +49,6 @@ class Results:
         """True if anything was timed."""
         return any(item.timing.measured for record in self._records.values() for item in record.measurements)
 
-    @property
-    def has_findings(self) -> bool:
-        """True if anything was timed or judged."""
-        items = [item for record in self._records.values() for item in record.measurements]
-        return any(item.timing.measured or item.verdicts for item in items)
-
     def keep(self, record: "TestRecord") -> None:
         """Keep what a test measured; of a test that runs again, as with --reruns, only the last run counts."""
         import msgspec
@@ -73,7 +67,7 @@ class Results:
             return None
         from pytest_gpubench.report.terminal import header_line
 
-        devices = self._devices()
+        devices = self._known_devices()
         return header_line(devices[0] if devices else None, self.settings, len(devices))
 
     @pytest.hookimpl(optionalhook=True)
@@ -139,12 +133,12 @@ class Results:
         from pytest_gpubench.report.table import render
         from pytest_gpubench.report.terminal import summary_lines
 
-        terminal.write(terminalreporter, "")
+        terminal.write_line(terminalreporter, "")
         if not self.settings.quiet:
             screen = Screen.current(self.config.get_terminal_writer().hasmarkup)
             text = render(self.records, self.settings, screen)
             for line in [*text.split("\n"), ""] if text else []:
-                terminal.write(terminalreporter, line, screen.color)
+                terminal.write_line(terminalreporter, line, screen.color)
         if self.settings.plot == TERMINAL:
             self._plot(terminalreporter)
         for line in summary_lines(self.records, self.settings):
@@ -157,7 +151,7 @@ class Results:
 
         text = text_charts(sweeps_of(self.records), Screen.current(color=False))
         for line in [*(text or f"gpu_bench: {NO_SWEEP}").split("\n"), ""]:
-            terminal.write(terminalreporter, line)
+            terminal.write_line(terminalreporter, line)
 
     def _silent_line(self) -> str:
         from pytest_gpubench.report.remedies import named
@@ -165,7 +159,7 @@ class Results:
         tests = count(len(self.silent), "test")
         return f"gpu_bench: {tests} with limits skipped or xfailed, not judged: {named(self.silent)}"
 
-    def _devices(self) -> "list[DeviceFacts]":
+    def _known_devices(self) -> "list[DeviceFacts]":
         """Return the workers' devices as far as they are known without torch: GPUs, or the CPU."""
         from pytest_gpubench.gpu.device import cpu_facts
         from pytest_gpubench.gpu.visible import has_gpu_driver, visible_facts

@@ -99,7 +99,9 @@ class OutputFiles:
         """Tell whether there is anything to write: a run that measured nothing leaves the files of the last one."""
         if name == "save":
             return self.results.has_numbers
-        return self.results.has_findings or (name == "markdown" and self._has_failures())
+        items = [item for record in self.results.records for item in record.measurements]
+        is_judged = any(item.timing.measured or item.verdicts for item in items)
+        return is_judged or (name == "markdown" and self._has_failures())
 
     def _has_failures(self) -> bool:
         return bool(self.failures.messages or self._silent())

@@ -11,7 +11,7 @@ from pytest_gpubench.plugin.workers import is_worker, worker_name
 from pytest_gpubench.units import safe_line
 
 
-def write(reporter: "pytest.TerminalReporter", line: str, coloured: bool = False, **markup: bool) -> None:
+def write_line(reporter: "pytest.TerminalReporter", line: str, coloured: bool = False, **markup: bool) -> None:
     """Write a line of ours; coloured: whether it has colours already."""
     reporter.write_line(safe_line(line, coloured), **markup)
 
@@ -21,10 +21,10 @@ def write_sentence(reporter: "pytest.TerminalReporter", sentence: str, **markup:
     from pytest_gpubench.report.layout import Screen
 
     for line in Screen.current(color=False).wrapped(sentence):
-        write(reporter, line, **markup)
+        write_line(reporter, line, **markup)
 
 
-def say(config: pytest.Config, sentence: str) -> None:
+def announce(config: pytest.Config, sentence: str) -> None:
     """Write a line now; a worker writes it to the stderr that it shares with its controller."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if not is_worker(config) and reporter is not None:

@@ -48,7 +48,7 @@ class UnfinishedRuns:
             folder = lock_folder(self.settings.lock_folder)
             for path in sorted(folder.glob(f"run-{project}-*")):
                 if test := _interrupted_test(path):
-                    terminal.say(
+                    terminal.announce(
                         self.config,
                         f"warning: an earlier run ended in the midst of {test} without a report: whatever its exit "
                         "status, it proves nothing",

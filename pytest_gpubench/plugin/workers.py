@@ -1,14 +1,13 @@
 """xdist: the number of workers, what each process is, and what workers and controller tell each other."""
 
 import os
-import re
 import sys
 from typing import Any
 
 import pytest
 
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable
-from pytest_gpubench.plugin.options import resolve, usage_error
+from pytest_gpubench.plugin.options import usage_error
 from pytest_gpubench.plugin.pin import Pin, pin_worker
 from pytest_gpubench.settings import Settings
 
@@ -27,21 +26,6 @@ def hand_on(config: pytest.Config, key: str, value: object) -> None:
 def handed_on(config: pytest.Config, key: str) -> Any:
     """Return a value that the controller gave this worker; None without one, and outside of workers."""
     return getattr(config, "workerinput", {}).get(key)
-
-
-def auto_workers(config: pytest.Config) -> int | None:
-    """Return one worker for each visible GPU; None leaves the number to xdist, without GPUs or perf tests."""
-    try:
-        settings = resolve(config).run
-    except BadRequest as error:
-        raise usage_error(error) from None
-    asked_for_cpus = config.option.numprocesses == "logical" or os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS")
-    without_perf = settings.skip or re.search(r"\bnot\s+perf\b", config.option.markexpr or "")
-    if asked_for_cpus or without_perf or settings.device == "cpu":
-        return None
-    from pytest_gpubench.gpu import visible
-
-    return len(visible.find_visible()) or None
 
 
 def is_distributing(config: pytest.Config) -> bool:

@@ -11,7 +11,7 @@ from pytest_gpubench.results.model import Measurement, TestRecord, Timing
 from pytest_gpubench.results.trace_name import ENDING, trace_name
 from pytest_gpubench.units import format_share, format_time
 
-SUMMARY = "summary.md"
+SUMMARY_FILE = "summary.md"
 VIEWER = "https://ui.perfetto.dev"
 MOST_KERNELS_OF_TRACE = 30
 """Kernels of one call that are listed; the shortest of more are summed up."""
@@ -34,7 +34,7 @@ def summary_markdown(records: Iterable[TestRecord], paths: Iterable[Path] = ()) 
 
 def write_summary(folder: Path, records: Iterable[TestRecord]) -> None:
     """Write the page of a folder of traces; raise BadFile."""
-    write_text(summary_markdown(records, folder.glob(f"*{ENDING}")), folder / SUMMARY)
+    write_text(summary_markdown(records, folder.glob(f"*{ENDING}")), folder / SUMMARY_FILE)
 
 
 def _test_blocks(record: TestRecord, names: Container[str]) -> Iterator[str]:

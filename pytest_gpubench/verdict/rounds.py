@@ -42,7 +42,7 @@ from pytest_gpubench.verdict.regression import Change, judge_change
 __tracebackhide__ = True
 
 CommitArm = Literal["BASE", "HEAD"]
-Ended = Literal["passed", "failed", "skipped"]
+TestEnding = Literal["passed", "failed", "skipped"]
 """The end of a test; an error in its setup or teardown is a failure."""
 
 COMMIT_ARMS: tuple[CommitArm, CommitArm] = ("BASE", "HEAD")
@@ -55,7 +55,7 @@ class ArmRun:
     arm: CommitArm
     round: int
     run: SavedRun
-    ended: Mapping[str, Ended]
+    ended: Mapping[str, TestEnding]
     """Keyed by node id, or any other name of a test that is the same in every run."""
     tests: Collection[str] | None = None
     """The only tests that it ran, by node id; None for all."""

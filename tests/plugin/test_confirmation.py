@@ -6,8 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_gpubench.plugin.confirmation import Confirmation
-from pytest_gpubench.plugin.fresh_process import NotTaken
+from pytest_gpubench.plugin.fresh_process import Confirmation, NotTaken
 from pytest_gpubench.results.model import SavedRun, TestRecord
 from tests.plugin.conftest import BenchRun
 from tests.report.records import GPU
@@ -63,7 +62,7 @@ def test_a_fail_is_one_of_five_processes(
 
 
 def confirmation(monkeypatch: pytest.MonkeyPatch, run: Callable[..., object]) -> Confirmation:
-    monkeypatch.setattr("pytest_gpubench.plugin.confirmation.run_fresh", run)
+    monkeypatch.setattr("pytest_gpubench.plugin.fresh_process.run_fresh", run)
     return Confirmation(cast(Any, None))
 
 
@@ -83,7 +82,7 @@ def test_fresh_processes_have_so_much_time_together(
     monkeypatch: pytest.MonkeyPatch, taken_s: float, is_taken: bool
 ) -> None:
     now_s = iter([0.0, taken_s, 0.0, 0.0])
-    monkeypatch.setattr("pytest_gpubench.plugin.confirmation.time.monotonic", lambda: next(now_s))
+    monkeypatch.setattr("pytest_gpubench.plugin.fresh_process.time.monotonic", lambda: next(now_s))
     left_s: list[float] = []
 
     def run(*arguments: float) -> tuple[SavedRun, bool]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.plugin.end_signals import ENDINGS
+from pytest_gpubench.plugin.end_signals import END_SIGNALS
 from pytest_gpubench.results.store import read_run
 from tests.plugin.conftest import HEAD
 
@@ -38,7 +38,7 @@ def ended(pytester: pytest.Pytester, body: str, *options: str) -> tuple[int, lis
     return status, [record.nodeid.rpartition("::")[2] for record in records]
 
 
-@pytest.mark.parametrize("number", ENDINGS)
+@pytest.mark.parametrize("number", END_SIGNALS)
 def test_what_is_finished_is_written_and_saved(pytester: pytest.Pytester, number: signal.Signals) -> None:
     status, tests = ended(pytester, WAITS.format(int(number)), "--gpu-bench-save=main")
     assert (status, tests) == (pytest.ExitCode.INTERRUPTED, ["test_finished", "test_other"])

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_gpubench.gpu import context, visible
 from pytest_gpubench.gpu.visible import HostGpu, VisibleGpu, same_gpu
-from pytest_gpubench.plugin import workers
+from pytest_gpubench.plugin.hooks import pytest_xdist_auto_num_workers
 from pytest_gpubench.plugin.pin import pin_to
 from pytest_gpubench.settings import Settings
 from tests.plugin.conftest import BenchRun
@@ -90,7 +90,7 @@ def test_how_many_workers(
         monkeypatch.setenv(name, value)
     number = [] if "-n" in arguments else ["-n", "auto"]
     config = pytester.parseconfig("-p", "xdist.plugin", *number, *arguments)
-    assert workers.auto_workers(config) == expected
+    assert pytest_xdist_auto_num_workers(config) == expected
 
 
 def test_a_bad_setting_is_a_usage_error_for_auto_too(bench_run: BenchRun) -> None:

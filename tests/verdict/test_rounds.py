@@ -21,7 +21,7 @@ from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.rounds import (
     ArmRun,
     CommitArm,
-    Ended,
+    TestEnding,
     alpha_of_look,
     judge_rounds,
     noise_between,
@@ -62,7 +62,7 @@ Measured = Callable[[CommitArm, int], Sequence[Measurement]]
 def take(
     measured: Measured,
     rounds: int = 3,
-    ended: Mapping[CommitArm, Sequence[Ended | None]] | None = None,
+    ended: Mapping[CommitArm, Sequence[TestEnding | None]] | None = None,
     device: DeviceFacts = GPU,
 ) -> list[ArmRun]:
     """Return the runs of a session; `ended` says how the test ended in the runs of each version."""
@@ -71,7 +71,7 @@ def take(
     taken: Counter[CommitArm] = Counter()
     for number, (round, arm) in enumerate(turns):
         record = TestRecord(nodeid=TEST, device=device, measurements=tuple(measured(arm, number)))
-        how: Ended | None = ended[arm][taken[arm]] if ended else "passed"
+        how: TestEnding | None = ended[arm][taken[arm]] if ended else "passed"
         taken[arm] += 1
         run = SavedRun(records=(record,), datetime="2026-01-01T00:00:00+00:00")
         runs.append(ArmRun(arm, round, run, {TEST: how} if how else {}))
@@ -390,9 +390,9 @@ def test_what_one_version_did_not_measure_is_not_judged(head: Sequence[Measureme
 
 # tests that did not end alike
 
-PASSED: Sequence[Ended | None] = ["passed"] * 6
-FAILED: Sequence[Ended | None] = ["failed"] * 6
-ABSENT: Sequence[Ended | None] = [None] * 6
+PASSED: Sequence[TestEnding | None] = ["passed"] * 6
+FAILED: Sequence[TestEnding | None] = ["failed"] * 6
+ABSENT: Sequence[TestEnding | None] = [None] * 6
 
 
 @pytest.mark.parametrize(
@@ -424,7 +424,7 @@ ABSENT: Sequence[Ended | None] = [None] * 6
     ],
 )
 def test_tests_that_end_otherwise_are_told_apart(
-    base: Sequence[Ended | None], head: Sequence[Ended | None], outcome: Outcome, sentence: str
+    base: Sequence[TestEnding | None], head: Sequence[TestEnding | None], outcome: Outcome, sentence: str
 ) -> None:
     def measured(arm: CommitArm, number: int) -> Sequence[Measurement]:
         return () if {"BASE": base, "HEAD": head}[arm] is not PASSED else (timed(10),)

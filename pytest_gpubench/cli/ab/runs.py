@@ -19,7 +19,7 @@ from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.settings import LISTED_TESTS, TURN_SOCKET
-from pytest_gpubench.verdict.rounds import ArmRun, Ended
+from pytest_gpubench.verdict.rounds import ArmRun, TestEnding
 
 NO_TESTS = 5
 """pytest's exit status where it collected no test."""
@@ -137,7 +137,7 @@ class PytestRunner:
         ]
 
 
-def _read_results(checkout: Checkout, place: Path, status: int) -> tuple[SavedRun, dict[str, Ended]]:
+def _read_results(checkout: Checkout, place: Path, status: int) -> tuple[SavedRun, dict[str, TestEnding]]:
     """Return what a run measured, and how its tests ended; raise BadRequest where it could not run its tests."""
     results, junit, log = (place.with_suffix(suffix) for suffix in (".json", ".xml", ".log"))
     if status not in STATUSES_OF_TESTS:
@@ -148,10 +148,10 @@ def _read_results(checkout: Checkout, place: Path, status: int) -> tuple[SavedRu
     return saved, read_ended(junit, saved)
 
 
-def read_ended(junit: Path, run: SavedRun) -> dict[str, Ended]:
+def read_ended(junit: Path, run: SavedRun) -> dict[str, TestEnding]:
     """Return how each test ended, by node id where it measured something and by JUnit's two names elsewhere."""
     nodeids = {junit_names(record.nodeid): record.nodeid for record in run.records}
-    ended: dict[str, Ended] = {}
+    ended: dict[str, TestEnding] = {}
     try:
         cases = list(ElementTree.parse(junit).iter("testcase"))
     except (OSError, ElementTree.ParseError) as error:
@@ -183,7 +183,7 @@ def junit_names(nodeid: str) -> tuple[str, str]:
     return ".".join(parts[:-1]), parts[-1]
 
 
-def _how_it_ended(case: ElementTree.Element) -> Ended:
+def _how_it_ended(case: ElementTree.Element) -> TestEnding:
     if case.find("failure") is not None or case.find("error") is not None:
         return "failed"
     return "passed" if case.find("skipped") is None else "skipped"
