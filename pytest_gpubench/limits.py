@@ -17,7 +17,7 @@ FORBIDDABLE = ("memcpy", "memset", "sync", "alloc")
 DECIMAL_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 WILDCARDS = frozenset("*?[")
 """The characters of a name that make it a pattern."""
-UNITS = {unit.upper(): (unit, size) for unit, size in (BYTES_PER_UNIT | DECIMAL_UNITS).items()}
+SIZE_UNITS = {unit.upper(): (unit, size) for unit, size in (BYTES_PER_UNIT | DECIMAL_UNITS).items()}
 
 
 def check_flags(method: str, **flags: object) -> None:
@@ -63,19 +63,19 @@ def memory_size(value: object) -> int:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", value) if isinstance(value, str) else None
     if isinstance(value, str) and value.strip().isdigit():
         raise ValueError(f"it needs a unit, as in {value.strip()}B or {value.strip()}GiB")
-    if found is None or found.group(2).upper() not in UNITS:
-        legal = ", ".join(unit for unit, _ in UNITS.values())
+    if found is None or found.group(2).upper() not in SIZE_UNITS:
+        legal = ", ".join(unit for unit, _ in SIZE_UNITS.values())
         raise ValueError(f"it must be a whole number of bytes, or a text such as '1GiB'; units are {legal}")
-    size = float(found.group(1)) * UNITS[found.group(2).upper()][1]
+    size = float(found.group(1)) * SIZE_UNITS[found.group(2).upper()][1]
     if size > MOST_COUNTED:
         raise ValueError("it must be at most 2**63 bytes")
     return int(size)
 
 
-def plain(value: object) -> object:
+def plain_limit(value: object) -> object:
     """Return a limit with Python's own numbers, which files hold and messages show, in place of numpy's, say."""
     if isinstance(value, Mapping):
-        return {name: plain(each) for name, each in value.items()}
+        return {name: plain_limit(each) for name, each in value.items()}
     if isinstance(value, bool) or not isinstance(value, Real):
         return value
     return int(value) if isinstance(value, Integral) else float(value)

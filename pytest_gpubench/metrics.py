@@ -62,12 +62,12 @@ class Metric:
 
         A count of 0 is not known: there is nothing without reps, and no call without a kernel has records.
         """
-        found = _read(self.get, item)
+        found = _read_item(self.get, item)
         return None if found == 0 and not self.unit else found
 
     def interval(self, item: object) -> Any:
         """Return its interval in a measurement; None where it is not known."""
-        return _read(self.ends, item) if self.ends else None
+        return _read_item(self.ends, item) if self.ends else None
 
     def text(self, item: object, time_unit: str = "us") -> str:
         """Return its value in a measurement as a table writes it, a pair in brackets; a dash where it is not known."""
@@ -93,7 +93,7 @@ class Metric:
         return f"{self.written(value)} {self.unit if self.unit in NAMED_UNITS else ''}".rstrip()
 
 
-def _read(get: Callable[[Any], Any], item: object) -> Any:
+def _read_item(get: Callable[[Any], Any], item: object) -> Any:
     """Return what is read from a measurement; None where it has no numbers, or they make none."""
     try:
         found = get(item)

@@ -19,8 +19,8 @@ from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.settings.parsers import file_path
 from pytest_gpubench.units import count
 
-VERSION = 1
-SHOWN = 10
+RECORDING_VERSION = 1
+MOST_OPERATORS = 10
 """The operators that the command names, the most frequent first."""
 
 
@@ -41,7 +41,7 @@ class Recording(msgspec.Struct, frozen=True):
     """The contents of a file of recorded calls, the most frequent first."""
 
     calls: tuple[RecordedCall, ...]
-    version: int = VERSION
+    version: int = RECORDING_VERSION
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -95,8 +95,10 @@ def read(path: Path | str, op: str | None = None) -> tuple[RecordedCall, ...]:
         raise BadFile(
             f"{path} is no file of recorded calls ({why}): python -m pytest_gpubench.record writes one"
         ) from None
-    if found.version != VERSION:
-        raise BadFile(f"{path} has version {found.version} of recorded calls, not {VERSION}: record them again")
+    if found.version != RECORDING_VERSION:
+        raise BadFile(
+            f"{path} has version {found.version} of recorded calls, not {RECORDING_VERSION}: record them again"
+        )
     calls = [each for each in found.calls if op is None or each.op == op or each.op.startswith(f"{op}.")]
     if not calls:
         raise BadRequest(f"{path} holds no calls{_of_operator(op, found)}")
@@ -152,7 +154,7 @@ def _summary(found: Recording, path: str) -> str:
     for each in found.calls:
         totals[each.op] += each.calls
     lines = [f"{path}: {count(totals.total(), 'call')} of {count(len(totals), 'operator')}"]
-    return "\n".join(lines + [f"{calls:>8} {name}" for name, calls in totals.most_common(SHOWN)])
+    return "\n".join(lines + [f"{calls:>8} {name}" for name, calls in totals.most_common(MOST_OPERATORS)])
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pytest_gpubench.results.baseline import slimmed
 from pytest_gpubench.results.model import Outcome, SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.stats.regression import ChangeEstimate
-from pytest_gpubench.stats.tolerance import METRICS, RegressionTolerance, tolerance_of
+from pytest_gpubench.stats.tolerance import COMPARED_METRICS, RegressionTolerance, tolerance_of
 from pytest_gpubench.units import count, printable, ratio_text, safe_line
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.saved_runs import compare_runs
@@ -38,7 +38,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-slower", metavar="SHARE", default="3%", help="how much slower is too slow: 3%%, 5us (default: 3%%)"
     )
-    parser.add_argument("--metric", choices=METRICS, default="median", help="what is compared (default: median)")
+    parser.add_argument(
+        "--metric", choices=COMPARED_METRICS, default="median", help="what is compared (default: median)"
+    )
     add_alpha(parser, 0.001, "the chance of a wrong FAIL")
     parser.add_argument("--sort", action="store_true", help="the slowest first, not in the order of the new run")
     parser.add_argument("--only-changes", action="store_true", help="leave out what is not known to have changed")

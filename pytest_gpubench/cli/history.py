@@ -19,7 +19,7 @@ from pytest_gpubench.results.model import Measurement, SavedRun, TestRecord
 from pytest_gpubench.results.provenance import minute_text
 from pytest_gpubench.settings.cache import cache_words
 from pytest_gpubench.stats.changepoints import LEAST_SERIES, ChangePoint, change_points, smallest_step
-from pytest_gpubench.stats.tolerance import METRICS
+from pytest_gpubench.stats.tolerance import COMPARED_METRICS
 from pytest_gpubench.units import choose_time_unit, count, format_share, printable, round_to_digits
 
 ABOUT = "show a test over all saved runs, and where it changed"
@@ -67,7 +67,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pattern", metavar="TEST_PATTERN", help="a part of the test's id; * and ? stand for others")
     parser.add_argument(
         "--metric",
-        choices=METRICS,
+        choices=COMPARED_METRICS,
         default="speedup",
         help="what is drawn, and may change: the speedup over a test's reference in the same run where it has one, "
         "else its median (default: speedup)",

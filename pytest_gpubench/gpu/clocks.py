@@ -31,7 +31,7 @@ SUFFIX = ".clocks.json"
 RECORD_BYTES = 2**16
 TRUSTED_USERS = (0, os.geteuid())
 """The users whose records are believed: the lock folder is open to all, and a record can reset clocks."""
-ENDINGS = (signal.SIGTERM, signal.SIGHUP)
+DEADLY_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 """The signals that end a process at once unless it handles them; Ctrl-C raises KeyboardInterrupt."""
 Handler = Callable[[int, FrameType | None], None] | signal.Handlers
 
@@ -298,7 +298,7 @@ def _reset_and_end(number: int, frame: FrameType | None) -> None:
 def _replace_handlers(old: Handler, new: Handler) -> None:
     """Handle the signals that end the process; other threads than the main one cannot, and others' handlers stay."""
     if threading.current_thread() is threading.main_thread():
-        for number in ENDINGS:
+        for number in DEADLY_SIGNALS:
             if signal.getsignal(number) == old:
                 signal.signal(number, new)
 

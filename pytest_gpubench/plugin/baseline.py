@@ -73,13 +73,14 @@ class ComparedRun:
 
     def _look_up(self, test: "CurrentTest", facts: "DeviceFacts") -> "PastTest | Missing":
         from pytest_gpubench.results.counterpart import Missing
-        from pytest_gpubench.results.provenance import installed_torch
+        from pytest_gpubench.results.provenance import installed_version
 
         if self.settings.compare is None:
             return Missing("not asked", UNJUDGED)
         if self.baseline is None:
             return Missing("no run", self._missing)
-        return self.baseline.find(test.nodeid, test.source, facts, test.params, installed_torch())
+        torch = installed_version("torch") or ""
+        return self.baseline.find(test.nodeid, test.source, facts, test.params, torch)
 
     # hooks
 

@@ -217,10 +217,11 @@ class OutputFiles:
         path = os.environ.get("GITHUB_STEP_SUMMARY")
         if not path or self.settings.markdown is not None or not (self.results.records or self._has_failures()):
             return
-        from pytest_gpubench.results.files import append_text
+        from pytest_gpubench.results.files import explaining_os_errors
 
         try:
-            append_text(self._summary(), Path(path))
+            with explaining_os_errors(Path(path), "written"), open(path, "ab") as file:
+                file.write(self._summary().encode(errors="backslashreplace"))
         except Exception as error:
             self._lines.append((f"no summary in GITHUB_STEP_SUMMARY: {error}", False))
 

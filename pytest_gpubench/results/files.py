@@ -31,12 +31,6 @@ def write_text(text: str, path: Path) -> None:
     write_file(text.encode(errors="backslashreplace"), path)
 
 
-def append_text(text: str, path: Path) -> None:
-    """Add a text to a file as UTF-8; lone surrogates are escaped. Raise BadFile."""
-    with explaining_os_errors(path, "written"), path.open("ab") as file:
-        file.write(text.encode(errors="backslashreplace"))
-
-
 @contextmanager
 def explaining_os_errors(path: Path, done: str) -> Iterator[None]:
     """Turn the operating system's errors into BadFile: "PATH cannot be DONE" and why."""

@@ -156,7 +156,7 @@ def short_name(name: str) -> str:
         return name
     if name.startswith("_Z"):
         return _cut(name)
-    path, arguments = _split(name)
+    path, arguments = _name_parts(name)
     last = _last(path)
     inner = next(filter(None, map(_informative, arguments)), None)
     if inner is not None:
@@ -175,7 +175,7 @@ def _apart(names: Sequence[str]) -> dict[str, str]:
     Numbers and plain types are tried first. The full names where these have no, or not equally many, arguments.
     """
     full = {name: name for name in names}
-    split = [_split(name) for name in names]
+    split = [_name_parts(name) for name in names]
     if any(name.startswith(("_Z", "Memcpy", "Memset")) for name in names) or len({len(each[1]) for each in split}) > 1:
         return full
     columns = list(zip(*(arguments for _, arguments in split), strict=True))
@@ -198,7 +198,7 @@ def _unqualified(argument: str) -> str:
     return re.sub(r"(?:\w+::)+", "", argument)
 
 
-def _split(name: str) -> tuple[list[str], list[str]]:
+def _name_parts(name: str) -> tuple[list[str], list[str]]:
     """Return the parts of a function's qualified name, and its template arguments."""
     name = OPERATOR.sub("operator_", UNNAMED.sub("", name)).strip()
     places = list(_outermost(name))
@@ -240,7 +240,7 @@ def _informative(argument: str) -> str | None:
     text = argument.removeprefix("void ").removeprefix("const ")
     if not IDENTIFIER.match(text) or LAMBDA.match(text):
         return None
-    path, arguments = _split(re.split(r"::[\[{]|::operator_", OPERATOR.sub("operator_", text))[0])
+    path, arguments = _name_parts(re.split(r"::[\[{]|::operator_", OPERATOR.sub("operator_", text))[0])
     if WRAPPERS.match(path[-1]):
         return next((part for part in map(_informative, arguments) if part), None)
     return path[-1] if IDENTIFIER.fullmatch(path[-1]) and not SILENT.match(path[-1]) else None

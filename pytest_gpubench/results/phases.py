@@ -14,7 +14,7 @@ __tracebackhide__ = True
 
 OUTSIDE = "(outside)"
 """The path of what belongs to no region."""
-CLOSE = 0.01
+CLOSE_SUM = 0.01
 """A sum this near to the whole, as far as can be told, is called equal."""
 
 OVER_WHOLE = (
@@ -129,7 +129,7 @@ class Phases(Spelled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         if self.ratio is None:
             return None
         low, high = self.ratio_interval or (self.ratio, self.ratio)
-        return low <= 1 + CLOSE and high >= 1 - CLOSE
+        return low <= 1 + CLOSE_SUM and high >= 1 - CLOSE_SUM
 
     @property
     def explanation(self) -> str:

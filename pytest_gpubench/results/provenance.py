@@ -39,14 +39,9 @@ def machine_info() -> dict[str, Any]:
         "release": platform.release(),
         "system": platform.system(),
         "cpu": cpu_info(),
-        "torch": _installed("torch"),
-        "triton": _installed("triton"),
+        "torch": installed_version("torch"),
+        "triton": installed_version("triton"),
     }
-
-
-def installed_torch() -> str:
-    """Return the version of torch that is installed; empty where none is."""
-    return _installed("torch") or ""
 
 
 def now() -> str:
@@ -80,7 +75,7 @@ def commit_info(folder: Path) -> CommitInfo:
         author_time=author_time,
         dirty=_is_dirty(folder),
         project=_project(folder),
-        branch=_answer(folder, "symbolic-ref", "--short", "-q", "HEAD") or "(detached head)",
+        branch=_git_answer(folder, "symbolic-ref", "--short", "-q", "HEAD") or "(detached head)",
     )
 
 
@@ -97,7 +92,8 @@ def cpu_info() -> dict[str, Any]:
     return {**found, "arch_string_raw": platform.machine(), "count": os.cpu_count()}
 
 
-def _installed(distribution: str) -> str | None:
+def installed_version(distribution: str) -> str | None:
+    """Return the version of a package that is installed; None where none is."""
     from importlib import metadata
 
     try:
@@ -115,11 +111,11 @@ def _is_dirty(folder: Path) -> bool | None:
 
 def _project(folder: Path) -> str:
     """Return the last part of where the repository came from, else the name of its folder."""
-    origin = _answer(folder, "config", "remote.origin.url") or _answer(folder, "rev-parse", "--show-toplevel")
+    origin = _git_answer(folder, "config", "remote.origin.url") or _git_answer(folder, "rev-parse", "--show-toplevel")
     return re.split("[/:]", origin.rstrip("/"))[-1].removesuffix(".git")
 
 
-def _answer(folder: Path, *arguments: str) -> str:
+def _git_answer(folder: Path, *arguments: str) -> str:
     try:
         return _git(folder, *arguments)
     except GitFailed:

@@ -26,7 +26,7 @@ from pytest_gpubench.settings.parsers import (
     plots_folder,
     saved_name,
     seconds,
-    seed,
+    seed_number,
     tolerance,
     whole_number,
     whole_number_or_all,
@@ -37,7 +37,7 @@ from pytest_gpubench.units import repr_of
 
 __tracebackhide__ = True
 
-COLUMNS = (*metrics.COLUMNS, "reference", "limit", "flags")
+TABLE_COLUMNS = (*metrics.COLUMNS, "reference", "limit", "flags")
 SORT_KEYS = ("none", "name", *metrics.COLUMNS)
 GROUP_KEYS = ("none", "file", "class", "function", "label", "device", "param")
 ALMOST = 0.8
@@ -137,7 +137,7 @@ class Settings:
         None,
         "draw the order in which functions are timed in turn from this seed; unset, from another one in each call, "
         "which a failure shows",
-        seed,
+        seed_number,
         "N",
         in_marker=True,
     )
@@ -259,9 +259,9 @@ class Settings:
     disable: bool = setting(False, "call each function once and measure nothing")
     columns: tuple[str, ...] | None = setting(
         None,
-        f"the columns after verdict, test and function, of {', '.join(COLUMNS)}; unset, as many as the terminal has "
-        "room for",
-        choices(*COLUMNS),
+        f"the columns after verdict, test and function, of {', '.join(TABLE_COLUMNS)}; unset, as many as the terminal "
+        "has room for",
+        choices(*TABLE_COLUMNS),
         "LIST",
     )
     sort: str = setting("none", f"sort by one of {', '.join(SORT_KEYS)}", choice(*SORT_KEYS), "KEY")

@@ -55,7 +55,7 @@ def whole_number_or_zero(given: object) -> int:
     return whole_number(given, least=0)
 
 
-def seed(given: object) -> int:
+def seed_number(given: object) -> int:
     """Parse a seed of at least 0."""
     return whole_number(given, least=0, most=bounds.MOST_COUNTED)
 
@@ -85,7 +85,7 @@ def _as_number(given: object, kind: Callable[[str], object], what: str) -> objec
         raise ValueError(f"it must be {what}") from None
 
 
-NUMBERS = (whole_number, whole_number_or_zero, seed, seconds, fraction)
+NUMBERS = (whole_number, whole_number_or_zero, seed_number, seconds, fraction)
 """The parsers of numbers: code gives numbers as numbers, only options give them as text."""
 
 

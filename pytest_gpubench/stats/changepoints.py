@@ -21,7 +21,7 @@ SHORT_SERIES = 15
 LARGEST_TICK = 0.03
 """The tick of the profiler's clock as a share of the shortest kernels' times."""
 PERMUTATIONS = 399
-SEED = 20200325
+SHUFFLE_SEED = 20200325
 FARTHEST = 4.0
 """Robust standard deviations from the middle of a segment beyond which a value counts as that far, and no farther."""
 THIRD_OF_NORMAL = 0.861
@@ -62,7 +62,7 @@ def change_points(values: Sequence[float], alpha: float = 0.01) -> list[ChangePo
     if not all(math.isfinite(value) and value > 0 for value in values):
         raise BadRequest("change points are looked for in positive, finite values")
     logs = [math.log(value) for value in values]
-    found = _settle(logs, sorted(_search(logs, 0, alpha)))
+    found = _settle(logs, sorted(_search_changes(logs, 0, alpha)))
     levels = _levels(logs, found)
     return [
         ChangePoint(index, math.exp(after - before))
@@ -82,12 +82,12 @@ def smallest_step(values: Sequence[float], alpha: float) -> float | None:
     return math.expm1(detectable_errors(_least_t(len(values), alpha), len(values) - 2) * error)
 
 
-def _search(logs: Sequence[float], offset: int, alpha: float) -> list[int]:
+def _search_changes(logs: Sequence[float], offset: int, alpha: float) -> list[int]:
     """Return the places, counted with the offset, that divide a segment, and those that divide its parts."""
     places = _divide(logs, alpha) if len(logs) >= LEAST_SERIES else []
     ends = [0, *places, len(logs)]
     parts = pairwise(ends) if places else ()
-    inner = [place for begin, end in parts for place in _search(logs[begin:end], offset + begin, alpha)]
+    inner = [place for begin, end in parts for place in _search_changes(logs[begin:end], offset + begin, alpha)]
     return [offset + place for place in places] + inner
 
 
@@ -183,7 +183,7 @@ def _random_orders(length: int) -> Iterator[Order]:
 
 @lru_cache(maxsize=64)
 def _orders_made(length: int) -> tuple[list[Order], list[int], random.Random]:
-    return [], list(range(length)), random.Random(SEED + length)
+    return [], list(range(length)), random.Random(SHUFFLE_SEED + length)
 
 
 def _draw_in(logs: Sequence[float]) -> list[float]:

@@ -31,7 +31,7 @@ STRAY_SHARE = 0.02
 TRIMMED_SHARE = 0.1
 FEW = 6
 """A side of so many samples counts as twice as wide as it is: few lie close together by chance."""
-WORDS = {2: "two", 3: "three"}
+NUMBER_WORDS = {2: "two", 3: "three"}
 
 
 class Mode(NamedTuple):
@@ -62,7 +62,7 @@ def modes_text(samples_us: Sequence[float]) -> str:
     times = [f"{round_to_digits(mode.median_us / MICROSECONDS_PER_UNIT[unit], 3)} {unit}" for mode in modes]
     shares = ["" if mode is usual else f" ({100 * mode.share:.0f} %)" for mode in modes]
     found = ", ".join(time + share for time, share in zip(times, shares, strict=True))
-    return f"{WORDS.get(len(modes), len(modes))} modes: {found}"
+    return f"{NUMBER_WORDS.get(len(modes), len(modes))} modes: {found}"
 
 
 def _split(ordered: Sequence[float], least: int, least_gap_us: float) -> list[Sequence[float]]:

@@ -48,14 +48,16 @@ class ProcessSpread:
 
     def half_width(self, alpha: float, old: int, new: int = 1) -> float:
         """Return the excess of `new` sessions over `old` ones that the same code reaches with chance alpha."""
-        return _quantile(alpha, self.freedom) * self._error(old, new)
+        return _student_quantile(alpha, self.freedom) * self._error(old, new)
 
     def decidable(self, alpha: float, old: int, new: int = 1) -> float:
         """Return the smallest tolerance, as a share, that the same code passes with a chance of 0.9.
 
         Samples are taken to leave nothing open.
         """
-        return math.expm1(self.half_width(alpha, old, new) + _quantile(1 - POWER, self.freedom) * self._error(old, new))
+        return math.expm1(
+            self.half_width(alpha, old, new) + _student_quantile(1 - POWER, self.freedom) * self._error(old, new)
+        )
 
     def _error(self, old: int, new: int) -> float:
         return self.std * math.sqrt(1 / old + 1 / new)
@@ -193,4 +195,4 @@ def _trigamma(x: float) -> float:
     return (math.lgamma(x + step) - 2 * math.lgamma(x) + math.lgamma(x - step)) / step**2
 
 
-_quantile = lru_cache(maxsize=1024)(student_t)
+_student_quantile = lru_cache(maxsize=1024)(student_t)

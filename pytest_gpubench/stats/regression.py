@@ -13,7 +13,7 @@ import math
 import operator
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -21,7 +21,7 @@ from pytest_gpubench.stats.speedup import Decision
 from pytest_gpubench.stats.student import student_quantile, student_t
 from pytest_gpubench.stats.summary import Interval, median_rank
 
-Metric = Literal["median", "mean", "q1", "q3"]
+TimeMetric = Literal["median", "mean", "q1", "q3"]
 
 QUARTERS: dict[str, int] = {"q1": 1, "median": 2, "q3": 3}
 LEAST_FOR_MEAN = 10
@@ -59,7 +59,7 @@ class ChangeEstimate:
 
 
 def change_of_samples(
-    old_us: Sequence[float], new_us: Sequence[float], metric: Metric, alpha: float, tick_us: float = 0.0
+    old_us: Sequence[float], new_us: Sequence[float], metric: TimeMetric, alpha: float, tick_us: float = 0.0
 ) -> ChangeEstimate:
     """Return the change of the median, the mean or a quartile of times in microseconds; a ratio above 1 is slower.
 
@@ -77,7 +77,7 @@ def change_of_samples(
     if metric not in QUARTERS:
         raise ValueError(f"no interval is known for {metric!r}: use one of mean, {', '.join(QUARTERS)}")
     quarter = QUARTERS[metric]
-    old_at, new_at = _quantile(old, quarter), _quantile(new, quarter)
+    old_at, new_at = _quartile(old, quarter), _quartile(new, quarter)
     old_ends, new_ends = _ends(old, quarter, alpha, tick_us), _ends(new, quarter, alpha, tick_us)
     ratio = difference = None
     if old_ends is not None and new_ends is not None:
@@ -124,16 +124,6 @@ def change_of_pairs(
     spread = max(statistics.stdev(log_ratios), least_spread)
     half = student_t(alpha, len(log_ratios) - 1) * spread / math.sqrt(len(log_ratios))
     return ChangeEstimate(math.exp(mean), Interval(math.exp(mean - half), math.exp(mean + half)), metric, alpha)
-
-
-def from_fastest(estimate: ChangeEstimate, fastest_us: float) -> ChangeEstimate:
-    """Return the change with an interval from the fastest sample of the new run on."""
-    ratio = _from(fastest_us / estimate.old, estimate.interval)
-    return replace(estimate, interval=ratio, difference=_from(fastest_us - estimate.old, estimate.difference))
-
-
-def _from(low: float, interval: Interval | None) -> Interval | None:
-    return interval and Interval(min(low, interval.low), interval.high)
 
 
 def decide(estimate: ChangeEstimate, margin: float) -> Decision:
@@ -216,7 +206,7 @@ def _ratio_interval(old: Interval, new: Interval) -> Interval | None:
     return Interval(new.low / old.high, new.high / old.low) if min(new.low, old.low) > 0 else None
 
 
-def _quantile(ordered: Sequence[float], quarter: int) -> float:
+def _quartile(ordered: Sequence[float], quarter: int) -> float:
     """Return a quartile, interpolated as `summary.quartiles` does."""
     whole, rest = divmod((len(ordered) - 1) * quarter, 4)
     if not rest:

@@ -147,7 +147,7 @@ def _rank_at(quads: int, alpha: float, looks: tuple[int, ...] | None) -> int | N
     return critical_ranks(looks, alpha)[looks.index(quads)]
 
 
-def compare(interval: Interval | None, limit_ratio: float) -> Decision:
+def decide_at_least(interval: Interval | None, limit_ratio: float) -> Decision:
     """Return "pass" where the whole interval is at least the limit, "fail" where all of it is below, else "open".
 
     Where each look is decided like this, by the interval of `speedup_of`, until one is not open, the chance of "fail"

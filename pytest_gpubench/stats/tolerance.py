@@ -9,7 +9,7 @@ from pytest_gpubench.units import MICROSECONDS_PER_UNIT
 
 __tracebackhide__ = True
 
-METRICS = ("speedup", "median", "mean", "q1", "q3")
+COMPARED_METRICS = ("speedup", "median", "mean", "q1", "q3")
 AMOUNT = re.compile(r"(\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?)\s*(%|ns|us|ms|s|)")
 
 
@@ -18,14 +18,16 @@ class RegressionTolerance:
     """The slowdown of a statistic that is tolerated: relative or in microseconds, one of the two."""
 
     metric: str
-    """One of METRICS; "speedup" stands for "median" where there is no reference."""
+    """One of COMPARED_METRICS; "speedup" stands for "median" where there is no reference."""
     margin: float | None = None
     """0.05 is 5 %."""
     absolute_us: float | None = None
 
     def __post_init__(self) -> None:
-        if self.metric not in METRICS:
-            raise BadRequest(f"{self.metric!r} cannot be compared with a baseline: use one of {', '.join(METRICS)}")
+        if self.metric not in COMPARED_METRICS:
+            raise BadRequest(
+                f"{self.metric!r} cannot be compared with a baseline: use one of {', '.join(COMPARED_METRICS)}"
+            )
         if (self.margin is None) == (self.absolute_us is None):
             raise BadRequest(f"a tolerance of the {self.metric} is either a share or a time")
         if self.metric == "speedup" and self.margin is None:
@@ -48,9 +50,9 @@ def parse_tolerance(text: str) -> RegressionTolerance:
         raise BadRequest(
             f"{text!r}: nothing certain can be said of the {metric} of a few samples: use {instead} or median"
         )
-    if metric not in METRICS or not colon or not AMOUNT.fullmatch(allowed):
+    if metric not in COMPARED_METRICS or not colon or not AMOUNT.fullmatch(allowed):
         raise BadRequest(
-            f"{text!r} is no tolerance: write {'|'.join(METRICS)}, a colon, and a share or a time, "
+            f"{text!r} is no tolerance: write {'|'.join(COMPARED_METRICS)}, a colon, and a share or a time, "
             "as in median:5%, speedup:3% or mean:5us"
         )
     return tolerance_of(metric, allowed)

@@ -6,7 +6,7 @@ from decimal import Decimal
 from pytest_gpubench.results.model import Outcome, Timing
 from pytest_gpubench.stats.autocorrelation import drift_of, independent_for_median
 from pytest_gpubench.stats.regression import decide_at
-from pytest_gpubench.stats.speedup import Decision, compare
+from pytest_gpubench.stats.speedup import Decision, decide_at_least
 from pytest_gpubench.stats.stopping import is_held_up
 from pytest_gpubench.stats.summary import Interval, least_count, median_interval
 from pytest_gpubench.units import count, format_share
@@ -22,7 +22,7 @@ OUTCOMES: Mapping[Decision, Outcome] = {"pass": Outcome.PASS, "fail": Outcome.FA
 
 def at_least(interval: Interval | None, least: float) -> Outcome:
     """Return PASS where the whole interval is at least the limit, FAIL where all of it is below."""
-    return OUTCOMES[compare(interval, least)]
+    return OUTCOMES[decide_at_least(interval, least)]
 
 
 def at_most(interval: Interval | None, most: float) -> Outcome:

@@ -26,13 +26,13 @@ from pytest_gpubench.stats.process_spread import (
 )
 from pytest_gpubench.stats.regression import (
     ChangeEstimate,
-    Metric,
+    TimeMetric,
     change_of_samples,
     change_of_speedups,
     decide,
     decide_difference,
-    from_fastest,
 )
+from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import count, format_share
 from pytest_gpubench.verdict.decision import OUTCOMES, was_held_up
@@ -206,11 +206,21 @@ def change_between(old: Measurement, new: Measurement, tolerance: RegressionTole
         kept = old.speedup.log_ratios, new.speedup.log_ratios
         if all(kept) and old.speedup.reference == new.speedup.reference:
             return change_of_speedups(*kept, alpha)
-    metric = cast(Metric, "median" if tolerance.metric == "speedup" else tolerance.metric)
+    metric = cast(TimeMetric, "median" if tolerance.metric == "speedup" else tolerance.metric)
     tick_us = tick_between(old.timing, new.timing)
     estimate = change_of_samples(old.timing.samples_us, new.timing.samples_us, metric, alpha, tick_us)
     held_up_now = was_held_up(new.timing) and not was_held_up(old.timing)
-    return from_fastest(estimate, new.timing.min_us) if held_up_now else estimate
+    return _from_fastest(estimate, new.timing.min_us) if held_up_now else estimate
+
+
+def _from_fastest(estimate: ChangeEstimate, fastest_us: float) -> ChangeEstimate:
+    """Return the change with an interval from the fastest sample of the new run on."""
+    ratio = _widened_down(fastest_us / estimate.old, estimate.interval)
+    return replace(estimate, interval=ratio, difference=_widened_down(fastest_us - estimate.old, estimate.difference))
+
+
+def _widened_down(low: float, interval: Interval | None) -> Interval | None:
+    return interval and Interval(min(low, interval.low), interval.high)
 
 
 def _allowed(tolerance: RegressionTolerance, estimate: ChangeEstimate) -> float:

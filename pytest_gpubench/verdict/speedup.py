@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pytest_gpubench.results.model import Outcome, Speedup, Verdict
 from pytest_gpubench.stats.speedup import Quad, SpeedupEstimate, speedup_of
 from pytest_gpubench.verdict.decision import at_least
-from pytest_gpubench.verdict.limits.speedup import judge_speedup, not_asked
+from pytest_gpubench.verdict.limits.speedup import MinSpeedup, speedup_verdict
 
 __tracebackhide__ = True
 
@@ -65,4 +65,15 @@ class SpeedupJudgement:
             return ()
         if self.name not in self.limits:
             return (not_asked(self.name, self.limits, self.enforced),)
-        return (judge_speedup(self.name, speedup, candidate_us, self.limits[self.name], self.enforced),)
+        return (speedup_verdict(self.name, speedup, candidate_us, self.limits[self.name], self.enforced),)
+
+
+def not_asked(label: str, limits: Mapping[str, float], enforced: bool) -> Verdict:
+    """Return the verdict that a candidate has no limit where others have one."""
+    return Verdict(
+        kind=MinSpeedup.name,
+        asked=repr(dict(limits)),
+        outcome=Outcome.NOT_JUDGED,
+        sentence=f"{label}: no min_speedup for it, only for {', '.join(limits)}",
+        enforced=enforced,
+    )

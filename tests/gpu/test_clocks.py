@@ -17,21 +17,12 @@ from hypothesis import strategies as st
 import pytest_gpubench
 from pytest_gpubench.errors import DeviceUnavailable
 from pytest_gpubench.gpu import clocks
-from pytest_gpubench.gpu.clocks import ENDINGS, ClockLock, restore_abandoned
+from pytest_gpubench.gpu.clocks import DEADLY_SIGNALS, ClockLock, restore_abandoned
 from pytest_gpubench.gpu.lock import GpuLock
 from pytest_gpubench.settings.parsers import ClockWish, clock_wish
 from tests.gpu import recording_nvml
 from tests.gpu.holding import held, leave_clocks_locked
-from tests.gpu.recording_nvml import (
-    BOTH_RESET,
-    BOTH_SET,
-    RESET,
-    RESET_MEMORY,
-    SET,
-    SET_MEMORY,
-    Recording,
-    changes,
-)
+from tests.gpu.recording_nvml import BOTH_RESET, BOTH_SET, RESET, RESET_MEMORY, SET, SET_MEMORY, Recording, changes
 
 CLOCK_LIMIT_TDP = 0xFFFFFF01
 
@@ -71,10 +62,10 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Recording]
     """Nothing here can reach the NVML of this machine, or leaves a handler of signals."""
     library = Recording(tmp_path)
     monkeypatch.setitem(sys.modules, "pynvml", library)
-    before = [signal.getsignal(number) for number in ENDINGS]
+    before = [signal.getsignal(number) for number in DEADLY_SIGNALS]
     yield library
     assert clocks.LOCKS == {}
-    assert [signal.getsignal(number) for number in ENDINGS] == before
+    assert [signal.getsignal(number) for number in DEADLY_SIGNALS] == before
 
 
 def whats(folder: Path) -> list[str]:

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from pytest_gpubench.metrics import METRICS
-from pytest_gpubench.settings import COLUMNS
+from pytest_gpubench.settings import TABLE_COLUMNS
 from tests.plugin.conftest import BenchRun
 
 TWO = """
@@ -43,7 +43,7 @@ def test_the_table_of_a_run(bench_run: BenchRun) -> None:
 
 
 def test_every_column_can_be_shown(bench_run: BenchRun) -> None:
-    result = bench_run(TWO, f"--gpu-bench-columns={','.join(COLUMNS)}")
+    result = bench_run(TWO, f"--gpu-bench-columns={','.join(TABLE_COLUMNS)}")
     result.assert_outcomes(passed=3)
     header = " ".join(table(result.stdout.str())[0])
     assert all(

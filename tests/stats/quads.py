@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from pytest_gpubench.stats.speedup import Decision, Quad, compare, round_orders, speedup_of
+from pytest_gpubench.stats.speedup import Decision, Quad, decide_at_least, round_orders, speedup_of
 
 
 def orders(quads: int, seed: int) -> tuple[str, ...]:
@@ -18,4 +18,4 @@ def steady(log_ratios: Sequence[float]) -> list[Quad]:
 
 def decide(quads: Sequence[Quad], limit_ratio: float, alpha: float, looks: tuple[int, ...] | None = None) -> Decision:
     """Return what the interval at this look says of a limit."""
-    return compare(speedup_of(quads, alpha, looks).interval, limit_ratio)
+    return decide_at_least(speedup_of(quads, alpha, looks).interval, limit_ratio)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pytest_gpubench.stats.regression import (
     ChangeEstimate,
-    Metric,
+    TimeMetric,
     change_of_samples,
     change_of_speedups,
     decide,
@@ -29,7 +29,7 @@ Noise = Callable[[np.random.Generator, Shape], Floats]
 
 MARGIN = 0.03
 TICK_US = 0.032
-METRICS: tuple[Metric, ...] = ("median", "mean", "q1", "q3")
+METRICS: tuple[TimeMetric, ...] = ("median", "mean", "q1", "q3")
 ORDER: dict[Decision, int] = {"fail": 0, "open": 1, "pass": 2}
 
 metrics = st.sampled_from(METRICS)
@@ -71,7 +71,7 @@ def test_an_impossible_margin_is_refused(margin: float) -> None:
 
 @given(times, times, metrics, alphas, st.floats(0, 2), st.floats(0, 2))
 def test_a_wider_margin_never_makes_it_worse(
-    old: list[float], new: list[float], metric: Metric, alpha: float, one: float, other: float
+    old: list[float], new: list[float], metric: TimeMetric, alpha: float, one: float, other: float
 ) -> None:
     change = change_of_samples(old, new, metric, alpha)
     narrow, wide = sorted([one, other])
@@ -83,7 +83,7 @@ def test_a_wider_margin_never_makes_it_worse(
 
 @given(times, times, metrics, alphas, st.integers(-8, 8))
 def test_the_unit_of_time_does_not_matter(
-    old: list[float], new: list[float], metric: Metric, alpha: float, power: int
+    old: list[float], new: list[float], metric: TimeMetric, alpha: float, power: int
 ) -> None:
     change = change_of_samples(old, new, metric, alpha, TICK_US)
     scale = 2.0**power
@@ -94,7 +94,7 @@ def test_the_unit_of_time_does_not_matter(
 
 @given(times, times, metrics, alphas, st.sampled_from([0, TICK_US]))
 def test_swapping_the_runs_inverts_the_ratio(
-    old: list[float], new: list[float], metric: Metric, alpha: float, tick_us: float
+    old: list[float], new: list[float], metric: TimeMetric, alpha: float, tick_us: float
 ) -> None:
     there, back = (change_of_samples(*pair, metric, alpha, tick_us) for pair in ((old, new), (new, old)))
     assert there.ratio * back.ratio == pytest.approx(1)
@@ -117,7 +117,7 @@ def test_swapping_the_runs_inverts_the_ratio_of_speedups(old: list[float], new: 
 
 @given(times, times, metrics, alphas)
 def test_the_interval_encloses_the_ratio_and_grows_with_certainty(
-    old: list[float], new: list[float], metric: Metric, alpha: float
+    old: list[float], new: list[float], metric: TimeMetric, alpha: float
 ) -> None:
     loose, sure = (change_of_samples(old, new, metric, each) for each in (alpha, alpha / 2))
     for change in (loose, sure):
@@ -130,7 +130,7 @@ def test_the_interval_encloses_the_ratio_and_grows_with_certainty(
 
 
 @given(times, metrics)
-def test_the_statistics_are_those_that_reports_print(samples: list[float], metric: Metric) -> None:
+def test_the_statistics_are_those_that_reports_print(samples: list[float], metric: TimeMetric) -> None:
     change = change_of_samples(samples, [1.0], metric, 0.01)
     first, second, third = quartiles(samples)
     expected = {"q1": first, "median": second, "q3": third, "mean": math.fsum(samples) / len(samples)}
@@ -150,14 +150,14 @@ def test_medians_have_the_ends_of_their_exact_intervals(old: list[float], new: l
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_equal_samples_that_never_vary_are_unchanged(metric: Metric) -> None:
+def test_equal_samples_that_never_vary_are_unchanged(metric: TimeMetric) -> None:
     change = change_of_samples([0.1] * 30, [0.1] * 30, metric, 0.001)
     assert (change.ratio, change.interval, change.difference) == (1, (1, 1), (0, 0))
     assert decide(change, 0.0) == "pass"
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_a_tick_is_half_a_tick_at_each_end(metric: Metric) -> None:
+def test_a_tick_is_half_a_tick_at_each_end(metric: TimeMetric) -> None:
     change = change_of_samples([3.008] * 30, [3.104] * 30, metric, 0.001, TICK_US)
     assert change.interval == pytest.approx((3.088 / 3.024, 3.120 / 2.992))
     assert change.difference == pytest.approx((0.064, 0.128))
@@ -225,7 +225,7 @@ def test_means_of_noise_as_large_as_themselves_have_no_ratio() -> None:
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])
 @pytest.mark.parametrize("metric", METRICS)
-def test_what_is_no_time_is_refused(metric: Metric, wrong: float) -> None:
+def test_what_is_no_time_is_refused(metric: TimeMetric, wrong: float) -> None:
     good = [5.0] * 12
     for place in (0, 6, 12):
         bad = [*good[:place], wrong, *good[place:]]
@@ -309,7 +309,7 @@ NOISES: dict[str, tuple[Noise, Noise]] = {
 
 
 def rates(
-    noises: tuple[Noise, Noise], true: float, alpha: float, metric: Metric = "median", trials: int = 1500
+    noises: tuple[Noise, Noise], true: float, alpha: float, metric: TimeMetric = "median", trials: int = 1500
 ) -> dict[str, float]:
     """Return how often each decision is made about a change of so much, from 60 samples of each run."""
     rng = np.random.default_rng(6)
@@ -335,7 +335,7 @@ def test_a_wrong_verdict_is_as_rare_as_promised(noise: str) -> None:
 
 
 @pytest.mark.parametrize("metric", ["q1", "q3"])
-def test_quartiles_are_as_rarely_wrong(metric: Metric) -> None:
+def test_quartiles_are_as_rarely_wrong(metric: TimeMetric) -> None:
     for noise in ("steady", "ramp"):
         assert rates(NOISES[noise], 1 + MARGIN, 0.05, metric)["fail"] <= MOST
 

@@ -16,8 +16,8 @@ from pytest_gpubench.stats.speedup import (
     LOOKS,
     Decision,
     Quad,
-    compare,
     critical_ranks,
+    decide_at_least,
     dithered,
     log_ratio,
     round_orders,
@@ -327,14 +327,14 @@ def test_a_look_that_was_not_planned_is_refused() -> None:
     ],
 )
 def test_compare(ends: tuple[float, float] | None, limit: float, expected: Decision) -> None:
-    assert compare(ends and Interval(*ends), limit) == expected
+    assert decide_at_least(ends and Interval(*ends), limit) == expected
 
 
 @pytest.mark.parametrize("limit", [0.0, -1.0, math.nan, math.inf])
 def test_a_limit_that_is_no_ratio_is_refused(limit: float) -> None:
     for interval in (None, Interval(1, 2)):
         with pytest.raises(ValueError, match="limit on the speedup"):
-            compare(interval, limit)
+            decide_at_least(interval, limit)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.results.files import explaining_os_errors, shown, write_file
 from pytest_gpubench.results.model import LONGEST_US, SavedRun
-from pytest_gpubench.results.store.schema import File, decode, encode_run
+from pytest_gpubench.results.store.schema import File, decode_file, encode_run
 from pytest_gpubench.units import printable
 
 
@@ -23,10 +23,10 @@ def read_run(path: Path) -> SavedRun:
 
     Raises BadFile, with one sentence, for a file that is missing, damaged, not one of ours, or newer.
     """
-    data = _read(path)
+    data = _bytes_of(path)
     try:
         with _uncollected():
-            file = decode(data)
+            file = decode_file(data)
             _check(file)
     except BadFile as error:
         raise BadFile(f"{shown(path)} {error}") from error.__cause__
@@ -43,7 +43,7 @@ def read_run(path: Path) -> SavedRun:
     )
 
 
-def _read(path: Path) -> bytes:
+def _bytes_of(path: Path) -> bytes:
     with explaining_os_errors(path, "read"):
         if path.exists() and not path.is_file():  # a pipe would be waited for
             raise BadFile(f"{shown(path)} is not a file: name one that --gpu-bench-save or --gpu-bench-json wrote")

@@ -12,7 +12,7 @@ SCHEMA = 3
 """The version of the `gpu_bench` block: a new one where readers of the last would misread a file."""
 
 
-class Block(msgspec.Struct, kw_only=True):
+class GpuBenchBlock(msgspec.Struct, kw_only=True):
     """Hold the block that only this plugin reads."""
 
     schema: int
@@ -30,7 +30,7 @@ class File(msgspec.Struct, kw_only=True):
     machine_info: dict[str, Any]
     commit_info: CommitInfo
     datetime: str
-    gpu_bench: Block
+    gpu_bench: GpuBenchBlock
 
 
 def encode_run(run: SavedRun) -> bytes:
@@ -48,7 +48,7 @@ def encode_run(run: SavedRun) -> bytes:
         "benchmarks": [entry for record in records for entry in benchmark_entries(record)],
         "datetime": run.datetime,
         "version": PYTEST_BENCHMARK,
-        "gpu_bench": Block(
+        "gpu_bench": GpuBenchBlock(
             schema=SCHEMA,
             version=run.version,
             name=run.name,
@@ -64,7 +64,7 @@ def encode_run(run: SavedRun) -> bytes:
         return msgspec.json.encode(plain(msgspec.to_builtins(content)))
 
 
-def decode(data: bytes) -> File:
+def decode_file(data: bytes) -> File:
     """Decode a file; raise BadFile with the rest of a sentence that begins with its name."""
     try:
         try:
@@ -88,7 +88,7 @@ class _Outline(msgspec.Struct):
     gpu_bench: _BlockOutline | None = None
 
 
-def _refuse_other_schema(block: Block | _BlockOutline | None) -> None:
+def _refuse_other_schema(block: GpuBenchBlock | _BlockOutline | None) -> None:
     if block is None:
         raise BadFile(
             "has no `gpu_bench` block, as a file of pytest-benchmark has none: name a file that --gpu-bench-save wrote"

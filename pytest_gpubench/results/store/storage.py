@@ -22,7 +22,7 @@ from pytest_gpubench.results.store.run_file import read_run
 from pytest_gpubench.results.store.schema import encode_run
 from pytest_gpubench.units import count, first_few, printable
 
-MOST_NAMED = 8
+MOST_RUNS_NAMED = 8
 """Runs that the error about a missing one names."""
 LOCK = ".lock"
 """Held in a device's folder from choosing the next number until its file is there; killing the holder frees it."""
@@ -136,7 +136,7 @@ class Storage:
         names = list(dict.fromkeys(f"{one.number:04d} ({one.name})" for one in reversed(stored)))
         meant = get_close_matches(which, {one.name for one in stored}, 1)
         guess = f"; did you mean {printable(meant[0])!r}?" if meant else ""
-        return f"{absent}; {folder} has {count(len(stored), 'run')}: {first_few(names, MOST_NAMED)}{guess}"
+        return f"{absent}; {folder} has {count(len(stored), 'run')}: {first_few(names, MOST_RUNS_NAMED)}{guess}"
 
     def _make_root(self) -> None:
         """Make the folder and a .gitignore in it; a folder that is there may have none."""

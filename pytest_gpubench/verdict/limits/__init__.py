@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.limits import as_written, plain
+from pytest_gpubench.limits import as_written, plain_limit
 from pytest_gpubench.results.model import Verdict
 from pytest_gpubench.units import repr_of
 from pytest_gpubench.verdict.decision import OUTCOMES
@@ -33,7 +33,7 @@ class Limits:
             try:
                 if value is not None:
                     BY_NAME[name].parse(value)
-                    found[name] = BY_NAME[name](plain(value))
+                    found[name] = BY_NAME[name](plain_limit(value))
             except ValueError as error:
                 raise BadRequest(f"perf({name}={repr_of(value)}): {error}") from None
         object.__setattr__(self, "asked", {name: found[name] for name in NAMES if name in found})
@@ -58,10 +58,12 @@ class Limits:
 
     def judge(self, stage: Stage, seen: Seen, enforced: bool = True) -> tuple[Verdict, ...]:
         """Return a verdict for each limit of a stage."""
-        return tuple(_verdict(part, seen, enforced) for limit in self if limit.stage == stage for part in limit.parts())
+        return tuple(
+            _verdict_by(part, seen, enforced) for limit in self if limit.stage == stage for part in limit.parts()
+        )
 
 
-def _verdict(limit: Limit, seen: Seen, enforced: bool) -> Verdict:
+def _verdict_by(limit: Limit, seen: Seen, enforced: bool) -> Verdict:
     outcome, sentence = limit.judge(seen)
     return Verdict(
         kind=limit.name,

@@ -65,7 +65,7 @@ class MinWeightedSpeedup(Limit):
 LIMITS = (MinSpeedup, MinWeightedSpeedup)
 
 
-def judge_speedup(label: str, speedup: Speedup, candidate_us: float, wanted: float, enforced: bool = True) -> Verdict:
+def speedup_verdict(label: str, speedup: Speedup, candidate_us: float, wanted: float, enforced: bool = True) -> Verdict:
     """Judge a speedup by a limit: FAIL where its whole interval is below, PASS where none of it is."""
     outcome = at_least(speedup.interval, wanted)
     unit, found = choose_time_unit([candidate_us]), ratio_text(speedup.ratio, speedup.interval)
@@ -90,17 +90,6 @@ def _speedup_words(ratio: float, outcome: Outcome) -> str:
     if ratio < 1:
         return "slower than"
     return "faster than" if outcome is Outcome.PASS else "not fast enough against"
-
-
-def not_asked(label: str, limits: Mapping[str, float], enforced: bool) -> Verdict:
-    """Return the verdict that a candidate has no limit where others have one."""
-    return Verdict(
-        kind=MinSpeedup.name,
-        asked=repr(dict(limits)),
-        outcome=Outcome.NOT_JUDGED,
-        sentence=f"{label}: no min_speedup for it, only for {', '.join(limits)}",
-        enforced=enforced,
-    )
 
 
 def judge_weighted_speedup(
