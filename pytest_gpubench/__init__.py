@@ -79,24 +79,25 @@ __all__ = [
     "scripted",
 ]
 
-_HOMES = {
-    "GpuBench": "pytest_gpubench.fixture",
-    "Comparison": "pytest_gpubench.results.model",
-    "Measurement": "pytest_gpubench.results.model",
-    "PastChange": "pytest_gpubench.results.model",
-    "Speedup": "pytest_gpubench.results.model",
-    "DeviceFacts": "pytest_gpubench.results.model",
-    "Judgement": "pytest_gpubench.judge.judgement",
-    "Kernel": "pytest_gpubench.results.model",
-    "Timing": "pytest_gpubench.results.model",
-    "Verdict": "pytest_gpubench.results.model",
-    "region": "pytest_gpubench.timing.regions",
-    "Phases": "pytest_gpubench.results.phases",
-    "Rank": "pytest_gpubench.timing.ranks",
-    "Ranks": "pytest_gpubench.timing.ranks",
-    "Region": "pytest_gpubench.results.phases",
-    "scripted": "pytest_gpubench.timing.scripted",
+_MODULES = {
+    "fixture": ["GpuBench"],
+    "judge.judgement": ["Judgement"],
+    "results.model": [
+        "Comparison",
+        "DeviceFacts",
+        "Kernel",
+        "Measurement",
+        "PastChange",
+        "Speedup",
+        "Timing",
+        "Verdict",
+    ],
+    "results.phases": ["Phases", "Region"],
+    "timing.ranks": ["Rank", "Ranks"],
+    "timing.regions": ["region"],
+    "timing.scripted": ["scripted"],
 }
+"""The names that are not in `errors`, by module."""
 
 
 def __getattr__(name: str) -> Any:
@@ -106,7 +107,8 @@ def __getattr__(name: str) -> Any:
 
     if name == "judge":  # a folder of the same name: importing it would put it in the function's place
         return importlib.import_module("pytest_gpubench.judge")
-    return getattr(importlib.import_module(_HOMES.get(name, "pytest_gpubench.errors")), name)
+    module = next((module for module, names in _MODULES.items() if name in names), "errors")
+    return getattr(importlib.import_module(f"pytest_gpubench.{module}"), name)
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,7 @@ import pytest
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.plugin import markers, terminal
-from pytest_gpubench.plugin.items import FIXTURE
+from pytest_gpubench.plugin.items import FIXTURE, uses_fixture
 from pytest_gpubench.plugin.lifecycle import Lifecycle
 from pytest_gpubench.settings import Settings, ini_name
 from pytest_gpubench.units import repr_of, safe_line
@@ -77,7 +77,7 @@ class LimitLines:
     @pytest.hookimpl(tryfirst=True)
     def pytest_itemcollected(self, item: pytest.Item) -> None:
         """Mark a test that uses gpu_bench by each line whose pattern is its node id's."""
-        if FIXTURE not in getattr(item, "fixturenames", ()):
+        if not uses_fixture(item):
             return
         for place, (pattern, keywords) in enumerate(self.lines):
             if pattern.fullmatch(item.nodeid):

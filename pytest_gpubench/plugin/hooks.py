@@ -22,14 +22,13 @@ from pytest_gpubench.plugin.exit_status import ExitStatus
 from pytest_gpubench.plugin.failures import Failures
 from pytest_gpubench.plugin.fresh_process import as_fresh_process
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
-from pytest_gpubench.plugin.left_out import LeftOut
 from pytest_gpubench.plugin.lifecycle import Lifecycle
-from pytest_gpubench.plugin.missing import MissingTests
+from pytest_gpubench.plugin.missing import LeftOut, MissingTests
 from pytest_gpubench.plugin.options import add_options, refuse_misspelled_options, resolve, usage_error
 from pytest_gpubench.plugin.pin import pin_worker
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.save import OutputFiles
-from pytest_gpubench.plugin.sessions import EarlierSessions, refuse_useless_sessions
+from pytest_gpubench.plugin.sessions import EarlierSessions
 from pytest_gpubench.plugin.started_ahead import StartedAhead
 from pytest_gpubench.plugin.sticky_error import JUnitFile, StickyErrors
 from pytest_gpubench.plugin.unfinished import UnfinishedRuns
@@ -81,10 +80,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", line)
     try:
         resolver = as_fresh_process(config) or resolve(config)
-        refuse_useless_sessions(resolver)
         status = ExitStatus()
         results = Results(config, resolver.run, status)
-        earlier = EarlierSessions(config, resolver.run, status)
+        earlier = EarlierSessions(config, resolver, status)
         compared = ComparedRun(config, resolver.run, results, earlier)
     except BadRequest as error:
         raise usage_error(error) from None

@@ -33,23 +33,13 @@ def sessions_of(settings: Settings) -> int:
     return SAVED_SESSIONS if settings.save and settings.timer not in SAME_IN_EVERY_PROCESS else 1
 
 
-def refuse_useless_sessions(resolver: Resolver) -> None:
-    """Raise BadRequest where sessions are asked for, and the run is neither saved nor compared."""
-    settings = resolver.run
-    wanted = settings.save or settings.autosave or settings.compare
-    if "sessions" in resolver.explicit and (settings.sessions or 1) > 1 and not wanted:
-        raise BadRequest(
-            f"{flag_name('sessions')}={settings.sessions} takes sessions of a run that is saved or compared: "
-            f"give {flag_name('save')}=NAME or {flag_name('compare')}=NAME too"
-        )
-
-
 class EarlierSessions:
     """The hooks that take the sessions before that of this process, and report them."""
 
-    def __init__(self, config: pytest.Config, settings: Settings, status: ExitStatus) -> None:
+    def __init__(self, config: pytest.Config, resolver: Resolver, status: ExitStatus) -> None:
+        _refuse_useless_sessions(resolver)
         self.config = config
-        self.settings = settings
+        self.settings = resolver.run
         self.status = status
         self.runs: list[SavedRun] = []
         """The sessions taken, oldest first."""
@@ -125,3 +115,14 @@ def what_was_learnt(saved: Mapping[Path, int], settings: Settings) -> list[str]:
             f"process, so a tolerance of {format_share(least)} or more can be decided"
         )
     return lines
+
+
+def _refuse_useless_sessions(resolver: Resolver) -> None:
+    """Raise BadRequest where sessions are asked for, and the run is neither saved nor compared."""
+    settings = resolver.run
+    wanted = settings.save or settings.autosave or settings.compare
+    if "sessions" in resolver.explicit and (settings.sessions or 1) > 1 and not wanted:
+        raise BadRequest(
+            f"{flag_name('sessions')}={settings.sessions} takes sessions of a run that is saved or compared: "
+            f"give {flag_name('save')}=NAME or {flag_name('compare')}=NAME too"
+        )

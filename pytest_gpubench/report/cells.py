@@ -85,14 +85,12 @@ def speedup_text(speedup: Speedup | None, brief: bool = False) -> str:
     return "" if speedup is None else ratio_text(speedup.ratio, None if brief else speedup.interval)
 
 
-def variant_text(row: Row, brief: bool = False) -> str:
+def variant_text(row: Row) -> str:
     """Return a function's name; which example it is, and of how many it is the worst, where it stands for many."""
     word = "worst" if reference_label(row) else "slowest"
     example = f" at {row.measurement.example}" if row.measurement.example else ""
     if not row.hidden:
         return f"{row.timing.label}{example}"
-    if brief:
-        return f"{row.timing.label}{example} ({word} of {row.hidden + 1})"
     others = ""
     if row.usual is not None and row.best is not None:
         others = f", median {ratio_text(row.usual, digits=3)}, best {ratio_text(row.best, digits=3)}"

@@ -19,7 +19,7 @@ from typing import Literal
 
 from pytest_gpubench.stats.speedup import Decision
 from pytest_gpubench.stats.student import student_quantile, student_t
-from pytest_gpubench.stats.summary import Interval, median_rank
+from pytest_gpubench.stats.summary import Interval, median_rank, quartiles
 
 TimeMetric = Literal["median", "mean", "q1", "q3"]
 
@@ -77,7 +77,7 @@ def change_of_samples(
     if metric not in QUARTERS:
         raise ValueError(f"no interval is known for {metric!r}: use one of mean, {', '.join(QUARTERS)}")
     quarter = QUARTERS[metric]
-    old_at, new_at = _quartile(old, quarter), _quartile(new, quarter)
+    old_at, new_at = quartiles(old)[quarter - 1], quartiles(new)[quarter - 1]
     old_ends, new_ends = _ends(old, quarter, alpha, tick_us), _ends(new, quarter, alpha, tick_us)
     ratio = difference = None
     if old_ends is not None and new_ends is not None:
@@ -204,14 +204,6 @@ def _ends(ordered: Sequence[float], quarter: int, alpha: float, tick_us: float) 
 def _ratio_interval(old: Interval, new: Interval) -> Interval | None:
     """Return the interval of new over old; None where ticks leave nothing above 0."""
     return Interval(new.low / old.high, new.high / old.low) if min(new.low, old.low) > 0 else None
-
-
-def _quartile(ordered: Sequence[float], quarter: int) -> float:
-    """Return a quartile, interpolated as `summary.quartiles` does."""
-    whole, rest = divmod((len(ordered) - 1) * quarter, 4)
-    if not rest:
-        return ordered[whole]
-    return (ordered[whole] * (4 - rest) + ordered[whole + 1] * rest) / 4
 
 
 # means

@@ -7,9 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Literal
 
-from pytest_gpubench.cli.ab.arguments import add_arguments, comparison_plan
 from pytest_gpubench.cli.ab.checkouts import Workspace, last_line
-from pytest_gpubench.cli.ab.command import prepared
+from pytest_gpubench.cli.ab.command import add_arguments, comparison_plan, prepared
 from pytest_gpubench.cli.ab.comparison import compare_commits, is_open
 from pytest_gpubench.cli.ab.report import report_lines
 from pytest_gpubench.cli.output import complain, say, write

@@ -5,28 +5,26 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from pytest_gpubench.bounds import positive_number
 from pytest_gpubench.child_process import INTERRUPTS, raise_interrupt, signals_handled
-from pytest_gpubench.cli.ab.arguments import add_arguments, comparison_plan
 from pytest_gpubench.cli.ab.checkouts import Checkout, Workspace
-from pytest_gpubench.cli.ab.comparison import CommitComparison, ComparisonInterrupted, compare_commits
-from pytest_gpubench.cli.ab.report import (
-    TITLE,
-    exit_status,
-    json_text,
-    markdown_text,
-    page_text,
-    report_lines,
-)
+from pytest_gpubench.cli.ab.comparison import CommitComparison, ComparisonInterrupted, ComparisonPlan, compare_commits
+from pytest_gpubench.cli.ab.report import TITLE, exit_status, json_text, markdown_text, page_text, report_lines
 from pytest_gpubench.cli.ab.runs import PytestRunner
-from pytest_gpubench.cli.arguments import add_output
+from pytest_gpubench.cli.arguments import add_alpha, add_output, checked
 from pytest_gpubench.cli.output import say, write
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, GpuBenchError
 from pytest_gpubench.report.markdown import CROSS
 from pytest_gpubench.results.files import write_text
+from pytest_gpubench.settings.parsers import whole_number
+from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import printable
 from pytest_gpubench.verdict.rounds import CommitArm
 
 ABOUT = "compare two commits by alternating runs of their tests"
+ROUNDS = 4
+DEFAULT_MARGIN = 0.03
+DEFAULT_ALPHA = 0.01
 HELD: list[object] = []
 """Claims of GPUs, which last as long as they are referred to."""
 EPILOG = """\
@@ -48,6 +46,60 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_output(parser, "--markdown", help="write the table as Markdown, for a comment or a summary")
     add_output(parser, "--json", help="write the findings as JSON")
     add_output(parser, "--html", help="write a page to look at in a browser")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that `bisect` has too."""
+    parser.add_argument(
+        "--rounds",
+        type=checked(whole_number),
+        default=ROUNDS,
+        metavar="N",
+        help=f"how often to take four runs, at most: ends when everything is decided (default: {ROUNDS})",
+    )
+    parser.add_argument(
+        "--fail-slower",
+        type=checked(slower),
+        default=DEFAULT_MARGIN,
+        metavar="FRACTION",
+        help="fail where the newer commit is slower by more than this (default: 3%%)",
+    )
+    add_alpha(parser, DEFAULT_ALPHA, "the highest chance that a test that keeps this fails")
+    parser.add_argument(
+        "--metric",
+        choices=("speedup", "median", "mean"),
+        default="speedup",
+        help="what is compared: the speedup over a test's reference where it has one, else its median "
+        "(default: speedup)",
+    )
+    parser.add_argument(
+        "--setup",
+        metavar="COMMAND",
+        help="run this once in each worktree, before the first run; never in the working tree",
+    )
+    parser.add_argument(
+        "--tests",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="take this file or folder from the newer commit for both, so tests that it adds or changes count",
+    )
+    parser.add_argument("--keep", action="store_true", help="keep the worktrees, the results and what pytest printed")
+
+
+def comparison_plan(arguments: argparse.Namespace) -> ComparisonPlan:
+    """Return how to compare."""
+    tolerance = RegressionTolerance(arguments.metric, margin=arguments.fail_slower)
+    return ComparisonPlan(tolerance, arguments.alpha, arguments.rounds)
+
+
+def slower(text: str) -> float:
+    """Parse how much slower something may be: 3% or 0.03; 0 and more than 100 % are allowed."""
+    try:
+        value = float(text.removesuffix("%").strip()) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise ValueError("it must be a number, or a percentage") from None
+    return 0.0 if value == 0 else positive_number(value)
 
 
 def run(arguments: argparse.Namespace) -> int:

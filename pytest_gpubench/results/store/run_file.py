@@ -1,16 +1,74 @@
-"""Read and write the file of a run; refuse, in one sentence, a file that is damaged or not a run."""
+"""The file of a run: a block of our own beside pytest-benchmark's form; one that is damaged or no run is refused."""
 
 import gc
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.results.files import explaining_os_errors, shown, write_file
-from pytest_gpubench.results.model import LONGEST_US, SavedRun
-from pytest_gpubench.results.store.schema import File, decode_file, encode_run
+from pytest_gpubench.results.model import LONGEST_US, CommitInfo, SavedRun, TestRecord, plain
+from pytest_gpubench.results.store.benchmarks import PYTEST_BENCHMARK, benchmark_entries
 from pytest_gpubench.units import printable
+
+SCHEMA = 3
+"""The version of the `gpu_bench` block: a new one where readers of the last would misread a file."""
+
+
+class GpuBenchBlock(msgspec.Struct, kw_only=True):
+    """Hold the block that only this plugin reads."""
+
+    schema: int
+    version: str = ""
+    name: str = ""
+    settings: dict[str, str] = {}
+    records: tuple[TestRecord, ...]
+    earlier: tuple[TestRecord, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+class File(msgspec.Struct, kw_only=True):
+    """Hold the parts of a file that are read; `benchmarks` adds nothing to the block, and is skipped."""
+
+    machine_info: dict[str, Any]
+    commit_info: CommitInfo
+    datetime: str
+    gpu_bench: GpuBenchBlock
+
+
+def encode_run(run: SavedRun) -> bytes:
+    """Return a run as the JSON of a file; values of the user's that JSON has no form for are written as text."""
+    records, earlier = (
+        tuple(
+            msgspec.structs.replace(record, extra_info=plain(record.extra_info)) if record.extra_info else record
+            for record in found
+        )
+        for found in (run.records, run.earlier)
+    )
+    content = {
+        "machine_info": plain(run.machine_info),
+        "commit_info": run.commit_info,
+        "benchmarks": [entry for record in records for entry in benchmark_entries(record)],
+        "datetime": run.datetime,
+        "version": PYTEST_BENCHMARK,
+        "gpu_bench": GpuBenchBlock(
+            schema=SCHEMA,
+            version=run.version,
+            name=run.name,
+            settings=run.settings,
+            records=records,
+            earlier=earlier,
+            left_out=run.left_out,
+        ),
+    }
+    try:
+        return msgspec.json.encode(content)
+    except UnicodeEncodeError:  # a lone surrogate somewhere: the name of a file that is not UTF-8
+        return msgspec.json.encode(plain(msgspec.to_builtins(content)))
 
 
 def write_run(run: SavedRun, path: Path) -> None:
@@ -26,7 +84,7 @@ def read_run(path: Path) -> SavedRun:
     data = _bytes_of(path)
     try:
         with _uncollected():
-            file = decode_file(data)
+            file = _decode_file(data)
             _check(file)
     except BadFile as error:
         raise BadFile(f"{shown(path)} {error}") from error.__cause__
@@ -71,3 +129,40 @@ def _check(file: File) -> None:
             if wrong:
                 what = printable(f"{wrong[0]:g} for {item.timing.label} in {record.nodeid}")
                 raise BadFile(f"has a number that cannot have been measured: {what}; save the run again")
+
+
+def _decode_file(data: bytes) -> File:
+    """Decode a file; raise BadFile with the rest of a sentence that begins with its name."""
+    try:
+        try:
+            file = msgspec.json.decode(data, type=File)
+        except msgspec.ValidationError:
+            _refuse_other_schema(msgspec.json.decode(data, type=_Outline).gpu_bench)
+            raise
+        _refuse_other_schema(file.gpu_bench)
+        return file
+    except msgspec.ValidationError as error:
+        raise BadFile(f"has a field that is not as it should be: {error}; save the run again") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadFile(f"is damaged, or no saved run: {error}; save or copy it again, or name another") from error
+
+
+class _BlockOutline(msgspec.Struct):
+    schema: int
+
+
+class _Outline(msgspec.Struct):
+    gpu_bench: _BlockOutline | None = None
+
+
+def _refuse_other_schema(block: GpuBenchBlock | _BlockOutline | None) -> None:
+    if block is None:
+        raise BadFile(
+            "has no `gpu_bench` block, as a file of pytest-benchmark has none: name a file that --gpu-bench-save wrote"
+        )
+    if block.schema > SCHEMA:
+        raise BadFile(
+            f"was written by a newer pytest-gpubench (schema {block.schema}, this one reads {SCHEMA}): update it"
+        )
+    if block.schema < SCHEMA:
+        raise BadFile(f"has schema {block.schema}, and this pytest-gpubench reads {SCHEMA}: save the run again")

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -16,10 +16,8 @@ from pytest_gpubench.errors import BadFile
 from pytest_gpubench.results.files import explaining_os_errors, shown, write_file
 from pytest_gpubench.results.model import SavedRun, TestRecord
 from pytest_gpubench.results.sessions import add_session, count_sessions, is_same_code_and_machine
-from pytest_gpubench.results.store.left_out import with_left_out
 from pytest_gpubench.results.store.names import FAILED, automatic_name, device_folder, file_part, part_of
-from pytest_gpubench.results.store.run_file import read_run
-from pytest_gpubench.results.store.schema import encode_run
+from pytest_gpubench.results.store.run_file import encode_run, read_run
 from pytest_gpubench.units import count, first_few, printable
 
 MOST_RUNS_NAMED = 8
@@ -173,7 +171,7 @@ def _save_one(run: SavedRun, folder: Path, is_gone: Callable[[str], bool], has_f
             stored = _stored_in(folder)
             same = [one.path for one in stored if run.name and part_of(one.path) == part]
             kept = [one.path for one in stored if not one.has_failed]
-            run = with_left_out(run, {*same[-1:], *kept[-1:]}, is_gone)
+            run = _with_left_out(run, {*same[-1:], *kept[-1:]}, is_gone)
             if has_failed and run.name:
                 run = msgspec.structs.replace(run, name=run.name + FAILED)
             if older := _older_session(run, same):
@@ -214,3 +212,49 @@ def _by_age(stored: Sequence[Stored]) -> list[tuple[tuple[float, str, int, str],
             latest = max(latest, one.path.stat().st_mtime)
             pairs.append(((latest, one.device, one.number, one.path.name), one))
     return pairs
+
+
+# the tests that a run left out
+
+
+def _with_left_out(run: SavedRun, older: Iterable[Path], is_gone: Callable[[str], bool]) -> SavedRun:
+    """Return a run that names the tests of older ones that it has no numbers of, and that are not gone."""
+    known: set[str] = set()
+    for path in older:
+        with suppress(BadFile):  # what cannot be read is left alone
+            before = read_run(path)
+            known.update(before.left_out, (record.nodeid for record in before.records))
+    measured = {record.nodeid for record in run.records}
+    left_out = tuple(sorted(nodeid for nodeid in known - measured if not is_gone(nodeid)))
+    return msgspec.structs.replace(run, left_out=left_out)
+
+
+def read_by_test(paths: Iterable[Path]) -> list[tuple[Path, SavedRun]]:
+    """Read the newest run in each folder, and of older ones the tests that it left out; both ways oldest first."""
+    by_folder: dict[Path, list[Path]] = {}
+    for path in paths:
+        by_folder.setdefault(path.parent, []).append(path)
+    return [found for inside in by_folder.values() for found in reversed(list(_newest_first(inside)))]
+
+
+def _newest_first(paths: Sequence[Path]) -> Iterator[tuple[Path, SavedRun]]:
+    """Yield the newest run, and of each older one the tests that all newer ones left out."""
+    wanted: set[str] | None = None
+    for path in reversed(paths):
+        run = read_run(path)
+        left_out = set(run.left_out)
+        if wanted is not None:
+            run = _only(run, wanted)
+            left_out &= wanted
+        if run.records or wanted is None:
+            yield path, run
+        wanted = left_out
+        if not wanted:
+            return
+
+
+def _only(run: SavedRun, nodeids: Container[str]) -> SavedRun:
+    records, earlier = (
+        tuple(record for record in found if record.nodeid in nodeids) for found in (run.records, run.earlier)
+    )
+    return msgspec.structs.replace(run, records=records, earlier=earlier)

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_gpubench.cli import parse
-from pytest_gpubench.cli.ab.arguments import slower
-from pytest_gpubench.cli.ab.command import one_gpu
+from pytest_gpubench.cli.ab.command import one_gpu, slower
 from pytest_gpubench.cli.ab.report import exit_status, report_lines
 from pytest_gpubench.gpu.visible import VisibleGpu
 from pytest_gpubench.results.model import Outcome

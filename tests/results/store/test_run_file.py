@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.store import encode_run, read_run, run_file, write_run
-from pytest_gpubench.results.store.schema import SCHEMA
+from pytest_gpubench.results.store.run_file import SCHEMA
 from tests.results.saved import make_run
 from tests.results.store.files import RUN, content, refusal, replace
 from tests.results.test_files import failing
