@@ -71,10 +71,10 @@ def recording(path: Path | str) -> Iterator[None]:
     """Record the calls of operators in this thread, and write them to a file; an error within leaves it as it was."""
     with Recorder() as recorder:
         yield
-    write(recorder.recording, path)
+    _write(recorder.recording, path)
 
 
-def write(found: Recording, path: Path | str) -> None:
+def _write(found: Recording, path: Path | str) -> None:
     """Write recorded calls; raise BadFile where that fails."""
     try:
         Path(path).write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
@@ -133,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--output={chosen.output}: {error}")
     with Recorder() as recorder:
         _run(chosen.program, chosen.arguments)
-    write(recorder.recording, chosen.output)
+    _write(recorder.recording, chosen.output)
     print(_summary(recorder.recording, chosen.output))
     return 0
 

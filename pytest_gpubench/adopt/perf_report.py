@@ -94,8 +94,7 @@ def cases_of(name: str, mark: Any) -> Iterator[ReportCase]:
             )
 
 
-def marks_in(namespace: Mapping[str, object]) -> dict[str, Any]:
-    """Return the `perf_report` objects of a namespace by name, each once."""
+def _marks_in(namespace: Mapping[str, object]) -> dict[str, Any]:
     kind = imported(PERF_REPORT)
     marks = {} if kind is None else {id(each): name for name, each in namespace.items() if isinstance(each, kind)}
     return {name: namespace[name] for name in marks.values()}
@@ -103,7 +102,7 @@ def marks_in(namespace: Mapping[str, object]) -> dict[str, Any]:
 
 def all_cases(namespace: Mapping[str, object]) -> list[ReportCase]:
     """Return the cases of every `perf_report` object of a namespace, each by another name."""
-    cases = [case for name, mark in marks_in(namespace).items() for case in cases_of(name, mark)]
+    cases = [case for name, mark in _marks_in(namespace).items() for case in cases_of(name, mark)]
     seen: Counter[str] = Counter()
     unique = []
     for case in cases:

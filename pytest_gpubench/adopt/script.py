@@ -41,8 +41,8 @@ def load(path: Path) -> tuple[dict[str, object], Exception | None, bool]:
     sys.modules[module.__name__] = module
     error: Exception | None = None
     try:
-        with adopting(refuse), running_marks(lambda mark: None):
-            execute(path, module)
+        with adopting(refuse), _running_marks(lambda mark: None):
+            _execute(path, module)
     except TimesByItself:
         return vars(module), None, True
     except SystemExit as left:
@@ -74,8 +74,8 @@ def run_whole(path: Path, bench: GpuBench) -> None:
     module = ModuleType("__main__")
     outer, sys.modules["__main__"] = sys.modules["__main__"], module
     try:
-        with adopting(measure), running_marks(run):
-            execute(path, module)
+        with adopting(measure), _running_marks(run):
+            _execute(path, module)
     except SystemExit as left:
         if left.code:
             raise NotMeasured(f"{path.name} could not be taken over: it ended with status {left.code}") from None
@@ -86,7 +86,7 @@ def run_whole(path: Path, bench: GpuBench) -> None:
 
 
 @contextmanager
-def running_marks(run: Callable[[Any], None]) -> Iterator[None]:
+def _running_marks(run: Callable[[Any], None]) -> Iterator[None]:
     """Call `run(mark)` in place of `Mark.run`, which would plot."""
     function = imported(REPORT_RUN)
     if function is None:
@@ -100,7 +100,7 @@ def running_marks(run: Callable[[Any], None]) -> Iterator[None]:
         yield
 
 
-def execute(path: Path, module: ModuleType) -> None:
+def _execute(path: Path, module: ModuleType) -> None:
     """Execute a script in a module, with its folder on the path, no arguments, and no plots."""
     module.__file__ = str(path)
     if str(path.parent) not in sys.path:

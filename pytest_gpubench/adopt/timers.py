@@ -122,7 +122,7 @@ def _do_bench(
     function, setup = fn, None
     if grad_to_none is not None:
         function, setup = _returning_gradients(fn, grad_to_none), partial(drop_gradients, grad_to_none)
-    samples_us = handle(Timed(function, setup=setup, label=name_at_call(fn, caller)))
+    samples_us = handle(Timed(function, setup=setup, label=_name_at_call(fn, caller)))
     return statistic(samples_us, quantiles, return_mode)
 
 
@@ -243,7 +243,7 @@ def imported(path: str) -> Any:
 # what a timed call is known by
 
 
-def name_at_call(function: AnyFunction, caller: FrameType) -> str:
+def _name_at_call(function: AnyFunction, caller: FrameType) -> str:
     """Return a name with the plain arguments of the function that calls a timer, and of its own caller.
 
     `run_speed_benchmark(x=1024, provider=liger, mode=forward)`: a timed function is mostly a lambda, and then the

@@ -32,7 +32,6 @@ WORD_STYLES = {"FAIL": "bold red", "INVALID": "bold red", "INCONCLUSIVE": "yello
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("old", metavar="OLD", help=RUN_HELP)
     parser.add_argument("new", metavar="NEW", help="likewise")
     parser.add_argument(
@@ -203,7 +202,6 @@ def _ratio_cell(change: Change, brief: bool) -> str:
 
 
 def _word(change: Change) -> str:
-    """Return the verdict, or why there is none."""
     if change.outcome is not Outcome.NOT_JUDGED:
         return str(change.outcome.value).upper()
     if change.missing is not None:

@@ -16,7 +16,6 @@ PAGES_FOLDER = Path(__file__).parents[1] / "docs"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("topic", nargs="?", metavar="TOPIC", help=f"one of {', '.join(topics())}")
 
 

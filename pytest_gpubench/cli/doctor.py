@@ -28,7 +28,6 @@ WITHOUT_GPU = "tests measure on the CPU and show their limits; --gpu-bench-devic
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("--quick", action="store_true", help="do not measure bandwidth")
     parser.add_argument(
         "--noise",

@@ -63,7 +63,6 @@ class RunPoint:
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("pattern", metavar="TEST_PATTERN", help="a part of the test's id; * and ? stand for others")
     parser.add_argument(
         "--metric",
@@ -203,7 +202,6 @@ def _changes(values: Sequence[float | None], alpha: float) -> dict[int, ChangePo
 
 
 def _news(last: RunPoint, point: RunPoint) -> Iterator[str]:
-    """Yield the differences of a run from the one before."""
     if last.record.source and point.record.source and last.record.source != point.record.source:
         yield "the test's source changed"
     one, other = last.record.device, point.record.device

@@ -13,7 +13,7 @@ from pytest_gpubench.cli.arguments import add_output, checked
 from pytest_gpubench.cli.output import write, write_raw
 from pytest_gpubench.limits import memory_size
 from pytest_gpubench.results.files import write_text
-from pytest_gpubench.settings.parsers import seconds, whole_number, whole_number_or_zero
+from pytest_gpubench.settings.parsers import positive_count, seconds, whole_number_or_zero
 
 if TYPE_CHECKING:
     from pytest_gpubench.judge.judgement import Judgement
@@ -40,7 +40,6 @@ exit status: 0 if every candidate passes, 1 if not, 2 for bad usage
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.description = f"{parser.description}\n{PROMISE}"
     parser.add_argument("candidate", nargs="?", type=Path, metavar="CANDIDATE.py", help="defines the spec's function")
     parser.add_argument("--spec", required=True, type=Path, metavar="SPEC.py", help="reference, inputs, limits")
@@ -85,7 +84,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--ahead",
-        type=checked(whole_number),
+        type=checked(positive_count),
         metavar="N",
         help="with --jsonl: warm N processes ahead on each GPU; a process takes about 8 s to warm up and 0.5 GiB of "
         "the GPU (default: as many as there are cores and memory, at most 16)",
@@ -159,7 +158,7 @@ def _gpus(arguments: argparse.Namespace) -> Sequence[str | None]:
 
 
 def _number_or_auto(text: str) -> "int | Literal['auto']":
-    return "auto" if text == "auto" else whole_number(text)
+    return "auto" if text == "auto" else positive_count(text)
 
 
 def _ahead(arguments: argparse.Namespace, referees: int) -> int:

@@ -24,7 +24,6 @@ PathAndRun = tuple[Path, SavedRun]
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("which", nargs="+", metavar="RUN", help=RUN_HELP)
     add_output(parser, "-o", "--output", required=True, help="the file to write")
     parser.add_argument(

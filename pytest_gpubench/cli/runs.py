@@ -14,7 +14,7 @@ from pytest_gpubench.report.rows import verdicts_of
 from pytest_gpubench.results.model import Outcome, SavedRun
 from pytest_gpubench.results.provenance import minute_text, moment
 from pytest_gpubench.results.sessions import count_sessions
-from pytest_gpubench.settings.parsers import whole_number, whole_number_or_zero
+from pytest_gpubench.settings.parsers import positive_count, whole_number_or_zero
 from pytest_gpubench.units import count, printable
 
 ABOUT = "list the saved runs, oldest first, or remove old ones"
@@ -26,8 +26,7 @@ AGES = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
-    number, age = checked(whole_number), checked(parse_age)
+    number, age = checked(positive_count), checked(parse_age)
     group = parser.add_argument_group("removing old runs")
     group.add_argument("--prune", action="store_true", help="remove old runs; those that were given a name stay")
     group.add_argument("--keep", type=number, metavar="N", help="keep the newest N of each device")
@@ -51,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         Column("Number", [f"{stored.number:04}" for stored, _ in found]),
         Column("Name", [run.name or "-" for run in runs], least=12),
         Column("Date", [minute_text(run.datetime) for run in runs]),
-        Column("Device", [_device_names(run) or "-" for run in runs], least=12),
+        Column("Device", [_devices_text(run) or "-" for run in runs], least=12),
         Column("Commit", [commit_text(run) or "-" for run in runs], rank=1),
         Column("Tests", [str(len(run.records)) for run in runs], right=True),
         *([Column("Sessions", list(map(str, sessions)), right=True)] if max(sessions, default=1) > 1 else []),
@@ -62,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 2 if errors else 0
 
 
-def _device_names(run: SavedRun) -> str:
+def _devices_text(run: SavedRun) -> str:
     return ", ".join(dict.fromkeys(record.device.name for record in run.records))
 
 

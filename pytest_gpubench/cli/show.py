@@ -31,7 +31,6 @@ show main --format pytorch-v3 > results/perf.json"""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("which", metavar="RUN", help=RUN_HELP)
     parser.add_argument("--verbose", action="store_true", help="all measurements, and their kernels")
     parser.add_argument("--test", metavar="PATTERN", help="only tests with this in their id; * and ? stand for others")

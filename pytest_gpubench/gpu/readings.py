@@ -45,7 +45,7 @@ class Watcher:
             return NO_READING
         began_s = time.perf_counter()
         if began_s >= self._due_s:
-            self._last = read_slowly_changing(self._nvml)
+            self._last = _read_slowly_changing(self._nvml)
             ended_s = time.perf_counter()
             self._due_s = ended_s + max(REFRESH_S, (ended_s - began_s) / READING_SHARE)
         mask = self._nvml.throttle_mask()
@@ -54,8 +54,7 @@ class Watcher:
         return self._last
 
 
-def read_slowly_changing(nvml: Nvml) -> Reading:
-    """Return the memory clock, the temperature and the power to a tenth of a watt: three queries."""
+def _read_slowly_changing(nvml: Nvml) -> Reading:
     power_mw = nvml.ask("PowerUsage")
     return Reading(
         memory_clock_mhz=nvml.ask("ClockInfo", nvml.library.NVML_CLOCK_MEM),

@@ -210,8 +210,8 @@ class FailedItem(ScriptItem):
 def hooks_of(config: pytest.Config, settings: Settings, lifecycle: Lifecycle) -> dict[str, object]:
     """Return the hooks that the options ask for, and collect the scripts; raise BadRequest for bad options."""
     hooks: dict[str, object] = {}
-    if files := script_files(config, settings):
-        collect_scripts(config, files)
+    if files := _script_files(config, settings):
+        _collect_scripts(config, files)
         hooks["scripts"] = AdoptedScripts(lifecycle, files)
     if settings.limits:
         is_typed = config.getoption(ini_name("limits"), None) is not None
@@ -221,7 +221,7 @@ def hooks_of(config: pytest.Config, settings: Settings, lifecycle: Lifecycle) ->
     return hooks
 
 
-def script_files(config: pytest.Config, settings: Settings) -> list[Path]:
+def _script_files(config: pytest.Config, settings: Settings) -> list[Path]:
     """Return the files that --gpu-bench-scripts names; raise BadRequest for a pattern that is none's."""
     found: dict[Path, None] = {}
     for pattern in settings.scripts or ():
@@ -233,7 +233,7 @@ def script_files(config: pytest.Config, settings: Settings) -> list[Path]:
     return list(found)
 
 
-def collect_scripts(config: pytest.Config, files: list[Path]) -> None:
+def _collect_scripts(config: pytest.Config, files: list[Path]) -> None:
     """Add scripts to what pytest collects: in place of what it would by itself, beside what the command line names."""
     named = config.args_source is ArgsSource.ARGS
     there = (

@@ -139,7 +139,6 @@ class ComparedRun:
             self.baseline = Baseline([(run.name or path.stem, run) for path, run in found], self._collected)
 
     def _paths(self, storage: "Storage", which: str) -> list[Path]:
-        """Return the files to compare with; none where there are none."""
         try:
             paths = storage.find_baselines(which)
         except BadFile as error:

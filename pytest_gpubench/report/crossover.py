@@ -39,7 +39,7 @@ def crossover_lines(records: Iterable[TestRecord], everything: bool = False, gro
     shown = [
         (sweep, series, steps)
         for sweep in sweeps_of(records)
-        for series, steps in compared_steps(sweep).items()
+        for series, steps in _compared_steps(sweep).items()
         if wanted in (None, sweep.param) and (everything or {True, False} <= {step.is_faster for step in steps})
     ]
     titles = Counter(_title_of(sweep, series) for sweep, series, _ in shown)
@@ -51,8 +51,7 @@ def crossover_lines(records: Iterable[TestRecord], everything: bool = False, gro
     return lines
 
 
-def compared_steps(sweep: Sweep) -> dict[Series, list[Step]]:
-    """Return the speedups of each candidate along a sweep."""
+def _compared_steps(sweep: Sweep) -> dict[Series, list[Step]]:
     return {
         series: [Step(value, item.speedup) for _, value, _, item in points if item.speedup is not None]
         for series, points in sweep.series.items()
@@ -64,7 +63,7 @@ def faster_lines(sweep: Sweep) -> list[str]:
     """Return where each candidate is faster than its reference, in words."""
     return [
         f"{series.name} against {series.reference}: {where_faster(steps, sweep.param)}"
-        for series, steps in compared_steps(sweep).items()
+        for series, steps in _compared_steps(sweep).items()
     ]
 
 

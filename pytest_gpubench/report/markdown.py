@@ -206,7 +206,6 @@ def _trouble_part(rows: Sequence[Row], failures: Mapping[str, str], silent: Mapp
 
 
 def _measurement_part(rows: Sequence[Row], standings: Mapping[str, str]) -> Part:
-    """Return every measurement that is not a reference."""
     unit = choose_time_unit(times_us(rows))
     devices, files = {row.record.device.name for row in rows}, {row.record.nodeid.split("::", 1)[0] for row in rows}
     changes = [row.measurement.change for row in rows]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from pytest_gpubench.units import printable, shortened_inside
 
-LONGEST_TEXT = 300
+LONGEST_CELL = 300
 BREAK = "\u200b"
 """A space without width, which `printable` leaves in no text: links and mentions are not seen across it."""
 LINKS = re.compile(r"(?<=@)(?=\w)|(?<=:)(?=//)|(?<=\bwww)(?=\.)", re.IGNORECASE)
@@ -33,7 +33,7 @@ def table_row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def text(value: str, most: int = LONGEST_TEXT) -> str:
+def text(value: str, most: int = LONGEST_CELL) -> str:
     """Return a text from outside as one that is nothing but text, with its middle left out where it is too long."""
     return _escaped(REFERENCES.sub(BREAK, LINKS.sub(BREAK, printable(shortened_inside(value, most)))))
 
@@ -43,7 +43,7 @@ def one_line(value: str) -> str:
     return " ".join(value.split())
 
 
-def code(value: str, most: int = LONGEST_TEXT) -> str:
+def code(value: str, most: int = LONGEST_CELL) -> str:
     """Return a name from outside in the typeface of code; empty for none."""
     return f"<code>{_escaped(LINKS.sub(BREAK, printable(shortened_inside(value, most))))}</code>" if value else ""
 

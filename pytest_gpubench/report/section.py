@@ -110,7 +110,6 @@ def _decided_by(speedup: Speedup) -> str:
 
 
 def _metrics_told(name: str, timing: Timing, unit: str) -> str:
-    """Return the metrics that a line of this name has, of one timing."""
     item = Measurement(timing=timing)
     found = [(each, each.value(item)) for each in METRICS if each.section == name]
     return ", ".join(each.told(value, unit) for each, value in found if value is not None) or "-"

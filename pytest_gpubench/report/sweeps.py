@@ -209,7 +209,6 @@ def _sizes(text: str) -> tuple[float, ...]:
 
 
 def _number(text: str) -> float | None:
-    """Return a text as a finite number; None where it is none."""
     try:
         number = float(text)
     except ValueError:

@@ -60,7 +60,7 @@ def intercepting_examples(
 
     with ExitStack() as stack:
         compilations = stack.enter_context(counting_compilations())
-        stack.enter_context(without_usual_deadline(function))
+        stack.enter_context(_without_usual_deadline(function))
         handle.inner_test = intercepted
         out_of_memory_policies.append(examples.draw)
         try:
@@ -84,7 +84,7 @@ def intercepting_examples(
 
 
 @contextmanager
-def without_usual_deadline(function: Any) -> Iterator[None]:
+def _without_usual_deadline(function: Any) -> Iterator[None]:
     """Switch hypothesis's deadline off where it is the profile's: measuring takes longer, and compiling far longer."""
     import hypothesis
 

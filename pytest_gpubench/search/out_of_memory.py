@@ -69,7 +69,7 @@ class Examples:
             _reject()
         before = self.failed.get(key)
         if error is not None and is_out_of_memory(error) and self.on_out_of_memory == "reject":
-            give_back(error)
+            _give_back(error)
             error = None  # and with it what its frames hold
             if before is None and key not in self.passed:
                 self.rejected[key] = example
@@ -123,7 +123,7 @@ def is_out_of_memory(error: BaseException | None) -> bool:
     return False
 
 
-def give_back(error: Exception) -> None:
+def _give_back(error: Exception) -> None:
     """Free the memory that an example took before it was full."""
     clear_frames(error)
     error.__traceback__ = None

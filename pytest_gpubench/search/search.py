@@ -190,7 +190,7 @@ class Search:
         return replace(request, settings=settings, limits=Limits(), vary=False, bytes=0).measure(say)
 
     def _is_suspect(self, request: CompareRequest, quick: Comparison) -> bool:
-        """Tell whether a candidate may be the worst so far, or near its limit; steer hypothesis towards worse ones."""
+        """Tell whether a candidate may be the worst so far, or near its limit; _steer hypothesis towards worse ones."""
         found = False
         for name, item in quick.candidates.items():
             if item.speedup is None:
@@ -199,7 +199,7 @@ class Search:
             points = self.points.setdefault(functions, [])
             is_worst = all(ratio < point.value for point in points)
             points.append(Point(self.example.sizes, ratio))
-            steer(f"{functions[0]} against {functions[1]}, comparison {self.calls}", -math.log(ratio))
+            _steer(f"{functions[0]} against {functions[1]}, comparison {self.calls}", -math.log(ratio))
             found = found or is_worst or ratio < NEAR * request.speedups.get(name, 0.0)
         return found
 
@@ -266,7 +266,7 @@ def noisy_limits(limits: Limits, candidates: int) -> int:
     return candidates * sum(limit.is_noisy for limit in limits)
 
 
-def steer(label: str, badness: float) -> None:
+def _steer(label: str, badness: float) -> None:
     """Tell hypothesis how bad an example is, so that it looks for worse ones."""
     import hypothesis
 

@@ -24,11 +24,11 @@ from pytest_gpubench.settings.parsers import (
     output_folder,
     patterns,
     plots_folder,
+    positive_count,
     saved_name,
     seconds,
     seed_number,
     tolerance,
-    whole_number,
     whole_number_or_all,
     whole_number_or_zero,
 )
@@ -60,7 +60,7 @@ TURN_SOCKET = "PYTEST_GPUBENCH_TURN_SOCKET"
 TimerName = Literal["profiler", "events", "graph", "wall", "scripted"]
 
 
-def group_key(text: str) -> str:
+def _group_key(text: str) -> str:
     """Parse what to group a table by: a fixed key, or param:NAME."""
     is_param = text.startswith("param:") and text != "param:"
     return text if is_param else choice(*GROUP_KEYS, "param:NAME")(text)
@@ -110,7 +110,7 @@ class Settings:
         "|".join(get_args(CacheName)),
         in_marker=True,
     )
-    reps: int | None = setting(None, "take exactly N timed calls of each function", whole_number, "N", in_marker=True)
+    reps: int | None = setting(None, "take exactly N timed calls of each function", positive_count, "N", in_marker=True)
     warmup: int | None = setting(
         None,
         "make exactly N calls first; unset, as many as it takes until kernels and time are steady",
@@ -179,7 +179,7 @@ class Settings:
         None,
         "measure a run that is saved or compared so many times, each in a fresh process: how much processes differ "
         "decides how small a change can be told; unset, five times where it is saved under a name, else once",
-        whole_number,
+        positive_count,
         "N",
     )
     autosave: bool = setting(False, "save the run's results under its commit and time")
@@ -266,7 +266,7 @@ class Settings:
     )
     sort: str = setting("none", f"sort by one of {', '.join(SORT_KEYS)}", choice(*SORT_KEYS), "KEY")
     group_by: str = setting(
-        "none", f"make a table for each {', '.join(GROUP_KEYS[1:])} or param:NAME", group_key, "KEY"
+        "none", f"make a table for each {', '.join(GROUP_KEYS[1:])} or param:NAME", _group_key, "KEY"
     )
     time_unit: Literal["auto", "ns", "us", "ms", "s"] = setting("auto", "the unit of time")
     verbose: bool = setting(False, "show every measurement, with its kernels")

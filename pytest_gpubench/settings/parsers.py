@@ -45,19 +45,19 @@ def patterns(text: str) -> tuple[str, ...]:
     return found
 
 
-def whole_number(given: object, least: int = 1, most: int = MOST_CALLS) -> int:
+def positive_count(given: object, least: int = 1, most: int = MOST_CALLS) -> int:
     """Parse a count of at least 1."""
     return bounds.whole_number(_as_number(given, int, "a whole number"), least, most)
 
 
 def whole_number_or_zero(given: object) -> int:
     """Parse a count of at least 0."""
-    return whole_number(given, least=0)
+    return positive_count(given, least=0)
 
 
 def seed_number(given: object) -> int:
     """Parse a seed of at least 0."""
-    return whole_number(given, least=0, most=bounds.MOST_COUNTED)
+    return positive_count(given, least=0, most=bounds.MOST_COUNTED)
 
 
 def seconds(given: object) -> float:
@@ -85,14 +85,14 @@ def _as_number(given: object, kind: Callable[[str], object], what: str) -> objec
         raise ValueError(f"it must be {what}") from None
 
 
-NUMBERS = (whole_number, whole_number_or_zero, seed_number, seconds, fraction)
+NUMBERS = (positive_count, whole_number_or_zero, seed_number, seconds, fraction)
 """The parsers of numbers: code gives numbers as numbers, only options give them as text."""
 
 
 def whole_number_or_all(text: str) -> int | Literal["all"]:
     """Parse a count of at least 1, or all."""
     try:
-        return "all" if text == "all" else whole_number(text)
+        return "all" if text == "all" else positive_count(text)
     except ValueError as error:
         raise ValueError(f"{error}, or all") from None
 

@@ -206,7 +206,6 @@ def _scatter(logs: Sequence[float]) -> float:
 
 
 def _sums(values: Sequence[float]) -> list[float]:
-    """Return the sum of the first 0, 1, 2, ... values."""
     return list(accumulate(values, initial=0.0))
 
 

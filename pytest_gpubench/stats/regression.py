@@ -68,7 +68,7 @@ def change_of_samples(
     tick_us: of the clock, by which every statistic may be half a tick off; 0 is none. Raises ValueError for samples
     that are not above 0 and finite, or where there are none.
     """
-    check_alpha(alpha)
+    _check_alpha(alpha)
     if not 0 <= tick_us < math.inf:
         raise ValueError(f"a clock's tick must be at least 0 us and finite: {tick_us!r}")
     old, new = _ordered_times(old_us, "old"), _ordered_times(new_us, "new")
@@ -94,7 +94,7 @@ def change_of_speedups(
     What reference and candidate share, a clock that is 3 % slower today, is in neither speedup. Raises ValueError for
     log-ratios that are no numbers, or where there are none.
     """
-    check_alpha(alpha)
+    _check_alpha(alpha)
     old, new = _ordered_logs(old_log_ratios, "old"), _ordered_logs(new_log_ratios, "new")
     old_log, new_log = statistics.median(old), statistics.median(new)
     old_ends, new_ends = _order_interval(old, 2, alpha), _order_interval(new, 2, alpha)
@@ -154,7 +154,7 @@ def decide_at(interval: Interval | None, most: float) -> Decision:
 
 def least_samples(metric: str, alpha: float) -> int:
     """Return the smallest number of samples of each run that gives an interval ("speedup" is a median of quads)."""
-    check_alpha(alpha)
+    _check_alpha(alpha)
     if metric == "mean":
         return LEAST_FOR_MEAN
     quarter, number = QUARTERS.get(metric, 2), 1
@@ -163,8 +163,7 @@ def least_samples(metric: str, alpha: float) -> int:
     return number
 
 
-def check_alpha(alpha: float) -> None:
-    """Raise ValueError unless alpha is between 0 and 0.5."""
+def _check_alpha(alpha: float) -> None:
     if not 0 < alpha < 0.5:
         raise ValueError(f"alpha must be between 0 and 0.5: {alpha!r}")
 

@@ -8,12 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from pytest_gpubench.strategies.arguments import (
-    check_flag,
-    check_order,
-    count_at_least,
-    parse_bytes,
-)
+from pytest_gpubench.strategies.arguments import check_flag, check_order, count_at_least, parse_bytes
 from pytest_gpubench.strategies.choices import DtypeLike, find_dtype
 from pytest_gpubench.strategies.sizes import Range, sizes, sizes_or_just_over
 
@@ -382,7 +377,6 @@ def _check_room(smallest: tuple[int, ...], needed: int, limit: int, of: str) -> 
 
 
 def _checked_head_dims(asked: object) -> list[int]:
-    """Return the sizes of a head."""
     if isinstance(asked, str) or not isinstance(asked, Sequence) or not asked:
         raise InvalidArgument(f"head_dims={asked!r} holds no sizes: give a tuple such as (64, 128)")
     return [count_at_least(size, f"head_dims[{number}]", least=1) for number, size in enumerate(asked)]

@@ -290,7 +290,6 @@ def _window(shape: tuple[int, ...], dtype: torch.dtype, layout: str, device: tor
 def _filled_tensor(
     shape: tuple[int, ...], dtype: torch.dtype, values: str, seed: int, device: torch.device
 ) -> torch.Tensor:
-    """Return a contiguous tensor with these values."""
     generator = torch.Generator(device).manual_seed(seed)
     if values == "zeros":
         return torch.zeros(shape, dtype=dtype, device=device)

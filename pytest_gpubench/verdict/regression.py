@@ -99,7 +99,7 @@ def judge_change(
     sentence = (
         f"{printable(found.label)} {what}{against} {relation} in {where}{remark}: "
         f"{_ratio(estimate)} of its {whose}{_wanted(estimate, tolerance)} "
-        f"({_values(estimate, old_us, new_us)}, {judged})"
+        f"({_values_told(estimate, old_us, new_us)}, {judged})"
     )
     if estimate.remedy and outcome is Outcome.INCONCLUSIVE:
         sentence += f"; {estimate.remedy}"
@@ -176,7 +176,7 @@ def _wanted(estimate: ChangeEstimate, tolerance: RegressionTolerance) -> str:
     return f", by {more}{ends}, wanted at most {format_time(tolerance.absolute_us, unit)} more"
 
 
-def _values(estimate: ChangeEstimate, old_us: float, new_us: float) -> str:
+def _values_told(estimate: ChangeEstimate, old_us: float, new_us: float) -> str:
     speedups = ""
     if estimate.metric == "speedup":
         speedups = f"speedup {ratio_text(estimate.new)} against {ratio_text(estimate.old)}, "

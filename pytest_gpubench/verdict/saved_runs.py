@@ -116,7 +116,7 @@ def compare_with_baseline(
     reference = next((each.timing for each in new if each.role == "reference"), None)
     changes = (_change_of(limit, key, item, alpha) for key, item in zip(keys, new, strict=True))
     return [
-        _judged(limit, found, item, reference, enforced, throttled) if item.timing.measured else found
+        _with_verdict(limit, found, item, reference, enforced, throttled) if item.timing.measured else found
         for found, item in zip(changes, new, strict=True)
     ]
 
@@ -129,7 +129,7 @@ def _change_of(limit: BaselineLimit, key: MeasurementKey, item: Measurement, alp
     return _compare_with_saved(past.nodeid, key, item, past, limit.tolerance or SHOWN, alpha, before)
 
 
-def _judged(
+def _with_verdict(
     limit: BaselineLimit,
     found: Change,
     item: Measurement,

@@ -35,7 +35,6 @@ or bad usage, as `git bisect run` would take 2 for a bad commit.
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.usage, parser.epilog = "pytest-gpubench bisect [OPTIONS] GOOD [BAD] -- PYTEST_ARGS", BISECT_EPILOG
     parser.add_argument("good", metavar="GOOD", help="a commit in which the tests are fast")
     parser.add_argument("bad", metavar="BAD", nargs="?", help="a later one in which a test is slow")
@@ -72,7 +71,7 @@ def _bisect(arguments: argparse.Namespace) -> Answer:
             return answer_of(found.changes, watched), found.changes
 
         good, bad = (workspace.commit(each) for each in (arguments.good, arguments.bad))
-        return find_first_bad(workspace, good, bad, ends, step)
+        return _find_first_bad(workspace, good, bad, ends, step)
 
 
 def answer_of(changes: Sequence[Change], watched: Collection[tuple[str, str]] | None) -> Answer:
@@ -92,7 +91,7 @@ def watched_open_tests(changes: Sequence[Change], watched: Collection[tuple[str,
     return {each.nodeid for each in changes if is_open(each) and _name(each) in watched}
 
 
-def find_first_bad(workspace: Workspace, good: str, bad: str, ends: Sequence[Change], step: TryCommit) -> Answer:
+def _find_first_bad(workspace: Workspace, good: str, bad: str, ends: Sequence[Change], step: TryCommit) -> Answer:
     """Take the steps that git asks for, and write the first bad commit with its changes; ends: those of BAD.
 
     Its state is that of BASE's worktree, so a bisection of the user's own goes on. Raises BadRequest where git cannot

@@ -16,7 +16,7 @@ from pytest_gpubench.cli.output import say, write
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, GpuBenchError
 from pytest_gpubench.report.markdown import CROSS
 from pytest_gpubench.results.files import write_text
-from pytest_gpubench.settings.parsers import whole_number
+from pytest_gpubench.settings.parsers import positive_count
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import printable
 from pytest_gpubench.verdict.rounds import CommitArm
@@ -38,7 +38,6 @@ Exit status: 0 no regression, 1 a regression or an INVALID measurement, 2 nothin
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.usage, parser.epilog = "pytest-gpubench ab [OPTIONS] BASE [HEAD] -- PYTEST_ARGS", EPILOG
     parser.add_argument("base", metavar="BASE", help="the commit to compare with; `main...` is where HEAD left main")
     parser.add_argument("head", metavar="HEAD", nargs="?", help="the commit to judge; without one, the working tree")
@@ -52,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that `bisect` has too."""
     parser.add_argument(
         "--rounds",
-        type=checked(whole_number),
+        type=checked(positive_count),
         default=ROUNDS,
         metavar="N",
         help=f"how often to take four runs, at most: ends when everything is decided (default: {ROUNDS})",

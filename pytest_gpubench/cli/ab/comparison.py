@@ -88,8 +88,7 @@ def is_open(change: Change) -> bool:
     return change.outcome is Outcome.INCONCLUSIVE and change.label != ""
 
 
-def open_tests(changes: Sequence[Change]) -> set[str]:
-    """Return the tests that more rounds may decide."""
+def _open_tests(changes: Sequence[Change]) -> set[str]:
     return {each.nodeid for each in changes if is_open(each)}
 
 
@@ -97,7 +96,7 @@ def compare_commits(
     checkouts: Mapping[CommitArm, Checkout],
     runner: PytestRunner,
     plan: ComparisonPlan,
-    still_open: Callable[[Sequence[Change]], Collection[str]] = open_tests,
+    still_open: Callable[[Sequence[Change]], Collection[str]] = _open_tests,
     tests: Collection[str] | None = None,
 ) -> CommitComparison:
     """Run the tests in turn until none is open, or all rounds are taken, or neither version measures anything.

@@ -81,7 +81,7 @@ def read_run(path: Path) -> SavedRun:
 
     Raises BadFile, with one sentence, for a file that is missing, damaged, not one of ours, or newer.
     """
-    data = _bytes_of(path)
+    data = _file_bytes(path)
     try:
         with _uncollected():
             file = _decode_file(data)
@@ -101,7 +101,7 @@ def read_run(path: Path) -> SavedRun:
     )
 
 
-def _bytes_of(path: Path) -> bytes:
+def _file_bytes(path: Path) -> bytes:
     with explaining_os_errors(path, "read"):
         if path.exists() and not path.is_file():  # a pipe would be waited for
             raise BadFile(f"{shown(path)} is not a file: name one that --gpu-bench-save or --gpu-bench-json wrote")

@@ -58,16 +58,16 @@ class MinWork(MinRate):
     def judge_possible(self, seen: Seen) -> Judged:
         timing, rate, wanted = seen.timing, self.rate(seen.timing), self.asked
         if rate is None:
-            return work_unknown(seen, self.named, self.work)
+            return _work_unknown(seen, self.named, self.work)
         if timing.moved_bytes == 0 and self.bound == "memory":
             return Outcome.NOT_JUDGED, f"{timing.label}: {self.named} says nothing here, it moves 0 bytes"
-        interval = rate_interval(timing, self.bound, seen.spent)
+        interval = _rate_interval(timing, self.bound, seen.spent)
         outcome = at_least(interval, wanted)
         between = bracketed(map(grouped, interval or ()))
         told = time_certainty(timing, outcome, seen.alpha, seen.spent)
         return outcome, (
-            f"{timing.label} {rate_words(outcome, interval)}: {grouped(rate)} {self.unit}{between}, wanted at least "
-            f"{grouped(wanted)} {self.unit} ({work_words(timing, self.bound)}; {told})"
+            f"{timing.label} {_rate_words(outcome, interval)}: {grouped(rate)} {self.unit}{between}, wanted at least "
+            f"{grouped(wanted)} {self.unit} ({_work_words(timing, self.bound)}; {told})"
         )
 
     def cell(self, item: Measurement) -> str:
@@ -116,8 +116,8 @@ class MinPeakFraction(MinRate):
             return unknown
         timing, wanted, peaks = seen.timing, self.asked, seen.peaks
         assert peaks is not None, "it is known"
-        found = fraction_of(seen)
-        interval = rate_interval(timing, found.bound, seen.spent, found.peak) if found else None
+        found = _fraction_of(seen)
+        interval = _rate_interval(timing, found.bound, seen.spent, found.peak) if found else None
         outcome = at_least(interval, wanted)
         no_matmul = timing.flops is not None and matmul_tflops(peaks, seen.dtype) is None
         if found is None or (no_matmul and outcome is Outcome.FAIL):  # of a matmul's peak it may be a larger part
@@ -125,9 +125,9 @@ class MinPeakFraction(MinRate):
         between = bracketed(format_share(end, 3) for end in interval or ())
         told = time_certainty(timing, outcome, seen.alpha, seen.spent)
         return outcome, (
-            f"{timing.label} {rate_words(outcome, interval)}: {format_share(found.value, 3)}{between} of {found.of}, "
+            f"{timing.label} {_rate_words(outcome, interval)}: {format_share(found.value, 3)}{between} of {found.of}, "
             f"wanted at least {format_share(wanted, 3)} ({grouped(found.rate)} {found.unit}, "
-            f"{work_words(timing, found.bound)}; {told})"
+            f"{_work_words(timing, found.bound)}; {told})"
         )
 
     def _unknown(self, seen: Seen) -> Judged | None:
@@ -135,7 +135,7 @@ class MinPeakFraction(MinRate):
         timing = seen.timing
         if timing.flops is None:
             if timing.moved_bytes is None:
-                return work_unknown(seen, self.named, "bytes", "flops")
+                return _work_unknown(seen, self.named, "bytes", "flops")
             if timing.moved_bytes == 0:
                 return Outcome.NOT_JUDGED, f"{timing.label}: {self.named} says nothing here, it moves 0 bytes"
             if timing.cache not in READS_MEMORY:
@@ -157,7 +157,7 @@ class MinPeakFraction(MinRate):
         )
 
     def found(self, seen: Seen) -> str:
-        fraction = fraction_of(seen)
+        fraction = _fraction_of(seen)
         return "" if fraction is None else format_share(fraction.value, 3)
 
     def cell(self, item: Measurement) -> str:
@@ -168,19 +168,17 @@ class MinPeakFraction(MinRate):
 LIMITS = (MinGbps, MinTflops, MinPeakFraction)
 
 
-def fraction_of(seen: Seen) -> Fraction | None:
-    """Return the part of the peak that a timing reaches; None where it is not known."""
+def _fraction_of(seen: Seen) -> Fraction | None:
     return None if seen.peaks is None else peak_fraction(seen.timing, seen.peaks, seen.dtype, seen.read_share)
 
 
-def work_unknown(seen: Seen, asked: str, *needed: str) -> Judged:
-    """Return what is judged where the work is not known."""
+def _work_unknown(seen: Seen, asked: str, *needed: str) -> Judged:
     keywords, unknown = " or ".join(f"{name}=" for name in needed), " and ".join(needed)
     advice = f"give {keywords} where it is measured" if seen.takes_work else f"measure it by itself, with {keywords}"
     return Outcome.INVALID, f"{seen.timing.label}: {asked} cannot be judged, its {unknown} are not known: {advice}"
 
 
-def rate_interval(timing: Timing, bound: Bound, spent: float, peak: float = 1.0) -> Interval | None:
+def _rate_interval(timing: Timing, bound: Bound, spent: float, peak: float = 1.0) -> Interval | None:
     """Return the interval of the rate over the peak, which is as high as the median time is low.
 
     Each end is what `Timing` makes of such a median: a limit that was computed from a time is kept in that time.
@@ -193,12 +191,10 @@ def rate_interval(timing: Timing, bound: Bound, spent: float, peak: float = 1.0)
     return Interval(*(end / peak for end in ends if end is not None))
 
 
-def rate_words(outcome: Outcome, interval: Interval | None) -> str:
-    """Return the words of a sentence on a rate."""
+def _rate_words(outcome: Outcome, interval: Interval | None) -> str:
     return words_for(outcome, interval, "is fast enough", "is too slow")
 
 
-def work_words(timing: Timing, bound: Bound) -> str:
-    """Return the work and the time of a call."""
+def _work_words(timing: Timing, bound: Bound) -> str:
     amount, unit = (timing.moved_bytes, "B") if bound == "memory" else (timing.flops, "FLOP")
     return f"{format_decimal(amount or 0, unit)} in {format_time(timing.median_us)}"

@@ -97,9 +97,9 @@ class MaxMemory(Limit):
         """Judge the most memory that a call takes at once, and that it gives all of it back: a leak has no limit."""
         label, observed = seen.timing.label, seen.observed
         if observed is None:
-            return not_observed(seen.timing, f"max_memory={self.asked!r}")
+            return _not_observed(seen.timing, f"max_memory={self.asked!r}")
         if observed.memory is None:
-            return not_counted(seen.timing)
+            return _not_counted(seen.timing)
         memory, wanted = observed.memory, f"wanted at most {format_bytes(self.value)}"
         taken = format_bytes(memory.peak_bytes)
         words = f"{label} takes {taken} of GPU memory above what was in use, outputs included, {wanted}"
@@ -127,8 +127,7 @@ LIMITS = (MaxKernels, Forbid, MaxMemory)
 # copies and fills
 
 
-def judge_absence(timing: Timing, is_one: Callable[[str, str], bool], verb: str) -> Judged:
-    """Judge that no kernel of a call is one of these."""
+def _judge_absence(timing: Timing, is_one: Callable[[str, str], bool], verb: str) -> Judged:
     if unknown := kernels_unknown(timing):
         return unknown
     found = [kernel for kernel in timing.kernels if is_one(kernel.name, kernel.kind)]
@@ -141,10 +140,9 @@ def judge_absence(timing: Timing, is_one: Callable[[str, str], bool], verb: str)
 # waits
 
 
-def judge_waits(timing: Timing, observed: Observed | None) -> Judged:
-    """Judge that the host never waits for the GPU."""
+def _judge_waits(timing: Timing, observed: Observed | None) -> Judged:
     if observed is None:
-        return not_observed(timing, "forbid='sync'")
+        return _not_observed(timing, "forbid='sync'")
     in_runtime = sum(observed.runtime_waits.values())
     unseen = in_runtime - len(observed.waits)
     places = [str(wait) for wait in observed.waits]
@@ -178,13 +176,13 @@ def _calls(calls: Mapping[str, int]) -> str:
 # memory
 
 
-def judge_allocations(timing: Timing, observed: Observed | None) -> Judged:
+def _judge_allocations(timing: Timing, observed: Observed | None) -> Judged:
     """Judge that a call takes no GPU memory, not even for what it returns."""
     if observed is None:
-        return not_observed(timing, "forbid='alloc'")
+        return _not_observed(timing, "forbid='alloc'")
     memory, found = observed.memory, []
     if memory is None and not any(observed.driver_allocations.values()):
-        return not_counted(timing)
+        return _not_counted(timing)
     if memory is not None and memory.allocations:
         size = format_bytes(memory.allocated_bytes)
         found.append(f"{count(memory.allocations, 'allocation')} of torch's, {size} together, outputs included")
@@ -195,14 +193,12 @@ def judge_allocations(timing: Timing, observed: Observed | None) -> Judged:
     return Outcome.FAIL, f"{timing.label} allocates GPU memory, wanted none: {'; '.join(found)}"
 
 
-def not_observed(timing: Timing, limit: str) -> Judged:
-    """Return what is judged where nobody looked."""
+def _not_observed(timing: Timing, limit: str) -> Judged:
     need = ", which needs a GPU" if timing.measured or timing.timer == "wall" else ""
     return Outcome.NOT_JUDGED, f"{timing.label} was not judged by {limit}{need}{why_unmeasured(timing)}"
 
 
-def not_counted(timing: Timing) -> Judged:
-    """Return what is judged where the memory is not known."""
+def _not_counted(timing: Timing) -> Judged:
     return Outcome.INVALID, (
         f"{timing.label} takes its GPU memory from an allocator that does not count: use torch's own, or leave this "
         "limit out"
@@ -210,8 +206,8 @@ def not_counted(timing: Timing) -> Judged:
 
 
 FORBIDS: Mapping[str, Callable[[Timing, Observed | None], Judged]] = {
-    "memcpy": lambda timing, _: judge_absence(timing, is_copy, "copies"),
-    "memset": lambda timing, _: judge_absence(timing, is_fill, "fills"),
-    "sync": judge_waits,
-    "alloc": judge_allocations,
+    "memcpy": lambda timing, _: _judge_absence(timing, is_copy, "copies"),
+    "memset": lambda timing, _: _judge_absence(timing, is_fill, "fills"),
+    "sync": _judge_waits,
+    "alloc": _judge_allocations,
 }
