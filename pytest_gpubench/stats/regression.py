@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from pytest_gpubench.stats.speedup import Decision
 from pytest_gpubench.stats.student import student_quantile, student_t
 from pytest_gpubench.stats.summary import Interval, median_rank, quartiles
 
@@ -124,32 +123,6 @@ def change_of_pairs(
     spread = max(statistics.stdev(log_ratios), least_spread)
     half = student_t(alpha, len(log_ratios) - 1) * spread / math.sqrt(len(log_ratios))
     return ChangeEstimate(math.exp(mean), Interval(math.exp(mean - half), math.exp(mean + half)), metric, alpha)
-
-
-def decide(estimate: ChangeEstimate, margin: float) -> Decision:
-    """Return "fail" where the whole interval is above 1 + margin, "pass" where all of it is at most that, else "open".
-
-    The chance of "fail" is at most alpha if the truth is at most 1 + margin, that of "pass" if it is above.
-    """
-    if not 0 <= margin < math.inf:
-        raise ValueError(f"a margin must be at least 0 and finite: {margin!r}")
-    return decide_at(estimate.interval, 1 + margin)
-
-
-def decide_difference(estimate: ChangeEstimate, absolute_us: float) -> Decision:
-    """Decide like `decide` whether the new run takes more than so many microseconds longer."""
-    if not 0 <= absolute_us < math.inf:
-        raise ValueError(f"a difference that is allowed must be at least 0 us and finite: {absolute_us!r}")
-    return decide_at(estimate.difference, absolute_us)
-
-
-def decide_at(interval: Interval | None, most: float) -> Decision:
-    """Return "fail" where the whole interval is above the limit, "pass" where none of it is, else "open"."""
-    if interval is None:
-        return "open"
-    if interval.high <= most:
-        return "pass"
-    return "fail" if interval.low > most else "open"
 
 
 def least_samples(metric: str, alpha: float) -> int:

@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Literal, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from pytest_gpubench.stats.summary import Interval
 
 ArmName = TypeVar("ArmName")
-Decision = Literal["pass", "fail", "open"]
 Times = tuple[float, ...]
 
 LOOKS = (6, 9, 12, 16, 21, 28, 37, 50, 66, 88, 118, 157, 210, 280, 370, 490, 640)
@@ -129,7 +128,9 @@ def speedup_of(
     failed at the limit without it, by how the steps of the clock lie to the limit.
     looks: the planned numbers of quads, one of which this must be, None for this one alone. The ends are order
     statistics of the votes, chosen by `critical_ranks`: the repeated confidence interval of Jennison and Turnbull
-    (Group Sequential Methods with Applications to Clinical Trials, chapter 9), which holds at all looks together.
+    (Group Sequential Methods with Applications to Clinical Trials, chapter 9), which holds at all looks together: where
+    each look is decided by it until one is decided, a limit that is kept fails with a chance of at most alpha, and one
+    that is broken passes with a chance of at most alpha.
     """
     if not quads:
         raise ValueError("there is no speedup without a quad")
@@ -145,21 +146,6 @@ def _rank_at(quads: int, alpha: float, looks: tuple[int, ...] | None) -> int | N
     if quads not in looks:
         raise ValueError(f"{quads} quads are none of the planned looks {looks}: end the plan with them")
     return critical_ranks(looks, alpha)[looks.index(quads)]
-
-
-def decide_at_least(interval: Interval | None, limit_ratio: float) -> Decision:
-    """Return "pass" where the whole interval is at least the limit, "fail" where all of it is below, else "open".
-
-    Where each look is decided like this, by the interval of `speedup_of`, until one is not open, the chance of "fail"
-    is at most alpha if the speedup is at least the limit, and the chance of "pass" is at most alpha if it is below.
-    """
-    if not 0 < limit_ratio < math.inf:
-        raise ValueError(f"a limit on the speedup must be above 0 and finite: {limit_ratio!r}")
-    if interval is None:
-        return "open"
-    if interval.low >= limit_ratio:
-        return "pass"
-    return "fail" if interval.high < limit_ratio else "open"
 
 
 @lru_cache(maxsize=256)

@@ -32,6 +32,8 @@ class RegressionTolerance:
             raise BadRequest(f"a tolerance of the {self.metric} is either a share or a time")
         if self.metric == "speedup" and self.margin is None:
             raise BadRequest("a speedup has no unit of time: allow it a share, as in 3%")
+        if not 0 <= (self.absolute_us if self.margin is None else self.margin) < math.inf:  # type: ignore[operator]
+            raise BadRequest(f"a tolerance of the {self.metric} must be at least 0 and finite")
 
     def __str__(self) -> str:
         if self.margin is not None:

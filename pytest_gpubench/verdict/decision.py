@@ -1,12 +1,9 @@
 """From an interval to an outcome, and the words for it."""
 
-from collections.abc import Mapping
 from decimal import Decimal
 
 from pytest_gpubench.results.model import Outcome, Timing
 from pytest_gpubench.stats.autocorrelation import drift_of, independent_for_median
-from pytest_gpubench.stats.regression import decide_at
-from pytest_gpubench.stats.speedup import Decision, decide_at_least
 from pytest_gpubench.stats.stopping import is_held_up
 from pytest_gpubench.stats.summary import Interval, least_count, median_interval
 from pytest_gpubench.units import count, format_share
@@ -17,17 +14,20 @@ DRIFT_GOES_ON = 6.0
 """A drift is followed so many times as far beyond what the reps of a measurement show of it."""
 Judged = tuple[Outcome, str]
 """An outcome, and its sentence."""
-OUTCOMES: Mapping[Decision, Outcome] = {"pass": Outcome.PASS, "fail": Outcome.FAIL, "open": Outcome.INCONCLUSIVE}
 
 
 def at_least(interval: Interval | None, least: float) -> Outcome:
-    """Return PASS where the whole interval is at least the limit, FAIL where all of it is below."""
-    return OUTCOMES[decide_at_least(interval, least)]
+    """Return PASS where the whole interval is at least the limit, FAIL where all of it is below, else INCONCLUSIVE."""
+    if interval is None or interval.low < least <= interval.high:
+        return Outcome.INCONCLUSIVE
+    return Outcome.PASS if interval.low >= least else Outcome.FAIL
 
 
 def at_most(interval: Interval | None, most: float) -> Outcome:
-    """Return PASS where the whole interval is at most the limit, FAIL where all of it is above."""
-    return OUTCOMES[decide_at(interval, most)]
+    """Return PASS where the whole interval is at most the limit, FAIL where all of it is above, else INCONCLUSIVE."""
+    if interval is None or interval.low <= most < interval.high:
+        return Outcome.INCONCLUSIVE
+    return Outcome.PASS if interval.high <= most else Outcome.FAIL
 
 
 def time_interval(timing: Timing, alpha: float) -> Interval | None:

@@ -24,18 +24,11 @@ from pytest_gpubench.stats.process_spread import (
     shrunk,
     spread_of,
 )
-from pytest_gpubench.stats.regression import (
-    ChangeEstimate,
-    TimeMetric,
-    change_of_samples,
-    change_of_speedups,
-    decide,
-    decide_difference,
-)
+from pytest_gpubench.stats.regression import ChangeEstimate, TimeMetric, change_of_samples, change_of_speedups
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import count, format_share
-from pytest_gpubench.verdict.decision import OUTCOMES, was_held_up
+from pytest_gpubench.verdict.decision import at_most, was_held_up
 
 PROFILER_TICK_US = 0.032
 """The tick of the clock that kernels are timed with; `needed_batch` says why it matters."""
@@ -250,6 +243,6 @@ def tick_between(old: Timing, new: Timing) -> float:
 def outcome_of(estimate: ChangeEstimate, tolerance: RegressionTolerance) -> Outcome:
     """Return FAIL where all that a change may be is more than is tolerated, PASS where none of it is."""
     if tolerance.margin is not None:
-        return OUTCOMES[decide(estimate, tolerance.margin)]
+        return at_most(estimate.interval, 1 + tolerance.margin)
     assert tolerance.absolute_us is not None
-    return OUTCOMES[decide_difference(estimate, tolerance.absolute_us)]
+    return at_most(estimate.difference, tolerance.absolute_us)

@@ -19,9 +19,8 @@ import numpy.typing as npt
 import pytest
 
 from pytest_gpubench.stats.regression import change_of_speedups
-from pytest_gpubench.stats.regression import decide as decide_change
 from pytest_gpubench.stats.speedup import LOOKS, Quad, critical_ranks, log_ratios
-from tests.stats.quads import decide, orders
+from tests.stats.quads import decide, decide_change, orders
 from tests.stats.simulation import Floats, autoregressive, slack
 
 ROUNDED = 0.05
@@ -237,7 +236,7 @@ class Verdicts(NamedTuple):
 
 
 def verdicts(votes: Floats, limit: float, alpha: float, tick: float = 0.0) -> Verdicts:
-    """Return what `decide` says of each row, at the first look at which it is not open."""
+    """Return what `decide` says of each row, at the first look at which it is decided."""
     failed, passed = np.zeros(len(votes), bool), np.zeros(len(votes), bool)
     quads = np.full(len(votes), LOOKS[-1])
     low, high = (
@@ -425,9 +424,9 @@ def decide_look_by_look(quads: Sequence[Quad], limit: float, alpha: float) -> tu
     """Return the verdict and the quads taken, as a session would find them."""
     for look in LOOKS:
         decision = decide(quads[:look], limit, alpha, LOOKS)
-        if decision != "open":
+        if decision != "inconclusive":
             return decision, look
-    return "open", LOOKS[-1]
+    return "inconclusive", LOOKS[-1]
 
 
 @pytest.mark.parametrize("alpha", [0.001, 0.05])
@@ -436,7 +435,7 @@ def test_the_twin_of_the_verdict_is_equal(slower: float, alpha: float) -> None:
     is_candidate = in_quads(20)
     logs = np.random.default_rng(2).normal(0, 0.03, (20, LAUNCHES)) + slower * is_candidate
     found = verdicts(votes_of(logs, is_candidate), 1.0, alpha)
-    words = np.where(found.failed, "fail", np.where(found.passed, "pass", "open")).tolist()
+    words = np.where(found.failed, "fail", np.where(found.passed, "pass", "inconclusive")).tolist()
     expected = [
         decide_look_by_look(quads_in(*rows), 1.0, alpha)
         for rows in zip(logs.tolist(), is_candidate.tolist(), strict=True)

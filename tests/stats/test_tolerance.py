@@ -1,5 +1,7 @@
 """Tolerances: parsing and printing."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,6 +57,14 @@ def test_tolerances_are_read(text: str, tolerance: RegressionTolerance) -> None:
 def test_what_is_no_tolerance_is_refused(text: str, told: str) -> None:
     with pytest.raises(BadRequest, match=told):
         parse_tolerance(text)
+
+
+@pytest.mark.parametrize("amount", [-0.01, math.nan, math.inf])
+@pytest.mark.parametrize("kind", ["margin", "absolute_us"])
+def test_an_impossible_tolerance_is_refused(kind: str, amount: float) -> None:
+    assert RegressionTolerance("median", **{kind: 0.0})
+    with pytest.raises(BadRequest, match="at least 0"):
+        RegressionTolerance("median", **{kind: amount})
 
 
 def test_a_tolerance_is_a_share_or_a_time() -> None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, SavedRun, Speedup, TestRecord
-from pytest_gpubench.stats.regression import change_of_pairs, decide
+from pytest_gpubench.stats.regression import change_of_pairs
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.rounds import (
@@ -29,6 +29,7 @@ from pytest_gpubench.verdict.rounds import (
     pair_log_ratios,
 )
 from tests.results.measured import timing_of, verdict
+from tests.stats.quads import decide_change
 
 RULE = RegressionTolerance("speedup", margin=0.03), 0.01
 GPU = DeviceFacts(type="cuda", name="a GPU", host="here", uuid="GPU-1")
@@ -179,9 +180,9 @@ def session(rng: random.Random, rounds: int, slower: float, spread: float = 0.00
 def shares(rounds: int, slower: float, alpha: float, sessions: int) -> dict[str, float]:
     rng = random.Random(f"{rounds} {slower} {alpha}")
     found = Counter(
-        decide(change_of_pairs(session(rng, rounds, slower), "median", alpha), 0.03) for _ in range(sessions)
+        decide_change(change_of_pairs(session(rng, rounds, slower), "median", alpha), 0.03) for _ in range(sessions)
     )
-    return {decision: found[decision] / sessions for decision in ("pass", "open", "fail")}
+    return {decision: found[decision] / sessions for decision in ("pass", "inconclusive", "fail")}
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3, 4, 5])
@@ -222,13 +223,13 @@ def early_share(slower: float, spread: float, rounds: int = 4, sessions: int = 6
     """Return how often each decision is made where the session ends at the first look that decides."""
     rng, found = random.Random(f"{slower} {spread} {rounds}"), Counter[str]()
     for _ in range(sessions):
-        pairs, decision = session(rng, rounds, slower, spread), "open"
+        pairs, decision = session(rng, rounds, slower, spread), "inconclusive"
         for taken in range(1, rounds + 1):
             alpha = alpha_of_look(taken, rounds, 0.01)
-            if alpha and decision == "open":
-                decision = decide(change_of_pairs(pairs[: 2 * taken], "median", alpha), 0.03)
+            if alpha and decision == "inconclusive":
+                decision = decide_change(change_of_pairs(pairs[: 2 * taken], "median", alpha), 0.03)
         found[decision] += 1
-    return {decision: found[decision] / sessions for decision in ("pass", "open", "fail")}
+    return {decision: found[decision] / sessions for decision in ("pass", "inconclusive", "fail")}
 
 
 def test_ending_early_is_wrong_no_more_often() -> None:

@@ -6,9 +6,8 @@ from typing import Any
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.limits import as_written, plain_limit
-from pytest_gpubench.results.model import Verdict
+from pytest_gpubench.results.model import Outcome, Verdict
 from pytest_gpubench.units import repr_of
-from pytest_gpubench.verdict.decision import OUTCOMES
 from pytest_gpubench.verdict.limits import exact, multiprocessor, rate, regression, resources, speedup, time
 from pytest_gpubench.verdict.limits.base import Limit, Need, Seen, Stage
 
@@ -71,5 +70,5 @@ def _verdict_by(limit: Limit, seen: Seen, enforced: bool) -> Verdict:
         outcome=outcome,
         sentence=sentence,
         enforced=enforced,
-        found=limit.found(seen) if outcome in OUTCOMES.values() else "",
+        found=limit.found(seen) if outcome not in (Outcome.INVALID, Outcome.NOT_JUDGED) else "",
     )
