@@ -13,7 +13,7 @@ from pytest_gpubench.report.layout import Column
 from pytest_gpubench.report.rows import verdicts_of
 from pytest_gpubench.results.model import Outcome, SavedRun
 from pytest_gpubench.results.provenance import minute_text, moment
-from pytest_gpubench.results.sessions import count_sessions
+from pytest_gpubench.results.store.storage import count_sessions
 from pytest_gpubench.settings.parsers import positive_count, whole_number_or_zero
 from pytest_gpubench.units import count, printable
 

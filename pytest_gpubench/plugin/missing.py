@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,31 +32,23 @@ ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TE
 MOST_MISSING = 20
 
 
+@dataclass(eq=False, repr=False)
 class MissingTests:
     """The hooks that name what is missing at the end of the run."""
 
-    def __init__(
-        self,
-        config: pytest.Config,
-        settings: Settings,
-        compared: ComparedRun,
-        results: Results,
-        left_out: "LeftOut",
-        status: ExitStatus,
-    ) -> None:
-        self.config = config
-        self.settings = settings
-        self.compared = compared
-        self.results = results
-        self.left_out = left_out
-        self.status = status
-        self._passed: dict[str, bool] = {}
-        """For each test that was run, whether all of it passed."""
-        self._records: dict[str, TestRecord] = {}
-        """What each test measured, at the end of the run."""
-        self.found: list[str] = []
-        """At the end of the run: each test that is missing, or `test: function` for one that measures less."""
-        self._sentence = ""
+    config: pytest.Config
+    settings: Settings
+    compared: ComparedRun
+    results: Results
+    left_out: "LeftOut"
+    status: ExitStatus
+    found: list[str] = field(default_factory=list)
+    """At the end of the run: each test that is missing, or `test: function` for one that measures less."""
+    _passed: dict[str, bool] = field(default_factory=dict)
+    """For each test that was run, whether all of it passed."""
+    _records: "dict[str, TestRecord]" = field(default_factory=dict)
+    """What each test measured, at the end of the run."""
+    _sentence: str = ""
 
     def is_gone(self, nodeid: str) -> bool:
         """Tell whether a test neither measured nor failed nor was skipped, and was not left out."""

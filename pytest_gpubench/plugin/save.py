@@ -1,6 +1,7 @@
 """Save the run, and write JSON, the HTML page, the Markdown summary and that of the traces, as options ask."""
 
 import os
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,38 +29,28 @@ NO_TRACE = "there is no trace of "
 """The beginning of the warning that a trace could not be taken."""
 
 
+@dataclass(eq=False, repr=False)
 class OutputFiles:
     """The hooks that write files at the end of the run and say so."""
 
-    def __init__(
-        self,
-        config: pytest.Config,
-        settings: Settings,
-        results: Results,
-        compared: ComparedRun,
-        failures: Failures,
-        earlier: EarlierSessions,
-        missing: MissingTests,
-        status: ExitStatus,
-    ) -> None:
-        self.config = config
-        self.settings = settings
-        self.results = results
-        self.compared = compared
-        self.failures = failures
-        self.earlier = earlier
-        self.missing = missing
-        self.status = status
-        self._ended: SavedRun | None = None
-        self._interrupted = False
-        self._has_failed = False
-        """True if the run failed its limits, or lacks tests that have to be there: it replaces no baseline."""
-        self.saved: dict[Path, int] = {}
-        """The files of the saved run, with the sessions in each."""
-        self._lines: list[tuple[str, bool]] = []
-        """The lines at the end of the run, each with True for a failure."""
-        self._learnt: list[str] = []
-        """Lines on what the sessions of the saved run show."""
+    config: pytest.Config
+    settings: Settings
+    results: Results
+    compared: ComparedRun
+    failures: Failures
+    earlier: EarlierSessions
+    missing: MissingTests
+    status: ExitStatus
+    saved: dict[Path, int] = field(default_factory=dict)
+    """The files of the saved run, with the sessions in each."""
+    _ended: "SavedRun | None" = None
+    _interrupted: bool = False
+    _has_failed: bool = False
+    """True if the run failed its limits, or lacks tests that have to be there: it replaces no baseline."""
+    _lines: list[tuple[str, bool]] = field(default_factory=list)
+    """The lines at the end of the run, each with True for a failure."""
+    _learnt: list[str] = field(default_factory=list)
+    """Lines on what the sessions of the saved run show."""
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the files; one that cannot be written fails the run after the others were tried."""

@@ -79,7 +79,7 @@ class EarlierSessions:
     def records(self) -> "dict[tuple[str, str], list[TestRecord]]":
         """Return what the sessions measured, by test and device."""
         if self._records is None:
-            from pytest_gpubench.results.sessions import by_test
+            from pytest_gpubench.results.counterpart import by_test
 
             self._records = by_test(record for run in self.runs for record in run.records)
         return self._records

@@ -1,5 +1,6 @@
 """Saved runs to compare a new one with: the saved test, or the reason why there is none."""
 
+import math
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,10 +9,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pytest_gpubench.results.counterpart import Missing, PastTest, few
+from pytest_gpubench.results.counterpart import Missing, PastTest, by_test, few
 from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, SavedRun, TestRecord, Timing
-from pytest_gpubench.results.sessions import by_test, spreads_of
-from pytest_gpubench.stats.process_spread import ProcessSpread
+from pytest_gpubench.stats.process_spread import (
+    UNKNOWN_SPEEDUP,
+    UNKNOWN_TIME,
+    ProcessSpread,
+    spread_of,
+    spread_of_suite,
+)
 from pytest_gpubench.units import printable
 
 _Content = tuple[str, frozenset[tuple[str, str]]]
@@ -112,7 +118,19 @@ class Baseline:
     @cached_property
     def spreads(self) -> dict[str, ProcessSpread]:
         """The expected spread of a test between processes, for `speedup` and for `time`."""
-        return spreads_of(self.tests())
+        found: dict[str, list[ProcessSpread]] = {"speedup": [], "time": []}
+        for test in self.tests():
+            for key, latest in test.by_key.items() if test.earlier else ():
+                items = [
+                    each for each in (*test.earlier_of(key), latest) if each.timing.measured and not each.why_invalid
+                ]
+                times = [math.log(each.timing.median_us) for each in items]
+                speedups = [math.log(each.speedup.ratio) for each in items if each.speedup is not None]
+                for kind, logs in (("time", times), ("speedup", speedups)):
+                    if spread := spread_of(logs):
+                        found[kind].append(spread)
+        unknown = {"speedup": UNKNOWN_SPEEDUP, "time": UNKNOWN_TIME}
+        return {kind: spread_of_suite(spreads, unknown[kind]) for kind, spreads in found.items()}
 
     @cached_property
     def _index(self) -> _Index:

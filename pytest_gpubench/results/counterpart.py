@@ -1,12 +1,13 @@
 """The measurement of a saved test that a new one is compared with, or the reason why there is none."""
 
 import copy
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from pytest_gpubench.results.model import DeviceFacts, Measurement, SavedRun, Timing
+from pytest_gpubench.results.model import DeviceFacts, Measurement, SavedRun, TestRecord, Timing
 from pytest_gpubench.stats.process_spread import ProcessSpread
 from pytest_gpubench.units import first_few, printable
 
@@ -83,6 +84,14 @@ def by_run_key(run: SavedRun) -> dict[RunKey, Measurement]:
         for record in run.records
         for key, item in by_key(record.measurements).items()
     }
+
+
+def by_test(records: Iterable[TestRecord]) -> dict[tuple[str, str], list[TestRecord]]:
+    """Return the records of each test on each device, by its key."""
+    found: dict[tuple[str, str], list[TestRecord]] = defaultdict(list)
+    for record in records:
+        found[record.key].append(record)
+    return found
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,8 @@ from functools import cached_property
 import msgspec
 
 from pytest_gpubench.results.baseline import Baseline, torch_version
-from pytest_gpubench.results.counterpart import MeasurementKey, Missing, PastTest, by_key, keys_of
+from pytest_gpubench.results.counterpart import MeasurementKey, Missing, PastTest, by_key, by_test, keys_of
 from pytest_gpubench.results.model import Measurement, Outcome, PastChange, SavedRun, TestRecord, Timing, Verdict
-from pytest_gpubench.results.sessions import by_test
 from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import printable, ratio_text

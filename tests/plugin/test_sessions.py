@@ -6,8 +6,8 @@ import pytest
 
 from pytest_gpubench.plugin.sessions import sessions_of
 from pytest_gpubench.results.model import SavedRun
-from pytest_gpubench.results.sessions import count_sessions
 from pytest_gpubench.results.store import read_run
+from pytest_gpubench.results.store.storage import count_sessions
 from pytest_gpubench.settings import SAVED_SESSIONS, Settings
 from tests.plugin.conftest import BenchRun
 

@@ -5,14 +5,9 @@ from typing import Any
 import pytest
 
 from pytest_gpubench.results.baseline import Baseline, slimmed
-from pytest_gpubench.results.counterpart import MeasurementKey, PastTest
+from pytest_gpubench.results.counterpart import MeasurementKey, PastTest, by_test
 from pytest_gpubench.results.model import CommitInfo, SavedRun
-from pytest_gpubench.results.sessions import (
-    add_session,
-    by_test,
-    count_sessions,
-    is_same_code_and_machine,
-)
+from pytest_gpubench.results.store.storage import add_session, count_sessions, is_same_code_and_machine
 from pytest_gpubench.stats.process_spread import UNKNOWN_SPEEDUP, UNKNOWN_TIME
 from tests.results.measured import GPU, TEST, alone, find, on, pair, record, run
 

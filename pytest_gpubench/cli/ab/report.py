@@ -13,8 +13,8 @@ from pytest_gpubench.cli.compare import change_values
 from pytest_gpubench.report.html.page import html_page
 from pytest_gpubench.report.markdown import CROSS, TICK, WARNING, Part, fit
 from pytest_gpubench.report.markdown_text import code, table_head, table_row, text
+from pytest_gpubench.results.counterpart import by_test
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord, Verdict
-from pytest_gpubench.results.sessions import by_test
 from pytest_gpubench.units import count, printable, ratio_text
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.rounds import CommitArm

@@ -8,7 +8,7 @@ import msgspec
 from pytest_gpubench.metrics import METRICS
 from pytest_gpubench.report.crossover import faster_lines
 from pytest_gpubench.report.facts import device_facts, run_facts
-from pytest_gpubench.report.html.history import OlderRuns, older_runs, trend
+from pytest_gpubench.report.html.history import OlderRuns, trend
 from pytest_gpubench.report.html.measured import Measured
 from pytest_gpubench.report.html.numbers import five_digits
 from pytest_gpubench.report.html.rooflines import roofline_contents
@@ -24,12 +24,13 @@ from pytest_gpubench.stats.trend import Point, size_that_matters
 from pytest_gpubench.units import printable, shortened
 
 MOST_GONE = 200
+MOST_OLDER_RUNS = 100
 LONGEST_EXTRA = 2000
 
 
 def page_content(run: SavedRun, baseline: SavedRun | None, history: Sequence[SavedRun]) -> dict[str, Any]:
     """Return everything the page shows."""
-    older, before = older_runs(run, history), baseline or run
+    older, before = _older_runs(run, history), baseline or run
     here = {record.nodeid for record in run.records}
     past = OlderRuns(by_run_key(baseline) if baseline else None, [by_run_key(each) for each in older])
     measured = Measured(run, past)
@@ -58,6 +59,12 @@ def page_content(run: SavedRun, baseline: SavedRun | None, history: Sequence[Sav
         "rooflines": roofline_contents(run.records),
         "rows": [row for index, record in enumerate(run.records) for row in _row_contents(index, record)],
     }
+
+
+def _older_runs(run: SavedRun, history: Sequence[SavedRun]) -> list[SavedRun]:
+    """Return the latest of the other runs, oldest first."""
+    others = [each for each in history if (each.datetime, each.commit_info.id) != (run.datetime, run.commit_info.id)]
+    return sorted(others, key=lambda each: each.datetime)[-MOST_OLDER_RUNS:]
 
 
 # the run

@@ -9,18 +9,11 @@ from typing import Any
 from pytest_gpubench.report.cells import WORTH_TELLING
 from pytest_gpubench.report.html.numbers import five_digits, rounded
 from pytest_gpubench.results.counterpart import RunKey
-from pytest_gpubench.results.model import Measurement, SavedRun
+from pytest_gpubench.results.model import Measurement
 from pytest_gpubench.stats.changepoints import change_points
 
-MOST_OLDER_RUNS = 100
 ALPHA = 0.005
 """The chance that a history without a change is said to have one; of less, many more random orders are needed."""
-
-
-def older_runs(run: SavedRun, history: Sequence[SavedRun]) -> list[SavedRun]:
-    """Return the latest of the other runs, oldest first."""
-    others = [each for each in history if (each.datetime, each.commit_info.id) != (run.datetime, run.commit_info.id)]
-    return sorted(others, key=lambda each: each.datetime)[-MOST_OLDER_RUNS:]
 
 
 @dataclass(frozen=True)

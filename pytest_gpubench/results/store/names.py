@@ -3,12 +3,10 @@
 import hashlib
 import re
 import unicodedata
-from datetime import datetime, timezone
 from pathlib import Path
 from urllib.parse import quote
 
-from pytest_gpubench.results.model import SavedRun, text_of
-from pytest_gpubench.results.provenance import moment
+from pytest_gpubench.results.model import text_of
 
 LONGEST_PART = 180
 """Bytes of a run's name in its file's name; file systems allow 255 with the number and the ending."""
@@ -41,13 +39,3 @@ def part_of(path: Path) -> str:
 def device_folder(device: str) -> str:
     """Return the name of a GPU model's folder: `NVIDIA-H200`."""
     return re.sub(r"[^\w.]+", "-", text_of(device)).strip("-.")[:80] or "unknown"
-
-
-def automatic_name(run: SavedRun) -> str:
-    """Return the name of a run that was given none: its commit, its time in UTC and whether files differed."""
-    commit = re.sub(r"\W", "", run.commit_info.id or "")[:8] or "unversioned"
-    try:
-        ended = moment(run.datetime)
-    except ValueError:
-        ended = datetime.now(timezone.utc)
-    return f"{commit}_{ended.astimezone(timezone.utc):%Y%m%d_%H%M%S}" + ("_dirty" if run.commit_info.dirty else "")

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from difflib import get_close_matches
 from pathlib import Path
 from urllib.parse import unquote
@@ -13,10 +14,11 @@ import msgspec
 from filelock import FileLock
 
 from pytest_gpubench.errors import BadFile
+from pytest_gpubench.results.counterpart import by_test
 from pytest_gpubench.results.files import explaining_os_errors, shown, write_file
-from pytest_gpubench.results.model import SavedRun, TestRecord
-from pytest_gpubench.results.sessions import add_session, count_sessions, is_same_code_and_machine
-from pytest_gpubench.results.store.names import FAILED, automatic_name, device_folder, file_part, part_of
+from pytest_gpubench.results.model import DeviceFacts, SavedRun, TestRecord
+from pytest_gpubench.results.provenance import moment
+from pytest_gpubench.results.store.names import FAILED, device_folder, file_part, part_of
 from pytest_gpubench.results.store.run_file import encode_run, read_run
 from pytest_gpubench.units import count, first_few, printable
 
@@ -182,6 +184,16 @@ def _save_one(run: SavedRun, folder: Path, is_gone: Callable[[str], bool], has_f
     return path, count_sessions(run)
 
 
+def automatic_name(run: SavedRun) -> str:
+    """Return the name of a run that was given none: its commit, its time in UTC and whether files differed."""
+    commit = re.sub(r"\W", "", run.commit_info.id or "")[:8] or "unversioned"
+    try:
+        ended = moment(run.datetime)
+    except ValueError:
+        ended = datetime.now(timezone.utc)
+    return f"{commit}_{ended.astimezone(timezone.utc):%Y%m%d_%H%M%S}" + ("_dirty" if run.commit_info.dirty else "")
+
+
 def _older_session(run: SavedRun, same: Sequence[Path]) -> SavedRun | None:
     """Return the newest run of the same name if this one is a further session of it."""
     if same and run.commit_info.dirty is False:
@@ -258,3 +270,37 @@ def _only(run: SavedRun, nodeids: Container[str]) -> SavedRun:
         tuple(record for record in found if record.nodeid in nodeids) for found in (run.records, run.earlier)
     )
     return msgspec.structs.replace(run, records=records, earlier=earlier)
+
+
+# the sessions of a run
+
+
+def is_same_code_and_machine(older: SavedRun, newer: SavedRun) -> bool:
+    """Tell whether two runs measured the same commit, without changed files, on the same machine in the same state."""
+    commits = older.commit_info, newer.commit_info
+    is_clean = all(each.id and each.dirty is False for each in commits) and commits[0].id == commits[1].id
+    return is_clean and older.machine_info == newer.machine_info and _models_of(older) == _models_of(newer)
+
+
+def add_session(older: SavedRun, newer: SavedRun) -> SavedRun:
+    """Return the newer run with an older one as its earlier sessions; tests that only that has stay as they are."""
+    measured = {record.key for record in newer.records}
+    again = [record for record in older.records if record.key in measured]
+    kept = [record for record in older.records if record.key not in measured]
+    return msgspec.structs.replace(
+        newer,
+        records=(*kept, *newer.records),
+        earlier=(*older.earlier, *again, *newer.earlier),
+        name=older.name,
+        left_out=tuple(nodeid for nodeid in newer.left_out if nodeid not in {record.nodeid for record in kept}),
+    )
+
+
+def count_sessions(run: SavedRun) -> int:
+    """Return the most sessions that a test of the run has."""
+    return 1 + max(map(len, by_test(run.earlier).values()), default=0)
+
+
+def _models_of(run: SavedRun) -> set[DeviceFacts]:
+    """Return the devices of a run, whichever card of a model it was: tests take the one that is free."""
+    return {msgspec.structs.replace(record.device, uuid=None) for record in run.records}

@@ -16,8 +16,8 @@ from functools import reduce
 from pathlib import Path
 
 from pytest_gpubench.results.model import Outcome, SavedRun
-from pytest_gpubench.results.sessions import add_session
 from pytest_gpubench.results.store import read_run
+from pytest_gpubench.results.store.storage import add_session
 from pytest_gpubench.settings import SAVED_SESSIONS
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.verdict.saved_runs import compare_runs

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from pytest_gpubench.results.model import CommitInfo
 from pytest_gpubench.results.store import Storage, read_run
-from pytest_gpubench.results.store.names import automatic_name, device_folder, file_part
+from pytest_gpubench.results.store.names import device_folder, file_part
+from pytest_gpubench.results.store.storage import automatic_name
 from tests.results.saved import make_run
 from tests.results.store.files import RUN, replace, save
 
