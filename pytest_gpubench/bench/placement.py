@@ -15,12 +15,11 @@ import torch
 
 from pytest_gpubench.bench.request import CallResult, Request, Say, T, carrying
 from pytest_gpubench.correctness.margins import moved
-from pytest_gpubench.report.limits import missed_by
 from pytest_gpubench.results.model import Measurement, Outcome, Verdict
 from pytest_gpubench.settings.cache import Producer
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import format_time, repr_of, round_to_digits
-from pytest_gpubench.verdict.limits import BY_NAME
+from pytest_gpubench.verdict.limits import BY_NAME, missed_by
 
 __tracebackhide__ = True
 

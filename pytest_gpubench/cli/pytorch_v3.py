@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from pytest_gpubench.metrics import BY_NAME
-from pytest_gpubench.report.limits import number_for
 from pytest_gpubench.report.sweeps import LIMIT_OF_METRIC
 from pytest_gpubench.results.model import DeviceFacts, Measurement, SavedRun, TestRecord
+from pytest_gpubench.verdict.limits import number_for
 
 PRODUCER = "pytest-gpubench"
 DEPENDENCIES = {"pytorch": ("torch", "pytorch/pytorch"), "triton": ("triton", "triton-lang/triton")}

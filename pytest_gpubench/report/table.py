@@ -18,12 +18,12 @@ from pytest_gpubench.report.cells import (
     variant_text,
 )
 from pytest_gpubench.report.layout import WIDE, Column, Screen, lay_out
-from pytest_gpubench.report.limits import limit_text
 from pytest_gpubench.report.phases import phases_block, region_lines
 from pytest_gpubench.report.rows import Row, all_rows, fold, group, reference_label, sort, split
 from pytest_gpubench.results.model import PastChange, TestRecord, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import bracketed, choose_time_unit, printable
+from pytest_gpubench.verdict.limits import limit_text
 
 HEADERS = {
     "verdict": "Verdict",

@@ -19,11 +19,11 @@ from pytest_gpubench.report.html.history import OlderRuns, trend
 from pytest_gpubench.report.html.measured import measured_text
 from pytest_gpubench.report.html.numbers import five_digits, thin
 from pytest_gpubench.report.html.page import SCRIPTS, as_json, asset, html_page
-from pytest_gpubench.report.limits import number_for
 from pytest_gpubench.results.counterpart import keys_of
 from pytest_gpubench.results.model import CommitInfo, Measurement, Outcome, PastChange, SavedRun, TestRecord
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.verdict.limits import number_for
 from tests.report.showcase import GPU, NASTY, arm, given_record, history, pair, showcase
 from tests.results.measured import alone, record, run
 from tests.results.measured import verdict as verdict_on

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.report.html.sizes import sizes_in
+from pytest_gpubench.report.html.numbers import sizes_in
 
 
 @pytest.mark.parametrize(

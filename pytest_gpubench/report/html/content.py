@@ -10,9 +10,8 @@ from pytest_gpubench.report.crossover import faster_lines
 from pytest_gpubench.report.facts import device_facts, run_facts
 from pytest_gpubench.report.html.history import OlderRuns, trend
 from pytest_gpubench.report.html.measured import Measured
-from pytest_gpubench.report.html.numbers import five_digits
+from pytest_gpubench.report.html.numbers import five_digits, sizes_in
 from pytest_gpubench.report.html.rooflines import roofline_contents
-from pytest_gpubench.report.html.sizes import sizes_in
 from pytest_gpubench.report.plot.panels import is_log_axis, tones_of
 from pytest_gpubench.report.rows import FROM_BEST, Row, fold, reference_index, split
 from pytest_gpubench.report.sweeps import LIMIT_OF_METRIC, Sweep, rate_metric, sweeps_of

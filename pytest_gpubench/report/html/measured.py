@@ -7,11 +7,10 @@ from typing import Any
 from pytest_gpubench.metrics import BY_NAME, METRICS
 from pytest_gpubench.report.cells import change_word, notes_of, resources_text
 from pytest_gpubench.report.html.history import OlderRuns
-from pytest_gpubench.report.html.numbers import five_digits, rounded, thin
-from pytest_gpubench.report.html.sizes import sizes_in
-from pytest_gpubench.report.limits import number_for
+from pytest_gpubench.report.html.numbers import five_digits, rounded, sizes_in, thin
 from pytest_gpubench.results.counterpart import RunKey, by_key
 from pytest_gpubench.results.model import Measurement, PastChange, SavedRun, Speedup, TestRecord, Timing, Verdict
+from pytest_gpubench.verdict.limits import number_for
 
 MOST_KERNELS_ON_PAGE = 40
 """Kernels of one call that are listed; the shortest of more are left out."""

@@ -1,12 +1,13 @@
 """The limits of the `perf` mark: a file for each kind, which has a class for each limit; here those of one test."""
 
+import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.limits import as_written, plain_limit
-from pytest_gpubench.results.model import Outcome, Verdict
+from pytest_gpubench.results.model import VALIDITY, Measurement, Outcome, Timing, Verdict
 from pytest_gpubench.units import repr_of
 from pytest_gpubench.verdict.limits import exact, multiprocessor, rate, regression, resources, speedup, time
 from pytest_gpubench.verdict.limits.base import Limit, Need, Seen, Stage
@@ -72,3 +73,50 @@ def _verdict_by(limit: Limit, seen: Seen, enforced: bool) -> Verdict:
         enforced=enforced,
         found=limit.found(seen) if outcome not in (Outcome.INVALID, Outcome.NOT_JUDGED) else "",
     )
+
+
+# the limits that verdicts were made by, of this version or of others
+
+
+def limit_text(verdict: Verdict, item: Measurement) -> str:
+    """Return a limit as a table writes it: `<= 40 us (H200)`, with the measured value where no other column has it.
+
+    Of a verdict on the test as a whole, all its limits.
+    """
+    try:
+        text = ", ".join(limit.cell(item) for limit in _limits_of(verdict))
+    except Exception:  # a limit that another version has written, or a stranger
+        return verdict.limit
+    return f"{verdict.found} {text}" if verdict.found else text
+
+
+def _limits_of(verdict: Verdict) -> list[Limit]:
+    """Return the limits that a verdict is on; raise an error for what is no limit."""
+    if verdict.kind != VALIDITY:
+        return [BY_NAME[verdict.kind](_literal(verdict.asked))]
+    mark = ast.parse(f"perf({verdict.asked})", mode="eval").body
+    assert isinstance(mark, ast.Call)
+    if mark.args:
+        raise ValueError(f"{verdict.asked} is no limit")
+    return [BY_NAME[each.arg or ""](ast.literal_eval(each.value)) for each in mark.keywords]
+
+
+def _literal(asked: str) -> Any:
+    """Return the value of a limit; its own text where that is no literal of Python."""
+    try:
+        return ast.literal_eval(asked)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return asked
+
+
+def number_for(verdict: Verdict, timing: Timing) -> float | None:
+    """Return the number of a limit, of one per candidate or per GPU the one for this timing; None where it has none."""
+    try:
+        return BY_NAME[verdict.kind](_literal(verdict.asked)).number(timing)
+    except Exception:  # a limit that another version has written, or a stranger
+        return None
+
+
+def missed_by(verdict: Verdict, item: Measurement) -> float:
+    """Return by what part of a time the limit of a verdict of ours is missed; nan where that is not known."""
+    return BY_NAME[verdict.kind](_literal(verdict.asked)).missed_by(item)
