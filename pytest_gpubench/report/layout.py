@@ -1,20 +1,16 @@
 """Lay out a table on a screen: the columns that fit, and lines of their own for what must be read whole."""
 
-import io
 import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_gpubench.units import printable
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 WIDTH = 120
 """Letters in a line where standard output is no terminal, as in a file."""
@@ -145,44 +141,33 @@ def _own_text(column: Column, at: int, screen: Screen) -> list[str]:
 
 def _table_lines(columns: Sequence[Column], widths: Sequence[int], screen: Screen) -> list[str]:
     """Return the header, the line below it, and a line for each row."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
+    texts = [
+        [_padded(text, style, width, column.right, screen) for text, style in _styled_cells(column)]
+        for column, width in zip(columns, widths, strict=True)
+    ]
+    head, *rows = map((" " * GAP).join, zip(*texts, strict=True))
+    return [head, "─" * _total(widths), *rows]
 
-    table = Table(box=box.SIMPLE_HEAD, header_style="", show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
-    texts = []
-    for column, width in zip(columns, widths, strict=True):
-        header = Text.assemble((shorten(column.header, width), "bold"))
-        table.add_column(header, justify="right" if column.right else "left", width=width, no_wrap=True)
-        styled = zip(column.cells, column.styles or repeat(""), strict=False)
-        texts.append([Text.assemble((shorten(cell, width), style)) for cell, style in styled])
-    for row in zip(*texts, strict=True):
-        table.add_row(*row)
-    return _printed(table, _total(widths), screen).split("\n")
+
+def _styled_cells(column: Column) -> Iterator[tuple[str, str]]:
+    yield column.header, "bold"
+    yield from zip(column.cells, column.styles or repeat(""), strict=False)
+
+
+def _padded(text: str, style: str, width: int, right: bool, screen: Screen) -> str:
+    from rich.cells import cell_len
+
+    short = shorten(text, width)
+    room, shown = " " * (width - cell_len(short)), _styled(short, style, screen)
+    return room + shown if right else shown + room
 
 
 def _styled(text: str, style: str, screen: Screen) -> str:
     """Return a line in a style, as far as the screen has colours."""
-    from rich.text import Text
+    from rich.color import ColorSystem
+    from rich.style import Style
 
-    return _printed(Text.assemble((printable(text), style)), 0, screen) if style and screen.color else printable(text)
-
-
-def _printed(what: "RenderableType", width: int, screen: Screen) -> str:
-    from rich.console import Console
-
-    file = io.StringIO()
-    console = Console(
-        file=file,
-        width=width or None,
-        color_system="standard" if screen.color else None,
-        force_terminal=screen.color,
-        force_jupyter=False,
-        no_color=not screen.color,
-        highlight=False,
-    )
-    console.print(what, soft_wrap=not width)
-    return file.getvalue().rstrip("\n")
+    return Style.parse(style).render(printable(text), color_system=ColorSystem.STANDARD if screen.color else None)
 
 
 def _fit_columns(columns: Sequence[Column], width: int) -> tuple[list[Column], list[int]]:
