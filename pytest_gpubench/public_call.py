@@ -31,7 +31,7 @@ def answer(test: CurrentTest, request: Request[T], say: Say) -> T:
     with test.answering(request.title):
         found = _measure(test, request, say)
         changes = compare_with_past(test, request, found.measurements, say)
-        measured = [each.new for each in changes if each.new is not None]
+        measured = [each.new for each in changes if each.new is not None] or found.measurements
         result = request.with_measurements(found.result, measured)
         test.keep(measured)
         if isinstance(result, Phases):
@@ -125,13 +125,13 @@ def trace(test: CurrentTest, request: Request[T]) -> None:
 def compare_with_past(
     test: CurrentTest, request: Request[T], measured: Sequence[Measurement], say: Say = lambda text: None
 ) -> list[Change]:
-    """Compare with a saved run: over further sessions in fresh processes while these may decide.
+    """Compare with a saved run, if there is one: over further sessions in fresh processes while these may decide.
 
     Examples of @given are new in each run: not compared.
     """
     past = None if request.settings.disable else saved_run(test, request, measured)
     if past is None:
-        return [Change(test.nodeid, each.timing.label, Outcome.NOT_JUDGED, "", new=each) for each in measured]
+        return []
     try:
         changes = _compare(test, request, past, measured)
         if not any(each.fails_test for item in measured for each in item.verdicts):

@@ -1,7 +1,8 @@
 """Save the run, and write JSON, the HTML page, the Markdown summary and that of the traces, as options ask."""
 
 import os
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,10 +16,10 @@ from pytest_gpubench.plugin.exit_status import ExitStatus
 from pytest_gpubench.plugin.failures import Failures
 from pytest_gpubench.plugin.missing import MissingTests
 from pytest_gpubench.plugin.results import NO_SWEEP, Results
-from pytest_gpubench.plugin.sessions import EarlierSessions, what_was_learnt
+from pytest_gpubench.plugin.sessions import EarlierSessions
 from pytest_gpubench.plugin.workers import is_dry, is_worker
 from pytest_gpubench.settings import ROWS, TERMINAL, Settings, flag_name, ini_name
-from pytest_gpubench.units import count, printable
+from pytest_gpubench.units import count, format_share, printable
 
 if TYPE_CHECKING:
     from pytest_gpubench.results.model import SavedRun
@@ -156,7 +157,7 @@ class OutputFiles:
         tests = count(len(self.results.records), "test")
         part = f": {tests}, as the run was interrupted" if self._interrupted else ""
         names = [f"{path} (session {number})" if number > 1 else str(path) for path, number in self.saved.items()]
-        self._learnt = what_was_learnt(self.saved, self.settings) if self.earlier.runs else []
+        self._learnt = _what_was_learnt(self.saved, self.settings) if self.earlier.runs else []
         why = f": the run failed, and does not become the baseline {name or 'latest'!r}" if self._has_failed else ""
         return f"saved as {', '.join(names)}{part}{why}"
 
@@ -247,3 +248,21 @@ def _joined(runs: "list[SavedRun]") -> "SavedRun | None":
     import msgspec
 
     return msgspec.structs.replace(runs[0], records=tuple(record for run in runs for record in run.records))
+
+
+def _what_was_learnt(saved: Mapping[Path, int], settings: Settings) -> list[str]:
+    """Return a line on how much processes differ in each saved run, and how small a change can be told."""
+    from pytest_gpubench.results.baseline import Baseline
+    from pytest_gpubench.results.store import read_run
+    from pytest_gpubench.stats.process_spread import shrunk
+
+    lines = []
+    for path, sessions in saved.items():
+        spread = Baseline([("", read_run(path))]).spreads["time"]
+        usual = shrunk(replace(spread, freedom=sessions - 1), spread)  # of a test as most are
+        least = usual.decidable(settings.alpha, sessions)
+        lines.append(
+            f"{path} has {count(sessions, 'session')}: times differ by {format_share(spread.std)} from process to "
+            f"process, so a tolerance of {format_share(least)} or more can be decided"
+        )
+    return lines

@@ -2,8 +2,6 @@
 
 import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +13,7 @@ from pytest_gpubench.plugin.exit_status import ExitStatus
 from pytest_gpubench.plugin.fresh_process import run_fresh
 from pytest_gpubench.plugin.workers import hand_on, handed_on, is_dry, is_worker
 from pytest_gpubench.settings import SAVED_SESSIONS, Resolver, Settings, flag_name
-from pytest_gpubench.units import count, format_share
+from pytest_gpubench.units import count
 
 if TYPE_CHECKING:
     from pytest_gpubench.results.model import SavedRun, TestRecord
@@ -97,24 +95,6 @@ class EarlierSessions:
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:
             terminal.write_sentence(reporter, f"gpu_bench: {line}", red=red)
-
-
-def what_was_learnt(saved: Mapping[Path, int], settings: Settings) -> list[str]:
-    """Return a line on how much processes differ in each saved run, and how small a change can be told."""
-    from pytest_gpubench.results.baseline import Baseline
-    from pytest_gpubench.results.store import read_run
-    from pytest_gpubench.stats.process_spread import shrunk
-
-    lines = []
-    for path, sessions in saved.items():
-        spread = Baseline([("", read_run(path))]).spreads["time"]
-        usual = shrunk(replace(spread, freedom=sessions - 1), spread)  # of a test as most are
-        least = usual.decidable(settings.alpha, sessions)
-        lines.append(
-            f"{path} has {count(sessions, 'session')}: times differ by {format_share(spread.std)} from process to "
-            f"process, so a tolerance of {format_share(least)} or more can be decided"
-        )
-    return lines
 
 
 def _refuse_useless_sessions(resolver: Resolver) -> None:
