@@ -15,6 +15,13 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 END_S = 10.0
 """The time in which an interrupted command may end by itself."""
 TAIL_LINES = 15
+OF_OUTER_RUN = ("PYTEST_CURRENT_TEST", "PYTEST_XDIST_", "GITHUB_STEP_SUMMARY")
+"""Beginnings of variables by which a run would take itself for a worker of the outer one, or write to its summary."""
+
+
+def inner_environment(*dropped: str) -> dict[str, str]:
+    """Return this process's variables for a run of pytest in another; dropped: beginnings of others to leave out."""
+    return {name: value for name, value in os.environ.items() if not name.startswith((*OF_OUTER_RUN, *dropped))}
 
 
 @contextmanager

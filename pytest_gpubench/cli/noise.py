@@ -20,7 +20,14 @@ from typing import NamedTuple
 import msgspec
 
 import pytest_gpubench
-from pytest_gpubench.child_process import INTERRUPTS, ending, raise_interrupt, run_logged, signals_handled
+from pytest_gpubench.child_process import (
+    INTERRUPTS,
+    ending,
+    inner_environment,
+    raise_interrupt,
+    run_logged,
+    signals_handled,
+)
 from pytest_gpubench.cli.output import say, table, write
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.report.layout import Column
@@ -105,10 +112,9 @@ def _take_run(results: Path, log: Path) -> SavedRun:
 
 def _default_environment() -> dict[str, str]:
     """Return this process's variables without those that change the settings or the plugins of pytest."""
-    kept = (environment_name("lock_folder"), environment_name("lock_timeout"))
-    dropped = ("PYTEST_", "GPU_BENCH_", "GITHUB_STEP_SUMMARY")
-    left = {name: value for name, value in os.environ.items() if name in kept or not name.startswith(dropped)}
-    return left | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    ours = tuple(map(environment_name, ("lock_folder", "lock_timeout")))
+    kept = {name: value for name, value in os.environ.items() if name in ours}
+    return inner_environment("PYTEST_", "GPU_BENCH_") | kept | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
 # noise of each call

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_gpubench.child_process import ending, run_logged
+from pytest_gpubench.child_process import ending, inner_environment, run_logged
 from pytest_gpubench.errors import GpuBenchError
 from pytest_gpubench.plugin.options import resolve
 from pytest_gpubench.plugin.workers import hand_on, handed_on
@@ -93,16 +93,14 @@ def run_fresh(
     command = [*_pytest(), *map(str, config.invocation_params.args)]
     if config.pluginmanager.hasplugin("cacheprovider"):  # without it the key is unknown
         command += ["-o", f"cache_dir={folder / 'cache'}"]
-    variables = {RESULTS: str(results)}
+    variables = inner_environment() | {RESULTS: str(results)}
     if tests:
         listed.write_text(json.dumps(list(tests)))
         variables[LISTED_TESTS] = str(listed)
         command += ["-n0"] if hasattr(config.option, "numprocesses") else []
     if turns:
         variables[TURNS] = json.dumps(dict(turns))
-    outer = ("PYTEST_CURRENT_TEST", "PYTEST_XDIST_", "GITHUB_STEP_SUMMARY")  # which belong to this run
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(outer)}
-    status = run_logged(command, config.invocation_params.dir, kept | variables, log, turns.values(), timeout_s)
+    status = run_logged(command, config.invocation_params.dir, variables, log, turns.values(), timeout_s)
     run = read_run(results) if status in TESTS_RAN and results.exists() else None
     if run is None or not any(item.timing.measured for record in run.records for item in record.measurements):
         raise NotTaken(f"nothing was measured {ending(status, log, timeout_s)}")

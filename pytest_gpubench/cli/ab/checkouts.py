@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_gpubench.child_process import INTERRUPTS, signals_handled
+from pytest_gpubench.child_process import INTERRUPTS, inner_environment, signals_handled
 from pytest_gpubench.cli.output import say
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.results.provenance import GIT_PLACES, run_git
@@ -56,7 +56,7 @@ class Checkout:
         Both share the caches of Triton and Inductor, which find a kernel by its source. torch finds an extension by its
         name, so each checkout has its own.
         """
-        environment = {name: value for name, value in os.environ.items() if not _belongs_to_outer_run(name)}
+        environment = inner_environment(*GIT_PLACES)
         before = [self.rebased(entry) for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
         own = [str(path) for path in (self.folder, self.root, self.root / "src") if path.is_dir()]
         return environment | {
@@ -247,8 +247,3 @@ def _remove_path(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _belongs_to_outer_run(name: str) -> bool:
-    """Tell the variables by which all runs would write to one CI summary, or take themselves for xdist workers."""
-    return name.startswith("PYTEST_XDIST_") or name in (*GIT_PLACES, "PYTEST_CURRENT_TEST", "GITHUB_STEP_SUMMARY")
