@@ -12,6 +12,7 @@ differ from their neighbours (85 times alpha at AR 0.9) nor a drift between the 
 import math
 import operator
 import statistics
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -70,7 +71,8 @@ def change_of_samples(
     _check_alpha(alpha)
     if not 0 <= tick_us < math.inf:
         raise ValueError(f"a clock's tick must be at least 0 us and finite: {tick_us!r}")
-    old, new = _ordered_times(old_us, "old"), _ordered_times(new_us, "new")
+    rule = "must be above 0 us and finite", math.ulp(0.0), sys.float_info.max
+    old, new = _ordered(old_us, "time of the old run", *rule), _ordered(new_us, "time of the new run", *rule)
     if metric == "mean":
         return _change_of_means(old, new, alpha, tick_us)
     if metric not in QUARTERS:
@@ -94,7 +96,9 @@ def change_of_speedups(
     log-ratios that are no numbers, or where there are none.
     """
     _check_alpha(alpha)
-    old, new = _ordered_logs(old_log_ratios, "old"), _ordered_logs(new_log_ratios, "new")
+    rule = "cannot be measured", -LARGEST_LOG_RATIO, LARGEST_LOG_RATIO
+    old = _ordered(old_log_ratios, "log-ratio of the old run", *rule)
+    new = _ordered(new_log_ratios, "log-ratio of the new run", *rule)
     old_log, new_log = statistics.median(old), statistics.median(new)
     old_ends, new_ends = _order_interval(old, 2, alpha), _order_interval(new, 2, alpha)
     interval = None
@@ -234,22 +238,12 @@ def _fieller(old_mean: float, new_mean: float, spreads: tuple[float, float], tic
 # the samples
 
 
-def _ordered_times(samples_us: Sequence[float], which: str) -> list[float]:
-    if not samples_us:
-        raise ValueError(f"there is no time of the {which} run to be compared")
-    ordered = sorted(samples_us)
-    if not (ordered[0] > 0 and math.isfinite(sum(ordered))):
-        for elapsed_us in samples_us:
-            if not 0 < elapsed_us < math.inf:
-                raise ValueError(f"a time of the {which} run must be above 0 us and finite: {elapsed_us!r}")
-    return ordered
-
-
-def _ordered_logs(log_ratios: Sequence[float], which: str) -> list[float]:
-    if not log_ratios:
-        raise ValueError(f"there is no log-ratio of the {which} run to be compared")
-    ordered = sorted(log_ratios)
-    if not (ordered[0] >= -LARGEST_LOG_RATIO and ordered[-1] <= LARGEST_LOG_RATIO and math.isfinite(sum(ordered))):
-        wrong = next(value for value in log_ratios if not abs(value) <= LARGEST_LOG_RATIO)
-        raise ValueError(f"a log-ratio of the {which} run cannot be measured: {wrong!r}")
+def _ordered(values: Sequence[float], what: str, rule: str, low: float, high: float) -> list[float]:
+    """Return values in their order; raise ValueError where there are none, or one is not between low and high."""
+    if not values:
+        raise ValueError(f"there is no {what} to be compared")
+    ordered = sorted(values)
+    if not (low <= ordered[0] and ordered[-1] <= high) or math.isnan(sum(ordered)):
+        wrong = next(value for value in values if not low <= value <= high)
+        raise ValueError(f"a {what} {rule}: {wrong!r}")
     return ordered
