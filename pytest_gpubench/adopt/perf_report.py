@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from pytest_gpubench.adopt.timers import Timed, adopting, imported
-from pytest_gpubench.correctness import Difference, Tolerance, compare_outputs
+from pytest_gpubench.correctness import Tolerance, compare_outputs
 from pytest_gpubench.errors import BadRequest, NotMeasured
 from pytest_gpubench.fixture import GpuBench
 from pytest_gpubench.units import repr_of
@@ -171,14 +171,11 @@ def _agrees(candidate: Timed, reference: Timed, tolerance: Tolerance, warn: Warn
     tensors = [each for each in differences if each.elements]
     wrong = next((each for each in differences if not each.passed), None)
     if wrong is not None:
-        warn(f"{pair} their outputs differ, {_difference_in_words(wrong)}")
+        problem = wrong.problem or f"{wrong.mismatched} of {wrong.elements} elements"
+        warn(f"{pair} their outputs differ, {wrong.name}: {problem}")
     elif not tensors:
         warn(f"{pair} they return nothing to compare")
     return wrong is None and bool(tensors)
-
-
-def _difference_in_words(wrong: Difference) -> str:
-    return f"{wrong.name}: {wrong.problem or f'{wrong.mismatched} of {wrong.elements} elements'}"
 
 
 def _result(timed: Timed) -> object:

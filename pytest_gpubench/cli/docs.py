@@ -23,7 +23,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Show a page: laid out on a terminal, else as Markdown."""
     if arguments.topic is None:
         width = max(map(len, topics()))
-        write("\n".join(f"{topic:<{width}}  {_page_title(topic)}" for topic in topics()))
+        titles = {topic: read_page(topic).splitlines()[0].removeprefix("# ") for topic in topics()}
+        write("\n".join(f"{topic:<{width}}  {title}" for topic, title in titles.items()))
     elif arguments.topic not in topics():
         raise BadRequest(f"there is no page {arguments.topic!r}; the pages are {', '.join(topics())}")
     elif sys.stdout.isatty():
@@ -44,7 +45,3 @@ def topics() -> list[str]:
 def read_page(topic: str) -> str:
     """Return a page in Markdown."""
     return (PAGES_FOLDER / f"{topic}.md").read_text(encoding="utf-8")
-
-
-def _page_title(topic: str) -> str:
-    return read_page(topic).splitlines()[0].removeprefix("# ")

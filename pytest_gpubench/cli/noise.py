@@ -124,7 +124,7 @@ def call_noises(runs: Sequence[SavedRun]) -> list[CallNoise]:
     """Return the noise of each call that every process measured, the shortest first."""
     measured = [{record.nodeid: record.measurements for record in run.records if _has_measured(record)} for run in runs]
     common = [nodeid for nodeid in measured[0] if all(nodeid in run for run in measured)]
-    found = [[_by_role(run[nodeid]) for run in measured] for nodeid in common]
+    found = [[{str(item.role): item for item in run[nodeid]} for run in measured] for nodeid in common]
     spreads = [spread_of(_log_medians(processes)) for processes in found]
     suite = spread_of_suite([each for each in spreads if each is not None], UNKNOWN_TIME)
     calls = [_call_noise(processes, shrunk(own, suite)) for processes, own in zip(found, spreads, strict=True)]
@@ -134,10 +134,6 @@ def call_noises(runs: Sequence[SavedRun]) -> list[CallNoise]:
 def _has_measured(record: TestRecord) -> bool:
     """Tell whether a call was measured alone and against itself."""
     return all(item.timing.measured for item in record.measurements) and len(record.measurements) == 3
-
-
-def _by_role(measurements: Sequence[Measurement]) -> dict[str, Measurement]:
-    return {item.role: item for item in measurements}
 
 
 def _log_medians(processes: Sequence[dict[str, Measurement]]) -> list[float]:

@@ -46,11 +46,12 @@ def run(arguments: argparse.Namespace) -> int:
     found = list(read_each(list_stored(arguments), errors))
     runs = [run for _, run in found]
     sessions = [count_sessions(run) for run in runs]
+    devices = [dict.fromkeys(record.device.name for record in run.records) for run in runs]
     columns = [
         Column("Number", [f"{stored.number:04}" for stored, _ in found]),
         Column("Name", [run.name or "-" for run in runs], least=12),
         Column("Date", [minute_text(run.datetime) for run in runs]),
-        Column("Device", [_devices_text(run) or "-" for run in runs], least=12),
+        Column("Device", [", ".join(names) or "-" for names in devices], least=12),
         Column("Commit", [commit_text(run) or "-" for run in runs], rank=1),
         Column("Tests", [str(len(run.records)) for run in runs], right=True),
         *([Column("Sessions", list(map(str, sessions)), right=True)] if max(sessions, default=1) > 1 else []),
@@ -59,10 +60,6 @@ def run(arguments: argparse.Namespace) -> int:
     write("\n".join(table(columns)) if runs or errors else nothing_saved(arguments))
     complain("list", errors)
     return 2 if errors else 0
-
-
-def _devices_text(run: SavedRun) -> str:
-    return ", ".join(dict.fromkeys(record.device.name for record in run.records))
 
 
 def _outcomes(run: SavedRun) -> str:

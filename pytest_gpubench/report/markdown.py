@@ -20,16 +20,7 @@ from pytest_gpubench.report.markdown_text import code, one_line, table_head, tab
 from pytest_gpubench.report.rows import Row, rows_of
 from pytest_gpubench.results.baseline import torch_version
 from pytest_gpubench.results.kernels import breakdown, longest
-from pytest_gpubench.results.model import (
-    DeviceFacts,
-    Measurement,
-    Outcome,
-    PastChange,
-    SavedRun,
-    TestRecord,
-    Timing,
-    Verdict,
-)
+from pytest_gpubench.results.model import Measurement, Outcome, PastChange, SavedRun, TestRecord, Timing, Verdict
 from pytest_gpubench.units import bracketed, choose_time_unit, first_few, format_share, format_time, ratio_text
 from pytest_gpubench.verdict.ending import judged_kinds
 
@@ -166,15 +157,13 @@ def _standing(verdict: Verdict) -> str:
 def _headline(records: Sequence[TestRecord], standings: Mapping[str, str]) -> str:
     numbers = Counter(standings.values())
     words = [f"{sign}{numbers[name]} {name}" for name, sign in STANDINGS.items() if numbers[name]]
-    models = list(dict.fromkeys(_model_text(record.device) for record in records))
-    named = " and ".join(models[:MOST_DEVICES])
+    devices = dict.fromkeys(record.device for record in records)
+    named = [("the CPU, " if each.type == "cpu" else "") + text(each.name, LONGEST_FACT) for each in devices]
+    models = list(dict.fromkeys(named))
+    first = " and ".join(models[:MOST_DEVICES])
     more = f" and {len(models) - MOST_DEVICES} more" if len(models) > MOST_DEVICES else ""
-    where = f" on {named}{more}" if models else ""
+    where = f" on {first}{more}" if models else ""
     return f"## GPU benchmarks: {', '.join(words) or 'nothing was measured'}{where}"
-
-
-def _model_text(device: DeviceFacts) -> str:
-    return ("the CPU, " if device.type == "cpu" else "") + text(device.name, LONGEST_FACT)
 
 
 # the parts
@@ -256,20 +245,17 @@ def _kernel_rows(timing: Timing) -> Iterator[list[str]]:
 
 def _machine_part(run: SavedRun) -> Part:
     python = run.machine_info.get("python_version")
+    options = [code(f"{name}={value}", LONGEST_FACT) for name, value in run.settings.items()]
     facts = {name: text(", ".join(values), 2 * LONGEST_FACT) for name, values in run_facts(run).items()} | {
         "torch": text(torch_version(run.machine_info), LONGEST_FACT),
         "Python": text(python, LONGEST_FACT) if isinstance(python, str) else "",
-        "Options": _options_text(run.settings),
+        "Options": first_few(options, MOST_SETTINGS),
         "Commit": _commit_text(run),
         "Measured": code(run.datetime, LONGEST_FACT),
         "pytest-gpubench": text(run.version, LONGEST_FACT),
     }
     lines = [(0, f"- {name}: {value}") for name, value in facts.items() if value]
     return Part("Machine and commit", "", lines, "facts")
-
-
-def _options_text(settings: Mapping[str, str]) -> str:
-    return first_few([code(f"{name}={value}", LONGEST_FACT) for name, value in settings.items()], MOST_SETTINGS)
 
 
 def _commit_text(run: SavedRun) -> str:

@@ -191,11 +191,8 @@ def _apart(names: Sequence[str]) -> dict[str, str]:
 def _joined_all(path: Sequence[str], arguments: Sequence[str], told: Sequence[int]) -> str:
     """Return a name with the arguments at some places, and the first informative one of the others."""
     rest = [part for at, each in enumerate(arguments) if at not in told and (part := _informative(each))]
-    return f"{_last(path)}<{', '.join([*(_unqualified(arguments[at]) for at in told), *rest[:1]])}>"
-
-
-def _unqualified(argument: str) -> str:
-    return re.sub(r"(?:\w+::)+", "", argument)
+    unqualified = [re.sub(r"(?:\w+::)+", "", arguments[at]) for at in told]
+    return f"{_last(path)}<{', '.join([*unqualified, *rest[:1]])}>"
 
 
 def _name_parts(name: str) -> tuple[list[str], list[str]]:

@@ -93,7 +93,7 @@ def spread_of_suite(tests: Sequence[ProcessSpread], unknown: ProcessSpread) -> P
     prior = _trigamma(unknown.freedom / 2)
     chances = [_trigamma(test.freedom / 2) for test in tests]
     weights = [*(1 / (prior + chance) for chance in chances), PRIOR_TESTS / prior]
-    logs = [_unbiased_log(test) for test in (*tests, unknown)]
+    logs = [2 * math.log(each.std) - _log_bias(each.freedom) for each in (*tests, unknown)]
     level = math.fsum(weight * log for weight, log in zip(weights, logs, strict=True)) / math.fsum(weights)
     between = statistics.fmean((log - level) ** 2 for log in logs[:-1]) - statistics.fmean(chances)
     differing = (len(tests) * max(between, 0.0) + PRIOR_TESTS * prior) / (len(tests) + PRIOR_TESTS)
@@ -169,10 +169,6 @@ def _widened(
         return None
     low, high = (statistics.fmean(scale(each[end]) for each in intervals) for end in (0, 1))
     return Interval(middle - math.hypot(middle - low, half), middle + math.hypot(high - middle, half))
-
-
-def _unbiased_log(spread: ProcessSpread) -> float:
-    return 2 * math.log(spread.std) - _log_bias(spread.freedom)
 
 
 def _freedom_of(variance: float, least: int) -> int:

@@ -30,7 +30,8 @@ class OlderRuns:
         `by`: a new driver or card then is no change.
         """
         found = [(number, run[key]) for number, run in enumerate(self.runs) if key in run]
-        points = [(number, old) for number, old in found if _is_timed_alike(old, item)]
+        way = item.timing.timer, item.timing.cache
+        points = [each for each in found if _has_time(each[1]) and (each[1].timing.timer, each[1].timing.cache) == way]
         past = [[number, *_numbers(old)] for number, old in points]
         if not points or not _has_time(item):
             return {"past": past, "by": "", "changes": []}
@@ -51,10 +52,6 @@ class OlderRuns:
 
 def _has_time(item: Measurement) -> bool:
     return item.timing.measured and not item.why_invalid and 0 < item.timing.median_us < math.inf
-
-
-def _is_timed_alike(old: Measurement, new: Measurement) -> bool:
-    return _has_time(old) and (old.timing.timer, old.timing.cache) == (new.timing.timer, new.timing.cache)
 
 
 def _numbers(old: Measurement) -> list[float | int | None]:

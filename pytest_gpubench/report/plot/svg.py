@@ -41,16 +41,12 @@ def _svg_text(sweep: Sweep) -> str:
     charts = [_moved(nth * WIDTH, HEAD, "".join(_panel_marks(panel))) for nth, panel in enumerate(panels)]
     lines = [_moved(LEFT, HEAD + HEIGHT + LINE * nth + LINE // 2, line) for nth, line in enumerate(below)]
     title = _text_mark(LEFT, 22, f"{sweep.test} on {sweep.device}", "title")
+    colors = asset("style.css").partition("* {")[0].strip()  # those of the page, light and dark
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'role="img" aria-label="{_xml_escaped(sweep.test)}"><style>{_colors()}{STYLE}</style>'
+        f'role="img" aria-label="{_xml_escaped(sweep.test)}"><style>{colors}{STYLE}</style>'
         f"{title}{''.join(charts)}{''.join(lines)}</svg>\n"
     )
-
-
-def _colors() -> str:
-    """Return the colours of the page, light and dark, and the classes that choose one."""
-    return asset("style.css").partition("* {")[0].strip()
 
 
 def _legend(panels: Sequence[Panel]) -> list[str]:
