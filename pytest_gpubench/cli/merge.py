@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -56,6 +55,7 @@ def merge(sources: Sequence[PathAndRun], keep: str | None, any_commit: bool, nam
     """
     runs = [run for _, run in sources]
     records = _merge_records(sources, keep)
+    hosts = dict.fromkeys(str(run.machine_info["node"]) for run in runs if "node" in run.machine_info)
     return SavedRun(
         records=tuple(records),
         earlier=tuple(_merge_earlier(sources, records)),
@@ -63,7 +63,7 @@ def merge(sources: Sequence[PathAndRun], keep: str | None, any_commit: bool, nam
         name=name,
         version=runs[-1].version,
         commit_info=_merge_commits(sources, any_commit),
-        machine_info=_merge_machines(runs),
+        machine_info={**runs[0].machine_info, **({"node": ", ".join(hosts)} if hosts else {})},
         settings=_merge_settings(runs),
     )
 
@@ -110,11 +110,6 @@ def _merge_commits(sources: Sequence[PathAndRun], any_commit: bool) -> CommitInf
     mixed = len({commit.id for _, commit in known}) > 1
     last = known[-1][1]
     return msgspec.structs.replace(last, dirty=True if mixed or True in dirty else last.dirty)
-
-
-def _merge_machines(runs: Sequence[SavedRun]) -> dict[str, Any]:
-    hosts = dict.fromkeys(str(run.machine_info["node"]) for run in runs if "node" in run.machine_info)
-    return {**runs[0].machine_info, **({"node": ", ".join(hosts)} if hosts else {})}
 
 
 def _merge_settings(runs: Sequence[SavedRun]) -> dict[str, str]:

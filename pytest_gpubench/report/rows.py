@@ -96,8 +96,11 @@ def fold(rows: Iterable[Row], pick: Callable[[Sequence[Row]], Row] | None = None
 
     pick: chooses that row; None takes the worst.
     """
+    functions: dict[tuple[str, str | None], list[Row]] = {}
+    for row in rows:
+        functions.setdefault((row.timing.label, reference_label(row)), []).append(row)
     kept = []
-    for members in _repeats(rows):
+    for members in functions.values():
         of_examples = len(members) > 1 and all(row.measurement.example for row in members)
         if len(members) <= MOST_ROWS_PER_FUNCTION and not of_examples:
             kept += members
@@ -125,13 +128,6 @@ def _stand_for(members: Sequence[Row], row: Row) -> Row:
     ratios = [each.measurement.speedup.ratio for each in members if each.measurement.speedup is not None]
     usual, best = (statistics.median(ratios), max(ratios)) if ratios else (None, None)
     return replace(row, hidden=len(members) - 1, usual=usual, best=best)
-
-
-def _repeats(rows: Iterable[Row]) -> list[list[Row]]:
-    groups: dict[tuple[str, str | None], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row.timing.label, reference_label(row)), []).append(row)
-    return list(groups.values())
 
 
 def reference_label(row: Row) -> str | None:

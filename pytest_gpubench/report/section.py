@@ -8,7 +8,7 @@ from pytest_gpubench.report.cells import kernel_lines, notes_of, speedup_text
 from pytest_gpubench.report.phases import phases_lines, region_lines
 from pytest_gpubench.report.rows import Row, fold, reference_label, split
 from pytest_gpubench.results.kernels import unmatched
-from pytest_gpubench.results.model import Measurement, Speedup, TestRecord, Timing
+from pytest_gpubench.results.model import Measurement, TestRecord, Timing
 from pytest_gpubench.units import choose_time_unit, count, format_time, safe_line
 from pytest_gpubench.verdict.decision import judged_by
 
@@ -59,7 +59,9 @@ def _comparison_lines(row: Row, said: str) -> list[str]:
     if speedup is None:
         lines = [against + (row.timing.unmeasured or "no speedup")]
     else:
-        lines = [f"{against}{speedup_text(speedup)} ({_decided_by(speedup)}, seed {speedup.seed})"]
+        quads = count(speedup.quads, "quad")
+        judged = judged_by(quads, speedup.alpha) if speedup.interval else quads
+        lines = [f"{against}{speedup_text(speedup)} ({judged}, seed {speedup.seed})"]
     lines += _side_by_side(row.arms)
     for timing in row.arms:
         if timing.kernels:
@@ -102,11 +104,6 @@ def _side_by_side(arms: Sequence[Timing]) -> list[str]:
         f"  {name:<9}  {'  '.join(text.ljust(width) for text, width in zip(texts, widths, strict=True))}".rstrip()
         for name, texts in rows
     ]
-
-
-def _decided_by(speedup: Speedup) -> str:
-    quads = count(speedup.quads, "quad")
-    return judged_by(quads, speedup.alpha) if speedup.interval else quads
 
 
 def _metrics_told(name: str, timing: Timing, unit: str) -> str:

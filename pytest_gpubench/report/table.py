@@ -56,7 +56,10 @@ def render(records: Sequence[TestRecord], settings: Settings, screen: Screen) ->
         members = sort(members, settings.sort)
         blocks.append(_block(title, members, settings, screen))
         if settings.verbose:
-            blocks += [screen.encoded(block) for row in members if (block := _kernels_block(row))]
+            for row in members:
+                lines = [*kernel_lines(row.timing), *region_lines(row.timing.regions)]
+                head = printable(f"{row.name} {row.timing.label}")
+                blocks += [screen.encoded("\n".join([head, *lines]))] if lines else []
     for record in records:
         title = f"gpu_bench phases: {record.nodeid.split('::', 1)[-1]}"
         blocks += [phases_block(title, found, settings.time_unit, screen) for found in record.phases if found.measured]
@@ -75,7 +78,11 @@ def _block(title: str, rows: Sequence[Row], settings: Settings, screen: Screen) 
     prefix, names = _names_of_tests(rows)
     where = prefix.removesuffix("::")
     titles = " in ".join(filter(None, [title, "" if title.startswith(where) else where]))
-    lines = _lines_of(rows, names)
+    lines = [
+        _Line(row, name if at == 0 and name != before else "", verdict, at == 0)
+        for before, name, row in zip(["", *names], names, rows, strict=False)
+        for at, verdict in enumerate(row.measurement.verdicts or [None])
+    ]
     columns = _columns_of(lines, settings, screen.width)
     table = lay_out(f"gpu_bench{': ' if titles else ''}{titles}", columns, screen)
     is_loose = any(line.verdict and outcome_text(line.verdict, brief=True).startswith("(") for line in lines)
@@ -103,14 +110,6 @@ class _Line:
     """The test's name; empty where the line before has the same."""
     verdict: Verdict | None
     is_first: bool
-
-
-def _lines_of(rows: Sequence[Row], names: Sequence[str]) -> list[_Line]:
-    return [
-        _Line(row, name if at == 0 and name != before else "", verdict, at == 0)
-        for before, name, row in zip(["", *names], names, rows, strict=False)
-        for at, verdict in enumerate(row.measurement.verdicts or [None])
-    ]
 
 
 def _columns_of(lines: Sequence[_Line], settings: Settings, width: int) -> list[Column]:
@@ -185,11 +184,6 @@ def _row_cell(name: str, row: Row, unit: str, brief: bool) -> str:
     if name == "flags":
         return _notes_of_both(row)
     return BY_NAME[name].text(row.measurement, unit)
-
-
-def _kernels_block(row: Row) -> str:
-    lines = [*kernel_lines(row.timing), *region_lines(row.timing.regions)]
-    return "\n".join([printable(f"{row.name} {row.timing.label}"), *lines]) if lines else ""
 
 
 def _notes_of_both(row: Row) -> str:

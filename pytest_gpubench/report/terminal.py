@@ -62,7 +62,9 @@ def _warning_lines(records: Sequence[TestRecord], everything: bool) -> list[str]
         kinds = {} if everything else _inconclusive(record)
         for text in filter(kinds.__contains__, record.warnings):
             undecided.setdefault(kinds[text], []).append((record.nodeid, text))
-        for text in _few([text for text in dict.fromkeys(record.warnings) if text not in kinds]):
+        texts = [text for text in dict.fromkeys(record.warnings) if text not in kinds]
+        more = len(texts) - MOST_WARNINGS
+        for text in [*texts[:MOST_WARNINGS], *([f"{more} more like this"] if more > 0 else [])]:
             tests.setdefault(_without_test(text, record.nodeid), {})[record.nodeid] = text
     lines = [_undecided_line(kind, found) for kind, found in undecided.items()]
     lines += [_said_by(text, found) for text, found in tests.items()]
@@ -102,12 +104,6 @@ def _said_by(text: str, tests: Mapping[str, str]) -> str:
         return f"in {len(tests)} tests ({first_few(names, MOST_TESTS_NAMED)}): {text}"
     own = next(iter(tests.values()))
     return own if own.startswith((f"{names[0]} ", f"{names[0]}: ")) else f"{names[0]}: {own}"
-
-
-def _few(texts: Sequence[str]) -> list[str]:
-    """Return the first few of a test's warnings."""
-    more = [f"{len(texts) - MOST_WARNINGS} more like this"] if len(texts) > MOST_WARNINGS else []
-    return [*texts[:MOST_WARNINGS], *more]
 
 
 def compared_lines(records: Sequence[TestRecord]) -> list[str]:

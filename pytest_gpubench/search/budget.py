@@ -80,13 +80,11 @@ class AlphaBudget:
         last = max(self.most_in_example * (max_examples() + SHRINKING), 2 * self.judged)
         for verdict in verdicts:
             if verdict.outcome is Outcome.INCONCLUSIVE and settings.reps < reps_to_decide(verdict, settings.alpha):
-                self._need(settings.reps, reps_to_decide(verdict, self.alpha / (last * (last + 1)) / self.most_limits))
+                needed = reps_to_decide(verdict, self.alpha / (last * (last + 1)) / self.most_limits)
+                if needed > self.needed.get(settings.reps, needed):
+                    self.outdated.add(self._sentence(settings.reps))
+                self.needed[settings.reps] = max(needed, self.needed.get(settings.reps, 0))
                 self.open[verdict.sentence] = settings.reps
-
-    def _need(self, reps: int, needed: int) -> None:
-        if reps in self.needed and needed > self.needed[reps]:
-            self.outdated.add(self._sentence(reps))
-        self.needed[reps] = max(needed, self.needed.get(reps, 0))
 
     def told(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
         """Return verdicts with one sentence for all that have too few reps."""

@@ -146,7 +146,8 @@ def judge_rounds(runs: Sequence[ArmRun], tolerance: RegressionTolerance, alpha: 
     """
     series = _series_of(runs, tolerance.metric)
     noise = noise_of(each.log_ratios for each in series)
-    changes = _judge_tests(runs)
+    tests = dict.fromkeys(name for each in runs for name in each.ended)
+    changes = [change for nodeid in tests if (change := _judge_test(nodeid, runs))]
     told = {each.nodeid for each in changes}
     changed = _changed_tests(series)
     changes += [change for nodeid, change in changed.items() if nodeid not in told]
@@ -186,13 +187,8 @@ def _table_of(run: SavedRun) -> dict[tuple[str, MeasurementKey], RecordedMeasure
 # tests that did not end alike
 
 
-def _judge_tests(runs: Sequence[ArmRun]) -> list[Change]:
-    """Return a change for each test that only one version has, or fails, and for those that both fail."""
-    found = [_judge_test(nodeid, runs) for nodeid in dict.fromkeys(name for each in runs for name in each.ended)]
-    return [each for each in found if each is not None]
-
-
 def _judge_test(nodeid: str, runs: Sequence[ArmRun]) -> Change | None:
+    """Return a change for a test that only one version has, or fails, or that both fail; None for any other."""
     asked = [each for each in runs if each.tests is None or nodeid in each.tests]
     base, head = ([each.ended.get(nodeid) for each in asked if each.arm == arm] for arm in COMMIT_ARMS)
     for arm, own, others in (("BASE", base, head), ("HEAD", head, base)):
@@ -278,13 +274,9 @@ def pair_log_ratios(runs: Sequence[ArmRun], values: Sequence[float | None], metr
     for turns in rounds.values():
         known = [(arm, value) for arm, value in turns if value]
         if len(known) == 4:
-            log_ratios += [sign * _log_ratio(*pair) for pair in list(pairwise(known))[::2]]
+            pairs = map(dict, (known[:2], known[2:]))
+            log_ratios += [sign * math.log(pair["HEAD"] / pair["BASE"]) for pair in pairs]
     return log_ratios
-
-
-def _log_ratio(one: tuple[CommitArm, float], other: tuple[CommitArm, float]) -> float:
-    values = dict((one, other))
-    return math.log(values["HEAD"] / values["BASE"])
 
 
 def _clock_spread(found: Iterable[RecordedMeasurement]) -> float:

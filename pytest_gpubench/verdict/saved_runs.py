@@ -51,13 +51,9 @@ def _compare_with_saved(
     if new.role == "reference":
         sentence = f"the reference is not judged: {found.sentence}"
         found = replace(found, outcome=Outcome.NOT_JUDGED, sentence=sentence, notes=())
-    notes = (*past.caveats, _throttled_note(old.timing, past.baseline), *found.notes)
-    return replace(found, notes=tuple(filter(None, notes)))
-
-
-def _throttled_note(old: Timing, baseline: str) -> str:
-    reasons = ", ".join(old.throttle_reasons)
-    return f"the GPU was throttled in the baseline {baseline!r} ({reasons}); save a new one" if reasons else ""
+    reasons = ", ".join(old.timing.throttle_reasons)
+    throttled = f"the GPU was throttled in the baseline {past.baseline!r} ({reasons}); save a new one"
+    return replace(found, notes=(*past.caveats, *([throttled] if reasons else []), *found.notes))
 
 
 # a running test
@@ -204,19 +200,14 @@ def compare_runs(
         if isinstance(past, Missing):
             if past.kind == "renamed" and past.nodeids[0] not in renamed:  # tests of the same content share them
                 renamed.update(past.nodeids)
-            changes += _without_past(record, past)
+            unjudged = Change(record.nodeid, "", Outcome.NOT_JUDGED, past.sentence, missing=past)
+            changes += [replace(unjudged, label=each.timing.label, new=each) for each in record.measurements]
         else:
             changes += _with_past(record, past, tolerance, alpha, earlier.get(record.key, ()))
             there = set(keys_of(record.measurements))
             changes += [_gone(past, item, new_name) for key, item in past.by_key.items() if key not in there]
     gone = (past for past in baseline.tests() if past.nodeid not in others and past.nodeid not in renamed)
     return changes + [_gone(past, item, new_name) for past in gone for item in past.measurements]
-
-
-def _without_past(record: TestRecord, missing: Missing) -> Iterator[Change]:
-    for item in record.measurements:
-        label = item.timing.label
-        yield Change(record.nodeid, label, Outcome.NOT_JUDGED, missing.sentence, new=item, missing=missing)
 
 
 def _with_past(

@@ -34,12 +34,14 @@ def page_content(run: SavedRun, baseline: SavedRun | None, history: Sequence[Sav
     past = OlderRuns(by_run_key(baseline) if baseline else None, [by_run_key(each) for each in older])
     measured = Measured(run, past)
     tests = [_test_content(record, measured) for record in run.records]
+    facts = {name: ", ".join(map(printable, values)) for name, values in run_facts(run).items()}
+    facts |= {"Commit": _commit_words(run.commit_info)}
     return {
         "title": " · ".join(filter(None, ["GPU benchmarks", run.name or _short_commit(run.commit_info)])),
         "name": run.name,
         "datetime": run.datetime,
         "version": run.version,
-        "facts": _facts_of(run),
+        "facts": [(name, text) for name, text in facts.items() if text],
         "machine": _texts_by_name(run.machine_info),
         "settings": _texts_by_name(run.settings),
         "baseline": baseline and _run_content(baseline),
@@ -56,7 +58,7 @@ def page_content(run: SavedRun, baseline: SavedRun | None, history: Sequence[Sav
         "tests": tests,
         "sweeps": _sweep_contents(run.records),
         "rooflines": roofline_contents(run.records),
-        "rows": [row for index, record in enumerate(run.records) for row in _row_contents(index, record)],
+        "rows": [row for index, record in enumerate(run.records) for row in _rows(index, record)],
     }
 
 
@@ -85,11 +87,6 @@ def _short_commit(commit: CommitInfo) -> str:
     return (commit.id or "")[:8]
 
 
-def _facts_of(run: SavedRun) -> list[tuple[str, str]]:
-    facts = {name: ", ".join(map(printable, values)) for name, values in run_facts(run).items()}
-    return [(name, text) for name, text in (facts | {"Commit": _commit_words(run.commit_info)}).items() if text]
-
-
 def _commit_words(commit: CommitInfo) -> str:
     if not commit.id:
         return commit.error or ""
@@ -113,12 +110,8 @@ def _device_names(run: SavedRun) -> set[str]:
 # the rows of the table
 
 
-def _row_contents(index: int, record: TestRecord) -> list[dict[str, Any]]:
-    found = list(_rows(index, record))
-    return found or [{"test": index, "item": None, "more": 0, "status": "unmeasured", "soft": False}]
-
-
 def _rows(index: int, record: TestRecord) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a test, one for a test without any."""
     places = {id(item): place for place, item in enumerate(record.measurements)}
     used = set()
     for row in [each for half in split(record) for each in fold(half)]:
@@ -128,7 +121,10 @@ def _rows(index: int, record: TestRecord) -> Iterator[dict[str, Any]]:
         yield _row_content(index, row, place, reference)
     for place, item in enumerate(record.measurements):
         if item.role == "reference" and item.verdicts and place not in used:
+            used.add(place)
             yield _row_content(index, Row(record, item), place, None)
+    if not used:
+        yield {"test": index, "item": None, "more": 0, "status": "unmeasured", "soft": False}
 
 
 def _row_content(index: int, row: Row, place: int, reference: int | None) -> dict[str, Any]:
