@@ -19,7 +19,6 @@ from pytest_gpubench.plugin.items import takes_turns, uses_fixture
 from pytest_gpubench.plugin.pin import Pin
 from pytest_gpubench.plugin.workers import CONTROLLER, handed_on, is_worker, run_arguments
 from pytest_gpubench.settings import Settings, ini_name
-from pytest_gpubench.settings.parsers import ClockWish
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -242,7 +241,11 @@ class GpuTurns:
         self.held = held = self._hold(gpus, item.nodeid)
         self.warnings += held.watch.look_first(idle_s=time.monotonic() - self.ended_s, say=self._say)
         if self.settings.lock_clocks is not None:
-            self._lock_clocks(held, self.settings.lock_clocks)
+            from pytest_gpubench.gpu.clocks import ClockLock
+
+            for uuid in held.uuids:
+                lock = ClockLock(uuid, self.settings.lock_clocks, self._folder(), self._warn)
+                held.cleanup.enter_context(lock)
 
     def _device(self, item: pytest.Item) -> "Device | None":
         """Return the device of a test; None where a test that does not measure has none."""
@@ -307,12 +310,6 @@ class GpuTurns:
                 self._claims[uuid] = claim_gpu([gpu], self._folder())
 
     # clocks
-
-    def _lock_clocks(self, held: HeldGpus, wish: ClockWish) -> None:
-        from pytest_gpubench.gpu.clocks import ClockLock
-
-        for uuid in held.uuids:
-            held.cleanup.enter_context(ClockLock(uuid, wish, self._folder(), self._warn))
 
     def _why_clocks_stay(self, device: "Device") -> str | None:
         """Return why clocks that should be locked are not; None where they are, or nothing is measured."""

@@ -124,7 +124,10 @@ class Results:
         if self.records:
             self._show(terminalreporter)
         if self.silent:
-            terminal.write_sentence(terminalreporter, self._silent_line(), yellow=True)
+            from pytest_gpubench.report.remedies import named
+
+            tests = f"{count(len(self.silent), 'test')} with limits skipped or xfailed, not judged"
+            terminal.write_sentence(terminalreporter, f"gpu_bench: {tests}: {named(self.silent)}", yellow=True)
         for line in self._lines:
             terminal.write_sentence(terminalreporter, f"gpu_bench: {line}", red=True)
 
@@ -152,12 +155,6 @@ class Results:
         text = text_charts(sweeps_of(self.records), Screen.current(color=False))
         for line in [*(text or f"gpu_bench: {NO_SWEEP}").split("\n"), ""]:
             terminal.write_line(terminalreporter, line)
-
-    def _silent_line(self) -> str:
-        from pytest_gpubench.report.remedies import named
-
-        tests = count(len(self.silent), "test")
-        return f"gpu_bench: {tests} with limits skipped or xfailed, not judged: {named(self.silent)}"
 
     def _known_devices(self) -> "list[DeviceFacts]":
         """Return the workers' devices as far as they are known without torch: GPUs, or the CPU."""

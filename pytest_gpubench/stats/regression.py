@@ -82,7 +82,8 @@ def change_of_samples(
     old_ends, new_ends = _ends(old, quarter, alpha, tick_us), _ends(new, quarter, alpha, tick_us)
     ratio = difference = None
     if old_ends is not None and new_ends is not None:
-        ratio = _ratio_interval(old_ends, new_ends)
+        if min(new_ends.low, old_ends.low) > 0:  # ticks may leave nothing above 0
+            ratio = Interval(new_ends.low / old_ends.high, new_ends.high / old_ends.low)
         difference = Interval(new_ends.low - old_ends.high, new_ends.high - old_ends.low)
     return ChangeEstimate(new_at / old_at, ratio, metric, alpha, old_at, new_at, difference, (len(old), len(new)))
 
@@ -175,11 +176,6 @@ def _order_interval(ordered: Sequence[float], quarter: int, alpha: float) -> Int
 def _ends(ordered: Sequence[float], quarter: int, alpha: float, tick_us: float) -> Interval | None:
     interval = _order_interval(ordered, quarter, alpha)
     return None if interval is None else Interval(interval.low - tick_us / 2, interval.high + tick_us / 2)
-
-
-def _ratio_interval(old: Interval, new: Interval) -> Interval | None:
-    """Return the interval of new over old; None where ticks leave nothing above 0."""
-    return Interval(new.low / old.high, new.high / old.low) if min(new.low, old.low) > 0 else None
 
 
 # means
