@@ -34,7 +34,7 @@ LEAST_RANGE = 0.06
 """The height of a line as a share of its value, at least: noise is no mountain."""
 
 
-class Key(NamedTuple):
+class SeriesKey(NamedTuple):
     """The identity of a measurement over several runs; series are shown in the order of keys."""
 
     device: str
@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the history of each measurement of the tests; 1 where no run has any, 2 where a run cannot be read."""
     found = list_stored(arguments)
     errors: list[str] = []
-    series: dict[Key, list[RunPoint]] = {}
+    series: dict[SeriesKey, list[RunPoint]] = {}
     for stored, saved in read_each(found, errors):
         for key, record, item in _measurements(saved, arguments.pattern):
             date, commit = minute_text(saved.datetime), commit_text(saved) or "-"
@@ -95,17 +95,17 @@ def run(arguments: argparse.Namespace) -> int:
     return 2 if errors else 0
 
 
-def _measurements(run: SavedRun, pattern: str) -> Iterator[tuple[Key, TestRecord, Measurement]]:
+def _measurements(run: SavedRun, pattern: str) -> Iterator[tuple[SeriesKey, TestRecord, Measurement]]:
     """Yield what a run measured in the tests that are meant, without references."""
     for record in run.records:
         if matches(record.nodeid, pattern):
             for known, item in by_key(record.measurements).items():
                 if item.role != "reference" and item.timing.measured:
-                    key = Key(record.device.name, record.nodeid, known, item.timing.timer, item.timing.cache)
+                    key = SeriesKey(record.device.name, record.nodeid, known, item.timing.timer, item.timing.cache)
                     yield key, record, item
 
 
-def _lines(series: dict[Key, list[RunPoint]], wanted: str, alpha: float, brief: bool) -> Iterator[str]:
+def _lines(series: dict[SeriesKey, list[RunPoint]], wanted: str, alpha: float, brief: bool) -> Iterator[str]:
     """Yield the lines of all series but examples of hypothesis that only one run has."""
     shown = {key: points for key, points in sorted(series.items()) if not key.known.example or len(points) > 1}
     for key, points in shown.items():
@@ -117,7 +117,7 @@ def _lines(series: dict[Key, list[RunPoint]], wanted: str, alpha: float, brief: 
         yield f"{count(len(series) - len(shown), 'example')} of hypothesis not shown: only one run had each"
 
 
-def _title(key: Key) -> str:
+def _title(key: SeriesKey) -> str:
     label, _, _, example, occurrence = key.known
     parts = [key.nodeid, label + (f" at {example}" if example else "")]
     parts.append(f"{key.device}, {key.timer} timer, {cache_words(key.cache)}")

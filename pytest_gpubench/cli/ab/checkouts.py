@@ -131,7 +131,7 @@ class Workspace:
         """Check the commits out and say what is compared with what; without a head it is the working tree."""
         head_commit = self.commit("HEAD" if head is None else head)
         base_commit = self._base_commit(base, head_commit)
-        titles = _title_of(base, base_commit), self._head_title(head, head_commit)
+        titles = _commit_title(base, base_commit), self._head_title(head, head_commit)
         say(f"BASE is {titles[0]}")
         say(f"HEAD is {titles[1]}")
         if base_commit == head_commit and head is not None:
@@ -179,7 +179,7 @@ class Workspace:
             state = f"with {files}" if changed else "which is clean"
             return f"the working tree as it is, {state}, at {commit[:8]}"
         unused = f"; {files} of the working tree left out" if changed else ""
-        return f"{_title_of(head, commit)}{unused}"
+        return f"{_commit_title(head, commit)}{unused}"
 
     def add_worktree(self, arm: CommitArm, commit: str, title: str) -> Checkout:
         """Check a commit out into a worktree, in place of the arm's last one; raise BadRequest.
@@ -216,7 +216,7 @@ class Workspace:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _title_of(revision: str, commit: str) -> str:
+def _commit_title(revision: str, commit: str) -> str:
     return f"{revision} ({commit[:8]})"
 
 

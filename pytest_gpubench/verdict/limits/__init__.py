@@ -14,8 +14,8 @@ from pytest_gpubench.verdict.limits.base import Limit, Need, Seen, Stage
 
 __tracebackhide__ = True
 
-KINDS = (time, speedup, rate, regression, resources, multiprocessor, exact)
-BY_NAME: Mapping[str, type[Limit]] = {limit.name: limit for kind in KINDS for limit in kind.LIMITS}
+LIMIT_FILES = (time, speedup, rate, regression, resources, multiprocessor, exact)
+BY_NAME: Mapping[str, type[Limit]] = {limit.name: limit for kind in LIMIT_FILES for limit in kind.LIMITS}
 """All limits, those of options too."""
 NAMES = tuple(name for name, limit in BY_NAME.items() if limit.help)
 """The keywords of the mark, in the order in which verdicts on them are told."""

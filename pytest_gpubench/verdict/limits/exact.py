@@ -30,7 +30,7 @@ class Kernels(Limit):
         timing = seen.timing
         if unknown := kernels_unknown(timing):
             return unknown
-        missing = unmatched(self.value, timing)
+        missing = patterns_unmatched(self.value, timing)
         if missing:
             words = f"launches no kernel named {' or '.join(missing)}, only {listed(timing.kernels)}"
             return Outcome.FAIL, f"{timing.label} {words}"
@@ -107,7 +107,7 @@ class Deterministic(Limit):
 LIMITS = (Kernels, ForbidKernels, Deterministic)
 
 
-def unmatched(patterns: Iterable[str], timing: Timing) -> list[str]:
+def patterns_unmatched(patterns: Iterable[str], timing: Timing) -> list[str]:
     """Return the patterns that no name of a call's kernels matches."""
     return [each for each in patterns if not any(is_named(kernel.name, each) for kernel in timing.kernels)]
 

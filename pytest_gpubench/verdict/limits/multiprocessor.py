@@ -12,7 +12,7 @@ from pytest_gpubench.results.model import Kernel, Measurement, Outcome, Resource
 from pytest_gpubench.units import count, format_bytes, format_share, repr_of
 from pytest_gpubench.verdict.decision import Judged
 from pytest_gpubench.verdict.limits.base import Limit, Seen, not_for_device, only
-from pytest_gpubench.verdict.limits.exact import kernels_unknown, unmatched
+from pytest_gpubench.verdict.limits.exact import kernels_unknown, patterns_unmatched
 
 __tracebackhide__ = True
 
@@ -127,7 +127,7 @@ class OnKernels(Limit):
 
     def _no_such_kernel(self, timing: Timing, limits: Iterable[str]) -> Judged | None:
         """Return what is judged where a pattern is that of no kernel; None where each has one."""
-        missing = [pattern for pattern in unmatched(limits, timing) if pattern != "*"]
+        missing = [pattern for pattern in patterns_unmatched(limits, timing) if pattern != "*"]
         words = f"it launches no kernel named {' or '.join(missing)}, only {listed(timing.kernels)}"
         return self._invalid(timing, words) if missing else None
 
