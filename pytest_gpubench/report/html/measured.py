@@ -71,7 +71,7 @@ class Measured:
         samples, step = thin(timing.samples_us, self._longest)
         clocks, clock_step = thin(timing.sm_clock_mhz, self._longest)
         return about | {
-            **_page_numbers(item, [metric.name for metric in METRICS if metric.page]),
+            **page_numbers(item, [metric.name for metric in METRICS if metric.page]),
             "samples": samples,
             "step": step,
             "clocks": [clock and round(clock) for clock in clocks],
@@ -115,13 +115,13 @@ class Measured:
             return None if item.example else {"new": True}  # every run has other examples
         found: dict[str, Any] = {}
         if old.timing.measured:
-            found |= _page_numbers(old, OF_BASELINE) | {"launched": self._kernels(old.timing)}
+            found |= page_numbers(old, OF_BASELINE) | {"launched": self._kernels(old.timing)}
         if old.speedup is not None:
             found["ratio"] = five_digits(old.speedup.ratio)
         return found
 
 
-def _page_numbers(item: Measurement, names: Iterable[str]) -> dict[str, Any]:
+def page_numbers(item: Measurement, names: Iterable[str]) -> dict[str, Any]:
     """Return metrics of a measurement, pairs as lists; without those of a time that cannot be true."""
     values = {name: BY_NAME[name].value(item) for name in names}
     return {name: rounded(value) if isinstance(value, tuple) else five_digits(value) for name, value in values.items()}

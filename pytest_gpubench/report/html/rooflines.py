@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pytest_gpubench.report.html.measured import numbers_of
+from pytest_gpubench.report.html.measured import page_numbers
 from pytest_gpubench.report.html.numbers import five_digits
 from pytest_gpubench.results.model import Measurement, Peaks, TestRecord
 from pytest_gpubench.results.roofline import READS_MEMORY, memory_gbps
@@ -38,7 +38,7 @@ def has_place(item: Measurement) -> bool:
     timing = item.timing
     if not timing.measured or item.why_invalid or timing.cache not in READS_MEMORY:
         return False
-    return all(numbers_of(item, ("gbps", "tflops")).values())
+    return all(page_numbers(item, ("gbps", "tflops")).values())
 
 
 def _roofs(peaks: Sequence[Peaks], items: Sequence[Measurement]) -> dict[str, Any]:

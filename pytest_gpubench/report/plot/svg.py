@@ -29,11 +29,11 @@ def svg_files(sweeps: Sequence[Sweep]) -> dict[str, str]:
     for sweep in sweeps:
         stem = re.sub(r"[^\w.-]+", "_", printable(f"{sweep.test.replace('::', '.')}-{sweep.param}"))
         taken = sum(name.startswith(stem) for name in files)
-        files[f"{stem}{f'-{taken + 1}' if taken else ''}.svg"] = _svg_text(sweep)
+        files[f"{stem}{f'-{taken + 1}' if taken else ''}.svg"] = svg_text(sweep)
     return files
 
 
-def _svg_text(sweep: Sweep) -> str:
+def svg_text(sweep: Sweep) -> str:
     """Return the charts of a sweep side by side, with a legend and where each candidate is faster."""
     panels = panels_of(sweep)
     below = [*_legend(panels), *(_text_mark(0, 0, words) for words in faster_lines(sweep))]
