@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from pytest_gpubench import BadRequest
 from pytest_gpubench.bounds import (
     MOST_COUNTED,
     argument,
@@ -20,7 +21,6 @@ from pytest_gpubench.bounds import (
     real_number,
     whole_number,
 )
-from pytest_gpubench.errors import BadRequest
 
 LONGEST_S = 1e6
 

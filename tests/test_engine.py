@@ -12,12 +12,20 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_gpubench import BadRequest, LimitBroken, NotMeasured, ProfilerBusy, WrongResult, bench, scripted
+from pytest_gpubench import (
+    BadRequest,
+    DeviceFacts,
+    LimitBroken,
+    NotMeasured,
+    ProfilerBusy,
+    WrongResult,
+    bench,
+    scripted,
+)
 from pytest_gpubench.gpu.claim import claimants
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.gpu.lock import GpuLock, Patience
 from pytest_gpubench.gpu.turn import turn_at
-from pytest_gpubench.results.model import DeviceFacts
 
 SAMPLES_US = (10.0, 30.0, 20.0, 40.0)
 

@@ -7,12 +7,13 @@ from typing import Literal
 import msgspec
 import pytest
 
+from pytest_gpubench import Measurement, Timing, Verdict
 from pytest_gpubench.bench.measurement import MeasureRequest
 from pytest_gpubench.bench.request import carrying
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.public_call import compare_with_past, keeping_failed
 from pytest_gpubench.results.counterpart import PastTest
-from pytest_gpubench.results.model import Measurement, Outcome, TestRecord, Timing, Verdict
+from pytest_gpubench.results.model import Outcome, TestRecord
 from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.tolerance import RegressionTolerance

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.errors import BadRequest
+from pytest_gpubench import BadRequest
 from pytest_gpubench.limits import FORBIDDABLE, memory_size
 from pytest_gpubench.verdict.limits import BY_NAME, NAMES, Limits
 from pytest_gpubench.verdict.limits.exact import Kernels

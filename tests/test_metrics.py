@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from pytest_gpubench import Measurement
 from pytest_gpubench.cli.forms import csv_row
 from pytest_gpubench.metrics import BY_NAME, METRICS, Metric
 from pytest_gpubench.report.html.content import page_content
@@ -10,7 +11,6 @@ from pytest_gpubench.report.layout import Screen
 from pytest_gpubench.report.properties import median_properties
 from pytest_gpubench.report.section import report_section
 from pytest_gpubench.report.table import render
-from pytest_gpubench.results.model import Measurement
 from pytest_gpubench.settings import SORT_KEYS, Settings
 from tests.report.records import arms, record, timing, unmeasured
 from tests.results.measured import kernel, resources

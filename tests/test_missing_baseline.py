@@ -2,11 +2,11 @@
 
 import pytest
 
-from pytest_gpubench.errors import NoBaseline
+from pytest_gpubench import Measurement, NoBaseline
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.public_call import enforce_missing
 from pytest_gpubench.results.counterpart import Missing
-from pytest_gpubench.results.model import Measurement, Outcome
+from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.verdict.limits import Limits

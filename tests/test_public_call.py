@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_gpubench import BadRequest, InvalidResult, KernelsDiffer, LimitBroken, Measurement, WrongResult
 from pytest_gpubench.bench.comparison import CompareRequest
-from pytest_gpubench.errors import BadRequest, InvalidResult, KernelsDiffer, LimitBroken, WrongResult
 from pytest_gpubench.public_call import enforce, enforce_all, keeping_failed
-from pytest_gpubench.results.model import Measurement, Outcome
+from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.verdict.limits import Limits

@@ -9,8 +9,8 @@ import torch
 from hypothesis import find
 from hypothesis.errors import InvalidArgument
 
+from pytest_gpubench import BadFile, BadRequest
 from pytest_gpubench import strategies as gst
-from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.record import RecordedCall, main, read, recording
 
 PROGRAM = """

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_gpubench.errors import BadRequest, KernelsDiffer, LimitBroken, NoBaseline, WrongResult
-from pytest_gpubench.results.model import Measurement, Outcome
+from pytest_gpubench import BadRequest, KernelsDiffer, LimitBroken, Measurement, NoBaseline, WrongResult
+from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.verdict.limits import Limits
 from tests.bench.calls import COLD, CPU

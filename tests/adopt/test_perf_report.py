@@ -3,8 +3,8 @@
 import pytest
 from triton.testing import Benchmark, Mark
 
+from pytest_gpubench import BadRequest
 from pytest_gpubench.adopt.perf_report import ReportCase, all_cases, reference_of
-from pytest_gpubench.errors import BadRequest
 
 
 def bench(x_names: list[str], x_vals: list[object], plot_name: str = "plot", **args: object) -> Benchmark:

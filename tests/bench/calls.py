@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import torch
 
+from pytest_gpubench import DeviceFacts
 from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.arguments import VariedArguments, kept_arguments
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.correctness import Tolerance
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.base import call_of
 from pytest_gpubench.timing.calls import Backward, make_call

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pytest_gpubench.errors import UnfairComparison, WrongResult
+from pytest_gpubench import UnfairComparison, WrongResult
 from tests.bench.calls import agreement_of, double
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from pytest_gpubench import BadRequest, WrongResult
 from pytest_gpubench.bench.batch_invariance import MOST_ROWS, Batched, check_batch_invariance, same_bits
 from pytest_gpubench.bench.comparison import CompareRequest
-from pytest_gpubench.errors import BadRequest, WrongResult
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.verdict.limits import Limits
 from tests.bench.calls import COLD, CPU, agreement_of, double

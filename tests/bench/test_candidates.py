@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from pytest_gpubench import BadRequest
 from pytest_gpubench.bench.candidates import checked_names, name_functions
-from pytest_gpubench.errors import BadRequest
 
 
 def candidate(x: object) -> None: ...

@@ -6,10 +6,10 @@ from contextlib import nullcontext
 import pytest
 import torch
 
+from pytest_gpubench import IncompleteRecords, InvalidResult, KernelsDiffer, WrongResult
 from pytest_gpubench.bench.checked_rounds import CheckedRounds
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.side_effects import Conduct
-from pytest_gpubench.errors import IncompleteRecords, InvalidResult, KernelsDiffer, WrongResult
 from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.comparison import Match, take_once_more

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
+from pytest_gpubench import InvalidResult
 from pytest_gpubench.bench.exits import refusing_exit
-from pytest_gpubench.errors import InvalidResult
 
 
 class Leaves(BaseException):

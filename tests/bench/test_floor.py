@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from pytest_gpubench import DeviceFacts, InvalidResult, Timing
 from pytest_gpubench.bench import integrity
 from pytest_gpubench.bench.integrity import FLOOR_SHARE, Traffic, check_floor, check_traffic, traffic_of
-from pytest_gpubench.correctness.memory import moved_bytes
-from pytest_gpubench.errors import InvalidResult
+from pytest_gpubench.correctness import moved_bytes
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.results.model import DeviceFacts, Timing
 from pytest_gpubench.timing.calls import Backward, make_call
 from tests.bench.calls import CACHE_BYTES, CPU, GPU, agreement_of
 from tests.results.measured import timing_of

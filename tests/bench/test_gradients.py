@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from pytest_gpubench import InvalidResult, WrongResult
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.ran import Ran
-from pytest_gpubench.errors import InvalidResult, WrongResult
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 from tests.bench.calls import agreement_of, double
 

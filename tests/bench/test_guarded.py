@@ -6,8 +6,8 @@ from contextlib import nullcontext
 import pytest
 import torch
 
+from pytest_gpubench import WrongResult
 from pytest_gpubench.bench.guarded import GuardedCall
-from pytest_gpubench.errors import WrongResult
 from tests.bench.calls import agreement_of, double
 
 Function = Callable[..., torch.Tensor]

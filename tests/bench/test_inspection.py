@@ -5,10 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from pytest_gpubench import Measurement, Timing
 from pytest_gpubench.bench import work
 from pytest_gpubench.bench.work import Inspection
 from pytest_gpubench.gpu.device import Device, cpu_device
-from pytest_gpubench.results.model import Measurement, Outcome, Timing
+from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.base import Call, call_of
 from pytest_gpubench.verdict.limits import Limits

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_gpubench import InvalidResult
 from pytest_gpubench.bench import integrity
 from pytest_gpubench.bench.integrity import auditing
-from pytest_gpubench.errors import InvalidResult
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.settings.cache import Producer

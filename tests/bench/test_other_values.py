@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from pytest_gpubench import InvalidResult, UnfairComparison, WrongResult
 from pytest_gpubench.bench.other_values import other_values
 from pytest_gpubench.correctness import Tolerance
-from pytest_gpubench.errors import InvalidResult, UnfairComparison, WrongResult
 from tests.bench.calls import agreement_of, double, recorded
 
 

@@ -5,8 +5,8 @@ from contextlib import nullcontext
 import pytest
 import torch
 
+from pytest_gpubench import BadRequest, InvalidResult, UnfairComparison
 from pytest_gpubench.bench.output_rules import has_nan, is_finite, refuse_strange_tensors
-from pytest_gpubench.errors import BadRequest, InvalidResult, UnfairComparison
 from tests.bench.calls import Lazy, agreement_of
 
 

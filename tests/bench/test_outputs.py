@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_gpubench import UnfairComparison, WrongResult
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.correctness import Variation
-from pytest_gpubench.errors import UnfairComparison, WrongResult
 from pytest_gpubench.stats.speedup import round_orders
 from pytest_gpubench.timing.calls import make_call
 from tests.bench.calls import agreement_of, double, recorded

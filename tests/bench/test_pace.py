@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from pytest_gpubench import InvalidResult
 from pytest_gpubench.bench.pace import Pace
-from pytest_gpubench.errors import InvalidResult
 from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.comparison import take_once_more
 from pytest_gpubench.timing.rounds import Interleaved

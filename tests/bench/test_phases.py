@@ -6,22 +6,22 @@ from typing import Any
 import pytest
 import torch
 
+from pytest_gpubench import BadRequest, Measurement, NothingRecorded, Phases, Timing, scripted
 from pytest_gpubench.bench.phases import (
     PhasesRequest,
     phase_calls,
     take_phases,
 )
-from pytest_gpubench.errors import BadRequest, NothingRecorded
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.results.model import Measurement, Outcome, Timing
-from pytest_gpubench.results.phases import OVER_WHOLE, Phases
+from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.results.phases import OVER_WHOLE
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.summary import Interval, median_interval
 from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.calls import make_arguments
 from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.timing.rounds import Interleaved
-from pytest_gpubench.timing.scripted import ScriptedSession, ScriptedTimer, scripted
+from pytest_gpubench.timing.scripted import ScriptedSession, ScriptedTimer
 from pytest_gpubench.verdict.limits import Limits
 
 Function = Callable[..., object]

@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 from hypothesis.internal.scrutineer import Tracer
 
+from pytest_gpubench import DeviceFacts
 from pytest_gpubench.bench.plan import clock_warnings
 from pytest_gpubench.gpu.device import Device, cpu_device
-from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.settings import Settings
 
 CPU = cpu_device()

@@ -6,13 +6,13 @@ from typing import Any, cast
 import pytest
 import torch
 
+from pytest_gpubench import BadRequest, InvalidResult, UnfairComparison
 from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.arguments import VariedArguments, kept_arguments
 from pytest_gpubench.bench.comparison import CompareRequest
 from pytest_gpubench.bench.measurement import MeasureRequest
 from pytest_gpubench.bench.producer import FIRST_CALLS, check_producer
 from pytest_gpubench.correctness import Tolerance
-from pytest_gpubench.errors import BadRequest, InvalidResult, UnfairComparison
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.settings.cache import Producer

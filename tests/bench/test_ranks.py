@@ -2,8 +2,8 @@
 
 import pytest
 
+from pytest_gpubench import BadRequest
 from pytest_gpubench.bench.ranks import check_ranks
-from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.settings.cache import Producer

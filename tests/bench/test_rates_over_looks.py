@@ -15,12 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_gpubench import Kernel, Timing
 from pytest_gpubench.bench import work
 from pytest_gpubench.bench.comparison import as_declared
 from pytest_gpubench.bench.plan import plan_of
 from pytest_gpubench.bench.work import Inspection, Work
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.results.model import Kernel, MemoryPeak, Outcome, Peaks, Timing
+from pytest_gpubench.results.model import MemoryPeak, Outcome, Peaks
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.stopping import LEAST_REPS
 from pytest_gpubench.timing import comparison, measurement, rounds, sampling

@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from pytest_gpubench import Measurement
 from pytest_gpubench.bench.comparison import CompareRequest, looks_of
 from pytest_gpubench.bench.placement import confirmed, elsewhere
 from pytest_gpubench.bench.recorded import RecordedRequest
-from pytest_gpubench.results.model import Measurement, Outcome
+from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.verdict.limits import Limits

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from pytest_gpubench import MeasurementError, UnfairComparison
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.correctness import inputs
-from pytest_gpubench.errors import MeasurementError, UnfairComparison
 from pytest_gpubench.timing.calls import make_call
 from tests.bench.calls import agreement_of, double
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from pytest_gpubench import UnfairComparison
 from pytest_gpubench.bench import switches as module
 from pytest_gpubench.bench.switches import readings, refuse_switching, switches
-from pytest_gpubench.errors import UnfairComparison
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_gpubench.errors import WrongResult
+from pytest_gpubench import WrongResult
 from tests.bench.calls import agreement_of
 
 X = torch.arange(1.0, 9.0)

@@ -9,11 +9,10 @@ import pytest
 import torch
 
 import pytest_gpubench.gpu.device
+from pytest_gpubench import DeviceFacts, ProfilerBusy
 from pytest_gpubench.cli import doctor, main
-from pytest_gpubench.errors import ProfilerBusy
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import Nvml
-from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.timing import bandwidth, profiler
 from pytest_gpubench.timing.base import Timer
 from pytest_gpubench.timing.scripted import ScriptedTimer

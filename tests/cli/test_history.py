@@ -4,8 +4,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pytest_gpubench import Verdict
 from pytest_gpubench.cli.history import sparkline
-from pytest_gpubench.results.model import VALIDITY, Outcome, SavedRun, Verdict
+from pytest_gpubench.results.model import VALIDITY, Outcome, SavedRun
 from pytest_gpubench.results.store import Storage
 from pytest_gpubench.units import round_to_digits
 from tests.cli.stored import Command, dated, fill

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from pytest_gpubench import Judgement
 from pytest_gpubench.cli import judge, main, parse
 from pytest_gpubench.gpu import visible
 from pytest_gpubench.judge import judging
-from pytest_gpubench.judge.judgement import Judgement
 
 
 class FakeJudge:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from pytest_gpubench import DeviceFacts, Measurement, Speedup, Timing
 from pytest_gpubench.cli import INTERRUPTED, main, noise
 from pytest_gpubench.cli.noise import CallNoise, SafeLimits
-from pytest_gpubench.results.model import DeviceFacts, Measurement, SavedRun, Speedup, TestRecord, Timing
+from pytest_gpubench.results.model import SavedRun, TestRecord
 from pytest_gpubench.results.store import read_run, write_run
 from pytest_gpubench.stats.summary import Interval
 

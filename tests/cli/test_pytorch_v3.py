@@ -9,18 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_gpubench import DeviceFacts, Measurement, Timing, Verdict
 from pytest_gpubench.cli.pytorch_v3 import pytorch_v3_text
-from pytest_gpubench.results.model import (
-    CommitInfo,
-    DeviceFacts,
-    Measurement,
-    Outcome,
-    SavedRun,
-    TestRecord,
-    Timing,
-    Turn,
-    Verdict,
-)
+from pytest_gpubench.results.model import CommitInfo, Outcome, SavedRun, TestRecord, Turn
 from pytest_gpubench.results.store import write_run
 from tests.cli.stored import Command
 from tests.results.saved import device_facts, make_run

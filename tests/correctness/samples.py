@@ -8,9 +8,8 @@ import torch
 from hypothesis import strategies as st
 from torch.utils._pytree import register_pytree_node
 
-from pytest_gpubench.correctness.compare import compare_outputs
-from pytest_gpubench.correctness.difference import Difference
-from pytest_gpubench.correctness.leaves import flatten, tensors_of
+from pytest_gpubench.correctness import Difference, compare_outputs, flatten
+from pytest_gpubench.correctness.leaves import tensors_of
 from pytest_gpubench.correctness.poison import holds_poison
 from pytest_gpubench.correctness.tolerance import is_exact
 

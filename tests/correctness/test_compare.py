@@ -6,9 +6,8 @@ import numpy
 import pytest
 import torch
 
-from pytest_gpubench.correctness import chunks
-from pytest_gpubench.correctness.compare import compare_outputs
-from pytest_gpubench.correctness.tolerance import DEFAULT_TOLERANCES, Tolerance
+from pytest_gpubench.correctness import Tolerance, chunks, compare_outputs
+from pytest_gpubench.correctness.tolerance import DEFAULT_TOLERANCES
 from tests.correctness.samples import COMPLEX, FLOATS, INTEGERS, compare
 
 

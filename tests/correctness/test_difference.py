@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pytest_gpubench.correctness.difference import Difference, distinct_texts
-from pytest_gpubench.correctness.tolerance import Tolerance
+from pytest_gpubench.correctness import Difference, Tolerance
+from pytest_gpubench.correctness.difference import distinct_texts
 from tests.correctness.samples import compare
 
 

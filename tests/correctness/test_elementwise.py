@@ -7,8 +7,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pytest_gpubench.correctness import chunks
-from pytest_gpubench.correctness.tolerance import Tolerance
+from pytest_gpubench.correctness import Tolerance, chunks
 from tests.correctness.samples import COMPLEX, FLOAT8, FLOATS, INTEGERS, chunk_sizes, compare, layouts, names, shapes
 
 special = st.sampled_from([0.0, -0.0, math.inf, -math.inf, math.nan, 1e-45, 65504.0, 3e38])

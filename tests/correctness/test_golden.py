@@ -10,10 +10,7 @@ import pytest
 import torch
 
 from pytest_gpubench import BadRequest
-from pytest_gpubench.correctness.compare import compare_outputs
-from pytest_gpubench.correctness.golden import float64_by_default, widened
-from pytest_gpubench.correctness.leaves import flatten
-from pytest_gpubench.correctness.tolerance import Tolerance
+from pytest_gpubench.correctness import Tolerance, compare_outputs, flatten, float64_by_default, widened
 from tests.correctness.samples import COMPLEX, FLOAT8, FLOATS, Halved, State, compare
 
 

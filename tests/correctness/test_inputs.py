@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
+from pytest_gpubench import MeasurementError
 from pytest_gpubench.correctness import inputs
 from pytest_gpubench.correctness.inputs import InputMemory
 from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
-from pytest_gpubench.errors import MeasurementError
 
 
 def memory_of(*args: object, held: list[tuple[str, object]] | None = None) -> InputMemory:

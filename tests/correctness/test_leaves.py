@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
-from pytest_gpubench.correctness.compare import compare_outputs
-from pytest_gpubench.correctness.leaves import flatten, map_leaves
+from pytest_gpubench.correctness import compare_outputs, flatten
+from pytest_gpubench.correctness.leaves import map_leaves
 from tests.correctness.samples import PAIR, Known, State
 
 ONES = torch.ones(2)

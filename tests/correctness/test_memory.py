@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.correctness import memory
-from pytest_gpubench.correctness.leaves import Leaves, flatten
-from pytest_gpubench.correctness.memory import aliases, length_of_union, moved_bytes, overlaps
+from pytest_gpubench.correctness import aliases, flatten, memory, moved_bytes
+from pytest_gpubench.correctness.leaves import Leaves
+from pytest_gpubench.correctness.memory import length_of_union, overlaps
 
 
 class TestAliases:

@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from pytest_gpubench.correctness.poison import poison_free_memory
-from pytest_gpubench.correctness.snapshot import changed, snapshot
+from pytest_gpubench.correctness import changed, poison_free_memory, snapshot
 from tests.correctness.samples import COMPLEX, FLOAT8, FLOATS, INTEGERS, compare, poison, unwritten
 
 

@@ -6,9 +6,8 @@ import math
 import pytest
 import torch
 
-from pytest_gpubench.correctness import chunks
-from pytest_gpubench.correctness.memory import aliases
-from pytest_gpubench.correctness.snapshot import changed, checksum, snapshot
+from pytest_gpubench.correctness import aliases, changed, chunks, snapshot
+from pytest_gpubench.correctness.snapshot import checksum
 from tests.correctness.samples import COMPLEX, FLOAT8, FLOATS, INTEGERS, State
 
 

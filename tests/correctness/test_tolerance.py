@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pytest_gpubench import BadRequest
-from pytest_gpubench.correctness.tolerance import Tolerance
+from pytest_gpubench.correctness import Tolerance
 from tests.correctness.samples import COMPLEX, FLOAT8, FLOATS, INTEGERS, compare
 
 

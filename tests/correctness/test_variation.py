@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpubench.bench.arguments import VariedArguments
-from pytest_gpubench.correctness import variation
+from pytest_gpubench.correctness import Variation, variation
 from pytest_gpubench.correctness.snapshot import checksum
-from pytest_gpubench.correctness.variation import Variation, Way, is_variable, tensors_for, variable_tensors, vary
+from pytest_gpubench.correctness.variation import Way, is_variable, tensors_for, variable_tensors, vary
 from tests.correctness.samples import COMPLEX, FLOATS, INTEGERS, layouts, names, shapes
 
 INTEGER_WAYS: tuple[Way, ...] = ("turned round integer", "levelled integer")

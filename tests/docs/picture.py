@@ -13,10 +13,11 @@ from pathlib import Path
 
 import msgspec
 
+from pytest_gpubench import Measurement, PastChange
 from pytest_gpubench.report.html.page import html_page
 from pytest_gpubench.report.plot.svg import svg_text
 from pytest_gpubench.report.sweeps import sweeps_of
-from pytest_gpubench.results.model import CommitInfo, Measurement, PastChange, SavedRun
+from pytest_gpubench.results.model import CommitInfo, SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.verdict.sessions import change_between

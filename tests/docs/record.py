@@ -12,7 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_gpubench.results.model import CommitInfo, Measurement, Outcome, SavedRun
+from pytest_gpubench import Measurement
+from pytest_gpubench.results.model import CommitInfo, Outcome, SavedRun
 from pytest_gpubench.results.store import read_run, write_run
 from tests.docs.console import commands
 from tests.docs.pages import blocks

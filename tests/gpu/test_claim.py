@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.errors import DeviceUnavailable
+from pytest_gpubench import DeviceUnavailable
 from pytest_gpubench.gpu.claim import claim_gpu, claimants
 from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.gpu.lock_file import LockFile

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pytest_gpubench
-from pytest_gpubench.errors import DeviceUnavailable
+from pytest_gpubench import DeviceUnavailable
 from pytest_gpubench.gpu import clocks
 from pytest_gpubench.gpu.clocks import DEADLY_SIGNALS, ClockLock, restore_abandoned
 from pytest_gpubench.gpu.lock import GpuLock

@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from pytest_gpubench.errors import DeviceUnavailable
+from pytest_gpubench import DeviceFacts, DeviceUnavailable
 from pytest_gpubench.gpu import device
 from pytest_gpubench.gpu.device import cpu_device, find_device, why_no_gpu
 from pytest_gpubench.gpu.nvml import Nvml
-from pytest_gpubench.results.model import DeviceFacts
 
 
 def test_the_cpu() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench.errors import DeviceUnavailable
+from pytest_gpubench import DeviceUnavailable
 from pytest_gpubench.gpu.foreign import (
     SETTLE_S,
     ForeignWork,

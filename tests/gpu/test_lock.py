@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.errors import BadRequest, DeviceUnavailable
+from pytest_gpubench import BadRequest, DeviceUnavailable
 from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.gpu.lock import GpuLock, Patience, holder_text, turns_to_hand_over
 from pytest_gpubench.gpu.lock_file import LOCK_HEADER, LockFile

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.errors import BadRequest
+from pytest_gpubench import BadRequest
 from pytest_gpubench.gpu import lock_file as module
 from pytest_gpubench.gpu.lock import holder_text
 from pytest_gpubench.gpu.lock_file import LOCK_HEADER, LockFile, lock_folder

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench.errors import InvalidResult
+from pytest_gpubench import InvalidResult
 from pytest_gpubench.gpu.persisting import load_driver, nothing_persists, persisting_bytes
 
 MIB = 2**20

@@ -1,6 +1,6 @@
 """Candidates for tests, as the texts of their files; few, as each takes a process."""
 
-from pytest_gpubench.judge.judgement import Judgement
+from pytest_gpubench import Judgement
 
 WORK = """
 import gc, os, signal, socket, time

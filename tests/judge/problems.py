@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_gpubench.judge.judgement import Judgement
+from pytest_gpubench import Judgement
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.spec import read_spec
 

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from pytest_gpubench import Judgement
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge.conclusion import judge_speedup, judge_time, time_of
 from pytest_gpubench.judge.confirmation import fails_closely
-from pytest_gpubench.judge.judgement import STATUSES, CaseJudgement, Judgement, Status
+from pytest_gpubench.judge.judgement import STATUSES, CaseJudgement, Status
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.trial import Rules
 from pytest_gpubench.results.model import Outcome

@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 import pytest_gpubench
-from pytest_gpubench import BadRequest, UnfairComparison
+from pytest_gpubench import BadRequest, Judgement, UnfairComparison
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge import judging
 from pytest_gpubench.judge.isolation import LEVELS, landlock
-from pytest_gpubench.judge.judgement import CaseJudgement, Judgement
+from pytest_gpubench.judge.judgement import CaseJudgement
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.judge.spec import read_spec

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench.errors import MeasurementError
+from pytest_gpubench import MeasurementError
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge.isolation import LEVELS
 from pytest_gpubench.judge.process_pool import ProcessPool

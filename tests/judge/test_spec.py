@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.errors import BadFile, BadRequest
+from pytest_gpubench import BadFile, BadRequest
 from pytest_gpubench.judge.spec import Spec, read_spec
 from pytest_gpubench.verdict.limits import Limits
 

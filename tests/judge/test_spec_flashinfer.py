@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_gpubench.errors import BadFile, BadRequest
+from pytest_gpubench import BadFile, BadRequest
 from pytest_gpubench.judge.spec import Spec, read_spec
 
 REFERENCE = """

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from pytest_gpubench import BadFile, BadRequest
 from pytest_gpubench.correctness import compare_outputs
-from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.judge.spec import Spec, read_spec
 from pytest_gpubench.verdict.limits import Limits
 from tests.judge.problems import PROBLEMS, Problem

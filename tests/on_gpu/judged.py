@@ -1,6 +1,6 @@
 """A spec and candidates for a GPU, as texts: honest ones, and what was seen in the wild."""
 
-from pytest_gpubench.judge.judgement import Judgement
+from pytest_gpubench import Judgement
 
 KERNEL = """
 import ctypes, gc, os, sys, threading, time

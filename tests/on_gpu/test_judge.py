@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pytest_gpubench import GpuBench
-from pytest_gpubench.judge.judgement import Judgement
+from pytest_gpubench import GpuBench, Judgement
 from pytest_gpubench.judge.judging import Judge
 from tests.judge.problems import judge_by
 from tests.on_gpu.judged import CHEATS, HONEST, KERNEL, SPEC, summary_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.judge.judgement import Judgement
+from pytest_gpubench import Judgement
 from pytest_gpubench.judge.judging import Judge
 from tests.judge.problems import judge_by
 from tests.on_gpu.judged import summary_of

@@ -9,7 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pytest_gpubench.results.model import Outcome, Verdict
+from pytest_gpubench import Verdict
+from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.results.store import read_run
 
 TESTS = Path(__file__).with_name("limits_tests.py")

@@ -9,8 +9,7 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from pytest_gpubench import GpuBench, InvalidResult
-from pytest_gpubench.errors import BadRequest, KernelsDiffer, NothingRecorded
+from pytest_gpubench import BadRequest, GpuBench, InvalidResult, KernelsDiffer, NothingRecorded
 from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.settings.cache import Producer
 from pytest_gpubench.timing.calls import make_call

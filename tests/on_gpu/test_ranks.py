@@ -8,11 +8,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from pytest_gpubench.errors import MeasurementError, WrongResult
+from pytest_gpubench import MeasurementError, Rank, Ranks, WrongResult
 from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.timing.events import HOST_BOUND
 from pytest_gpubench.timing.measurement import Plan
-from pytest_gpubench.timing.ranks import Job, Rank, Ranks, devices_of, measure_ranks
+from pytest_gpubench.timing.ranks import Job, devices_of, measure_ranks
 from tests.timing.ranks.test_worker import children
 
 PLAN = Plan(cache="cold", reps=50, warmup=None, precision=0.02, max_time_s=20)

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import torch
 
+from pytest_gpubench import Timing
 from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.replay.resources import UNCAPTURED, with_resources
-from pytest_gpubench.results.model import Resources, Timing
+from pytest_gpubench.results.model import Resources
 from pytest_gpubench.timing.calls import Backward, make_call
 from pytest_gpubench.timing.graph import REPLAYS, SHAPE, SYNC
 from pytest_gpubench.timing.measurement import Plan, measure_call

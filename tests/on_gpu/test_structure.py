@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
+from pytest_gpubench import Timing, Verdict
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.results.kernels import unmatched
-from pytest_gpubench.results.model import Outcome, Timing, Verdict
+from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.results.observed import AllocatedMemory, Observed
 from pytest_gpubench.structure import is_deterministic, observe
 from pytest_gpubench.timing.base import Call

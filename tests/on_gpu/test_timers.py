@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from pytest_gpubench.errors import BadRequest, MeasurementError, NothingRecorded
+from pytest_gpubench import BadRequest, MeasurementError, NothingRecorded
 from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.settings.cache import CacheName
 from pytest_gpubench.timing.base import Call

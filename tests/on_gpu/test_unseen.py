@@ -8,8 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from pytest_gpubench import GpuBench
-from pytest_gpubench.errors import IncompleteRecords
+from pytest_gpubench import GpuBench, IncompleteRecords
 from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.overhead import take_reps

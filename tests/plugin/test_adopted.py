@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_gpubench.errors import BadRequest
+from pytest_gpubench import BadRequest
 from pytest_gpubench.plugin.adopted import parse_limits
 from pytest_gpubench.results.model import TestRecord
 from tests.plugin.conftest import Recorder, plugins_for

@@ -6,10 +6,10 @@ from typing import Any, cast
 import pytest
 import torch
 
+from pytest_gpubench import DeviceFacts
 from pytest_gpubench.bench.plan import unmeasured
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.plugin.results import has_remote_workers
-from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing import make_timer
 from tests.plugin.conftest import BenchRun, RecordRun

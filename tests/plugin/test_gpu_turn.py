@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_gpubench.errors import BadRequest
+from pytest_gpubench import BadRequest
 from pytest_gpubench.gpu import visible
 from pytest_gpubench.gpu.claim import claim_gpu
 from pytest_gpubench.gpu.holder import Holder

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pytest_gpubench import InvalidResult, MeasurementError, WrongResult
-from pytest_gpubench.judge.judgement import Judgement, Status
+from pytest_gpubench import InvalidResult, Judgement, MeasurementError, WrongResult
+from pytest_gpubench.judge.judgement import Status
 from pytest_gpubench.judge.request import error_of
 from tests.plugin.conftest import BenchRun
 

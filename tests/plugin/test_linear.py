@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from pytest_gpubench import Measurement
 from pytest_gpubench.plugin.collection import Collection
 from pytest_gpubench.results.counterpart import KeyReader
-from pytest_gpubench.results.model import Measurement, SavedRun
+from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.verdict.saved_runs import compare_runs

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_gpubench.errors import BadRequest
+from pytest_gpubench import BadRequest
 from pytest_gpubench.plugin.options import add_options, refuse_misspelled_options, resolve
 from pytest_gpubench.settings import (
     GROUPS,

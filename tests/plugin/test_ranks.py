@@ -10,8 +10,7 @@ import torch.multiprocessing
 
 import pytest_gpubench.bench.integrity
 import pytest_gpubench.bench.ranks
-from pytest_gpubench.results.model import Kernel, Timing
-from pytest_gpubench.timing.ranks import Ranks
+from pytest_gpubench import Kernel, Ranks, Timing
 from tests.plugin.conftest import BenchRun, RecordRun, RunRows
 from tests.plugin.test_given import TROUBLE, limited
 from tests.results.measured import kernel

@@ -6,11 +6,11 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from pytest_gpubench import Timing
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.replay import resources
 from pytest_gpubench.replay.driver import Driver
 from pytest_gpubench.replay.resources import UNCAPTURED, side_stream, with_resources
-from pytest_gpubench.results.model import Timing
 from pytest_gpubench.timing.base import Call, call_of
 from pytest_gpubench.timing.graph import REPLAYS, SYNC
 from tests.replay.fake_cuda import MEMCPY_NODE, FakeCuda, Function, Node

@@ -1,13 +1,7 @@
 """Records made by hand."""
 
-from pytest_gpubench.results.model import (
-    Measurement,
-    Outcome,
-    Speedup,
-    TestRecord,
-    Timing,
-    Verdict,
-)
+from pytest_gpubench import Measurement, Speedup, Timing, Verdict
+from pytest_gpubench.results.model import Outcome, TestRecord
 from pytest_gpubench.stats.summary import Interval
 from tests.results import measured
 from tests.results.measured import kernel

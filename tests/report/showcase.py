@@ -6,15 +6,8 @@ from typing import Any
 
 import msgspec
 
-from pytest_gpubench.results.model import (
-    CommitInfo,
-    Measurement,
-    Outcome,
-    SavedRun,
-    Speedup,
-    TestRecord,
-    Timing,
-)
+from pytest_gpubench import Measurement, Speedup, Timing
+from pytest_gpubench.results.model import CommitInfo, Outcome, SavedRun, TestRecord
 from pytest_gpubench.stats.summary import Interval
 from tests.results.measured import kernel as kernel_of
 from tests.results.measured import resources

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_gpubench import Measurement, Speedup
 from pytest_gpubench.report.crossover import Step, crossover_lines, where_faster
-from pytest_gpubench.results.model import Measurement, Speedup, TestRecord
+from pytest_gpubench.results.model import TestRecord
 from pytest_gpubench.stats.summary import Interval
 from tests.report.records import arms, record, timing
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_gpubench import Measurement, PastChange
 from pytest_gpubench.report.html import measured as measured_module
 from pytest_gpubench.report.html.content import page_content
 from pytest_gpubench.report.html.history import OlderRuns, trend
@@ -20,7 +21,7 @@ from pytest_gpubench.report.html.measured import measured_text
 from pytest_gpubench.report.html.numbers import five_digits, thin
 from pytest_gpubench.report.html.page import SCRIPTS, as_json, asset, html_page
 from pytest_gpubench.results.counterpart import keys_of
-from pytest_gpubench.results.model import CommitInfo, Measurement, Outcome, PastChange, SavedRun, TestRecord
+from pytest_gpubench.results.model import CommitInfo, Outcome, SavedRun, TestRecord
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.verdict.limits import number_for

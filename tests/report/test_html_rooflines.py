@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from pytest_gpubench import Measurement
 from pytest_gpubench.report.html import rooflines
 from pytest_gpubench.report.html.rooflines import roofline_contents
-from pytest_gpubench.results.model import Measurement, MemoryPeak, Outcome, Peaks, TestRecord
+from pytest_gpubench.results.model import MemoryPeak, Outcome, Peaks, TestRecord
 from tests.results.measured import alone, facts, pair, record, timing_of, verdict
 
 MB = 10**6

@@ -5,11 +5,12 @@ import re
 import msgspec
 import pytest
 
+from pytest_gpubench import DeviceFacts, Measurement, PastChange, Speedup, Timing
 from pytest_gpubench.report.properties import median_properties
 from pytest_gpubench.report.remedies import remedy_lines
 from pytest_gpubench.report.section import report_section
 from pytest_gpubench.report.terminal import compared_lines, summary_lines
-from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, PastChange, Speedup, TestRecord, Timing
+from pytest_gpubench.results.model import Outcome, TestRecord
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.summary import Interval
 from tests.report.records import arms, record, timing, unmeasured, verdict

@@ -9,17 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from pytest_gpubench import Measurement, PastChange
 from pytest_gpubench.report import markdown
 from pytest_gpubench.report.markdown import markdown_summary
 from pytest_gpubench.report.markdown_text import code, text
-from pytest_gpubench.results.model import (
-    CommitInfo,
-    Measurement,
-    Outcome,
-    PastChange,
-    SavedRun,
-    TestRecord,
-)
+from pytest_gpubench.results.model import CommitInfo, Outcome, SavedRun, TestRecord
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import printable
 from tests.report.records import GPU, arms, record, timing, unmeasured, verdict

@@ -2,9 +2,10 @@
 
 import pytest
 
+from pytest_gpubench import Phases, Region
 from pytest_gpubench.report.layout import Screen
 from pytest_gpubench.report.phases import phases_block, phases_lines, rate_text, region_lines
-from pytest_gpubench.results.phases import OUTSIDE, OVER_WHOLE, Phase, Phases, Region
+from pytest_gpubench.results.phases import OUTSIDE, OVER_WHOLE, Phase
 from pytest_gpubench.stats.summary import Interval
 
 ENCODER = Phase(name="encoder", median_us=30.004, interval=Interval(29.0, 31.0), share=0.75, elements_per_s=1e9 / 30)

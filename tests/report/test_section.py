@@ -4,8 +4,9 @@ import re
 
 import pytest
 
+from pytest_gpubench import Measurement
 from pytest_gpubench.report.section import report_section
-from pytest_gpubench.results.model import Measurement, Outcome, Overhead
+from pytest_gpubench.results.model import Outcome, Overhead
 from tests.report.records import record, speedup, timing
 from tests.results.measured import kernel, resources, verdict
 

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from pytest_gpubench import Measurement
 from pytest_gpubench.report.crossover import faster_lines
 from pytest_gpubench.report.sweeps import Sweep, rate_metric, sweeps_of
-from pytest_gpubench.results.model import Measurement, MemoryPeak, Outcome, Peaks, TestRecord
+from pytest_gpubench.results.model import MemoryPeak, Outcome, Peaks, TestRecord
 from tests.report.records import arms, record, timing, verdict
 
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from pytest_gpubench import Measurement, PastChange, Region, Verdict
 from pytest_gpubench.report.cells import time_cell
 from pytest_gpubench.report.layout import Screen, shorten
 from pytest_gpubench.report.table import HEADERS, NOT_ENFORCED, render
-from pytest_gpubench.results.model import VALIDITY, Measurement, Outcome, PastChange, TestRecord, Verdict
-from pytest_gpubench.results.phases import Region
+from pytest_gpubench.results.model import VALIDITY, Outcome, TestRecord
 from pytest_gpubench.settings import GROUP_KEYS, SORT_KEYS, Settings
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import MICROSECONDS_PER_UNIT, printable, ratio_text

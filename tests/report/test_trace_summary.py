@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_gpubench import Measurement
 from pytest_gpubench.report.trace_summary import summary_markdown, write_summary
-from pytest_gpubench.results.model import Measurement
 from pytest_gpubench.results.trace_name import trace_name
 from pytest_gpubench.units import format_time
 from tests.report.records import arms, record, timing, unmeasured

@@ -6,21 +6,10 @@ from typing import Any
 
 import msgspec
 
+from pytest_gpubench import DeviceFacts, Kernel, Measurement, Speedup, Timing, Verdict
 from pytest_gpubench.results.baseline import Baseline
 from pytest_gpubench.results.counterpart import Missing, PastTest
-from pytest_gpubench.results.model import (
-    VALIDITY,
-    DeviceFacts,
-    Kernel,
-    Measurement,
-    Outcome,
-    Resources,
-    SavedRun,
-    Speedup,
-    TestRecord,
-    Timing,
-    Verdict,
-)
+from pytest_gpubench.results.model import VALIDITY, Outcome, Resources, SavedRun, TestRecord
 
 GPU = DeviceFacts(type="cuda", name="NVIDIA H200", host="here", uuid="GPU-1", driver="570.1", multiprocessors=132)
 BARE_GPU = DeviceFacts(type="cuda", name="NVIDIA H200", host="here")

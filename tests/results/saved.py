@@ -5,19 +5,8 @@ import random
 import statistics
 from typing import Literal
 
-from pytest_gpubench.results.model import (
-    CommitInfo,
-    DeviceFacts,
-    Kernel,
-    Measurement,
-    Outcome,
-    SavedRun,
-    Speedup,
-    TestRecord,
-    Timing,
-    Turn,
-    Verdict,
-)
+from pytest_gpubench import DeviceFacts, Kernel, Measurement, Speedup, Timing, Verdict
+from pytest_gpubench.results.model import CommitInfo, Outcome, SavedRun, TestRecord, Turn
 from pytest_gpubench.stats.summary import Interval
 from tests.results.measured import kernel, resources
 

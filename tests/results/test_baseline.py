@@ -5,12 +5,10 @@ import random
 import msgspec
 import pytest
 
+from pytest_gpubench import DeviceFacts
 from pytest_gpubench.results.baseline import Baseline, function_of
 from pytest_gpubench.results.counterpart import MeasurementKey, PastTest
-from pytest_gpubench.results.model import (
-    DeviceFacts,
-    Outcome,
-)
+from pytest_gpubench.results.model import Outcome
 from tests.results.measured import GPU, TEST, alone, baseline, find, kernel, missing, on, pair, record, run, verdict
 
 

@@ -5,12 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from pytest_gpubench import Measurement, Timing
 from pytest_gpubench.results.counterpart import MeasurementKey, keys_of
-from pytest_gpubench.results.model import (
-    Measurement,
-    Outcome,
-    Timing,
-)
+from pytest_gpubench.results.model import Outcome
 from tests.results.measured import alone, baseline, find, missing, pair, record, timing, verdict
 
 

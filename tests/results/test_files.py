@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench.errors import BadFile
+from pytest_gpubench import BadFile
 from pytest_gpubench.results.files import write_file, write_text
 
 

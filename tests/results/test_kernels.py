@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pytest_gpubench import Kernel, Timing
 from pytest_gpubench.results.kernels import (
     breakdown,
     distinct_names,
@@ -18,7 +19,6 @@ from pytest_gpubench.results.kernels import (
     short_name,
     unmatched,
 )
-from pytest_gpubench.results.model import Kernel, Timing
 from tests.results.measured import kernel, timing_of
 
 NATIVE = "at::native::"

@@ -7,16 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.errors import BadRequest, NotMeasured
-from pytest_gpubench.results.phases import (
-    OVER_WHOLE,
-    UNDER_WHOLE,
-    Phase,
-    Phases,
-    Region,
-    ancestors_of,
-    in_tree_order,
-)
+from pytest_gpubench import BadRequest, NotMeasured, Phases, Region
+from pytest_gpubench.results.phases import OVER_WHOLE, UNDER_WHOLE, Phase, ancestors_of, in_tree_order
 from pytest_gpubench.stats.summary import Interval
 
 ENCODER = Phase(name="encoder", median_us=30.0, interval=Interval(29.0, 31.0), share=0.75)

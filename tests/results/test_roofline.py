@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.results.model import MemoryPeak, Peaks, Timing
+from pytest_gpubench import Timing
+from pytest_gpubench.results.model import MemoryPeak, Peaks
 from pytest_gpubench.results.roofline import (
     highest_gbps,
     highest_tflops,

@@ -4,14 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from pytest_gpubench import Comparison, Measurement, MeasurementError, Speedup, Timing, WrongResult
 from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.arguments import VariedArguments
 from pytest_gpubench.bench.comparison import CompareRequest
 from pytest_gpubench.bench.request import CallResult
 from pytest_gpubench.correctness import Tolerance
-from pytest_gpubench.errors import MeasurementError, WrongResult
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.results.model import Comparison, Measurement, Speedup, Timing
 from pytest_gpubench.search import Example, Search
 from pytest_gpubench.search.budget import TimeBudget
 from pytest_gpubench.settings import Settings

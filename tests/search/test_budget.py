@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_gpubench.results.model import Outcome, Verdict
+from pytest_gpubench import Verdict
+from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.search.budget import AlphaBudget, max_examples, reps_to_decide
 from pytest_gpubench.search.search import noisy_limits
 from pytest_gpubench.settings import Settings

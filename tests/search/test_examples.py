@@ -11,7 +11,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import FailedHealthCheck, Flaky, Unsatisfiable, UnsatisfiedAssumption
 
-from pytest_gpubench.errors import DeviceUnavailable, LimitBroken, MeasurementError, WrongResult
+from pytest_gpubench import DeviceUnavailable, LimitBroken, MeasurementError, WrongResult
 from pytest_gpubench.search import Example
 from pytest_gpubench.search.out_of_memory import Examples
 from pytest_gpubench.strategies import LazyTensor, tensors

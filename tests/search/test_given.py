@@ -10,7 +10,7 @@ import torch
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from pytest_gpubench.errors import LimitBroken
+from pytest_gpubench import LimitBroken
 from pytest_gpubench.search import Example, intercepting_examples
 from pytest_gpubench.strategies import lazy_tensor, tensor
 from tests.search.errors import notes

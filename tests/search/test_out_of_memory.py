@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_gpubench.errors import DeviceUnavailable
+from pytest_gpubench import DeviceUnavailable
 from pytest_gpubench.search.out_of_memory import is_out_of_memory
 from tests.search.errors import caused_by, full
 

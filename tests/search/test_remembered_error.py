@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_gpubench.errors import LimitBroken, MeasurementError, WrongResult
+from pytest_gpubench import LimitBroken, MeasurementError, WrongResult
 from pytest_gpubench.search import Example
 from pytest_gpubench.search.out_of_memory import Examples
 from tests.search.errors import depth

@@ -8,11 +8,10 @@ from typing import Any, cast
 import pytest
 import torch
 
+from pytest_gpubench import Measurement, MeasurementError, Phases, Timing, WrongResult
 from pytest_gpubench.bench.phases import PhasesRequest
 from pytest_gpubench.bench.request import CallResult
-from pytest_gpubench.errors import MeasurementError, WrongResult
-from pytest_gpubench.results.model import Measurement, Outcome, Timing
-from pytest_gpubench.results.phases import Phases
+from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.search import Example, Search
 from pytest_gpubench.search.budget import TimeBudget
 from pytest_gpubench.search.example import example_of

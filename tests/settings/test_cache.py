@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench.errors import BadRequest, ProfilerBusy
+from pytest_gpubench import BadRequest, ProfilerBusy
 from pytest_gpubench.settings import parse_given
 from pytest_gpubench.settings.cache import Cache, Producer, cache_words, without_producer
 

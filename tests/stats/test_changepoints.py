@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_gpubench.errors import BadRequest
+from pytest_gpubench import BadRequest
 from pytest_gpubench.stats.changepoints import LEAST_SERIES, ChangePoint, change_points, smallest_step
 
 LEAST_RUNS = 3

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.errors import BadRequest
+from pytest_gpubench import BadRequest
 from pytest_gpubench.stats.tolerance import COMPARED_METRICS, RegressionTolerance, parse_tolerance
 
 

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_gpubench.errors import BadRequest, UnfairComparison
+from pytest_gpubench import BadRequest, DeviceFacts, UnfairComparison
 from pytest_gpubench.gpu.device import Device, cpu_device
-from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.results.observed import AllocatedMemory, Observed, Wait
 from pytest_gpubench.structure import is_deterministic, observation, observe
 from pytest_gpubench.structure.allocations import Meter

@@ -8,7 +8,7 @@ from typing import cast
 
 from torch._C._autograd import DeviceType
 
-from pytest_gpubench.errors import IncompleteRecords
+from pytest_gpubench import IncompleteRecords
 from pytest_gpubench.gpu.readings import NO_READING, Reading
 from pytest_gpubench.timing import base
 from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timer

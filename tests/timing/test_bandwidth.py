@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
+from pytest_gpubench import DeviceFacts
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.timing import bandwidth
 from pytest_gpubench.timing.bandwidth import copy_bandwidth
 from pytest_gpubench.timing.base import Rep

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_gpubench import Timing
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.results.model import Timing
 from pytest_gpubench.stats.speedup import LOOKS, critical_ranks, round_orders, speedup_of
 from pytest_gpubench.timing import attempts, comparison, rounds
 from pytest_gpubench.timing.base import call_of

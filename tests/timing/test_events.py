@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.errors import MeasurementError
+from pytest_gpubench import MeasurementError
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.timing import events
 from pytest_gpubench.timing.base import Call, Prepared

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_gpubench.errors import BadRequest, MeasurementError, NothingRecorded
+from pytest_gpubench import BadRequest, MeasurementError, NothingRecorded
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing import graph
 from pytest_gpubench.timing.base import Call, Prepared

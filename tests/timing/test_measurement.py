@@ -8,9 +8,10 @@ import msgspec
 import pytest
 import torch
 
+from pytest_gpubench import DeviceFacts, Timing
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import Nvml
-from pytest_gpubench.results.model import DeviceFacts, Stretch, Timing
+from pytest_gpubench.results.model import Stretch
 from pytest_gpubench.timing.base import Record, Rep, Timer
 from pytest_gpubench.timing.measurement import Plan, demangled, is_idle, measure_call
 from pytest_gpubench.timing.sampling import PROBE_REPS

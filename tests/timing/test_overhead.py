@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.errors import BadRequest, MeasurementError
+from pytest_gpubench import BadRequest, MeasurementError
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.results.model import Overhead
 from pytest_gpubench.timing import overhead

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_gpubench import DeviceFacts
 from pytest_gpubench.gpu.clocks import ClockLock
 from pytest_gpubench.gpu.device import Device, cpu_device
-from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.timing import pacing
 from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.pacing import IDLE_PER_BUSY, KEPT_CLOCK, Pacing

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_gpubench.errors import IncompleteRecords, ProfilerBusy
+from pytest_gpubench import IncompleteRecords, ProfilerBusy
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.timing import peaks
 from pytest_gpubench.timing.base import Rep

@@ -13,9 +13,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.errors import BadRequest, IncompleteRecords, KernelsDiffer
+from pytest_gpubench import BadRequest, IncompleteRecords, KernelsDiffer, Region, region
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.results.phases import OUTSIDE, Region
+from pytest_gpubench.results.phases import OUTSIDE
 from pytest_gpubench.timing import profiler, regions
 from pytest_gpubench.timing.base import Record, Rep
 from pytest_gpubench.timing.calls import make_arguments, make_call
@@ -24,7 +24,6 @@ from pytest_gpubench.timing.regions import (
     RegionTrace,
     Traced,
     forget_regions,
-    region,
     summarise_regions,
     take_regions,
     times_by_clock,

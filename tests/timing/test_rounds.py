@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_gpubench.errors import KernelsDiffer
+from pytest_gpubench import KernelsDiffer
 from pytest_gpubench.stats.speedup import round_orders
 from pytest_gpubench.timing.base import call_of
 from pytest_gpubench.timing.rounds import Arm, Interleaved, take_rounds

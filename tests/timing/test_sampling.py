@@ -9,18 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.errors import (
-    BadRequest,
-    GpuBenchError,
-    KernelsDiffer,
-    NothingRecorded,
-    ProfilerBusy,
-)
+from pytest_gpubench import BadRequest, GpuBenchError, KernelsDiffer, NothingRecorded, ProfilerBusy, scripted
 from pytest_gpubench.stats.stopping import LEAST_REPS, Budget
 from pytest_gpubench.timing import sampling
 from pytest_gpubench.timing.attempts import ATTEMPTS
 from pytest_gpubench.timing.sampling import PROBE_REPS, Sample, take_batch, take_sample
-from pytest_gpubench.timing.scripted import ScriptedTimer, scripted
+from pytest_gpubench.timing.scripted import ScriptedTimer
 from tests.timing.fakes import (
     HEAT,
     LOST,

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pytest_gpubench.errors import DeviceUnavailable, NothingRecorded, ProfilerBusy
+from pytest_gpubench import DeviceUnavailable, NothingRecorded, ProfilerBusy
 from pytest_gpubench.timing import profiler
 from pytest_gpubench.timing.profiler import kind_of, open_profile, read_records, who_holds_cupti
 from pytest_gpubench.timing.sentinels import check_triton, mean_clock_mhz

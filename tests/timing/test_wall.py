@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from pytest_gpubench.errors import BadRequest
+from pytest_gpubench import BadRequest, DeviceFacts
 from pytest_gpubench.gpu.device import Device, cpu_device
-from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.settings.cache import CacheName, Producer, without_producer
 from pytest_gpubench.timing import l2flush, make_timer, wall
 from pytest_gpubench.timing.calls import Arguments, leaves_of, make_arguments, make_call

@@ -8,20 +8,21 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_gpubench.errors import (
+from pytest_gpubench import (
+    DeviceFacts,
     DeviceUnavailable,
     GpuBenchError,
     IncompleteRecords,
     KernelsDiffer,
     NothingRecorded,
+    scripted,
 )
 from pytest_gpubench.gpu.device import Device, cpu_device
-from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.timing import warmup
 from pytest_gpubench.timing.base import Call, Prepared, Rep, Timer
 from pytest_gpubench.timing.pacing import KEPT_CLOCK
 from pytest_gpubench.timing.sampling import PROBE_REPS
-from pytest_gpubench.timing.scripted import ScriptedTimer, scripted
+from pytest_gpubench.timing.scripted import ScriptedTimer
 from pytest_gpubench.timing.warmup import (
     Warmth,
     call_until_steady,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pytest_gpubench.errors import IncompleteRecords, KernelsDiffer, MeasurementError, NothingRecorded
+from pytest_gpubench import IncompleteRecords, KernelsDiffer, MeasurementError, NothingRecorded
 from pytest_gpubench.timing.base import Call, Record, call_of
 from pytest_gpubench.timing.windows import (
     BEGIN,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.errors import IncompleteRecords
+from pytest_gpubench import IncompleteRecords
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing.attempts import ATTEMPTS
 from pytest_gpubench.timing.base import Call, Rep

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pytest_gpubench.results.model import Timing, Verdict
+from pytest_gpubench import Timing, Verdict
 from pytest_gpubench.verdict import time
 from pytest_gpubench.verdict.limits import Limits
 from pytest_gpubench.verdict.limits.base import Seen

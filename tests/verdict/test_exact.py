@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.errors import BadRequest
+from pytest_gpubench import BadRequest, Kernel, Timing, Verdict
 from pytest_gpubench.limits import FORBIDDABLE, memory_size
-from pytest_gpubench.results.model import Kernel, Outcome, Timing, Verdict
+from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.results.observed import AllocatedMemory, Observed, Wait
 from pytest_gpubench.units import format_bytes
 from pytest_gpubench.verdict.limits import Limits

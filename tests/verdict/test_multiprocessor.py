@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.errors import BadRequest
+from pytest_gpubench import BadRequest, Kernel, Measurement, Timing, Verdict
 from pytest_gpubench.limits import limits_by_pattern
-from pytest_gpubench.results.model import Kernel, Measurement, Outcome, Resources, Timing, Verdict
+from pytest_gpubench.results.model import Outcome, Resources
 from pytest_gpubench.verdict.limits import BY_NAME, Limits
 from pytest_gpubench.verdict.limits.multiprocessor import LIMITS
 from tests.results.measured import kernel, resources, timing_of

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench.results.model import MemoryPeak, Outcome, Peaks, Timing, Verdict
+from pytest_gpubench import Timing, Verdict
+from pytest_gpubench.results.model import MemoryPeak, Outcome, Peaks
 from pytest_gpubench.verdict.limits import Limits
 from tests.results.test_roofline import BARE, MB, PEAKS, timing
 from tests.verdict.judging import judge

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from pytest_gpubench.results.model import Measurement, Outcome
+from pytest_gpubench import Measurement
+from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import parse_tolerance

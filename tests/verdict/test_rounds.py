@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, SavedRun, Speedup, TestRecord
+from pytest_gpubench import DeviceFacts, Measurement, Speedup
+from pytest_gpubench.results.model import Outcome, SavedRun, TestRecord
 from pytest_gpubench.stats.regression import change_of_pairs
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.verdict.regression import Change

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from pytest_gpubench import Measurement, Timing
 from pytest_gpubench.results.counterpart import KeyReader, Missing, PastTest
-from pytest_gpubench.results.model import Measurement, Outcome, Timing
+from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.saved_runs import BaselineLimit, compare_with_baseline

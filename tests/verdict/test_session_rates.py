@@ -14,7 +14,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from pytest_gpubench.results.model import Measurement, Outcome
+from pytest_gpubench import Measurement
+from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.process_spread import UNKNOWN_TIME, spread_of, spread_of_suite
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.verdict.regression import compare_measurements

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from pytest_gpubench.results.model import Measurement, Outcome
+from pytest_gpubench import Measurement
+from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.process_spread import ProcessSpread
 from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.tolerance import parse_tolerance

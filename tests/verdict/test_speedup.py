@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.results.model import Outcome, Speedup, Verdict
+from pytest_gpubench import Speedup, Verdict
+from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.speedup import LOOKS, Quad, speedup_of
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.verdict.limits.speedup import speedup_verdict

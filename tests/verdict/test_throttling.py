@@ -2,7 +2,8 @@
 
 import pytest
 
-from pytest_gpubench.results.model import Outcome, Verdict
+from pytest_gpubench import Verdict
+from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.verdict.throttling import invalidate_throttled
 from tests.results.measured import timing
 from tests.results.measured import verdict as verdict_on

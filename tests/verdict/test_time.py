@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_gpubench import Timing, Verdict
 from pytest_gpubench.limits import limit_for_device
-from pytest_gpubench.results.model import Outcome, Timing, Verdict
+from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.summary import Interval, least_count, median_interval, median_rank, std_interval
 from pytest_gpubench.units import round_to_digits
 from pytest_gpubench.verdict.decision import at_most

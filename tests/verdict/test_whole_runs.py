@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from pytest_gpubench import Measurement
 from pytest_gpubench.results.baseline import slimmed
-from pytest_gpubench.results.model import Measurement, Outcome, TestRecord
+from pytest_gpubench.results.model import Outcome, TestRecord
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.saved_runs import compare_runs

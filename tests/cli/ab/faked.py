@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench import cli
+from pytest_gpubench import DeviceFacts, Measurement, Timing, cli
 from pytest_gpubench.cli.ab.runs import junit_names
-from pytest_gpubench.results.model import DeviceFacts, Measurement, SavedRun, TestRecord, Timing
+from pytest_gpubench.results.model import SavedRun, TestRecord
 from pytest_gpubench.results.store import write_run
 
 CPU = DeviceFacts(type="cpu", name="a CPU", host="here")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from pytest_gpubench import BadRequest
 from pytest_gpubench.cli.ab.checkouts import Checkout
-from pytest_gpubench.errors import BadRequest
 from tests.cli.ab.faked import FakePytest, Git, call, commit, left
 
 

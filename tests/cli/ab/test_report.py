@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from pytest_gpubench import Measurement, Timing
 from pytest_gpubench.cli import main
 from pytest_gpubench.cli.ab.checkouts import Checkout
 from pytest_gpubench.cli.ab.comparison import CommitComparison, ComparisonPlan
 from pytest_gpubench.cli.ab.report import markdown_text
-from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord, Timing
+from pytest_gpubench.results.model import Outcome, SavedRun, TestRecord
 from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import RegressionTolerance

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_gpubench import BadFile, BadRequest
 from pytest_gpubench.cli import INTERRUPTED, main
 from pytest_gpubench.cli.ab.runs import junit_names, read_ended
-from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.results.model import SavedRun, TestRecord
 from pytest_gpubench.settings import LISTED_TESTS
 from tests.cli.ab.faked import CPU, NODEID, FakePytest, Git, call, commit, left, write_results

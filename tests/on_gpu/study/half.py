@@ -17,8 +17,7 @@ from typing import Any
 
 import torch
 
-from pytest_gpubench import bench
-from pytest_gpubench.errors import GpuBenchError, WrongResult
+from pytest_gpubench import GpuBenchError, WrongResult, bench
 from tests.on_gpu.doubling import double_into, torch_double
 from tests.on_gpu.study.items import Row, append, items_parser
 

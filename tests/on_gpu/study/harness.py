@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, TypeVar
 
-from pytest_gpubench.fixture import GpuBench
+from pytest_gpubench import GpuBench
 from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.settings import Resolver, Settings
 from pytest_gpubench.verdict.limits import Limits

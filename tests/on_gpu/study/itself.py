@@ -19,7 +19,7 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 
-from pytest_gpubench.errors import GpuBenchError, LimitBroken, WrongResult
+from pytest_gpubench import GpuBenchError, LimitBroken, WrongResult
 from pytest_gpubench.verdict.limits import Limits
 from tests.on_gpu.doubling import double
 from tests.on_gpu.study.harness import bench_of, print_head, print_row, study_test_with

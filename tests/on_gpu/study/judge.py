@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from pytest_gpubench.errors import InvalidResult, LimitBroken
+from pytest_gpubench import InvalidResult, LimitBroken
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.verdict.limits import Limits
 from tests.on_gpu.study.harness import bench_of, cool, do_bench_us, parser_of, print_head, print_row, study_test_with

@@ -15,8 +15,7 @@ from typing import Any
 
 import torch
 
-from pytest_gpubench import bench
-from pytest_gpubench.errors import GpuBenchError, WrongResult
+from pytest_gpubench import GpuBenchError, WrongResult, bench
 from tests.on_gpu.study.items import Row, items_parser, take_all, work
 from tests.on_gpu.study.margins_honest import HONEST
 from tests.on_gpu.study.margins_planted import HARMLESS, PLANTED, Planted

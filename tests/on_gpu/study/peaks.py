@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import msgspec
 import torch
 
-from pytest_gpubench import bench
+from pytest_gpubench import Timing, bench
 from pytest_gpubench.correctness import moved_bytes
 from pytest_gpubench.correctness.flops import counted
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.results.model import Peaks, Timing
+from pytest_gpubench.results.model import Peaks
 from pytest_gpubench.results.roofline import peak_fraction, too_fast
 from pytest_gpubench.timing.peaks import measured_peaks
 from pytest_gpubench.units import grouped

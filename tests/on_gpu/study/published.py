@@ -19,8 +19,7 @@ from typing import Any
 import torch
 import triton
 
-from pytest_gpubench import bench
-from pytest_gpubench.results.model import Comparison
+from pytest_gpubench import Comparison, bench
 from pytest_gpubench.stats.summary import Interval
 from tests.on_gpu.study.harness import parser_of, print_head, print_row, start_profiler
 from tests.on_gpu.study.published_changes import CHANGES, Case, Change, Pair

@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from pytest_gpubench import bench
-from pytest_gpubench.errors import MeasurementError
+from pytest_gpubench import MeasurementError, Timing, bench
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.results.model import Overhead, Timing
+from pytest_gpubench.results.model import Overhead
 from pytest_gpubench.timing.base import Call, Timer
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.events import EventsTimer

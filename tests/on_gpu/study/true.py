@@ -10,8 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
-from pytest_gpubench import bench
-from pytest_gpubench.errors import MeasurementError
+from pytest_gpubench import MeasurementError, bench
 from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.timing.attempts import until_complete
 from pytest_gpubench.timing.calls import make_call

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_gpubench import Measurement
 from pytest_gpubench.report.layout import Screen
 from pytest_gpubench.report.plot.panels import MOST_SERIES, Scale, panels_of, shortened_number
 from pytest_gpubench.report.plot.svg import svg_files
 from pytest_gpubench.report.plot.text import text_charts
 from pytest_gpubench.report.sweeps import sweeps_of
-from pytest_gpubench.results.model import Measurement
 from tests.report.records import record, timing
 from tests.report.showcase import NASTY
 from tests.report.test_sweeps import over, swept

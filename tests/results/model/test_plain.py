@@ -15,12 +15,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.results.model import (
-    DeviceFacts,
-    TestRecord,
-    decode,
-    encode,
-)
+from pytest_gpubench import DeviceFacts
+from pytest_gpubench.results.model import TestRecord, decode, encode
 
 DEVICE = DeviceFacts(type="cuda", name="NVIDIA H200", host="localhost")
 

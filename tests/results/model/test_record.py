@@ -2,7 +2,8 @@
 
 import pytest
 
-from pytest_gpubench.results.model import Measurement, Outcome, TestRecord, Timing, decode, encode
+from pytest_gpubench import Measurement, Timing
+from pytest_gpubench.results.model import Outcome, TestRecord, decode, encode
 from tests.results.hostile import hostile_run
 from tests.results.measured import verdict
 from tests.results.saved import make_run

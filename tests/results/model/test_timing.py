@@ -5,10 +5,7 @@ from functools import cached_property
 
 import pytest
 
-from pytest_gpubench.errors import NotMeasured
-from pytest_gpubench.results.model import (
-    Timing,
-)
+from pytest_gpubench import NotMeasured, Timing
 from tests.results.measured import kernel as kernel_of
 from tests.results.measured import timing_of as timing
 

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_gpubench.errors import BadFile
-from pytest_gpubench.results.model import SavedRun, Timing
+from pytest_gpubench import BadFile, Timing
+from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.store import Storage, encode_run, read_run
 from tests.results.saved import make_run
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.results.model import Measurement
+from pytest_gpubench import Measurement
 from pytest_gpubench.results.store import encode_run, write_run
 from pytest_gpubench.results.store.benchmarks import benchmark_entries, sample_stats
 from tests.results.saved import make_run

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pytest_gpubench.errors import BadFile
+from pytest_gpubench import BadFile
 from pytest_gpubench.results.model import CommitInfo, SavedRun
 from pytest_gpubench.results.store import Storage, read_by_test, read_run
 from tests.results.saved import make_run

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.errors import BadFile
+from pytest_gpubench import BadFile
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.store import encode_run, read_run, run_file, write_run
 from pytest_gpubench.results.store.run_file import SCHEMA

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from pytest_gpubench.errors import BadFile
+from pytest_gpubench import BadFile
 from pytest_gpubench.results.model import CommitInfo
 from pytest_gpubench.results.store import Storage, Stored, read_run
 from tests.results.saved import make_run

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pytest_gpubench.results.model import Timing
+from pytest_gpubench import Timing
 from pytest_gpubench.timing.measurement import Plan
 from tests.results.measured import timing_of
 

@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 import pytest_gpubench
-from pytest_gpubench.errors import KernelsDiffer, MeasurementError, WrongResult
+from pytest_gpubench import KernelsDiffer, MeasurementError, Rank, WrongResult
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing.calls import make_call
-from pytest_gpubench.timing.ranks import Job, Rank
+from pytest_gpubench.timing.ranks import Job
 from pytest_gpubench.timing.ranks.failure import OURS, failure_of
 from pytest_gpubench.timing.ranks.job import bus_bytes
 from pytest_gpubench.timing.ranks.processes import own_lines

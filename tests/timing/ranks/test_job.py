@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench.errors import BadRequest
+from pytest_gpubench import BadRequest
 from pytest_gpubench.timing.ranks import Job
 from pytest_gpubench.timing.ranks.job import BUS_FACTORS, bus_bytes, pickled_job
 from tests.timing.ranks.jobs import PLAN, nothing

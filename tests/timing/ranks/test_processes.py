@@ -10,10 +10,9 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from pytest_gpubench.errors import BadRequest, MeasurementError
+from pytest_gpubench import BadRequest, DeviceFacts, MeasurementError
 from pytest_gpubench.gpu.clocks import ClockLock
 from pytest_gpubench.gpu.device import Device, cpu_device
-from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.ranks import Job, devices_of, processes
 from pytest_gpubench.timing.ranks.failure import Failure

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.errors import MeasurementError, NotMeasured
-from pytest_gpubench.timing.ranks import Ranks
+from pytest_gpubench import MeasurementError, NotMeasured, Ranks
 from pytest_gpubench.timing.ranks.result import combine
 from tests.results.measured import kernel
 from tests.timing.ranks.jobs import timing

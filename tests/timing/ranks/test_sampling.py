@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench.errors import KernelsDiffer
+from pytest_gpubench import KernelsDiffer
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.ranks import Job, sampling, worker

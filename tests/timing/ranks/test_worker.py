@@ -18,9 +18,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from pytest_gpubench.errors import MeasurementError, WrongResult
+from pytest_gpubench import MeasurementError, Rank, Ranks, WrongResult
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.timing.ranks import Job, Rank, Ranks, devices_of, measure_ranks
+from pytest_gpubench.timing.ranks import Job, devices_of, measure_ranks
 from tests.timing.ranks.jobs import PLAN, notes
 
 PATIENT_S, IMPATIENT_S = 60.0, 5.0
