@@ -141,10 +141,6 @@ def test_the_unit_does_not_matter(seed: int, unit: float) -> None:
     assert [point.index for point in scaled] == [point.index for point in change_points(values)]
 
 
-def test_a_constant_series_has_no_change() -> None:
-    assert change_points([2.016] * 50) == []
-
-
 # short series: Student's t
 
 

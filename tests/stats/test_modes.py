@@ -85,11 +85,3 @@ def test_noise_seldom_looks_like_modes(draw: Draw) -> None:
 def test_two_modes_are_found() -> None:
     assert share_with_modes(two_modes, 400) >= 0.93
     assert share_with_modes(two_modes, 100, reps=200) >= 0.99
-
-
-@pytest.mark.slow
-def test_how_often_modes_are_found() -> None:
-    trials = 40_000
-    assert max(share_with_modes(draw, trials) for draw in (normal, ticks, drift)) <= 0.0005
-    assert share_with_modes(lognormal, trials) <= 0.0055  # 0.5 % within the simulation's own error
-    assert share_with_modes(two_modes, trials) >= 0.95

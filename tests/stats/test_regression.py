@@ -64,27 +64,7 @@ def test_nothing_is_decided_without_an_interval() -> None:
     assert decide_change(ChangeEstimate(9.0, None, "median", 0.001), 0.03) == "inconclusive"
 
 
-@given(times, times, metrics, alphas, st.floats(0, 2), st.floats(0, 2))
-def test_a_wider_margin_never_makes_it_worse(
-    old: list[float], new: list[float], metric: TimeMetric, alpha: float, one: float, other: float
-) -> None:
-    change = change_of_samples(old, new, metric, alpha)
-    narrow, wide = sorted([one, other])
-    assert ORDER[decide_change(change, narrow)] <= ORDER[decide_change(change, wide)]
-
-
 # what a change is
-
-
-@given(times, times, metrics, alphas, st.integers(-8, 8))
-def test_the_unit_of_time_does_not_matter(
-    old: list[float], new: list[float], metric: TimeMetric, alpha: float, power: int
-) -> None:
-    change = change_of_samples(old, new, metric, alpha, TICK_US)
-    scale = 2.0**power
-    scaled = change_of_samples([scale * x for x in old], [scale * x for x in new], metric, alpha, scale * TICK_US)
-    assert (scaled.ratio, scaled.interval) == (change.ratio, change.interval)
-    assert scaled.difference == (change.difference and Interval(*(scale * end for end in change.difference)))
 
 
 @given(times, times, metrics, alphas, st.sampled_from([0, TICK_US]))
@@ -97,17 +77,6 @@ def test_swapping_the_runs_inverts_the_ratio(
     if there.interval is not None and back.interval is not None:
         assert there.interval.low * back.interval.high == pytest.approx(1)
         assert there.interval.high * back.interval.low == pytest.approx(1)
-
-
-@given(logs, logs, alphas)
-def test_swapping_the_runs_inverts_the_ratio_of_speedups(old: list[float], new: list[float], alpha: float) -> None:
-    there, back = change_of_speedups(old, new, alpha), change_of_speedups(new, old, alpha)
-    assert there.ratio * back.ratio == pytest.approx(1)
-    assert (there.interval is None) == (back.interval is None)
-    if there.interval is not None and back.interval is not None:
-        assert there.interval.low * back.interval.high == pytest.approx(1)
-        assert there.interval.low <= there.ratio * (1 + 1e-12)
-        assert there.ratio <= there.interval.high * (1 + 1e-12)
 
 
 @given(times, times, metrics, alphas)
@@ -350,34 +319,10 @@ def test_two_per_cent_beyond_the_margin_are_found(noise: str) -> None:
     assert found["pass"] == 0
 
 
-@pytest.mark.parametrize("noise", ["steady", "outliers"])
-def test_no_change_passes(noise: str) -> None:
-    assert rates(NOISES[noise], 1.0, 0.001, trials=300)["pass"] >= 0.99
-
-
 def test_two_modes_are_left_open_rather_than_wrong() -> None:
     """A median between two modes jumps by chance; no shape is assumed, so that nothing is decided by that."""
     found = rates((two_modes, two_modes), 1 + MARGIN, 0.05)
     assert found["fail"] <= MOST
-
-
-@pytest.mark.parametrize("jittered", [0.0, 0.001, 0.003, 0.01])
-def test_ticks_decide_nothing_by_themselves(jittered: float) -> None:
-    """Of a kernel of 3 us a tick is 1 %: told the tick, no verdict is the clock's; not told, many are."""
-    rng = np.random.default_rng(3)
-
-    def timed(us: float) -> list[float]:
-        ticks = us * np.exp(jittered * rng.standard_normal(60)) / TICK_US
-        return [TICK_US * math.floor(tick) for tick in ticks + rng.random(60)]
-
-    wrong = Counter[tuple[str, float]]()
-    for _ in range(300):
-        us = float(rng.uniform(2.5, 4))
-        old, new = timed(us), timed(us * (1 + MARGIN))
-        for tick_us in (0.0, TICK_US):
-            wrong[decide_change(change_of_samples(old, new, "median", 0.001, tick_us), MARGIN), tick_us] += 1
-    assert wrong["fail", TICK_US] == 0
-    assert jittered > 0.001 or wrong["fail", 0.0] > 30
 
 
 def quads_of(rng: np.random.Generator, us: tuple[float, float], clock: float, count: int) -> list[float]:

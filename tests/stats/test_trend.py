@@ -1,14 +1,13 @@
 """Trends over sizes: ranks, rank correlation, and steps."""
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_gpubench.stats.trend import Point, columns_of, rank_correlation, ranks, size_that_matters, steps
+from pytest_gpubench.stats.trend import Point, columns_of, rank_correlation, size_that_matters, steps
 
 LEAST_POINTS = 5
 LEAST_STRENGTH = 0.3
@@ -41,32 +40,6 @@ def plain_correlation(first: Sequence[float], second: Sequence[float]) -> float:
     ]
     products = [sum(one * two for one, two in pairs), sum(one**2 for one, _ in pairs), sum(two**2 for _, two in pairs)]
     return float(products[0] / math.sqrt(products[1] * products[2]))
-
-
-# ranks
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([], []),
-        ([7], [0]),
-        ([3, 1, 2], [2, 0, 1]),
-        ([1, 1], [0.5, 0.5]),
-        ([5, 1, 5, 5, 0], [3, 1, 3, 3, 0]),
-        ([1, 1.0, True], [1, 1, 1]),
-        ([2**70, 2**70 + 1, -(2**70)], [1, 2, 0]),
-        ([math.inf, 0.0, -0.0], [2, 0.5, 0.5]),
-    ],
-)
-def test_equal_values_share_their_mean_rank(values: list[float], expected: list[float]) -> None:
-    assert ranks(values) == expected
-
-
-@given(st.lists(st.integers(-5, 5)))
-def test_ranks_are_those_of_the_definition(values: list[float]) -> None:
-    assert ranks(values) == plain_ranks(values)
-    assert sum(ranks(values)) == len(values) * (len(values) - 1) / 2
 
 
 # correlation
@@ -180,20 +153,3 @@ def test_steps_are_ordered_few_and_cover_all(found: list[Point]) -> None:
         assert set(ends) <= {size for size, _ in having}
         assert min(ratio for _, ratio in having) <= min(ratios)
         assert max(ratios) <= max(ratio for _, ratio in having)
-
-
-@settings(max_examples=50)
-@given(POINTS)
-def test_the_order_of_examples_is_nothing_to_steps(found: list[Point]) -> None:
-    assert steps(found[::-1], "a") == steps(found, "a")
-
-
-@settings(max_examples=50)
-@given(POINTS)
-def test_a_size_lies_in_one_step(found: list[Point]) -> None:
-    ends = [end for end, _ in steps(found, "a")]
-    assert len(set(ends)) == len(ends)
-    if len(ends) < 2:
-        return
-    first = [point.value for point in found if "a" in point.sizes and point.sizes["a"] <= ends[0]]
-    assert steps(found, "a")[0][1] == statistics.median(first)
