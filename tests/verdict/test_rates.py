@@ -168,8 +168,3 @@ def test_more_reps_may_show_that_memory_alone_is_enough(wanted: float, outcome: 
     peaks = Peaks(memory=MEASURED)
     found = judge_one(timing(SPREAD, moved_bytes=300 * MB, flops=1000), min_peak_fraction=wanted, peaks=peaks)
     assert found.outcome is outcome
-
-
-def test_no_limit_no_verdict_and_enforced_is_passed_on() -> None:
-    assert judged(timing(), peaks=PEAKS) == ()
-    assert not judge_one(timing(moved_bytes=1), min_gbps=1, enforced=False).enforced

@@ -32,14 +32,6 @@ def test_throttled_verdicts(outcome: Outcome, limit: str, setting: str) -> None:
     assert found.sentence.endswith("--gpu-bench-throttled=warn")
 
 
-@pytest.mark.parametrize("setting", ["fail", "warn"])
-@pytest.mark.parametrize("outcome", OUTCOMES)
-def test_without_throttling_verdicts_are_as_they_are(outcome: Outcome, setting: str) -> None:
-    assert invalidate_throttled([verdict(outcome)], [timing("f", 1.0), timing("f", 2.0)], setting) == (
-        verdict(outcome),
-    )
-
-
 def test_each_reason_is_named_once() -> None:
     timings = [
         timing("f", 1.0, throttle_reasons=["hw_slowdown", "sw_power_cap"]),

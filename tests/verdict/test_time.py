@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench import Timing, Verdict
+from pytest_gpubench import Verdict
 from pytest_gpubench.limits import limit_for_device
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.summary import Interval, least_count, median_interval, median_rank, std_interval
@@ -22,7 +22,6 @@ from pytest_gpubench.verdict.limits import Limits
 from pytest_gpubench.verdict.limits.base import Seen, Stage
 from pytest_gpubench.verdict.time import Judgement
 from tests.results.measured import timing_of as timing
-from tests.results.measured import verdict as verdict_on
 from tests.stats.simulation import (
     Draw,
     lognormal,
@@ -145,25 +144,6 @@ def test_too_few_samples_decide_nothing(
     assert (f"take at least {least}" in found.sentence) == (outcome is INCONCLUSIVE)
 
 
-def test_every_limit_is_judged_by_itself() -> None:
-    """In the order in which they are declared; a limit that was not given is not judged."""
-    limits = Limits(max_time_us=5, max_rel_std=0.99)
-    assert [(item.limit, item.outcome) for item in judge(timing(ONE_TO_TWENTY), limits, 0.05)] == [
-        ("max_rel_std=0.99", PASS),
-        ("max_time_us=5", FAIL),
-    ]
-    assert judge(timing(ONE_TO_TWENTY), Limits(), 0.05) == ()
-
-
-@pytest.mark.parametrize("enforced", [True, False])
-def test_verdicts_say_whether_they_are_enforced(enforced: bool) -> None:
-    limits = Limits(max_time_us={"A100": 5}, max_rel_std=0.5)
-    judgement = Judgement(limits, 0.05, enforced)
-    judgement.look(timing(ONE_TO_TWENTY))
-    for verdicts in (judge(timing(ONE_TO_TWENTY), limits, 0.05, enforced), judgement.verdicts):
-        assert [item.enforced for item in verdicts] == [enforced, enforced]
-
-
 # one limit per GPU name
 
 
@@ -196,14 +176,6 @@ def test_verdicts_say_whether_they_are_enforced(enforced: bool) -> None:
 def test_limit_for_device(most: float | Mapping[str, float], device: str, expected: float | None) -> None:
     """The longest name that is made of whole words of the device's, in whatever case."""
     assert limit_for_device(most, device) == expected
-
-
-@pytest.mark.parametrize(("most", "outcome"), [(15, PASS), (14.99, INCONCLUSIVE), (5.99, FAIL)])
-def test_the_limit_of_the_named_gpu_is_the_one_that_counts(most: float, outcome: Outcome) -> None:
-    found = judge_one(ONE_TO_TWENTY, Limits(max_time_us={"A100": 1e-3, "H200": most, "B200": 1e6}))
-    assert found.outcome is outcome
-    assert found.limit == f"max_time_us={{'A100': 0.001, 'H200': {most!r}, 'B200': 1000000.0}}"
-    assert f"wanted at most {most:g} us" in found.sentence
 
 
 def test_a_gpu_that_is_not_named_is_not_judged() -> None:
@@ -312,34 +284,6 @@ def test_the_shares_in_the_sentence_are_the_stored_ones(samples_us: list[float],
     assert printed["least"] == (None if interval else "10")
 
 
-# properties
-
-readings_us = st.lists(st.integers(1, 2**20).map(lambda ticks: ticks / 1024), min_size=1, max_size=60)
-
-
-@given(readings_us, st.floats(1e-3, 0.999), alphas, st.integers(-20, 20))
-def test_steadiness_does_not_depend_on_the_unit(samples_us: list[float], most: float, alpha: float, power: int) -> None:
-    scaled_us = [2.0**power * sample for sample in samples_us]
-    limits = Limits(max_rel_std=most)
-    assert judge_one(scaled_us, limits, alpha).outcome is judge_one(samples_us, limits, alpha).outcome
-
-
-@given(readings_us, st.floats(1e-3, 1e3), alphas, st.integers(-20, 20))
-def test_speed_and_its_limit_may_be_scaled_together(
-    samples_us: list[float], most: float, alpha: float, power: int
-) -> None:
-    scaled = judge_one([2.0**power * sample for sample in samples_us], Limits(max_time_us=2.0**power * most), alpha)
-    assert scaled.outcome is judge_one(samples_us, Limits(max_time_us=most), alpha).outcome
-
-
-@given(readings_us, st.floats(1e-3, 1e3), st.floats(0, 1e3), alphas)
-def test_slower_samples_are_never_better(samples_us: list[float], most: float, slower_us: float, alpha: float) -> None:
-    goodness = [FAIL, INCONCLUSIVE, PASS]
-    limits = Limits(max_time_us=most)
-    slow = judge_one([sample + slower_us for sample in samples_us], limits, alpha).outcome
-    assert goodness.index(slow) <= goodness.index(judge_one(samples_us, limits, alpha).outcome)
-
-
 # looking more than once
 
 
@@ -413,24 +357,6 @@ def with_rates(rates: Callable[[Seen], tuple[Verdict, ...]], **asked: object) ->
             return rates(seen) if stage == "rate" else super().judge(stage, seen, enforced)
 
     return Rated(**asked)
-
-
-@pytest.mark.parametrize("outcome", [PASS, FAIL, INCONCLUSIVE, Outcome.INVALID, Outcome.NOT_JUDGED])
-@pytest.mark.parametrize("single", [True, False])
-def test_it_is_decided_when_every_rate_is(outcome: Outcome, single: bool) -> None:
-    """Rates are looked at when times are, with the same part of alpha, and come after them."""
-    seen: list[tuple[Timing, float]] = []
-
-    def rates(look: Seen) -> tuple[Verdict, ...]:
-        seen.append((look.timing, look.spent))
-        return (verdict_on("min_gbps=1", outcome),)
-
-    judgement = Judgement(with_rates(rates, max_time_us=20), 0.06, single=single)
-    for _ in range(2):
-        assert judgement.look(timing(ONE_TO_TWENTY)) is (outcome is not INCONCLUSIVE)
-    assert [item.limit for item in judgement.verdicts] == ["max_time_us=20", "min_gbps=1"]
-    assert [found for found, _ in seen] == [timing(ONE_TO_TWENTY)] * 2
-    assert [spent for _, spent in seen] == pytest.approx([0.06, 0.06] if single else [0.03, 0.01])
 
 
 @pytest.mark.parametrize(
