@@ -4,8 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pytest_gpubench import MeasurementError
 from pytest_gpubench.gpu.device import Device, cpu_device
@@ -281,14 +279,3 @@ def test_calls_learn_apart(gpu: FakeGpu) -> None:
     take(timer, quick)
     assert timer.lead_of(slow).lead_us > 1000
     assert timer.lead_of(quick).lead_us == LEAST_LEAD_US
-
-
-@given(st.lists(st.floats(0, 1e6), max_size=40), st.booleans())
-def test_a_lead_is_long_enough_and_bounded(queued_us: list[float], given_up: bool) -> None:
-    lead = Lead()
-    for each in queued_us:
-        lead.note(Lap(1, lead.lead_us, each, each, True, 0))
-    lead.given_up = given_up
-    assert LEAST_LEAD_US <= lead.lead_us <= MOST_LEAD_US
-    if queued_us and not given_up:
-        assert lead.lead_us >= min(queued_us[-1], MOST_LEAD_US)

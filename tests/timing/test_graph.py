@@ -166,6 +166,7 @@ def test_inputs_are_known_by_memory_and_value() -> None:
 
 @pytest.mark.parametrize("backward", ["forward", "both"])
 def test_graphs_of_forward_and_both(backward: str) -> None:
+    """Neither is refused."""
     refuse_backward(backward)
 
 

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pytest_gpubench import BadRequest, MeasurementError
 from pytest_gpubench.gpu.device import cpu_device
@@ -56,14 +54,6 @@ def test_host_bound_is_a_host_slower_than_the_kernels(host_us: float | None, is_
 def test_a_call_without_a_graph_has_no_speedup() -> None:
     found = overhead_of("f", [queued(20)], RECORDED, [Rep(40)], [], "because")
     assert (found.graph_us, found.graph_speedup, found.no_graph) == (None, None, "because")
-
-
-@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 10**6)), min_size=1, max_size=8))
-def test_gaps_are_never_negative_and_no_more_than_the_span(kernels: Sequence[tuple[int, int]]) -> None:
-    rep = recorded(*((start_ns, start_ns + length_ns) for start_ns, length_ns in kernels))
-    found = overhead_of("f", [queued(1)], [rep], [Rep(1)], [Rep(1)])
-    assert 0 <= found.gap_us < found.span_us
-    assert 0 <= found.gap_share < 1
 
 
 @pytest.mark.parametrize("error", [None, MeasurementError("no graph"), BadRequest("no graph")])

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pytest_gpubench import DeviceFacts
 from pytest_gpubench.gpu.clocks import ClockLock
@@ -132,17 +130,6 @@ def test_rest_lasts_as_long_as_asked(
     assert clock.slept_s == pytest.approx(slept_s)
     lasted_s = max(idle_s, slept_s[0] + late_s if slept_s else 0)
     assert lasted_s <= clock.now_s <= lasted_s + 3e-6
-
-
-@given(
-    st.lists(st.tuples(st.floats(0.1, 1e5), st.none() | st.floats(100, MAX_MHZ)), max_size=30),
-    st.none() | st.just(MAX_MHZ),
-)
-def test_idle_time_is_never_more_than_three_times_the_longest_call(
-    taken: list[tuple[float, float | None]], max_clock_mhz: float | None
-) -> None:
-    found = Pacing(max_clock_mhz).idle_s([Rep(time_us, (), clock_mhz) for time_us, clock_mhz in taken])
-    assert 0 <= found <= IDLE_PER_BUSY * max((time_us for time_us, _ in taken), default=0) / 1e6
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,6 @@ from tests.timing.fakes import ArmsTimer, Clock
 
 MEMORY_REPS = 8
 
-GIB = 2**30
-
 
 def gpu(name: str = "NVIDIA H200", nvml: Any = None, **given: Any) -> Device:
     return Device(torch.device("cpu"), facts(name, cache_bytes=2**20, **given), nvml)
@@ -306,16 +304,6 @@ def test_what_was_measured_before_an_error_stays(monkeypatch: pytest.MonkeyPatch
     assert found.copy_gbps == pytest.approx(42)
     assert set(found.matmul_tflops) == {"bfloat16"}
     assert found.remarks == ("matmuls: not measured, records are missing",)
-
-
-def test_the_way_float32_is_rounded_may_not_be_known(monkeypatch: pytest.MonkeyPatch, small: Played) -> None:
-    def broken(device: Device) -> bool:
-        raise RuntimeError("CUDA error")
-
-    monkeypatch.setattr(peaks, "rounds_float32", broken)
-    found = measured_peaks(gpu(), ["float32", "float64"])
-    assert found is not None
-    assert found.remarks == ("matmuls: not measured, CUDA error",)
 
 
 def test_the_matmuls_are_products(played: Played) -> None:

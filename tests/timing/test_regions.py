@@ -3,15 +3,12 @@
 import subprocess
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pytest_gpubench import BadRequest, IncompleteRecords, KernelsDiffer, Region, region
 from pytest_gpubench.gpu.device import cpu_device
@@ -20,15 +17,7 @@ from pytest_gpubench.timing import profiler, regions
 from pytest_gpubench.timing.base import Record, Rep
 from pytest_gpubench.timing.calls import make_arguments, make_call
 from pytest_gpubench.timing.profiler import ProfilerTimer
-from pytest_gpubench.timing.regions import (
-    RegionTrace,
-    Traced,
-    forget_regions,
-    summarise_regions,
-    take_regions,
-    times_by_clock,
-    times_by_launch,
-)
+from pytest_gpubench.timing.regions import RegionTrace, Traced, forget_regions, take_regions
 from pytest_gpubench.timing.sampling import Sample
 from pytest_gpubench.timing.scripted import ScriptedTimer
 from pytest_gpubench.timing.tracing_tax import Taxes
@@ -198,29 +187,6 @@ def test_what_another_thread_launches_belongs_to_the_region_that_waits_for_it(gp
     assert own_us(regions_on(gpu, step)) == {"backward": [10] * 3, "backward/attention": [20] * 3, OUTSIDE: [0] * 3}
 
 
-class Doubled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        return 2 * x
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
-        with region("doubled"):
-            return 2 * grad
-
-
-def test_in_the_backward_of_a_function(gpu: FakeGpu) -> None:
-    x = torch.ones(3, requires_grad=True)
-
-    def step() -> None:
-        gpu.launch("any", 1)
-        with region("backward"):
-            cast(Any, Doubled).apply(x).sum().backward()
-
-    found = regions_on(gpu, step)
-    assert [(each.path, each.calls) for each in found] == [("backward", 1), ("backward/doubled", 1), (OUTSIDE, 0)]
-
-
 def test_no_session_where_no_region_is_entered(gpu: FakeGpu) -> None:
     calls = []
 
@@ -383,14 +349,6 @@ def test_an_object_may_be_used_again_and_within_itself() -> None:
     assert trace.states == ["again", "again/again", "again", OUTSIDE, "again", OUTSIDE]
 
 
-def test_names_that_cannot_be_printed_are_escaped() -> None:
-    def step() -> None:
-        with region("a\nb"), region("c"):
-            pass
-
-    assert list(noted(step).entries) == ["a\\nb", "a\\nb/c"]
-
-
 def test_a_region_that_is_captured_into_a_graph_is_left_out() -> None:
     capturing = iter([False, True, True])
     trace = RegionTrace("step", lambda: 0, lambda: not next(capturing))
@@ -473,76 +431,7 @@ def test_by_the_clock_parts_add_up_to_the_whole(monkeypatch: pytest.MonkeyPatch)
     }
 
 
-def test_by_a_real_clock() -> None:
-    x = torch.ones(200, 200)
-
-    def step() -> None:
-        with region("matmul"):
-            x @ x
-
-    step()
-    (found, outside) = take_regions(
-        WallTimer(cpu_device(), "hot"), cpu_device(), make_call(step), 0.0, Sample([Rep(1.0)] * 20)
-    )
-    assert (found.path, found.calls, len(found.total_ns)) == ("matmul", 1, REGION_REPS)
-    assert min(found.total_ns) > 0
-    assert found.share + outside.share == pytest.approx(1)
-
-
 def test_timers_that_see_no_parts_of_a_call() -> None:
     with region("any"):
         pass
     assert take_regions(ScriptedTimer(), cpu_device(), make_call(print), 0.0, Sample([Rep(1.0)])) == ()
-
-
-# whose time it is, whatever is nested in what
-
-Node = tuple[str, int, list[Any]]
-nodes: st.SearchStrategy[Node] = st.recursive(
-    st.tuples(st.sampled_from(["a", "ab", "c"]), st.integers(1, 50), st.just([])),
-    lambda inner: st.tuples(st.sampled_from(["a", "ab", "c"]), st.integers(1, 50), st.lists(inner, max_size=3)),
-    max_leaves=8,
-)
-
-
-@given(st.lists(nodes, max_size=4))
-def test_own_times_add_up_to_the_whole_for_any_nesting(tree: list[Node]) -> None:
-    expected: Counter[str] = Counter()
-    window: list[Record] = []
-    number = 0
-
-    def mark() -> int:
-        nonlocal number
-        number += 1
-        window.append(Record(MARK, "kernel", number, number + 1, number))
-        return number * 10
-
-    def run(node: Node, path: str) -> None:
-        nonlocal number
-        name, length, inner = node
-        with region(name):
-            number += 1
-            window.append(Record("k", "kernel", number, number + length, number))
-            expected[f"{path}{name}"] += length
-            for each in inner:
-                run(each, f"{path}{name}/")
-
-    trace = RegionTrace("step", mark)
-
-    def step() -> None:
-        for node in tree:
-            run(node, "")
-
-    Traced(step, trace)()
-    own = times_by_launch(trace, window[::-1])
-    assert own == expected
-    whole_ns = sum(expected.values())
-    found = summarise_regions("step", [trace], [own])
-    assert sum(each.own_ns[0] for each in found) == whole_ns
-    assert sum(each.total_ns[0] for each in found if not each.depth) == whole_ns
-    assert set(expected) | {OUTSIDE} == {each.path for each in found} or not found
-    for each in found:
-        inside = [other for other in found if other.path == each.path or other.path.startswith(f"{each.path}/")]
-        assert each.total_ns[0] == sum(other.own_ns[0] for other in inside)
-    by_clock = times_by_clock(trace, 5, 10 * number + 7)
-    assert sum(by_clock.values()) == 10 * number + 2

@@ -11,7 +11,7 @@ from pytest_gpubench.stats.speedup import round_orders
 from pytest_gpubench.timing.base import call_of
 from pytest_gpubench.timing.rounds import Arm, Interleaved, take_rounds
 from pytest_gpubench.timing.sampling import Sample
-from tests.timing.fakes import HEAT, LOST, POWER, ArmsTimer, Clock, instrument_of, numbered, rep
+from tests.timing.fakes import HEAT, POWER, ArmsTimer, Clock, instrument_of, numbered, rep
 
 ABBA, BAAB = "ABBA", "BAAB"
 
@@ -183,16 +183,6 @@ def test_all_sessions_share_the_time(clock: Clock) -> None:
 # what is not complete
 
 
-@pytest.mark.parametrize("errors", [[LOST], [LOST, LOST]])
-def test_a_session_without_all_its_records_is_taken_again(clock: Clock, errors: list[Exception]) -> None:
-    timer = ArmsTimer(clock, errors=errors)
-    taken = taken_by(timer, [ABBA])
-    first = 4 * len(errors)
-    assert timer.sizes == [4] * (1 + len(errors))
-    assert taken.rounds == [{"A": times_us(first, first + 3), "B": times_us(first + 1, first + 2)}]
-    assert [sample.remeasured for sample in taken.samples.values()] == [len(errors)] * 2
-
-
 def test_arms_may_differ_in_their_kernels(clock: Clock) -> None:
     taken = taken_by(ArmsTimer(clock, lambda name, number: rep(10, {"A": "xy", "B": "z"}[name])), [ABBA])
     assert [len(sample.reps[0].records) for sample in taken.samples.values()] == [2, 1]
@@ -214,25 +204,6 @@ def test_kernels_have_to_be_those_of_earlier_sessions(clock: Clock) -> None:
 
 
 # the functions' own errors
-
-
-def test_an_error_says_in_which_turn_it_was_raised(clock: Clock) -> None:
-    calls: list[int] = []
-
-    def moody() -> None:
-        calls.append(1)
-        if len(calls) == 7:
-            raise ValueError("enough")
-
-    with pytest.raises(ValueError, match="enough") as caught:
-        taken_by(ArmsTimer(clock), [ABBA, BAAB], function=moody)
-    assert getattr(caught.value, "__notes__", []) == ["gpu_bench: raised in turn 7 of 'A'"]
-
-
-def test_the_collector_is_off_between_launches(clock: Clock) -> None:
-    timer = ArmsTimer(clock)
-    taken_by(timer, [ABBA])
-    assert timer.sessions[0].collecting == [False] * 4
 
 
 def test_each_arm_keeps_what_was_read_after_its_own_reps(clock: Clock) -> None:

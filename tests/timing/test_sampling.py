@@ -6,15 +6,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from pytest_gpubench import BadRequest, GpuBenchError, KernelsDiffer, NothingRecorded, ProfilerBusy, scripted
+from pytest_gpubench import BadRequest, GpuBenchError, KernelsDiffer, NothingRecorded, ProfilerBusy
 from pytest_gpubench.stats.stopping import LEAST_REPS, Budget
-from pytest_gpubench.timing import sampling
 from pytest_gpubench.timing.attempts import ATTEMPTS
 from pytest_gpubench.timing.sampling import PROBE_REPS, Sample, take_batch, take_sample
-from pytest_gpubench.timing.scripted import ScriptedTimer
 from tests.timing.fakes import (
     HEAT,
     LOST,
@@ -123,31 +119,6 @@ def test_a_session_that_is_full_keeps_throttled_reps(clock: Clock) -> None:
     assert timer.sizes == [10]
 
 
-@given(
-    wanted=st.integers(1, 12),
-    masks=st.lists(st.sampled_from((0, 0, POWER, HEAT)), max_size=40) | st.just([POWER] * 100),
-    left_s=st.floats(-1, 10),
-)
-def test_exactly_the_wanted_reps_are_kept_whatever_throttles(wanted: int, masks: list[int], left_s: float) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        clock = Clock()
-        patch.setattr(sampling, "time", clock)
-        timer = FakeTimer(clock)
-        sample = batch(timer, wanted, masks=masks, left_s=left_s)
-    kept, seen = numbers(sample), [*masks, *[0] * timer.taken][: timer.taken]
-    assert kept == sorted(set(kept))
-    assert len(kept) == wanted
-    assert sample.discarded == timer.taken - wanted
-    clean = [number for number, mask in enumerate(seen) if not mask]
-    assert set(clean) <= set(kept)  # it stops as soon as there are enough
-    mask = 0
-    for number in kept:
-        mask |= seen[number]
-    assert sample.throttle_mask == mask
-    assert bool(mask) == (len(clean) < wanted)
-    assert sum(clock.slept_s) <= max(left_s, 0) + 1.0
-
-
 def test_what_was_kept_before_stays_throttled() -> None:
     sample = Sample([numbered(0)], throttle_mask=POWER, discarded=3)
     sample.keep_clean([numbered(1), numbered(2), numbered(3)], [read(0), read(HEAT), read(0)], 2)
@@ -165,12 +136,6 @@ def test_a_session_whose_records_are_lost_is_taken_again(clock: Clock, failures:
     assert timer.sizes == [5, *[4] * failures]
     assert numbers(sample) == list(range(timer.taken - 4, timer.taken))
     assert (sample.discarded, sample.throttle_mask) == (0, 0)  # what was thrown away does not count
-
-
-def test_both_reasons_count_as_attempts(clock: Clock) -> None:
-    timer = FakeTimer(clock, lambda number: rep(9, "ab" if number == 1 else "a"), [LOST, None])
-    sample = batch(timer, 1, sample=Sample([rep(9, "a")]))
-    assert (sample.remeasured, len(sample.reps)) == (2, 2)
 
 
 @pytest.mark.parametrize("error", [LOST, KernelsDiffer("one call launched nothing")])
@@ -310,24 +275,6 @@ def test_a_number_of_reps_is_taken_exactly(clock: Clock, reps: int, sizes: list[
     timer = FakeTimer(clock)
     assert numbers(sample_of(timer, budget(reps, max_time_s))) == list(range(reps))
     assert timer.sizes == sizes
-
-
-def test_a_timer_that_needs_no_warm_up_needs_no_probe(clock: Clock) -> None:
-    @scripted(samples_us=[10.0])
-    def function() -> None:
-        raise AssertionError("`take_batch` is replaced")
-
-    sizes: list[int] = []
-
-    def take(instrument: object, call: object, wanted: int, idle_s: object, sample: Sample, *_: object) -> None:
-        sizes.append(wanted)
-        clock.now_s += 1
-        sample.reps += [rep(10)] * wanted
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampling, "take_batch", take)
-        take_sample(instrument_of(ScriptedTimer()), call_of(function), budget(20), lambda _: True, Sample())
-    assert sizes == [20]
 
 
 @pytest.mark.parametrize(("call_us", "idle_s"), [(100.0, 0.0), (1000.0, 2.9e-3)])

@@ -54,17 +54,6 @@ def test_a_trace_holds_each_call_in_a_span_and_nothing_between_them(tmp_path: Pa
     assert [entry.name for entry in path.parent.iterdir()] == ["t.json.gz"]
 
 
-@pytest.mark.parametrize(
-    ("label", "shown"), [("4096×4096", "4096?4096"), ('"q"', "?q?"), ("\\u", "?u"), ("<λ>", "<?>")]
-)
-def test_a_label_may_be_any_text(tmp_path: Path, label: str, shown: str) -> None:
-    """The profiler drops what is not ASCII, and writes quotes and backslashes as they are."""
-    call = make_call(lambda: torch.ones(2).sin(), make_arguments(), label=label)
-    path = take_trace(call, cpu_device(), tmp_path / "t.json.gz", 1)
-    assert path is not None
-    assert f"{shown} (call 1 of 1)" in names_in(path)
-
-
 def test_a_trace_replaces_an_older_one_and_can_be_read_by_others(tmp_path: Path) -> None:
     path = tmp_path / "t.json.gz"
     path.write_bytes(b"old")

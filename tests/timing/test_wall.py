@@ -193,6 +193,7 @@ def test_leaves_are_found_through_the_graph() -> None:
     shared = x * weight
     leaves = leaves_of([shared.sum(), shared.mean(), x])
     assert {id(leaf) for leaf in leaves} == {id(x), id(weight)}
+    assert len(leaves) == 3, "each node of the graph is visited once"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from random import Random
 
 import pytest
 from hypothesis import assume, given
@@ -381,23 +380,6 @@ def test_busy_is_the_union(records: list[Record]) -> None:
     assert busy_ns(records) == len(covered)
     assert busy_ns(records) <= sum(record.duration_ns for record in records)
     assert busy_ns(records) <= span_ns(records)
-
-
-@given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 20)), max_size=8), st.randoms(use_true_random=False))
-def test_busy_is_the_sum_where_nothing_overlaps(gaps_and_lengths: list[tuple[int, int]], shuffler: Random) -> None:
-    records, now_ns = [], 0
-    for gap_ns, length_ns in gaps_and_lengths:
-        records.append(kernel(now_ns + gap_ns, now_ns + gap_ns + length_ns))
-        now_ns = records[-1].end_ns
-    shuffler.shuffle(records)
-    assert busy_ns(records) == sum(length_ns for _, length_ns in gaps_and_lengths)
-    assert span_ns(records) == busy_ns(records) + sum(gap_ns for gap_ns, _ in gaps_and_lengths[1:])
-
-
-@given(st.lists(spans, min_size=1, max_size=8), st.integers(0, 2**62))
-def test_neither_depends_on_when_the_clock_started(records: list[Record], offset_ns: int) -> None:
-    later = [kernel(record.start_ns + offset_ns, record.end_ns + offset_ns) for record in records]
-    assert (busy_ns(later), span_ns(later)) == (busy_ns(records), span_ns(records))
 
 
 # kernel lists

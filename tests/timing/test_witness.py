@@ -6,8 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pytest_gpubench import IncompleteRecords
 from pytest_gpubench.gpu.device import cpu_device
@@ -18,7 +16,7 @@ from pytest_gpubench.timing.events import Lap, key_of
 from pytest_gpubench.timing.measurement import Plan, measure_call
 from pytest_gpubench.timing.profiler import ProfilerSession
 from pytest_gpubench.timing.sampling import PROBE_REPS
-from pytest_gpubench.timing.witness import Witness, has_room, longest_us
+from pytest_gpubench.timing.witness import Witness, has_room
 from tests.timing.fakes import ArmsTimer, Clock, FakeTimer, call_of, rep
 from tests.timing.test_regions import FakeGpu, gpu, timer_of  # noqa: F401 # a fixture
 
@@ -231,15 +229,6 @@ def test_many_launches_are_counted_by_fewer(launches: int, noops: int) -> None:
     machine = Machine(lambda number: lap(10 * LONG_US), noop_us=10.0)
     check(launches == MOST_NOOPS, machine, *[windowed(1, LONG_US * 20, "a" * launches)] * 5)
     assert machine.noops == LAPS * noops
-
-
-@given(st.lists(st.floats(0.1, 1e6), min_size=1, max_size=30), st.integers(1, 50))
-def test_no_rep_but_the_longest_tenth_exceeds_what_is_explained(times_us: list[float], launches: int) -> None:
-    reps = [windowed(each, kernels="a" * launches) for each in times_us]
-    explained_us = longest_us(reps)
-    assert sum(rep.elapsed_us > explained_us for rep in reps) <= len(reps) / 10
-    if len(reps) <= 10:
-        assert explained_us == pytest.approx((1 + MOST_SHARE) * max(times_us) + EVENTS_US + GAP_US * launches)
 
 
 # in a measurement

@@ -1,8 +1,6 @@
 """The result of several ranks: the slowest counts in each rep."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pytest_gpubench import MeasurementError, NotMeasured, Ranks
 from pytest_gpubench.timing.ranks.result import combine
@@ -43,14 +41,6 @@ def test_what_one_rank_could_not_read_is_not_made_up() -> None:
 def test_ranks_that_did_not_take_the_same_reps_have_no_number(samples: tuple[tuple[float, ...], ...]) -> None:
     with pytest.raises(MeasurementError, match="did not all take the same reps"):
         combine([timing(*each) for each in samples])
-
-
-@given(st.lists(st.tuples(*[st.floats(0.1, 1e6)] * 3), min_size=1, max_size=30))
-def test_the_slowest_is_no_faster_than_any_rank(reps: list[tuple[float, float, float]]) -> None:
-    found = combine([timing(*(rep[rank] for rep in reps)) for rank in range(3)])
-    assert found.timing.median_us >= max(found.medians_us)
-    assert found.skew_us >= 0
-    assert set(found.timing.samples_us) <= {each for rep in reps for each in rep}
 
 
 def test_what_was_not_measured_has_no_skew() -> None:
