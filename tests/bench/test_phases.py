@@ -1,27 +1,23 @@
 """Phases: what is refused, and what is told of functions whose times are scripted or read from a clock."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
 
-from pytest_gpubench import BadRequest, Measurement, NothingRecorded, Phases, Timing, scripted
+from pytest_gpubench import BadRequest, Measurement, Phases, Timing, scripted
 from pytest_gpubench.bench.phases import (
     PhasesRequest,
     phase_calls,
-    take_phases,
 )
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.results.phases import OVER_WHOLE
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.summary import Interval, median_interval
-from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.calls import make_arguments
-from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.timing.rounds import Interleaved
-from pytest_gpubench.timing.scripted import ScriptedSession, ScriptedTimer
 from pytest_gpubench.verdict.limits import Limits
 
 Function = Callable[..., object]
@@ -223,32 +219,6 @@ def test_invalid_requests(phases: Any, others: Any, sentence: str) -> None:
 def test_a_phase_without_a_script() -> None:
     with pytest.raises(BadRequest, match="decorate 'plain' with @scripted"):
         measured({"plain": lambda: None})
-
-
-def test_a_phase_whose_body_does_not_run() -> None:
-    def body() -> Iterator[int]:
-        yield 1
-
-    with pytest.raises(BadRequest, match="'lazy' returns a generator"):
-        measured({"lazy": body}, timer="wall")
-
-
-class LosingTimer(ScriptedTimer):
-    """Sees nothing of what is called `empty`."""
-
-    def session(self) -> "LosingSession":
-        return LosingSession(self)
-
-
-class LosingSession(ScriptedSession):
-    def reps(self) -> list[Rep]:
-        raise NothingRecorded("'empty' launched nothing on the GPU in 40 calls")
-
-
-def test_a_phase_that_launches_nothing() -> None:
-    plan = Plan("cold", None, None, 0.005, 1.0, 0.1)
-    with pytest.raises(NothingRecorded, match="'empty' launched nothing"):
-        take_phases(request_of({"empty": encoder}).calls, LosingTimer(), cpu_device(), plan, 0, lambda text: None)
 
 
 def test_the_error_of_a_phase_goes_through() -> None:

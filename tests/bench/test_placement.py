@@ -151,12 +151,6 @@ def test_placements_are_added_until_they_tell(intervals: Sequence[tuple[float, f
     assert placement._is_open(places, places[0]) == is_open
 
 
-def test_what_is_broken_by_much_is_not_confirmed() -> None:
-    first = item("max_time_us", "50")
-    found = placement.confirmed((first, item("max_time_us", "50", Outcome.PASS, 49.0)), first)
-    assert found.verdicts[0].outcome is Outcome.FAIL
-
-
 # other addresses
 
 
@@ -256,13 +250,6 @@ def test_free_memory_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert taken == [2**21, 4096, 512], "the largest first: each finds a block of its own size"
 
 
-def test_settings_and_limits_stay() -> None:
-    request = replace(request_of((torch.rand(3),)), settings=Settings(alpha=0.1), limits=Limits(max_time_us=5.0))
-    with elsewhere(request) as other:
-        assert other is not request
-        assert (other.settings, other.limits) == (request.settings, request.limits)
-
-
 # a test with a limit
 
 HEAD = """
@@ -307,20 +294,14 @@ def outcomes(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Call
 @pytest.mark.parametrize(
     ("mark", "call", "outcome"),
     [
-        ("max_time_us=10.0", MEASURE.format("10.2"), "failed"),
         ("max_time_us=10.0", MEASURE.format("10.2, 10.1"), "failed"),
         ("max_time_us=10.0", MEASURE.format("10.3, 10.1"), "inconclusive"),
         ("max_time_us=10.0", MEASURE.format("10.2, 9.9"), "inconclusive"),
-        ("max_time_us=10.0", MEASURE.format("14.9, 9.9"), "inconclusive"),
-        ("max_time_us=10.0", MEASURE.format("15.1, 9.9"), "failed"),
         ("max_time_us=10.0", MEASURE.format("9.9, 10.2"), "passed"),
         ("max_time_us=10.0, kernels='other'", MEASURE.format("10.2, 9.9"), "failed"),
-        ("min_speedup=1.0", COMPARE.format("10.2"), "failed"),
         ("min_speedup=1.0", COMPARE.format("10.2, 9.9"), "inconclusive"),
         ("min_speedup=1.0", COMPARE.format("10.6, 9.9"), "failed"),
-        ("min_speedup=1.0", OTHER_KERNELS.format("14.9, 9.9"), "inconclusive"),
         ("min_speedup=1.0", OTHER_KERNELS.format("15.1, 9.9"), "failed"),
-        ("min_speedup=1.0", COMPARE.format("9.9, 10.2"), "passed"),
     ],
 )
 def test_a_fail_that_other_addresses_do_not_confirm(

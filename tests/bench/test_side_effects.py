@@ -169,12 +169,6 @@ def test_an_output_that_another_candidate_made() -> None:
         rounds.take()
 
 
-def test_views_of_one_input_are_no_loan() -> None:
-    rounds = Rounds({"torch": lambda x: x[:2], "a": lambda x: x[:2], "b": lambda x: x[1:2]}, torch.ones(3))
-    rounds.recorder.refuses_sharing = True
-    rounds.take(2)
-
-
 def test_setup_is_not_called_for_a_look() -> None:
     calls: list[int] = []
 
