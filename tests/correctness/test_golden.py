@@ -84,12 +84,6 @@ class TestGolden:
         assert not compare(reference * 1.01, reference, golden=a @ b).passed
         assert not compare(reference.roll(1), reference, golden=a @ b).passed
 
-    def test_reference_and_golden_themselves_pass(self) -> None:
-        noisy = self.off_by(torch.linspace(-1, 1, 1000, dtype=torch.float64))
-        assert compare(noisy, noisy, golden=self.golden, golden_factor=1.0).passed
-        assert compare(self.off_by(0.0), noisy, golden=self.golden, golden_factor=1.0).passed
-        assert compare(self.off_by(0.0), self.off_by(0.0), golden=self.golden, golden_factor=1.0).passed
-
     @pytest.mark.parametrize(
         ("candidate", "reference", "golden", "passed"),
         [
@@ -163,11 +157,6 @@ class TestGolden:
     def test_a_golden_that_does_not_fit_is_refused(self, golden: object, options: dict[str, Any], words: str) -> None:
         with pytest.raises(BadRequest, match=words):
             compare(torch.ones(2), torch.ones(2), golden=golden, **options)
-
-    def test_float32_will_do_for_bfloat16(self) -> None:
-        ones = torch.ones(2)
-        assert compare(ones.bfloat16(), ones.bfloat16(), golden=ones).passed
-        assert compare(ones.double(), ones.double(), golden=ones.double()).passed
 
     def test_the_text_has_both_errors(self) -> None:
         golden = torch.ones(4, dtype=torch.float64)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpubench.correctness import probing
-from pytest_gpubench.correctness.probing import changed_line, least_share, line_of, needed_share
+from pytest_gpubench.correctness.probing import least_share, needed_share
 from pytest_gpubench.timing.calls import Arguments
 from tests.correctness.samples import COMPLEX, FLOATS, layouts, names, shapes
 from tests.correctness.test_variation import any_bits, bits_of
@@ -203,40 +203,9 @@ def test_a_leaf_that_requires_a_gradient() -> None:
 # lines
 
 
-@settings(deadline=None)
-@given(shape=shapes.filter(len), where=st.floats(0, 1, exclude_max=True), layout=names)
-def test_a_line_lies_in_its_tensor(shape: tuple[int, ...], where: float, layout: str) -> None:
-    tensor = layouts(torch.arange(float(torch.Size(shape).numel())).reshape(shape))[layout]
-    line = line_of(tensor, where)
-    assert len(line) == min(shape[-1], PIECE_BYTES // 4)
-    assert tensor.reshape(-1, shape[-1]).tolist().count(line.tolist()) == 1
-    assert line.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
-
-
-@pytest.mark.parametrize(
-    ("line", "changed"),
-    [([1.0, 2.0, 3.0], [3.0, 2.0, 1.0]), ([1.0, 2.0, 1.0], [0.5, 1.0, 0.5]), ([4.0], [2.0]), ([0.0, 0.0], [0.0, 0.0])],
-)
-def test_a_changed_line(line: list[float], changed: list[float]) -> None:
-    assert changed_line(torch.tensor(line)).tolist() == changed
-
-
 @pytest.mark.parametrize(("hits", "least"), [(0, 0.0), (1, 0.0), (16, 0.23), (32, 0.806)])
 def test_the_least_share_that_would_show_as_much(hits: int, least: float) -> None:
     assert least_share(hits / 32) == pytest.approx(least, abs=0.02)
-
-
-@given(st.integers(0, 31))
-def test_more_hits_prove_more(hits: int) -> None:
-    assert least_share(hits / 32) <= least_share((hits + 1) / 32) <= (hits + 1) / 32
-
-
-@given(where=st.floats(0, 1, exclude_max=True))
-def test_a_line_lies_where_it_was_asked_for(where: float) -> None:
-    """At this part of all elements, whatever the shape."""
-    tensor = torch.arange(4.0 * 2 * 320).reshape(4, 2, 320)
-    first = float(line_of(tensor, where)[0])
-    assert first == pytest.approx(where * tensor.numel(), abs=33)
 
 
 def test_a_function_that_refuses_a_line_is_let_be() -> None:

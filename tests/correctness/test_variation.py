@@ -136,19 +136,6 @@ def test_as_many_rows_are_levelled_as_make_a_chunk(monkeypatch: pytest.MonkeyPat
     assert torch.equal(x, before)
 
 
-@settings(deadline=None)
-@given(shape=shapes, layout=names, way=ways, number=st.integers(0, 3), seed=st.integers(0, 99))
-def test_no_value_appears_that_was_not_there(
-    shape: tuple[int, ...], layout: str, way: Way, number: int, seed: int
-) -> None:
-    """A kernel that checks the range of its inputs may take the process down."""
-    tensor = layouts(torch.rand(shape, generator=torch.Generator().manual_seed(seed)))[layout]
-    before = tensor.flatten().tolist()
-    if is_variable(tensor):
-        vary(tensor, way, number)
-    assert set(tensor.flatten().tolist()) <= set(before)
-
-
 @pytest.mark.parametrize("way", FRACTION_WAYS)
 @pytest.mark.parametrize(
     "views",
@@ -387,16 +374,6 @@ def test_a_buffer_that_setup_fills_in_part_is_left_alone() -> None:
 # call by call
 
 
-def test_as_given_nothing_is_varied() -> None:
-    x = torch.arange(4.0)
-    varied = Variation()
-    varied.apply((x,))
-    varied.end()
-    assert (varied.way, x.tolist()) == ("as given", [0, 1, 2, 3])
-    varied.begin("as given", (x,), (x,))  # where the reference refused all other values
-    assert x.tolist() == [0, 1, 2, 3]
-
-
 def test_every_call_gets_the_same_other_values_until_the_end() -> None:
     x = torch.arange(4.0)
     arguments = VariedArguments((x,), {})
@@ -442,14 +419,3 @@ def test_what_a_call_was_made_is_varied_once_and_never_put_back(way: Way, own: l
     assert y.tolist() == lasting
     arguments.variation.end()
     assert (first.tolist(), x.tolist(), y.tolist()) == (own, [0, 1, 2, 3], [7, 8])
-
-
-@pytest.mark.parametrize(("way", "varied"), [("turned round", [3, 2, 1, 0]), ("partly levelled", [0, 0, 0, 0])])
-def test_another_view_of_the_same_place_is_varied_once(way: Way, varied: list[int]) -> None:
-    x = torch.arange(4.0)
-    arguments = VariedArguments((), {}, lambda: (x[:], x.view(4)))
-    arguments.variation.begin(way, arguments.fresh(), arguments.fresh())
-    arguments.fresh()
-    assert x.tolist() == varied
-    arguments.variation.end()
-    assert x.tolist() == [0, 1, 2, 3]
