@@ -24,8 +24,7 @@ from pytest_gpubench.results.counterpart import keys_of
 from pytest_gpubench.results.model import CommitInfo, Outcome, SavedRun, TestRecord
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.stats.summary import Interval
-from pytest_gpubench.verdict.limits import number_for
-from tests.report.showcase import GPU, NASTY, arm, given_record, history, pair, showcase
+from tests.report.showcase import GPU, NASTY, given_record, history, pair, showcase
 from tests.results.measured import alone, record, run
 from tests.results.measured import verdict as verdict_on
 from tests.results.saved import make_run
@@ -170,27 +169,6 @@ def test_what_a_page_keeps_of_very_many_samples_is_evenly_spaced(monkeypatch: py
 
 
 # limits
-
-
-@pytest.mark.parametrize(
-    ("limit", "number"),
-    [
-        ("min_gbps=1.5", 1.5),
-        ("min_speedup=1.5", 1.5),
-        ("min_speedup={'triton': 2, 'other': 3}", 2.0),
-        ("min_speedup={'other': 3}", None),
-        ("max_time_us={'H100': 12, 'H200': 0.5}", 0.5),
-        ("max_time_us={'H20': 12}", None),
-        ("max_time_us={'NVIDIA': 12, 'nvidia h200': 5}", 5.0),
-        ("max_regression='median:3%'", None),
-        ("compare_fail=median:3%", None),
-        (f"max_time_us={'(' * 5000}", None),
-        ("deterministic=True", None),
-        ("of_another_version=1", None),
-    ],
-)
-def test_the_number_of_a_limit(limit: str, number: float | None) -> None:
-    assert number_for(verdict_on(limit, Outcome.PASS, ""), arm(random.Random(1), "triton", 20)) == number
 
 
 @pytest.mark.parametrize(

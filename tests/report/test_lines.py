@@ -150,11 +150,6 @@ def test_clocks_of_a_timing_that_spread(high: float, warned: bool) -> None:
     assert all("(a: relative std 5.7 %)" in line for line in lines)
 
 
-def test_two_measurements_that_are_not_compared_may_differ_in_their_clocks() -> None:
-    whole = record(Measurement(timing=timing("a", 10.0, 1980)), Measurement(timing=timing("b", 10.0, 1200)))
-    assert remedy_lines([whole]) == []
-
-
 def throttled(label: str = "a", reasons: tuple[str, ...] = ("SwPowerCap",)) -> Timing:
     return timing(label, 10.0, flags=("throttled",), throttle_reasons=reasons)
 
@@ -195,11 +190,6 @@ def test_each_kind_of_warning_has_one_line_in_the_summary() -> None:
         "gpu_bench: warning: the GPU was throttled",
         "gpu_bench: warning: too few reps for an interval of the speedup",
     ]
-
-
-def test_nothing_unusual_nothing_said() -> None:
-    assert remedy_lines([record(*arms(timing("a", 10.0), timing("eager", 20.0)))]) == []
-    assert remedy_lines([record(Measurement(timing=unmeasured("a", "switched off")))]) == []
 
 
 # a failed test's section

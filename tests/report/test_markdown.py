@@ -217,13 +217,6 @@ def test_tests_of_several_files_have_their_file() -> None:
     assert names == ["Test", "<code>t.py::passed</code>", "<code>a/u.py::free</code>"]
 
 
-def test_of_many_examples_the_worst_is_shown() -> None:
-    run = make_run(tests=6)
-    rows = section(markdown_summary(run), "All measurements")
-    assert len(rows) == 7
-    assert "worst of 2" in rows[-1][1]
-
-
 def test_a_judged_reference_is_told() -> None:
     reference, candidate = arms(timing("mine", 90.0), timing("torch", 180.0))
     reference = msgspec.structs.replace(reference, verdicts=(verdict("limit", Outcome.INVALID),))
@@ -380,15 +373,6 @@ def test_what_passed_is_left_out_first() -> None:
     assert full - 50_000 - len(summary.encode()) < 2_000
 
 
-def test_a_failure_is_left_out_last() -> None:
-    records = [judged(f"t.py::t{number}", Outcome.INCONCLUSIVE) for number in range(300)]
-    records += [judged(f"t.py::f{number}", Outcome.FAIL) for number in range(50)]
-    summary = summary_within(30_000, make(*records))
-    troubles = section(summary, "### What to look at")[1:]
-    assert [row[0] for row in troubles[:50]] == ["❌ FAIL"] * 50
-    assert {row[0] for row in troubles[50:]} == {"⚠️ INCONCLUSIVE"}
-
-
 # what comes from outside
 
 
@@ -467,24 +451,3 @@ def test_a_text_is_read_as_it_was_written(words: str) -> None:
         reader = read(f"| a |\n| --- |\n| x{write(words)}x |")
         assert len(reader.cells) == 2
         assert one_space(reader.cells[1]) == one_space(f"x{printable(words)}x")
-
-
-@pytest.mark.parametrize(
-    ("words", "written", "as_code"),
-    [
-        ("", "", ""),
-        ("snake_case_2", "snake_case_2", "<code>snake_case_2</code>"),
-        ("_a_", r"\_a\_", r"<code>\_a\_</code>"),
-        ("a|b", "a&#124;b", "<code>a&#124;b</code>"),
-        ("@me", "@&#8203;me", "<code>@&#8203;me</code>"),
-        ("#1 GH-1", "&#35;&#8203;1 GH-&#8203;1", "<code>&#35;1 GH-1</code>"),
-        ("a::b::c", "a::&#8203;b::c", "<code>a::b::c</code>"),
-        ("http://a", "http:&#8203;//a", "<code>http:&#8203;//a</code>"),
-        ("WWW.a", "WWW&#8203;.a", "<code>WWW&#8203;.a</code>"),
-        ("$1$", "<span>$</span>&#8203;1<span>$</span>", "<code><span>$</span>1<span>$</span></code>"),
-        ("a\nb", "a&#92;nb", "<code>a&#92;nb</code>"),
-        ("1.2x [1.1, 1.3]", r"1.2x \[1.1, 1.3\]", r"<code>1.2x \[1.1, 1.3\]</code>"),
-    ],
-)
-def test_texts_are_escaped(words: str, written: str, as_code: str) -> None:
-    assert (text(words), code(words)) == (written, as_code)
