@@ -24,13 +24,6 @@ def test_a_test_that_moved_is_told_as_renamed() -> None:
     assert missing(find(where, "tests/new.py::test_it[a]", params={"n": "3"})).kind == "no test"
 
 
-def test_a_source_that_is_not_known_is_nobodys() -> None:
-    where = baseline(record(alone(), source=""))
-    assert missing(find(where, "tests/new.py::test_it", "")).kind == "no test"
-    assert isinstance(find(where), PastTest)
-    assert isinstance(find(baseline(record(alone())), source=""), PastTest)
-
-
 def test_other_parameters_are_named_up_to_three() -> None:
     where = baseline(*(record(alone(), nodeid=f"{TEST}[{n}::x]", params={"n": str(n)}) for n in range(5)))
     found = missing(find(where, f"{TEST}[7]", params={"n": "7"}))
@@ -81,13 +74,6 @@ def test_another_gpu_is_never_compared(other: DeviceFacts) -> None:
     found = missing(find(where, device=other))
     assert found.kind == "host"
     assert "only on NVIDIA H200 with 132 multiprocessors ('main'); save one on this" in found.sentence
-
-
-@pytest.mark.parametrize(
-    "same", [on(host="there", uuid="GPU-2"), on(multiprocessors=None), on(mig=False), on(driver="580.1")]
-)
-def test_the_same_model_elsewhere_is_compared(same: DeviceFacts) -> None:
-    assert isinstance(find(baseline(record(alone())), device=same), PastTest)
 
 
 def test_of_several_models_the_own_is_found() -> None:

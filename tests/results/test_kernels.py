@@ -254,13 +254,6 @@ def test_no_name_is_too_strange(name: str) -> None:
     assert short_name(name) == short_name(name)
 
 
-@given(st.lists(st.sampled_from([row[0] for row in NAMES]), unique=True))
-def test_names_stay_different(names: list[str]) -> None:
-    shorts = distinct_names(names)
-    assert list(shorts) == names
-    assert len(set(shorts.values())) == len(names)
-
-
 def test_names_that_clash_keep_what_tells_them_apart() -> None:
     add = (
         "void at::native::vectorized_elementwise_kernel<{}, at::native::CUDAFunctor_add<{}>, std::array<char*, 3ul> >()"

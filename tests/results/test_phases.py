@@ -1,14 +1,11 @@
 """Phases and regions: their sentences, and the order of nested ones."""
 
-from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pytest_gpubench import BadRequest, NotMeasured, Phases, Region
-from pytest_gpubench.results.phases import OVER_WHOLE, UNDER_WHOLE, Phase, ancestors_of, in_tree_order
+from pytest_gpubench.results.phases import OVER_WHOLE, UNDER_WHOLE, Phase, in_tree_order
 from pytest_gpubench.stats.summary import Interval
 
 ENCODER = Phase(name="encoder", median_us=30.0, interval=Interval(29.0, 31.0), share=0.75)
@@ -94,13 +91,3 @@ def test_a_region_in_words_and_numbers() -> None:
 )
 def test_what_is_nested_follows_what_is_around_it(paths: list[str], ordered: list[str]) -> None:
     assert in_tree_order(paths) == ordered
-
-
-@given(st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map("/".join)))
-def test_every_region_follows_the_one_around_it_or_its_sibling(paths: list[str]) -> None:
-    known = list(dict.fromkeys(ancestor for path in paths for ancestor in ancestors_of(path)))
-    ordered = in_tree_order(known)
-    assert sorted(ordered) == sorted(known)
-    for before, path in pairwise(ordered):
-        around = path.rpartition("/")[0]
-        assert not around or before == around or before.startswith(f"{around}/")

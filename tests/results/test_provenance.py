@@ -241,12 +241,6 @@ def test_no_commit_yet(tmp_path: Path) -> None:
     assert "does not have any commits yet" in str(info.error)
 
 
-def test_no_such_folder(tmp_path: Path) -> None:
-    info = commit_info(tmp_path / "gone")
-    assert info.id is None
-    assert "gone" in str(info.error)
-
-
 def test_git_is_not_installed(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert commit_info(repository) == CommitInfo(
@@ -267,14 +261,6 @@ def test_git_is_strange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script:
     monkeypatch.setattr(provenance, "GIT_S", 0.2 if "sleep" in script else 10.0)
     fake_git(tmp_path / "bin", monkeypatch, script)
     assert error in str(commit_info(tmp_path).error)
-
-
-def test_git_may_not_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_arguments: object, **_others: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(subprocess, "run", refuse)
-    assert "git cannot be run" in str(commit_info(tmp_path).error)
 
 
 def test_a_status_that_takes_too_long_leaves_the_rest(

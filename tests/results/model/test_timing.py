@@ -107,8 +107,3 @@ def test_what_is_known_without_samples(name: str) -> None:
 )
 def test_a_timing_reads_as_one_line(subject: Timing, text: str) -> None:
     assert str(subject) == text
-
-
-def test_a_timing_does_not_change() -> None:
-    with pytest.raises(AttributeError):
-        timing((1.0,)).label = "faster"  # type: ignore[misc]

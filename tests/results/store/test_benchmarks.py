@@ -82,14 +82,6 @@ def test_no_two_entries_of_a_test_have_one_name(labels: list[tuple[str, str, boo
     assert len({entry["fullname"] for entry in entries}) == len(entries) == sum(measured for *_, measured in labels)
 
 
-def test_an_arm_keeps_its_name_when_the_other_has_no_samples() -> None:
-    record = RUN.records[0]
-    _, candidate = record.measurements
-    nothing = Measurement(timing=replace(candidate.timing, label="torch_softmax", samples_us=()))
-    (entry,) = benchmark_entries(replace(record, measurements=(nothing, candidate)))
-    assert entry["fullname"] == benchmark_entries(record)[1]["fullname"]
-
-
 @given(st.lists(st.floats(1e-7, 10), min_size=1, max_size=60))
 def test_statistics_are_those_of_pytest_benchmark(data: list[float]) -> None:
     stats = pytest.importorskip("pytest_benchmark.stats")

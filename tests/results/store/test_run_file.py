@@ -3,9 +3,7 @@
 import errno
 import gc
 import json
-import math
 import os
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_gpubench import BadFile
 from pytest_gpubench.results.model import SavedRun
-from pytest_gpubench.results.store import encode_run, read_run, run_file, write_run
+from pytest_gpubench.results.store import read_run, run_file, write_run
 from pytest_gpubench.results.store.run_file import SCHEMA
 from tests.results.saved import make_run
 from tests.results.store.files import RUN, content, refusal, replace
@@ -87,32 +85,11 @@ def test_a_file_that_is_not_a_run(data: bytes, sentence: str, tmp_path: Path) ->
     assert refusal(path).startswith(f"{path} {sentence}")
 
 
-@pytest.mark.parametrize("share", [0.001, 0.3, 0.9, 0.99999])
-def test_a_truncated_file(share: float, tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
-    data = encode_run(RUN)
-    path.write_bytes(data[: int(share * len(data))])
-    assert "Input data was truncated" in refusal(path)
-
-
 @given(st.binary(max_size=300))
 def test_any_bytes_get_a_sentence(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "bytes.json"
     path.write_bytes(data)
     refusal(path)
-
-
-@given(st.data())
-def test_a_byte_that_was_changed_is_noticed_or_harmless(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    """Whatever became of a byte, there is a run or a sentence, and nothing else."""
-    path = tmp_path_factory.getbasetemp() / "changed.json"
-    damaged = bytearray(encode_run(make_run(tests=2, reps=2)))
-    damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
-    path.write_bytes(damaged)
-    with suppress(BadFile):
-        assert isinstance(read_run(path), SavedRun)
 
 
 MEASUREMENT = "$.gpu_bench.records[5].measurements[1]"
@@ -203,13 +180,6 @@ def test_text_that_is_not_unicode_is_escaped(tmp_path: Path) -> None:
     assert found.settings == {"storage": "a\\udcffb"}
     assert found.records == RUN.records
     assert "object at" in found.machine_info["x"]
-
-
-def test_what_json_has_no_form_for_in_extra_info_is_text(tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
-    record = replace(RUN.records[0], extra_info={"where": Path("/a"), "nan": math.nan})
-    write_run(replace(RUN, records=(record,)), path)
-    assert read_run(path).records[0].extra_info == {"where": "/a", "nan": None}
 
 
 def test_nothing_is_written_when_it_cannot_be_encoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

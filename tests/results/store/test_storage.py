@@ -2,7 +2,6 @@
 
 import errno
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -97,13 +96,6 @@ def test_a_run_of_the_same_name_commit_and_machine_is_a_session_of_the_newest(tm
     assert save(storage, replace(CLEAN, machine_info={"node": "there"}), "main").name[:4] == "0007"
     assert save(storage, RUN, "main").name[:4] == "0008"
     assert storage.find("main") == [path.with_name("0008_main.json")]
-
-
-def test_earlier_sessions_are_saved_with_their_device(tmp_path: Path) -> None:
-    other = make_run(1, device="NVIDIA A100")
-    both = replace(RUN, records=RUN.records + other.records, earlier=RUN.records + 2 * other.records)
-    here, there = map(read_run, Storage(tmp_path).save_each(both, "main"))
-    assert (here.earlier, there.earlier) == (RUN.records, 2 * other.records)
 
 
 def test_a_run_that_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
@@ -223,13 +215,6 @@ FIRST, OTHER, FEATURE, LAST = (
 )
 
 
-def test_runs_are_listed_oldest_first(storage: Storage) -> None:
-    assert names(storage) == [FIRST, OTHER, FEATURE, LAST]
-    assert names(storage, "NVIDIA H200") == names(storage, "NVIDIA-H200") == [FIRST, FEATURE, LAST]
-    assert names(storage, "NVIDIA B200") == []
-    assert [one.name for one in storage.runs()] == ["main", "main", "feature/x", "main"]
-
-
 def test_numbers_order_what_was_copied(storage: Storage) -> None:
     os.utime(storage.root / FIRST, (2e9, 2e9))
     assert names(storage) == [OTHER, FIRST, FEATURE, LAST]
@@ -259,13 +244,6 @@ def test_a_name_comes_before_a_number_and_a_file(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "main").write_text("")
     assert storage.root / LAST in storage.find("main")
-
-
-def test_a_file_is_found_wherever_it_is(storage: Storage, tmp_path: Path) -> None:
-    path = tmp_path / "elsewhere.json"
-    shutil.copy(storage.root / FIRST, path)
-    assert storage.find(str(path)) == [path]
-    assert Storage(tmp_path / "none").find(str(path)) == [path]
 
 
 @pytest.mark.parametrize("which", ["mai", "main_", "9", "no/such/file.json", "", "\x1b[31m", "x" * 300, "²"])
