@@ -74,27 +74,6 @@ def test_what_is_new_or_gone_is_told_apart(command: Command) -> None:
     assert "test_given" in out
 
 
-def test_renamed_and_changed_tests_are_told_apart(command: Command) -> None:
-    run = make_run(tests=5)
-    first, second, *rest = run.records
-    renamed = msgspec.structs.replace(first, nodeid="tests/perf/test_new.py::test_other")
-    changed = msgspec.structs.replace(second, source="f" * 16)
-    write_two(run, msgspec.structs.replace(run, records=(renamed, changed, *rest)))
-    status, out, _ = command("compare", "old.json", "new.json")
-    assert status == 0
-    assert "\nrenamed: " in out
-    assert "\ntest changed: " in out
-    assert "\ngone: " not in out
-
-
-def test_a_stale_baseline_is_told(command: Command) -> None:
-    write_two(make_run(), make_run(seed=1, slower=0.5))
-    status, out, _ = command("compare", "old.json", "new.json")
-    assert status == 0
-    assert "note: tests/perf/test_softmax.py" in out
-    assert "baseline stale" in out
-
-
 def test_only_changes_leaves_out_what_stayed(command: Command) -> None:
     write_two(make_run(), make_run())
     _, out, _ = command("compare", "old.json", "new.json", "--only-changes")
@@ -147,18 +126,6 @@ def test_a_device_that_only_one_run_has_is_told(
     assert command("compare", "old", "new", "--host-mismatch=ignore") == (0, out, "")
     assert command("compare", "old", "new", "--device=h200") == (0, out, "")
     assert "7 PASS" in out
-
-
-def test_a_device_that_a_merged_run_has_alone_is_told(command: Command) -> None:
-    """Its tests are not gone: the new run has them, on another device."""
-    new = make_run(tests=7)
-    write_two(msgspec.structs.replace(new, records=(*new.records, *make_run(tests=7, device=L4).records)), new)
-    sentence = "pytest-gpubench compare: only the old run has NVIDIA L4: what was measured there is not compared"
-    refused = f"{sentence} (--host-mismatch=warn compares the others)\n"
-    assert command("compare", "old.json", "new.json") == (2, "", refused)
-    status, out, err = command("compare", "old.json", "new.json", "--host-mismatch=warn")
-    assert (status, err) == (0, f"{sentence}\n")
-    assert command("compare", "old.json", "new.json", "--host-mismatch=ignore") == (0, out, "")
 
 
 @pytest.mark.parametrize("option", ["--fail-slower=0", "--fail-slower=slow", "--fail-slower=-3%"])

@@ -1,4 +1,3 @@
-import re
 from pathlib import Path
 
 import msgspec
@@ -47,14 +46,6 @@ def test_every_metric_finds_it(metric: str, command: Command) -> None:
     assert "from run 0009 on slower" in out
 
 
-def test_no_change_is_said_too(command: Command) -> None:
-    fill(ROOT, days=12)
-    _, out, _ = command("history", "test_plain")
-    told = r"12 runs \(alpha 0.01\): no change found, and one by [\d.]+ % three runs ago would be, 9 times in 10$"
-    assert re.search(told, out, re.MULTILINE)
-    assert "<-" not in out
-
-
 def test_few_runs_are_shown_without_a_search(command: Command) -> None:
     fill(ROOT, days=5)
     assert "5 runs (alpha 0.01): changes are looked for from 6 runs on" in command("history", "test_plain")[1]
@@ -81,18 +72,6 @@ def test_other_timers_and_caches_are_other_histories(command: Command) -> None:
     assert "profiler timer, cold cache" in out
     assert "profiler timer, hot cache" in out
     assert "2 runs (alpha" in out
-
-
-def test_a_change_after_what_is_invalid_is_marked_where_it_is(command: Command) -> None:
-    for day in range(1, 15):
-        run = make_run(tests=5, seed=day, slower=1.1 if day >= 9 else 1.0)
-        (item,) = run.records[4].measurements
-        kept = msgspec.structs.replace(item, verdicts=(INVALID,) if day == 2 else ())
-        record = msgspec.structs.replace(run.records[4], measurements=(kept,))
-        Storage(ROOT).save_each(dated(msgspec.structs.replace(run, records=(record,)), day), "")
-    _, out, _ = command("history", "test_plain")
-    assert "13 runs (alpha 0.01): 1 change: from run 0009 on" in out
-    assert next(line for line in out.splitlines() if "<-" in line).startswith("0009")
 
 
 def test_what_is_invalid_counts_for_nothing(command: Command) -> None:

@@ -198,18 +198,6 @@ def test_a_test_has_one_name_where_it_measured_and_where_it_failed_before(
 # what pytest says of its tests in JUnit's file
 
 
-@pytest.mark.parametrize(
-    ("nodeid", "names"),
-    [
-        ("test_a.py::test_it", ("test_a", "test_it")),
-        ("tests/deep/test_a.py::TestIt::test_it", ("tests.deep.test_a.TestIt", "test_it")),
-        ("tests/test_a.py::test_it[a/b.py::c[0]]", ("tests.test_a", "test_it[a/b.py::c[0]]")),
-    ],
-)
-def test_names_in_junit(nodeid: str, names: tuple[str, str]) -> None:
-    assert junit_names(nodeid) == names
-
-
 def test_names_are_those_of_pytest_itself(pytester: pytest.Pytester) -> None:
     from xml.etree import ElementTree
 
