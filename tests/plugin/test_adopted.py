@@ -271,7 +271,7 @@ def test_a_line_of_another_form_is_refused(line: str) -> None:
         parse_limits(line)
 
 
-@pytest.mark.parametrize("workers", [(), ("-n1",)])
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -280,16 +280,16 @@ def test_a_line_of_another_form_is_refused(line: str) -> None:
         (("--gpu-bench-limits=nothing.py: max_time_us=4", "test_a.py"), ["nothing.py"]),
         ((), ["absent.py"]),
         (("test_a.py",), []),
+        (("-n1",), ["absent.py"]),
+        (("-n1", "test_a.py"), []),
     ],
 )
-def test_a_line_of_no_test_is_named(
-    pytester: pytest.Pytester, workers: tuple[str, ...], arguments: tuple[str, ...], named: list[str]
-) -> None:
+def test_a_line_of_no_test_is_named(pytester: pytest.Pytester, arguments: tuple[str, ...], named: list[str]) -> None:
     """One of the ini file is not, where only some tests are asked for."""
     pytester.makeini("[pytest]\ngpu_bench_limits =\n    test_a.py: max_time_us=40\n    absent.py: max_time_us=4\n")
     (pytester.path / "test_a.py").write_text(f"{HEAD}\ndef test_a(gpu_bench): gpu_bench(fast)\n")
-    plugins = plugins_for("", (*workers, *arguments))
-    text = pytester.runpytest_inprocess(*plugins, "--gpu-bench-timer=scripted", *workers, *arguments).stdout.str()
+    plugins = plugins_for("", arguments)
+    text = pytester.runpytest_inprocess(*plugins, "--gpu-bench-timer=scripted", *arguments).stdout.str()
     assert "1 passed" in text
     found = re.findall(r"--gpu-bench-limits: no perf test of this run is meant by '([^:]*)", " ".join(text.split()))
     assert found == named

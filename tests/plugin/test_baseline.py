@@ -1,15 +1,12 @@
 """Runs that are compared with a saved run."""
 
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
 from pytest_gpubench.results.store import read_run
 from tests.plugin.conftest import BenchRun, RecordRun
 from tests.plugin.saving import COMPARES, MEASURES, SPEEDS
-
-BASELINE = "gpu_bench_baseline"
 
 
 @pytest.fixture
@@ -52,15 +49,6 @@ def test_the_marker_limits_the_regression(
     result = bench_run(source, "--gpu-bench-compare=main", "--junitxml=junit.xml")
     result.assert_outcomes(failed=fails, passed=not fails)
     assert ("<failure" in Path("junit.xml").read_text()) == fails
-
-
-@pytest.mark.usefixtures("save")
-def test_a_test_that_the_saved_run_lacks(bench_run: BenchRun) -> None:
-    source = MEASURES.replace("test_it", "test_new")
-    for policy, outcome, said in (("fail", "failed", True), ("warn", "passed", True), ("ignore", "passed", False)):
-        result = bench_run(source, "--gpu-bench-compare=main", f"--gpu-bench-missing-baseline={policy}")
-        result.assert_outcomes(**{outcome: 1})
-        assert ("test_new is not in the baseline 'main'" in result.stdout.str()) == said
 
 
 def test_a_mistyped_run_ends_the_command_with_what_there_is(bench_run: BenchRun) -> None:
@@ -125,33 +113,6 @@ def test_workers_are_given_what_to_compare_with(bench_run: BenchRun, monkeypatch
     result.stdout.fnmatch_lines(["gpu_bench: saved as *0002_second~failed.json: *"])
     (path,) = Path(".gpu_benchmarks").glob("*/0002_second~failed.json")
     assert len(read_run(path).records) == 2
-
-
-def test_a_worker_needs_no_file(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is given the run through the controller: here its storage and its folder are none of the controller's."""
-    from pytest_gpubench.plugin.baseline import ComparedRun
-    from pytest_gpubench.results.baseline import Baseline
-    from pytest_gpubench.results.counterpart import PastTest
-    from pytest_gpubench.settings import Settings
-
-    bench_run(MEASURES, "--gpu-bench-save=main")
-    (path,) = Path(".gpu_benchmarks").glob("*/*.json")
-    run = read_run(path)
-    path.unlink()
-
-    class Worker:
-        def __init__(self, **given: object) -> None:
-            self.workerinput = given
-
-        def getoption(self, name: str, default: object) -> object:
-            return default
-
-    given = Worker(**{BASELINE: (Baseline([("main", run)]).encode(), "")})
-    worker = ComparedRun(cast(Any, given), Settings(compare="main", missing_baseline="fail"), *[cast(Any, None)] * 2)
-    assert worker.baseline is not None
-    (record,) = run.records
-    assert isinstance(worker.baseline.find(record.nodeid, record.source, record.device, {}), PastTest)
-    assert ComparedRun(cast(Any, Worker()), Settings(compare="main"), *[cast(Any, None)] * 2).baseline is None
 
 
 def test_examples_are_held_against_nothing(bench_run: BenchRun) -> None:

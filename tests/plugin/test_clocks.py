@@ -89,12 +89,6 @@ def test_only_those_who_take_a_turn_have_them_locked(host: Host) -> None:
     assert whats(host) == []
 
 
-def test_each_test_has_a_turn_of_its_own(host: Host) -> None:
-    host.write(TESTS + "def test_again(gpu_bench): test_it(gpu_bench)\n")
-    assert host.run(LOCK)[0] == 0
-    assert whats(host) == TURN * 2
-
-
 def test_all_gpus_of_a_test(host: Host) -> None:
     host.write("@pytest.mark.perf(gpus=2)\ndef test_two(gpu_bench): gpu_bench(fast)\n")
     assert host.run(LOCK)[0] == 0
@@ -141,15 +135,6 @@ def test_after_a_kill_the_next_turn_with_the_option_gives_them_back_and_says_so(
     assert records(host) == []
 
 
-def test_after_a_worker_was_killed_its_successor_gives_them_back(host: Host) -> None:
-    host.write(f"{TESTS}    os.kill(os.getpid(), 9)\n\ndef test_other(gpu_bench): gpu_bench(fast); ran()\n")
-    host.list_processes({"GPU-a": []})
-    status, output = host.run(LOCK, "-n1")
-    assert (status, "1 failed, 1 passed" in output) == (1, True), output
-    assert whats(host) == [*TURN[:3], RESET, RESET_MEMORY, *TURN]
-    assert "they are given back" in output
-
-
 # what cannot be
 
 
@@ -164,26 +149,6 @@ def test_a_test_whose_clocks_cannot_be_locked_fails_with_one_sentence(host: Host
     assert whats(host) == []
     assert records(host) == []
     assert LockFile(host.folder / "locks", "GPU-a.turn").try_acquire(), "the turn was given back"
-
-
-def test_the_second_gpu_cannot_be_locked(host: Host) -> None:
-    host.write("@pytest.mark.perf(gpus=2)\ndef test_two(gpu_bench): gpu_bench(fast)\n")
-    (host.folder / "locks" / "GPU-b.clocks.json").mkdir(parents=True)
-    status, output = host.run(LOCK)
-    assert (status, "1 error in" in output, "GPU-b.clocks.json cannot be removed" in output) == (1, True, True)
-    assert whats(host) == [*TURN[:2], *TURN[3:]]
-    assert records(host) == ["GPU-b.clocks.json"]
-
-
-def test_clocks_that_cannot_be_given_back_are_said_and_the_run_goes_on(host: Host) -> None:
-    """The next test that would lock them errs."""
-    host.write(TESTS + "def test_again(gpu_bench): test_it(gpu_bench)\n")
-    status, output = host.run(LOCK, FAKE_NVML=json.dumps({"broken": {RESET: "Lost"}}))
-    assert (status, "1 passed, 1 error" in output) == (1, True), output
-    assert (
-        "they could not be given back (ResetGpuLockedClocks: Lost): as root, run `nvidia-smi -i GPU-a -rgc`" in output
-    )
-    assert records(host) == ["GPU-a.clocks.json"]
 
 
 def test_what_is_not_quite_as_asked_for_is_said_once(host: Host) -> None:

@@ -12,7 +12,7 @@ from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.plugin.results import has_remote_workers
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing import make_timer
-from tests.plugin.conftest import BenchRun, RecordRun
+from tests.plugin.conftest import BenchRun
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without a GPU")
 
@@ -130,33 +130,10 @@ def test_the_environment_is_left_as_it_was(bench_run: BenchRun, monkeypatch: pyt
     assert os.environ.get("TRITON_INTERPRET") == before
 
 
-def test_why_nothing_was_compared_is_said_where_it_is_not_enforced(bench_run: BenchRun) -> None:
-    bench_run(REAL, "--gpu-bench-save=main", "--gpu-bench-cache=hot", timer="profiler")
-    unenforced = " (this is not enforced on a CPU that nobody asked for)"
-    for policy, said in (("error", [unenforced]), ("warn", [""]), ("ignore", [])):
-        options = ("--gpu-bench-compare=main", f"--gpu-bench-host-mismatch={policy}")
-        result = bench_run(REAL, *options, timer="profiler")
-        result.stdout.fnmatch_lines(["gpu_bench: compared with main: none of 1 test", "*=== 1 not judged in *"])
-        found = [line for line in result.stdout.lines if "was measured in another way" in line]
-        assert [line.rpartition("measure both alike")[2] for line in found] == said
-
-
-def test_a_test_without_a_baseline_is_named_where_that_is_not_enforced(bench_run: BenchRun) -> None:
-    bench_run(REAL, "--gpu-bench-save=main", timer="profiler")
-    source, options = REAL.replace("test_too_slow", "test_new"), ("--gpu-bench-compare=main",)
-    result = bench_run(source, *options, "--gpu-bench-missing-baseline=fail", timer="profiler")
-    result.stdout.fnmatch_lines(["*=== 1 not judged in *"])
-    (line,) = [line for line in result.stdout.lines if "not in the baseline 'main'" in line]
-    assert line.endswith("(this is not enforced on a CPU that nobody asked for)")
-    asked = bench_run(source, *options, "--gpu-bench-missing-baseline=fail", "--gpu-bench-device=cpu", timer="profiler")
-    asked.assert_outcomes(failed=1)
-
-
 @pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("-n1",), "no GPU used: none found, cold cache, wall"),
         (
             ("-n1", "--gpu-bench-device=cpu", "--gpu-bench-cache=hot"),
             "no GPU used: the CPU was asked for, hot cache, wall",
@@ -191,13 +168,6 @@ def test_of_workers_on_other_hosts_nothing_is_claimed(specs: list[str], remote: 
 
 GPU = Device(torch.device("cpu"), DeviceFacts(type="cuda", name="NVIDIA H200", host="here"))
 TIMERS = ("profiler", "events", "graph", "wall", "scripted")
-WRONG = """
-import torch
-
-def test_it(gpu_bench):
-    x = torch.ones(8, device=gpu_bench.device)
-    gpu_bench.compare(lambda x: x + 1, lambda x: x, (x,), names=("mine", "theirs"))
-"""
 
 
 @pytest.mark.parametrize("timer", TIMERS)
@@ -211,12 +181,3 @@ def test_on_the_cpu_it_is_the_timer_that_stands_in(timer: str) -> None:
 @pytest.mark.parametrize("timer", TIMERS)
 def test_on_a_gpu_it_is_the_timer_that_was_asked_for(timer: str) -> None:
     assert unmeasured("a", GPU, Settings(timer=timer), "why").timer == timer
-
-
-def test_a_failed_comparison_on_the_cpu_names_no_profiler(bench_run: BenchRun, record_run: RecordRun) -> None:
-    result = bench_run(WRONG, timer="profiler")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["mine against its reference: not measured"])
-    result.stdout.no_fnmatch_line("*, profiler*")
-    (record,) = record_run(WRONG, "--gpu-bench-timer=profiler").records
-    assert {item.timing.timer for item in record.measurements} == {"wall"}

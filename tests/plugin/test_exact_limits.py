@@ -41,19 +41,6 @@ def test_it(gpu_bench):
     bench_run(source).assert_outcomes(passed=1)
 
 
-def test_an_error_in_the_call_whose_work_is_counted_says_so(bench_run: BenchRun) -> None:
-    source = """
-@scripted([10.0])
-def broken(): raise ValueError("broken")
-
-@pytest.mark.perf(min_gbps=1)
-def test_it(gpu_bench): gpu_bench(broken)
-"""
-    result = bench_run(source)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*gpu_bench: raised in the call of 'broken' whose work is counted*"])
-
-
 def test_an_arm_knows_its_work(record_run: RecordRun) -> None:
     recorder = record_run(COMPARE.format(marks="", given="flops=10**6"))
     reference, candidate = (item.timing for item in recorder.records[0].measurements)
@@ -86,16 +73,6 @@ def test_a_failure_names_the_kernels_that_the_reference_does_not_launch(bench_ru
     )
 
 
-def test_phases_keep_every_limit(run_rows: RunRows) -> None:
-    head = """
-@scripted([10.0, 10.1, 9.9], kernels=("a", "b", "c"))
-def work(): return 0
-"""
-    limits = ["max_kernels=2", "kernels='zzz'", "min_gbps=1", "max_time_us=1"]
-    tests = [f"@pytest.mark.perf({each})\ndef test_it(gpu_bench): gpu_bench.phases({{'one': work}})" for each in limits]
-    assert [each.outcome for each in run_rows(head, tests, "--gpu-bench-reps=20")] == ["failed"] * len(limits)
-
-
 GIVEN = """
 import torch
 from hypothesis import given, settings, strategies as st
@@ -106,18 +83,6 @@ def mine(x): return x * 2
 @scripted([40.0, 40.1, 39.9], kernels=("c",))
 def theirs(x): return x * 2
 """
-
-
-def test_examples_keep_limits_on_structure(bench_run: BenchRun) -> None:
-    source = f"""{GIVEN}
-@pytest.mark.perf(max_kernels=1, min_speedup=1.2)
-@settings(database=None, max_examples=5)
-@given(n=st.integers(1, 9))
-def test_it(gpu_bench, n): gpu_bench.compare(mine, theirs, (torch.ones(n),))
-"""
-    result = bench_run(source)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["E *LimitBroken: mine launches 2 kernels*"])
 
 
 def test_a_backward_run_is_prepared_anew_to_be_counted(bench_run: BenchRun) -> None:
@@ -134,13 +99,6 @@ def test_it(gpu_bench): gpu_bench.measure(product, (x,), backward="backward")
     bench_run(
         source.replace("@scripted([10.0, 10.1, 9.9])\n", ""), "--gpu-bench-device=cpu", timer="wall"
     ).assert_outcomes(passed=1)
-
-
-def test_a_name_that_cannot_be_printed_loses_nothing(record_run: RecordRun) -> None:
-    recorder = record_run(COMPARE.format(marks="", given="names=('c', 'r\\x1b')"))
-    (record,) = recorder.records
-    assert record.measurements[1].speedup is not None
-    assert len(record.measurements[1].speedup.log_ratios) > 0
 
 
 LATE = """
@@ -195,22 +153,6 @@ def test_the_work_of_phases_is_counted_before_their_reps(record_run: RecordRun) 
     assert "raised in the call of 'p' whose work is counted" in report.longreprtext
 
 
-@pytest.mark.parametrize(("alpha", "least"), [("1e-4", 15), ("2e-4", 14)])
-def test_phases_are_looked_at_once_with_all_of_alpha(record_run: RecordRun, alpha: str, least: int) -> None:
-    source = f"""
-@pytest.mark.perf(max_time_us=50, min_gbps=1e-9, alpha={alpha})
-def test_it(gpu_bench):
-    import torch
-    gpu_bench.phases({{"one": fast}}, args=(torch.ones(8),), budget_s=1e-9)
-"""
-    (record,) = record_run(source).records
-    sentences = [each.sentence for item in record.measurements for each in item.verdicts]
-    assert len(sentences) == 2
-    assert all(
-        "12 reps, too few for the " in each and f" % interval: take at least {least})" in each for each in sentences
-    )
-
-
 UNKNOWN = [
     ("min_tflops=1", "phases({'p': fast})", "p: min_tflops=1 cannot be judged, * measure it by itself, with flops="),
     ("min_tflops=1", "measure(fast)", "fast: min_tflops=1 cannot be judged, * give flops= where it is measured"),
@@ -235,21 +177,6 @@ def test_the_rate_of_what_moves_no_byte_is_not_judged(bench_run: BenchRun, marks
     result = bench_run(f"{GIVEN}\npytestmark = pytest.mark.perf({marks})\n{tests}", "--gpu-bench-reps=20")
     result.stdout.fnmatch_lines(["gpu_bench: warning: *says nothing here, it moves 0 bytes"] * 2)
     result.stdout.fnmatch_lines(["*limits: 3 not judged", "*3 not judged in *"])
-
-
-@pytest.mark.parametrize("call", ["measure(mine, (x,), {given})", "compare(mine, theirs, (x,), {given})"])
-def test_no_bytes_given_are_no_such_check(record_run: RecordRun, call: str) -> None:
-    """As without: those of inputs and outputs count."""
-    found = []
-    for given in ("bytes=0", "bytes=None"):
-        body = f"x = torch.ones(8); gpu_bench.{call.format(given=given)}"
-        recorder = record_run(f"{GIVEN}\n@pytest.mark.perf(min_gbps=1e-9)\ndef test_it(gpu_bench): {body}\n")
-        (record,) = recorder.records
-        found.append(
-            [(item.timing.moved_bytes, [each.outcome for each in item.verdicts]) for item in record.measurements]
-        )
-    assert found[0] == found[1]
-    assert found[0][-1] == (64, [Outcome.PASS])
 
 
 def test_the_largest_numbers_are_measured(bench_run: BenchRun) -> None:

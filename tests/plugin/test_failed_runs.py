@@ -111,22 +111,3 @@ def test_part_of_the_tests_is_saved(
     result = bench_run(PAIR, *COMPARED[:2])
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*test_second* is slower than in the baseline 'main': 2.0*"])
-
-
-def test_a_test_that_was_skipped_when_it_was_saved(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench_run(PAIR, "--gpu-bench-save=main")
-    bench_run(PAIR.replace("gpu_bench(second)", "pytest.skip('no')"), "--gpu-bench-save=main")
-    monkeypatch.setenv("SECOND", "2")
-    result = bench_run(PAIR, *COMPARED[:2])
-    result.assert_outcomes(passed=1, failed=1)
-
-
-def test_a_whole_run_without_a_test_takes_it_off_the_list(bench_run: BenchRun) -> None:
-    bench_run(PAIR, "--gpu-bench-save=main")
-    without = PAIR.replace("def test_second", "def second_test")
-    bench_run(without, "--gpu-bench-save=main")
-    assert bench_run(without, *COMPARED[:2], "--gpu-bench-missing=fail").ret == pytest.ExitCode.OK
-    result = bench_run(PAIR, *COMPARED[:2])
-    result.stdout.fnmatch_lines(
-        ["*test_second is not in the baseline 'main': it is new, or was not run; save a new one*"]
-    )

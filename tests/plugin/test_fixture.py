@@ -164,13 +164,6 @@ def test_it(gpu_bench):
     bench_run(source).assert_outcomes(passed=1)
 
 
-def test_no_frame_of_the_plugin_is_shown_for_an_error_of_the_function(bench_run: BenchRun) -> None:
-    result = bench_run("def broken(): return 1 / 0\ndef test_it(gpu_bench): gpu_bench(broken)")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*def broken(): return 1 / 0", "E  *ZeroDivisionError: *"])
-    result.stdout.no_fnmatch_line("*pytest_gpubench/*: in *")
-
-
 def test_the_own_error_of_a_property_is_kept() -> None:
     class Careless(Spelled):
         @property

@@ -29,10 +29,9 @@ SAYS = "slow is too slow: median 20.00 us"
 
 
 @pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("options", [(), ("--gpu-bench-strict",)], ids=["plain", "strict"])
-def test_an_end_of_the_test_itself(record_run: RecordRun, end: str, options: tuple[str, ...]) -> None:
+def test_an_end_of_the_test_itself(record_run: RecordRun, end: str) -> None:
     """A late mark of the test's own is pytest's own only as long as nothing was measured."""
-    recorder = record_run(CATCHES.format(ENDS[end]), *options)
+    recorder = record_run(CATCHES.format(ENDS[end]))
     assert recorder.call.failed
     assert SAYS in recorder.call.longreprtext
     assert not hasattr(recorder.call, "wasxfail")

@@ -89,12 +89,6 @@ class TestGroup:
     assert not any(word in result.stdout.str() for word in TROUBLE)
 
 
-def test_an_example_of_a_method_can_be_pasted(bench_run: BenchRun) -> None:
-    source = f"{GIVEN}\nclass TestGroup:\n    @pytest.mark.perf(min_speedup=0.8)\n    @given(n=sizes)\n"
-    source += "    def test_it(self, gpu_bench, n): gpu_bench.compare(slow_from(n, 37), double, (torch.ones(n),))\n"
-    bench_run(source).stdout.fnmatch_lines(["E *@example(n=37)"])
-
-
 def test_a_limit_on_time_is_judged_where_it_is_broken_and_its_row_shows_it(bench_run: BenchRun) -> None:
     """The ratio gets better, the time worse."""
     body = "gpu_bench.compare(add(float(n)), scripted([float(n * (1 + n))])(lambda x: x * 2), (torch.ones(n),))"
@@ -159,13 +153,6 @@ def test_one_row_for_all_examples(bench_run: BenchRun, monkeypatch: pytest.Monke
     assert len(re.findall("at n=", re.sub(r"\s+", " ", table))) == 1
     verbose = bench_run(source, "--gpu-bench-verbose").stdout.str().partition("\ngpu_bench: test_")[2]
     assert sorted(re.findall(r"add at n=(\d)", verbose)) == ["1", "2", "4"]
-
-
-def test_properties_are_of_the_worst(record_run: RecordRun) -> None:
-    body = "gpu_bench.compare(add(20.0 / n), double, (torch.ones(n),))"
-    recorder = record_run(limited(body, given="n=st.sampled_from([1, 2, 4])"))
-    properties = dict(recorder.reports[1].user_properties)
-    assert (properties["gpu_bench.add.median_us"], properties["gpu_bench.add.speedup"]) == (20.0, 1.0)
 
 
 def test_disabled_everything_is_checked(bench_run: BenchRun) -> None:
@@ -263,16 +250,6 @@ def late(n):
     assert [(item.role, item.example) for item in found] == [(role, "n=51") for role in roles]
 
 
-def test_an_error_that_is_raised_again_shows_no_more(bench_run: BenchRun) -> None:
-    """It is too slow the first time alone: what is remembered is raised, as often as it is asked for."""
-    body = "seen[n] += 1; gpu_bench.measure(add(50.0 if seen[n] == 1 and n > 20 else 5.0), (torch.ones(n + seen[n]),))"
-    result = bench_run(limited(body, marks="max_time_us=20"))
-    result.assert_outcomes(failed=1)
-    text = result.stdout.str()
-    assert not re.search(r"(pytest_gpubench|hypothesis)/\S*\.py", text), text
-    assert text.count(">       seen[n] += 1") == 1
-
-
 def test_a_failure_before_the_tests_first_line_is_explained_by_nothing(bench_run: BenchRun) -> None:
     """Hypothesis needs lines of some file: where none is the test's, those of Python's own library."""
     source = f"""{GIVEN}
@@ -292,18 +269,6 @@ def no_room(monkeypatch): monkeypatch.setattr(module.LazyTensor, "make", lambda 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["E *OutOfMemoryError: CUDA out of memory"])
     assert "Expected start node" not in result.stdout.str()
-
-
-def test_the_section_shows_what_failed_and_not_what_came_after(record_run: RecordRun) -> None:
-    """What could not be measured fails again when hypothesis comes back to it, though it could be measured then."""
-    body = "seen[n] += 1; gpu_bench.measure(add(5.0) if seen[n] > 1 or n < 21 else lost, (torch.ones(n),), label='k')"
-    head = "from pytest_gpubench.errors import MeasurementError\n"
-    head += "@scripted([1.0])\ndef lost(x): raise MeasurementError('lost records')\n"
-    recorder = record_run(head + limited(body, marks="max_time_us=20"))
-    report = recorder.call
-    assert "MeasurementError: lost records" in report.longreprtext
-    (section,) = [text for title, text in report.sections if title == "gpu_bench"]
-    assert re.match(r"k: not measured \(the last to fail, of \d+\)$", section)
 
 
 def test_the_section_ends_with_the_example_that_is_reported(record_run: RecordRun) -> None:
@@ -330,17 +295,3 @@ def test_phases_spend_alpha_together(record_run: RecordRun) -> None:
     assert sorted(item.example for item in record.measurements) == [f"n={n}" for n in (1, 1, 2, 2, 4, 4)]
     said = [each.sentence.rpartition(", ")[2] for item in record.measurements for each in item.verdicts]
     assert said == [f"{percent} % interval)" for percent in (99.975, 99.975, 99.9917, 99.9917, 99.9958, 99.9958)]
-
-
-def test_two_phases_in_one_example_are_two(record_run: RecordRun) -> None:
-    body = "x = torch.ones(n); gpu_bench.phases({'a': add(1.0 * n)}, args=(x,))"
-    body += "; gpu_bench.phases({'b': double}, args=(x,))"
-    (record,) = record_run(limited(body, marks="", given="n=st.sampled_from([5, 2])")).records
-    assert [each.sum_us for each in record.phases] == [5.0, 20.0]
-    assert record.phases[0].title == "a at n=5"
-
-
-def test_phases_of_examples_are_one_row_and_one_table(bench_run: BenchRun) -> None:
-    text = bench_run(limited(PHASED, marks="max_time_us=30")).stdout.str()
-    assert text.count("gpu_bench phases: test_it") == 1
-    assert len(re.findall(r" a \(slowest of \d+\)", text)) == 1

@@ -46,13 +46,6 @@ def test_a_loss_is_found_and_shrunk(bench_run: BenchRun, given: str, body: str, 
     assert not any(word in text for word in TROUBLE)
 
 
-def test_a_wrong_result_is_found(bench_run: BenchRun) -> None:
-    body = "note(f'of {n[0]:g}'); gpu_bench.compare(scripted([1.0])(lambda x: x * 2 + (x == 7)), double, (n,))"
-    result = bench_run(alike(body, TENSORS, "min_speedup=0.8"))
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["E *WrongResult: <lambda> is wrong*", "E *of 7"])
-
-
 @pytest.mark.parametrize("call", ["measure({}, (torch.ones(3),))", "phases(dict(a={}), args=(torch.ones(3),))"])
 def test_the_verdict_of_a_replay_is_the_same(bench_run: BenchRun, call: str) -> None:
     """Slow the first time alone: the same choices are the same example."""
@@ -62,16 +55,6 @@ def test_the_verdict_of_a_replay_is_the_same(bench_run: BenchRun, call: str) -> 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["E *too slow: median 50.00 us*", "E *Draw 1: 21*"])
     assert not any(word in result.stdout.str() for word in TROUBLE)
-
-
-def test_objects_that_are_made_anew_are_remembered(record_run: RecordRun) -> None:
-    """By what was drawn for them: their addresses are others each time."""
-    body = "seen[n.k] += 1; gpu_bench.measure(add(50.0 if seen[n.k] == 1 and n.k > 20 else 5.0), (torch.ones(3),))"
-    case = "class Case:\n    def __init__(self, k): self.k = k\n"
-    recorder = record_run(case + alike(body, "n=st.builds(Case, sizes)"))
-    report = recorder.call
-    assert "too slow: median 50.00 us" in report.longreprtext
-    assert not any(word in report.longreprtext for word in TROUBLE)
 
 
 def test_given_examples_are_different_ones(record_run: RecordRun) -> None:
@@ -96,12 +79,6 @@ def test_what_does_not_fit_is_counted_by_what_was_drawn(record_run: RecordRun) -
     (warning,) = record.warnings
     assert warning.startswith(f"{len(left_out)} examples did not fit into GPU memory (")
     assert len(record.measurements) == len(record.extra_info) - len(left_out) == 25
-
-
-def test_examples_that_look_the_same_are_counted(record_run: RecordRun) -> None:
-    body = "gpu_bench.compare(add(10.0), double, (torch.ones(n.draw(sizes)),))"
-    (record,) = record_run(alike(body, DATA, "min_speedup=0.8")).records
-    assert record.search == "25 examples"
 
 
 def test_nothing_is_pasted_for_what_was_drawn_within_a_test(bench_run: BenchRun) -> None:

@@ -238,12 +238,6 @@ def test_work_of_a_stranger(
     assert re.search(re.escape(sentence.format(pid=pid)).replace(r"\*", ".*"), output)
 
 
-def test_work_of_a_stranger_elsewhere(host: Host, stranger: "subprocess.Popen[bytes]") -> None:
-    host.list_processes({"GPU-a": [pid_of(stranger)], "GPU-b": []})
-    host.write(SIX)
-    assert host.run("--gpu-bench-busy=fail", "-k", "0", CUDA_VISIBLE_DEVICES="1")[0] == 0
-
-
 def test_our_own_workers_are_not_strangers(host: Host) -> None:
     source = """
 @pytest.fixture(scope="session", autouse=True)

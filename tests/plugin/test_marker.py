@@ -54,14 +54,9 @@ BAD_MARKS = {
     "perf(given_budget=9)": "perf(given_budget=...) is not known: did you mean given_budget_s=[?]",
     "perf(3)": "perf() takes keywords only, found 1 positional argument: 3",
     "perf(device='cpu')": "perf(device=...) can only be set for the whole run*",
-    "perf(max_time_us=0)": "perf(max_time_us=0): it must be above 0 and finite",
     "perf(max_time_us='3')": "perf(max_time_us='3'): it must be a number, or one for each of several GPUs, as in *",
-    "perf(max_time_us={})": "perf(max_time_us={}): a mapping must name GPUs*",
-    "perf(max_rel_std=float('nan'))": "perf(max_rel_std=nan): it must be above 0 and finite",
     "perf(reps=0)": "perf(reps=...): 0 is not valid, it must be at least 1",
     "perf(reps='3')": "perf(reps=...): '3' is not valid, it must be a number, not a text",
-    "perf(precision='2%')": "perf(precision=...): '2%' is not valid, it must be a number, not a text",
-    "perf(max_rel_std=5)": "perf(max_rel_std=5): that is 500 %, and it must be a fraction below 1: 0.05 is 5 %",
     "perf(timer='sundial')": "perf(timer=...): 'sundial' is not valid, it must be one of *",
 }
 
@@ -82,15 +77,6 @@ def test_it(gpu_bench):
     assert gpu_bench.measure(fast, reps=24).reps == 24
 """
     bench_run(source).assert_outcomes(passed=1)
-
-
-def test_a_limit_that_was_never_judged_fails(bench_run: BenchRun) -> None:
-    """With the fixture or without it."""
-    source = "pytestmark = pytest.mark.perf(max_time_us=15)\ndef test_it(gpu_bench): pass\ndef test_without(): pass"
-    result = bench_run(source)
-    result.assert_outcomes(failed=2)
-    result.stdout.fnmatch_lines(["perf(max_time_us=15) was never judged: the test measured nothing; call gpu_bench*"])
-    bench_run(source, "--gpu-bench-disable", "-k", "test_it").assert_outcomes(passed=1, deselected=1)
 
 
 def test_a_limit_of_the_class_that_a_test_cannot_keep_says_how_to_drop_it(bench_run: BenchRun) -> None:

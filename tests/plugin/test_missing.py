@@ -25,6 +25,10 @@ def test_helped(gpu_bench): measure(gpu_bench, fast, slow)
 HELPER = "def measure(gpu_bench, fast, slow):\n    gpu_bench(fast)\n    gpu_bench(slow)\n"
 
 
+SAVED: dict[str, str] = {}
+"""The run of a project as it was saved, by its path; it is the same for every test."""
+
+
 class Project:
     """A folder of tests whose run was saved as main."""
 
@@ -35,7 +39,13 @@ class Project:
             self.write(name, text)
         self.write("c/helper.py", HELPER)
         self.write("c/test_c.py", HELPED)
-        self.run("--gpu-bench-save=main", plain=True).assert_outcomes(passed=6)
+        if not SAVED:
+            self.run("--gpu-bench-save=main", plain=True).assert_outcomes(passed=6)
+            (path,) = self.path.glob(".gpu_benchmarks/*/*.json")
+            SAVED[str(path.relative_to(self.path))] = path.read_text()
+        for saved, text in SAVED.items():
+            (self.path / saved).parent.mkdir(parents=True, exist_ok=True)
+            (self.path / saved).write_text(text)
 
     def write(self, name: str, text: str) -> None:
         (self.path / name).parent.mkdir(exist_ok=True)
@@ -92,8 +102,12 @@ GONE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("change", GONE)
-@pytest.mark.parametrize("options", [(), ("-m", "perf")], ids=["all", "perf"])
+PERF = ("renamed", "no perf test", "its file is skipped", "skipped")
+
+
+@pytest.mark.parametrize(
+    ("change", "options"), [*((each, ()) for each in GONE), *((each, ("-m", "perf")) for each in PERF)]
+)
 def test_a_test_that_was_changed(project: Project, change: str, options: tuple[str, ...]) -> None:
     name, old, new, missing = GONE[change]
     edit(project.path / name, old, new)

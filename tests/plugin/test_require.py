@@ -78,9 +78,7 @@ def test_a_cpu_that_was_asked_for_by_name_counts(
     ("gpus", "arguments", "sentence"),
     [
         (["GPU-a"], ["--gpu-bench-require=all"], None),
-        (["GPU-a"], ["--gpu-bench-require=3"], "--gpu-bench-require=3: 2 tests measured on a GPU"),
         ([], ["--gpu-bench-require=all"], "2 perf tests measured on the CPU, which does not count"),
-        ([], ["--gpu-bench-require=2", "--gpu-bench-device=cpu"], None),
     ],
 )
 def test_a_worker_with_and_without_gpus(

@@ -38,10 +38,7 @@ ENDS = {
 
 @pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("options", [(), ("-p", "no:cacheprovider")], ids=["cache", "no cache"])
-def test_a_process_that_ends_in_the_midst_of_a_test(
-    pytester: pytest.Pytester, notes: Path, end: str, options: tuple[str, ...]
-) -> None:
+def test_a_process_that_ends_in_the_midst_of_a_test(pytester: pytest.Pytester, notes: Path, end: str) -> None:
     """Called from C, or outside of measured code, nothing can refuse it."""
     path = pytester.makepyfile(f"""
         import ctypes, os, threading
@@ -50,7 +47,7 @@ def test_a_process_that_ends_in_the_midst_of_a_test(
             threading.Event().wait()
         def test_it(gpu_bench): {ENDS[end]}
     """)
-    options = ("--gpu-bench-device=cpu", "--gpu-bench-timer=wall", *options)
+    options = ("--gpu-bench-device=cpu", "--gpu-bench-timer=wall", "-p", "no:cacheprovider")
     assert pytester.runpytest_subprocess(path, *options).ret == (-9 if end == "a kill" else 0)  # which is why
     assert len(list(notes.glob("run-*"))) == 1
     path.write_text("def test_it(gpu_bench): gpu_bench(lambda: 0)")

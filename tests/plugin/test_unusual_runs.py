@@ -66,23 +66,6 @@ def test_a_subtest_that_fails_says_what_it_measured(bench_run: BenchRun) -> None
     assert text.count("LimitBroken: slow is too slow") == 1
 
 
-@needs_subtests
-def test_parts_under_unittest(record_run: RecordRun) -> None:
-    source = """
-import unittest
-
-class TestIt(unittest.TestCase):
-    @pytest.fixture(autouse=True)
-    def given(self, gpu_bench): self.gpu_bench = gpu_bench
-
-    def test_it(self):
-        for n in (1, 2):
-            with self.subTest(n=n): self.gpu_bench.measure(fast, label=f"n{n}")
-"""
-    (record,) = record_run(source).records
-    assert [item.timing.label for item in record.measurements] == ["n1", "n2"]
-
-
 # again
 
 
@@ -164,25 +147,6 @@ def test_a_mark_of_a_fixture_or_the_test_itself_holds(bench_run: BenchRun, way: 
     result.stdout.fnmatch_lines(["FAILED *::test_it[[]19] - *"])
 
 
-def test_a_mark_of_a_fixture_alone_has_to_be_judged(bench_run: BenchRun) -> None:
-    result = bench_run("""
-@pytest.fixture(autouse=True)
-def limit(request): request.applymarker(pytest.mark.perf(max_time_us=15))
-def test_it(gpu_bench): pass
-""")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*perf(max_time_us=15) was never judged: the test measured nothing*"])
-
-
-def test_a_setting_of_a_fixtures_mark_holds(record_run: RecordRun) -> None:
-    (record,) = record_run("""
-@pytest.fixture(autouse=True)
-def limit(request): request.applymarker(pytest.mark.perf(reps=17))
-def test_it(gpu_bench): gpu_bench.measure(fast)
-""").records
-    assert record.measurements[0].timing.reps == 17
-
-
 LATE_MARKS = {
     "max_time_us=15": "*perf(max_time_us=15) was put on the test after it had measured: put it on before",
     "gpus=2": "*perf(gpus=2) was put on the test after it had measured: put it on before",
@@ -220,16 +184,6 @@ def test_it(request, gpu_bench):
 # not to fail
 
 
-def test_an_error_of_another_thread_that_the_test_waits_for_is_its_own(bench_run: BenchRun) -> None:
-    result = bench_run(f"""
-from concurrent.futures import ThreadPoolExecutor
-{BROKEN}def test_it(gpu_bench):
-    with ThreadPoolExecutor() as pool: pool.submit(gpu_bench.measure, slow).result()
-""")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["E *LimitBroken: slow is too slow*"])
-
-
 def test_a_thread_that_an_earlier_test_left_costs_no_other_test(bench_run: BenchRun) -> None:
     result = bench_run(f"""
 import threading
@@ -250,17 +204,6 @@ def test_leaving(gpu_bench):
 """)
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(["gpu_bench: limits: 1 pass"])
-
-
-@pytest.mark.parametrize("strict", [True, False])
-def test_a_test_that_is_expected_to_fail_is_no_trouble(
-    bench_run: BenchRun, pytester: pytest.Pytester, strict: bool
-) -> None:
-    source = f"@pytest.mark.xfail(strict={strict})\n{BROKEN}def test_it(gpu_bench): gpu_bench.measure(slow)"
-    result = bench_run(source, "--gpu-bench-markdown=run.md")
-    result.assert_outcomes(xfailed=1)
-    assert "warning" not in result.stdout.str()
-    assert "❌" not in (pytester.path / "run.md").read_text(encoding="utf-8")
 
 
 # not at all
