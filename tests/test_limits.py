@@ -140,14 +140,6 @@ def test_the_largest_fraction_is_a_limit(name: str, most: float) -> None:
         Limits(**{name: math.nextafter(most, 2)})
 
 
-@pytest.mark.parametrize("name", NUMBERS)
-@given(value=st.floats(min_value=0, max_value=1, exclude_min=True, exclude_max=True))
-def test_every_positive_number_is_a_limit(name: str, value: float) -> None:
-    limits = Limits(**{name: value})
-    assert limits
-    assert getattr(limits, name) == value
-
-
 @pytest.mark.parametrize(
     ("name", "given", "kept"),
     [
@@ -190,12 +182,6 @@ def test_every_limit_says_what_it_limits(name: str) -> None:
 def test_a_limit_that_does_not_exist_is_no_attribute() -> None:
     with pytest.raises(AttributeError, match="'max_tim_us' is no limit"):
         _ = Limits().max_tim_us
-
-
-@pytest.mark.parametrize("name", ["max_time_us", "min_speedup"])
-@given(limits=st.dictionaries(st.text(min_size=1), st.floats(1e-6, 1e6), min_size=1))
-def test_every_mapping_of_names_to_positive_numbers_is_a_limit(name: str, limits: dict[str, float]) -> None:
-    assert getattr(Limits(**{name: limits}), name) == limits
 
 
 @pytest.mark.parametrize(("given", "kept"), [(2**63, True), (2**63 + 1, False), ("8388608TiB", True)])

@@ -51,11 +51,6 @@ def test_four_queries_and_no_change(tmp_path: Path) -> None:
     assert all(query.startswith("Get") for query in library.asked)
 
 
-def test_it_travels() -> None:
-    assert msgspec.json.decode(msgspec.json.encode(WHOLE), type=Reading) == WHOLE
-    assert msgspec.json.encode(NO_READING) == b"{}"
-
-
 # after each rep
 
 
