@@ -97,7 +97,9 @@ def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) 
         undecided = verdict.outcome is Outcome.INCONCLUSIVE
         raised = verdict.fails_test or (verdict.enforced and undecided and rule.action == "fail")
         if raised:
-            error = (InvalidResult if verdict.outcome is Outcome.INVALID else LimitBroken)(safe_lines(verdict.sentence))
+            error = (InvalidResult if verdict.outcome is Outcome.INVALID else LimitBroken)(
+                safe_lines("\n".join(verdict.lines))
+            )
             error.page = "baselines" if verdict.is_of_past else error.page
             raise error
         not_judged = verdict.outcome is Outcome.NOT_JUDGED and not verdict.is_of_past  # those are of `enforce_missing`

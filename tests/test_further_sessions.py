@@ -38,7 +38,7 @@ def taken_at(us: float, *verdicts: Verdict) -> Measurement:
 def held_against(us: float, sessions: int = 5) -> BaselineLimit:
     """Return a saved run of the same test, which may be 5 % slower."""
     saved = (taken_at(us),)
-    known = PastTest("t.py::test_it", "main", GPU, "", {}, "", saved, earlier=(saved,) * (sessions - 1))
+    known = PastTest("t.py::test_it", "main", GPU, {}, {}, "", saved, earlier=(saved,) * (sessions - 1))
     return BaselineLimit(known, RegressionTolerance("median", margin=0.05), "max_regression", "median:5%")
 
 
@@ -147,7 +147,7 @@ def test_no_process_is_started_where_it_changes_nothing(settings: Settings, own:
 def test_no_process_is_started_for_what_is_not_judged(role: Literal["candidate", "reference"]) -> None:
     """A reference is not judged, nor a candidate that no limit is set for."""
     saved = (msgspec.structs.replace(taken_at(10.0), role=role),)
-    known = PastTest("t.py::test_it", "main", GPU, "", {}, "", saved, earlier=(saved,) * 4)
+    known = PastTest("t.py::test_it", "main", GPU, {}, {}, "", saved, earlier=(saved,) * 4)
     tolerance = RegressionTolerance("median", margin=0.05) if role == "reference" else None
     test = running(BaselineLimit(known, tolerance, "max_regression", "median:5%"))
     test.fresh = fresh = at(11.0)
@@ -186,7 +186,7 @@ def test_an_error_of_a_fresh_process_loses_nothing_that_was_measured() -> None:
 def test_several_measurements_share_the_processes() -> None:
     """The fresh process runs the whole test: each call finds its own measurement in it."""
     saved = (taken_at(10.0), taken_at(10.0))
-    known = PastTest("t.py::test_it", "main", GPU, "", {}, "", saved, earlier=(saved,) * 4)
+    known = PastTest("t.py::test_it", "main", GPU, {}, {}, "", saved, earlier=(saved,) * 4)
     test = running(BaselineLimit(known, RegressionTolerance("median", margin=0.05), "max_regression", "median:5%"))
     test.fresh = fresh = Processes(record_of(taken_at(10.0), taken_at(11.0)))
     outcomes: list[Outcome] = []
@@ -201,7 +201,7 @@ def test_several_measurements_share_the_processes() -> None:
 
 def test_a_caveat_of_all_measurements_is_said_once() -> None:
     saved = (taken_at(10.0), taken_at(10.0))
-    known = PastTest("t.py::test_it", "main", GPU, "", {}, "", saved, caveats=("another driver",))
+    known = PastTest("t.py::test_it", "main", GPU, {}, {}, "", saved, changed=(("driver", "570", "580"),))
     test = running(BaselineLimit(known, None))
     compare_with_past(test, request_of(), saved)
-    assert test.warnings == ["another driver"]
+    assert test.warnings == ["driver was 570 in the baseline 'main' and is 580 now"]

@@ -271,7 +271,7 @@ class CompareRequest(Request[Comparison]):
         for place, name in enumerate(self.judged, 1):
             item = self.inspection.conclude(measured[place], self.calls[name], [reference.timing])
             measured[place] = msgspec.structs.replace(item, overhead=self._overhead(self.calls[name]))
-        timing = self.inspection.with_resources(reference.timing, call, self.inspection.keeps_resources)
+        timing = self.inspection.with_resources(reference.timing, call, self.inspection.keeps_resources(*measured))
         measured[0] = msgspec.structs.replace(reference, timing=timing, overhead=self._overhead(call))
 
     def _overhead(self, call: Call) -> Overhead | None:

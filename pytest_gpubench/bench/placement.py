@@ -20,6 +20,7 @@ from pytest_gpubench.settings.cache import Producer
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import format_time, repr_of, round_to_digits
 from pytest_gpubench.verdict.limits import BY_NAME, missed_by
+from pytest_gpubench.verdict.reasons import explained_by_references
 
 __tracebackhide__ = True
 
@@ -34,7 +35,18 @@ MOST_PLACEMENTS = 5
 
 
 def measure_confirmed(request: Request[T], say: Say) -> CallResult[T]:
-    """Measure a request; a close FAIL is INCONCLUSIVE unless the same request fails at other addresses too."""
+    """Measure a request; a close FAIL is INCONCLUSIVE unless the same request fails at other addresses too.
+
+    What fails against a reference has its reasons.
+    """
+    found = _confirmed(request, say)
+    measured = explained_by_references(found.measurements)
+    if measured == found.measurements:
+        return found
+    return CallResult(request.with_measurements(found.result, measured), measured)
+
+
+def _confirmed(request: Request[T], say: Say) -> CallResult[T]:
     found = request.measure(say)
     is_fixed = request.settings.reps is not None or not request.is_repeatable
     if is_fixed or not on_gpu(request) or not _fails_closely(found.measurements):

@@ -106,10 +106,10 @@ class Inspection:
         """True if a limit is on a call's operations."""
         return self.limits.need("flops")
 
-    @property
-    def keeps_resources(self) -> bool:
-        """True if what is kept of a call has the resources of its kernels."""
-        return is_kept(self.settings) or self.settings.html is not None
+    def keeps_resources(self, *measured: Measurement) -> bool:
+        """Tell whether what is kept, or any of these that fails its test, has the resources of its kernels."""
+        is_failed = any(verdict.fails_test for item in measured for verdict in item.verdicts)
+        return is_failed or is_kept(self.settings) or self.settings.html is not None
 
     def peaks(self, work: Work) -> Peaks | None:
         """Return this GPU's peaks, measured at the first use; None where no limit needs them."""
@@ -142,7 +142,7 @@ class Inspection:
         others: the timings whose throttling makes the verdicts on time doubtful too.
         """
         throttled = invalidate_throttled(item.verdicts, [item.timing, *others], self.settings.throttled)
-        seen = self._seen(item.timing, call)
+        seen = self._seen(item, call)
         on_structure = self.limits.judge("structure", seen, is_enforced(self.settings, self.device))
         return msgspec.structs.replace(item, timing=seen.timing, verdicts=throttled + on_structure)
 
@@ -152,13 +152,13 @@ class Inspection:
             return timing
         return with_resources(timing, call, self.device, self.limits.need("resources"))
 
-    def _seen(self, timing: Timing, call: Call) -> Seen:
+    def _seen(self, item: Measurement, call: Call) -> Seen:
         """Return what limits on structure need, of untimed calls."""
         played = self.settings.timer == "scripted"
         observed = observe(call, self.device) if self.limits.need("observation") and not played else None
         differing = is_deterministic(call) if self.limits.need("repeats") and not played else None
-        wanted = self.keeps_resources or self.limits.need("resources")
-        return Seen(self.with_resources(timing, call, wanted), observed=observed, differing=differing)
+        wanted = self.keeps_resources(item) or self.limits.need("resources")
+        return Seen(self.with_resources(item.timing, call, wanted), observed=observed, differing=differing)
 
 
 def peaks_for(settings: Settings, device: Device, limits: Limits) -> Peaks | None:

@@ -215,7 +215,7 @@ def _note_lines(changes: Iterable[Change], most: int | None) -> list[str]:
     """Return the sentences about what was not compared, failed or is INCONCLUSIVE, and all notes; most: of one kind."""
     kinds: dict[str, Counter[str]] = {}
     for change in changes:
-        word, sentence = _word(change), change.sentence
+        word, sentence = _word(change), "; ".join(change.lines)
         if word not in ("PASS", "reference"):
             told = sentence if change.nodeid in sentence else f"{change.nodeid}: {sentence}"
             kinds.setdefault(word, Counter())[told] += 1

@@ -1,7 +1,7 @@
 """`pytest-gpubench history`: a test over all saved runs, and where it changed."""
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from pytest_gpubench.cli.show import matches
 from pytest_gpubench.metrics import BY_NAME
 from pytest_gpubench.report.cells import speedup_text
 from pytest_gpubench.report.layout import Column
-from pytest_gpubench.results.baseline import differences, torch_version
+from pytest_gpubench.results.baseline import differences, toolchain
 from pytest_gpubench.results.counterpart import MeasurementKey, by_key
 from pytest_gpubench.results.model import Measurement, SavedRun, TestRecord
 from pytest_gpubench.results.provenance import minute_text
@@ -21,6 +21,7 @@ from pytest_gpubench.settings.cache import cache_words
 from pytest_gpubench.stats.changepoints import LEAST_SERIES, ChangePoint, change_points, smallest_step
 from pytest_gpubench.stats.tolerance import COMPARED_METRICS
 from pytest_gpubench.units import choose_time_unit, count, format_share, printable, round_to_digits
+from pytest_gpubench.verdict.reasons import reasons
 
 ABOUT = "show a test over all saved runs, and where it changed"
 EXAMPLES = """history test_rms_norm
@@ -53,7 +54,7 @@ class RunPoint:
     commit: str
     measurement: Measurement
     record: TestRecord
-    torch: str
+    installed: Mapping[str, str]
 
     def value(self, metric: str) -> float | None:
         """Return the metric's value; None if it is missing, INVALID or not above 0."""
@@ -84,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     for stored, saved in read_each(found, errors):
         for key, record, item in _measurements(saved, arguments.pattern):
             date, commit = minute_text(saved.datetime), commit_text(saved) or "-"
-            point = RunPoint(stored.number, date, commit, item, record, torch_version(saved.machine_info))
+            point = RunPoint(stored.number, date, commit, item, record, toolchain(saved.machine_info))
             series.setdefault(key, []).append(point)
     if not series:
         nothing = f"no saved run has a test with {arguments.pattern!r} in its id" if found else nothing_saved(arguments)
@@ -174,6 +175,7 @@ class History:
             notes.append("INVALID" if point.measurement.why_invalid else f"no {self.metric}")
         if at in self.changes:
             notes.append(f"<- {_change_words(self.changes[at].ratio, self.metric)}")
+            notes += reasons(self.points[at - 1].measurement, point.measurement, metric=self.metric)[:1]
         if at in self.shared_changes:
             notes.append(f"{_change_words(self.shared_changes[at].ratio, 'median')}, as its reference")
         return ", ".join([*notes, *(_news(self.points[at - 1], point) if at else ())])
@@ -205,7 +207,7 @@ def _news(last: RunPoint, point: RunPoint) -> Iterator[str]:
     if last.record.source and point.record.source and last.record.source != point.record.source:
         yield "the test's source changed"
     one, other = last.record.device, point.record.device
-    for what, was, now in (*differences(one, other, last.torch, point.torch), ("host", one.host, other.host)):
+    for what, was, now in (*differences(one, other, last.installed, point.installed), ("host", one.host, other.host)):
         if was and now and was != now:
             yield printable(f"{what} {was} -> {now}")
     if one.uuid and other.uuid and one.uuid != other.uuid:

@@ -72,15 +72,15 @@ class ComparedRun:
         return None if is_said_once else BaselineLimit(found, None, earlier=earlier)
 
     def _look_up(self, test: "CurrentTest", facts: "DeviceFacts") -> "PastTest | Missing":
+        from pytest_gpubench.results.baseline import toolchain
         from pytest_gpubench.results.counterpart import Missing
-        from pytest_gpubench.results.provenance import installed_version
+        from pytest_gpubench.results.provenance import installed_tools
 
         if self.settings.compare is None:
             return Missing("not asked", UNJUDGED)
         if self.baseline is None:
             return Missing("no run", self._missing)
-        torch = installed_version("torch") or ""
-        return self.baseline.find(test.nodeid, test.source, facts, test.params, torch)
+        return self.baseline.find(test.nodeid, test.source, facts, test.params, toolchain(installed_tools()))
 
     # hooks
 

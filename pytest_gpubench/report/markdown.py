@@ -18,7 +18,7 @@ from pytest_gpubench.report.cells import (
 from pytest_gpubench.report.facts import run_facts
 from pytest_gpubench.report.markdown_text import code, one_line, table_head, table_row, text
 from pytest_gpubench.report.rows import Row, rows_of
-from pytest_gpubench.results.baseline import torch_version
+from pytest_gpubench.results.baseline import toolchain
 from pytest_gpubench.results.kernels import breakdown, longest
 from pytest_gpubench.results.model import Measurement, Outcome, PastChange, SavedRun, TestRecord, Timing, Verdict
 from pytest_gpubench.units import bracketed, choose_time_unit, first_few, format_share, format_time, ratio_text
@@ -172,24 +172,26 @@ def _headline(records: Sequence[TestRecord], standings: Mapping[str, str]) -> st
 def _trouble_part(rows: Sequence[Row], failures: Mapping[str, str], silent: Mapping[str, str]) -> Part:
     """Return the FAIL verdicts, then INVALID, INCONCLUSIVE and NOT JUDGED, each with its sentence."""
     judged = [
-        (_standing(verdict), _verdict_cell(verdict), row.record.nodeid, variant_text(row), one_line(verdict.sentence))
+        (_standing(verdict), _verdict_cell(verdict), row.record.nodeid, variant_text(row), verdict.lines)
         for row in rows
         for verdict in row.measurement.verdicts
         if _standing(verdict) in TROUBLES
     ]
     said: dict[str, list[str]] = {}
-    for _, _, nodeid, _, sentence in judged:
-        said.setdefault(nodeid, []).append(sentence)
+    for _, _, nodeid, _, sentences in judged:
+        said.setdefault(nodeid, []).append(one_line(sentences[0]))
     told = {nodeid: one_line(sentence) for nodeid, sentence in failures.items()}
     found = [
-        ("failed", f"{CROSS}FAIL", nodeid, "", sentence)
+        ("failed", f"{CROSS}FAIL", nodeid, "", [sentence])
         for nodeid, sentence in told.items()
         if not any(known and known in sentence for known in said.get(nodeid, ()))
     ]
-    found += [("not judged", f"{WARNING}NOT JUDGED", nodeid, "", one_line(why)) for nodeid, why in silent.items()]
+    found += [("not judged", f"{WARNING}NOT JUDGED", nodeid, "", [why]) for nodeid, why in silent.items()]
     lines = [
-        (1 + TROUBLES.index(name), table_row([sign, code(nodeid), code(variant), text(sentence, LONGEST_SENTENCE)]))
-        for name, sign, nodeid, variant, sentence in sorted([*found, *judged], key=lambda each: TROUBLES.index(each[0]))
+        (1 + TROUBLES.index(name), table_row([sign, code(nodeid), code(variant), found_cell(sentences)]))
+        for name, sign, nodeid, variant, sentences in sorted(
+            [*found, *judged], key=lambda each: TROUBLES.index(each[0])
+        )
     ]
     return Part("What to look at", table_head(["Verdict", "Test", "Function", "What was found"]), lines, "verdicts")
 
@@ -247,7 +249,7 @@ def _machine_part(run: SavedRun) -> Part:
     python = run.machine_info.get("python_version")
     options = [code(f"{name}={value}", LONGEST_FACT) for name, value in run.settings.items()]
     facts = {name: text(", ".join(values), 2 * LONGEST_FACT) for name, values in run_facts(run).items()} | {
-        "torch": text(torch_version(run.machine_info), LONGEST_FACT),
+        **{name: text(version, LONGEST_FACT) for name, version in toolchain(run.machine_info).items()},
         "Python": text(python, LONGEST_FACT) if isinstance(python, str) else "",
         "Options": first_few(options, MOST_SETTINGS),
         "Commit": _commit_text(run),
@@ -279,6 +281,11 @@ def _timing_cell(timing: Timing, unit: str) -> str:
     """Return a median with its interval, as far as there are any."""
     item, median = Measurement(timing=timing), BY_NAME["median"]
     return median.text(item, unit) + bracketed(median.written(end, unit) for end in median.interval(item) or ())
+
+
+def found_cell(sentences: Sequence[str]) -> str:
+    """Return what was found and its reasons, a line each."""
+    return "<br>".join(text(one_line(each), LONGEST_SENTENCE) for each in sentences)
 
 
 def _verdict_cell(verdict: Verdict) -> str:

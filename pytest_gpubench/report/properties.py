@@ -39,7 +39,9 @@ def _values_of(item: Measurement) -> dict[str, float | str]:
     if item.change is not None:
         values |= _change_values(item.change)
     if item.verdicts:
-        values["verdict"] = max((verdict.outcome for verdict in item.verdicts), key=FROM_BEST.index).value
+        worst = max(item.verdicts, key=lambda verdict: FROM_BEST.index(verdict.outcome))
+        values["verdict"] = worst.outcome.value
+        values |= {"reasons": printable("; ".join(worst.reasons))} if worst.reasons else {}
     return values
 
 

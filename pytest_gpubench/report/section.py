@@ -7,10 +7,10 @@ from pytest_gpubench.metrics import METRICS
 from pytest_gpubench.report.cells import kernel_lines, notes_of, speedup_text
 from pytest_gpubench.report.phases import phases_lines, region_lines
 from pytest_gpubench.report.rows import Row, fold, reference_label, split
-from pytest_gpubench.results.kernels import unmatched
 from pytest_gpubench.results.model import Measurement, TestRecord, Timing
 from pytest_gpubench.units import choose_time_unit, count, format_time, safe_line
 from pytest_gpubench.verdict.decision import judged_by
+from pytest_gpubench.verdict.reasons import reasons
 
 SIDE_BY_SIDE = tuple(dict.fromkeys(metric.section for metric in METRICS if metric.section))
 
@@ -66,11 +66,17 @@ def _comparison_lines(row: Row, said: str) -> list[str]:
     for timing in row.arms:
         if timing.kernels:
             lines += [f"  kernels of {timing.label}:", *(f"  {line}" for line in kernel_lines(timing))]
-    if row.reference is not None:
-        lines += [f"  {sentence}" for sentence in unmatched(row.timing, row.reference)]
-    lines += _overhead_lines(row)
+    lines += _beside_lines(row) + _overhead_lines(row)
     lines += [f"  {difference}" for difference in row.measurement.differences]
     return lines + _verdict_lines(row, said)
+
+
+def _beside_lines(row: Row) -> list[str]:
+    """Return what differs from the reference where no verdict says so."""
+    if row.reference is None or any(verdict.reasons for verdict in row.measurement.verdicts):
+        return []
+    found = reasons(Measurement(timing=row.reference, role="reference"), row.measurement)
+    return [f"  beside {row.reference.label}: {each}" for each in found]
 
 
 def _overhead_lines(row: Row) -> list[str]:
@@ -136,8 +142,12 @@ def _is_told_why(row: Row) -> bool:
 
 
 def _verdict_lines(row: Row, said: str) -> list[str]:
-    unsaid = [verdict for verdict in row.measurement.verdicts if verdict.sentence not in said]
-    return [f"  {verdict.outcome.value.upper()}: {verdict.sentence}" for verdict in unsaid]
+    lines = []
+    for verdict in row.measurement.verdicts:
+        if verdict.sentence not in said:
+            first, *others = verdict.lines
+            lines += [f"  {verdict.outcome.value.upper()}: {first}", *(f"    {each}" for each in others)]
+    return lines
 
 
 def _which(row: Row) -> str:

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pytest_gpubench.results.counterpart import Missing, PastTest, by_test, few
+from pytest_gpubench.results.counterpart import FactChange, Missing, PastTest, by_test, few
 from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, SavedRun, TestRecord, Timing
+from pytest_gpubench.results.provenance import TOOLS
 from pytest_gpubench.stats.process_spread import (
     UNKNOWN_SPEEDUP,
     UNKNOWN_TIME,
@@ -55,7 +56,7 @@ class Baseline:
         self._alike: dict[tuple[object, DeviceFacts], tuple[str, ...]] = {}
 
     def encode(self) -> str:
-        """Write the slim runs as JSON: samples and log-ratios at full precision, no kernels or clocks."""
+        """Write the slim runs as JSON: samples and log-ratios at full precision, one clock for all reps."""
         return msgspec.json.encode(self._runs).decode()
 
     @classmethod
@@ -84,7 +85,7 @@ class Baseline:
                     nodeid=record.nodeid,
                     baseline=run.name,
                     device=record.device,
-                    torch=torch_version(run.machine_info),
+                    installed=toolchain(run.machine_info),
                     params=record.params,
                     source=record.source,
                     measurements=record.measurements,
@@ -97,11 +98,11 @@ class Baseline:
         source: str,
         device: DeviceFacts,
         params: Mapping[str, str],
-        torch: str = "",
+        installed: Mapping[str, str] = {},
     ) -> PastTest | Missing:
         """Return the saved test, or the reason why there is none to compare with.
 
-        torch: the version that measures now, empty where it is not known.
+        installed: the versions of the toolchain that measures now.
         """
         here = [facts for facts in self._index.devices if is_same_model(facts, device)]
         if not here:
@@ -112,8 +113,8 @@ class Baseline:
         past = found[-1]
         if another := _another(past, source, params):
             return another
-        told = tuple(caveats(past, device, torch))
-        return replace(past, caveats=told) if told else past
+        changed = tuple(differences(past.device, device, past.installed, installed))
+        return replace(past, changed=changed) if changed else past
 
     @cached_property
     def spreads(self) -> dict[str, ProcessSpread]:
@@ -177,19 +178,30 @@ def _another(past: PastTest, source: str, params: Mapping[str, str]) -> Missing 
     return None
 
 
-def _slim_measurement(item: Measurement) -> Measurement:
-    timing = item.timing
+def _slim_measurement(item: Measurement, is_latest: bool) -> Measurement:
+    """Return a measurement with what is compared; of the latest session, with what reasons are found in."""
+    timing, clock_mhz = item.timing, item.timing.median_sm_clock_mhz
     kept = Timing(
         label=timing.label,
         timer=timing.timer,
         cache=timing.cache,
         device=timing.device,
         samples_us=timing.samples_us,
+        sm_clock_mhz=() if clock_mhz is None else (clock_mhz,),
         throttle_reasons=timing.throttle_reasons,
+        kernels=timing.kernels if is_latest else (),
+        moved_bytes=timing.moved_bytes,
+        flops=timing.flops,
         unmeasured=timing.unmeasured,
     )
-    invalid = tuple(verdict for verdict in item.verdicts if verdict.outcome is Outcome.INVALID)
-    return Measurement(timing=kept, verdicts=invalid, speedup=item.speedup, role=item.role, example=item.example)
+    return Measurement(
+        timing=kept,
+        verdicts=tuple(each for each in item.verdicts if each.found or each.outcome is Outcome.INVALID),
+        speedup=item.speedup,
+        role=item.role,
+        example=item.example,
+        overhead=item.overhead,
+    )
 
 
 def slimmed(run: SavedRun) -> SavedRun:
@@ -201,7 +213,7 @@ def slimmed(run: SavedRun) -> SavedRun:
                 device=record.device,
                 params=record.params,
                 source=record.source,
-                measurements=tuple(map(_slim_measurement, record.measurements)),
+                measurements=tuple(_slim_measurement(item, found is run.records) for item in record.measurements),
             )
             for record in found
         )
@@ -225,10 +237,9 @@ def comparable(params: Mapping[str, str]) -> dict[str, str]:
     return {name: re.sub(r" at 0x[0-9a-fA-F]+", "", value) for name, value in params.items()}
 
 
-def torch_version(machine_info: Mapping[str, Any]) -> str:
-    """Return the version of torch that a run was measured with; empty where it is not known."""
-    found = machine_info.get("torch")
-    return found if isinstance(found, str) else ""
+def toolchain(machine_info: Mapping[str, Any]) -> dict[str, str]:
+    """Return the versions of what a run's kernels were compiled with, as far as they are known."""
+    return {name: found for name in TOOLS if isinstance(found := machine_info.get(name), str)}
 
 
 def is_same_model(one: DeviceFacts, other: DeviceFacts) -> bool:
@@ -239,19 +250,13 @@ def is_same_model(one: DeviceFacts, other: DeviceFacts) -> bool:
     return all(mine is None or theirs is None or mine == theirs for mine, theirs in parts)
 
 
-def caveats(past: PastTest, device: DeviceFacts, torch: str) -> Iterator[str]:
-    """Give a sentence for everything that differs and may be why times do."""
-    for what, was, now in differences(past.device, device, past.torch, torch):
-        yield f"{what} was {was} in the baseline {past.baseline!r} and is {now} now"
-
-
 def differences(
-    one: DeviceFacts, other: DeviceFacts, one_torch: str = "", other_torch: str = ""
-) -> Iterator[tuple[str, str, str]]:
-    """Yield each fact that differs between two machines with one GPU model: its name, old value, new value."""
+    one: DeviceFacts, other: DeviceFacts, one_installed: Mapping[str, str], other_installed: Mapping[str, str]
+) -> Iterator[FactChange]:
+    """Yield each fact that differs between two machines with one GPU model."""
     rows = (
         ("driver", one.driver, other.driver, ""),
-        ("torch", one_torch or None, other_torch or None, ""),
+        *((name, one_installed.get(name), other_installed.get(name), "") for name in TOOLS),
         ("CUDA", one.cuda, other.cuda, ""),
         ("maximum SM clock", one.max_sm_clock_mhz, other.max_sm_clock_mhz, " MHz"),
         ("maximum memory clock", one.max_memory_clock_mhz, other.max_memory_clock_mhz, " MHz"),

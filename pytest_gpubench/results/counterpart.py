@@ -73,6 +73,8 @@ def by_key(measurements: Sequence[Measurement]) -> dict[MeasurementKey, Measurem
     return dict(zip(keys_of(measurements), measurements, strict=True))
 
 
+FactChange = tuple[str, str, str]
+"""A fact about a toolchain or a machine that differs between two runs: its name, its old value, its new value."""
 RunKey = tuple[str, str, MeasurementKey]
 """The device's name, the test, and the measurement within it."""
 
@@ -112,16 +114,23 @@ class PastTest:
     baseline: str
     """The name of the baseline."""
     device: DeviceFacts
-    torch: str
+    installed: Mapping[str, str]
+    """The versions of its toolchain, as `results.baseline.toolchain` returns them."""
     params: Mapping[str, str]
     source: str
     measurements: tuple[Measurement, ...]
-    caveats: tuple[str, ...] = ()
-    """Differences between the two runs that may be why their times differ, a sentence each."""
+    changed: tuple[FactChange, ...] = ()
+    """Differences between the two runs that may be why their times differ."""
     earlier: tuple[tuple[Measurement, ...], ...] = ()
     """Its measurements in each earlier session of the run, oldest first."""
     spreads: Mapping[str, ProcessSpread] = field(default_factory=dict)
     """The expected spread of a test between processes, for `speedup` and for `time`."""
+
+    @property
+    def caveats(self) -> list[str]:
+        """A sentence for each difference between the two runs."""
+        where = f"in the baseline {self.baseline!r}"
+        return [f"{what} was {was} {where} and is {now} now" for what, was, now in self.changed]
 
     @cached_property
     def by_key(self) -> dict[MeasurementKey, Measurement]:

@@ -1,7 +1,6 @@
 """Kernels by their names: short names, shares of a call, and kernels that only one of two calls launches."""
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import pairwise
@@ -81,23 +80,6 @@ def longest(shares: Sequence[Share], most: int) -> tuple[Share, ...]:
     return (*shares[: most - 1], _together(rest, f"{len(rest)} more"))
 
 
-def unmatched(candidate: Timing, reference: Timing) -> tuple[str, ...]:
-    """Return a sentence for each kernel that a candidate launches more often than its reference, the longest first.
-
-    Empty where the kernels of either were not seen.
-    """
-    if not candidate.kernels or not reference.kernels:
-        return ()
-    launched = Counter({kernel.name: kernel.launches for kernel in reference.kernels})
-    names = distinct_names(kernel.name for kernel in (*candidate.kernels, *reference.kernels))
-    extra = [kernel for kernel in candidate.kernels if kernel.launches > launched[kernel.name]]
-    return tuple(
-        f"{candidate.label} launches {kernel.launches} x {names[kernel.name]} that {reference.label} "
-        + (f"launches only {launched[kernel.name]} x" if launched[kernel.name] else "does not")
-        for kernel in sorted(extra, key=lambda kernel: -kernel.median_us)
-    )
-
-
 def listed(kernels: Iterable[Kernel]) -> str:
     """Return kernels as a list with their launches: `1 x a, 2 x b`."""
     kernels = list(kernels)
@@ -162,6 +144,11 @@ def short_name(name: str) -> str:
     if inner is not None:
         return _cut(f"{last}<{inner}>")
     return _cut(last) if SPELT_OUT.match(last) else last
+
+
+def is_spelt_out(name: str) -> bool:
+    """Tell whether a library spells out all of a kernel's configuration in its name."""
+    return bool(SPELT_OUT.match(_last(_name_parts(name)[0])))
 
 
 def _cut(text: str) -> str:

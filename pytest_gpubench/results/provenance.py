@@ -1,11 +1,13 @@
 """The provenance of a run: the machine, the installed packages, the time, the commit."""
 
+import importlib.util
 import os
 import platform
 import re
 import subprocess
 from collections.abc import Mapping
 from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,11 @@ from pytest_gpubench.units import printable
 
 GIT_S = 10.0
 """Seconds that git is given for one answer: the status of a large repository on a cold disk takes several."""
+
+PTXAS_S = 10.0
+"""Seconds that ptxas is given to say its version, which takes 0.01 to 0.3 s."""
+TOOLS = ("torch", "triton", "ptxas")
+"""What compiles kernels, by its names in a run's `machine_info`."""
 
 CPUINFO = Path("/proc/cpuinfo")
 
@@ -26,7 +33,7 @@ class GitFailed(Exception):
 
 
 def machine_info() -> dict[str, Any]:
-    """Describe this machine with pytest-benchmark's names, and the versions of torch and triton, None where missing."""
+    """Describe this machine with pytest-benchmark's names, and what compiles kernels, None where missing."""
     return {
         "node": platform.node(),
         "processor": platform.processor(),
@@ -39,9 +46,13 @@ def machine_info() -> dict[str, Any]:
         "release": platform.release(),
         "system": platform.system(),
         "cpu": cpu_info(),
-        "torch": installed_version("torch"),
-        "triton": installed_version("triton"),
+        **installed_tools(),
     }
+
+
+def installed_tools() -> dict[str, str | None]:
+    """Return the versions of what compiles kernels, `ptxas` that of Triton's assembler; None where one is missing."""
+    return {"torch": installed_version("torch"), "triton": installed_version("triton"), "ptxas": _ptxas_version()}
 
 
 def now() -> str:
@@ -100,6 +111,29 @@ def installed_version(distribution: str) -> str | None:
         return metadata.version(distribution)
     except Exception:  # not installed, or installed with damaged metadata
         return None
+
+
+def _ptxas_version() -> str | None:
+    """Return the version of the assembler that Triton calls: the one that it brings, or that of its variable."""
+    try:
+        spec = importlib.util.find_spec("triton")  # which imports nothing
+    except (ImportError, ValueError):
+        return None
+    if spec is None or spec.origin is None:
+        return None
+    bundled = Path(spec.origin).parent / "backends" / "nvidia" / "bin" / "ptxas"
+    return _version_of(os.environ.get("TRITON_PTXAS_PATH") or str(bundled))
+
+
+@cache
+def _version_of(program: str) -> str | None:
+    """Return the version that a program of CUDA's says; None where it cannot be run or says none."""
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=PTXAS_S)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    found = re.search(r"\bV(\d[\d.]*)", done.stdout)
+    return found[1] if found else None
 
 
 def _is_dirty(folder: Path) -> bool | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pytest_gpubench.results.counterpart import Missing
-from pytest_gpubench.results.model import Measurement, Outcome
+from pytest_gpubench.results.model import Measurement, Outcome, with_reasons
 from pytest_gpubench.stats.regression import ChangeEstimate, least_samples
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import bracketed, choose_time_unit, count, format_time, printable, ratio_text
@@ -37,8 +37,15 @@ class Change:
     """None where the new run lacks it."""
     notes: tuple[str, ...] = ()
     """Further remarks: a stale baseline, another driver, a reference that has changed too."""
+    reasons: tuple[str, ...] = ()
+    """What differs, the most telling first: of a FAIL, and of an INVALID change."""
     missing: Missing | None = None
     """Why nothing was compared; None where it was, or where the new run has no number or no longer the test."""
+
+    @property
+    def lines(self) -> list[str]:
+        """The sentence, and a line for each reason."""
+        return with_reasons(self.sentence, self.reasons)
 
     @property
     def further(self) -> int:

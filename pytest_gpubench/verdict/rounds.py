@@ -29,14 +29,15 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
-from pytest_gpubench.results.baseline import comparable
-from pytest_gpubench.results.counterpart import MeasurementKey, keys_of
+from pytest_gpubench.results.baseline import comparable, differences, toolchain
+from pytest_gpubench.results.counterpart import FactChange, MeasurementKey, keys_of
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord
 from pytest_gpubench.settings.cache import cache_words
 from pytest_gpubench.stats.regression import change_of_pairs
 from pytest_gpubench.stats.run_noise import RunNoise, noise_of
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import count, format_share
+from pytest_gpubench.verdict.reasons import explained_change
 from pytest_gpubench.verdict.regression import Change, judge_change
 
 __tracebackhide__ = True
@@ -243,7 +244,14 @@ def _judge_series(series: RoundSeries, tolerance: RegressionTolerance, alpha: fl
     estimate = change_of_pairs(pairs, metric, alpha, _clock_spread((*base, *head)))
     counts = f"{count(len(pairs), 'pair')} of runs"
     change = judge_change(change, replace(estimate, old=old, new=new), tolerance, "BASE", old_us, new_us, counts)
-    return _doubted(change, noise.smallest_change(len(pairs), alpha) if noise else math.inf)
+    change = _doubted(change, noise.smallest_change(len(pairs), alpha) if noise else math.inf)
+    return explained_change(change, _changed_facts(series, base[-1], head[-1]))
+
+
+def _changed_facts(series: RoundSeries, base: RecordedMeasurement, head: RecordedMeasurement) -> list[FactChange]:
+    """Return the differences between the machines and toolchains of both versions."""
+    installed = {each.arm: toolchain(each.run.machine_info) for each in series.runs}
+    return list(differences(base.record.device, head.record.device, installed["BASE"], installed["HEAD"]))
 
 
 def _doubted(change: Change, smallest: float) -> Change:

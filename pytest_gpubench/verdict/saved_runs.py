@@ -6,12 +6,13 @@ from functools import cached_property
 
 import msgspec
 
-from pytest_gpubench.results.baseline import Baseline, torch_version
+from pytest_gpubench.results.baseline import Baseline, toolchain
 from pytest_gpubench.results.counterpart import MeasurementKey, Missing, PastTest, by_key, by_test, keys_of
 from pytest_gpubench.results.model import Measurement, Outcome, PastChange, SavedRun, TestRecord, Timing, Verdict
 from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import printable, ratio_text
+from pytest_gpubench.verdict.reasons import explained, explained_change
 from pytest_gpubench.verdict.regression import Change, compare_measurements
 from pytest_gpubench.verdict.sessions import Sessions
 from pytest_gpubench.verdict.throttling import invalidate_throttled
@@ -133,16 +134,19 @@ def _with_verdict(
     throttled: str,
 ) -> Change:
     """Return a change whose measurement has it, and a verdict where it is judged."""
-    if not isinstance(limit.found, Missing):
-        item = with_change(item, found, limit.found.baseline)
+    past, changed = limit.found, () if isinstance(limit.found, Missing) else limit.found.changed
+    if not isinstance(past, Missing):
+        item = with_change(item, found, past.baseline)
     if limit.tolerance is None or item.role == "reference":
         notes = found.notes if found.estimate or found.missing else (found.sentence,)
+        item = explained(item, found.old, versions=changed)
         return replace(found, outcome=Outcome.NOT_JUDGED, notes=notes, new=item)
     verdict = Verdict(
         kind=limit.kind, asked=limit.asked, outcome=found.outcome, sentence=found.sentence, enforced=enforced
     )
     verdict = _invalidated(verdict, found.estimate, item.timing, reference, throttled)
     item = msgspec.structs.replace(item, verdicts=(*item.verdicts, verdict))
+    item = explained(item, found.old, versions=changed)
     return replace(found, outcome=verdict.outcome, sentence=verdict.sentence, new=item)
 
 
@@ -191,12 +195,12 @@ def compare_runs(
     others = {record.nodeid for record in new.records}
     baseline = Baseline([(old_name or old.name or old.datetime, old)], others)
     new_name = new_name or new.name or "the new run"
-    torch = torch_version(new.machine_info)
+    installed = toolchain(new.machine_info)
     changes: list[Change] = []
     renamed: set[str] = set()
     earlier = by_test(new.earlier)
     for record in new.records:
-        past = baseline.find(record.nodeid, record.source, record.device, record.params, torch)
+        past = baseline.find(record.nodeid, record.source, record.device, record.params, installed)
         if isinstance(past, Missing):
             if past.kind == "renamed" and past.nodeids[0] not in renamed:  # tests of the same content share them
                 renamed.update(past.nodeids)
@@ -225,7 +229,8 @@ def _with_past(
         drift = drifts.get((key.reference, key.example), "") if is_slower_time else ""
         reasons = ", ".join(item.timing.throttle_reasons) if change.estimate else ""
         throttled = f"the GPU was throttled now ({reasons})" if reasons else ""
-        yield replace(change, notes=(*change.notes, *filter(None, (throttled, drift))))
+        change = replace(change, notes=(*change.notes, *filter(None, (throttled, drift))))
+        yield explained_change(change, past.changed)
 
 
 def _slower_reference(change: Change) -> str:

@@ -147,6 +147,14 @@ def test_many_sentences_of_a_kind_are_cut_unless_verbose(command: Command) -> No
     assert "more (--verbose" not in full
 
 
+def test_a_fail_has_its_reasons(command: Command) -> None:
+    old, new = make_run(tests=1), make_run(tests=1, seed=1, slower=1.7)
+    write_two(old, msgspec.structs.replace(new, machine_info={**new.machine_info, "torch": "3.0"}))
+    _, out, _ = command("compare", "old.json", "new.json")
+    (line,) = (each for each in out.splitlines() if each.startswith("FAIL: "))
+    assert line.endswith(f"; with it: torch {old.machine_info['torch']} -> 3.0")
+
+
 def test_the_header_of_the_ratio_is_true_of_every_row(command: Command) -> None:
     """With speedups, some rows have times for want of one: of these the ratio is new / old, of speedups old / new."""
     write_two(make_run(), make_run(seed=1, slower=1.2))

@@ -66,7 +66,8 @@ def error_lines(run: SavedRun) -> list[str]:
     for measurement in [each for record in run.records for each in record.measurements]:
         for verdict in measurement.verdicts:
             if verdict.outcome is Outcome.FAIL:
-                lines.append(f"LimitBroken: {verdict.sentence}")
+                first, *others = verdict.lines
+                lines += [f"LimitBroken: {first}", *others]
                 example = f"gpu_bench: to keep this example, paste above the test: @example({measurement.example})"
                 lines += [example] if measurement.example else []
     return [f"E       {line}" for line in lines]

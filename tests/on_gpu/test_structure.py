@@ -10,7 +10,6 @@ import torch
 
 from pytest_gpubench import Timing, Verdict
 from pytest_gpubench.gpu.device import Device, find_device
-from pytest_gpubench.results.kernels import unmatched
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.results.observed import AllocatedMemory, Observed
 from pytest_gpubench.structure import is_deterministic, observe
@@ -247,15 +246,3 @@ def test_compiled_functions_can_be_watched(x: torch.Tensor) -> None:
     found = seen(compiled, x)
     assert (found.waits, found.runtime_waits) == ((), {})
     assert found.memory == AllocatedMemory(allocations=1, allocated_bytes=BYTES, peak_bytes=BYTES, kept_bytes=0)
-
-
-# real names
-
-
-def test_what_the_candidate_launches_beyond_the_reference(x: torch.Tensor, device: Device) -> None:
-    reference, candidate = (
-        timing_of(call_of(double, (x,)), device),
-        timing_of(call_of(with_a_hidden_clone, (x,)), device),
-    )
-    [found] = unmatched(candidate, reference)
-    assert found.startswith("double launches 1 x Memcpy DtoD")

@@ -1,10 +1,14 @@
 """Runs that are compared with a saved run."""
 
+import html
 from pathlib import Path
 
+import msgspec
 import pytest
+import torch
 
-from pytest_gpubench.results.store import read_run
+from pytest_gpubench.report.markdown_text import text
+from pytest_gpubench.results.store import read_run, write_run
 from tests.plugin.conftest import BenchRun, RecordRun
 from tests.plugin.saving import COMPARES, MEASURES, SPEEDS
 
@@ -37,6 +41,28 @@ def test_slower_than_the_saved_run_fails(bench_run: BenchRun, monkeypatch: pytes
         result.assert_outcomes(passed=2 - fails, failed=fails)
         if fails:
             result.stdout.fnmatch_lines(["E *LimitBroken: candidate is slower *than in the baseline 'main': 1.05*"])
+
+
+@pytest.mark.usefixtures("save")
+def test_a_failure_has_its_reasons_everywhere(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In pytest's report, JUnit, Markdown, JSON and on the page; the saved run's toolchain is made another one."""
+    (path,) = Path(".gpu_benchmarks").rglob("*.json")
+    saved = read_run(path)
+    write_run(msgspec.structs.replace(saved, machine_info={**saved.machine_info, "torch": "2.6.0"}), path)
+    monkeypatch.setenv("FACTOR", "1.5")
+    files = {"markdown": "summary.md", "json": "run.json", "html": "page.html"}
+    options = [f"--gpu-bench-{name}={file}" for name, file in files.items()]
+    options += ["--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:3%", "--junitxml=junit.xml"]
+    result = bench_run(COMPARES, *options)
+    result.assert_outcomes(failed=1)
+    reason = f"torch 2.6.0 -> {torch.__version__}"
+    result.stdout.fnmatch_lines(["E *LimitBroken: candidate is slower *", f"E *with it: {reason}"])
+    (verdict,) = read_run(Path("run.json")).records[0].measurements[1].verdicts
+    assert verdict.reasons == (reason,)
+    junit = Path("junit.xml").read_text()
+    assert f'<property name="gpu_bench.candidate.reasons" value="{html.escape(reason)}"' in junit
+    assert f"<br>with it: {text(reason)} |" in Path("summary.md").read_text()
+    assert '"reasons":["with it: torch 2.6.0 ' in Path("page.html").read_text()
 
 
 @pytest.mark.usefixtures("save")

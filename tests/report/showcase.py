@@ -161,7 +161,9 @@ def hostile(chance: random.Random) -> TestRecord:
     arms = pair(chance, 20, 1.4, name=NASTY, example=f"text={NASTY!r}", flags=(NASTY,), throttle_reasons=(NASTY,))
     kernel = kernel_of(NASTY, 1, 20)
     timing = msgspec.structs.replace(arms[1].timing, kernels=(kernel,))
-    verdict = verdict_on(f"min_speedup={NASTY}", Outcome.FAIL, NASTY)
+    verdict = msgspec.structs.replace(
+        verdict_on(f"min_speedup={NASTY}", Outcome.FAIL, NASTY), reasons=(f"one more kernel: {NASTY}",)
+    )
     candidate = msgspec.structs.replace(arms[1], timing=timing, verdicts=(verdict,), differences=(NASTY,))
     return TestRecord(
         nodeid=f"tests/{NASTY}.py::test_{NASTY}", device=GPU, params={NASTY: NASTY}, warnings=(NASTY,),

@@ -251,6 +251,7 @@ def test_a_change_by_more_than_ten_times_is_a_factor(shown: Shown, ratio: float,
 
 def test_every_name_is_shown_as_it_is(shown: Shown) -> None:
     assert shown.open(HOSTILE_ROW)
+    assert f"with it: one more kernel: {NASTY}" in shown.page.locator("#opened").inner_text()
     assert shown.page.evaluate("document.getElementById('opened').textContent").count(NASTY) >= 8
     shown.page.locator("[data-figure=samples] .chart").first.hover()
     assert shown.page.locator("img").count() == 0

@@ -2,6 +2,7 @@
 
 import re
 
+import msgspec
 import pytest
 
 from pytest_gpubench import Measurement
@@ -62,6 +63,27 @@ def test_each_kernel_has_what_it_takes() -> None:
         "3 x b: 1 register, 1 block per SM, 0.758 waves (1 of 2 kinds of launches)",
         "1 x c",
     ]
+
+
+def test_a_verdict_has_a_line_for_each_reason() -> None:
+    failed = msgspec.structs.replace(verdict("max_time_us=1", Outcome.FAIL, "too slow"), reasons=("one", "two"))
+    found = report_section(record(Measurement(timing=timing("a", 10.0), verdicts=(failed,)))).splitlines()
+    assert found[-3:] == ["  FAIL: too slow", "    with it: one", "    with it: two"]
+
+
+def test_what_differs_from_the_reference_is_told_where_no_verdict_says_it() -> None:
+    copies = kernel("a"), kernel("copy_", 1, 3.0)
+    reference, candidate = timing("b", 1.0, kernels=copies[:1]), timing("a", 4.0, kernels=copies)
+    judged = verdict("min_speedup=1", Outcome.FAIL, "slower")
+    for reasons, said in (((), True), (("one",), False)):
+        item = Measurement(
+            timing=candidate,
+            speedup=speedup(reference, 0.25),
+            role="candidate",
+            verdicts=(msgspec.structs.replace(judged, reasons=reasons),),
+        )
+        found = report_section(record(Measurement(timing=reference, role="reference"), item))
+        assert ("beside b: one more kernel: copy_ (75 % of the time)" in found) == said
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def fake_git(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None
 
 def test_machine_info_has_the_names_of_pytest_benchmark() -> None:
     info = machine_info()
-    assert info.keys() == NAMES_OF_PYTEST_BENCHMARK | {"torch", "triton"}
+    assert info.keys() == NAMES_OF_PYTEST_BENCHMARK | {"torch", "triton", "ptxas"}
     assert json.loads(json.dumps(info)) == info
     assert info["python_version"] == ".".join(map(str, sys.version_info[:3]))
     assert info["torch"] == metadata.version("torch")
@@ -109,6 +109,26 @@ def test_what_is_not_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert info["torch"] is None
     assert info["triton"] is None
     assert info["cpu"]["brand_raw"] is None
+
+
+@pytest.mark.parametrize(
+    ("script", "found"),
+    [
+        ("echo 'Cuda compilation tools, release 12.9, V12.9.86'", "12.9.86"),
+        ("echo nothing", None),
+        ("exit 3", None),
+        (None, None),
+    ],
+)
+def test_the_version_of_ptxas_is_what_it_says(
+    script: str | None, found: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "ptxas"
+    if script is not None:
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("TRITON_PTXAS_PATH", str(program))
+    assert machine_info()["ptxas"] == found
 
 
 def test_the_cpu_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from pytest_gpubench.verdict.rounds import (
     order_of,
     pair_log_ratios,
 )
-from tests.results.measured import timing_of, verdict
+from tests.results.measured import kernel, timing_of, verdict
 from tests.stats.quads import decide_change
 
 RULE = RegressionTolerance("speedup", margin=0.03), 0.01
@@ -81,6 +81,23 @@ def take(
 def only(changes: Sequence[Change]) -> Change:
     assert len(changes) == 1, changes
     return changes[0]
+
+
+def test_a_slower_head_has_its_reasons() -> None:
+    """What its last run has that BASE's has not; the toolchain is that of each version's environment."""
+    kernels = {"BASE": (kernel("softmax", 1, 10.0),), "HEAD": (kernel("softmax", 1, 10.0), kernel("copy_", 1, 5.0))}
+
+    def measured(arm: CommitArm, number: int) -> Sequence[Measurement]:
+        item = timed(sum(each.median_us for each in kernels[arm]))
+        return (msgspec.structs.replace(item, timing=msgspec.structs.replace(item.timing, kernels=kernels[arm])),)
+
+    runs = [
+        replace(each, run=msgspec.structs.replace(each.run, machine_info={"triton": f"of {each.arm}"}))
+        for each in take(measured)
+    ]
+    found = only(judge_rounds(runs, *RULE))
+    assert found.outcome is Outcome.FAIL
+    assert found.reasons == ("one more kernel: copy_ (33 % of the time)", "triton of BASE -> of HEAD")
 
 
 # order and pairs

@@ -41,7 +41,7 @@ def pair(candidate_us: float, reference_us: float, **others: object) -> tuple[Me
 
 
 def known(*measurements: Measurement) -> PastTest:
-    return PastTest("t.py::test_it", "main", GPU, "", {}, "", measurements)
+    return PastTest("t.py::test_it", "main", GPU, {}, {}, "", measurements)
 
 
 LIMIT = BaselineLimit(known(alone(10.0)), MEDIAN, "max_regression", "x")
@@ -127,10 +127,14 @@ def test_what_there_is_nothing_to_compare_with_is_not_judged() -> None:
     assert (change.new, change.missing, change.notes) == (skipped, None, ())
 
 
+DRIVER = ("driver", "570", "580")
+OTHER_DRIVER = "driver was 570 in the baseline 'main' and is 580 now"
+
+
 def test_what_else_differs_is_said() -> None:
-    past = BaselineLimit(replace(known(*pair(10.0, 20.0)), caveats=("another driver",)), SPEEDUP, "max_regression", "x")
+    past = BaselineLimit(replace(known(*pair(10.0, 20.0)), changed=(DRIVER,)), SPEEDUP, "max_regression", "x")
     changes = compared_after(past, [], pair(10.0, 20.0), 0.001, True)
-    assert [each.notes for each in changes] == [("another driver",)] * 2  # a test warns of each sentence once
+    assert [each.notes for each in changes] == [(OTHER_DRIVER,)] * 2  # a test warns of each sentence once
     hot = BaselineLimit(known(alone(10.0, throttle_reasons=("SwPowerCap",))), MEDIAN, "max_regression", "x")
     assert compared_after(hot, [], [alone(10.0)], 0.001, True)[0].notes == (
         "the GPU was throttled in the baseline 'main' (SwPowerCap); save a new one",

@@ -11,7 +11,7 @@ from pytest_gpubench.cli.ab.checkouts import Checkout
 from pytest_gpubench.cli.ab.comparison import CommitComparison
 from pytest_gpubench.cli.compare import change_values
 from pytest_gpubench.report.html.page import html_page
-from pytest_gpubench.report.markdown import CROSS, TICK, WARNING, Part, fit
+from pytest_gpubench.report.markdown import CROSS, TICK, WARNING, Part, fit, found_cell
 from pytest_gpubench.report.markdown_text import code, table_head, table_row, text
 from pytest_gpubench.results.counterpart import by_test
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord, Verdict
@@ -41,7 +41,9 @@ def report_lines(changes: Sequence[Change]) -> list[str]:
     lines = []
     for each in _worst_first(changes):
         label = f" [{each.label}]" if each.label else ""
-        lines.append(printable(f"{each.outcome.value.upper():{width}}  {each.nodeid}{label}: {each.sentence}"))
+        first, *others = each.lines
+        lines.append(printable(f"{each.outcome.value.upper():{width}}  {each.nodeid}{label}: {first}"))
+        lines += [printable(f"{'':{width}}  {other}") for other in others]
     return [*lines, f"gpu_bench: {_counts(changes)}"]
 
 
@@ -85,7 +87,7 @@ def markdown_text(found: CommitComparison, checkouts: Mapping[CommitArm, Checkou
 
 def _sentences(title: str, changes: Sequence[Change], rank: int) -> Part:
     head = table_head(["Verdict", "Test", "Function", "What was found"])
-    cells = ([_outcome_word(each), code(each.nodeid), code(each.label), text(each.sentence, 600)] for each in changes)
+    cells = ([_outcome_word(each), code(each.nodeid), code(each.label), found_cell(each.lines)] for each in changes)
     return Part(title, head, [(rank, table_row(row)) for row in cells], "findings")
 
 
@@ -140,6 +142,7 @@ def _json_of(change: Change) -> dict[str, object]:
         "function": change.label,
         "outcome": change.outcome.value,
         "sentence": change.sentence,
+        "reasons": list(change.reasons),
     }
     if estimate is None:
         return content
@@ -168,7 +171,13 @@ def _with_verdicts(run: SavedRun, judged: Mapping[int, Change], asked: str, name
         change = judged.get(id(item))
         if change is None:
             return item
-        own = Verdict(kind="compare_fail", asked=asked, outcome=change.outcome, sentence=change.sentence)
+        own = Verdict(
+            kind="compare_fail",
+            asked=asked,
+            outcome=change.outcome,
+            sentence=change.sentence,
+            reasons=change.reasons,
+        )
         return msgspec.structs.replace(with_change(item, change, "BASE"), verdicts=(*item.verdicts, own))
 
     records = tuple(

@@ -141,6 +141,7 @@ def _verdict_content(verdict: Verdict, timing: Timing) -> dict[str, Any]:
         "measured": measured_text(verdict, timing),
         "outcome": verdict.outcome.value,
         "sentence": verdict.sentence,
+        **({"reasons": verdict.lines[1:]} if verdict.reasons else {}),
         "enforced": verdict.enforced,
     }
 

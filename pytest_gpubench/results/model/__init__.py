@@ -10,6 +10,7 @@ from pytest_gpubench.results.model.measurement import (
     PastChange,
     Speedup,
     Verdict,
+    with_reasons,
 )
 from pytest_gpubench.results.model.plain import plain, text_of
 from pytest_gpubench.results.model.record import CommitInfo, SavedRun, TestRecord, Turn, decode, encode
@@ -40,4 +41,5 @@ __all__ = [
     "encode",
     "plain",
     "text_of",
+    "with_reasons",
 ]

@@ -1,5 +1,6 @@
 """A timing and what is made of it: verdicts, speedups, the cost of its launches, its change since a saved run."""
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import Literal
 
@@ -30,6 +31,11 @@ VALIDITY = "validity"
 """The kind of a verdict on the test as a whole: there is no number that is known to be right."""
 
 
+def with_reasons(sentence: str, reasons: Iterable[str]) -> list[str]:
+    """Return a sentence, and a line for each of its reasons."""
+    return [sentence, *(f"with it: {each}" for each in reasons)]
+
+
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Hold the judgement of one timing by one limit."""
 
@@ -43,6 +49,13 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """True if a FAIL fails the test: not on a CPU that nobody asked for by name, nor where it was expected to fail."""
     found: str = ""
     """The measured value with its unit, where the timing does not hold it; empty where it does, or nothing is known."""
+    reasons: tuple[str, ...] = ()
+    """What differs from what it was compared with, the most telling first: evidence, not a proof."""
+
+    @property
+    def lines(self) -> list[str]:
+        """The sentence, and a line for each reason."""
+        return with_reasons(self.sentence, self.reasons)
 
     @property
     def limit(self) -> str:

@@ -10,7 +10,7 @@ from pytest_gpubench import Measurement, Timing
 from pytest_gpubench.cli import main
 from pytest_gpubench.cli.ab.checkouts import Checkout
 from pytest_gpubench.cli.ab.comparison import CommitComparison, ComparisonPlan
-from pytest_gpubench.cli.ab.report import markdown_text
+from pytest_gpubench.cli.ab.report import markdown_text, report_lines
 from pytest_gpubench.results.model import Outcome, SavedRun, TestRecord
 from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.summary import Interval
@@ -57,6 +57,16 @@ def test_the_worst_is_told_first_and_what_does_not_count_says_why() -> None:
     assert "<b>slower" not in told
 
 
+def test_a_fail_has_its_reasons_in_the_terminal_and_in_the_comment() -> None:
+    change = Change("test_a", "f", Outcome.FAIL, "f is slower", SLOWER, reasons=("a_b: registers 64 -> 72", "<b>"))
+    assert report_lines([change])[:3] == [
+        "FAIL          test_a [f]: f is slower",
+        "              with it: a_b: registers 64 -> 72",
+        "              with it: <b>",
+    ]
+    assert "| f is slower<br>with it: a_b: registers 64 -&#62; 72<br>with it: &#60;b&#62; |" in markdown(change)
+
+
 def test_a_comment_is_never_too_long() -> None:
     changes = [Change(f"test_{number}", "f" * 200, Outcome.FAIL, "so" * 200, SLOWER) for number in range(999)]
     told = markdown(*changes)
@@ -93,6 +103,7 @@ def test_what_is_written_into_files(git: Git, fake: FakePytest, tmp_path: Path) 
     assert (content["spread_between_runs"], content["smallest_change"]) == (0, 0)
     (found,) = content["findings"]
     assert (found["test"], found["function"], found["outcome"], found["metric"]) == (NODEID, "f", "fail", "median")
+    assert found["reasons"] == []
     assert (found["slowdown"], found["base"], found["head"]) == (pytest.approx(1.04), 10.0, 10.4)
     page = paths["html"].read_text()
     assert "f is slower than in BASE: 1.040x" in page

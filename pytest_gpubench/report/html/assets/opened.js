@@ -11,10 +11,10 @@ function speedupCard(item, status) {
     marginBar({ status, margin: marginOf({ item }) }), el("p", { class: "soft" }, `${plural(speed.quads, "quad")}, alpha ${speed.alpha}, seed ${speed.seed}`));
 }
 
-function verdictLine({ outcome, limit, measured, enforced, sentence }) {
+function verdictLine({ outcome, limit, measured, enforced, sentence, reasons = [] }) {
   const { mark, text, tone } = statusOf(outcome);
   return el("li", { class: `tone-${tone}` }, el("i", { "aria-hidden": "true" }, mark), el("span", { class: "sr" }, `${text}: `),
-    el("code", {}, limit), " ", el("b", {}, measured), !enforced && el("span", { class: "soft" }, " not enforced"), el("p", { class: "soft" }, sentence));
+    el("code", {}, limit), " ", el("b", {}, measured), !enforced && el("span", { class: "soft" }, " not enforced"), el("p", { class: "soft" }, sentence), reasons.map((each) => el("p", {}, each)));
 }
 
 function verdictsCard(row, test, item, reference) {
