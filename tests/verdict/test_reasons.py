@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.results.model import Kernel, Measurement, Outcome, Overhead, PastChange, Speedup, Timing, Verdict
+from pytest_gpubench import Kernel, Measurement, PastChange, Speedup, Timing, Verdict
+from pytest_gpubench.results.model import Outcome, Overhead
 from pytest_gpubench.verdict.reasons import MOST_REASONS, explained, explained_by_references, explained_change, reasons
 from pytest_gpubench.verdict.regression import Change
 from tests.results.measured import kernel, resources, timing_of
