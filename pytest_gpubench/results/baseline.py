@@ -205,7 +205,7 @@ def _slim_measurement(item: Measurement, is_latest: bool) -> Measurement:
 
 
 def slimmed(run: SavedRun) -> SavedRun:
-    """Return a run with only what is compared: of thousands of tests, a quarter of the memory."""
+    """Return a run with what is compared and explained: of thousands of tests, half of its size."""
     records, earlier = (
         tuple(
             TestRecord(
