@@ -70,7 +70,7 @@ PLANTED: dict[str, tuple[Callable[[], torch.Tensor], OneCall, OneCall, tuple[str
         lambda x: softmax(x, 1),
         ("softmax_kernel: local memory of a thread 0 B -> ",),
     ),
-    "a copy": (vector, doubled, lambda x: doubled(x.clone()), ("one more kernel: ", "opy")),
+    "a copy": (vector, doubled, lambda x: doubled(x.clone()), ("one more kernel: ", "Memcpy")),
     "a cast": (
         lambda: vector(torch.bfloat16),
         doubled,
