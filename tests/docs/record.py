@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from pytest_gpubench import Measurement
+from pytest_gpubench.results.baseline import slimmed
 from pytest_gpubench.results.model import CommitInfo, Outcome, SavedRun
 from pytest_gpubench.results.store import read_run, write_run
 from tests.docs.console import commands
@@ -32,7 +33,8 @@ def record(name: str, command: str, out: Path) -> None:
             Path(folder, block.file).write_text(block.text.replace(old, new) if old else block.text)
         words = [sys.executable, "-m", *shlex.split(command), "-p", "no:benchmark", f"--gpu-bench-json={out}"]
         subprocess.run(words, cwd=folder, check=False)
-    write_run(shortened(read_run(out)), out)
+    run = shortened(read_run(out))
+    write_run(slimmed(run) if name in DRAWN else run, out)
 
 
 def shortened(run: SavedRun) -> SavedRun:
