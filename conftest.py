@@ -26,8 +26,8 @@ sys.dont_write_bytecode = False
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # our tensors are small: threads of torch's would wait for each other
 
 
-KEPT = ("hypothesis", "msgspec", "numpy", "plotly", "pynvml", "pytest_gpubench", "rich", "torch", "triton")
-"""Packages that stay imported when an inner run ends: torch cannot be imported twice, the others need not be."""
+IMPORTABLE = tuple(path for path in sys.path if path)
+"""Where packages lie that stay imported when an inner run ends: torch and sympy cannot be imported twice."""
 
 
 def pytest_configure() -> None:
@@ -53,9 +53,15 @@ def pytest_unconfigure() -> None:
     gc.unfreeze()
 
 
+def is_importable_without_the_inner_run(name: str) -> bool:
+    """Tell whether a module is of a package that lies elsewhere than the tests of an inner run."""
+    package = sys.modules.get(name.partition(".")[0])
+    return (getattr(package, "__file__", None) or "").startswith(IMPORTABLE)
+
+
 class Snapshot(_pytest.pytester.SysModulesSnapshot):
     def __init__(self, preserve: Callable[[str], bool] | None = None) -> None:
-        super().__init__(lambda name: name.startswith(KEPT))
+        super().__init__(is_importable_without_the_inner_run)
 
 
 @pytest.fixture(autouse=True)

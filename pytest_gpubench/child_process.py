@@ -75,11 +75,14 @@ def logged_process(
     descriptors: what it inherits. The signals of INTERRUPTS raise KeyboardInterrupt: they do not reach its session.
     """
     interrupts: list[int] = []
+    noting = True
 
-    def note(number: int, frame: object) -> None:  # raised while the process starts, it would leave it running
-        interrupts.append(number)
+    def handle(number: int, frame: object) -> None:
+        if not noting:
+            raise KeyboardInterrupt
+        interrupts.append(number)  # raised while the process starts, it would leave it running
 
-    with log.open("wb") as output, signals_handled(note, *INTERRUPTS):
+    with log.open("wb") as output, signals_handled(handle, *INTERRUPTS):
         process = subprocess.Popen(
             command,
             cwd=folder,
@@ -90,14 +93,14 @@ def logged_process(
             start_new_session=True,
             pass_fds=tuple(descriptors),
         )
-    try:
-        with signals_handled(raise_interrupt, *INTERRUPTS):
+        try:
+            noting = False
             if interrupts:
                 raise KeyboardInterrupt
             yield process
-    finally:
-        if process.returncode is None:
-            _end_group(process)
+        finally:
+            if process.returncode is None:
+                _end_group(process)
 
 
 def _end_group(process: "subprocess.Popen[bytes]") -> None:

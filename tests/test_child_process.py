@@ -6,10 +6,19 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pytest_gpubench.child_process import ending, how_ended, raise_interrupt, run_logged, signals_handled
+from pytest_gpubench.child_process import (
+    INTERRUPTS,
+    ending,
+    how_ended,
+    logged_process,
+    raise_interrupt,
+    run_logged,
+    signals_handled,
+)
 
 
 @pytest.mark.parametrize("name", ["TERM", "HUP"])
@@ -33,6 +42,24 @@ except KeyboardInterrupt:
             return
         time.sleep(0.01)
     pytest.fail("what the command started goes on")
+
+
+def test_no_interrupt_finds_the_old_handler_while_a_command_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Set once before it starts: between two handlers SIGTERM would end the process and leave the command running."""
+    before, seen = [signal.getsignal(number) for number in INTERRUPTS], list[int]()
+    set_handler = signal.signal
+
+    def noting(number: int, handler: Any) -> Any:
+        seen.append(number)
+        return set_handler(number, handler)
+
+    monkeypatch.setattr("signal.signal", noting)
+    with logged_process(["true"], tmp_path, {}, tmp_path / "log") as process:
+        assert sorted(seen) == sorted(INTERRUPTS)
+        process.wait()
+    assert [signal.getsignal(number) for number in INTERRUPTS] == before
 
 
 @pytest.mark.parametrize(
