@@ -86,7 +86,7 @@ NOTES: dict[str, tuple[bytes, str]] = {
 
 
 def test_what_notes_say(bench_run: BenchRun, pytester: pytest.Pytester, notes: Path) -> None:
-    """Each is told once; those that a process holds, and those of other projects, stay and are told by nobody."""
+    """Each is told once; those that a process holds, of other projects and other users stay, and nobody tells them."""
     notes.mkdir()
     for end, (text, _) in NOTES.items():
         (notes / name_of(pytester.path, end)).write_bytes(text)
@@ -104,6 +104,9 @@ def test_what_notes_say(bench_run: BenchRun, pytester: pytest.Pytester, notes: P
     bench_run(MEASURES).stdout.no_fnmatch_line(SAYS.format("*"))
     assert held.descriptor is not None
     os.close(held.descriptor)  # as when its process ends
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pytest_gpubench.plugin.unfinished.os.getuid", lambda: 12345)  # it is another user's
+        bench_run(MEASURES).stdout.no_fnmatch_line(SAYS.format("*"))
     bench_run(MEASURES).stdout.fnmatch_lines([SAYS.format("c.py::test_it")])
 
 
