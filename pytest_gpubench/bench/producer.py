@@ -29,11 +29,14 @@ def check_producer(request: Request[Any]) -> None:
     memory = input_memory([call.function for call in request.calls.values()], tuple(args), dict(kwargs or {}))
     memory.restore()
     switches = readings()
-    for _ in range(FIRST_CALLS):
-        refuse_untimeable(producer.run(request.device.synchronize), str(producer))
-    refuse_switching(str(producer), switches)
-    if names := memory.look():
+    try:
+        for _ in range(FIRST_CALLS):
+            refuse_untimeable(producer.run(request.device.synchronize), str(producer))
+        refuse_switching(str(producer), switches)
+    finally:
+        names = memory.look()
         memory.put_back()
+    if names:
         raise BadRequest(
             f"{producer} changes {', '.join(names)}, so no call would be given what the test gives it: let it write "
             "what they hold already, as after one call of it, or write elsewhere"

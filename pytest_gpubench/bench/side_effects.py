@@ -1,10 +1,12 @@
 """Checks on what timed calls must leave alone: torch's switches, the inputs, cache that is set aside."""
 
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.switches import Readings, readings, refuse_switching
+from pytest_gpubench.correctness.inputs import CALLS_PER_LOOK
 from pytest_gpubench.errors import UnfairComparison
 
 __tracebackhide__ = True
@@ -29,8 +31,13 @@ class Conduct:
             self.switches = readings()
 
     def after_call(self, name: str) -> None:
-        """Raise UnfairComparison if the call of an arm changed a switch."""
+        """Raise UnfairComparison if the call of an arm changed a switch, at random InvalidResult if cache is set aside.
+
+        That is also asked at every look.
+        """
         refuse_switching(f"{name!r}", self.switches)
+        if not secrets.randbelow(CALLS_PER_LOOK):
+            self.check_cache()
 
     def look_at_inputs(self) -> None:
         """Raise UnfairComparison if inputs are changed that no call had changed when it was checked."""

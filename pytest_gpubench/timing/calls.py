@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
+from weakref import ref
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.timing.base import Call, Prepared
@@ -244,10 +245,11 @@ class BackwardPass:
     def put_back_upstream(self) -> None:
         """Put the upstream gradients back; note whether the first calls of the function that used them changed them."""
         upstream = self.arguments.upstream
-        if (user := upstream.latest) is not None and user.calls < LOOKED_AT and not user.overwrites_upstream:
+        user = upstream.latest() if upstream.latest is not None else None
+        if user is not None and user.calls < LOOKED_AT and not user.overwrites_upstream:
             user.overwrites_upstream = upstream.is_changed
         upstream.put_back()
-        upstream.latest = self
+        upstream.latest = ref(self)
         self.calls += 1
 
     def drop_gradients(self) -> None:

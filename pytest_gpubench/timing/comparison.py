@@ -109,14 +109,15 @@ class UncountedRounds:
     @contextmanager
     def session(self) -> Iterator[None]:
         """Let rounds be taken; the GPU may do other work between them, though not after the last."""
-        with collection_off(), self.timer.session() as self._session:
+        with self.timer.session() as self._session:
             yield
 
     def take(self) -> None:
         """Take one more round."""
-        for name, call in self.calls.items():
-            with annotating(lambda: f"gpu_bench: raised in a call of {name!r} that does not count"):  # noqa: B023
-                self._session.take(call, 0.0)
+        with collection_off():
+            for name, call in self.calls.items():
+                with annotating(lambda: f"gpu_bench: raised in a call of {name!r} that does not count"):  # noqa: B023
+                    self._session.take(call, 0.0)
         self.number += 1
 
     def times_us(self, number: int) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from weakref import ref
 
 if TYPE_CHECKING:
     import torch
@@ -11,8 +12,8 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = True
 
-Key = tuple[int, "torch.Size", "torch.dtype"]
-"""The place of an output among those that a gradient flows back from, with its shape and dtype."""
+Key = tuple[int, "torch.dtype", "torch.device", "torch.Size"]
+"""The place of an output among those that a gradient flows back from, with its dtype, device and shape."""
 
 
 @dataclass(eq=False)
@@ -26,14 +27,16 @@ class Upstream:
     given: "dict[Key, torch.Tensor]" = field(default_factory=dict)
     drawn: "dict[Key, torch.Tensor]" = field(default_factory=dict)
     """What they are to hold."""
-    latest: "BackwardPass | None" = None
+    latest: "ref[BackwardPass] | None" = None
     """The function whose call used them last."""
 
     def of(self, outputs: "Sequence[torch.Tensor]", seed: int) -> "list[torch.Tensor]":
-        """Return the upstream gradient of each output, in memory made once."""
-        keys = [(index, output.shape, output.dtype) for index, output in enumerate(outputs)]
+        """Return the upstream gradient of each output, in memory made once as long as its shape is the same."""
+        keys = [(index, output.dtype, output.device, output.shape) for index, output in enumerate(outputs)]
         for key, output in zip(keys, outputs, strict=True):
             if key not in self.given:
+                for other in [each for each in self.given if each[:-1] == key[:-1]]:
+                    del self.given[other], self.drawn[other]
                 self.given[key] = upstream_gradient(output, seed + key[0])
                 self.drawn[key] = self.given[key].clone()
         return [self.given[key] for key in keys]

@@ -183,3 +183,17 @@ def test_all_functions_are_given_the_same_upstream_memory_and_the_one_that_overw
     made = [call.prepare().made for call in runs.calls]
     assert [gradients for _, gradients in made] == [[upstream], [upstream]]
     assert [list(call.flags()) for call in runs.calls] == [[], ["overwrites upstream"]]
+
+
+def test_upstream_gradients_are_kept_for_the_latest_shape_and_end_with_their_call() -> None:
+    arguments = make_arguments((leaf(),))
+    sizes = iter([4, 3, 2])
+    call = make_call(lambda x: (x * 2)[: next(sizes)], arguments, "backward")
+    for _ in range(3):
+        call.prepare()()
+    (key,) = arguments.upstream.given
+    assert (key[-1], len(arguments.upstream.drawn)) == ((2,), 1)
+    assert arguments.upstream.latest is not None
+    assert arguments.upstream.latest() is not None
+    del call
+    assert arguments.upstream.latest() is None

@@ -59,6 +59,18 @@ def add_bias(x: torch.Tensor) -> torch.Tensor:
     return x + BIAS
 
 
+def test_what_it_changes_before_it_raises_is_put_back() -> None:
+    x = torch.ones(10)
+
+    def fails() -> None:
+        x.neg_()
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        check_producer(request_of(fails, torch.neg, x))
+    assert x.tolist() == [1] * 10
+
+
 @pytest.mark.parametrize(
     ("changed", "function", "named"),
     [
