@@ -118,6 +118,9 @@ class Driver:
     def resources(self, launch: Launch, launches: int = 1) -> Resources:
         """Return what a launch takes of the GPU."""
         per_sm = self._blocks_per_sm(launch)
+        resident = self._in_clusters(launch) if math.prod(launch.cluster) > 1 else per_sm * self._sms()
+        if not resident:  # it was launched, so it fits: what it was launched with has changed since
+            raise DriverError("the CUDA driver says that a kernel which was launched does not fit on the GPU")
         return Resources(
             launches=launches,
             grid=launch.grid,
@@ -128,7 +131,7 @@ class Driver:
             static_shared_bytes=self._attribute(launch, STATIC_SHARED),
             dynamic_shared_bytes=launch.dynamic_shared_bytes,
             blocks_per_sm=per_sm,
-            resident_blocks=self._in_clusters(launch) if math.prod(launch.cluster) > 1 else per_sm * self._sms(),
+            resident_blocks=resident,
         )
 
     def _nodes(self, graph: int) -> list[int]:

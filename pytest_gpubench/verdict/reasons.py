@@ -186,8 +186,9 @@ def _kernel_words(old: Kernel, new: Kernel, names: dict[str, str], against_refer
     """Return what changed of a kernel; empty where nothing did."""
     name, is_same = names[new.name], old.name == new.name
     changed = [f"launches {old.launches} -> {new.launches}"] if new.launches != old.launches else []
-    if old.resources and new.resources:
-        changed += _resource_words(_most_frequent(old), _most_frequent(new), is_same)
+    before, after = _launches_without(old, new), _launches_without(new, old)
+    if len(before) == len(after) == 1:
+        changed += _resource_words(before[0], after[0], is_same)
     if is_same:
         return f"{name}: {', '.join(changed)}" if changed else ""
     swapped = f"{name} in place of {names[old.name]}"
@@ -201,8 +202,10 @@ def _is_telling(old: str, new: str) -> bool:
     return short_name(old) == short_name(new) or (is_spelt_out(old) and is_spelt_out(new))
 
 
-def _most_frequent(kernel: Kernel) -> Resources:
-    return max(kernel.resources, key=lambda each: each.launches)
+def _launches_without(kernel: Kernel, other: Kernel) -> list[Resources]:
+    """Return the kinds of launches of a kernel that another has not, whatever their number."""
+    own, others = ([msgspec.structs.replace(kind, launches=1) for kind in each.resources] for each in (kernel, other))
+    return [kind for kind in own if kind not in others]
 
 
 def _resource_words(old: Resources, new: Resources, is_same: bool) -> list[str]:
@@ -226,14 +229,14 @@ def _of_threads(old: Resources, new: Resources, is_same: bool) -> Iterator[str]:
         takes_more = new.registers > old.registers or new.shared_bytes > old.shared_bytes
         so = "so " if takes_more and new.blocks_per_sm < old.blocks_per_sm and new.block == old.block else ""
         yield f"{so}blocks per SM {_step(old.blocks_per_sm, new.blocks_per_sm)}"
-    if new.block != old.block:
+    if math.prod(new.block) != math.prod(old.block):
         yield f"threads per block {_step(math.prod(old.block), math.prod(new.block))}"
 
 
 def _of_grids(old: Resources, new: Resources, is_same: bool) -> Iterator[str]:
     blocks, multiprocessors = math.prod(new.grid), new.resident_blocks // max(1, new.blocks_per_sm)
     before = math.prod(old.grid)
-    if blocks < multiprocessors and blocks < before:
+    if blocks < multiprocessors and blocks < before and math.prod(new.cluster) == 1:
         yield f"blocks {_step(before, blocks)}, on {multiprocessors} multiprocessors"
         return
     if is_same and blocks != before:
@@ -284,6 +287,12 @@ def _host_causes(old: Measurement, new: Measurement) -> Iterator[Cause]:
         yield Cause(min(share, 1.0), f"launching it takes the host {_times(was.host_us, now.host_us)}")
 
 
+def has_resources(item: Measurement) -> bool:
+    """Tell whether it is known what each kernel takes of the GPU."""
+    kernels = [kernel for kernel in item.timing.kernels if kernel.kind == "kernel"]
+    return bool(kernels) and all(kernel.resources for kernel in kernels)
+
+
 def _faster_reference(old: Measurement, new: Measurement) -> Iterator[Cause]:
     if old.speedup is None or new.speedup is None:
         return
@@ -304,9 +313,9 @@ def _clock_causes(old: Measurement, new: Measurement, explains: bool, alone: boo
     if was and now and now <= was * (1 - LOWER_CLOCK):
         words.insert(0, f"SM clock {was:.0f} -> {now:.0f} MHz")
         if explains:
-            share = 1 - now / was
             slower = new.timing.median_us / old.timing.median_us
-            is_all = alone and not is_against_reference(old, new) and slower <= was / now * (1 + LOWER_CLOCK)
-            not_code = ": not the code" if is_all else ""
+            share = 1 - now / was if slower > 1 else 0.0
+            is_all = abs(slower * now / was - 1) <= LOWER_CLOCK and has_resources(old) and has_resources(new)
+            not_code = ": not the code" if is_all and alone and not is_against_reference(old, new) else ""
     if words:
         yield Cause(share, ", ".join(words) + not_code)

@@ -129,6 +129,16 @@ def test_an_error_of_the_driver_names_its_function(name: str) -> None:
         _ = [(cuda.name(each), cuda.resources(each)) for each in list(cuda.launches(cuda.graph_captured_on(7)))]
 
 
+@pytest.mark.parametrize("cluster", [(1, 1, 1), (2, 1, 1)])
+def test_a_kernel_that_was_launched_and_does_not_fit_has_no_resources(cluster: tuple[int, int, int]) -> None:
+    """As where the shared memory that it may have was set anew since."""
+    launched = {"grid": (8, 1, 1), "block": (32, 1, 1), "cluster": cluster, "registers": 8, "symbol": "f"}
+    driver = Driver(played([launched | {"blocks_per_sm": 0, "resident_blocks": 0}]))
+    (launch,) = driver.launches(1)
+    with pytest.raises(DriverError, match="does not fit"):
+        driver.resources(launch)
+
+
 def test_a_stream_that_is_not_captured_has_no_graph() -> None:
     with pytest.raises(DriverError, match="the stream is not captured"):
         Driver(FakeCuda({1: []}, {}, capturing=0)).graph_captured_on(7)

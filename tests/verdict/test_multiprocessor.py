@@ -274,3 +274,23 @@ def test_values_in_tables() -> None:
     bare = Measurement(timing=timing(kernel("a")))
     assert BY_NAME["max_registers"]({"*a*": 30, "*b*": 64, "*c*": 64}).cell(bare) == "<= 30 registers, <= 64 registers"
     assert BY_NAME["max_registers"]({"A100": 30}).cell(bare) == "only A100"
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        ({"*memcpy*": 16}, "launches no kernel named *memcpy*"),
+        ({"H200": 64, "norm": 16}, "norm is a kernel, and a name without a wildcard is that of a GPU: write '*norm*'"),
+        ({"norm": 16}, "norm is a kernel, and a name without a wildcard is that of a GPU: write '*norm*'"),
+    ],
+)
+def test_a_name_that_is_meant_for_a_kernel_and_stands_for_none(limit: dict[str, int], words: str) -> None:
+    found = judged(Limits(max_registers=limit), taking(registers=32), COPY, device="NVIDIA H200")
+    assert found.outcome is INVALID
+    assert words in found.sentence
+
+
+@pytest.mark.parametrize(("blocks", "outcome"), [(924, PASS), (923, FAIL)])
+def test_a_tail_at_its_limit_in_the_last_bit(blocks: int, outcome: Outcome) -> None:
+    found = judged(Limits(max_tail=0.3), taking(grid=(blocks, 1, 1), blocks_per_sm=10, resident_blocks=1320))
+    assert found.outcome is outcome

@@ -57,7 +57,7 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def tail(self) -> float:
         """The share of the GPU that the last wave leaves idle: 0 where it fills it."""
         last = math.prod(self.grid) % self.resident_blocks if self.resident_blocks else 0
-        return 1 - last / self.resident_blocks if last else 0.0
+        return (self.resident_blocks - last) / self.resident_blocks if last else 0.0
 
 
 class Kernel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -5,8 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import msgspec
+
 from pytest_gpubench.bounds import whole_number
-from pytest_gpubench.limits import by_gpu_or_kernel, fraction_below_one, limits_by_pattern, memory_size
+from pytest_gpubench.limits import by_gpu_or_kernel, fraction_below_one, is_pattern, limits_by_pattern, memory_size
 from pytest_gpubench.results.kernels import distinct_names, is_named, listed
 from pytest_gpubench.results.model import Kernel, Measurement, Outcome, Resources, Timing
 from pytest_gpubench.units import count, format_bytes, format_share, repr_of
@@ -71,8 +73,10 @@ class OnKernels(Limit):
         timing, limits = seen.timing, limits_by_pattern(self.value, seen.timing.device)
         if unknown := kernels_unknown(timing):
             return unknown
+        if unknown := self._kernel_without_wildcard(timing):
+            return unknown
         if limits is None:
-            return self._kernel_without_wildcard(timing) or not_for_device(self, timing)
+            return not_for_device(self, timing)
         if unknown := self._resources_unknown(timing) or self._no_such_kernel(timing, limits):
             return unknown
         found = self._found(timing, limits)
@@ -127,13 +131,16 @@ class OnKernels(Limit):
 
     def _no_such_kernel(self, timing: Timing, limits: Iterable[str]) -> Judged | None:
         """Return what is judged where a pattern is that of no kernel; None where each has one."""
-        missing = [pattern for pattern in patterns_unmatched(limits, timing) if pattern != "*"]
+        kernels = tuple(kernel for kernel in timing.kernels if kernel.kind == "kernel")
+        only_kernels = msgspec.structs.replace(timing, kernels=kernels)
+        missing = [pattern for pattern in patterns_unmatched(limits, only_kernels) if pattern != "*"]
         words = f"it launches no kernel named {' or '.join(missing)}, only {listed(timing.kernels)}"
         return self._invalid(timing, words) if missing else None
 
     def _kernel_without_wildcard(self, timing: Timing) -> Judged | None:
-        """Return what is judged where a name that counts as a GPU's is a kernel's; None where none is."""
-        found = [name for name in self.asked if any(is_named(kernel.name, name) for kernel in timing.kernels)]
+        """Return what is judged where a name that counts as a GPU's is a kernel's, or a part of it; None else."""
+        names = [name for name in self.asked if not is_pattern(name)] if isinstance(self.asked, Mapping) else []
+        found = [name for name in names if any(is_named(kernel.name, f"*{name}*") for kernel in timing.kernels)]
         words = "is a kernel, and a name without a wildcard is that of a GPU: write"
         return self._invalid(timing, f"{found[0]} {words} {f'*{found[0]}*'!r}") if found else None
 
