@@ -32,7 +32,7 @@ class CheckedRounds:
     timer: Timer
     taken: Interleaved
     expected: Ran
-    """What the reference computed when the candidates were checked."""
+    """The reference's results from when the candidates were checked."""
     cache: Cache = "cold"
 
     def check(self, vary: bool) -> None:

@@ -108,6 +108,8 @@ class Inspection:
 
     def keeps_resources(self, *measured: Measurement) -> bool:
         """Tell whether what is kept, or any of these that fails its test, has the resources of its kernels."""
+        if self.settings.resources == "limits":
+            return False
         is_failed = any(verdict.fails_test for item in measured for verdict in item.verdicts)
         return is_failed or is_kept(self.settings) or self.settings.html is not None
 

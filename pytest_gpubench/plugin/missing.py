@@ -47,7 +47,7 @@ class MissingTests:
     _passed: dict[str, bool] = field(default_factory=dict)
     """For each test that was run, whether all of it passed."""
     _records: "dict[str, TestRecord]" = field(default_factory=dict)
-    """What each test measured, at the end of the run."""
+    """The record of each test that measured, at the end of the run."""
     _sentence: str = ""
 
     def is_gone(self, nodeid: str) -> bool:

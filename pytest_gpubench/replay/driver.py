@@ -1,4 +1,4 @@
-"""What the CUDA driver says of a graph and its kernels, by ctypes: the handles, structures and numbers are cuda.h's."""
+"""The CUDA driver's answers on a graph and its kernels, by ctypes; handles, structures and numbers are cuda.h's."""
 
 import ctypes
 import math

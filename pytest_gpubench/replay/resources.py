@@ -51,6 +51,8 @@ def with_resources(timing: Timing, call: Call, device: Device, explained: bool) 
 
 def found_or_reason(call: Call, device: Device, cuda: Driver, explained: bool) -> tuple[ByName, str]:
     """Return the resources of the kernels that a call launches, or the reason why they are not known."""
+    import torch
+
     launches: list[Launch] = []
     try:
         if replays_compiled_graphs(call):
@@ -58,7 +60,8 @@ def found_or_reason(call: Call, device: Device, cuda: Driver, explained: bool) -
         stream = side_stream(device.torch_device)
         call_on(stream, call, 1)
         capture_on(stream, noting_launches(call, stream.cuda_stream, cuda, launches), device)
-        return resources_by_name(launches, cuda), ""
+        with torch.cuda.stream(stream):  # the driver answers for the current device
+            return resources_by_name(launches, cuda), ""
     except NotCaptured as failed:
         return {}, f"{UNCAPTURED}: {explain(failed.error, call if explained else None)}"
     except Exception as error:
@@ -111,4 +114,5 @@ def difference(kernels: Iterable[Kernel], found: ByName) -> str:
     captured = Counter({name: sum(each.launches for each in kinds) for name, kinds in found.items()})
     if timed == captured:
         return ""
-    return f"captured as a CUDA graph, it launches other kernels: {describe_difference(timed, captured)}"
+    differences = describe_difference(timed, captured, ("when timed", "when captured"))
+    return f"captured as a CUDA graph, it launches other kernels: {differences}"

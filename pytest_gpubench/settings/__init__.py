@@ -214,6 +214,12 @@ class Settings:
         "if a test of the run compared with is not in this run, and no option or path of the command line leaves it "
         "out: fail the run, or name it at the end",
     )
+    resources: Literal["auto", "limits"] = setting(
+        "auto",
+        "capture calls as CUDA graphs for the registers, memory and blocks of their kernels: auto in runs that are "
+        "saved, compared or written, and of calls that fail; limits only where a limit needs them",
+        in_marker=True,
+    )
     json: str | None = setting(None, "write the run's results to this file", file_path, "PATH")
     markdown: str | None = setting(
         None,

@@ -216,10 +216,18 @@ def captured_output(
             output = timed()
         except BaseException:
             with suppress(RuntimeError):  # it says no more than that the capture was broken
-                graph.capture_end()
+                end_capture(graph, stream)
             raise
-        graph.capture_end()
+        end_capture(graph, stream)
     return output
+
+
+def end_capture(graph: "torch.cuda.CUDAGraph", stream: "torch.cuda.Stream") -> None:
+    """End a capture on its stream: torch ends it on none but the current one, and the call may leave another."""
+    import torch
+
+    with torch.cuda.stream(stream):
+        graph.capture_end()
 
 
 def pass_on(told: Sequence[warnings.WarningMessage], label: str) -> None:

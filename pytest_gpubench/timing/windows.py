@@ -140,8 +140,10 @@ def kernel_list(records: Iterable[Record]) -> Counter[str]:
     return Counter(record.name for record in records)
 
 
-def describe_difference(first: Counter[str], second: Counter[str]) -> str:
+def describe_difference(
+    first: Counter[str], second: Counter[str], where: tuple[str, str] = ("in one", "in the other")
+) -> str:
     """Return in words which launches two kernel lists do not share."""
-    parts = [f"{number} x {name} only in one" for name, number in (first - second).items()]
-    parts += [f"{number} x {name} only in the other" for name, number in (second - first).items()]
+    parts = [f"{number} x {name} only {where[0]}" for name, number in (first - second).items()]
+    parts += [f"{number} x {name} only {where[1]}" for name, number in (second - first).items()]
     return "; ".join(parts[:4]) + ("; ..." if len(parts) > 4 else "")

@@ -37,8 +37,9 @@ def concluded(limits: Limits, **settings: Any) -> Measurement:
     return inspection.conclude(Measurement(timing=TAKEN), call_of("softmax", lambda: None))
 
 
-def test_a_limit_asks_and_is_judged_by_them(asked: list[bool]) -> None:
-    found = concluded(Limits(max_registers=64))
+@pytest.mark.parametrize("asks", ["auto", "limits"])
+def test_a_limit_asks_and_is_judged_by_them(asked: list[bool], asks: str) -> None:
+    found = concluded(Limits(max_registers=64), resources=asks)
     assert asked == [True]
     assert found.timing.kernels == KERNELS
     assert [each.outcome for each in found.verdicts] == [Outcome.FAIL]
@@ -66,6 +67,7 @@ def test_a_run_that_is_kept_has_them(asked: list[bool], settings: dict[str, Any]
         (Limits(max_kernels=1), {}),
         (Limits(max_registers=64), {"timer": "scripted"}),
         (Limits(), {"timer": "scripted", "save": "main"}),
+        (Limits(max_kernels=1), {"save": "main", "html": "page.html", "resources": "limits"}),
     ],
 )
 def test_no_other_run_asks(asked: list[bool], limits: Limits, settings: dict[str, Any]) -> None:

@@ -45,6 +45,7 @@ OTHER_VALUES: dict[str, tuple[str, object]] = {
     "given_oom": ("fail", "fail"),
     "startup": ("lazy", "lazy"),
     "seed": ("7", 7),
+    "resources": ("limits", "limits"),
     "json": ("run.json", "run.json"),
     "save": (" main ", "main"),
     "sessions": ("5", 5),

@@ -189,7 +189,8 @@ def test_a_call_that_cannot_be_captured_is_no_pass() -> None:
     found = judged(Limits(max_local_bytes=0), kernel("norm_kernel"), no_resources="it cannot be captured: it waits")
     assert (found.outcome, found.sentence) == (
         INVALID,
-        "norm: max_local_bytes=0 cannot be judged: it cannot be captured: it waits; or leave this limit out",
+        "norm: max_local_bytes=0 cannot be judged: it cannot be captured: it waits; leave this limit out where that is "
+        "meant",
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pytest_gpubench import Verdict
@@ -251,6 +251,7 @@ def test_the_times_in_the_sentence_are_the_stored_ones(samples_us: list[float], 
     """In microseconds; printed with four digits, so they are wrong by half of the last one at most."""
     stored = timing(samples_us)
     [found] = judge(stored, Limits(max_time_us=factor * stored.median_us), alpha)
+    assume("resemble their neighbours" not in found.sentence)  # their interval is wider, and said so
     printed = SENTENCE.fullmatch(found.sentence)
     assert printed is not None
     interval = median_interval(samples_us, alpha)
@@ -270,6 +271,7 @@ def test_the_shares_in_the_sentence_are_the_stored_ones(samples_us: list[float],
     """Printed with two digits."""
     stored = timing(samples_us)
     [found] = judge(stored, Limits(max_rel_std=most), alpha)
+    assume("resemble their neighbours" not in found.sentence)
     printed = SENTENCE.fullmatch(found.sentence)
     assert printed is not None
     interval = rel_std_interval(samples_us, alpha) if stored.reps >= 10 else None

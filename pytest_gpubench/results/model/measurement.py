@@ -50,7 +50,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     found: str = ""
     """The measured value with its unit, where the timing does not hold it; empty where it does, or nothing is known."""
     reasons: tuple[str, ...] = ()
-    """What differs from what it was compared with, the most telling first: evidence, not a proof."""
+    """Differences from what it was compared with, the most telling first: evidence, not a proof."""
 
     @property
     def lines(self) -> list[str]:

@@ -50,7 +50,7 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def waves(self) -> float:
-        """How often the GPU has to be filled for all blocks of the grid."""
+        """The number of times that the GPU has to be filled for all blocks of the grid."""
         return math.prod(self.grid) / self.resident_blocks if self.resident_blocks else math.inf
 
     @property
@@ -254,7 +254,7 @@ class Timing(Spelled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     @property
     def resources(self) -> tuple[Resources, ...]:
-        """What each kind of launch takes, of all kernels; empty where that is not known."""
+        """The resources of each kind of launch, of all kernels; empty where they are not known."""
         return tuple(each for kernel in self.kernels for each in kernel.resources)
 
     def __str__(self) -> str:

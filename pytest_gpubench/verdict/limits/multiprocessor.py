@@ -11,7 +11,7 @@ from pytest_gpubench.bounds import whole_number
 from pytest_gpubench.limits import by_gpu_or_kernel, fraction_below_one, is_pattern, limits_by_pattern, memory_size
 from pytest_gpubench.results.kernels import distinct_names, is_named, listed
 from pytest_gpubench.results.model import Kernel, Measurement, Outcome, Resources, Timing
-from pytest_gpubench.units import count, format_bytes, format_share, repr_of
+from pytest_gpubench.units import count, format_bytes, repr_of
 from pytest_gpubench.verdict.decision import Judged
 from pytest_gpubench.verdict.limits.base import Limit, Seen, not_for_device, only
 from pytest_gpubench.verdict.limits.exact import kernels_unknown, patterns_unmatched
@@ -123,7 +123,7 @@ class OnKernels(Limit):
     def _resources_unknown(self, timing: Timing) -> Judged | None:
         """Return what is judged where the resources are not known; None where they are."""
         if timing.no_resources:
-            return self._invalid(timing, f"{timing.no_resources}; or leave this limit out")
+            return self._invalid(timing, f"{timing.no_resources}; leave this limit out where that is meant")
         if any(kernel.kind == "kernel" and not kernel.resources for kernel in timing.kernels):
             needs = "an NVIDIA GPU with a driver of CUDA 12.3 or later"
             return Outcome.NOT_JUDGED, f"{timing.label} was not judged by {self.named}, which needs {needs}"
@@ -259,11 +259,11 @@ class MaxTail(OnKernels):
         waves, capacity = math.ceil(launch.waves), launch.resident_blocks
         last = math.prod(launch.grid) - (waves - 1) * capacity
         which = "its only wave" if waves == 1 else f"the last of its {waves} waves"
-        return f"leaves {format_share(launch.tail)} of the GPU idle in {which} ({last} of {capacity} blocks)"
+        return f"leaves {MaxTail.text(launch.tail)} of the GPU idle in {which} ({last} of {capacity} blocks)"
 
     @staticmethod
     def text(value: Any) -> str:
-        return format_share(value)
+        return f"{100 * value:.4g} %"  # more digits than shares have elsewhere: 20.08 % is more than 20 %
 
 
 LIMITS = (MaxRegisters, MaxLocalBytes, MaxShared, MinBlocksPerSm, MaxTail)
