@@ -112,4 +112,5 @@ def max_examples() -> int:
     """Return the number of examples that hypothesis tries in the running test."""
     import hypothesis
 
-    return hypothesis.settings().max_examples
+    count: int = hypothesis.settings().max_examples
+    return count
