@@ -16,10 +16,11 @@ from pytest_gpubench.gpu.readings import NO_READING
 from pytest_gpubench.results.model import Kernel, Stretch, Timing
 from pytest_gpubench.settings.cache import Cache
 from pytest_gpubench.stats.modes import modes_text
-from pytest_gpubench.stats.stopping import Budget, is_precise, is_tick_limited
+from pytest_gpubench.stats.stopping import LEAST_REPS, Budget, is_precise, is_tick_limited, next_batch
 from pytest_gpubench.timing.base import Call, Record, Rep, Timer
 from pytest_gpubench.timing.regions import forget_regions, take_regions
-from pytest_gpubench.timing.sampling import Instrument, Sample, take_sample
+from pytest_gpubench.timing.rounds import add_reps
+from pytest_gpubench.timing.sampling import PROBE_REPS, Instrument, Sample
 from pytest_gpubench.timing.warmup import Warmth, warm_up
 from pytest_gpubench.timing.windows import busy_ns, kernel_list, span_ns
 
@@ -80,6 +81,20 @@ def measure_call(
     regions = take_regions(timer, device, call, idle_s, sample)
     timing = summarise(call, timer, device, plan, warmth, sample, time.perf_counter() - started_s)
     return msgspec.structs.replace(timing, regions=regions)
+
+
+def take_sample(
+    instrument: Instrument, call: Call, budget: Budget, decided: Callable[[Sample], bool], sample: Sample
+) -> Sample:
+    """Add reps to a sample until the budget says that it is enough and `decided` agrees, or the budget is spent."""
+    timer, least = instrument.timer, budget.reps or LEAST_REPS  # a look at fewer would spend alpha on nothing
+    while wanted := next_batch(budget, sample.samples_us, len(sample.reps) < least or decided(sample)):
+        if not sample.reps and timer.settles:
+            wanted = min(wanted, PROBE_REPS)  # they show whether the others have to be paced
+        wanted, started_s = min(wanted, timer.max_reps), timer.clock_s()
+        add_reps(instrument, call, wanted, instrument.pacing.idle_s(sample.reps), sample, budget.left_s)
+        budget.spend(timer.clock_s() - started_s, wanted)
+    return sample
 
 
 def samples_of(call: Call, timer: Timer, device: Device, plan: Plan, sample: Sample) -> Timing:

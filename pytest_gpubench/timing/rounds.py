@@ -1,22 +1,23 @@
-"""Several calls timed in turn, so that what disturbs one of them disturbs all: rounds of shuffled orders."""
+"""Rounds of one call, or of several in turn, so that what disturbs one of them disturbs all."""
 
 import random
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from pytest_gpubench.errors import IncompleteRecords, annotating
+from pytest_gpubench.errors import annotating
 from pytest_gpubench.gpu.readings import NO_READING, Reading
 from pytest_gpubench.stats.speedup import Quad, dithered
-from pytest_gpubench.timing.attempts import NOT_COMPLETE, Pauses, until_complete
+from pytest_gpubench.timing.attempts import ATTEMPTS, Pauses, until_complete
 from pytest_gpubench.timing.base import Call, Rep, Session
 from pytest_gpubench.timing.sampling import Instrument, Sample, check_same_kernels, collection_off
 
 __tracebackhide__ = True
 
 ArmOrder = Sequence[str]
-"""The arms of a round by name, each twice; once in a round that does not count."""
+"""The arms of a round by name, each twice in a comparison; once where one arm is measured."""
 
 
 @dataclass(frozen=True)
@@ -79,23 +80,36 @@ def take_rounds(
     taken: Interleaved,
     left_s: float,
     interleave: bool = True,
-    again: bool = True,
+    attempts: int = ATTEMPTS,
 ) -> None:
     """Add a round for each order: one session, as many as it takes where it cannot hold them all.
 
     A round with a throttled rep is taken again, within the time left and the room for it in its session. Without
     `interleave` each arm's reps of a session follow one another; the rounds are then made of the reps of equal number.
-    Without `again`, kernels that differ once raise at once.
+    A session is measured so often before IncompleteRecords or KernelsDiffer is raised.
     """
     deadline_s = time.perf_counter() + left_s
     max_reps = instrument.timer.max_reps
-    room = max_reps // 2 if interleave else max_reps  # the other half is for rounds taken again
-    size = max(1, room // (2 * len(arms)))
-    errors = NOT_COMPLETE if again else (IncompleteRecords,)
+    room = max_reps // 2 if interleave and len(arms) > 1 else max_reps  # the other half is for rounds taken again
+    size = max(1, room // len(orders[0]))
     for start in range(0, len(orders), size):
         chosen = orders[start : start + size]
         take = partial(_take_session, instrument, arms, chosen, taken, deadline_s, interleave)
-        _keep_rounds(until_complete(take, again=taken.count_again, errors=errors), taken, len(chosen))
+        _keep_rounds(until_complete(take, attempts, taken.count_again), taken, len(chosen))
+
+
+def add_reps(
+    instrument: Instrument,
+    call: Call,
+    wanted: int,
+    idle_s: float,
+    sample: Sample,
+    left_s: float,
+    attempts: int = ATTEMPTS,
+) -> None:
+    """Add so many reps to the sample of one call."""
+    arms, taken = {call.label: Arm(call, idle_s)}, Interleaved({call.label: sample})
+    take_rounds(instrument, arms, [(call.label,)] * wanted, taken, left_s, attempts=attempts)
 
 
 def _take_session(
@@ -110,7 +124,7 @@ def _take_session(
     with collection_off(), instrument.timer.session() as session:
         turns = _schedule(orders, interleave)
         spare = instrument.timer.max_reps - len(turns) if interleave else 0
-        done = _fill_with_rounds(session, instrument, arms, turns, Pauses(deadline_s), spare)
+        done = _fill_session(session, instrument, arms, turns, Pauses(deadline_s), spare, taken)
     reps = list(zip(done, session.reps(), strict=True))
     for name, sample in taken.samples.items():
         check_same_kernels(arms[name].call, [*sample.reps[:1], *(rep for turn, rep in reps if turn.name == name)])
@@ -123,48 +137,55 @@ def _schedule(orders: Sequence[ArmOrder], interleave: bool) -> list[ArmTurn]:
     return turns if interleave else sorted(turns, key=lambda turn: orders[0].index(turn.name))
 
 
-def _fill_with_rounds(
+def _fill_session(
     session: Session,
     instrument: Instrument,
     arms: Mapping[str, Arm],
     turns: Sequence[ArmTurn],
     pauses: Pauses,
     spare: int,
+    taken: Interleaved,
 ) -> list[ArmTurn]:
     """Take every turn; a round in which the GPU was throttled again at the end, while there is time and room.
 
     spare: the reps that there is room for beside those of the turns.
     """
     done: list[ArmTurn] = []
+    members: list[ArmTurn] = []
     waiting = list(turns)
     rounds = 1 + max(turn.round for turn in turns)
-    with annotating(lambda: f"gpu_bench: raised in turn {len(done) + 1} of {turn.name!r}"):
+    number = Counter({name: len(sample.reps) + sample.discarded for name, sample in taken.samples.items()})
+    with annotating(lambda: f"gpu_bench: raised in rep {number[turn.name]} of {turn.name!r}"):
         while waiting:
             turn = waiting.pop(0)
+            number[turn.name] += 1
             session.take(arms[turn.name].call, arms[turn.name].idle_s)
             turn.reading = instrument.watch()
             done.append(turn)
+            members.append(turn)
             if waiting and waiting[0].round == turn.round:
                 continue
-            members = [other for other in done if other.round == turn.round]
             if any(other.throttled for other in members) and len(members) <= spare and pauses.rest():
                 waiting += [ArmTurn(other.name, rounds) for other in members]
                 rounds, spare = rounds + 1, spare - len(members)
+            members = []
     return done
 
 
 def _keep_rounds(reps: Taken, taken: Interleaved, wanted: int) -> None:
-    """Keep so many rounds, those without throttling first; count and drop the others."""
+    """Keep so many rounds, those with a throttled rep only where there are too few; count and drop the others."""
     rounds: dict[int, list[tuple[ArmTurn, Rep]]] = {}
     for turn, rep in reps:
         rounds.setdefault(turn.round, []).append((turn, rep))
-    ordered = sorted(rounds.values(), key=lambda members: any(turn.throttled for turn, _ in members))
-    for members in ordered[:wanted]:
+    clean_first = sorted(rounds, key=lambda number: any(turn.throttled for turn, _ in rounds[number]))
+    kept = set(clean_first[:wanted])
+    for number, members in rounds.items():
+        if number not in kept:
+            for turn, _ in members:
+                taken.samples[turn.name].discarded += 1
+            continue
         readings: dict[str, list[float]] = {}
         for turn, rep in members:
             readings.setdefault(turn.name, []).append(rep.elapsed_us)
             taken.samples[turn.name].keep(rep, turn.reading)
         taken.add_round(readings)
-    for members in ordered[wanted:]:
-        for turn, _ in members:
-            taken.samples[turn.name].discarded += 1

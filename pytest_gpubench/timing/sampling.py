@@ -1,16 +1,13 @@
-"""Take reps until there are enough of them: clean ones, proven complete."""
+"""The reps of a measurement, and what takes them."""
 
 import gc
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from pytest_gpubench.errors import KernelsDiffer, annotating
+from pytest_gpubench.errors import KernelsDiffer
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.readings import Reading, Watcher
-from pytest_gpubench.stats.stopping import LEAST_REPS, Budget, next_batch
-from pytest_gpubench.timing.attempts import ATTEMPTS, Pauses, until_complete
 from pytest_gpubench.timing.base import Call, Rep, Session, Timer
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.windows import describe_difference, kernel_list
@@ -53,74 +50,9 @@ class Sample:
         self.reps.append(replace(rep, reading=reading))
         self.throttle_mask |= reading.throttle_mask or 0
 
-    def keep_clean(self, reps: Sequence[Rep], readings: Sequence[Reading], wanted: int) -> None:
-        """Add so many reps: those taken without throttling, and others where there are too few. Count the rest."""
-        throttled = [index for index, reading in enumerate(readings) if reading.throttle_mask]
-        clean = [index for index, reading in enumerate(readings) if not reading.throttle_mask]
-        kept = sorted([*clean, *throttled][:wanted])
-        for index in kept:
-            self.keep(reps[index], readings[index])
-        self.discarded += len(reps) - len(kept)
-
     def count_again(self) -> None:
         """Count a session that is measured again."""
         self.remeasured += 1
-
-
-def take_sample(
-    instrument: Instrument, call: Call, budget: Budget, decided: Callable[[Sample], bool], sample: Sample
-) -> Sample:
-    """Add reps to a sample until the budget says that it is enough and `decided` agrees, or the budget is spent."""
-    timer, least = instrument.timer, budget.reps or LEAST_REPS  # a look at fewer would spend alpha on nothing
-    while wanted := next_batch(budget, sample.samples_us, len(sample.reps) < least or decided(sample)):
-        if not sample.reps and timer.settles:
-            wanted = min(wanted, PROBE_REPS)  # they show whether the others have to be paced
-        started_s, before = timer.clock_s(), len(sample.reps)
-        idle_s = instrument.pacing.idle_s(sample.reps)
-        take_batch(instrument, call, min(wanted, timer.max_reps), idle_s, sample, budget.left_s)
-        budget.spend(timer.clock_s() - started_s, len(sample.reps) - before)
-    return sample
-
-
-def take_batch(
-    instrument: Instrument,
-    call: Call,
-    wanted: int,
-    idle_s: float,
-    sample: Sample,
-    left_s: float,
-    attempts: int = ATTEMPTS,
-) -> None:
-    """Add one session's reps to the sample, measured again where its records are not complete."""
-
-    def take() -> tuple[Sequence[Rep], Sequence[Reading]]:
-        with collection_off(), instrument.timer.session() as session:
-            number = len(sample.reps) + sample.discarded + 1
-            readings = _fill_session(session, instrument, call, wanted, idle_s, left_s, number)
-        reps = session.reps()
-        check_same_kernels(call, [*sample.reps[:1], *reps])
-        return reps, readings
-
-    reps, readings = until_complete(take, attempts, sample.count_again)
-    sample.keep_clean(reps, readings, wanted)
-
-
-def _fill_session(
-    session: Session, instrument: Instrument, call: Call, wanted: int, idle_s: float, left_s: float, number: int
-) -> list[Reading]:
-    """Take reps, the first of this number, until so many were clean; pause after throttled ones while there is time."""
-    pauses = Pauses(time.perf_counter() + left_s)
-    readings: list[Reading] = []
-    clean = 0
-    with annotating(lambda: f"gpu_bench: raised in rep {number + len(readings)} of {call.label!r}"):
-        while clean < wanted and len(readings) < instrument.timer.max_reps:
-            session.take(call, idle_s)
-            readings.append(instrument.watch())
-            if not readings[-1].throttle_mask:
-                clean += 1
-            elif not pauses.rest() and len(readings) >= wanted:
-                break
-    return readings
 
 
 def reps_of(session: Session, call: Call, number: int, idle_s: float = 0.0) -> Sequence[Rep]:

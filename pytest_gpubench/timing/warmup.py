@@ -23,8 +23,8 @@ from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import refuse_untimeable
 from pytest_gpubench.timing.l2flush import Flush, make_flush
 from pytest_gpubench.timing.pacing import KEPT_CLOCK
-from pytest_gpubench.timing.rounds import Arm, Interleaved, take_rounds
-from pytest_gpubench.timing.sampling import PROBE_REPS, Instrument, Sample, take_batch
+from pytest_gpubench.timing.rounds import Arm, Interleaved, add_reps, take_rounds
+from pytest_gpubench.timing.sampling import PROBE_REPS, Instrument, Sample
 from pytest_gpubench.timing.sentinels import Sentinels
 from pytest_gpubench.timing.windows import describe_difference, kernel_list
 
@@ -226,7 +226,7 @@ class _Passes:
         self.sample, self.failure, started_s = Sample(), None, instrument.timer.clock_s()
         self.calls += wanted
         try:
-            take_batch(instrument, call, wanted, idle_s, self.sample, 0.0, attempts=1)
+            add_reps(instrument, call, wanted, idle_s, self.sample, 0.0, attempts=1)
         except NOT_COMPLETE as error:
             self.kernels, self.difference, self.failure, self.rested = None, str(error), error, False
             return
@@ -263,7 +263,7 @@ def _first_passes(
     started_s = time.perf_counter()
     try:
         with annotating(lambda: "gpu_bench: which was in a first warm-up pass"):
-            take_rounds(instrument, arms, [order], taken, 0.0, again=False)
+            take_rounds(instrument, arms, [order], taken, 0.0, attempts=1)
     except NOT_COMPLETE:
         return {}
     cost_s, found = (time.perf_counter() - started_s) / len(order), {}

@@ -228,4 +228,4 @@ def test_the_error_of_a_phase_goes_through() -> None:
 
     with pytest.raises(ZeroDivisionError) as caught:
         measured({"fails": fails})
-    assert "raised in turn 1 of 'fails'" in caught.value.__notes__[0]  # type: ignore[attr-defined]
+    assert "raised in rep 1 of 'fails'" in caught.value.__notes__[0]  # type: ignore[attr-defined]

@@ -24,7 +24,7 @@ from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.results.model import MemoryPeak, Outcome, Peaks
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.stopping import LEAST_REPS
-from pytest_gpubench.timing import comparison, measurement, rounds, sampling
+from pytest_gpubench.timing import comparison, measurement, rounds
 from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.comparison import Match, measure_in_turn
 from pytest_gpubench.timing.measurement import measure_call
@@ -89,7 +89,7 @@ def reps_of(play: Play, settings: Settings, rep_s: float, judgement: Judgement) 
     clock = Clock()
     timer = ArmsTimer(clock, play, cost_s=rep_s, max_reps=20_000)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (measurement, sampling):
+        for module in (measurement, rounds):
             patch.setattr(module, "time", clock)
         return measure_call(
             call_of(lambda: None), timer, cpu_device(), plan_of(settings), judgement.look, lambda text: None

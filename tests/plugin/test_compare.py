@@ -388,7 +388,7 @@ def test_reads_a_number(gpu_bench): assert gpu_bench.compare(add, double, (x,)).
     [
         ("compare(good, bad)", "raised by the reference 'bad', whose outputs were to be compared"),
         ("compare({'poor': bad}, good)", "raised by 'poor', whose outputs were to be compared"),
-        ("compare(moody, good, reps=20)", "raised in turn * of 'moody'"),
+        ("compare(moody, good, reps=20)", "raised in rep * of 'moody'"),
     ],
 )
 def test_an_error_of_an_arm_goes_through_with_a_note(bench_run: BenchRun, call: str, note: str) -> None:

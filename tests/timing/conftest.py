@@ -1,7 +1,7 @@
 import pytest
 
 from pytest_gpubench.gpu import device, readings
-from pytest_gpubench.timing import attempts, comparison, measurement, rounds, sampling, warmup
+from pytest_gpubench.timing import attempts, comparison, measurement, rounds, warmup
 from tests.timing.fakes import Clock
 
 
@@ -9,6 +9,6 @@ from tests.timing.fakes import Clock
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """A clock that what takes reps reads, and sleeps by, instead of the real one."""
     clock = Clock()
-    for module in (device, readings, attempts, comparison, measurement, rounds, sampling, warmup):
+    for module in (device, readings, attempts, comparison, measurement, rounds, warmup):
         monkeypatch.setattr(module, "time", clock)
     return clock

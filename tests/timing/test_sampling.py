@@ -10,7 +10,9 @@ import pytest
 from pytest_gpubench import BadRequest, GpuBenchError, KernelsDiffer, NothingRecorded, ProfilerBusy
 from pytest_gpubench.stats.stopping import LEAST_REPS, Budget
 from pytest_gpubench.timing.attempts import ATTEMPTS
-from pytest_gpubench.timing.sampling import PROBE_REPS, Sample, take_batch, take_sample
+from pytest_gpubench.timing.measurement import take_sample
+from pytest_gpubench.timing.rounds import add_reps
+from pytest_gpubench.timing.sampling import PROBE_REPS, Sample
 from tests.timing.fakes import (
     HEAT,
     LOST,
@@ -23,7 +25,6 @@ from tests.timing.fakes import (
     instrument_of,
     number_of,
     numbered,
-    read,
     rep,
 )
 
@@ -43,7 +44,7 @@ def batch(
 ) -> Sample:
     """Take a batch and return the sample that it was added to."""
     sample = Sample() if sample is None else sample
-    take_batch(instrument_of(timer, masks), call_of(function), wanted, idle_s, sample, left_s, attempts)
+    add_reps(instrument_of(timer, masks), call_of(function), wanted, idle_s, sample, left_s, attempts)
     return sample
 
 
@@ -119,10 +120,9 @@ def test_a_session_that_is_full_keeps_throttled_reps(clock: Clock) -> None:
     assert timer.sizes == [10]
 
 
-def test_what_was_kept_before_stays_throttled() -> None:
-    sample = Sample([numbered(0)], throttle_mask=POWER, discarded=3)
-    sample.keep_clean([numbered(1), numbered(2), numbered(3)], [read(0), read(HEAT), read(0)], 2)
-    assert (numbers(sample), sample.throttle_mask, sample.discarded) == ([0, 1, 3], POWER, 4)
+def test_what_was_kept_before_stays_throttled(clock: Clock) -> None:
+    sample = batch(FakeTimer(clock), 2, sample=Sample([numbered(9)], throttle_mask=POWER, discarded=3), masks=[0, HEAT])
+    assert (numbers(sample), sample.throttle_mask, sample.discarded) == ([9, 0, 2], POWER, 4)
 
 
 # records that are not complete, kernels that differ

@@ -161,7 +161,7 @@ def test_an_exception_in_a_pass_says_that_it_was_the_warm_up(clock: Clock) -> No
     with pytest.raises(ValueError, match="broken"):
         warm(FakeTimer(clock), Counted({MIN_CALLS + 2: error}))
     where, when = getattr(error, "__notes__", [])
-    assert where == "gpu_bench: raised in turn 2 of 'softmax'"
+    assert where == "gpu_bench: raised in rep 2 of 'softmax'"
     assert when == "gpu_bench: which was in a first warm-up pass"
 
 
