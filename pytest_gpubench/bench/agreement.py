@@ -288,7 +288,7 @@ class Agreement:
         """Return results with something else for each tensor that is memory of an argument that calls change."""
         if self.memory is None or not self.memory.changing:
             return results
-        is_changing = overlapping(self.memory.changing_leaves())
+        is_changing = overlapping([("", region.bytes) for region in self.memory.changing])
 
         def replaced(leaf: object) -> object:
             return other(leaf) if isinstance(leaf, torch.Tensor) and is_changing(leaf) else leaf

@@ -42,20 +42,6 @@ def blocks(shape: Sequence[int], limit: int) -> Iterator[ChunkRange]:
             yield (slice(row, row + 1), *rest)
 
 
-def index_in(block: ChunkRange, shape: tuple[int, ...], place: int) -> tuple[int, ...]:
-    """Return the index in the whole tensor of a chunk's element.
-
-    shape: of the chunk.
-    place: the element's number in the chunk, in row-major order.
-    """
-    index = []
-    for size in reversed(shape):
-        place, within = divmod(place, size)
-        index.append(within)
-    starts = [part.start for part in block] + [0] * (len(shape) - len(block))
-    return tuple(start + within for start, within in zip(starts, reversed(index), strict=True))
-
-
 def raw_bits(chunk: torch.Tensor) -> torch.Tensor:
     """Return the bits of each element as an integer; a complex element as two, in a last dimension."""
     chunk = chunk.resolve_conj().resolve_neg()

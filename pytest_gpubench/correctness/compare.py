@@ -1,33 +1,15 @@
 """Compare a candidate's outputs with the reference's, one by one."""
 
-import math
-from functools import partial
 from numbers import Number as AnyNumber
 from typing import Any
 
 import torch
 
 from pytest_gpubench.correctness.difference import Difference, GoldenErrors, Number
-from pytest_gpubench.correctness.elementwise import (
-    Pair,
-    Rules,
-    Totals,
-    as_numbers,
-    judge_by_tolerance,
-    judge_chunks,
-    largest_within,
-)
-from pytest_gpubench.correctness.golden import (
-    checked_factor,
-    golden_components,
-    golden_leaves,
-    judge_by_golden,
-    judge_exactly,
-    judge_reference,
-    rms_of_last_place,
-)
+from pytest_gpubench.correctness.elementwise import Pair, Rules, Totals, as_numbers, judge_by_tolerance
+from pytest_gpubench.correctness.golden import checked_factor, golden_components, golden_leaves, judge_by_golden
 from pytest_gpubench.correctness.leaves import components, flatten, wraps_tensors
-from pytest_gpubench.correctness.tolerance import Tolerance, is_exact
+from pytest_gpubench.correctness.tolerance import Tolerance
 
 __tracebackhide__ = True
 
@@ -147,33 +129,8 @@ def _compare_parts(name: str, pair: Pair) -> Difference:
     if problem is not None:
         return Difference(name, passed=False, elements=pair.found.numel(), problem=problem)
     if pair.golden is None:
-        if (largest := largest_within(pair)) is not None:
-            return Difference(name, passed=True, max_abs_diff=largest, elements=pair.found.numel())
-        judge = partial(judge_by_tolerance, pair)
-        seen = judge_chunks(pair.found, judge, pair.rules.poisoned, pair.rules.briefly)
-        return _make_difference(name, pair, seen, None)
-    if is_exact(pair.found.dtype):
-        seen = judge_chunks(pair.found, partial(judge_exactly, pair, pair.golden), pair.rules.poisoned)
-        return _make_difference(name, pair, seen, None)
-    return _compare_with_golden(name, pair, pair.golden)
-
-
-def _compare_with_golden(name: str, pair: Pair, golden: torch.Tensor) -> Difference:
-    elements = max(pair.found.numel(), 1)
-    reference = judge_chunks(pair.expected, partial(judge_reference, pair, golden))
-    seen = judge_chunks(pair.found, partial(judge_by_golden, pair, golden, reference.max_abs_diff), pair.rules.poisoned)
-    last_place = rms_of_last_place(pair, golden)
-    allowed_rms = pair.rules.golden_factor * math.sqrt(reference.squares / elements) + last_place
-    errors = GoldenErrors(
-        max_abs_diff=seen.max_abs_diff,
-        rms_diff=math.sqrt(seen.squares / elements),
-        reference_max_abs_diff=reference.max_abs_diff,
-        reference_rms_diff=math.sqrt(reference.squares / elements),
-        allowed_rms_diff=allowed_rms,
-        factor=pair.rules.golden_factor,
-        rms=last_place / torch.finfo(pair.found.dtype).eps,
-    )
-    return _make_difference(name, pair, seen, errors)
+        return _make_difference(name, pair, judge_by_tolerance(pair), None)
+    return _make_difference(name, pair, *judge_by_golden(pair, pair.golden))
 
 
 def _make_difference(name: str, pair: Pair, seen: Totals, golden: GoldenErrors | None) -> Difference:

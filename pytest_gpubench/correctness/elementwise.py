@@ -3,11 +3,12 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
-from pytest_gpubench.correctness.chunks import ChunkRange, blocks_of, index_in
+from pytest_gpubench.correctness.chunks import ChunkRange, blocks_of
 from pytest_gpubench.correctness.one_pass import can_check, largest_of
 from pytest_gpubench.correctness.poison import holds_poison
 from pytest_gpubench.correctness.tolerance import Tolerance, is_exact
@@ -110,8 +111,22 @@ def _add_mismatches(
     worst = torch.where(off, diff.nan_to_num(nan=math.inf, posinf=math.inf), -1.0).argmax()
     place, abs_diff, limit = _read([worst.to(torch.float64), diff.take(worst), allowed.take(worst)])
     if _badness(abs_diff) > _badness(totals.abs_diff):
-        totals.where = index_in(block, tuple(chunk.shape), int(place))
+        totals.where = _index_in(block, tuple(chunk.shape), int(place))
         totals.abs_diff, totals.allowed = abs_diff, limit
+
+
+def _index_in(block: ChunkRange, shape: tuple[int, ...], place: int) -> tuple[int, ...]:
+    """Return the index in the whole tensor of a chunk's element.
+
+    shape: of the chunk.
+    place: the element's number in the chunk, in row-major order.
+    """
+    index = []
+    for size in reversed(shape):
+        place, within = divmod(place, size)
+        index.append(within)
+    starts = [part.start for part in block] + [0] * (len(shape) - len(block))
+    return tuple(start + within for start, within in zip(starts, reversed(index), strict=True))
 
 
 def _read(tensors: list[torch.Tensor]) -> list[Any]:
@@ -119,7 +134,14 @@ def _read(tensors: list[torch.Tensor]) -> list[Any]:
     return torch.stack(tensors).tolist() if tensors else []
 
 
-def largest_within(pair: Pair) -> float | None:
+def judge_by_tolerance(pair: Pair) -> Totals:
+    """Return the differences; allow `atol + rtol * |reference|`."""
+    if (largest := _largest_within(pair)) is not None:
+        return Totals(max_abs_diff=largest)
+    return judge_chunks(pair.found, partial(_judge_chunk, pair), pair.rules.poisoned, pair.rules.briefly)
+
+
+def _largest_within(pair: Pair) -> float | None:
     """Return the largest difference, in float32, if all elements are within the tolerance by more than that rounds.
 
     None says nothing: judge the tensors in float64 then, which takes ten times as long.
@@ -144,8 +166,7 @@ def largest_within(pair: Pair) -> float | None:
     return largest
 
 
-def judge_by_tolerance(pair: Pair, block: ChunkRange) -> JudgedChunk:
-    """Allow `atol + rtol * |reference|`."""
+def _judge_chunk(pair: Pair, block: ChunkRange) -> JudgedChunk:
     found, expected = pair.found[block], pair.expected[block]
     rtol, atol = pair.rules.tolerance.of(found.dtype)
     return distances(found, expected, pair.rules.tolerance.equal_nan), atol + rtol * magnitudes(expected)

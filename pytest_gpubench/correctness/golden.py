@@ -3,22 +3,25 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 
 from pytest_gpubench.bounds import argument, at_least
 from pytest_gpubench.correctness.chunks import ChunkRange
+from pytest_gpubench.correctness.difference import GoldenErrors
 from pytest_gpubench.correctness.elementwise import (
     JudgedChunk,
     Pair,
     Rules,
+    Totals,
     as_numbers,
     distances,
     judge_chunks,
     magnitudes,
 )
 from pytest_gpubench.correctness.leaves import components, flatten, map_leaves
-from pytest_gpubench.correctness.tolerance import dtype_name, is_finer, last_places
+from pytest_gpubench.correctness.tolerance import dtype_name, is_exact, is_finer, last_places
 from pytest_gpubench.errors import BadRequest
 
 __tracebackhide__ = True
@@ -111,7 +114,27 @@ def _check_golden(name: str, golden: torch.Tensor, expected: torch.Tensor) -> No
         )
 
 
-def judge_exactly(pair: Pair, golden: torch.Tensor, block: ChunkRange) -> JudgedChunk:
+def judge_by_golden(pair: Pair, golden: torch.Tensor) -> tuple[Totals, GoldenErrors | None]:
+    """Return the candidate's errors, and both sides' together; None for dtypes without a last place."""
+    if is_exact(pair.found.dtype):
+        return judge_chunks(pair.found, partial(_judge_exactly, pair, golden), pair.rules.poisoned), None
+    elements = max(pair.found.numel(), 1)
+    reference = judge_chunks(pair.expected, partial(_judge_reference, pair, golden))
+    seen = judge_chunks(pair.found, partial(_judge_chunk, pair, golden, reference.max_abs_diff), pair.rules.poisoned)
+    last_place = _rms_of_last_place(pair, golden)
+    errors = GoldenErrors(
+        max_abs_diff=seen.max_abs_diff,
+        rms_diff=math.sqrt(seen.squares / elements),
+        reference_max_abs_diff=reference.max_abs_diff,
+        reference_rms_diff=math.sqrt(reference.squares / elements),
+        allowed_rms_diff=pair.rules.golden_factor * math.sqrt(reference.squares / elements) + last_place,
+        factor=pair.rules.golden_factor,
+        rms=last_place / torch.finfo(pair.found.dtype).eps,
+    )
+    return seen, errors
+
+
+def _judge_exactly(pair: Pair, golden: torch.Tensor, block: ChunkRange) -> JudgedChunk:
     """Allow only the reference's element or golden's: for dtypes without a last place."""
     found, expected = pair.found[block], pair.expected[block]
     truth = golden[block].to(device=found.device, dtype=found.dtype)
@@ -120,14 +143,14 @@ def judge_exactly(pair: Pair, golden: torch.Tensor, block: ChunkRange) -> Judged
     return diff, diff.new_zeros(()).expand_as(diff)
 
 
-def judge_reference(pair: Pair, golden: torch.Tensor, block: ChunkRange) -> JudgedChunk:
+def _judge_reference(pair: Pair, golden: torch.Tensor, block: ChunkRange) -> JudgedChunk:
     """Return the reference's errors; 0 where an error means nothing, so that it excuses no other element."""
     found, truth = as_numbers(pair.expected[block]), as_numbers(golden[block].to(pair.expected.device))
     diff = distances(found, truth, equal_nan=True).masked_fill(_is_beyond(pair.found.dtype, found, truth), 0.0)
     return diff, diff
 
 
-def judge_by_golden(pair: Pair, golden: torch.Tensor, reference_max: float, block: ChunkRange) -> JudgedChunk:
+def _judge_chunk(pair: Pair, golden: torch.Tensor, reference_max: float, block: ChunkRange) -> JudgedChunk:
     """Allow `golden_factor` times the reference's largest error, and one unit in the last place."""
     found, expected = as_numbers(pair.found[block]), as_numbers(pair.expected[block])
     chunk = golden[block].to(pair.found.device)
@@ -144,7 +167,7 @@ def _is_beyond(dtype: torch.dtype, found: torch.Tensor, truth: torch.Tensor) -> 
     return ~(found.isfinite() & (truth.abs() <= torch.finfo(dtype).max))
 
 
-def rms_of_last_place(pair: Pair, golden: torch.Tensor) -> float:
+def _rms_of_last_place(pair: Pair, golden: torch.Tensor) -> float:
     """Return the RMS, over all elements, of one unit in the last place."""
 
     def judge(block: ChunkRange) -> JudgedChunk:

@@ -213,10 +213,6 @@ class InputMemory:
         changed = {name for region in changed_regions(self.changing) for name in region.names}
         return tuple(name for name, _ in tensors_of(self.find()) if name in changed)
 
-    def changing_leaves(self) -> Leaves:
-        """Return the memory of the inputs that calls change, as leaves."""
-        return [("", region.bytes) for region in self.changing]
-
     def contents(self) -> dict[str, torch.Tensor]:
         """Return copies of the inputs that calls change, as they are now, by name."""
         names = set(self.names)
