@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from pytest_gpubench.bench.agreement import Agreement, Golden
 from pytest_gpubench.bench.arguments import Overwrites, VariedArguments, kept_arguments
 from pytest_gpubench.bench.batch_invariance import Batched
-from pytest_gpubench.bench.candidates import make_calls, name_functions
+from pytest_gpubench.bench.candidates import name_functions
 from pytest_gpubench.bench.comparison import CompareRequest, judging_timer
 from pytest_gpubench.bench.measurement import MeasureRequest
 from pytest_gpubench.bench.phases import PhasesRequest, phase_calls
@@ -196,9 +196,9 @@ class GpuBench(Spelled):
         overheads = len(timers or ()) > 1
 
         def request(args: Sequence[object], kwargs: Mapping[str, object] | None, vary: bool = False) -> CompareRequest:
-            functions = name_functions(candidate, reference, names).values()
-            arguments = VariedArguments.of(kept_arguments([*functions], args, kwargs, setup, overwrites))
-            calls = make_calls(candidate, reference, names, arguments, backward)
+            functions = name_functions(candidate, reference, names)
+            arguments = VariedArguments.of(kept_arguments([*functions.values()], args, kwargs, setup, overwrites))
+            calls = {name: make_call(each, arguments, backward, label=name) for name, each in functions.items()}
             rule = tolerance, golden, golden_factor, grads, backward, device
             agreement = Agreement(reference, arguments, *rule, overwrites=overwrites, margins=margins)
             given = args, kwargs

@@ -20,7 +20,7 @@ from pytest_gpubench.search import Example, NoSearch, Search
 from pytest_gpubench.search.budget import TimeBudget
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import safe_lines
-from pytest_gpubench.verdict.ending import Ending, drawn_anew, judged_kinds, rule_for, unjudged
+from pytest_gpubench.verdict.ending import Ending, judged_kinds, rule_for, unjudged
 from pytest_gpubench.verdict.limits import BY_NAME, Limits
 from pytest_gpubench.verdict.limits.speedup import MinWeightedSpeedup
 from pytest_gpubench.verdict.saved_runs import BaselineLimit
@@ -206,7 +206,11 @@ class CurrentTest:
     @property
     def why_uncompared(self) -> list[str]:
         """A sentence where a change since a saved run should be judged, and the test is under @given."""
-        return [] if self.search.has_baseline or not self.has_numbers else drawn_anew(self.limits, self.settings)
+        if self.search.has_baseline or not self.has_numbers:
+            return []
+        option = self.settings.compare_fail if self.settings.compare is not None else None
+        wanted = "max_regression" if self.limits.need("baseline") else option and f"compare_fail={option}"
+        return [f"{wanted} was not judged: the examples of @given are drawn anew in every run"] if wanted else []
 
     def _verdicts(self) -> list[Verdict]:
         return [each for item in self.measurements for each in item.verdicts]

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.timing.base import Call
-from pytest_gpubench.timing.calls import Arguments, Backward, make_call
 from pytest_gpubench.units import name_of
 from pytest_gpubench.verdict.limits import Limits
 
@@ -13,18 +11,6 @@ __tracebackhide__ = True
 Function = Callable[..., object]
 Candidates = Function | Mapping[str, Function]
 """A candidate, or several by name."""
-
-
-def make_calls(
-    candidate: Candidates,
-    reference: Function,
-    names: Sequence[str] | None,
-    arguments: Arguments,
-    backward: Backward,
-) -> dict[str, Call]:
-    """Return the calls of a comparison by name, the reference first; raise BadRequest for invalid ones."""
-    functions = name_functions(candidate, reference, names)
-    return {name: make_call(function, arguments, backward, label=name) for name, function in functions.items()}
 
 
 def name_functions(candidate: Candidates, reference: Function, names: Sequence[str] | None) -> dict[str, Function]:

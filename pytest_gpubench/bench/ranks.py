@@ -12,7 +12,7 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import Measurement, Timing, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.settings.cache import CacheName, Producer
-from pytest_gpubench.timing.ranks import Job, Ranks, devices_of, measure_ranks
+from pytest_gpubench.timing.ranks import Job, Ranks, measure_ranks
 from pytest_gpubench.verdict.limits import Limits
 from pytest_gpubench.verdict.limits.base import Need, Seen
 from pytest_gpubench.verdict.throttling import invalidate_throttled
@@ -63,7 +63,7 @@ class RanksRequest(Request[Ranks]):
 
     def _run(self, job: Job) -> Ranks | None:
         with auditing(self.settings, self.device):
-            return measure_ranks(job, devices_of(self.device, self.world_size))
+            return measure_ranks(job, self.device, self.world_size)
 
 
 def check_ranks(

@@ -17,7 +17,7 @@ from pytest_gpubench.results.model import Comparison, Measurement, Timing, Verdi
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.speedup import LOOKS
 from pytest_gpubench.stats.summary import Interval
-from pytest_gpubench.stats.weighted_speedup import ShapeSpeedup, shape_alpha, weighted_interval, weighted_ratio
+from pytest_gpubench.stats.weighted_speedup import ShapeSpeedup, weighted_speedup
 from pytest_gpubench.units import count, repr_of
 from pytest_gpubench.verdict.decision import time_interval
 from pytest_gpubench.verdict.limits.speedup import judge_weighted_speedup, weighted_not_judged
@@ -78,8 +78,8 @@ class RecordedRequest(Request[RecordedComparison]):
 
     @cached_property
     def shape_settings(self) -> Settings:
-        """The settings of each comparison, which has a part of alpha."""
-        return replace(self.settings, alpha=shape_alpha(self.settings.alpha, len(self.parts)))
+        """The settings of each comparison, which has a part of alpha: see `weighted_speedup`."""
+        return replace(self.settings, alpha=self.settings.alpha / (2 * len(self.parts)))
 
     def measure(self, say: Say) -> CallResult[RecordedComparison]:
         """Compare for each call, then judge the totals."""
@@ -125,7 +125,7 @@ class RecordedRequest(Request[RecordedComparison]):
             shape_speedup(reference.timing, candidate, calls, self.shape_settings.alpha)
             for (reference, candidate), calls in zip(pairs, self.counts, strict=True)
         ]
-        ratio, interval = weighted_ratio(shapes), weighted_interval(shapes)
+        ratio, interval = weighted_speedup(shapes)
         most = max(range(len(shapes)), key=lambda place: shapes[place].total_us)
         total_us = sum(each.total_us for each in shapes)
         judge = partial(

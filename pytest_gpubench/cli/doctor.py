@@ -154,10 +154,11 @@ def others_words(nvml: "Nvml") -> str:
 def _measured_lines(device: "Device", quick: bool) -> Iterator[str]:
     """Yield a line for each measurement; raise GpuBenchError if this GPU cannot be measured."""
     from pytest_gpubench.timing.bandwidth import copy_bandwidth
-    from pytest_gpubench.timing.profiler import ProfilerTimer, self_test
+    from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
 
-    timer = ProfilerTimer(device, "cold")
-    yield f"profiler (CUPTI): {self_test(timer)}"
+    reps = take_reps_of_noop(ProfilerTimer(device, "cold"))
+    shortest = f"{min(rep.elapsed_us for rep in reps):.2f} us"
+    yield f"profiler (CUPTI): usable, {count(len(reps), 'rep')} complete, the shortest kernel takes {shortest}"
     if not quick:
         yield bandwidth_line(device.facts, copy_bandwidth(device))
 

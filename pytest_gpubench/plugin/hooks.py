@@ -24,7 +24,7 @@ from pytest_gpubench.plugin.fresh_process import as_fresh_process
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.lifecycle import Lifecycle
 from pytest_gpubench.plugin.missing import LeftOut, MissingTests
-from pytest_gpubench.plugin.options import add_options, refuse_misspelled_options, resolve, usage_error
+from pytest_gpubench.plugin.options import add_options, resolve, usage_error
 from pytest_gpubench.plugin.pin import pin_worker
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.save import OutputFiles
@@ -33,7 +33,7 @@ from pytest_gpubench.plugin.started_ahead import StartedAhead
 from pytest_gpubench.plugin.sticky_error import JUnitFile, StickyErrors
 from pytest_gpubench.plugin.unfinished import UnfinishedRuns
 from pytest_gpubench.plugin.workers import Workers, is_worker
-from pytest_gpubench.settings import Settings
+from pytest_gpubench.settings import Settings, flag_name, refuse_misspelled
 
 if TYPE_CHECKING:
     import torch
@@ -54,7 +54,10 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     """Before conftests import CUDA or Triton: pin a worker to its GPU, or let Triton interpret on a CPU."""
     from pytest_gpubench.gpu.visible import has_gpu_driver
 
-    refuse_misspelled_options(args)
+    try:
+        refuse_misspelled((each.partition("=")[0] for each in args), flag_name)
+    except BadRequest as error:
+        raise usage_error(error) from None
     try:
         settings = resolve(early_config, early_config.known_args_namespace).run
     except BadRequest:  # reported when pytest is configured

@@ -2,12 +2,11 @@
 
 import argparse
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
 
-from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.settings import (
     GROUPS,
     ROWS,
@@ -80,14 +79,6 @@ def _in_file(config: pytest.Config, name: str) -> str | None:
 
 def _keys_of_file(config: pytest.Config) -> Mapping[str, Any]:
     return config._inicfg if hasattr(config, "_inicfg") else config.inicfg  # which pytest 9.1 deprecates
-
-
-def refuse_misspelled_options(args: Iterable[str]) -> None:
-    """Raise UsageError for an option that is almost one of ours, which pytest refuses without a proposal."""
-    try:
-        refuse_misspelled((each.partition("=")[0] for each in args), flag_name)
-    except BadRequest as error:
-        raise usage_error(error) from None
 
 
 def usage_error(error: Exception) -> pytest.UsageError:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pytest_gpubench.report.cells import interval_cell, time_cell
 from pytest_gpubench.report.layout import Column, Screen, lay_out
 from pytest_gpubench.results.phases import OUTSIDE, Phase, Phases, Region
-from pytest_gpubench.units import choose_time_unit, count, format_decimal, format_share, format_time, printable
+from pytest_gpubench.units import choose_time_unit, format_decimal, format_share, format_time, printable
 
 
 def phases_block(title: str, found: Phases, time_unit: str, screen: Screen) -> str:
@@ -43,14 +43,6 @@ def _phase_cells(phase: Phase, unit: str, share: str) -> list[str]:
 def rate_text(per_s: float | None) -> str:
     """Write a rate per second to four digits with its prefix; a dash for None."""
     return "-" if per_s is None else format_decimal(per_s, "", digits=4).rstrip()
-
-
-def phases_lines(found: Phases) -> list[str]:
-    """Return the lines on phases in a failed test's report."""
-    if not found.measured:
-        return [f"phases of {found}"]
-    how = f"{count(found.rounds, 'round')}, {found.cache}, {found.timer}, seed {found.seed}"
-    return phases_block(f"phases of {found.title} ({how}):", found, "auto", Screen()).split("\n")
 
 
 def region_lines(regions: Sequence[Region]) -> list[str]:

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 
 from pytest_gpubench.metrics import METRICS
 from pytest_gpubench.report.cells import kernel_lines, notes_of, speedup_text
-from pytest_gpubench.report.phases import phases_lines, region_lines
+from pytest_gpubench.report.layout import Screen
+from pytest_gpubench.report.phases import phases_block, region_lines
 from pytest_gpubench.report.rows import Row, fold, reference_label, split
 from pytest_gpubench.results.model import Measurement, TestRecord, Timing
+from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.units import choose_time_unit, count, format_time, safe_line
 from pytest_gpubench.verdict.decision import judged_by
 from pytest_gpubench.verdict.reasons import reasons
@@ -26,8 +28,15 @@ def report_section(record: TestRecord, said: str = "") -> str:
     alone, candidates = (fold(half, _last_failing) for half in split(record))
     lines = [line for row in alone for line in _measurement_lines(row, said)]
     lines += [line for row in candidates for line in _comparison_lines(row, said)]
-    lines += [line for found in record.phases for line in phases_lines(found)]
+    lines += [line for found in record.phases for line in _phases_lines(found)]
     return "\n".join(map(safe_line, lines))
+
+
+def _phases_lines(found: Phases) -> list[str]:
+    if not found.measured:
+        return [f"phases of {found}"]
+    how = f"{count(found.rounds, 'round')}, {found.cache}, {found.timer}, seed {found.seed}"
+    return phases_block(f"phases of {found.title} ({how}):", found, "auto", Screen()).split("\n")
 
 
 def _last_failing(rows: Sequence[Row]) -> Row:

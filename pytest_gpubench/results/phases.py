@@ -1,7 +1,6 @@
 """The times of a call's parts: regions marked inside of it, and phases called by themselves."""
 
 import statistics
-from collections.abc import Sequence
 
 import msgspec
 
@@ -154,13 +153,6 @@ class Phases(Spelled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
             return f"{self.title}: not measured ({self.unmeasured})"
         parts = [f"{each.name} {format_time(each.median_us)} ({format_share(each.share, 3)})" for each in self.phases]
         return f"{self.title}: {', '.join(parts)}" + (f"; {self.sentence}" if self.sentence else "")
-
-
-def in_tree_order(paths: Sequence[str]) -> list[str]:
-    """Return the paths so that what is nested in a region follows it, otherwise in the order in which they came."""
-    known = list(dict.fromkeys(ancestor for path in paths for ancestor in ancestors_of(path)))
-    place = {path: index for index, path in enumerate(known)}
-    return sorted(dict.fromkeys(paths), key=lambda path: [place[ancestor] for ancestor in ancestors_of(path)])
 
 
 def ancestors_of(path: str) -> list[str]:

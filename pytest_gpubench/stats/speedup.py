@@ -56,11 +56,6 @@ def round_orders(arms: Sequence[ArmName], rounds: int, seed: int) -> tuple[tuple
     return tuple(tuple(shuffler.sample([*arms, *arms], 2 * len(arms))) for _ in range(rounds))
 
 
-def quads_of(reps: int) -> int:
-    """Return the quads that so many reps of each arm make: two reps of each in a quad, the last one filled up."""
-    return math.ceil(reps / 2)
-
-
 def least_reps(alpha: float) -> int:
     """Return the fewest reps of each arm that decide at one look: quads all on one side are as rare as alpha."""
     return 2 * math.ceil(-math.log(alpha, 4) - 1e-12)

@@ -17,30 +17,22 @@ class ShapeSpeedup(NamedTuple):
     totals_us: Interval
 
 
-def shape_alpha(alpha: float, shapes: int) -> float:
-    """Return the alpha of each interval of each shape: there are two, and all have to hold."""
-    return alpha / (2 * shapes)
+def weighted_speedup(shapes: Sequence[ShapeSpeedup]) -> tuple[float, Interval | None]:
+    """Return the reference's total time over the candidate's, and an interval of it; None where a shape has none.
 
-
-def weighted_ratio(shapes: Sequence[ShapeSpeedup]) -> float:
-    """Return the reference's total time over the candidate's."""
-    return math.fsum(each.total_us for each in shapes) / math.fsum(each.total_us / each.ratio for each in shapes)
-
-
-def weighted_interval(shapes: Sequence[ShapeSpeedup]) -> Interval | None:
-    """Return an interval that has the ratio of the true totals in it whenever all intervals of shapes hold.
-
-    None where one of them has none. No independence is assumed (Bonferroni): if each fails with a chance of
-    `shape_alpha` at most, an end is on the wrong side of the truth with a chance of alpha at most.
+    The ratio of the true totals is in it whenever all intervals of shapes hold. There are two for each shape, and no
+    independence is assumed (Bonferroni): if each of n shapes has both at alpha / 2n, an end is on the wrong side of the
+    truth with a chance of alpha at most.
     """
+    ratio = math.fsum(each.total_us for each in shapes) / math.fsum(each.total_us / each.ratio for each in shapes)
     ratios = [each.ratios for each in shapes]
     known = [each for each in ratios if each is not None]
     if len(known) < len(ratios):
-        return None
+        return ratio, None
     totals_us = [each.totals_us for each in shapes]
     slowest = _largest_mean([1 / each.low for each in known], totals_us)
     fastest = _largest_mean([-1 / each.high for each in known], totals_us)
-    return Interval(1 / slowest, -1 / fastest)
+    return ratio, Interval(1 / slowest, -1 / fastest)
 
 
 def _largest_mean(values: Sequence[float], weights: Sequence[Interval]) -> float:

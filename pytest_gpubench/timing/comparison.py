@@ -1,5 +1,6 @@
 """Several calls timed in turn, from warm-up to timings: rounds are added until every question is decided."""
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass, replace
 from pytest_gpubench.errors import IncompleteRecords, annotating
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import Timing
-from pytest_gpubench.stats.speedup import LOOKS, quads_of, round_orders
+from pytest_gpubench.stats.speedup import LOOKS, round_orders
 from pytest_gpubench.stats.stopping import is_held_up
 from pytest_gpubench.timing.attempts import until_complete
 from pytest_gpubench.timing.base import Call, Timer
@@ -152,7 +153,7 @@ def next_look(match: Match, plan: Plan, taken: int, cost_s: float, left_s: float
     make a round. Where time is too short for the next planned look, the last one is at what it is long enough for.
     """
     if plan.reps is not None:
-        return quads_of(plan.reps) if not taken else None
+        return math.ceil(plan.reps / 2) if not taken else None
     following = next((look for look in match.looks if look > taken), None)
     if following is None or not taken:
         return following

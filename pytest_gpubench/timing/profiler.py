@@ -24,9 +24,8 @@ from pytest_gpubench.timing.sampling import PROBE_REPS, collection_off, reps_of
 from pytest_gpubench.timing.sentinels import check_triton, sentinels_of
 from pytest_gpubench.timing.startup import begin_startup, prepare_profiler
 from pytest_gpubench.timing.tracing_tax import Known, Laptimer, Taxes, untaxed
-from pytest_gpubench.timing.windows import FLUSHES, lengths_ns, split_reps
+from pytest_gpubench.timing.windows import BEGIN, END, FLUSHES, split_reps
 from pytest_gpubench.timing.witness import Witness
-from pytest_gpubench.units import count
 
 __tracebackhide__ = True
 
@@ -153,9 +152,11 @@ class ProfilerSession(Session):
                 f"the profiler recorded nothing, not even gpu_bench's own kernels: {who_holds_cupti()}"
             )
         windows = split_reps(self.records, self.taken, self.timer.flush_kernel, self.timer.producer)
+        begin_ns = [record.end_ns for record in self.records if record.name == BEGIN]
+        end_ns = [record.start_ns for record in self.records if record.name == END]
         traced = [
-            Rep(sum(record.duration_ns for record in window) / 1e3, tuple(window), clock, window_us=length_ns / 1e3)
-            for window, clock, length_ns in zip(windows, self.clocks, lengths_ns(self.records), strict=True)
+            Rep(sum(record.duration_ns for record in window) / 1e3, tuple(window), clock, window_us=(end - begin) / 1e3)
+            for window, clock, begin, end in zip(windows, self.clocks, begin_ns, end_ns, strict=True)
         ]
         return [untaxed(rep, self.timer.taxes.of(call)) for rep, call in zip(traced, self.taken, strict=True)]
 
@@ -250,14 +251,8 @@ def start_in_background(device: Device) -> None:
         begin_startup(lambda: take_reps_of_noop(timer, 1))
 
 
-def self_test(timer: ProfilerTimer, reps: int = 20) -> str:
-    """Take reps of a kernel of our own; return what came back, or raise MeasurementError."""
-    shortest_us = min(rep.elapsed_us for rep in take_reps_of_noop(timer, reps))
-    return f"usable, {count(reps, 'rep')} complete, the shortest kernel takes {shortest_us:.2f} us"
-
-
-def take_reps_of_noop(timer: ProfilerTimer, reps: int) -> Sequence[Rep]:
-    """Take reps of a kernel that does nothing."""
+def take_reps_of_noop(timer: ProfilerTimer, reps: int = 20) -> Sequence[Rep]:
+    """Return reps of a kernel that does nothing; raise MeasurementError where the profiler does not work."""
     noop = call_of("noop", timer.sentinels.noop)
     with timer.session() as session:
         for _ in range(reps):

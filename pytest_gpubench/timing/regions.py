@@ -22,7 +22,7 @@ from functools import partial
 
 from pytest_gpubench.errors import BadRequest, IncompleteRecords, KernelsDiffer
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.results.phases import OUTSIDE, Region, ancestors_of, in_tree_order
+from pytest_gpubench.results.phases import OUTSIDE, Region, ancestors_of
 from pytest_gpubench.timing.attempts import until_complete
 from pytest_gpubench.timing.base import Call, Prepared, Record, Rep, Timer
 from pytest_gpubench.timing.profiler import ProfilerTimer
@@ -317,7 +317,7 @@ def summarise_regions(
             )
     if not entries:
         return ()
-    paths = in_tree_order(list(entries))
+    paths = _in_tree_order(list(entries))
     whole_ns = sum(sum(own.values()) for own in own_ns)
     found = []
     for path in (*paths, OUTSIDE):
@@ -327,6 +327,13 @@ def summarise_regions(
         own = tuple(own.get(path, 0) for own in own_ns)
         found.append(Region(path=path, calls=entries[path], total_ns=totals, own_ns=own, share=share))
     return tuple(found)
+
+
+def _in_tree_order(paths: Sequence[str]) -> list[str]:
+    """Return the paths so that what is nested in a region follows it, otherwise in the order in which they came."""
+    known = list(dict.fromkeys(ancestor for path in paths for ancestor in ancestors_of(path)))
+    place = {path: index for index, path in enumerate(known)}
+    return sorted(dict.fromkeys(paths), key=lambda path: [place[ancestor] for ancestor in ancestors_of(path)])
 
 
 def entries_text(entries: Counter[str]) -> str:

@@ -62,12 +62,6 @@ def split_reps(
     return windows
 
 
-def lengths_ns(records: Iterable[Record]) -> list[int]:
-    """Return the time between the sentinels of each rep, of records that were split into reps."""
-    sentinels = [record for record in records if record.name in (BEGIN, END)]
-    return [end.start_ns - begin.end_ns for begin, end in zip(sentinels[::2], sentinels[1::2], strict=True)]
-
-
 def _take_flush(before: list[Record], flush: str | None, produces: bool) -> list[Record]:
     """Take a rep's flush from the records before it, and return what a producer did after it.
 

@@ -73,13 +73,6 @@ def rule_for(ending: Ending, settings: Settings) -> Rule:
     return Rule(ACTIONS[value], remedies.get(ending, "without --gpu-bench-strict it is a warning"))
 
 
-def drawn_anew(limits: Limits, settings: Settings) -> list[str]:
-    """Return a sentence for the limit on the change since a saved run that a test under @given has; else empty."""
-    option = settings.compare_fail if settings.compare is not None else None
-    wanted = "max_regression" if limits.need("baseline") else option and f"compare_fail={option}"
-    return [f"{wanted} was not judged: the examples of @given are drawn anew in every run"] if wanted else []
-
-
 def judged_kinds(verdicts: Iterable[Verdict]) -> set[str]:
     """Return the limits that at least one measurement of a test was judged by."""
     return {verdict.kind for verdict in verdicts if verdict.outcome is not Outcome.NOT_JUDGED}

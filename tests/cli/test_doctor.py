@@ -14,7 +14,7 @@ from pytest_gpubench.cli import doctor, main
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.timing import bandwidth, profiler
-from pytest_gpubench.timing.base import Timer
+from pytest_gpubench.timing.base import Rep, Timer
 from pytest_gpubench.timing.scripted import ScriptedTimer
 from tests.gpu.recording_nvml import Recording
 
@@ -55,6 +55,10 @@ def test_without_a_gpu_it_fails_and_says_why(capsys: pytest.CaptureFixture[str])
     assert "GPU: none, " in out
 
 
+REPS = [Rep(1.536), Rep(1.504)]
+USABLE = "usable, 2 reps complete, the shortest kernel takes 1.50 us"
+
+
 class NoTimer(ScriptedTimer):
     def __init__(self, device: Device, cache: str) -> None:
         super().__init__()
@@ -65,10 +69,10 @@ class NoTimer(ScriptedTimer):
 def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Make a GPU be found, on which nothing is measured in truth."""
 
-    def make(self_test: Callable[[Timer], str] = lambda timer: "usable", bytes_per_us: float | None = 4.2e6) -> None:
+    def make(take: Callable[[Timer], list[Rep]] = lambda timer: REPS, bytes_per_us: float | None = 4.2e6) -> None:
         monkeypatch.setattr(pytest_gpubench.gpu.device, "find_device", lambda wanted: gpu(fake_nvml()))
         monkeypatch.setattr(profiler, "ProfilerTimer", NoTimer)
-        monkeypatch.setattr(profiler, "self_test", self_test)
+        monkeypatch.setattr(profiler, "take_reps_of_noop", take)
         monkeypatch.setattr(bandwidth, "copy_bandwidth", lambda device: bytes_per_us)
 
     return make
@@ -80,7 +84,7 @@ def test_what_is_said_of_a_gpu(fake_gpu: Callable[..., None], capsys: pytest.Cap
     lines = capsys.readouterr().out.splitlines()
     assert "name: NVIDIA H200" in lines
     assert lines[-2:] == [
-        "profiler (CUPTI): usable",
+        f"profiler (CUPTI): {USABLE}",
         "copy bandwidth, cold: 4200 GB/s, 88 % of 4800 GB/s (H200 datasheet, SXM)",
     ]
 
@@ -88,13 +92,13 @@ def test_what_is_said_of_a_gpu(fake_gpu: Callable[..., None], capsys: pytest.Cap
 def test_quick_measures_nothing(fake_gpu: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
     fake_gpu()
     assert main(["doctor", "--quick"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "profiler (CUPTI): usable"
+    assert capsys.readouterr().out.splitlines()[-1] == f"profiler (CUPTI): {USABLE}"
 
 
 def test_a_profiler_that_does_not_start_fails(
     fake_gpu: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def busy(timer: Timer) -> str:
+    def busy(timer: Timer) -> list[Rep]:
         raise ProfilerBusy("another profiler is on")
 
     fake_gpu(busy)

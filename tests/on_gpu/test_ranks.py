@@ -12,7 +12,7 @@ from pytest_gpubench import MeasurementError, Rank, Ranks, WrongResult
 from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.timing.events import HOST_BOUND
 from pytest_gpubench.timing.measurement import Plan
-from pytest_gpubench.timing.ranks import Job, devices_of, measure_ranks
+from pytest_gpubench.timing.ranks import Job, measure_ranks
 from tests.timing.ranks.test_worker import children
 
 PLAN = Plan(cache="cold", reps=50, warmup=None, precision=0.02, max_time_s=20)
@@ -78,7 +78,7 @@ def no_orphans() -> Any:
 
 
 def measured(job: Job, **others: Any) -> Ranks:
-    found = measure_ranks(replace(job, **others), devices_of(find_device("cuda"), 2))
+    found = measure_ranks(replace(job, **others), find_device("cuda"), 2)
     assert found is not None
     return found
 

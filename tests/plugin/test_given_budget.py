@@ -53,9 +53,9 @@ def test_ranks_are_called_when_it_is_spent(record_run: RecordRun, monkeypatch: p
     module: Any = pytest_gpubench.bench.ranks
     take, timed = module.measure_ranks, []
 
-    def noting(job: Any, devices: object) -> object:
+    def noting(job: Any, device: object, world_size: int) -> object:
         timed.append(job.timed)
-        return take(job, devices) if job.timed else None
+        return take(job, device, world_size) if job.timed else None
 
     replace_ranks(monkeypatch, noting)
     source = limited("gpu_bench.ranks(scripted)", marks="max_time_us=11")

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from pytest_gpubench import BadRequest
-from pytest_gpubench.plugin.options import add_options, refuse_misspelled_options, resolve
+from pytest_gpubench.plugin.options import add_options, resolve
 from pytest_gpubench.settings import (
     GROUPS,
     MARKER_SETTINGS,
@@ -315,7 +315,8 @@ def test_a_misspelled_ini_key_is_refused() -> None:
 
 
 def test_a_misspelled_option_is_refused_with_the_right_one(bench_run: BenchRun) -> None:
-    refuse_misspelled_options(["--gpu-bench-reps=3", "--gpu-bench-runner", "--rep=3", "tests"])
+    result = bench_run("", "--gpu-bench-runner", "--rep=3")
+    result.stderr.fnmatch_lines(["*: error: unrecognized arguments: --gpu-bench-runner --rep=3"])
     result = bench_run("", "--gpu-bench-rep=3")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: --gpu-bench-rep is no setting: did you mean --gpu-bench-reps[?] *"])

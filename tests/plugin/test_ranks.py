@@ -54,10 +54,10 @@ def take_samples(
         moved_bytes=moved_bytes,
         throttle_reasons=throttle_reasons,
     )
-    replace_ranks(monkeypatch, lambda job, devices: Ranks(found, (found, found)))
+    replace_ranks(monkeypatch, lambda job, device, world_size: Ranks(found, (found, found)))
 
 
-def replace_ranks(monkeypatch: pytest.MonkeyPatch, take: Callable[[Any, object], object]) -> None:
+def replace_ranks(monkeypatch: pytest.MonkeyPatch, take: Callable[[Any, object, int], object]) -> None:
     """Have ranks be measured by this."""
     monkeypatch.setattr(pytest_gpubench.bench.ranks, "measure_ranks", take)
 
@@ -145,7 +145,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> collections.Counter[int]:
     """Have ranks be too slow the first time, where their message is above 20 bytes; return how often each is taken."""
     taken: collections.Counter[int] = collections.Counter()
 
-    def take(job: object, devices: object) -> Ranks:
+    def take(job: object, device: object, world_size: int) -> Ranks:
         number: int = job.message_bytes  # type: ignore[attr-defined] # a Job
         taken[number] += 1
         elapsed_us = 100.0 if number > 20 and taken[number] == 1 else 10.0

@@ -4,9 +4,11 @@ import pytest
 
 from pytest_gpubench import Phases, Region
 from pytest_gpubench.report.layout import Screen
-from pytest_gpubench.report.phases import phases_block, phases_lines, rate_text, region_lines
+from pytest_gpubench.report.phases import phases_block, rate_text, region_lines
+from pytest_gpubench.report.section import report_section
 from pytest_gpubench.results.phases import OUTSIDE, OVER_WHOLE, Phase
 from pytest_gpubench.stats.summary import Interval
+from tests.results.measured import record
 
 ENCODER = Phase(name="encoder", median_us=30.004, interval=Interval(29.0, 31.0), share=0.75, elements_per_s=1e9 / 30)
 DECODER = Phase(name="decoder", median_us=10.0, interval=None, share=0.25, elements_per_s=1e8, flags=("overlap",))
@@ -64,8 +66,13 @@ def test_a_narrow_screen_has_fewer_columns(width: int, left: str) -> None:
     assert max(map(len, (head, *lines))) <= width
 
 
+def lines_of(found: Phases) -> list[str]:
+    """Return the section of a failed test's report."""
+    return report_section(record(phases=(found,))).splitlines()
+
+
 def test_lines_of_a_failed_test() -> None:
-    assert phases_lines(FOUND) == [
+    assert lines_of(FOUND) == [
         "phases of both (20 rounds, cold, profiler, seed 7):",
         "Phase          Median (us)   95 % interval   Share  Elements/s  Flags",
         "─" * 71,
@@ -75,8 +82,8 @@ def test_lines_of_a_failed_test() -> None:
         "both                 36.00  [35.50, 36.50]       -     27.78 M",
         FOUND.sentence,
     ]
-    assert phases_lines(PLAIN)[0] == "phases of one (1 round, hot, wall, seed 0):"
-    assert phases_lines(NO_NUMBERS) == ["phases of both: not measured (switched off)"]
+    assert lines_of(PLAIN)[0] == "phases of one (1 round, hot, wall, seed 0):"
+    assert lines_of(NO_NUMBERS) == ["phases of both: not measured (switched off)"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pytest_gpubench import BadRequest, NotMeasured, Phases, Region
-from pytest_gpubench.results.phases import OVER_WHOLE, UNDER_WHOLE, Phase, in_tree_order
+from pytest_gpubench.results.phases import OVER_WHOLE, UNDER_WHOLE, Phase
 from pytest_gpubench.stats.summary import Interval
 
 ENCODER = Phase(name="encoder", median_us=30.0, interval=Interval(29.0, 31.0), share=0.75)
@@ -76,18 +76,3 @@ def test_without_numbers() -> None:
 def test_a_region_in_words_and_numbers() -> None:
     region = Region(path="a/b", calls=2, total_ns=(1000, 3000), own_ns=(500, 1500), share=0.5)
     assert (region.name, region.depth, region.median_us, region.own_median_us) == ("b", 1, 2.0, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("paths", "ordered"),
-    [
-        ([], []),
-        (["b", "a"], ["b", "a"]),
-        (["a", "a/x", "b", "a/y"], ["a", "a/x", "a/y", "b"]),
-        (["a", "a/x", "b", "a/x/z", "b/x"], ["a", "a/x", "a/x/z", "b", "b/x"]),
-        (["a", "a"], ["a"]),
-        (["aa", "a", "aa/x", "a/x"], ["aa", "aa/x", "a", "a/x"]),
-    ],
-)
-def test_what_is_nested_follows_what_is_around_it(paths: list[str], ordered: list[str]) -> None:
-    assert in_tree_order(paths) == ordered

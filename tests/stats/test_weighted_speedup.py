@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_gpubench.stats.speedup import LOOKS, Quad, speedup_of
 from pytest_gpubench.stats.summary import Interval, median_interval
-from pytest_gpubench.stats.weighted_speedup import ShapeSpeedup, shape_alpha, weighted_interval, weighted_ratio
+from pytest_gpubench.stats.weighted_speedup import ShapeSpeedup, weighted_speedup
 from tests.stats.simulation import slack
 
 PLAN = (16, 21, 28, 37, 50)
@@ -33,16 +33,17 @@ shapes = st.lists(st.builds(shape, st.floats(0.1, 10), st.floats(1, 1e6), st.flo
 def test_a_shape_counts_by_the_time_of_the_reference() -> None:
     """90 us become 45, and 10 become 20."""
     both = [shape(2, 90), shape(0.5, 10)]
-    assert weighted_ratio(both) == pytest.approx(100 / 65)
-    assert weighted_interval(both) == pytest.approx((100 / 65, 100 / 65))
+    ratio, interval = weighted_speedup(both)
+    assert ratio == pytest.approx(100 / 65)
+    assert interval == pytest.approx((100 / 65, 100 / 65))
 
 
 def test_one_shape_keeps_its_own_interval() -> None:
-    assert weighted_interval([shape(2, 90, 0.1)]) == pytest.approx((1.8, 2.2))
+    assert weighted_speedup([shape(2, 90, 0.1)])[1] == pytest.approx((1.8, 2.2))
 
 
 def test_without_an_interval_of_one_there_is_none() -> None:
-    assert weighted_interval([shape(2, 90), ShapeSpeedup(1, None, 10, Interval(9, 11))]) is None
+    assert weighted_speedup([shape(2, 90), ShapeSpeedup(1, None, 10, Interval(9, 11))])[1] is None
 
 
 @given(shapes)
@@ -52,13 +53,13 @@ def test_the_ends_are_those_of_all_that_the_intervals_allow(found: list[ShapeSpe
         math.fsum(total for _, total in corner) / math.fsum(total / ratio for ratio, total in corner)
         for corner in corners
     ]
-    assert weighted_interval(found) == pytest.approx((min(ratios), max(ratios)))
+    assert weighted_speedup(found)[1] == pytest.approx((min(ratios), max(ratios)))
 
 
 def session(rng: np.random.Generator, std: float, alpha: float) -> Interval | None:
     """Return the interval of a session that stops each shape once it is known to 0.5 %, or at the last look."""
     found = []
-    share = shape_alpha(alpha, len(SHAPES))
+    share = alpha / (2 * len(SHAPES))
     for calls, reference_us, ratio in SHAPES:
         factors = np.exp(std * rng.standard_normal((PLAN[-1], 4)))
         times_us = factors * reference_us / np.array([1, 1, ratio, ratio])
@@ -71,7 +72,7 @@ def session(rng: np.random.Generator, std: float, alpha: float) -> Interval | No
         ends = median_interval(samples_us, share / len(LOOKS)) or Interval(min(samples_us), max(samples_us))
         totals_us = Interval(calls * ends.low, calls * ends.high)
         found.append(ShapeSpeedup(estimate.ratio, estimate.interval, calls * reference_us, totals_us))
-    return weighted_interval(found)
+    return weighted_speedup(found)[1]
 
 
 def rates(trials: int, std: float, alpha: float = ALPHA) -> tuple[float, float, float, float]:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -124,6 +125,27 @@ def regions_on(gpu: FakeGpu, function: Function, kernels: str = "", reps: int = 
 
 def own_us(found: tuple[Region, ...]) -> dict[str, list[int]]:
     return {each.path: list(each.own_ns) for each in found}
+
+
+@pytest.mark.parametrize(
+    ("paths", "ordered"),
+    [
+        (["b", "a"], ["b", "a"]),
+        (["a", "a/x", "b", "a/y"], ["a", "a/x", "a/y", "b"]),
+        (["a", "a/x", "b", "a/x/z", "b/x"], ["a", "a/x", "a/x/z", "b", "b/x"]),
+        (["a", "a"], ["a"]),
+        (["aa", "a", "aa/x", "a/x"], ["aa", "aa/x", "a", "a/x"]),
+    ],
+)
+def test_what_is_nested_follows_what_is_around_it(gpu: FakeGpu, paths: list[str], ordered: list[str]) -> None:
+    def step() -> None:
+        for path in paths:
+            with ExitStack() as entered:
+                for name in path.split("/"):
+                    entered.enter_context(region(name))
+                gpu.launch("kernel", 1_000)
+
+    assert [each.path for each in regions_on(gpu, step)] == [*ordered, OUTSIDE]
 
 
 def one_region(gpu: FakeGpu) -> Function:

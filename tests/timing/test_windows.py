@@ -18,7 +18,6 @@ from pytest_gpubench.timing.windows import (
     busy_ns,
     describe_difference,
     kernel_list,
-    lengths_ns,
     span_ns,
     split_reps,
 )
@@ -53,14 +52,8 @@ def test_a_rep_is_what_lies_between_its_sentinels() -> None:
     assert split_reps(records, [call("one"), call("two")], FLUSH) == [[first, copy], [second]]
 
 
-def test_the_length_of_a_rep_lies_between_its_sentinels() -> None:
-    records = [kernel(0, 100, FLUSH), *rep(110, 160, kernel(112, 120)), *rep(200, 220, kernel(205, 210))]
-    assert lengths_ns(records) == [160 - 112, 220 - 202]
-
-
 def test_no_reps_were_taken() -> None:
     assert split_reps([], []) == []
-    assert lengths_ns([]) == []
     assert split_reps([], [], FLUSH) == []
 
 

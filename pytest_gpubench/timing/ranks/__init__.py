@@ -11,7 +11,7 @@ NCCL does not use NVLink multicast (NCCL_NVLS_ENABLE=0). On the CPU ranks are ti
 """
 
 from pytest_gpubench.timing.ranks.job import PROGRESS_TIMEOUT_S, Collective, Job, Rank
-from pytest_gpubench.timing.ranks.processes import devices_of, measure_ranks
+from pytest_gpubench.timing.ranks.processes import measure_ranks
 from pytest_gpubench.timing.ranks.result import Ranks
 
-__all__ = ["PROGRESS_TIMEOUT_S", "Collective", "Job", "Rank", "Ranks", "devices_of", "measure_ranks"]
+__all__ = ["PROGRESS_TIMEOUT_S", "Collective", "Job", "Rank", "Ranks", "measure_ranks"]

@@ -33,22 +33,21 @@ LONGEST_QUOTE = 150
 """The most of what a rank says about another's failure: those are the words of a library below."""
 
 
-def measure_ranks(job: Job, devices: Sequence[Device]) -> Ranks | None:
-    """Return the time of a job on these devices, a process for each; None for one that is not timed.
+def measure_ranks(job: Job, device: Device, world_size: int) -> Ranks | None:
+    """Return the time of a job in so many processes, one for each GPU; None for one that is not timed.
 
-    On the CPU every rank's device is the CPU. Raises BadRequest for invalid arguments, WrongResult where a check fails,
-    MeasurementError where a rank raises, dies, or makes no progress, with notes of where that was and of what the
-    others did. All processes have ended by then.
+    device: of the first rank; the others have the GPUs after it in their order, or the same CPU. Raises BadRequest for
+    invalid arguments, WrongResult where a check fails, MeasurementError where a rank raises, dies, or makes no
+    progress, with notes of where that was and of what the others did. All processes have ended by then.
     """
-    pickled = pickled_job(job, len(devices))
-    timings = Processes(job, pickled, devices).run()
+    pickled = pickled_job(job, world_size)
+    timings = Processes(job, pickled, _devices_of(device, world_size)).run()
     if not job.timed:
         return None
     return combine([timing for timing in timings if timing is not None], job.collective, job.message_bytes)
 
 
-def devices_of(device: Device, world_size: int) -> list[Device]:
-    """Return the devices of the ranks: this one first, then the others in their order."""
+def _devices_of(device: Device, world_size: int) -> list[Device]:
     if device.type == "cpu":
         return [device] * world_size
     import torch

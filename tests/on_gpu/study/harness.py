@@ -73,10 +73,10 @@ def parser_of(name: str, text: str | None) -> argparse.ArgumentParser:
 def start_profiler() -> Any:
     """Start the profiler, so that its start is no measurement's cost; return the device."""
     from pytest_gpubench.gpu.device import find_device
-    from pytest_gpubench.timing.profiler import ProfilerTimer, self_test
+    from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
 
     device = find_device("cuda")
-    self_test(ProfilerTimer(device, CACHE))
+    take_reps_of_noop(ProfilerTimer(device, CACHE))
     return device
 
 

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from pytest_gpubench import BadRequest, DeviceFacts, MeasurementError
 from pytest_gpubench.gpu.clocks import ClockLock
-from pytest_gpubench.gpu.device import Device, cpu_device
+from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.timing.pacing import Pacing
-from pytest_gpubench.timing.ranks import Job, devices_of, processes
+from pytest_gpubench.timing.ranks import Job, processes
 from pytest_gpubench.timing.ranks.failure import Failure
 from pytest_gpubench.timing.ranks.processes import Processes, RankProcess, ranks_text, serve_on_loopback
 from pytest_gpubench.timing.ranks.worker import Assignment
@@ -22,10 +22,6 @@ from tests.gpu.recording_nvml import Recording
 from tests.timing.ranks.jobs import PLAN, notes, nothing
 
 STARTING = "starting"
-
-
-def test_the_cpu_is_every_ranks_device() -> None:
-    assert devices_of(cpu_device(), 3) == [cpu_device()] * 3
 
 
 @pytest.mark.parametrize(

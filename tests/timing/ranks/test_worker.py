@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from pytest_gpubench import MeasurementError, Rank, Ranks, WrongResult
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.timing.ranks import Job, devices_of, measure_ranks
+from pytest_gpubench.timing.ranks import Job, measure_ranks
 from tests.timing.ranks.jobs import PLAN, notes
 
 PATIENT_S, IMPATIENT_S = 60.0, 5.0
@@ -101,7 +101,7 @@ def children(parent: int | None = None) -> set[int]:
 
 
 def measured(job: Job, timeout_s: float = PATIENT_S) -> Ranks | None:
-    return measure_ranks(replace(job, timeout_s=timeout_s), devices_of(cpu_device(), 2))
+    return measure_ranks(replace(job, timeout_s=timeout_s), cpu_device(), 2)
 
 
 @pytest.mark.usefixtures("no_orphans")
