@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from pytest_gpubench.child_process import (
-    INTERRUPTS,
     ending,
     how_ended,
     logged_process,
@@ -19,6 +18,8 @@ from pytest_gpubench.child_process import (
     run_logged,
     signals_handled,
 )
+
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @pytest.mark.parametrize("name", ["TERM", "HUP"])

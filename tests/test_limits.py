@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench import BadRequest
-from pytest_gpubench.limits import FORBIDDABLE, memory_size
+from pytest_gpubench.limits import memory_size
 from pytest_gpubench.verdict.limits import BY_NAME, NAMES, Limits
 from pytest_gpubench.verdict.limits.exact import Kernels
 
+FORBIDDABLE = ("memcpy", "memset", "sync", "alloc")
 ON_KERNELS = {"max_registers", "max_local_bytes", "max_shared", "min_blocks_per_sm", "max_tail"}
 EXACT = {"max_kernels", "forbid", "max_memory", "kernels", "forbid_kernels", "deterministic", *ON_KERNELS}
 """What test_exact and test_multiprocessor test: limits that are no numbers, or others than all positive ones."""

@@ -7,8 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench.units import (
-    BYTES_PER_UNIT,
-    MICROSECONDS_PER_UNIT,
     choose_time_unit,
     count,
     format_bytes,
@@ -21,6 +19,9 @@ from pytest_gpubench.units import (
     round_to_digits,
     shortened_inside,
 )
+
+MICROSECONDS_PER_UNIT = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
+BYTES_PER_UNIT = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 times_us = st.floats(1e-6, 1e12)
 

@@ -120,7 +120,7 @@ def judge_by_golden(pair: Pair, golden: torch.Tensor) -> tuple[Totals, GoldenErr
         return judge_chunks(pair.found, partial(_judge_exactly, pair, golden), pair.rules.poisoned), None
     elements = max(pair.found.numel(), 1)
     reference = judge_chunks(pair.expected, partial(_judge_reference, pair, golden))
-    seen = judge_chunks(pair.found, partial(_judge_chunk, pair, golden, reference.max_abs_diff), pair.rules.poisoned)
+    seen = judge_chunks(pair.found, partial(_judge_golden, pair, golden, reference.max_abs_diff), pair.rules.poisoned)
     last_place = _rms_of_last_place(pair, golden)
     errors = GoldenErrors(
         max_abs_diff=seen.max_abs_diff,
@@ -150,7 +150,7 @@ def _judge_reference(pair: Pair, golden: torch.Tensor, block: ChunkRange) -> Jud
     return diff, diff
 
 
-def _judge_chunk(pair: Pair, golden: torch.Tensor, reference_max: float, block: ChunkRange) -> JudgedChunk:
+def _judge_golden(pair: Pair, golden: torch.Tensor, reference_max: float, block: ChunkRange) -> JudgedChunk:
     """Allow `golden_factor` times the reference's largest error, and one unit in the last place."""
     found, expected = as_numbers(pair.found[block]), as_numbers(pair.expected[block])
     chunk = golden[block].to(pair.found.device)

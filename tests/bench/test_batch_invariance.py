@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from pytest_gpubench import BadRequest, WrongResult
-from pytest_gpubench.bench.batch_invariance import MOST_ROWS, Batched, check_batch_invariance, same_bits
+from pytest_gpubench.bench.batch_invariance import Batched, check_batch_invariance, same_bits
 from pytest_gpubench.bench.comparison import CompareRequest
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.verdict.limits import Limits
 from tests.bench.calls import COLD, CPU, agreement_of, double
 
+MOST_ROWS = 8
 X = torch.arange(12.0).reshape(4, 3)
 WEIGHT = torch.ones(4)
 

@@ -9,12 +9,13 @@ import torch
 
 from pytest_gpubench import DeviceFacts, InvalidResult, Timing
 from pytest_gpubench.bench import integrity
-from pytest_gpubench.bench.integrity import FLOOR_SHARE, Traffic, check_floor, check_traffic, traffic_of
+from pytest_gpubench.bench.integrity import Traffic, check_floor, check_traffic, traffic_of
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.timing.calls import Backward, make_call
 from tests.bench.calls import CACHE_BYTES, CPU, GPU, agreement_of
 from tests.results.measured import timing_of
 
+FLOOR_SHARE = 0.8
 BYTES_PER_US = 4_000_000.0
 """A copy's bandwidth, of the GPU that is pretended."""
 

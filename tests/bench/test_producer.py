@@ -11,7 +11,7 @@ from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.arguments import VariedArguments, kept_arguments
 from pytest_gpubench.bench.comparison import CompareRequest
 from pytest_gpubench.bench.measurement import MeasureRequest
-from pytest_gpubench.bench.producer import FIRST_CALLS, check_producer
+from pytest_gpubench.bench.producer import check_producer
 from pytest_gpubench.correctness import Tolerance
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.settings import Settings
@@ -19,6 +19,8 @@ from pytest_gpubench.settings.cache import Producer
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.verdict.limits import Limits
 from tests.bench.calls import double
+
+FIRST_CALLS = 3
 
 Function = Callable[..., object]
 

@@ -23,7 +23,6 @@ from pytest_gpubench.bench.work import Inspection, Work
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.results.model import MemoryPeak, Outcome, Peaks
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.stats.stopping import LEAST_REPS
 from pytest_gpubench.timing import comparison, measurement, rounds
 from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.comparison import Match, measure_in_turn
@@ -35,6 +34,8 @@ from pytest_gpubench.verdict.time import Judgement
 from tests.results.measured import timing_of
 from tests.timing.fakes import ArmsTimer, Clock, call_of, rep
 from tests.verdict.judging import judge
+
+LEAST_REPS = 12
 
 PASS, FAIL = Outcome.PASS, Outcome.FAIL
 LIMIT_GBPS = 1000.0

@@ -15,13 +15,14 @@ import pytest
 import pytest_gpubench
 from pytest_gpubench import DeviceUnavailable
 from pytest_gpubench.gpu import clocks
-from pytest_gpubench.gpu.clocks import DEADLY_SIGNALS, ClockLock, restore_abandoned
+from pytest_gpubench.gpu.clocks import ClockLock, restore_abandoned
 from pytest_gpubench.gpu.lock import GpuLock
 from pytest_gpubench.settings.parsers import ClockWish, clock_wish
 from tests.gpu import recording_nvml
 from tests.gpu.holding import held, leave_clocks_locked
 from tests.gpu.recording_nvml import BOTH_RESET, BOTH_SET, RESET, RESET_MEMORY, SET, SET_MEMORY, Recording, changes
 
+DEADLY_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 CLOCK_LIMIT_TDP = 0xFFFFFF01
 
 GPU = "GPU-fake-1"

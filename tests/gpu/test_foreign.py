@@ -8,7 +8,6 @@ import pytest
 
 from pytest_gpubench import DeviceUnavailable
 from pytest_gpubench.gpu.foreign import (
-    SETTLE_S,
     ForeignWork,
     GpuProcess,
     GpuReading,
@@ -20,6 +19,7 @@ from pytest_gpubench.gpu.foreign import (
 from pytest_gpubench.gpu.nvml import Nvml
 from tests.gpu.recording_nvml import Recording
 
+SETTLE_S = 1.5
 LOOK_S = 0.25
 
 OURS = {10, 11}

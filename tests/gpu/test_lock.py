@@ -13,9 +13,10 @@ import pytest
 from pytest_gpubench import BadRequest, DeviceUnavailable
 from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.gpu.lock import GpuLock, Patience, holder_text, turns_to_hand_over
-from pytest_gpubench.gpu.lock_file import LOCK_HEADER, LockFile
+from pytest_gpubench.gpu.lock_file import LockFile
 from tests.gpu.holding import IMPORTS, Start, hear, held, tell
 
+LOCK_HEADER = b"pytest-gpubench lock\n"
 HOLDER = """
 lock = GpuLock(sys.argv[2:], folder, Holder.of_this_process("test_x", "pytest -n 2 tests"))
 lock.acquire(Patience())

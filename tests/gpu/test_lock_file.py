@@ -11,9 +11,10 @@ import pytest
 from pytest_gpubench import BadRequest
 from pytest_gpubench.gpu import lock_file as module
 from pytest_gpubench.gpu.lock import holder_text
-from pytest_gpubench.gpu.lock_file import LOCK_HEADER, LockFile, lock_folder
+from pytest_gpubench.gpu.lock_file import LockFile, lock_folder
 from tests.gpu.holding import Start
 
+LOCK_HEADER = b"pytest-gpubench lock\n"
 NAME = "GPU-1.turn"
 
 OTHER_USER = """

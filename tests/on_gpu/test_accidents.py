@@ -12,8 +12,10 @@ import triton.language as tl
 
 from pytest_gpubench import GpuBench, IncompleteRecords, InvalidResult, KernelsDiffer, UnfairComparison, WrongResult
 from pytest_gpubench.bench.switches import readings, refuse_switching
-from pytest_gpubench.gpu.persisting import LIMIT_PERSISTING_L2_CACHE_SIZE, load_driver, persisting_bytes
+from pytest_gpubench.gpu.persisting import load_driver, persisting_bytes
 from tests.on_gpu.doubling import double, double_into, torch_double
+
+LIMIT_PERSISTING_L2_CACHE_SIZE = 6
 
 pytestmark = pytest.mark.filterwarnings("ignore:Please use the new API settings:UserWarning")
 

@@ -9,16 +9,18 @@ import torch
 from pytest_gpubench import NothingRecorded, Region, region
 from pytest_gpubench.bench.phases import PhasesRequest, phase_calls
 from pytest_gpubench.gpu.device import find_device
-from pytest_gpubench.results.phases import OUTSIDE
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 from pytest_gpubench.timing.overhead import take_reps
 from pytest_gpubench.timing.profiler import ProfilerTimer
-from pytest_gpubench.timing.regions import MARK, forget_regions, take_regions
+from pytest_gpubench.timing.regions import forget_regions, take_regions
 from pytest_gpubench.timing.sampling import Sample
 from pytest_gpubench.timing.wall import WallTimer
 from pytest_gpubench.verdict.limits import Limits
+
+MARK = "gpu_bench_noop"
+OUTSIDE = "(outside)"
 
 Function = Callable[[], object]
 ELEMENTS = 2**24

@@ -10,11 +10,11 @@ import torch.distributed as dist
 
 from pytest_gpubench import MeasurementError, Rank, Ranks, WrongResult
 from pytest_gpubench.gpu.device import find_device
-from pytest_gpubench.timing.events import HOST_BOUND
 from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.timing.ranks import Job, measure_ranks
 from tests.timing.ranks.test_worker import children
 
+HOST_BOUND = "host-bound"
 PLAN = Plan(cache="cold", reps=50, warmup=None, precision=0.02, max_time_s=20)
 SMALL, LARGE = 2**10, 64 * 2**20
 pytestmark = pytest.mark.skipif(

@@ -11,11 +11,12 @@ from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.settings.cache import CacheName
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import make_arguments, make_call
-from pytest_gpubench.timing.events import HOST_BOUND, EventsRep, EventsTimer
+from pytest_gpubench.timing.events import EventsRep, EventsTimer
 from pytest_gpubench.timing.graph import RANDOM, SHAPE, SYNC, GraphTimer
 from pytest_gpubench.timing.overhead import take_overhead, take_reps
 from pytest_gpubench.timing.profiler import ProfilerTimer
 
+HOST_BOUND = "host-bound"
 ELEMENTS = 2**24
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.plugin.end_signals import END_SIGNALS
 from pytest_gpubench.results.store import read_run
 from tests.plugin.conftest import HEAD
+
+END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 pytestmark = pytest.mark.usefixtures("forked")
 ONE_FINISHED = """

@@ -8,8 +8,10 @@ from pytest_gpubench.plugin.sessions import sessions_of
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.results.store.storage import count_sessions
-from pytest_gpubench.settings import SAVED_SESSIONS, Settings
+from pytest_gpubench.settings import Settings
 from tests.plugin.conftest import BenchRun
+
+SAVED_SESSIONS = 5
 
 pytestmark = pytest.mark.usefixtures("stubbed_torch")
 

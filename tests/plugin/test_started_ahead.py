@@ -7,7 +7,8 @@ from importlib import import_module
 import pytest
 
 from pytest_gpubench.plugin.started_ahead import IMPORTED_LATER
-from pytest_gpubench.settings import TURN_SOCKET
+
+TURN_SOCKET = "PYTEST_GPUBENCH_TURN_SOCKET"
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from pytest_gpubench.gpu.holder import Holder
-from pytest_gpubench.gpu.lock_file import LOCK_HEADER, LockFile
+from pytest_gpubench.gpu.lock_file import LockFile
 from tests.plugin.conftest import BenchRun
 
+LOCK_HEADER = b"pytest-gpubench lock\n"
 SAYS = "*gpu_bench: warning: an earlier run ended in the midst of {} without a report: whatever its exit status*"
 MEASURES = "def test_it(gpu_bench): gpu_bench(fast)"
 

@@ -6,10 +6,11 @@ from pytest_gpubench import Phases, Region
 from pytest_gpubench.report.layout import Screen
 from pytest_gpubench.report.phases import phases_block, rate_text, region_lines
 from pytest_gpubench.report.section import report_section
-from pytest_gpubench.results.phases import OUTSIDE, OVER_WHOLE, Phase
+from pytest_gpubench.results.phases import OVER_WHOLE, Phase
 from pytest_gpubench.stats.summary import Interval
 from tests.results.measured import record
 
+OUTSIDE = "(outside)"
 ENCODER = Phase(name="encoder", median_us=30.004, interval=Interval(29.0, 31.0), share=0.75, elements_per_s=1e9 / 30)
 DECODER = Phase(name="decoder", median_us=10.0, interval=None, share=0.25, elements_per_s=1e8, flags=("overlap",))
 WHOLE = Phase(name="both", median_us=36.0, interval=Interval(35.5, 36.5), share=1.0, elements_per_s=1e9 / 36)

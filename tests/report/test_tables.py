@@ -13,15 +13,18 @@ from rich.cells import cell_len
 from pytest_gpubench import Measurement, PastChange, Region, Verdict
 from pytest_gpubench.report.cells import time_cell
 from pytest_gpubench.report.layout import Screen, shorten
-from pytest_gpubench.report.table import HEADERS, NOT_ENFORCED, render
+from pytest_gpubench.report.table import HEADERS, render
 from pytest_gpubench.results.model import VALIDITY, Outcome, TestRecord
-from pytest_gpubench.settings import GROUP_KEYS, SORT_KEYS, Settings
+from pytest_gpubench.settings import SORT_KEYS, Settings
 from pytest_gpubench.stats.summary import Interval
-from pytest_gpubench.units import MICROSECONDS_PER_UNIT, printable, ratio_text
+from pytest_gpubench.units import printable, ratio_text
 from pytest_gpubench.verdict.limits import Limits, limit_text
 from tests.report.records import arms, record, timing, unmeasured, verdict
 from tests.results.measured import timing_of
 
+MICROSECONDS_PER_UNIT = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
+GROUP_KEYS = ("none", "file", "class", "function", "label", "device", "param")
+NOT_ENFORCED = "Verdicts in parentheses are not enforced."
 MOST_ROWS_PER_FUNCTION = 8
 
 PASS = verdict("min_speedup=1.5", Outcome.PASS)

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from pytest_gpubench.results.model import Outcome
-from pytest_gpubench.stats.autocorrelation import LEAST_TO_TELL, drift_of, independent_for_median, independent_for_std
+from pytest_gpubench.stats.autocorrelation import drift_of, independent_for_median, independent_for_std
 from pytest_gpubench.stats.summary import median_interval, std_interval
 from pytest_gpubench.verdict.limits import Limits
 from pytest_gpubench.verdict.time import Judgement
 from tests.results.measured import timing_of
 from tests.stats.simulation import Floats, autoregressive
+
+LEAST_TO_TELL = 32
 
 Noise = Callable[[np.random.Generator, int], Floats]
 """Takes a generator and a number of reps; returns noise whose median is 0."""

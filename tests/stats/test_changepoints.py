@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpubench import BadRequest
-from pytest_gpubench.stats.changepoints import LEAST_SERIES, ChangePoint, change_points, smallest_step
+from pytest_gpubench.stats.changepoints import ChangePoint, change_points, smallest_step
 
+LEAST_SERIES = 6
 LEAST_RUNS = 3
 
 Noise = Callable[[random.Random], float]

@@ -7,19 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.stats.stopping import (
-    LEAST_REPS,
-    MIN_REPS,
-    Budget,
-    is_held_up,
-    is_precise,
-    is_tick_limited,
-    next_batch,
-)
+from pytest_gpubench.stats.stopping import Budget, is_held_up, is_precise, is_tick_limited, next_batch
 from pytest_gpubench.stats.summary import least_count, median_interval
-from pytest_gpubench.timing.sampling import PROBE_REPS
-from pytest_gpubench.timing.warmup import SLOW_PASS_REPS
 
+SLOW_PASS_REPS = 3
+PROBE_REPS = 5
+MIN_REPS = 16
+LEAST_REPS = 12
 FIRST_BATCH_S = 0.07
 MAX_FIRST_REPS = 250
 MAX_REPS = 10_000

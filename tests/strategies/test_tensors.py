@@ -16,9 +16,11 @@ from hypothesis.errors import InvalidArgument
 
 from pytest_gpubench import strategies as gst
 from pytest_gpubench.strategies import choices
-from pytest_gpubench.strategies.choices import FLOATS, WHOLES, allowed_values, find_dtype
+from pytest_gpubench.strategies.choices import allowed_values, find_dtype
 from pytest_gpubench.strategies.tensors import default_device, made_of
 
+WHOLES = ("int8", "int16", "int32", "int64", "uint8", "bool")
+FLOATS = ("float32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2")
 SHAPES = [(), (0,), (1,), (5,), (3, 0), (0, 3), (3, 781), (2, 3, 17)]
 LAYOUTS = pytest.mark.parametrize("layout", gst.LAYOUTS)
 

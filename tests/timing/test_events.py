@@ -9,8 +9,9 @@ from pytest_gpubench import MeasurementError
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.timing import events
 from pytest_gpubench.timing.base import Call, Prepared
-from pytest_gpubench.timing.events import HOST_BOUND, EventsRep, EventsTimer, Lap, Lead
+from pytest_gpubench.timing.events import EventsRep, EventsTimer, Lap, Lead
 
+HOST_BOUND = "host-bound"
 ATTEMPTS = 5
 LATE_US = 100.0
 LEAST_LEAD_US = 100.0

@@ -14,12 +14,12 @@ from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.results.model import Stretch
 from pytest_gpubench.timing.base import Record, Rep, Timer
 from pytest_gpubench.timing.measurement import Plan, demangled, is_idle, measure_call
-from pytest_gpubench.timing.sampling import PROBE_REPS
 from tests.gpu.recording_nvml import Recording
 from tests.results.measured import kernel as kernel_of
 from tests.results.measured import timing_of
 from tests.timing.fakes import LOST, POWER, Clock, Counted, FakeTimer, call_of, rep
 
+PROBE_REPS = 5
 IDLE_GAP_US = 50.0
 
 FACTS = DeviceFacts(type="cpu", name="a processor", host="localhost")

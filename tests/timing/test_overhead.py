@@ -10,10 +10,11 @@ from pytest_gpubench.results.model import Overhead
 from pytest_gpubench.timing import overhead
 from pytest_gpubench.timing.base import Record, Rep, Timer
 from pytest_gpubench.timing.calls import make_call
-from pytest_gpubench.timing.events import HOST_BOUND, EventsRep
+from pytest_gpubench.timing.events import EventsRep
 from pytest_gpubench.timing.overhead import overhead_of, take_overhead
 from tests.timing.fakes import Clock, FakeTimer
 
+HOST_BOUND = "host-bound"
 SETTLING_REPS = 3
 
 

@@ -14,10 +14,12 @@ from pytest_gpubench.gpu.clocks import ClockLock
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.timing import pacing
 from pytest_gpubench.timing.base import Rep
-from pytest_gpubench.timing.pacing import IDLE_PER_BUSY, KEPT_CLOCK, Pacing
+from pytest_gpubench.timing.pacing import Pacing
 from tests.gpu.recording_nvml import Recording
 from tests.timing.fakes import Clock
 
+KEPT_CLOCK = 0.97
+IDLE_PER_BUSY = 3.0
 FREE_IDLE_S = 1e-4
 LAST_REPS = 20
 LONGEST_CPU_IDLE_S = 0.025

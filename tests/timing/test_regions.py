@@ -13,7 +13,6 @@ import torch
 
 from pytest_gpubench import BadRequest, IncompleteRecords, KernelsDiffer, Region, region
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.results.phases import OUTSIDE
 from pytest_gpubench.timing import profiler, regions
 from pytest_gpubench.timing.base import Record, Rep
 from pytest_gpubench.timing.calls import make_arguments, make_call
@@ -23,9 +22,11 @@ from pytest_gpubench.timing.sampling import Sample
 from pytest_gpubench.timing.scripted import ScriptedTimer
 from pytest_gpubench.timing.tracing_tax import Taxes
 from pytest_gpubench.timing.wall import WallTimer
-from pytest_gpubench.timing.windows import BEGIN, END
 from tests.timing.fakes import ProfilerEvent
 
+END = "gpu_bench_end"
+BEGIN = "gpu_bench_begin"
+OUTSIDE = "(outside)"
 MARK = "gpu_bench_noop"
 REGION_REPS = 10
 

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from pytest_gpubench import BadRequest, GpuBenchError, KernelsDiffer, NothingRecorded, ProfilerBusy
-from pytest_gpubench.stats.stopping import LEAST_REPS, Budget
-from pytest_gpubench.timing.attempts import ATTEMPTS
+from pytest_gpubench.stats.stopping import Budget
 from pytest_gpubench.timing.measurement import take_sample
 from pytest_gpubench.timing.rounds import add_reps
-from pytest_gpubench.timing.sampling import PROBE_REPS, Sample
+from pytest_gpubench.timing.sampling import Sample
 from tests.timing.fakes import (
     HEAT,
     LOST,
@@ -28,6 +27,9 @@ from tests.timing.fakes import (
     rep,
 )
 
+PROBE_REPS = 5
+ATTEMPTS = 3
+LEAST_REPS = 12
 MAX_REPS = 10_000
 
 

@@ -11,10 +11,11 @@ import pytest
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.events import Lap, key_of
-from pytest_gpubench.timing.tracing_tax import ALIKE, Known, Laptimer, Taxes, untaxed
+from pytest_gpubench.timing.tracing_tax import Known, Laptimer, Taxes, untaxed
 from pytest_gpubench.timing.warmup import warm_up
 from tests.timing.fakes import Clock, FakeTimer, call_of, instrument_of, rep
 
+ALIKE = 0.03
 LATE_US = 100.0
 GAP_US = 0.2
 LAP_S = 0.02

@@ -12,8 +12,6 @@ from pytest_gpubench import DeviceFacts, DeviceUnavailable, GpuBenchError, Kerne
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.timing import warmup
 from pytest_gpubench.timing.base import Call, Prepared, Rep, Timer
-from pytest_gpubench.timing.pacing import KEPT_CLOCK
-from pytest_gpubench.timing.sampling import PROBE_REPS
 from pytest_gpubench.timing.scripted import ScriptedTimer
 from pytest_gpubench.timing.warmup import (
     Warmth,
@@ -26,6 +24,8 @@ from pytest_gpubench.timing.warmup import (
 )
 from tests.timing.fakes import LOST, POWER, Clock, Counted, FakeTimer, call_of, instrument_of, rep
 
+PROBE_REPS = 5
+KEPT_CLOCK = 0.97
 BURST = 50
 MAX_CALLS = 30
 MAX_PASSES = 12

@@ -11,17 +11,11 @@ from hypothesis import strategies as st
 
 from pytest_gpubench import IncompleteRecords, KernelsDiffer, MeasurementError, NothingRecorded
 from pytest_gpubench.timing.base import Call, Record, call_of
-from pytest_gpubench.timing.windows import (
-    BEGIN,
-    END,
-    FLUSHES,
-    busy_ns,
-    describe_difference,
-    kernel_list,
-    span_ns,
-    split_reps,
-)
+from pytest_gpubench.timing.windows import busy_ns, describe_difference, kernel_list, span_ns, split_reps
 
+FLUSHES = {"cold": "gpu_bench_read_flush", "dirty": "gpu_bench_write_flush"}
+END = "gpu_bench_end"
+BEGIN = "gpu_bench_begin"
 FLUSH = FLUSHES["cold"]
 
 

@@ -9,17 +9,17 @@ import pytest
 
 from pytest_gpubench import IncompleteRecords
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.timing.attempts import ATTEMPTS
 from pytest_gpubench.timing.base import Call, Rep
 from pytest_gpubench.timing.comparison import Match, measure_in_turn
 from pytest_gpubench.timing.events import Lap, key_of
 from pytest_gpubench.timing.measurement import Plan, measure_call
 from pytest_gpubench.timing.profiler import ProfilerSession
-from pytest_gpubench.timing.sampling import PROBE_REPS
 from pytest_gpubench.timing.witness import Witness, has_room
 from tests.timing.fakes import ArmsTimer, Clock, FakeTimer, call_of, rep
 from tests.timing.test_regions import FakeGpu, gpu, timer_of  # noqa: F401 # a fixture
 
+PROBE_REPS = 5
+ATTEMPTS = 3
 LATE_US = 100.0
 EVENTS_US = 5.0
 GAPS_MARGIN = 2.0

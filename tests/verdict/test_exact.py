@@ -8,13 +8,14 @@ import msgspec
 import pytest
 
 from pytest_gpubench import BadRequest, Kernel, Timing, Verdict
-from pytest_gpubench.limits import FORBIDDABLE, memory_size
+from pytest_gpubench.limits import memory_size
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.results.observed import AllocatedMemory, Observed, Wait
 from pytest_gpubench.verdict.limits import Limits
 from tests.results.measured import timing_of, verdict
 from tests.verdict.judging import judge_structure
 
+FORBIDDABLE = ("memcpy", "memset", "sync", "alloc")
 NOT_COUNTED = "takes its GPU memory from an allocator that does not count: use torch's own, or leave this limit out"
 PASS, FAIL, INVALID, NOT_JUDGED = Outcome.PASS, Outcome.FAIL, Outcome.INVALID, Outcome.NOT_JUDGED
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, X>(int)"

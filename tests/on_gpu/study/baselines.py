@@ -18,11 +18,11 @@ from pathlib import Path
 from pytest_gpubench.results.model import Outcome, SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.results.store.storage import add_session
-from pytest_gpubench.settings import SAVED_SESSIONS
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.verdict.saved_runs import compare_runs
 from tests.on_gpu.study.harness import parser_of
 
+SAVED_SESSIONS = 5
 PLANTED = 1.05
 ALPHA = 0.001
 OPTIONS = ["-q", "--noconftest", "-p", "no:cacheprovider", "-p", "no:benchmark", "--gpu-bench-quiet"]

@@ -17,7 +17,6 @@ from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.events import EventsTimer
 from pytest_gpubench.timing.overhead import take_reps
 from pytest_gpubench.timing.sentinels import sentinels_of
-from pytest_gpubench.timing.windows import BEGIN, END
 from tests.on_gpu.study.harness import (
     CACHE,
     code_of,
@@ -31,6 +30,8 @@ from tests.on_gpu.study.harness import (
 )
 from tests.on_gpu.study.workloads import WORKLOADS, rms_norm_chain, rms_norm_fused
 
+END = "gpu_bench_end"
+BEGIN = "gpu_bench_begin"
 NCU_CALLS = 11
 EVENTS_REPS = 60
 US_PER_UNIT = {"ns": 1e-3, "us": 1.0, "usecond": 1.0, "nsecond": 1e-3, "ms": 1e3, "msecond": 1e3}

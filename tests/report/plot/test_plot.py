@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pytest_gpubench import Measurement
 from pytest_gpubench.report.layout import Screen
-from pytest_gpubench.report.plot.panels import MOST_SERIES, Scale, panels_of, shortened_number
+from pytest_gpubench.report.plot.panels import Scale, panels_of, shortened_number
 from pytest_gpubench.report.plot.svg import svg_files
 from pytest_gpubench.report.plot.text import text_charts
 from pytest_gpubench.report.sweeps import sweeps_of
@@ -16,6 +16,7 @@ from tests.report.records import record, timing
 from tests.report.showcase import NASTY
 from tests.report.test_sweeps import over, swept
 
+MOST_SERIES = 8
 NUMBERS = st.floats(1e-9, 1e12)
 
 

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from pytest_gpubench import BadFile
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.store import read_run, run_file, write_run
-from pytest_gpubench.results.store.run_file import SCHEMA
 from tests.results.saved import make_run
 from tests.results.store.files import RUN, content, refusal, replace
 from tests.results.test_files import failing
+
+SCHEMA = 3
 
 
 def test_the_garbage_collector_is_left_as_it_was(tmp_path: Path) -> None:
