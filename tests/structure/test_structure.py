@@ -16,12 +16,8 @@ import torch
 
 from pytest_gpubench import BadRequest, DeviceFacts, UnfairComparison
 from pytest_gpubench.gpu.device import Device, cpu_device
-from pytest_gpubench.results.observed import AllocatedMemory, Observed, Wait
+from pytest_gpubench.results.observed import AllocatedMemory, Observed
 from pytest_gpubench.structure import is_deterministic, observation, observe
-from pytest_gpubench.structure.allocations import Meter
-from pytest_gpubench.structure.observation import allocations_in, waits_in
-from pytest_gpubench.structure.waits import is_of_libraries, noting_waits, wait_at
-from pytest_gpubench.timing import calls
 from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 
@@ -32,9 +28,6 @@ def call_of(function: Callable[..., object], *args: object, backward: Backward =
     return make_call(function, make_arguments(args), backward)
 
 
-# where the host waits
-
-
 @pytest.fixture
 def modes(monkeypatch: pytest.MonkeyPatch) -> list[int | str]:
     """Return the debug modes set: the first was there before."""
@@ -42,139 +35,6 @@ def modes(monkeypatch: pytest.MonkeyPatch) -> list[int | str]:
     monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: found[-1])
     monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", found.append)
     return found
-
-
-def wait_as_torch_does() -> None:
-    warnings.warn("called a synchronizing CUDA operation (Triggered internally at F.cpp:148.)", stacklevel=1)
-
-
-def test_a_warning_of_torch_is_a_wait_at_the_users_line(modes: list[int | str]) -> None:
-    waits: list[Wait] = []
-    with noting_waits(waits):
-        wait_as_torch_does()
-    [found] = waits
-    assert found.what.startswith('warnings.warn("called a synchronizing')
-    assert found.where.startswith("tests/structure/test_structure.py:")
-    assert str(found) == f"{found.what} ({found.where})"
-
-
-def test_every_wait_counts_however_often_it_is_warned_of(modes: list[int | str]) -> None:
-    """Python shows a warning once a line, unless told otherwise."""
-    waits: list[Wait] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with noting_waits(waits):
-            for _ in range(3):
-                wait_as_torch_does()
-    assert len(waits) == 3
-
-
-def test_other_warnings_are_no_waits(modes: list[int | str]) -> None:
-    waits: list[Wait] = []
-    with noting_waits(waits):
-        warnings.warn("Synchronization debug mode is a prototype feature", stacklevel=1)
-    assert not waits
-
-
-def test_torchs_own_frames_are_skipped(modes: list[int | str]) -> None:
-    waits: list[Wait] = []
-    hook = torch.nn.Identity()
-    hook.register_forward_pre_hook(lambda module, args: wait_as_torch_does())
-    with noting_waits(waits):
-        hook(torch.ones(1))
-    assert "test_structure.py" in waits[0].where
-    frame = sys._getframe()
-    assert wait_at(frame, "").where.endswith(f":{frame.f_lineno}")
-    assert is_of_libraries(str(torch.__file__).replace("__init__", "nn/functional"))
-    assert is_of_libraries("/tmp/torchinductor_me/ab/cab.py")
-    assert is_of_libraries(calls.__file__)
-    assert not is_of_libraries("/some/where/mytorch/kernels.py")
-
-
-def test_synchronise_called_from_python_is_seen(modes: list[int | str]) -> None:
-    """The debug mode does not see them; where there is no GPU they raise when they are called."""
-    waits: list[Wait] = []
-    with noting_waits(waits):
-        with suppress(RuntimeError):
-            torch._C._accelerator_synchronizeDevice(0)
-        with suppress(RuntimeError):
-            torch.Event().synchronize()
-    assert [wait.what.split("(")[0] for wait in waits] == [
-        "torch._C._accelerator_synchronizeDevice",
-        "torch.Event",
-    ]
-
-
-def test_other_methods_called_synchronize_are_none(modes: list[int | str]) -> None:
-    """Of a stream, which torch's debug mode sees, or of something else."""
-    stream = torch.Stream(0, 0, 1)
-    waits: list[Wait] = []
-    with noting_waits(waits), suppress(RuntimeError):
-        stream.synchronize()
-    assert not waits
-
-
-@pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])
-def test_everything_is_as_it_was(modes: list[int | str], error: type[BaseException] | None) -> None:
-    shown, filters, profile = warnings.showwarning, list(warnings.filters), sys.getprofile()
-    with suppress(ValueError, KeyboardInterrupt), noting_waits([]):
-        assert sys.getprofile() is not profile
-        if error:
-            raise error
-    assert modes == [2, "warn", 2]
-    assert (warnings.showwarning, list(warnings.filters), sys.getprofile()) == (shown, filters, profile)
-
-
-def test_a_profile_that_somebody_else_takes_goes_on(modes: list[int | str]) -> None:
-    seen: list[str] = []
-
-    def somebody_else(frame: FrameType, event: str, arg: object) -> None:
-        seen.append(event)
-
-    sys.setprofile(somebody_else)
-    try:
-        with noting_waits([]):
-            assert sys.getprofile() is somebody_else
-        assert sys.getprofile() is somebody_else
-    finally:
-        sys.setprofile(None)
-    assert seen
-
-
-# what the runtime was asked for
-
-
-def test_waits_of_the_runtime() -> None:
-    """A wait that is recorded as a call and as a wait is one; copies on a stream do not wait."""
-    calls = Counter(
-        {
-            "cudaStreamSynchronize": 2,
-            "Stream Sync": 2,
-            "Event Sync": 1,
-            "Stream Wait Event": 4,
-            "cudaStreamWaitEvent": 4,
-            "cudaMemcpy": 1,
-            "cudaMemcpyAsync": 5,
-            "cudaMemcpy2DAsync": 1,
-            "cudaMemcpyPeerAsync": 1,
-            "cudaLaunchKernel": 9,
-        }
-    )
-    assert waits_in(calls) == {"cudaStreamSynchronize": 2, "cudaEventSynchronize": 1, "cudaMemcpy": 1}
-    assert waits_in(Counter()) == {}
-
-
-def test_allocations_of_the_runtime() -> None:
-    names = ("cudaMalloc", "cudaMallocAsync", "cudaFree", "cudaMallocHost", "cudaFreeHost", "cudaMemcpyAsync")
-    assert allocations_in(Counter(names)) == {"cudaMalloc": 1, "cudaMallocAsync": 1, "cudaFree": 1}
-
-
-@pytest.mark.parametrize("name", ["cudaMalloc", "cudaMalloc_v3020", "cudaMalloc_ptsz", "cudaMalloc_v7000_ptsz"])
-def test_versions_of_functions_are_left_out(name: str) -> None:
-    assert observation.SYMBOL_VERSION.sub("", name) == "cudaMalloc"
-
-
-# memory
 
 
 @dataclass
@@ -229,14 +89,21 @@ class Held:
 
 
 @pytest.fixture
+def runtime() -> "Counter[str]":
+    """What the call is recorded to ask the CUDA runtime for."""
+    return Counter()
+
+
+@pytest.fixture
 def watched(
-    allocator: Allocator, modes: list[int | str], monkeypatch: pytest.MonkeyPatch
+    allocator: Allocator, modes: list[int | str], runtime: "Counter[str]", monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Callable[[], object]], Observed]:
     """Return what observes a function, on a GPU whose profiler records one wait and one launch too many."""
+    recorded = itertools.cycle([Counter(), runtime])  # of nothing, and of the call
 
     def runtime_calls(device: Device, function: Callable[[], object]) -> "Counter[str]":
         function()
-        return Counter({"cudaDeviceSynchronize": 1, "cudaLaunchKernel": 1})
+        return Counter({"cudaDeviceSynchronize": 1, "cudaLaunchKernel": 1}) + next(recorded)
 
     monkeypatch.setattr(observation, "runtime_calls", runtime_calls)
 
@@ -249,6 +116,154 @@ def watched(
 
 
 Watched = Callable[[Callable[[], object]], Observed]
+
+
+# where the host waits
+
+
+WAITING = (
+    'import warnings\ndef call(): warnings.warn("called a synchronizing CUDA operation (Triggered at F.cpp:148.)")'
+)
+
+
+def waiting_in(filename: str) -> Callable[[], None]:
+    """Return a function of a file, which makes torch wait."""
+    namespace: dict[str, Any] = {}
+    exec(compile(WAITING, filename, "exec"), namespace)
+    return namespace["call"]  # type: ignore[no-any-return]
+
+
+def wait_as_torch_does() -> None:
+    warnings.warn("called a synchronizing CUDA operation (Triggered internally at F.cpp:148.)", stacklevel=1)
+
+
+def test_a_warning_of_torch_is_a_wait_at_the_users_line(watched: Watched) -> None:
+    [found] = watched(wait_as_torch_does).waits
+    assert found.what.startswith('warnings.warn("called a synchronizing')
+    assert found.where.startswith("tests/structure/test_structure.py:")
+    assert str(found) == f"{found.what} ({found.where})"
+
+
+def test_every_wait_counts_however_often_it_is_warned_of(watched: Watched) -> None:
+    """Python shows a warning once a line, unless told otherwise."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = watched(lambda: [wait_as_torch_does() for _ in range(3)])
+    assert len(found.waits) == 3
+
+
+def test_other_warnings_are_no_waits(watched: Watched) -> None:
+    found = watched(lambda: warnings.warn("Synchronization debug mode is a prototype feature", stacklevel=1))
+    assert not found.waits
+
+
+@pytest.mark.parametrize(
+    ("filename", "where"),
+    [
+        (str(torch.__file__).replace("__init__", "nn/functional"), "tests/structure/test_structure.py:"),
+        ("/tmp/torchinductor_me/ab/cab.py", "tests/structure/test_structure.py:"),
+        (str(observation.__file__), "tests/structure/test_structure.py:"),
+        ("/some/where/mytorch/kernels.py", "/some/where/mytorch/kernels.py:2"),
+    ],
+)
+def test_frames_of_libraries_are_skipped(watched: Watched, filename: str, where: str) -> None:
+    [found] = watched(lambda: waiting_in(filename)()).waits
+    assert found.where.startswith(where)
+
+
+def test_synchronise_called_from_python_is_seen(watched: Watched) -> None:
+    """The debug mode does not see them; where there is no GPU they raise when they are called."""
+
+    def wait() -> None:
+        with suppress(RuntimeError):
+            torch._C._accelerator_synchronizeDevice(0)
+        with suppress(RuntimeError):
+            torch.Event().synchronize()
+
+    assert [found.what.split("(")[0] for found in watched(wait).waits] == [
+        "torch._C._accelerator_synchronizeDevice",
+        "torch.Event",
+    ]
+
+
+def test_other_methods_called_synchronize_are_none(watched: Watched) -> None:
+    """Of a stream, which torch's debug mode sees, or of something else."""
+    stream = torch.Stream(0, 0, 1)
+
+    def wait() -> None:
+        with suppress(RuntimeError):
+            stream.synchronize()
+
+    assert not watched(wait).waits
+
+
+@pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])
+def test_everything_is_as_it_was(watched: Watched, modes: list[int | str], error: type[BaseException] | None) -> None:
+    shown, filters, profile = warnings.showwarning, list(warnings.filters), sys.getprofile()
+
+    def call() -> None:
+        assert sys.getprofile() is not profile
+        if error:
+            raise error
+
+    with suppress(ValueError, KeyboardInterrupt):
+        watched(call)
+    assert modes == [2, "warn", 2]
+    assert (warnings.showwarning, list(warnings.filters), sys.getprofile()) == (shown, filters, profile)
+
+
+def test_a_profile_that_somebody_else_takes_goes_on(watched: Watched) -> None:
+    seen: list[str] = []
+
+    def somebody_else(frame: FrameType, event: str, arg: object) -> None:
+        seen.append(event)
+
+    def call() -> None:
+        assert sys.getprofile() is somebody_else
+
+    sys.setprofile(somebody_else)
+    try:
+        watched(call)
+        assert sys.getprofile() is somebody_else
+    finally:
+        sys.setprofile(None)
+    assert seen
+
+
+# what the runtime was asked for
+
+
+def test_waits_of_the_runtime(watched: Watched, runtime: "Counter[str]") -> None:
+    """A wait that is recorded as a call and as a wait is one; copies on a stream do not wait."""
+    runtime.update(
+        {
+            "cudaStreamSynchronize": 2,
+            "Stream Sync": 2,
+            "Event Sync": 1,
+            "Stream Wait Event": 4,
+            "cudaStreamWaitEvent": 4,
+            "cudaMemcpy": 1,
+            "cudaMemcpyAsync": 5,
+            "cudaMemcpy2DAsync": 1,
+            "cudaMemcpyPeerAsync": 1,
+            "cudaLaunchKernel": 9,
+        }
+    )
+    found = watched(lambda: None)
+    assert found.runtime_waits == {"cudaStreamSynchronize": 2, "cudaEventSynchronize": 1, "cudaMemcpy": 1}
+
+
+def test_allocations_of_the_runtime(watched: Watched, runtime: "Counter[str]") -> None:
+    runtime.update(["cudaMalloc", "cudaMallocAsync", "cudaFree", "cudaMallocHost", "cudaFreeHost", "cudaMemcpyAsync"])
+    assert watched(lambda: None).driver_allocations == {"cudaMalloc": 1, "cudaMallocAsync": 1, "cudaFree": 1}
+
+
+@pytest.mark.parametrize("name", ["cudaMalloc", "cudaMalloc_v3020", "cudaMalloc_ptsz", "cudaMalloc_v7000_ptsz"])
+def test_versions_of_functions_are_left_out(name: str) -> None:
+    assert observation.SYMBOL_VERSION.sub("", name) == "cudaMalloc"
+
+
+# memory
 
 
 def test_what_a_call_takes_at_once_with_its_outputs(watched: Watched, allocator: Allocator) -> None:
@@ -317,11 +332,6 @@ def test_what_the_profiler_does_itself_does_not_count(watched: Watched) -> None:
     assert watched(lambda: None).runtime_waits == {}
 
 
-def test_waits_are_observed(watched: Watched) -> None:
-    [wait] = watched(wait_as_torch_does).waits
-    assert "test_structure.py" in wait.where
-
-
 def test_an_allocator_that_does_not_count(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(device: object) -> dict[str, int]:
         raise RuntimeError("pluggable allocator does not yet support getDeviceStats")
@@ -341,7 +351,6 @@ def test_an_error_of_the_call_goes_through_and_leaves_nothing_behind(watched: Wa
 
 def test_on_a_cpu_there_is_nothing_to_say() -> None:
     assert observe(call_of(lambda: 1 / 0), cpu_device()) is None
-    assert Meter(GPU).memory(call_of(lambda: None)) is None
 
 
 # whether it repeats itself

@@ -18,8 +18,6 @@ import torch
 from pytest_gpubench.timing.tampering import (
     RELIED_ON,
     find,
-    is_foreign,
-    is_library_file,
     operations,
     replaced,
     replaced_operation,
@@ -103,13 +101,13 @@ made = wrap
     ("value", "foreign"),
     [
         (len, False),
-        (time.perf_counter, False),
+        (time.monotonic, False),
         (str.upper, False),
         (dict, False),
         (mock.Mock, False),
         (torch.cuda.synchronize, False),
         (functools.wraps, False),
-        (functools.cache(is_library_file), False),
+        (functools.cache(find), False),
         (nothing, True),
         (functools.cache(nothing), True),
         (functools.partial(len), True),
@@ -120,8 +118,16 @@ made = wrap
         (None, True),
     ],
 )
-def test_what_is_foreign(value: object, foreign: bool) -> None:
-    assert is_foreign(value) is foreign
+def test_what_is_foreign(monkeypatch: pytest.MonkeyPatch, value: object, foreign: bool) -> None:
+    assert names_replaced(monkeypatch, value) == (["time.perf_counter"] if foreign else [])
+
+
+def names_replaced(monkeypatch: pytest.MonkeyPatch, value: object) -> list[str]:
+    """Return what is named as replaced while a value stands in the place of the clock."""
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "perf_counter", value)
+        found = replaced()
+    return [] if found is None else [found]
 
 
 @pytest.mark.parametrize(
@@ -131,22 +137,24 @@ def test_what_is_foreign(value: object, foreign: bool) -> None:
         (functools.__file__, True),
         (verdict.__file__, True),
         (__file__, False),
+        (f"{site.getusersitepackages()}/package/file.py", True),
         ("<frozen importlib._bootstrap>", True),
         ("/nowhere/at/all.py", False),
         (str(Path(verdict.__file__).parents[1]) + "_of_mine/time.py", False),
     ],
 )
-def test_files_of_libraries(path: str, library: bool) -> None:
-    assert is_library_file(path) is library
+def test_files_of_libraries(monkeypatch: pytest.MonkeyPatch, path: str, library: bool) -> None:
+    namespace: dict[str, Any] = {}
+    exec(compile("def made(): return 0.0", path, "exec"), namespace)
+    assert names_replaced(monkeypatch, namespace["made"]) == ([] if library else ["time.perf_counter"])
 
 
-def test_packages_may_be_installed_for_a_user_or_in_a_folder_of_pythonpath(tmp_path: Path) -> None:
-    assert is_library_file(f"{site.getusersitepackages()}/package/file.py")
+def test_packages_may_be_installed_in_a_folder_of_pythonpath(tmp_path: Path) -> None:
     msgspec = Path(str(find("msgspec.__file__"))).parent
     shutil.copytree(msgspec, tmp_path / "msgspec")
     code = (
-        "import msgspec; from pytest_gpubench.timing.tampering import is_library_file;"
-        "print(is_library_file(msgspec.__file__))"
+        "import time; from msgspec import inspect; from pytest_gpubench.timing.tampering import replaced;"
+        "time.perf_counter = inspect.type_info; print(replaced())"
     )
     paths = os.pathsep.join([str(tmp_path), str(Path(verdict.__file__).parents[2])])
     done = subprocess.run(
@@ -156,7 +164,7 @@ def test_packages_may_be_installed_for_a_user_or_in_a_folder_of_pythonpath(tmp_p
         text=True,
         check=True,
     )
-    assert done.stdout == "True\n"
+    assert done.stdout == "None\n"
 
 
 # functions of torch that a reference calls
