@@ -10,8 +10,8 @@ import torch
 from pytest_gpubench import IncompleteRecords, ProfilerBusy
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.timing import peaks
-from pytest_gpubench.timing.base import Rep
-from pytest_gpubench.timing.peaks import matmul_sizes, measured_memory, measured_peaks, parts, rate_names, reps_within
+from pytest_gpubench.timing.base import Call, Rep, call_of
+from pytest_gpubench.timing.peaks import measured_peaks, parts, reps_within
 from tests.results.measured import facts
 from tests.timing.fakes import ArmsTimer, Clock
 
@@ -42,23 +42,6 @@ def test_parts_are_aligned_apart_and_as_large_as_fit(number: int) -> None:
 )
 def test_reps_within(expected_us: float, reps: int) -> None:
     assert reps_within(expected_us) == reps
-
-
-def test_shapes() -> None:
-    assert matmul_sizes(gpu(multiprocessors=132))[-1] == (16896, 4096, 8192)
-    assert [rows for rows, _, _ in matmul_sizes(gpu())] == [2048, 4096, 8192]
-
-
-def test_float32_is_called_by_what_it_is_multiplied_as(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = cpu_device()
-    assert rate_names(device, ["float32", "bfloat16", "float32"]) == ["float32", "bfloat16"]
-    exact = torch.mm
-
-    def rounding(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-        return exact((first * 1024).round() / 1024, second)
-
-    monkeypatch.setattr(torch, "mm", rounding)
-    assert rate_names(device, ["bfloat16", "float32", "tfloat32"]) == ["bfloat16", "tfloat32"]
 
 
 # what is measured
@@ -152,8 +135,9 @@ def test_incomplete_records_are_taken_again(played: Played) -> None:
     played.errors = chain([lost] * 2, repeat(None))
     assert measured_peaks(gpu()) is not None
     played.errors = chain([lost] * 3, repeat(None))
-    with pytest.raises(IncompleteRecords):
-        measured_memory(gpu())
+    found = measured_peaks(gpu())
+    assert found is not None
+    assert found.remarks == ("memory: not measured, lost (measured 3 times)",)
 
 
 def without_room(monkeypatch: pytest.MonkeyPatch, most_elements: int) -> None:
@@ -224,6 +208,36 @@ def test_the_fastest_matmul_counts(small: Played) -> None:
     assert again is not None
     assert again.matmul_tflops == {"float32": pytest.approx(0.1)}
     assert len(small.names) == before
+
+
+@pytest.mark.parametrize("multiprocessors", [None, 132])
+def test_shapes(monkeypatch: pytest.MonkeyPatch, played: Played, multiprocessors: int | None) -> None:
+    """Squares, and a shape that leaves no multiprocessor idle, where their number is known."""
+    tried: list[tuple[int, int, int]] = []
+
+    def matmuls(device: Device, name: str, rows: int, columns: int, depth: int) -> list[Call]:
+        tried.append((rows, columns, depth))
+        return [call_of("copy 65536", lambda: None)]
+
+    monkeypatch.setattr(peaks, "matmuls", matmuls)
+    measured_peaks(gpu(multiprocessors=multiprocessors), ["bfloat16"])
+    squares = [(side, side, side) for side in (2048, 4096, 8192)]
+    assert tried == [*squares, *([(16896, 4096, 8192)] if multiprocessors else [])]
+
+
+def test_float32_is_called_by_what_it_is_multiplied_as(monkeypatch: pytest.MonkeyPatch, small: Played) -> None:
+    def names(*dtypes: str) -> list[str]:
+        found = measured_peaks(gpu(), dtypes)
+        return [] if found is None else list(found.matmul_tflops)
+
+    assert names("float32", "bfloat16", "float32") == ["float32", "bfloat16"]
+    exact = torch.mm
+
+    def rounding(first: torch.Tensor, second: torch.Tensor, **options: Any) -> torch.Tensor:
+        return exact((first * 1024).round() / 1024, second, **options)
+
+    monkeypatch.setattr(torch, "mm", rounding)
+    assert names("bfloat16", "float32", "tfloat32") == ["bfloat16", "tfloat32"]
 
 
 def test_longer_matmuls_rest_first_and_too_long_ones_are_not_tried(

@@ -2,6 +2,8 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import groupby
 from types import ModuleType
 from typing import Any
 
@@ -12,16 +14,9 @@ from pytest_gpubench import DeviceFacts, DeviceUnavailable, GpuBenchError, Kerne
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.timing import warmup
 from pytest_gpubench.timing.base import Call, Prepared, Rep, Timer
+from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.scripted import ScriptedTimer
-from pytest_gpubench.timing.warmup import (
-    Warmth,
-    call_until_steady,
-    clock_of_burst,
-    pass_until_rest,
-    raise_clock,
-    wake,
-    warm_up,
-)
+from pytest_gpubench.timing.warmup import Warmth, call_until_steady, pass_until_rest, warm_up
 from tests.timing.fakes import LOST, POWER, Clock, Counted, FakeTimer, call_of, instrument_of, rep
 
 PROBE_REPS = 5
@@ -292,17 +287,56 @@ def test_first_passes_that_no_session_holds_are_taken_one_by_one(clock: Clock, m
 # the clock of an idle GPU
 
 
-class Clocks:
-    """Tell the n-th clock in the n-th look, each of which takes 2 ms."""
+class FakeSentinels:
+    """Tell the n-th clock after the n-th burst, each of which takes 2 ms."""
 
     def __init__(self, clock: Clock, clocks_mhz: Sequence[float | None]) -> None:
-        self.clock, self.clocks_mhz = clock, clocks_mhz
-        self.flushes: list[int] = []
+        self.clock, self.clocks_mhz = clock, iter([*clocks_mhz, *[clocks_mhz[-1]] * 999])
+        self.log: list[str] = []
 
-    def __call__(self, flushes: int) -> float | None:
+    def begin(self, slot: int) -> None:
+        self.log.append(f"begin {slot}")
+
+    def end(self, slot: int) -> None:
+        self.log.append(f"end {slot}")
+
+    def read_clocks(self, reps: int) -> list[float | None]:
+        self.log.append("read")
         self.clock.now_s += 2e-3
-        self.flushes.append(flushes)
-        return self.clocks_mhz[min(len(self.flushes), len(self.clocks_mhz)) - 1]
+        return [next(self.clocks_mhz)] * reps
+
+    @property
+    def bursts(self) -> list[int]:
+        """The flushes in a row."""
+        return [len(list(group)) for is_flush, group in groupby(self.log, "flush".__eq__) if is_flush]
+
+
+@pytest.fixture
+def woken(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeSentinels]:
+    """Return what warms a call up on a GPU whose clock is one of these after each burst, and says what it did."""
+
+    def wake(
+        clocks_mhz: Sequence[float | None] = (1980.0,),
+        highest_mhz: float | None = 1980.0,
+        kind: Any = "cuda",
+        marks: bool = True,
+        wanted: int | None = None,
+    ) -> FakeSentinels:
+        sentinels, timer = FakeSentinels(clock, clocks_mhz), FakeTimer(clock, lambda number: rep(100))
+        if marks:
+            timer.sentinels = sentinels  # type: ignore[attr-defined]
+        monkeypatch.setattr(warmup, "make_flush", lambda device, cache: lambda: sentinels.log.append("flush"))
+        monkeypatch.setattr(Device, "synchronize", lambda self: sentinels.log.append("wait"))
+        monkeypatch.setattr(Device, "stopwatch", lambda self: lambda: 100.0)
+        device = Device(torch.device("cpu"), DeviceFacts(type=kind, name="a GPU", host="here"))
+        instrument = replace(instrument_of(timer), pacing=Pacing(highest_mhz))
+        warm_up(instrument, device, {"softmax": call_of(lambda: None)}, wanted)
+        return sentinels
+
+    return wake
+
+
+Woken = Callable[..., FakeSentinels]
 
 
 @pytest.mark.parametrize(
@@ -321,39 +355,18 @@ class Clocks:
     ],
 )
 def test_a_gpu_is_kept_busy_until_its_clock_is_steady(
-    clock: Clock, clocks_mhz: list[float | None], highest_mhz: float | None, looks: int
+    woken: Woken, clocks_mhz: list[float | None], highest_mhz: float | None, looks: int
 ) -> None:
-    asked = Clocks(clock, clocks_mhz)
-    raise_clock(asked, highest_mhz)
-    assert asked.flushes == [10, *[BURST] * (looks - 1)]
+    assert woken(clocks_mhz, highest_mhz).bursts == [10, *[BURST] * (looks - 1)]
 
 
-def test_a_gpu_whose_clock_never_rests_is_not_kept_busy_for_ever(clock: Clock) -> None:
-    asked = Clocks(clock, [1000, 1100] * 999)
-    raise_clock(asked, None)
-    assert clock.now_s == pytest.approx(0.2, abs=2e-3)
+def test_a_gpu_whose_clock_never_rests_is_not_kept_busy_for_ever(woken: Woken) -> None:
+    assert len(woken([1000, 1100] * 499, None).bursts) == pytest.approx(0.2 / 2e-3, abs=1)
 
 
-class FakeSentinels:
-    def __init__(self, log: list[str], clock_mhz: float | None = 1980.0) -> None:
-        self.log, self.clock_mhz = log, clock_mhz
-
-    def begin(self, slot: int) -> None:
-        self.log.append(f"begin {slot}")
-
-    def end(self, slot: int) -> None:
-        self.log.append(f"end {slot}")
-
-    def read_clocks(self, reps: int) -> list[float | None]:
-        self.log.append("read")
-        return [self.clock_mhz] * reps
-
-
-def test_a_burst_is_flushes_between_sentinels() -> None:
-    log: list[str] = []
-    sentinels: Any = FakeSentinels(log)
-    assert clock_of_burst(sentinels, lambda: log.append("flush"), lambda: log.append("wait"), 7) == 1980
-    assert log == ["wait", "begin 0", *["flush"] * 7, "end 1", "wait", "read"]
+def test_a_burst_is_flushes_between_sentinels(woken: Woken) -> None:
+    log = woken().log
+    assert log[log.index("begin 0") - 1 :] == ["wait", "begin 0", *["flush"] * 10, "end 1", "wait", "read"]
 
 
 @pytest.mark.parametrize(
@@ -361,31 +374,24 @@ def test_a_burst_is_flushes_between_sentinels() -> None:
     [("cuda", True, None, 1), ("cpu", True, None, 0), ("cuda", False, None, 0), ("cuda", True, 2, 0)],
 )
 def test_only_a_gpu_whose_reps_are_marked_is_woken(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch, kind: Any, marks: bool, wanted: int | None, bursts: int
+    woken: Woken, kind: Any, marks: bool, wanted: int | None, bursts: int
 ) -> None:
     """And not where the number of warm-up calls is given."""
-    log: list[str] = []
-    timer = FakeTimer(clock, lambda number: rep(100))
-    if marks:
-        timer.sentinels = FakeSentinels(log)  # type: ignore[attr-defined]
-    monkeypatch.setattr(warmup, "make_flush", lambda device, cache: lambda: log.append(cache))
-    monkeypatch.setattr(Device, "synchronize", lambda self: None)
-    monkeypatch.setattr(Device, "stopwatch", lambda self: lambda: 100.0)
-    device = Device(torch.device("cpu"), DeviceFacts(type=kind, name="a GPU", host="here"))
-    monkeypatch.setattr(warmup, "raise_clock", lambda look, highest_mhz: look(BURST))
-    warm_up(instrument_of(timer), device, {"softmax": call_of(lambda: None)}, wanted)
-    assert log.count("read") == bursts
-    assert log.count("cold") == bursts * BURST
+    found = woken(kind=kind, marks=marks, wanted=wanted)
+    assert (found.log.count("read"), len(found.bursts)) == (bursts, bursts)
 
 
 def test_a_gpu_without_room_for_a_flush_is_not_woken(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(device: Device, cache: str) -> None:
         raise DeviceUnavailable("no room")
 
-    timer: Any = FakeTimer(clock)
-    timer.sentinels = FakeSentinels([])
+    timer: Any = FakeTimer(clock, lambda number: rep(100))
+    timer.sentinels = FakeSentinels(clock, [1980])
     monkeypatch.setattr(warmup, "make_flush", refuse)
-    wake(instrument_of(timer), Device(torch.device("cpu"), DeviceFacts(type="cuda", name="a GPU", host="here")))
+    monkeypatch.setattr(Device, "synchronize", lambda self: None)
+    monkeypatch.setattr(Device, "stopwatch", lambda self: lambda: 100.0)
+    device = Device(torch.device("cpu"), DeviceFacts(type="cuda", name="a GPU", host="here"))
+    assert warm_up(instrument_of(timer), device, {"softmax": call_of(lambda: None)}, None)["softmax"].settled
     assert timer.sentinels.log == []
 
 

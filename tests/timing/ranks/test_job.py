@@ -6,7 +6,7 @@ import pytest
 
 from pytest_gpubench import BadRequest
 from pytest_gpubench.timing.ranks import Job
-from pytest_gpubench.timing.ranks.job import BUS_FACTORS, bus_bytes, pickled_job
+from pytest_gpubench.timing.ranks.job import bus_bytes, pickled_job
 from tests.timing.ranks.jobs import PLAN, nothing
 
 
@@ -50,7 +50,3 @@ def test_what_other_processes_cannot_import_is_refused(part: str) -> None:
 def test_bus_bytes(collective: str, of_two: int, of_eight: int) -> None:
     assert bus_bytes(collective, 1000, 2) == of_two
     assert bus_bytes(collective, 1000, 8) == of_eight
-
-
-def test_every_collective_has_a_row_above() -> None:
-    assert len(BUS_FACTORS) == 6
