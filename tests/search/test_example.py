@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pytest_gpubench.search import Example
-from pytest_gpubench.search.example import argument_text, example_of, whole_numbers_in
+from pytest_gpubench.search.example import example_of
 from pytest_gpubench.strategies import lazy_tensor, tensor
 
 
@@ -54,7 +54,7 @@ class Shaped:
     ],
 )
 def test_sizes_by_name(value: object, expected: dict[str, int]) -> None:
-    assert whole_numbers_in("x", value) == expected
+    assert example_of({"x": value}).sizes == expected
 
 
 @pytest.mark.parametrize(
@@ -74,23 +74,21 @@ def test_sizes_by_name(value: object, expected: dict[str, int]) -> None:
     ],
 )
 def test_texts(value: object, expected: str) -> None:
-    assert argument_text(value) == expected
+    assert example_of({"x": value}).text == f"x={expected}"
 
 
 def test_a_tensor_of_ours_is_its_call() -> None:
     made = tensor((2, 3), layout="transposed", seed=5)
     text = "tensor(shape=(2, 3), dtype=torch.float32, layout='transposed', values='normal', seed=5)"
-    assert argument_text(made) == text
     again = eval(text, {"tensor": tensor, "torch": torch})
     assert torch.equal(made, again)
     assert made.stride() == again.stride()
     sizes = {"x.shape[0]": 2, "x.shape[1]": 3, "n": 3}
     assert example_of({"x": made, "n": 3}) == Example(f"x={text}, n=3", sizes, pasted=f"x=lazy_{text}, n=3")
     again = eval(f"lazy_{text}", {"lazy_tensor": lazy_tensor, "torch": torch})
-    assert argument_text(again) == f"lazy_{text}"
     assert example_of({"x": again, "n": 3}) == Example(f"x=lazy_{text}, n=3", sizes)
-    assert argument_text([made, (made,)], pasted=True) == f"[lazy_{text}, (lazy_{text},)]"
-    assert argument_text(again.make()) == text
+    assert example_of({"x": [made, (made,)]}).pasted == f"x=[lazy_{text}, (lazy_{text},)]"
+    assert example_of({"x": again.make()}).text == f"x={text}"
     assert example_of({}) == Example("", {})
 
 

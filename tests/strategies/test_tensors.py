@@ -16,7 +16,7 @@ from hypothesis.errors import InvalidArgument
 
 from pytest_gpubench import strategies as gst
 from pytest_gpubench.strategies import choices
-from pytest_gpubench.strategies.choices import allowed_values, find_dtype
+from pytest_gpubench.strategies.choices import allowed_values
 from pytest_gpubench.strategies.tensors import default_device, made_of
 
 WHOLES = ("int8", "int16", "int32", "int64", "uint8", "bool")
@@ -35,9 +35,9 @@ class TestLayouts:
     @LAYOUTS
     @pytest.mark.parametrize("dtype", [*FLOATS, *WHOLES])
     def test_values_do_not_depend_on_the_layout(self, layout: str, dtype: str) -> None:
-        for shape, values in product(SHAPES[1:], allowed_values(find_dtype(dtype))):
+        for shape, values in product(SHAPES[1:], allowed_values(getattr(torch, dtype))):
             made = gst.tensor(shape, dtype, layout, values, 3, device="cpu")
-            assert (made.shape, made.dtype) == (shape, find_dtype(dtype)), values
+            assert (made.shape, made.dtype) == (shape, getattr(torch, dtype)), values
             expected = gst.tensor(shape, dtype, "contiguous", values, 3, device="cpu")
             if layout == "expanded":
                 assert same(made, made[:1].expand(shape)), (shape, values)
@@ -82,7 +82,7 @@ class TestValues:
         def made(values: str) -> torch.Tensor:
             return gst.tensor((40, 300), dtype, values=values, seed=1, device="cpu").double()
 
-        info = torch.finfo(find_dtype(dtype))
+        info = torch.finfo(getattr(torch, dtype))
         assert abs(made("normal").mean()) < 0.05
         assert abs(made("normal").std() - 1) < 0.05
         assert not made("zeros").any()
@@ -112,7 +112,7 @@ class TestValues:
         assert (int(normal.min()), int(normal.max())) == (least, 1 if dtype == "bool" else 8)
         large = gst.tensor((900,), dtype, values="large", device="cpu").double()
         if dtype != "bool":
-            assert large.abs().min() >= torch.iinfo(find_dtype(dtype)).max / 4
+            assert large.abs().min() >= torch.iinfo(getattr(torch, dtype)).max / 4
             assert bool((large < 0).any()) == (dtype != "uint8")
 
     @pytest.mark.parametrize("values", gst.VALUES)

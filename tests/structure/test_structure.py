@@ -144,11 +144,16 @@ def test_a_warning_of_torch_is_a_wait_at_the_users_line(watched: Watched) -> Non
     assert str(found) == f"{found.what} ({found.where})"
 
 
+def wait_three_times() -> None:
+    for _ in range(3):
+        wait_as_torch_does()
+
+
 def test_every_wait_counts_however_often_it_is_warned_of(watched: Watched) -> None:
     """Python shows a warning once a line, unless told otherwise."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = watched(lambda: [wait_as_torch_does() for _ in range(3)])
+        found = watched(wait_three_times)
     assert len(found.waits) == 3
 
 

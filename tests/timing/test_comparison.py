@@ -13,12 +13,9 @@ from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.stats.speedup import LOOKS, critical_ranks, round_orders
 from pytest_gpubench.timing import attempts, comparison, rounds
 from pytest_gpubench.timing.base import call_of
-from pytest_gpubench.timing.comparison import Match, make_arms, measure_in_turn, next_look
+from pytest_gpubench.timing.comparison import Match, measure_in_turn
 from pytest_gpubench.timing.measurement import Plan
-from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.rounds import Interleaved
-from pytest_gpubench.timing.sampling import Sample
-from pytest_gpubench.timing.warmup import Warmth
 from tests.timing.fakes import ArmsTimer, Clock, FakeTimer, rep
 
 ROUND_S = 4 * 0.99e-3
@@ -60,47 +57,22 @@ def compared(
 
 
 @pytest.mark.parametrize(
-    ("reps", "taken", "cost_s", "left_s", "expected"),
+    ("rounds_of_time", "looks"),
     [
-        (None, 0, 1.0, 100.0, 6),
-        (None, 0, 1.0, -5.0, 6),  # the first look is always taken
-        (None, 6, 1.0, 100.0, 9),
-        (None, 28, 1.0, 9.0, 37),
-        (None, 28, 1.0, 8.0, 36),
-        (None, 28, 1.0, 3.0, 31),
-        (None, 28, 1.0, 2.9, None),  # not worth the alpha
-        (None, 28, 1.0, -3.0, None),
-        (None, 36, 1.0, 100.0, 37),
-        (None, 157, 1e-3, 0.052, 209),
-        (None, 640, 1e-9, 1e9, None),
-        (1, 0, 1.0, 1.0, 1),
-        (7, 0, 1.0, -1.0, 4),
-        (40, 0, 1.0, 0.0, 20),
-        (1001, 0, 1.0, 0.0, 501),
-        (40, 20, 1e-9, 1e9, None),  # a number of reps is one look
+        (0, (6,)),
+        (11.5, (6,)),
+        (12.5, (6, 12)),
+        (19.5, (6, 19)),
+        (20.5, (6, 20)),
+        (25.5, (6, 20)),
+        (26.5, (6, 20, 26)),
+        (1000, (6, 20, 40, 640)),
     ],
 )
-def test_next_look(reps: int | None, taken: int, cost_s: float, left_s: float, expected: int | None) -> None:
-    assert next_look(match_of(), plan(reps), taken, cost_s, left_s) == expected
-
-
-@pytest.mark.parametrize(
-    ("reps", "rounds", "left_s", "following"),
-    [
-        (None, 0, -1.0, 6),
-        (None, 6, 14.0, 20),
-        (None, 6, 13.9, 19),
-        (None, 6, 6.0, 12),
-        (None, 6, 5.9, None),
-        (None, 20, 1e9, 40),
-        (None, 640, 1e9, None),
-        (7, 0, -1.0, 4),
-        (7, 4, 1e9, None),
-    ],
-)
-def test_a_match_may_look_earlier(reps: int | None, rounds: int, left_s: float, following: int | None) -> None:
-    match = replace(match_of(), looks=(6, 20, 40, 640), least_more=6)
-    assert next_look(match, plan(reps), rounds, 1.0, left_s) == following
+def test_a_match_has_its_own_looks(clock: Clock, rounds_of_time: float, looks: tuple[int, ...]) -> None:
+    judge, match = Judge(), replace(match_of(), looks=(6, 20, 40, 640), least_more=6)
+    compared(ArmsTimer(clock), plan(max_time_s=rounds_of_time * ROUND_S), match, judge)
+    assert judge.rounds == list(looks)
 
 
 @pytest.mark.parametrize("after", [1, 2, 5])
@@ -132,6 +104,8 @@ def test_a_number_of_reps_is_one_look(clock: Clock, reps: int, rounds: int) -> N
         (15.5, (6, 9, 12, 15)),
         (16.5, (6, 9, 12, 16)),
         (20.5, (6, 9, 12, 16, 20)),
+        (30.5, (6, 9, 12, 16, 21, 28)),  # not worth the alpha
+        (31.5, (6, 9, 12, 16, 21, 28, 31)),
         (1000, LOOKS),
     ],
 )
@@ -230,10 +204,13 @@ def test_readings_of_a_coarse_clock_are_dithered_for_the_verdict_alone(clock: Cl
     assert set(timings["A"].samples_us) == {5.024}
 
 
-def test_long_calls_idle_each_as_it_has_to() -> None:
-    warmths = {
-        name: Warmth(5, call_us, 1e-3, sample=Sample([rep(call_us)] * 5)) for name, call_us in (("A", 1e3), ("B", 10.0))
-    }
-    arms = make_arms(match_of(), warmths, Pacing(None))
-    assert arms["A"].idle_s == pytest.approx(2.9e-3)
-    assert arms["B"].idle_s == 0
+class Settling(ArmsTimer):
+    settles = True
+
+
+def test_long_calls_idle_each_as_it_has_to(clock: Clock) -> None:
+    timer = Settling(clock, lambda name, number: rep({"A": 1000.0, "B": 10.0}[name]))
+    taken, _ = compared(timer, plan(), judge=Judge(after=1))
+    names = timer.names_by_session[-1]
+    assert len(names) == 4 * len(taken.rounds)
+    assert timer.sessions[-1].idles_s == pytest.approx([{"A": 2.9e-3, "B": 0.0}[name] for name in names])

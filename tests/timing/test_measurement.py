@@ -13,10 +13,8 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.results.model import Stretch
 from pytest_gpubench.timing.base import Record, Rep, Timer
-from pytest_gpubench.timing.measurement import Plan, demangled, is_idle, measure_call
+from pytest_gpubench.timing.measurement import Plan, measure_call
 from tests.gpu.recording_nvml import Recording
-from tests.results.measured import kernel as kernel_of
-from tests.results.measured import timing_of
 from tests.timing.fakes import LOST, POWER, Clock, Counted, FakeTimer, call_of, rep
 
 PROBE_REPS = 5
@@ -207,13 +205,20 @@ def test_stretches_that_are_not_of_these_reps_are_not_read(reps: int) -> None:
         ("f", "f"),  # which is float in a mangled name
     ],
 )
-def test_names_of_kernels_are_demangled(name: str, shown: str) -> None:
-    assert demangled(name).startswith(shown)
+def test_names_of_kernels_are_demangled(clock: Clock, name: str, shown: str) -> None:
+    assert kernel_named(clock, name).startswith(shown)
 
 
-def test_a_torch_that_demangles_nothing_leaves_names_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def kernel_named(clock: Clock, name: str) -> str:
+    """Return the name under which a kernel is reported."""
+    taken = Rep(100.0, (Record(name, "kernel", 0, 100_000),))
+    (kernel,) = measured(FakeTimer(clock, lambda number: taken), reps=1).kernels
+    return kernel.name
+
+
+def test_a_torch_that_demangles_nothing_leaves_names_as_they_are(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch._C, "_demangle")
-    assert demangled(MANGLED) == MANGLED
+    assert kernel_named(clock, MANGLED) == MANGLED
 
 
 @pytest.mark.parametrize(
@@ -227,12 +232,17 @@ def test_a_torch_that_demangles_nothing_leaves_names_as_they_are(monkeypatch: py
         (1, 5.0, 5.0, False),
     ],
 )
-def test_a_gpu_that_waits_for_the_host(launches: int, busy_us: float, span_us: float, idle: bool) -> None:
-    timing = msgspec.structs.replace(
-        timing_of((busy_us,) * 3),
-        busy_us=(busy_us,) * 3,
-        span_us=(span_us,) * 3,
-        kernels=(kernel_of("add", launches, 1.0),),
-    )
-    assert is_idle(timing) is idle
-    assert not is_idle(msgspec.structs.replace(timing, busy_us=(), span_us=()))
+def test_a_gpu_that_waits_for_the_host(clock: Clock, launches: int, busy_us: float, span_us: float, idle: bool) -> None:
+    each_ns, end_ns = round(1e3 * busy_us / launches), round(1e3 * span_us)
+    starts_ns = [number * each_ns for number in range(launches - 1)] + [end_ns - each_ns]
+    records = tuple(Record("add", "kernel", start_ns, start_ns + each_ns) for start_ns in starts_ns)
+    timing = measured(FakeTimer(clock, lambda number: Rep(busy_us, records)), reps=3)
+    assert (timing.kernels[0].launches, "idle" in timing.flags) == (launches, idle)
+
+
+def test_a_timer_that_sees_no_kernels_flags_no_idle_gpu(clock: Clock) -> None:
+    class Blind(FakeTimer):
+        sees_kernels = False
+
+    records = (Record("a", "kernel", 0, 1_000), Record("a", "kernel", 900_000, 901_000))
+    assert measured(Blind(clock, lambda number: Rep(2.0, records)), reps=3).flags == ()

@@ -13,7 +13,7 @@ from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing import traces
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import make_arguments, make_call
-from pytest_gpubench.timing.traces import span_names, take_trace, trimmed
+from pytest_gpubench.timing.traces import take_trace
 
 Event = dict[str, Any]
 
@@ -47,7 +47,9 @@ def test_a_trace_holds_each_call_in_a_span_and_nothing_between_them(tmp_path: Pa
     path = take_trace(call, cpu_device(), tmp_path / "deep" / "t.json.gz", reps)
     assert path == tmp_path / "deep" / "t.json.gz"
     names = names_in(path)
-    assert [name for name in names if name.startswith("f (")] == span_names(call, reps)
+    assert [name for name in names if name.startswith("f (")] == [
+        f"f (call {each} of {reps})" for each in range(1, reps + 1)
+    ]
     assert names.count("aten::sin") == reps == len(made)
     assert "aten::cumsum" not in names
     assert "aten::sum" not in names  # the flush
@@ -125,7 +127,8 @@ def test_what_cannot_be_read_is_a_warning_and_an_interrupt_is_not(
 
 # what is kept, of a GPU's records made by hand
 
-SPAN = {"ph": "X", "cat": "user_annotation", "name": "f", "ts": 100.0, "dur": 50.0}
+NAME = "f (call 1 of 1)"
+SPAN = {"ph": "X", "cat": "user_annotation", "name": NAME, "ts": 100.0, "dur": 50.0}
 
 
 def launch(correlation: int, ts: float) -> Event:
@@ -148,18 +151,30 @@ def arrow(correlation: int, ts: float) -> Event:
     return {"ph": "f", "cat": "ac2g", "name": "ac2g", "id": correlation, "ts": ts}
 
 
-def kept(*events: Event) -> list[Event]:
-    found = trimmed({"traceEvents": [SPAN, *events], "schemaVersion": 1, "traceName": "/tmp/x"}, ["f"])
-    assert found["schemaVersion"] == 1
-    assert "traceName" not in found
-    assert found["traceEvents"][0] == SPAN
-    rest = found["traceEvents"][1:]
-    assert isinstance(rest, list)
-    return rest
+Kept = Callable[..., list[Event]]
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Kept:
+    """Return what takes a trace of one call in which these events are recorded, and returns those of the file."""
+
+    def take(*events: Event) -> list[Event]:
+        recorded = {"traceEvents": [SPAN, *events], "schemaVersion": 1, "traceName": "/tmp/x"}
+        monkeypatch.setattr(traces, "record", lambda *others: json.dumps(recorded))
+        path = take_trace(call_of(lambda: None), cpu_device(), tmp_path / "t.json.gz", reps=1)
+        assert path is not None
+        found = json.loads(gzip.decompress(path.read_bytes()))
+        assert found["schemaVersion"] == 1
+        assert "traceName" not in found
+        rest: list[Event] = found["traceEvents"]
+        assert rest[0] == SPAN
+        return rest[1:]
+
+    return take
 
 
 @pytest.mark.parametrize(("ts", "stays"), [(99.9, False), (100.0, True), (150.0, True), (150.1, False)])
-def test_what_begins_in_a_span_is_kept(ts: float, stays: bool) -> None:
+def test_what_begins_in_a_span_is_kept(kept: Kept, ts: float, stays: bool) -> None:
     event = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "ts": ts, "dur": 1000.0}
     assert kept(event) == [event] * stays
 
@@ -167,20 +182,20 @@ def test_what_begins_in_a_span_is_kept(ts: float, stays: bool) -> None:
 @pytest.mark.parametrize(("launched", "stays"), [(90.0, False), (110.0, True)])
 @pytest.mark.parametrize("ts", [95.0, 120.0, 155.0])
 def test_a_kernel_belongs_to_the_span_that_launched_it_whatever_its_clock_says(
-    launched: float, stays: bool, ts: float
+    kept: Kept, launched: float, stays: bool, ts: float
 ) -> None:
     events = [launch(7, launched), kernel("add", 7, ts), arrow(7, ts)]
     assert kept(*events) == events * stays
 
 
-def test_a_kernel_without_a_launch_is_told_by_its_clock() -> None:
+def test_a_kernel_without_a_launch_is_told_by_its_clock(kept: Kept) -> None:
     inside, outside = kernel("add", 7, 120.0), kernel("mul", None, 99.0)
     assert kept(inside, outside) == [inside]
 
 
 @pytest.mark.parametrize("name", ["gpu_bench_read_flush", "gpu_bench_write_flush", "gpu_bench_begin", "gpu_bench_end"])
 @pytest.mark.parametrize("correlation", [7, None])
-def test_our_own_kernels_are_left_out_with_their_launches(name: str, correlation: int | None) -> None:
+def test_our_own_kernels_are_left_out_with_their_launches(kept: Kept, name: str, correlation: int | None) -> None:
     events = [kernel(name, correlation, 120.0)]
     if correlation is not None:
         events += [launch(correlation, 110.0), arrow(correlation, 120.0)]
@@ -189,13 +204,15 @@ def test_our_own_kernels_are_left_out_with_their_launches(name: str, correlation
     assert kept(theirs) == [theirs]
 
 
-def test_names_of_processes_and_of_the_span_on_the_gpu_are_kept() -> None:
+def test_names_of_processes_and_of_the_span_on_the_gpu_are_kept(kept: Kept) -> None:
     named = {"ph": "M", "name": "process_name", "pid": 1, "ts": 0.0}
-    on_gpu = {"ph": "X", "cat": "gpu_user_annotation", "name": "f", "ts": 90.0, "dur": 70.0}
+    on_gpu = {"ph": "X", "cat": "gpu_user_annotation", "name": NAME, "ts": 90.0, "dur": 70.0}
     flush = {"ph": "X", "cat": "gpu_user_annotation", "name": "of somebody", "ts": 90.0, "dur": 5.0}
     assert kept(named, on_gpu, flush) == [named, on_gpu]
 
 
-def test_a_trace_without_the_calls_is_refused() -> None:
-    with pytest.raises(ValueError, match="no record of 'g'"):
-        trimmed({"traceEvents": [SPAN]}, ["f", "g"])
+def test_a_trace_without_the_calls_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(traces, "record", lambda *others: json.dumps({"traceEvents": [SPAN]}))
+    said: list[str] = []
+    assert take_trace(call_of(lambda: None), cpu_device(), tmp_path / "t.json.gz", reps=2, warn=said.append) is None
+    assert "no record of 'f (call 1 of 2)'" in said[0]
