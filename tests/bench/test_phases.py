@@ -13,7 +13,6 @@ from pytest_gpubench.bench.phases import (
 )
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.results.model import Outcome
-from pytest_gpubench.results.phases import OVER_WHOLE
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.summary import Interval, median_interval
 from pytest_gpubench.timing.calls import make_arguments
@@ -69,7 +68,8 @@ def test_phases_against_their_whole() -> None:
     assert found["encoder"].interval == Interval(30.0, 30.0)
     assert (found.sum_us, found.sum_interval) == (40.0, Interval(40.0, 40.0))
     assert found.ratio == pytest.approx(40 / 36)
-    assert (found.adds_up, found.explanation) == (False, OVER_WHOLE)
+    assert not found.adds_up
+    assert found.explanation.startswith("each phase alone starts with a cold cache, while in the whole")
     assert found.whole is not None
     assert (found.whole.name, found.whole.median_us, found.whole.share) == ("both", 36.0, 1.0)
     assert (found.title, found.timer, found.cache, found.rounds, found.seed) == ("both", "scripted", "cold", 20, 5)

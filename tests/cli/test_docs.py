@@ -1,18 +1,22 @@
+from pathlib import Path
+
 import pytest
 
-from pytest_gpubench.cli.docs import read_page, topics
+import pytest_gpubench
 from tests.cli.stored import Command
+
+PAGES = {path.stem: path for path in sorted((Path(pytest_gpubench.__file__).parent / "docs").glob("*.md"))}
 
 
 def test_without_a_topic_each_page_has_a_line(command: Command) -> None:
     status, out, _ = command("docs")
     assert status == 0
-    assert [line.split()[0] for line in out.splitlines()] == topics()
+    assert [line.split()[0] for line in out.splitlines()] == list(PAGES)
 
 
-@pytest.mark.parametrize("topic", topics())
+@pytest.mark.parametrize("topic", PAGES)
 def test_a_page_that_is_piped_is_markdown(topic: str, command: Command) -> None:
-    assert command("docs", topic) == (0, read_page(topic), "")
+    assert command("docs", topic) == (0, PAGES[topic].read_text(encoding="utf-8"), "")
 
 
 def test_a_page_on_a_terminal_is_laid_out(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,4 +30,4 @@ def test_a_page_on_a_terminal_is_laid_out(command: Command, monkeypatch: pytest.
 def test_an_unknown_topic_is_answered_with_the_legal_ones(command: Command) -> None:
     status, out, err = command("docs", "limit")
     assert (status, out) == (2, "")
-    assert err == f"pytest-gpubench docs: there is no page 'limit'; the pages are {', '.join(topics())}\n"
+    assert err == f"pytest-gpubench docs: there is no page 'limit'; the pages are {', '.join(PAGES)}\n"

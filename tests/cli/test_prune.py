@@ -4,7 +4,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_gpubench.cli.runs import parse_age
 from pytest_gpubench.results.store import Storage
 from tests.cli.stored import Command
 from tests.results.saved import make_run
@@ -94,9 +93,13 @@ def test_what_to_remove_without_prune_is_refused(words: tuple[str, ...], command
 
 
 @pytest.mark.parametrize("text", ["-1d", "1.5d", "1y", "", "d", "1 day", "999999999999d"])
-def test_ages_that_cannot_be_meant(text: str) -> None:
-    with pytest.raises(ValueError, match="hours, days or weeks"):
-        parse_age(text)
+def test_ages_that_cannot_be_meant(text: str, command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    (path,) = fill((9, ""))
+    with pytest.raises(SystemExit) as ended:
+        command("list", "--prune", f"--older-than={text}")
+    assert ended.value.code == 2
+    assert "it must be a number of hours, days or weeks: 36h, 90d, 12w" in capsys.readouterr().err
+    assert path.exists()
 
 
 def test_nothing_saved_is_nothing_to_remove(command: Command) -> None:

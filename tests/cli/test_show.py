@@ -1,8 +1,8 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from pytest_gpubench.cli.show import matches
 from pytest_gpubench.report.layout import Screen
 from pytest_gpubench.report.table import render
 from pytest_gpubench.report.terminal import summary_lines
@@ -71,5 +71,8 @@ def test_only_the_tests_asked_for_are_shown(command: Command) -> None:
         ("", True),
     ],
 )
-def test_patterns(pattern: str, is_meant: bool) -> None:
-    assert matches("tests/perf/test_a.py::test_softmax[4096x1024-float16]", pattern) is is_meant
+def test_patterns(pattern: str, is_meant: bool, command: Command) -> None:
+    run = make_run(tests=1)
+    named = replace(run.records[0], nodeid="tests/perf/test_a.py::test_softmax[4096x1024-float16]")
+    write_run(replace(run, records=(named,)), Path("run.json"))
+    assert (command("show", "run.json", "--test", pattern)[0] == 0) is is_meant

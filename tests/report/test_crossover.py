@@ -3,9 +3,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from pytest_gpubench import Measurement, Speedup
-from pytest_gpubench.report.crossover import Step, crossover_lines, where_faster
+from pytest_gpubench import Measurement
+from pytest_gpubench.report.crossover import crossover_lines
 from pytest_gpubench.results.model import TestRecord
 from pytest_gpubench.stats.summary import Interval
 from tests.report.records import arms, record, timing
@@ -13,22 +14,35 @@ from tests.report.records import arms, record, timing
 WORDS = {"<": (0.5, 0.9), ">": (1.1, 2.0), "?": (0.9, 1.1)}
 
 
-def speedup_between(low: float, high: float) -> Speedup:
-    found = {"quads": 20, "alpha": 0.001, "reference": "torch", "reference_us": 1.0, "seed": 0}
-    return Speedup(ratio=(low * high) ** 0.5, interval=Interval(low, high), **found)  # type: ignore[arg-type]
+def at(value: int, low: float, high: float) -> TestRecord:
+    """Return the record of a test with n of a value, whose speedup has this interval."""
+    found = compared((low * high) ** 0.5, n=str(value))
+    reference, candidate = found.measurements
+    assert candidate.speedup is not None
+    speedup = replace(candidate.speedup, interval=Interval(low, high))
+    return replace(found, measurements=(reference, replace(candidate, speedup=speedup)))
 
 
-def steps_of(pattern: str) -> list[Step]:
-    """Return steps at 1, 2, 4, ...: slower (<), faster (>) or undecided (?)."""
-    return [Step(str(2**place), speedup_between(*WORDS[mark])) for place, mark in enumerate(pattern)]
+def words_of(pattern: str) -> str:
+    """Return where a candidate is said to be faster that is slower (<), faster (>) or neither (?) at 1, 2, 4, ...."""
+    records = [at(2**place, *WORDS[mark]) for place, mark in enumerate(pattern)]
+    (line,) = crossover_lines(records, everything=True)
+    return line.removeprefix("softmax over torch by n, ").partition(":")[0]
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "is_faster"),
-    [(1.0, 1.1, None), (1.0 + 1e-9, 1.1, True), (0.9, 1.0, None), (0.9, 1.0 - 1e-9, False), (0.9, 1.1, None)],
+    ("low", "high", "words"),
+    [
+        (1.0, 1.1, "faster or slower is not decided at any size"),
+        (1.0 + 1e-9, 1.1, "faster everywhere"),
+        (0.9, 1.0, "faster or slower is not decided at any size"),
+        (0.9, 1.0 - 1e-9, "slower everywhere"),
+        (0.9, 1.1, "faster or slower is not decided at any size"),
+    ],
 )
-def test_the_interval_decides(low: float, high: float, is_faster: bool | None) -> None:
-    assert Step("1", speedup_between(low, high)).is_faster is is_faster
+def test_the_interval_decides(low: float, high: float, words: str) -> None:
+    (line,) = crossover_lines([at(1, low, high), at(2, low, high)], everything=True)
+    assert line.startswith(f"softmax over torch by n, {words}: ")
 
 
 @pytest.mark.parametrize(
@@ -57,15 +71,16 @@ def test_the_interval_decides(low: float, high: float, is_faster: bool | None) -
     ],
 )
 def test_where_it_is_faster(pattern: str, words: str) -> None:
-    assert where_faster(steps_of(pattern), "n") == words
+    assert words_of(pattern) == words
 
 
 @given(st.text("<>?", min_size=2, max_size=12))
 def test_undecided_sizes_change_no_side(pattern: str) -> None:
     """The words are those of the decided sizes alone, but for their number."""
-    decided = [step for step in steps_of(pattern) if step.is_faster is not None]
-    if {step.is_faster for step in decided} == {True, False}:
-        assert where_faster(steps_of(pattern), "n") == where_faster(decided, "n")
+    if {"<", ">"} <= set(pattern):
+        decided = [at(2**place, *WORDS[mark]) for place, mark in enumerate(pattern) if mark != "?"]
+        (line,) = crossover_lines(decided)
+        assert line.startswith(f"softmax over torch by n, {words_of(pattern)}: ")
 
 
 def compared(

@@ -1,12 +1,13 @@
 """Tables and lines of phases and regions."""
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_gpubench import Phases, Region
 from pytest_gpubench.report.layout import Screen
-from pytest_gpubench.report.phases import phases_block, rate_text, region_lines
+from pytest_gpubench.report.phases import phases_block, region_lines
 from pytest_gpubench.report.section import report_section
-from pytest_gpubench.results.phases import OVER_WHOLE, Phase
+from pytest_gpubench.results.phases import Phase
 from pytest_gpubench.stats.summary import Interval
 from tests.results.measured import record
 
@@ -46,7 +47,7 @@ def test_the_table_has_a_title_and_a_sentence() -> None:
     text = phases_block("gpu_bench phases: test_it", FOUND, "auto", Screen())
     assert text.startswith("gpu_bench phases: test_it\n")
     assert text.endswith(
-        f"the phases take 1.111x [1.100, 1.120] the time of both (40.00 us against 36.00 us): {OVER_WHOLE}"
+        f"the phases take 1.111x [1.100, 1.120] the time of both (40.00 us against 36.00 us): {FOUND.explanation}"
     )
 
 
@@ -103,7 +104,9 @@ def test_lines_of_a_failed_test() -> None:
     ],
 )
 def test_rates(per_s: float | None, text: str) -> None:
-    assert rate_text(per_s) == text
+    found = replace(FOUND, phases=(replace(ENCODER, elements_per_s=per_s),), whole=None)
+    line = phases_block("", found, "us", Screen()).splitlines()[2]
+    assert line.removeprefix("encoder").split("%")[1].strip() == text
 
 
 def region(path: str, calls: int, total_ns: int, share: float) -> Region:

@@ -1,12 +1,14 @@
 """The summary page beside the traces."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from pytest_gpubench import Measurement
-from pytest_gpubench.report.trace_summary import summary_markdown, write_summary
+from pytest_gpubench.report.trace_summary import write_summary
+from pytest_gpubench.results.model import TestRecord
 from pytest_gpubench.results.trace_name import trace_name
 from pytest_gpubench.units import format_time
 from tests.report.records import arms, record, timing, unmeasured
@@ -17,10 +19,18 @@ MOST_KERNELS = 30
 NODEID = "tests/test_a.py::test_it[a/b]"
 
 
-def test_each_call_is_linked_with_its_own_trace_and_others_with_none() -> None:
+def page_of(folder: Path, records: Sequence[TestRecord], *traces: str) -> str:
+    """Return the page of a folder with these traces."""
+    for name in traces:
+        (folder / name).write_bytes(b"")
+    write_summary(folder, records)
+    return (folder / "summary.md").read_text(encoding="utf-8")
+
+
+def test_each_call_is_linked_with_its_own_trace_and_others_with_none(tmp_path: Path) -> None:
     first, second = Measurement(timing=timing("f", 10.0)), Measurement(timing=timing("f", 20.0))
-    traced = Path(trace_name(NODEID, "f", 2))
-    page = summary_markdown([record(first, second, nodeid=NODEID)], [Path("x") / traced, Path("other.json.gz")])
+    traced = trace_name(NODEID, "f", 2)
+    page = page_of(tmp_path, [record(first, second, nodeid=NODEID)], traced, "other.json.gz")
     before, after = page.split(f"[trace]({traced})")
     assert format_time(10.0) in before
     assert "No trace was taken here." in before
@@ -29,21 +39,21 @@ def test_each_call_is_linked_with_its_own_trace_and_others_with_none() -> None:
     assert "other.json.gz" not in page
 
 
-def test_what_was_not_measured_has_no_number_and_no_section() -> None:
+def test_what_was_not_measured_has_no_number_and_no_section(tmp_path: Path) -> None:
     item = Measurement(timing=unmeasured("f", "broke"))
     measured = Measurement(timing=timing("f", 10.0))
-    traced = Path(trace_name(NODEID, "f", 1))
-    assert "Nothing was measured." in summary_markdown([record(item, nodeid=NODEID)])
-    assert NODEID not in summary_markdown([record(item, nodeid=NODEID)])
-    assert f"({traced})" in summary_markdown([record(item, measured, nodeid=NODEID)], [traced])
+    traced = trace_name(NODEID, "f", 1)
+    assert "Nothing was measured." in page_of(tmp_path, [record(item, nodeid=NODEID)])
+    assert NODEID not in page_of(tmp_path, [record(item, nodeid=NODEID)])
+    assert f"({traced})" in page_of(tmp_path, [record(item, measured, nodeid=NODEID)], traced)
 
 
-def test_the_printed_numbers_are_the_stored_ones() -> None:
+def test_the_printed_numbers_are_the_stored_ones(tmp_path: Path) -> None:
     kernels = (
         kernel("nvjet_gemm", 2, 30.0, mean_us=30.0),
         kernel("Memcpy DtoD (Device -> Device)", 1, 10.0, "memcpy", mean_us=10.0),
     )
-    page = summary_markdown([record(Measurement(timing=timing("f", 40.0, kernels=kernels)))])
+    page = page_of(tmp_path, [record(Measurement(timing=timing("f", 40.0, kernels=kernels)))])
     rows = [line for line in page.splitlines() if line.startswith("|")]
     assert "| <code>nvjet_gemm</code> | 2 | 30.00 us | 30.00 us | 75 % |" in rows
     assert rows[3].endswith("</code> | 1 | 10.00 us | 10.00 us | 25 % |")
@@ -53,32 +63,32 @@ def test_the_printed_numbers_are_the_stored_ones() -> None:
 
 
 @pytest.mark.parametrize(("number", "rows", "more"), [(MOST_KERNELS, MOST_KERNELS, 0), (MOST_KERNELS + 1, 29, 2)])
-def test_the_shortest_of_very_many_kernels_are_summed_up(number: int, rows: int, more: int) -> None:
+def test_the_shortest_of_very_many_kernels_are_summed_up(tmp_path: Path, number: int, rows: int, more: int) -> None:
     kernels = tuple(kernel(f"kernel_{index}", 1, 1.0 + index) for index in range(number))
-    page = summary_markdown([record(Measurement(timing=timing("f", 500.0, kernels=kernels)))])
+    page = page_of(tmp_path, [record(Measurement(timing=timing("f", 500.0, kernels=kernels)))])
     assert page.count("<code>kernel") == rows
     assert ("more |" in page) == bool(more)
     if more:
         assert "| 2 more | 2 | 3.000 us |" in page
 
 
-def test_arms_and_examples_are_told_apart() -> None:
-    page = summary_markdown([record(*arms(timing("mine", 10.0), timing("torch", 20.0)))])
+def test_arms_and_examples_are_told_apart(tmp_path: Path) -> None:
+    page = page_of(tmp_path, [record(*arms(timing("mine", 10.0), timing("torch", 20.0)))])
     assert "as the reference" in page
     assert "as the candidate" in page
-    page = summary_markdown([record(Measurement(timing=timing("f", 10.0), example="n=3"))])
+    page = page_of(tmp_path, [record(Measurement(timing=timing("f", 10.0), example="n=3"))])
     assert "at <code>n=3</code>" in page
 
 
-def test_a_timer_without_kernels_says_so() -> None:
-    page = summary_markdown([record(Measurement(timing=timing("f", 10.0, timer="wall", kernels=())))])
+def test_a_timer_without_kernels_says_so(tmp_path: Path) -> None:
+    page = page_of(tmp_path, [record(Measurement(timing=timing("f", 10.0, timer="wall", kernels=())))])
     assert "The timer wall sees no kernels." in page
     assert "launch" not in page.split("##", 1)[1]
 
 
-def test_no_name_becomes_markup() -> None:
+def test_no_name_becomes_markup(tmp_path: Path) -> None:
     hostile = "test_a.py::test_it[|<b>](http://x) `@me"
-    page = summary_markdown([record(Measurement(timing=timing("a|b", 1.0)), nodeid=hostile)])
+    page = page_of(tmp_path, [record(Measurement(timing=timing("a|b", 1.0)), nodeid=hostile)])
     assert "<b>" not in page
     assert re.search(r"(?<!\\)\]\(http:", page) is None
     assert "a|b" not in page

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pytest_gpubench import BadRequest, NotMeasured, Phases, Region
-from pytest_gpubench.results.phases import OVER_WHOLE, UNDER_WHOLE, Phase
+from pytest_gpubench.results.phases import Phase
 from pytest_gpubench.stats.summary import Interval
 
 ENCODER = Phase(name="encoder", median_us=30.0, interval=Interval(29.0, 31.0), share=0.75)
@@ -28,6 +28,10 @@ def phases(ratio: float | None = 1.0, interval: Interval | None = None, **others
     return Phases(**{**known, **others})
 
 
+OVER_WHOLE = "each phase alone starts with a cold cache, while in the whole it finds"
+UNDER_WHOLE = "the whole does work that no phase holds"
+
+
 @pytest.mark.parametrize(
     ("ratio", "interval", "adds_up", "explanation"),
     [
@@ -46,14 +50,16 @@ def test_a_sum_that_is_not_the_whole_is_explained(
     ratio: float | None, interval: Interval | None, adds_up: bool | None, explanation: str
 ) -> None:
     found = phases(ratio, interval)
-    assert (found.adds_up, found.explanation) == (adds_up, explanation)
-    assert found.sentence.endswith(explanation)
+    assert found.adds_up is adds_up
+    assert found.explanation.startswith(explanation)
+    assert bool(found.explanation) is bool(explanation)
+    assert found.sentence.endswith(found.explanation)
 
 
 def test_sentences() -> None:
     times = "the time of both (40.00 us against 40.00 us)"
     assert phases(1.0, Interval(0.99, 1.01)).sentence == f"the phases take 1.000x [0.9900, 1.010] {times}"
-    assert phases(1.2).sentence == f"the phases take 1.200x {times}: {OVER_WHOLE}"
+    assert phases(1.2).sentence.startswith(f"the phases take 1.200x {times}: {OVER_WHOLE}")
     assert phases(None).sentence == ""
     assert str(phases(None)) == "both: encoder 30.00 us (75.0 %), decoder 10.00 us (25.0 %)"
     assert str(phases(1.0)) == f"{phases(None)}; the phases take 1.000x {times}"

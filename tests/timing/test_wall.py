@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from pytest_gpubench.timing.calls import Arguments, leaves_of, make_arguments, m
 from pytest_gpubench.timing.interpreter import counting_launches
 from pytest_gpubench.timing.l2flush import flush_buffer, make_flush
 from pytest_gpubench.timing.upstream import upstream_gradient
-from pytest_gpubench.timing.wall import Scheduled, WallTimer, held_up_ns
+from pytest_gpubench.timing.wall import Scheduled, WallTimer
 from pytest_gpubench.units import name_of
 
 
@@ -79,23 +80,31 @@ def test_others_get_the_core_between_the_flush_and_the_call(monkeypatch: pytest.
         (30, 31, 31, 8, 0),
     ],
 )
-def test_only_what_others_took_is_taken_off(elapsed: int, ran: int, all_ran: int, waited: int, held_up: int) -> None:
-    before = Scheduled(1000, 2000, 3000)
-    assert held_up_ns(elapsed, before, Scheduled(1000 + ran, 2000 + all_ran, 3000 + waited)) == held_up
+def test_only_what_others_took_is_taken_off(
+    monkeypatch: pytest.MonkeyPatch, elapsed: int, ran: int, all_ran: int, waited: int, held_up: int
+) -> None:
+    after = Scheduled(1000 + ran, 2000 + all_ran, 3000 + waited)
+    assert rep_us(monkeypatch, "cpu", elapsed, Scheduled(1000, 2000, 3000), after) == (elapsed - held_up) / 1e3
 
 
-@pytest.mark.parametrize(("takes_off", "elapsed_us"), [(True, 30.0), (False, 75.0)])
-def test_a_rep_that_is_held_up(monkeypatch: pytest.MonkeyPatch, takes_off: bool, elapsed_us: float) -> None:
-    clock_ns, schedules = iter([0, 75_000]), iter([Scheduled(0, 0, 0), Scheduled(30_000, 30_000, 45_000)])
+def test_nothing_is_taken_off_where_a_gpu_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on while its host waits."""
+    before, after = Scheduled(0, 0, 0), Scheduled(30, 30, 45)
+    assert rep_us(monkeypatch, "cuda", 75, before, after) == 0.075
+
+
+def rep_us(monkeypatch: pytest.MonkeyPatch, kind: Any, elapsed_ns: int, before: Scheduled, after: Scheduled) -> float:
+    """Return the time of a rep before and after which the scheduler has counted this."""
+    clock_ns, schedules = iter([0, elapsed_ns]), iter([before, after])
     monkeypatch.setattr(time, "perf_counter_ns", lambda: next(clock_ns))
     monkeypatch.setattr(wall.Schedule, "read", lambda schedule, waited_first=False: next(schedules))
     monkeypatch.setattr(wall, "make_flush", lambda device, cache: lambda: None)
-    facts = DeviceFacts(type="cpu" if takes_off else "cuda", name="fake", host="here")
-    timer = WallTimer(Device(torch.device("cpu"), facts), "hot")
+    timer = WallTimer(Device(torch.device("cpu"), DeviceFacts(type=kind, name="fake", host="here")), "hot")
     timer.device = cpu_device()  # there is no GPU to wait for
     with timer.session() as session:
         session.take(make_call(lambda: None), 0.0)
-    assert [rep.elapsed_us for rep in session.reps()] == [elapsed_us]
+    (rep,) = session.reps()
+    return rep.elapsed_us
 
 
 @pytest.mark.parametrize(
