@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_gpubench.plugin.fresh_process import Confirmation, NotTaken
+from pytest_gpubench.plugin.fresh_process import Confirmation
 from pytest_gpubench.results.model import SavedRun, TestRecord
 from tests.plugin.conftest import BenchRun
 from tests.report.records import GPU
@@ -68,7 +68,7 @@ def confirmation(monkeypatch: pytest.MonkeyPatch, run: Callable[..., object]) ->
 
 def test_why_there_is_no_fresh_measurement_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object) -> None:
-        raise NotTaken("nothing was measured (exit status 7); it ended with:\n    a line\n    the last one")
+        raise OSError("nothing was measured (exit status 7); it ended with:\n    a line\n    the last one")
 
     found = confirmation(monkeypatch, fail).measure("test_a.py::test_it")
     assert found == "nothing was measured (exit status 7); it ended with: the last one"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pytest_gpubench.results.baseline import Baseline, slimmed
-from pytest_gpubench.results.counterpart import MeasurementKey, PastTest, by_test
+from pytest_gpubench.results.counterpart import MeasurementKey, PastTest
 from pytest_gpubench.results.model import CommitInfo, SavedRun
 from pytest_gpubench.results.store.storage import add_session, count_sessions, is_same_code_and_machine
 from pytest_gpubench.stats.process_spread import UNKNOWN_SPEEDUP, UNKNOWN_TIME
@@ -53,7 +53,7 @@ def test_each_session_keeps_what_it_measured() -> None:
     assert (whole.datetime, whole.name) == ("5", "main")
     assert count_sessions(whole) == 3
     assert count_sessions(first) == 1
-    assert list(by_test(whole.earlier)) == [(TEST, GPU.name)]
+    assert {(each.nodeid, each.device.name) for each in whole.earlier} == {(TEST, GPU.name)}
 
 
 def test_a_test_is_found_with_its_earlier_sessions() -> None:

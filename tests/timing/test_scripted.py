@@ -1,5 +1,6 @@
 """Scripted samples: any numbers, converted to floats when a function is decorated."""
 
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -8,8 +9,9 @@ import pytest
 
 from pytest_gpubench import BadRequest, scripted
 from pytest_gpubench.settings.cache import Producer
+from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.calls import make_call
-from pytest_gpubench.timing.scripted import ScriptedTimer, script_of
+from pytest_gpubench.timing.scripted import ScriptedTimer
 
 
 @pytest.mark.parametrize(
@@ -17,10 +19,18 @@ from pytest_gpubench.timing.scripted import ScriptedTimer, script_of
     [(2, 3), (np.float64(2), np.float32(3)), (Fraction(2), Fraction(3)), np.array([2.0, 3.0]), (np.int64(2), 3)],
 )
 def test_numbers_become_floats(samples: Any) -> None:
-    script = script_of(scripted(samples)(lambda: 0))
-    assert script is not None
-    assert script.samples_us == (2.0, 3.0)
-    assert all(type(each) is float for each in script.samples_us)
+    found = [rep.elapsed_us for rep in reps_of(scripted(samples)(lambda: 0), 2)]
+    assert found == [2.0, 3.0]
+    assert all(type(each) is float for each in found)
+
+
+def reps_of(function: Callable[[], object], number: int) -> Sequence[Rep]:
+    """Return so many reps of a scripted function."""
+    call = make_call(function)
+    with ScriptedTimer().session() as session:
+        for _ in range(number):
+            session.take(call, 0.0)
+    return session.reps()
 
 
 @pytest.mark.parametrize(
@@ -52,6 +62,5 @@ def test_a_producer_runs_before_each_call() -> None:
 
 
 def test_one_name_is_one_kernel() -> None:
-    script = script_of(scripted([1.0], "softmax")(lambda: 0))
-    assert script is not None
-    assert script.kernels == ("softmax",)
+    (rep,) = reps_of(scripted([1.0], "softmax")(lambda: 0), 1)
+    assert [record.name for record in rep.records] == ["softmax"]

@@ -5,13 +5,14 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.events import Lap, key_of
-from pytest_gpubench.timing.tracing_tax import Known, Laptimer, Taxes, untaxed
+from pytest_gpubench.timing.tracing_tax import Laptimer, Taxes, untaxed
 from pytest_gpubench.timing.warmup import warm_up
 from tests.timing.fakes import Clock, FakeTimer, call_of, instrument_of, rep
 
@@ -34,7 +35,7 @@ class Gpu:
         self.noise_us = itertools.cycle([0.0, noise_us, -noise_us])
         self.is_traced = False
         self.laps = 0
-        self.known: Known = []
+        self.known: list[Any] = []
         self.drift_us = 0.0
         """By so much each lap takes longer than the one before."""
         self.late_us = 5.0

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from pytest_gpubench.results.model import CommitInfo
 from pytest_gpubench.results.store import Storage, read_run
 from pytest_gpubench.results.store.names import device_folder, file_part
-from pytest_gpubench.results.store.storage import automatic_name
 from tests.results.saved import make_run
 from tests.results.store.files import RUN, replace, save
 
@@ -33,8 +32,9 @@ def test_what_has_no_name_is_named_by_commit_and_time(
     assert path.name == f"0001_{name}.json"
 
 
-def test_a_time_that_cannot_be_read_is_now() -> None:
-    assert re.fullmatch(r"01234567_\d{8}_\d{6}", automatic_name(replace(RUN, datetime="yesterday")))
+def test_a_time_that_cannot_be_read_is_now(tmp_path: Path) -> None:
+    path = save(Storage(tmp_path), replace(RUN, datetime="yesterday"), "")
+    assert re.fullmatch(r"0001_01234567_\d{8}_\d{6}\.json", path.name)
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,13 @@ from pytest_gpubench import KernelsDiffer, MeasurementError, Rank, WrongResult
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.ranks import Job
-from pytest_gpubench.timing.ranks.failure import OURS, failure_of
+from pytest_gpubench.timing.ranks.failure import failure_of
 from pytest_gpubench.timing.ranks.job import bus_bytes
-from pytest_gpubench.timing.ranks.processes import own_lines
 from pytest_gpubench.timing.ranks.result import combine
 from pytest_gpubench.timing.ranks.worker import call_once
 from tests.timing.ranks.jobs import PLAN, nothing, timing
+
+OURS = f"{Path(pytest_gpubench.__file__).parent}{os.sep}"
 
 
 @pytest.mark.parametrize(
@@ -83,10 +84,6 @@ def through_ours(function: Callable[[], object], check: Callable[[Rank, Any], ob
     return raised(lambda: call_once(make_call(function), job, rank, device, alone))
 
 
-def test_ours_are_all_files_of_the_package() -> None:
-    assert f"{Path(pytest_gpubench.__file__).parent}{os.sep}" == OURS
-
-
 def test_a_traceback_is_of_the_users_own_lines() -> None:
     found = failure_of(through_ours(convert), "f")
     assert found.sentence == "raised ValueError: first line"
@@ -119,18 +116,3 @@ def test_a_check_shows_where_it_failed() -> None:
 
 def must_be_four() -> None:
     raise AssertionError("it is not 4")
-
-
-DUMP = f"""Current thread 0x00007f (most recent call first):
-  File "/site-packages/torch/distributed/distributed_c10d.py", line 2501 in all_reduce
-  File "/srv/tests/steps.py", line 12 in wait_for_ever
-  File "{OURS}timing/ranks/worker.py", line 112 in call_once
-  File "{OURS}timing/ranks/worker.py", line 50 in run_worker
-  File "/usr/lib/python3.11/multiprocessing/process.py", line 108 in run
-  File "<string>", line 1 in <module>
-"""
-
-
-def test_where_a_rank_hangs_is_told_by_lines_that_are_not_ours() -> None:
-    assert [line.rpartition(" ")[2] for line in own_lines(DUMP)] == ["all_reduce", "wait_for_ever"]
-    assert own_lines("") == []

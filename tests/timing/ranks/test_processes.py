@@ -1,5 +1,6 @@
 """Errors of ranks in the test's process: one cause, and the state of the other ranks."""
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
+import pytest_gpubench
 from pytest_gpubench import BadRequest, DeviceFacts, MeasurementError
 from pytest_gpubench.gpu.clocks import ClockLock
 from pytest_gpubench.gpu.device import Device
@@ -22,6 +24,7 @@ from tests.gpu.recording_nvml import Recording
 from tests.timing.ranks.jobs import PLAN, notes, nothing
 
 STARTING = "starting"
+OURS = f"{Path(pytest_gpubench.__file__).parent}{os.sep}"
 
 
 @pytest.mark.parametrize(
@@ -109,6 +112,31 @@ def test_a_hang_is_told_with_the_time_that_was_waited(
     assert asked_s == [waited_s]
     assert str(caught.value).startswith(f"'nothing' over 2 ranks {sentence}")
     assert notes(caught.value) == [f"gpu_bench: rank {index} was {each}" for index, each in enumerate(doing)]
+
+
+DUMP = f"""Current thread 0x00007f (most recent call first):
+  File "/site-packages/torch/distributed/distributed_c10d.py", line 2501 in all_reduce
+  File "/srv/tests/steps.py", line 12 in wait_for_ever
+  File "{OURS}timing/ranks/worker.py", line 112 in call_once
+  File "{OURS}timing/ranks/worker.py", line 50 in run_worker
+  File "/usr/lib/python3.11/multiprocessing/process.py", line 108 in run
+  File "<string>", line 1 in <module>
+"""
+
+
+def test_where_a_rank_hangs_is_told_by_lines_that_are_not_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(processes, "wait", lambda pipes, timeout_s: [])
+    monkeypatch.setattr(processes, "TRACEBACK_S", 0)
+    (tmp_path / "0.txt").write_text(DUMP)
+    nobody: Any = SimpleNamespace(pid=None)
+    hanging = Processes(Job(nothing, PLAN), b"", [])
+    hanging.workers = [RankProcess(nobody, nobody, tmp_path / "0.txt", "measuring")]
+    with pytest.raises(MeasurementError) as caught:
+        hanging._listen()
+    (note,) = notes(caught.value)
+    first, *lines = note.splitlines()
+    assert first == "gpu_bench: rank 0 was measuring"
+    assert [line.rpartition(" ")[2] for line in lines] == ["all_reduce", "wait_for_ever"]
 
 
 FACTS = DeviceFacts(type="cuda", name="a GPU", host="here")
