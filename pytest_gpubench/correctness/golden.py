@@ -21,7 +21,7 @@ from pytest_gpubench.correctness.elementwise import (
     magnitudes,
 )
 from pytest_gpubench.correctness.leaves import components, flatten, map_leaves
-from pytest_gpubench.correctness.tolerance import dtype_name, is_exact, is_finer, last_places
+from pytest_gpubench.correctness.tolerance import dtype_name, is_exact, last_place, last_places
 from pytest_gpubench.errors import BadRequest
 
 __tracebackhide__ = True
@@ -107,11 +107,19 @@ def _check_golden(name: str, golden: torch.Tensor, expected: torch.Tensor) -> No
     if golden.shape != expected.shape:
         shapes = f"{tuple(golden.shape)}, the reference's {tuple(expected.shape)}"
         raise BadRequest(f"golden {name!r} has shape {shapes}: they must be the same")
-    if not is_finer(golden.dtype, expected.dtype):
+    if not _is_finer(golden.dtype, expected.dtype):
         raise BadRequest(
             f"golden {name!r} is {dtype_name(golden.dtype)}, which cannot tell how wrong {dtype_name(expected.dtype)} "
             "is: give it in float64 (does the function convert inside?)"
         )
+
+
+def _is_finer(golden: torch.dtype, dtype: torch.dtype) -> bool:
+    """Tell whether a dtype can measure another's errors: it is of the same kind, and a thousand times finer."""
+    kinds = [(one.is_floating_point, one.is_complex) for one in (golden, dtype)]
+    if kinds[0] != kinds[1] or is_exact(dtype):
+        return kinds[0] == kinds[1]
+    return not is_exact(golden) and last_place(golden)[0] <= max(2.0**-52, last_place(dtype)[0] / 1000)
 
 
 def judge_by_golden(pair: Pair, golden: torch.Tensor) -> tuple[Totals, GoldenErrors | None]:
@@ -121,15 +129,15 @@ def judge_by_golden(pair: Pair, golden: torch.Tensor) -> tuple[Totals, GoldenErr
     elements = max(pair.found.numel(), 1)
     reference = judge_chunks(pair.expected, partial(_judge_reference, pair, golden))
     seen = judge_chunks(pair.found, partial(_judge_golden, pair, golden, reference.max_abs_diff), pair.rules.poisoned)
-    last_place = _rms_of_last_place(pair, golden)
+    rms_of_place = _rms_of_last_place(pair, golden)
     errors = GoldenErrors(
         max_abs_diff=seen.max_abs_diff,
         rms_diff=math.sqrt(seen.squares / elements),
         reference_max_abs_diff=reference.max_abs_diff,
         reference_rms_diff=math.sqrt(reference.squares / elements),
-        allowed_rms_diff=pair.rules.golden_factor * math.sqrt(reference.squares / elements) + last_place,
+        allowed_rms_diff=pair.rules.golden_factor * math.sqrt(reference.squares / elements) + rms_of_place,
         factor=pair.rules.golden_factor,
-        rms=last_place / torch.finfo(pair.found.dtype).eps,
+        rms=rms_of_place / torch.finfo(pair.found.dtype).eps,
     )
     return seen, errors
 

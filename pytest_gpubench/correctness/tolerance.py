@@ -73,22 +73,14 @@ def is_exact(dtype: torch.dtype) -> bool:
     return dtype_name(dtype) in EXACT_FLOATS or not (dtype.is_floating_point or dtype.is_complex)
 
 
-def is_finer(golden: torch.dtype, dtype: torch.dtype) -> bool:
-    """Tell whether a dtype can measure another's errors: it is of the same kind, and a thousand times finer."""
-    kinds = [(one.is_floating_point, one.is_complex) for one in (golden, dtype)]
-    if kinds[0] != kinds[1] or is_exact(dtype):
-        return kinds[0] == kinds[1]
-    return not is_exact(golden) and _last_place(golden)[0] <= max(2.0**-52, _last_place(dtype)[0] / 1000)
-
-
 def last_places(dtype: torch.dtype, magnitude: torch.Tensor) -> torch.Tensor:
     """Return the unit in the last place of a float dtype at these magnitudes (float64, finite)."""
-    epsilon, smallest = _last_place(dtype)
+    epsilon, smallest = last_place(dtype)
     _, exponent = torch.frexp(magnitude)
     return (torch.exp2(exponent.to(torch.float64) - 1) * epsilon).clamp(min=smallest)
 
 
-def _last_place(dtype: torch.dtype) -> tuple[float, float]:
+def last_place(dtype: torch.dtype) -> tuple[float, float]:
     """Return a float dtype's epsilon and its smallest number above 0."""
     if dtype_name(dtype).startswith("float8") and dtype_name(dtype) in DEFAULT_TOLERANCES:
         return DEFAULT_TOLERANCES[dtype_name(dtype)]  # torch.finfo is wrong about float8_e5m2fnuz

@@ -1,6 +1,5 @@
 """Dtypes, layouts and values of tensors, by name."""
 
-from collections.abc import Sequence
 from functools import cache
 from typing import TypeAlias
 
@@ -64,13 +63,6 @@ def find_dtype(asked: object, name: str = "dtype") -> torch.dtype:
     found = getattr(torch, text)
     assert isinstance(found, torch.dtype)
     return found
-
-
-def allowed_values(dtype: torch.dtype) -> Sequence[str]:
-    """Return the kinds of values that a tensor of a dtype can hold."""
-    if not dtype.is_floating_point:
-        return WHOLE_VALUES
-    return tuple(name for name in VALUES if name != "inf" or dtype != torch.float8_e4m3fn)  # it has no infinity
 
 
 def _computable(dtype: torch.dtype) -> torch.dtype:

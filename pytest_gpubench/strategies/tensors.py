@@ -12,7 +12,7 @@ from hypothesis.errors import InvalidArgument
 from hypothesis.strategies import SearchStrategy
 
 from pytest_gpubench.strategies.arguments import check_flag, check_name, count_at_least
-from pytest_gpubench.strategies.choices import LAYOUTS, VALUES, DtypeLike, allowed_values, find_dtype
+from pytest_gpubench.strategies.choices import LAYOUTS, VALUES, WHOLE_VALUES, DtypeLike, find_dtype
 
 SEEDS = 2**16
 PADDING = 16
@@ -235,10 +235,16 @@ def _checked_arguments(
 ) -> tuple[tuple[int, ...], torch.dtype]:
     found = find_dtype(dtype)
     check_name(layout, "layout", LAYOUTS)
-    allowed = allowed_values(found)
+    allowed = _allowed_values(found)
     if check_name(values, "values", VALUES) not in allowed:
         raise InvalidArgument(f"values={values!r} cannot be held by {found}: choose from {', '.join(allowed)}")
     return _checked_shape(shape), found
+
+
+def _allowed_values(dtype: torch.dtype) -> Sequence[str]:
+    if not dtype.is_floating_point:
+        return WHOLE_VALUES
+    return tuple(name for name in VALUES if name != "inf" or dtype != torch.float8_e4m3fn)  # it has no infinity
 
 
 def _check_gradient(dtype: torch.dtype) -> None:

@@ -121,7 +121,8 @@ def _call_with_leaves(call: Call, prepared: Prepared) -> tuple[object, list[torc
     owner = backward_of(call)
     if owner is None:
         return prepared(), []
-    outputs, gradients = owner.outputs_of(prepared)
+    outputs = owner.forward(prepared.args, prepared.kwargs) if owner.with_forward else prepared.made[0]
+    gradients = owner.gradients(outputs)
     leaves = leaves_of(outputs)
     for leaf in leaves:
         leaf.grad = None

@@ -208,11 +208,6 @@ class BackwardPass:
             return Prepared(functools.partial(self.both, args, kwargs), args, kwargs)
         return Prepared(functools.partial(run_backward, outputs, gradients), made=(outputs, gradients))
 
-    def outputs_of(self, prepared: Prepared) -> "tuple[list[torch.Tensor], list[torch.Tensor]]":
-        """Return the outputs of what was prepared, and their upstream gradients: run forward, where that is timed."""
-        outputs = self.forward(prepared.args, prepared.kwargs) if self.with_forward else prepared.made[0]
-        return outputs, self.gradients(outputs)
-
     def forward(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list["torch.Tensor"]:
         """Return the outputs that a gradient can flow back from."""
         import torch

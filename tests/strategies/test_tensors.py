@@ -16,9 +16,9 @@ from hypothesis.errors import InvalidArgument
 
 from pytest_gpubench import strategies as gst
 from pytest_gpubench.strategies import choices
-from pytest_gpubench.strategies.choices import allowed_values
 from pytest_gpubench.strategies.tensors import default_device, made_of
 
+WHOLE_VALUES = ("normal", "zeros", "equal_rows", "large")
 WHOLES = ("int8", "int16", "int32", "int64", "uint8", "bool")
 FLOATS = ("float32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2")
 SHAPES = [(), (0,), (1,), (5,), (3, 0), (0, 3), (3, 781), (2, 3, 17)]
@@ -35,7 +35,9 @@ class TestLayouts:
     @LAYOUTS
     @pytest.mark.parametrize("dtype", [*FLOATS, *WHOLES])
     def test_values_do_not_depend_on_the_layout(self, layout: str, dtype: str) -> None:
-        for shape, values in product(SHAPES[1:], allowed_values(getattr(torch, dtype))):
+        for shape, values in product(SHAPES[1:], WHOLE_VALUES if dtype in WHOLES else gst.VALUES):
+            if (dtype, values) == ("float8_e4m3fn", "inf"):  # it has none
+                continue
             made = gst.tensor(shape, dtype, layout, values, 3, device="cpu")
             assert (made.shape, made.dtype) == (shape, getattr(torch, dtype)), values
             expected = gst.tensor(shape, dtype, "contiguous", values, 3, device="cpu")
