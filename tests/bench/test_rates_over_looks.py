@@ -23,7 +23,7 @@ from pytest_gpubench.bench.work import Inspection, Work
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.results.model import MemoryPeak, Outcome, Peaks
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.timing import comparison, measurement, rounds
+from pytest_gpubench.timing import measurement
 from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.comparison import Match, measure_in_turn
 from pytest_gpubench.timing.measurement import measure_call
@@ -90,8 +90,7 @@ def reps_of(play: Play, settings: Settings, rep_s: float, judgement: Judgement) 
     clock = Clock()
     timer = ArmsTimer(clock, play, cost_s=rep_s, max_reps=20_000)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (measurement, rounds):
-            patch.setattr(module, "time", clock)
+        clock.read_by_all(patch)
         return measure_call(
             call_of(lambda: None), timer, cpu_device(), plan_of(settings), judgement.look, lambda text: None
         )
@@ -109,8 +108,7 @@ def compared(play: Play, settings: Settings, rep_s: float) -> Session:
         return judgement.look(timing_of(taken.samples["candidate"].samples_us))
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (comparison, rounds):
-            patch.setattr(module, "time", clock)
+        clock.read_by_all(patch)
         timer = ArmsTimer(clock, played, cost_s=rep_s, max_reps=20_000)
         _, timings = measure_in_turn(
             Match(calls, "reference"), timer, cpu_device(), plan_of(settings), look, lambda text: None

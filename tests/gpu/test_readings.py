@@ -5,9 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_gpubench.gpu import readings
 from pytest_gpubench.gpu.nvml import Nvml
-from pytest_gpubench.gpu.readings import NO_READING, Reading, Watcher
+from pytest_gpubench.gpu.readings import Reading, Watcher
 from tests.gpu.recording_nvml import Recording
 from tests.timing.fakes import Clock
 
@@ -60,9 +59,7 @@ def slow_queries(library: Recording) -> int:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
-    monkeypatch.setattr(readings, "time", found)
-    return found
+    return Clock().read_by_all(monkeypatch)
 
 
 def test_throttling_is_read_every_time_and_the_rest_when_it_is_old(tmp_path: Path, clock: Clock) -> None:
@@ -105,4 +102,4 @@ def test_what_stays_the_same_is_one_object(tmp_path: Path, clock: Clock) -> None
 
 
 def test_a_watcher_of_nothing_reads_nothing() -> None:
-    assert Watcher(None)() is NO_READING
+    assert Watcher(None)() == Reading()

@@ -1,15 +1,17 @@
 """A timer that plays given reps, on a clock that only calls and sleeps advance."""
 
 import gc
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, repeat
 from typing import cast
 
+import pytest
 from torch._C._autograd import DeviceType
 
 from pytest_gpubench import IncompleteRecords
-from pytest_gpubench.gpu.readings import NO_READING, Reading
+from pytest_gpubench.gpu.readings import Reading
 from pytest_gpubench.timing import base
 from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timer
 from pytest_gpubench.timing.pacing import Pacing
@@ -22,7 +24,7 @@ LOST = IncompleteRecords("a sentinel is missing")
 
 @dataclass
 class Clock:
-    """Stands for the module `time`."""
+    """A clock that only calls and sleeps advance."""
 
     now_s: float = 0.0
     tick_s: float = 1e-13
@@ -30,6 +32,12 @@ class Clock:
     late_s: float = 0.0
     """What a sleep takes beyond what was asked for."""
     slept_s: list[float] = field(default_factory=list)
+
+    def read_by_all(self, patch: pytest.MonkeyPatch) -> "Clock":
+        """Have everything read this clock, and sleep by it, instead of the real one."""
+        patch.setattr(time, "perf_counter", self.perf_counter)
+        patch.setattr(time, "sleep", self.sleep)
+        return self
 
     def perf_counter(self) -> float:
         self.now_s += self.tick_s
@@ -177,7 +185,7 @@ def call_of(function: Callable[[], object]) -> Call:
 
 def watching(masks: Iterable[int] = ()) -> Callable[[], Reading]:
     """Return a watch that sees these throttle reasons, one per look, and then nothing at all."""
-    rest = chain(map(read, masks), repeat(NO_READING))
+    rest = chain(map(read, masks), repeat(Reading()))
     return lambda: next(rest)
 
 

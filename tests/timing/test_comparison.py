@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from pytest_gpubench import Timing
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.stats.speedup import LOOKS, critical_ranks, round_orders
-from pytest_gpubench.timing import attempts, comparison, rounds
 from pytest_gpubench.timing.base import call_of
 from pytest_gpubench.timing.comparison import Match, measure_in_turn
 from pytest_gpubench.timing.measurement import Plan
@@ -137,8 +136,7 @@ def test_looks_spend_alpha_as_they_were_told_to(rounds_of_time: float, unsteady:
         return judge.decide(taken, looks)
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (comparison, rounds, attempts):
-            patch.setattr(module, "time", clock)
+        clock.read_by_all(patch)
         how = plan(max_time_s=rounds_of_time * ROUND_S)
         measure_in_turn(match_of(), timer, cpu_device(), how, decide, lambda text: None)
     carried_out = tuple(judge.rounds)

@@ -12,9 +12,8 @@ import torch
 from pytest_gpubench import DeviceFacts
 from pytest_gpubench.gpu.clocks import ClockLock
 from pytest_gpubench.gpu.device import Device, cpu_device
-from pytest_gpubench.timing import pacing
 from pytest_gpubench.timing.base import Rep
-from pytest_gpubench.timing.pacing import Pacing
+from pytest_gpubench.timing.pacing import Pacing, rest
 from tests.gpu.recording_nvml import Recording
 from tests.timing.fakes import Clock
 
@@ -127,8 +126,8 @@ def test_rest_lasts_as_long_as_asked(
 ) -> None:
     """To a microsecond, unless the sleep is later than the spinning makes up for."""
     clock = Clock(tick_s=1e-6, late_s=late_s)
-    monkeypatch.setattr(pacing, "time", clock)
-    pacing.rest(idle_s)
+    clock.read_by_all(monkeypatch)
+    rest(idle_s)
     assert clock.slept_s == pytest.approx(slept_s)
     lasted_s = max(idle_s, slept_s[0] + late_s if slept_s else 0)
     assert lasted_s <= clock.now_s <= lasted_s + 3e-6

@@ -8,7 +8,7 @@ import pytest
 from pytest_gpubench import KernelsDiffer
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.pacing import Pacing
-from pytest_gpubench.timing.ranks import Job, sampling, worker
+from pytest_gpubench.timing.ranks import Job, worker
 from pytest_gpubench.timing.ranks.sampling import RankSampler
 from pytest_gpubench.timing.ranks.worker import Assignment, do_job
 from pytest_gpubench.timing.sampling import Sample
@@ -76,9 +76,8 @@ def test_what_is_in_the_sample_already_is_no_part_of_the_batch(clock: Clock) -> 
 
 @pytest.mark.parametrize(("max_clock_mhz", "idle_s"), [(1410, 0.0), (1980, 2.9e-3)])
 def test_reps_idle_where_the_clock_sinks_below_what_it_is_locked_at(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch, max_clock_mhz: float, idle_s: float
+    clock: Clock, max_clock_mhz: float, idle_s: float
 ) -> None:
-    monkeypatch.setattr(sampling, "time", clock)
     timer = FakeTimer(clock, lambda number: rep(1000.0, sm_clock_mhz=1410.0))
     sampler_of(timer, lambda mine: mine).take_sample(PLAN, Pacing(max_clock_mhz), lambda text: None)
     _, *later = timer.sessions
