@@ -4,15 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_gpubench import BadRequest, InvalidResult, KernelsDiffer, LimitBroken, Measurement, WrongResult
+from pytest_gpubench import BadRequest, InvalidResult, KernelsDiffer, LimitBroken, Measurement, Verdict, WrongResult
 from pytest_gpubench.bench.comparison import CompareRequest
-from pytest_gpubench.public_call import enforce, enforce_all, keeping_failed
+from pytest_gpubench.public_call import enforce_all, keeping_failed
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.verdict.limits import Limits
 from tests.bench.calls import COLD, CPU, agreement_of, double
 from tests.results.measured import timing, verdict
+
+
+def judged(*verdicts: Verdict) -> Measurement:
+    return Measurement(timing=timing("it", 1.0), verdicts=verdicts)
 
 
 @pytest.mark.parametrize("enforced", [True, False])
@@ -25,15 +29,15 @@ def test_an_invalid_verdict_fails_the_test(outcome: Outcome, raised: type[Except
     given = verdict("max_time_us=100.0", outcome, "it is what it is", enforced)
     if raised and enforced:
         with pytest.raises(raised, match=r"^it is what it is$"):
-            enforce(test, COLD, [given])
+            enforce_all(test, COLD, [judged(given)])
     else:
-        enforce(test, COLD, [given])
+        enforce_all(test, COLD, [judged(given)])
     assert test.warnings == (["it is what it is"] if outcome is Outcome.NOT_JUDGED and enforced else [])
 
 
 def test_a_broken_limit_comes_before_those_of_earlier_measurements_that_are_undecided() -> None:
     first, second = (
-        Measurement(timing=timing(name, 1.0), verdicts=(verdict("max_time_us=1.0", outcome, f"{name} is it"),))
+        judged(verdict("max_time_us=1.0", outcome, f"{name} is it"))
         for name, outcome in (("undecided", Outcome.INCONCLUSIVE), ("broken", Outcome.FAIL))
     )
     with pytest.raises(LimitBroken, match="broken is it"):
@@ -43,7 +47,7 @@ def test_a_broken_limit_comes_before_those_of_earlier_measurements_that_are_unde
 @pytest.mark.parametrize(("limit", "page"), [("max_time_us=100.0", "limits"), ("max_regression=0.05", "baselines")])
 def test_a_broken_limit_names_the_page_that_helps(limit: str, page: str) -> None:
     with pytest.raises(LimitBroken) as error:
-        enforce(CurrentTest("here", COLD, Limits()), COLD, [verdict(limit, Outcome.FAIL, "slow")])
+        enforce_all(CurrentTest("here", COLD, Limits()), COLD, [judged(verdict(limit, Outcome.FAIL, "slow"))])
     assert error.value.page == page
 
 

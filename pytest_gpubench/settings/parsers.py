@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Literal
 
 from pytest_gpubench import bounds
@@ -158,8 +157,8 @@ def output_folder(text: str) -> str:
 
 def plots_folder(text: str) -> str:
     """Refuse a folder with other files than plots: the option alone may have taken a path of tests for its value."""
-    folder = Path(output_folder(text))
-    if folder.is_dir() and any(each.suffix != ".svg" for each in folder.iterdir()):
+    folder = output_folder(text)
+    if os.path.isdir(folder) and any(os.path.splitext(name)[1] != ".svg" for name in os.listdir(folder)):
         raise ValueError("it holds other files than plots: give a folder of its own, or the option alone as the last")
     return text
 

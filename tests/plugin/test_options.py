@@ -20,7 +20,6 @@ from pytest_gpubench.settings import (
     flag_name,
     ini_name,
 )
-from pytest_gpubench.settings.parsers import switch
 from tests.plugin.conftest import BenchRun
 
 OTHER_VALUES: dict[str, tuple[str, object]] = {
@@ -104,7 +103,7 @@ def resolved(
 
 
 def flag(name: str, text: str) -> str:
-    return flag_name(name) if ROWS[name].parse is switch else f"{flag_name(name)}={text}"
+    return flag_name(name) if OTHER_VALUES[name][1] is True else f"{flag_name(name)}={text}"
 
 
 def test_the_table_of_other_values_is_complete() -> None:

@@ -6,8 +6,13 @@ from typing import Any
 import pytest
 
 from pytest_gpubench import BadRequest, ProfilerBusy
-from pytest_gpubench.settings import parse_given
-from pytest_gpubench.settings.cache import Cache, Producer, cache_words, without_producer
+from pytest_gpubench.settings import Resolver, Settings
+from pytest_gpubench.settings.cache import Producer, cache_words, without_producer
+
+
+def cache_of(given: object) -> object:
+    """Return the state that a mark gives."""
+    return Resolver(Settings(), frozenset()).override(Settings(), {"cache": given}, "it({})").cache
 
 
 def fill() -> str:
@@ -20,7 +25,7 @@ class Layer:
 
 @pytest.mark.parametrize("name", ["cold", "dirty", "hot"])
 def test_a_name_is_a_state(name: str) -> None:
-    assert str(parse_given("cache", name, "it")) == name
+    assert str(cache_of(name)) == name
     assert cache_words(name) == f"{name} cache"
 
 
@@ -29,7 +34,7 @@ def test_a_name_is_a_state(name: str) -> None:
     [(fill, "fill"), (partial(fill), "fill"), (lambda: None, "<lambda>"), (Layer(), "Layer")],
 )
 def test_a_function_is_a_producer_of_its_name(function: Any, named: str) -> None:
-    producer = parse_given("cache", function, "it")
+    producer = cache_of(function)
     assert isinstance(producer, Producer)
     assert producer.function is function
     assert (str(producer), cache_words(str(producer))) == (f"producer {named}", f"after producer {named}")
@@ -46,7 +51,7 @@ def test_a_name_is_printable() -> None:
 def test_anything_else_is_refused(given: object) -> None:
     legal = "it must be one of cold, dirty, hot, or in a test a function without arguments"
     with pytest.raises(BadRequest, match=rf"{legal}$"):
-        parse_given("cache", given, "it")
+        cache_of(given)
 
 
 def test_the_device_is_done_when_it_has_run() -> None:
@@ -90,6 +95,6 @@ def test_it_can_be_left_out() -> None:
 
 
 @pytest.mark.parametrize("cache", ["cold", "hot"])
-def test_a_state_without_a_producer_has_none_to_leave_out(cache: Cache) -> None:
+def test_a_state_without_a_producer_has_none_to_leave_out(cache: Any) -> None:
     with without_producer(cache):
         pass

@@ -1,27 +1,26 @@
 """What is refused says what would be legal."""
 
+import contextlib
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from pytest_gpubench import BadRequest
-from pytest_gpubench.settings import (
-    ROWS,
-    environment_name,
-    environment_settings,
-    parse_given,
-    parse_value,
-    refuse_misspelled,
-)
-from pytest_gpubench.settings.parsers import NUMBERS, fraction
+from pytest_gpubench.settings import ROWS, Resolver, Settings, environment_name, environment_settings
+
+
+def marked(**values: object) -> Settings:
+    """Return the settings of a test with this mark."""
+    return Resolver(Settings(), frozenset()).override(Settings(), values, "it({})")
 
 
 @pytest.mark.parametrize(("name", "least"), [("reps", 1), ("warmup", 0), ("seed", 0)])
 def test_a_count_that_is_too_small_is_told_the_least_that_is_legal(name: str, least: int) -> None:
-    assert parse_given(name, least, "it") == least
+    assert getattr(marked(**{name: least}), name) == least
     with pytest.raises(BadRequest) as caught:
-        parse_given(name, least - 1, "it")
-    assert str(caught.value) == f"it: {least - 1} is not valid, it must be at least {least}"
+        marked(**{name: least - 1})
+    assert str(caught.value) == f"it({name}): {least - 1} is not valid, it must be at least {least}"
 
 
 @pytest.mark.parametrize(
@@ -37,18 +36,23 @@ def test_a_count_that_is_too_small_is_told_the_least_that_is_legal(name: str, le
         ("lock_timeout", 1e6),
     ],
 )
-def test_no_number_is_without_a_bound(name: str, most: float) -> None:
-    """A run that was asked for 10**400 reps would never end."""
-    assert parse_value(name, str(most), "it") == most
-    for beyond in (str(most + 1), "1" + 400 * "0"):
-        with pytest.raises(BadRequest, match="it must be "):
-            parse_value(name, beyond, "it")
+def test_the_largest_number_is_legal_and_the_next_is_not(
+    monkeypatch: pytest.MonkeyPatch, name: str, most: float
+) -> None:
+    monkeypatch.setenv(environment_name(name), str(most))
+    assert getattr(environment_settings(), name) == most
+    monkeypatch.setenv(environment_name(name), str(most + 1))
+    with pytest.raises(BadRequest, match="it must be "):
+        environment_settings()
 
 
-def test_every_number_is_tested_above() -> None:
-    """Fractions are below 1, and the clock is at most nine digits."""
-    bounded = {name for name, row in ROWS.items() if row.parse in NUMBERS and row.parse is not fraction} | {"require"}
-    assert bounded == {"reps", "warmup", "sessions", "require", "seed", "budget_s", "given_budget_s", "lock_timeout"}
+@pytest.mark.parametrize("name", ROWS)
+def test_no_number_is_without_a_bound(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A run that was asked for 10**400 reps would never end. What is no number is a text: a name, or a path."""
+    text = "1" + 400 * "0"
+    monkeypatch.setenv(environment_name(name), text)
+    with contextlib.suppress(BadRequest):
+        assert getattr(environment_settings(), name) in (text, (text,))
 
 
 @pytest.mark.parametrize(
@@ -61,24 +65,22 @@ def test_every_number_is_tested_above() -> None:
         ("COMPARE_FAILS", "COMPARE_FAIL"),
     ],
 )
-def test_a_misspelled_variable_is_refused(variable: str, meant: str) -> None:
+def test_a_misspelled_variable_is_refused(monkeypatch: pytest.MonkeyPatch, variable: str, meant: str) -> None:
+    monkeypatch.setenv(f"GPU_BENCH_{variable}", "3")
     with pytest.raises(BadRequest) as caught:
-        refuse_misspelled(["PATH", f"GPU_BENCH_{variable}"])
+        environment_settings()
     assert str(caught.value) == (
         f"GPU_BENCH_{variable} is no setting: did you mean GPU_BENCH_{meant}? Correct it, or leave it out"
     )
 
 
-def test_settings_and_variables_of_others_are_not_misspelled() -> None:
-    """RUNNER is like no setting, GROUP not enough like GROUP_BY."""
-    others = ["GPU_BENCH_RUNNER", "GPU_BENCH_GROUP", "GPU_BENCH_", "MY_GPU_BENCH_REP", "REP"]
-    refuse_misspelled([*others, *map(environment_name, ROWS)])
-
-
-def test_a_misspelled_variable_is_refused_in_scripts_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPU_BENCH_REP", "3")
-    with pytest.raises(BadRequest, match="did you mean GPU_BENCH_REPS"):
-        environment_settings()
+def test_settings_and_variables_of_others_are_not_misspelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RUNNER is like no setting, GROUP not enough like GROUP_BY; an empty variable sets nothing."""
+    for name in ["GPU_BENCH_RUNNER", "GPU_BENCH_GROUP", "GPU_BENCH_", "MY_GPU_BENCH_REP", "REP"]:
+        monkeypatch.setenv(name, "3")
+    for name in ROWS:
+        monkeypatch.setenv(environment_name(name), "")
+    assert asdict(environment_settings()) == asdict(Settings())
 
 
 @pytest.mark.parametrize(
@@ -100,6 +102,6 @@ def test_a_path_that_cannot_be_written_is_refused_before_the_first_test(
 ) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
-    assert parse_given(name, f"{tmp_path}/{good}", "it") == f"{tmp_path}/{good}"
+    assert getattr(marked(**{name: f"{tmp_path}/{good}"}), name) == f"{tmp_path}/{good}"
     with pytest.raises(BadRequest, match=why):
-        parse_given(name, f"{tmp_path}/{bad}", "it")
+        marked(**{name: f"{tmp_path}/{bad}"})
