@@ -2,8 +2,7 @@
 
 import pytest
 
-from pytest_gpubench.cli import main
-from pytest_gpubench.cli.arguments import chance
+from pytest_gpubench.cli import main, parse
 from pytest_gpubench.cli.forms import FORMS
 
 COMMANDS = [("compare", "a", "b"), ("history", "x"), ("ab", "main")]
@@ -11,7 +10,7 @@ COMMANDS = [("compare", "a", "b"), ("history", "x"), ("ab", "main")]
 
 @pytest.mark.parametrize(("text", "alpha"), [("0.01", 0.01), ("1%", 0.01), ("0.1 %", 0.001), ("49.9%", 0.499)])
 def test_a_fraction_or_a_percentage(text: str, alpha: float) -> None:
-    assert chance(text) == pytest.approx(alpha)
+    assert parse(["compare", "a", "b", "--alpha", text]).alpha == pytest.approx(alpha)
 
 
 @pytest.mark.parametrize(

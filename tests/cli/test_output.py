@@ -6,21 +6,9 @@ from pathlib import Path
 import pytest
 
 from pytest_gpubench.cli.forms import FORMS
-from pytest_gpubench.cli.output import table
-from pytest_gpubench.report.layout import Column
 from pytest_gpubench.results.store import write_run
 from tests.cli.stored import Command, fill
 from tests.results.saved import make_run
-
-
-def test_a_table_has_columns() -> None:
-    assert table([Column("a", ["x", "yyy"]), Column("bb", ["1", "22"], right=True)]) == [
-        *("a    bb", "───────", "x     1", "yyy  22")
-    ]
-
-
-def test_control_characters_are_escaped() -> None:
-    assert table([Column("a", ["\x1b[31mred\n"])])[2] == "\\x1b[31mred\\n"
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

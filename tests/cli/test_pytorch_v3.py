@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench import DeviceFacts, Measurement, Timing, Verdict
-from pytest_gpubench.cli.pytorch_v3 import pytorch_v3_text
+from pytest_gpubench.cli.forms import FORMS
 from pytest_gpubench.results.model import CommitInfo, Outcome, SavedRun, TestRecord, Turn
 from pytest_gpubench.results.store import write_run
 from tests.cli.stored import Command
@@ -84,7 +84,7 @@ class Record(msgspec.Struct, forbid_unknown_fields=True):
 
 def records_of(run: SavedRun) -> list[Record]:
     """Return the records of a run; raise msgspec.ValidationError where one is not of the schema."""
-    return msgspec.json.decode(pytorch_v3_text(run), type=list[Record])
+    return msgspec.json.decode(FORMS["pytorch-v3"][0](run), type=list[Record])
 
 
 def run_of(*measurements: Measurement, **about: Any) -> SavedRun:
@@ -268,7 +268,7 @@ def test_a_test_on_two_gpus_counts_both() -> None:
 
 
 def test_a_record_is_a_line() -> None:
-    first, *lines, last = pytorch_v3_text(make_run(tests=2)).splitlines()
+    first, *lines, last = FORMS["pytorch-v3"][0](make_run(tests=2)).splitlines()
     assert (first, last) == ("[", "]")
     assert len([json.loads(line.removesuffix(",")) for line in lines]) == 18
 

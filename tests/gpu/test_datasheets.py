@@ -6,7 +6,6 @@ import sys
 import pytest
 
 from pytest_gpubench.gpu.datasheets import DATASHEETS, datasheet_of
-from pytest_gpubench.timing.peaks import boost_of
 from tests.results.measured import facts
 
 
@@ -78,13 +77,6 @@ def test_every_datasheet_says_whose_it_is_and_adds_up() -> None:
         if "tfloat32" in rates:
             assert rates["bfloat16"] == pytest.approx(2 * rates["tfloat32"], rel=0.02)
         assert sheet.boost_mhz is not None
-
-
-@pytest.mark.parametrize(("clock_mhz", "boost"), [(1980, 1980 / 1830), (1830, 1), (1500, 1), (None, 1)])
-def test_boost(clock_mhz: int | None, boost: float) -> None:
-    sheet = datasheet_of(facts())
-    assert sheet is not None
-    assert boost_of(sheet, facts(max_sm_clock_mhz=clock_mhz)) == boost
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,15 @@
 """The note about the process that holds a lock."""
 
-import os
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from pytest_gpubench.gpu.holder import Holder, brief, command_line
-from pytest_gpubench.gpu.processes import pid_namespace, start_of
+from pytest_gpubench.gpu.holder import Holder
 
 
-def note(**changes: object) -> Holder:
-    values: dict[str, object] = dict.fromkeys(("user", "command", "test"), "x")
-    values |= {"pid": os.getpid(), "started": start_of(os.getpid()), "namespace": pid_namespace(), "since_s": 0.0}
-    return Holder(**(values | {"host": os.uname().nodename} | changes))  # type: ignore[arg-type]
+def note(**changes: Any) -> Holder:
+    return replace(Holder.of_this_process("x"), **changes)
 
 
 @pytest.mark.parametrize(
@@ -48,11 +46,13 @@ def test_a_note_cannot_write_on_the_terminal() -> None:
         ([], "python"),
     ],
 )
-def test_a_command_is_written_as_it_was_typed(arguments: list[str], text: str) -> None:
-    assert command_line(arguments) == text
+def test_a_command_is_written_as_it_was_typed(monkeypatch: pytest.MonkeyPatch, arguments: list[str], text: str) -> None:
+    monkeypatch.setattr("sys.argv", arguments)
+    assert Holder.of_this_process().command == text
 
 
 @pytest.mark.parametrize(("length", "cut"), [(80, False), (81, True)])
 def test_long_texts_are_cut(length: int, cut: bool) -> None:
-    assert brief("x" * length).endswith("…") == cut
-    assert len(brief("x" * length)) == 80
+    test = Holder.of_this_process("x" * length).test
+    assert test.endswith("…") == cut
+    assert len(test) == 80

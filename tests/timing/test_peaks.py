@@ -118,6 +118,13 @@ def test_memory_is_measured_at_every_size_and_the_fastest_way_counts(played: Pla
     assert (found.datasheet_gbps, found.cache_bytes) == (4800, 2**20)
 
 
+@pytest.mark.parametrize(("clock_mhz", "boost"), [(1980, 1980 / 1830), (1830, 1), (1500, 1), (None, 1)])
+def test_a_clock_above_the_datasheets_is_told(played: Played, clock_mhz: int | None, boost: float) -> None:
+    found = measured_peaks(gpu(max_sm_clock_mhz=clock_mhz))
+    assert found is not None
+    assert found.boost == boost
+
+
 def test_once_for_each_gpu(played: Played) -> None:
     one, other = gpu(), gpu()
     for device in (one, other, one):
