@@ -18,6 +18,7 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.traces import take_trace
 from pytest_gpubench.units import safe_lines
 from pytest_gpubench.verdict.ending import MISSING, Ending, rule_for
+from pytest_gpubench.verdict.reasons import explained_by_neighbours
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.saved_runs import BaselineLimit, compare_with_baseline
 
@@ -31,7 +32,8 @@ def answer(test: CurrentTest, request: Request[T], say: Say) -> T:
     with test.answering(request.title):
         found = _measure(test, request, say)
         changes = compare_with_past(test, request, found.measurements, say)
-        measured = [each.new for each in changes if each.new is not None] or found.measurements
+        compared = [each.new for each in changes if each.new is not None] or found.measurements
+        measured = [explained_by_neighbours(item, test.neighbours) for item in compared]
         result = request.with_measurements(found.result, measured)
         test.keep(measured)
         if isinstance(result, Phases):

@@ -59,6 +59,8 @@ class CurrentTest:
     """Titles of the calls that have not returned."""
     expects_failure: bool = False
     """True if it was marked xfail before it measured."""
+    neighbours: Sequence[str] = ()
+    """A sentence on each other process that computed on its GPUs before it began, and may go on."""
     leaving: tuple[type[BaseException], ...] = ()
     """Exceptions that end a test without failing it."""
     earlier_threads: Sequence[threading.Thread] = field(

@@ -271,8 +271,9 @@ class CompareRequest(Request[Comparison]):
         for place, name in enumerate(self.judged, 1):
             item = self.inspection.conclude(measured[place], self.calls[name], [reference.timing])
             measured[place] = msgspec.structs.replace(item, overhead=self._overhead(self.calls[name]))
-        timing = self.inspection.with_resources(reference.timing, call, self.inspection.keeps_resources(*measured))
-        measured[0] = msgspec.structs.replace(reference, timing=timing, overhead=self._overhead(call))
+        if self.inspection.keeps_resources(*measured):
+            reference = self.inspection.explored(reference, call, kept=True)
+        measured[0] = msgspec.structs.replace(reference, overhead=self._overhead(call))
 
     def _overhead(self, call: Call) -> Overhead | None:
         if not self.wants_overhead or self.device.type != "cuda" or self.settings.timer == "scripted":

@@ -1,6 +1,7 @@
 """The work of a timed call: bytes and operations before its reps, kernels and waits after them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -9,10 +10,11 @@ from pytest_gpubench.bench.plan import is_enforced, is_kept
 from pytest_gpubench.correctness import flatten, moved_bytes
 from pytest_gpubench.correctness.flops import Counted, counted
 from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
-from pytest_gpubench.errors import annotate
+from pytest_gpubench.errors import ProfilerBusy, annotate
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.replay.resources import with_resources
 from pytest_gpubench.results.model import Measurement, Peaks, Timing
+from pytest_gpubench.results.observed import Observed
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.structure import is_deterministic, observe
 from pytest_gpubench.timing.base import Call
@@ -144,23 +146,35 @@ class Inspection:
         others: the timings whose throttling makes the verdicts on time doubtful too.
         """
         throttled = invalidate_throttled(item.verdicts, [item.timing, *others], self.settings.throttled)
-        seen = self._seen(item, call)
+        item = self.explored(item, call, self.keeps_resources(item))
+        differing = is_deterministic(call) if self.limits.need("repeats") and not self._is_scripted else None
+        seen = Seen(item.timing, observed=item.observed, differing=differing)
         on_structure = self.limits.judge("structure", seen, is_enforced(self.settings, self.device))
-        return msgspec.structs.replace(item, timing=seen.timing, verdicts=throttled + on_structure)
+        return msgspec.structs.replace(item, verdicts=throttled + on_structure)
 
-    def with_resources(self, timing: Timing, call: Call, wanted: bool) -> Timing:
-        """Return a timing with the resources of its kernels, where they are wanted and the call is not scripted."""
-        if not wanted or self.settings.timer == "scripted":
-            return timing
-        return with_resources(timing, call, self.device, self.limits.need("resources"))
+    def explored(self, item: Measurement, call: Call, kept: bool) -> Measurement:
+        """Return a measurement with what untimed calls show, where a limit needs it or it is kept to be explained.
 
-    def _seen(self, item: Measurement, call: Call) -> Seen:
-        """Return what limits on structure need, of untimed calls."""
-        played = self.settings.timer == "scripted"
-        observed = observe(call, self.device) if self.limits.need("observation") and not played else None
-        differing = is_deterministic(call) if self.limits.need("repeats") and not played else None
-        wanted = self.keeps_resources(item) or self.limits.need("resources")
-        return Seen(self.with_resources(item.timing, call, wanted), observed=observed, differing=differing)
+        The resources of its kernels; its waits, memory and launches, which are part of a time without kernels.
+        """
+        if self._is_scripted:
+            return item
+        observed = self._observed(call, kept and not item.timing.kernels)
+        timing = item.timing
+        if kept or self.limits.need("resources"):
+            timing = with_resources(timing, call, self.device, self.limits.need("resources"))
+        return msgspec.structs.replace(item, timing=timing, observed=observed)
+
+    @property
+    def _is_scripted(self) -> bool:
+        return self.settings.timer == "scripted"
+
+    def _observed(self, call: Call, kept: bool) -> Observed | None:
+        if self.limits.need("observation"):
+            return observe(call, self.device)
+        with suppress(ProfilerBusy):  # a reason less
+            return observe(call, self.device) if kept else None
+        return None
 
 
 def peaks_for(settings: Settings, device: Device, limits: Limits) -> Peaks | None:

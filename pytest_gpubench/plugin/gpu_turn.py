@@ -41,8 +41,8 @@ class ForeignWatch:
         self.gpus = gpus
         self._before: dict[str, ForeignWork | None] = {}
 
-    def look_first(self, idle_s: float, say: Callable[[str], None]) -> list[str]:
-        """Wait, warn or fail as --gpu-bench-busy says; return warnings of foreign work that continues.
+    def look_first(self, idle_s: float, say: Callable[[str], None]) -> None:
+        """Wait, warn or fail as --gpu-bench-busy says.
 
         idle_s: for how long this run has left the GPUs idle; the utilisation still includes our own last test's work.
         """
@@ -55,8 +55,11 @@ class ForeignWatch:
                 self.settings.lock_timeout,
                 say,
             )
-        found = [each for each in self._before.values() if each is not None]
-        return [f"{each.sentence}: what was measured meanwhile may be too slow" for each in found]
+
+    @property
+    def neighbours(self) -> list[str]:
+        """A sentence on the foreign work on each GPU that went on when the test began."""
+        return [each.sentence for each in self._before.values() if each is not None]
 
     def newcomers(self) -> str | None:
         """Return in one sentence which foreign processes came since the first look; None where none did."""
@@ -196,6 +199,11 @@ class GpuTurns:
         held = self.held
         return Turn(gpus=held.uuids, began_s=held.began_s, ended_s=time.time(), waited_s=held.waited_s)
 
+    @property
+    def neighbours(self) -> list[str]:
+        """A sentence on each other process that computed on the GPUs when the turn began."""
+        return [] if self.held is None else self.held.watch.neighbours
+
     def newcomers(self) -> str | None:
         """Return in one sentence which processes came to the GPUs since the turn began; None where none did."""
         return None if self.held is None else self.held.watch.newcomers()
@@ -239,7 +247,8 @@ class GpuTurns:
             return
         self._claim(gpus)
         self.held = held = self._hold(gpus, item.nodeid)
-        self.warnings += held.watch.look_first(idle_s=time.monotonic() - self.ended_s, say=self._say)
+        held.watch.look_first(idle_s=time.monotonic() - self.ended_s, say=self._say)
+        self.warnings += [f"{each}: what was measured meanwhile may be too slow" for each in self.neighbours]
         if self.settings.lock_clocks is not None:
             from pytest_gpubench.gpu.clocks import ClockLock
 

@@ -195,7 +195,7 @@ class Lifecycle:
             gpus=marks.gpus,
             source=source_hash(getattr(item, "obj", None)),
         )
-        test.leaving = LEAVING
+        test.leaving, test.neighbours = LEAVING, self.turns.neighbours
         test.past = functools.cache(lambda facts: self.compared.past_of(test, facts))
         if test.settings.timer not in SAME_IN_EVERY_PROCESS:
             test.fresh = functools.cache(lambda number: self.confirmation.measure(item.nodeid))

@@ -13,7 +13,8 @@ from pytest_gpubench.errors import first_line
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.replay.cuda_graphs import has_cuda_graphs, used_cuda_graphs
 from pytest_gpubench.replay.driver import Driver, Launch, find_driver
-from pytest_gpubench.results.model import Kernel, Resources, Timing
+from pytest_gpubench.replay.triton_code import codes_of, noting_compiled
+from pytest_gpubench.results.model import Code, Kernel, Resources, Timing
 from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.graph import REPLAYS, NotCaptured, call_on, capture_on, explain
 from pytest_gpubench.timing.measurement import demangled
@@ -54,14 +55,16 @@ def found_or_reason(call: Call, device: Device, cuda: Driver, explained: bool) -
     import torch
 
     launches: list[Launch] = []
+    compiled: list[object] = []
     try:
         if replays_compiled_graphs(call):
             return {}, f"{UNCAPTURED}: {REPLAYS}"
         stream = side_stream(device.torch_device)
         call_on(stream, call, 1)
-        capture_on(stream, noting_launches(call, stream.cuda_stream, cuda, launches), device)
+        with noting_compiled(compiled):
+            capture_on(stream, noting_launches(call, stream.cuda_stream, cuda, launches), device)
         with torch.cuda.stream(stream):  # the driver answers for the current device
-            return resources_by_name(launches, cuda), ""
+            return resources_by_name(launches, cuda, codes_of(compiled)), ""
     except NotCaptured as failed:
         return {}, f"{UNCAPTURED}: {explain(failed.error, call if explained else None)}"
     except Exception as error:
@@ -100,11 +103,12 @@ def noting_launches(call: Call, stream: int, cuda: Driver, launches: list[Launch
     return replace(call, prepare=prepare)
 
 
-def resources_by_name(launches: Iterable[Launch], cuda: Driver) -> ByName:
-    """Return what launches take."""
+def resources_by_name(launches: Iterable[Launch], cuda: Driver, codes: Mapping[int, Code]) -> ByName:
+    """Return what launches take; codes: what Triton compiled kernels to, by their CUfunction."""
     found: dict[str, list[Resources]] = {}
     for launch, number in Counter(launches).items():
-        found.setdefault(demangled(cuda.name(launch)), []).append(cuda.resources(launch, number))
+        taken = msgspec.structs.replace(cuda.resources(launch, number), code=codes.get(launch.function))
+        found.setdefault(demangled(cuda.name(launch)), []).append(taken)
     return {name: tuple(each) for name, each in found.items()}
 
 

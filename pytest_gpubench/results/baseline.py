@@ -201,6 +201,7 @@ def _slim_measurement(item: Measurement, is_latest: bool) -> Measurement:
         role=item.role,
         example=item.example,
         overhead=item.overhead,
+        observed=item.observed if is_latest else None,
     )
 
 

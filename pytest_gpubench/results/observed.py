@@ -1,4 +1,4 @@
-"""A call's waits of the host for the GPU, and its GPU memory."""
+"""A call's waits of the host for the GPU, its GPU memory, its kernels and its compilations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ class AllocatedMemory:
 
 @dataclass(frozen=True)
 class Observed:
-    """The waits and the memory of a call on a GPU."""
+    """The waits, memory, kernels and compilations of a warm call on a GPU."""
 
     waits: tuple[Wait, ...] = ()
     """Seen by torch or by Python."""
@@ -42,3 +42,12 @@ class Observed:
     """None where the allocator does not count."""
     driver_allocations: Mapping[str, int] = field(default_factory=dict)
     """Calls of cudaMalloc and cudaFree, by name: torch's own among them."""
+    kernels: Mapping[str, int] = field(default_factory=dict)
+    """Launches of each kernel, copy and memset, by name."""
+    compilations: int = 0
+    """Kernels of Triton's and graphs of torch.compile that it compiles, or reads from a cache."""
+
+    @property
+    def waits_number(self) -> int:
+        """How often it waits: a wait may be seen by torch, by the CUDA runtime, or by both."""
+        return max(len(self.waits), sum(self.runtime_waits.values()))

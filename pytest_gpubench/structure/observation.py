@@ -1,4 +1,4 @@
-"""Waits and memory of a call on a GPU, as torch, Python and the profiler's record of the CUDA runtime show them.
+"""Waits, memory and kernels of a call on a GPU, as torch, Python and the profiler's record of the runtime show them.
 
 The record has every wait and every cudaMalloc of any library and thread, but not from which line; what the profiler
 itself does is known from a session around nothing.
@@ -9,12 +9,15 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import NamedTuple
 
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.observed import Observed, Wait
 from pytest_gpubench.structure.allocations import Meter
 from pytest_gpubench.structure.waits import noting_waits
 from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.compilations import counting_compilations
+from pytest_gpubench.timing.measurement import demangled
 
 __tracebackhide__ = True
 
@@ -30,21 +33,39 @@ COPIES_AND_WAITS = re.compile(r"cudaMemcpy(?!.*Async|.*Peer)\w*")
 TAKES_MEMORY = re.compile(r"cuda(?:Malloc|Free)(?!Host|Mipmapped)\w*")
 
 
+class Trace(NamedTuple):
+    """The profiler's records of a session."""
+
+    calls: "Counter[str]"
+    """Calls of each function of the CUDA runtime, the profiler's own among them."""
+    kernels: "Counter[str]"
+    """Launches of each kernel, copy and memset."""
+
+
 def observe(call: Call, device: Device) -> Observed | None:
-    """Return a call's waits and memory, from one untimed call or, if it may leak, two; None on a CPU.
+    """Return what a call does beside computing, from one untimed call or, if it may leak, two; None on a CPU.
 
     The call has to be warm. Resets torch's peak memory counters. Raises ProfilerBusy where another profiler is on.
     """
     if device.type != "cuda":
         return None
-    nothing = runtime_calls(device, lambda: None)
+    nothing = traced(device, lambda: None).calls
     waits: list[Wait] = []
     gc.collect()  # what is garbage already is none of this call's doing
     timed = call.prepare()
     meter = Meter(device)
-    seen = runtime_calls(device, partial(call_watched, timed, waits, meter)) - nothing
+    with counting_compilations() as compiled:
+        trace = traced(device, partial(call_watched, timed, waits, meter))
     del timed
-    return Observed(tuple(waits), waits_in(seen), meter.memory(call), allocations_in(seen))
+    seen = trace.calls - nothing
+    return Observed(
+        waits=tuple(waits),
+        runtime_waits=waits_in(seen),
+        memory=meter.memory(call),
+        driver_allocations=allocations_in(seen),
+        kernels=trace.kernels,
+        compilations=compiled.number,
+    )
 
 
 def waits_in(calls: Mapping[str, int]) -> dict[str, int]:
@@ -65,9 +86,9 @@ def call_watched(timed: Callable[[], object], waits: list[Wait], meter: Meter) -
         timed()
 
 
-def runtime_calls(device: Device, function: Callable[[], object]) -> "Counter[str]":
-    """Return the calls of each function of the CUDA runtime, the profiler's own among them."""
-    from pytest_gpubench.timing.profiler import open_profile, start_profile, stop_profile
+def traced(device: Device, function: Callable[[], object]) -> Trace:
+    """Return the records of a session around a function."""
+    from pytest_gpubench.timing.profiler import open_profile, read_records, start_profile, stop_profile
     from pytest_gpubench.timing.startup import prepare_profiler
 
     prepare_profiler()
@@ -78,4 +99,5 @@ def runtime_calls(device: Device, function: Callable[[], object]) -> "Counter[st
         function()
     finally:
         stop_profile(profile)
-    return Counter(SYMBOL_VERSION.sub("", event.name()) for event in profile.kineto_results.events())
+    calls = Counter(SYMBOL_VERSION.sub("", event.name()) for event in profile.kineto_results.events())
+    return Trace(calls, Counter(demangled(record.name) for record in read_records(profile)))

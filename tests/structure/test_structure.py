@@ -18,6 +18,7 @@ from pytest_gpubench import BadRequest, DeviceFacts, UnfairComparison
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.results.observed import AllocatedMemory, Observed
 from pytest_gpubench.structure import is_deterministic, observation, observe
+from pytest_gpubench.structure.observation import Trace
 from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 
@@ -101,11 +102,12 @@ def watched(
     """Return what observes a function, on a GPU whose profiler records one wait and one launch too many."""
     recorded = itertools.cycle([Counter(), runtime])  # of nothing, and of the call
 
-    def runtime_calls(device: Device, function: Callable[[], object]) -> "Counter[str]":
+    def traced(device: Device, function: Callable[[], object]) -> Trace:
         function()
-        return Counter({"cudaDeviceSynchronize": 1, "cudaLaunchKernel": 1}) + next(recorded)
+        calls = Counter({"cudaDeviceSynchronize": 1, "cudaLaunchKernel": 1}) + next(recorded)
+        return Trace(calls, Counter({"add": 2}))
 
-    monkeypatch.setattr(observation, "runtime_calls", runtime_calls)
+    monkeypatch.setattr(observation, "traced", traced)
 
     def watch(function: Callable[[], object]) -> Observed:
         found = observe(make_call(function), GPU)

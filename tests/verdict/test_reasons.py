@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench import Kernel, Measurement, PastChange, Speedup, Timing, Verdict
-from pytest_gpubench.results.model import Outcome, Overhead
+from pytest_gpubench.results.model import Code, Outcome, Overhead
+from pytest_gpubench.results.observed import AllocatedMemory, Observed, Wait
 from pytest_gpubench.verdict.reasons import MOST_REASONS, explained, explained_by_references, explained_change, reasons
 from pytest_gpubench.verdict.regression import Change
 from tests.results.measured import kernel, resources, timing_of
@@ -25,7 +26,9 @@ NORM = "layer_norm_kernel"
 def measured(*kernels: Kernel, role: Literal["", "reference", "candidate"] = "", **others: Any) -> Measurement:
     """Return a measurement of a call with these kernels, which took their times together."""
     us = sum(each.median_us for each in kernels) or others.pop("us", 100.0)
-    found = {name: others.pop(name) for name in ("overhead", "verdicts", "speedup", "change") if name in others}
+    found = {
+        name: others.pop(name) for name in ("overhead", "verdicts", "speedup", "change", "observed") if name in others
+    }
     return Measurement(timing=timing_of([us] * 20, "norm", kernels=kernels, **others), role=role, **found)
 
 
@@ -44,8 +47,12 @@ def launched(host_us: float | None) -> Overhead:
     return Overhead(label="norm", host_us=host_us, busy_us=57, span_us=60, eager_us=61, graph_us=None)
 
 
-def took(memory: str) -> tuple[Verdict, ...]:
-    return (Verdict(kind="max_memory", asked="'1GiB'", outcome=Outcome.PASS, sentence="", found=memory),)
+def took(peak_bytes: int) -> Observed:
+    return Observed(memory=AllocatedMemory(1, peak_bytes, peak_bytes, 0))
+
+
+def code(**constants: str) -> Code:
+    return Code(constants=constants)
 
 
 def against(reference_us: float) -> Speedup:
@@ -155,9 +162,55 @@ PLANTED: dict[str, tuple[Measurement, Measurement, str]] = {
         "launching it takes the host 12.00 us -> 85.00 us",
     ),
     "an allocation": (
-        measured(verdicts=took("1 MiB")),
-        measured(verdicts=took("65 MiB")),
+        measured(small(), observed=took(2**20)),
+        measured(small(), observed=took(65 * 2**20)),
         "allocates 1 MiB -> 65 MiB of GPU memory",
+    ),
+    "another tile": (
+        measured(small(code=code(BLOCK="1024", num_warps="4"))),
+        measured(small(us=90, code=code(BLOCK="512", num_warps="8"))),
+        f"{NORM}: BLOCK 1024 -> 512, num_warps 4 -> 8",
+    ),
+    "a stride that is no constant": (
+        measured(small(code=code(across="1"))),
+        measured(small(us=90, code=code(down="1"))),
+        f"{NORM}: across 1 -> variable, down variable -> 1",
+    ),
+    "narrow loads and stores": (
+        measured(small(code=Code(loads=2, load_bytes=16, stores=2, store_bytes=16))),
+        measured(small(us=90, code=Code(loads=8, load_bytes=4, stores=8, store_bytes=4))),
+        f"{NORM}: loads in its code 2 of 16 B -> 8 of 4 B, stores 2 of 16 B -> 8 of 4 B",
+    ),
+    "a row that is loaded twice": (
+        measured(small(code=Code(loads=2, load_bytes=16))),
+        measured(small(us=90, code=Code(loads=4, load_bytes=16))),
+        f"{NORM}: loads in its code 2 of 16 B -> 4 of 16 B",
+    ),
+    "atomics": (
+        measured(small(code=Code(stores=1, store_bytes=4))),
+        measured(small(us=90, code=Code(atomics=1))),
+        f"{NORM}: atomics in its code 0 -> 1",
+    ),
+    "a wait by the host's clock": (
+        measured(observed=Observed(), timer="wall"),
+        measured(us=120, observed=Observed((Wait("x.item()", "a.py:3"),), {"cudaStreamSynchronize": 2}), timer="wall"),
+        "the host waits for the GPU 0 -> 2 times in a call: x.item() (a.py:3)",
+    ),
+    "compiling in each call": (
+        measured(observed=Observed(), timer="wall"),
+        measured(us=120, observed=Observed(compilations=1), timer="wall"),
+        "compiles 0 -> 1 kernels or graphs in each call",
+    ),
+    "memory of the driver": (
+        measured(observed=Observed(), timer="wall"),
+        measured(us=120, observed=Observed(driver_allocations={"cudaMalloc": 1, "cudaFree": 1}), timer="wall"),
+        "takes GPU memory from the driver, or gives it back, 0 -> 2 times in a call (cudaMalloc, cudaFree)",
+    ),
+    "launches between events": (
+        measured(observed=Observed(kernels={"fused": 1}), timer="events"),
+        measured(us=120, observed=Observed(kernels={ADD.format(4): 2, COPY: 1}), timer="events"),
+        "launches 1 -> 3 kernels and copies, more of vectorized_elementwise_kernel<CUDAFunctor_add>, "
+        "elementwise_kernel<direct_copy_kernel_cuda>",
     ),
     "a lower clock": (
         measured(small(), sm_clock_mhz=(1980.0,)),
@@ -250,6 +303,30 @@ def test_a_block_of_another_shape_has_as_many_threads() -> None:
     assert reasons(measured(small()), measured(small(us=80, block=(32, 4, 1)))) == ()
 
 
+WAITING = Observed(runtime_waits={"cudaStreamSynchronize": 1})
+
+
+@pytest.mark.parametrize(("us", "said"), [(101.0, False), (101.1, True)])
+def test_what_a_call_does_is_part_of_times_that_are_no_sum_of_kernels(us: float, said: bool) -> None:
+    old, new = measured(observed=Observed(), timer="wall"), measured(us=us, observed=WAITING, timer="wall")
+    assert bool(reasons(old, new)) == said
+
+
+def test_what_a_call_does_beside_its_kernels_is_told_after_them() -> None:
+    old, new = measured(small(), observed=Observed()), measured(small(us=60, registers=72), observed=WAITING)
+    assert [each.split()[0] for each in reasons(old, new)] == [f"{NORM}:", "the"]
+
+
+def test_four_constants_are_named() -> None:
+    old, new = (code(**dict.fromkeys("abcde", f"{value}")) for value in (1, 2))
+    (found,) = reasons(measured(small(code=old)), measured(small(us=90, code=new)))
+    assert found == f"{NORM}: a 1 -> 2, b 1 -> 2, c 1 -> 2, d 1 -> 2"
+
+
+def test_code_of_which_one_is_not_known_is_not_compared() -> None:
+    assert reasons(measured(small()), measured(small(us=90, code=code(BLOCK="1")))) == ()
+
+
 @pytest.mark.parametrize(("host_us", "said"), [(17.9, False), (18.0, True)])
 def test_launching_that_takes_little_longer_is_no_cause(host_us: float, said: bool) -> None:
     assert bool(reasons(measured(overhead=launched(12.0)), measured(overhead=launched(host_us)))) == said
@@ -292,6 +369,11 @@ def test_a_copy_stands_for_no_other_kernel() -> None:
 def test_of_two_kernels_what_makes_one_slower_is_told() -> None:
     spilled = beside([small(name="softmax_warp_forward")], [small(name="_softmax", us=90, local_bytes=64)])
     assert spilled == ("_softmax in place of softmax_warp_forward: local memory of a thread 0 B -> 64 B",)
+    narrow = beside(
+        [small(name="add", code=Code(constants={"B": "1"}, loads=2, load_bytes=16))],
+        [small(name="_add", us=90, code=Code(constants={"B": "2"}, loads=4, load_bytes=4, atomics=2))],
+    )
+    assert narrow == ("_add in place of add: loads in its code 2 of 16 B -> 4 of 4 B, atomics in its code 0 -> 2",)
     fewer = beside([small(name="softmax_warp_forward")], [small(name="_softmax", us=90, blocks_per_sm=1)])
     assert fewer == ("_softmax in place of softmax_warp_forward: threads per SM 256 -> 128",)
 

@@ -8,6 +8,7 @@ import msgspec
 
 from pytest_gpubench.errors import BadRequest, NotMeasured
 from pytest_gpubench.results.model.timing import Timing
+from pytest_gpubench.results.observed import Observed
 from pytest_gpubench.spelling import Spelled
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import count
@@ -160,6 +161,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The cost of launching it; None without `timers=`."""
     change: PastChange | None = None
     """Against a saved run; None where it was compared with none."""
+    observed: Observed | None = None
+    """Its waits, memory and kernels in an untimed call; None where nothing asked for them."""
 
     @property
     def why_invalid(self) -> str:

@@ -22,6 +22,22 @@ LONGEST_US = 1e15
 """No sample takes thirty years."""
 
 
+class Code(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Hold what Triton compiled a kernel to."""
+
+    constants: dict[str, str] = {}
+    """The arguments that it was compiled for, by name, and Triton's options: `BLOCK`, `num_warps`."""
+    loads: int = 0
+    """Instructions that load from global memory, as its PTX has them; each may run in a loop."""
+    load_bytes: int = 0
+    """The most that one of them loads for a thread."""
+    stores: int = 0
+    store_bytes: int = 0
+    """As for loads."""
+    atomics: int = 0
+    """Atomic instructions on global memory."""
+
+
 class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Hold what launches of a kernel, all alike, take of a GPU, as its driver says."""
 
@@ -42,6 +58,8 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The blocks that a multiprocessor holds at once."""
     resident_blocks: int
     """The blocks that the GPU holds at once: less than its multiprocessors could where clusters do not fit in."""
+    code: Code | None = None
+    """What Triton compiled it to; None for any other kernel."""
 
     @property
     def shared_bytes(self) -> int:

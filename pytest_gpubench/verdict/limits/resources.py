@@ -151,10 +151,8 @@ def _judge_waits(timing: Timing, observed: Observed | None) -> Judged:
         places.append(f"{_calls(observed.runtime_waits)} of the CUDA runtime, {unseen} {where}")
     if not places:
         return _judge_blocking_copies(timing.label, timing.kernels)
-    number = max(len(observed.waits), in_runtime)
-    return Outcome.FAIL, (
-        f"{timing.label} waits for the GPU {count(number, 'time')}, wanted never: {'; '.join(_unique(places))}"
-    )
+    number = count(observed.waits_number, "time")
+    return Outcome.FAIL, f"{timing.label} waits for the GPU {number}, wanted never: {'; '.join(_unique(places))}"
 
 
 def _judge_blocking_copies(label: str, kernels: Iterable[Kernel]) -> Judged:

@@ -17,6 +17,7 @@ NAMES = (
     "search",
     "baselines",
     "pinning",
+    "reasons",
     "resources",
 )
 

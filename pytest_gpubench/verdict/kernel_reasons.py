@@ -1,0 +1,199 @@
+"""Reasons in the kernels of a call: which are new, and what of the others changed since they took less time."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import msgspec
+
+from pytest_gpubench.results.kernels import distinct_names, is_copy, is_fill, is_spelt_out, short_name
+from pytest_gpubench.results.model import Code, Kernel, Measurement, Resources
+from pytest_gpubench.units import choose_time_unit, first_few, format_bytes, format_share, format_time
+from pytest_gpubench.verdict.limits.multiprocessor import MaxTail
+
+__tracebackhide__ = True
+
+MOST_KERNELS = 3
+"""Added kernels that are named."""
+WORTH_TELLING = 0.01
+"""The least share of the time."""
+MORE_IDLE = 0.05
+"""The least share of a kernel's time that its last wave leaves more of the GPU idle."""
+MORE_RESIDENT = 1.5
+"""The least factor between the threads that a multiprocessor holds at once, of two different kernels."""
+MOST_CONSTANTS = 4
+"""Changed constants of a kernel that are named."""
+NO_CONSTANT = "variable"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What differs, and the share of the time that grew along with it."""
+
+    share: float
+    sentence: str
+
+
+def is_against_reference(old: Measurement, new: Measurement) -> bool:
+    """Tell whether two measurements are those of two functions."""
+    return (old.role, new.role) == ("reference", "candidate")
+
+
+def kernel_causes(old: Measurement, new: Measurement) -> Iterator[Cause]:
+    """Yield a cause for each kernel that changed, and one for all that were added."""
+    before, after = old.timing.kernels, new.timing.kernels
+    if not before or not after:
+        return
+    names = distinct_names(kernel.name for kernel in (*after, *before))
+    total_us = sum(kernel.median_us for kernel in after) or 1.0
+    pairs, added = _paired(before, after)
+    for was, now in pairs:
+        share = (now.median_us - was.median_us) / total_us
+        words = _kernel_words(was, now, names, is_against_reference(old, new)) if share >= WORTH_TELLING else ""
+        if words:
+            yield Cause(share, words if len(after) == 1 else f"{words} ({times(was.median_us, now.median_us)})")
+    share = sum(kernel.median_us for kernel in added) / total_us
+    if share >= WORTH_TELLING:
+        yield Cause(share, _added_words(added, names, total_us))
+
+
+def _paired(old: Sequence[Kernel], new: Sequence[Kernel]) -> tuple[list[tuple[Kernel, Kernel]], list[Kernel]]:
+    """Return which kernel stands for which, and those that were added.
+
+    By their names, then by their short names, then by their times, copies and fills apart from the others.
+    """
+    before, after, pairs = _longest_first(old), _longest_first(new), []
+    for same in (lambda one: one.name, lambda one: short_name(one.name), _purpose):
+        for now in tuple(after):
+            was = next((each for each in before if same(each) == same(now)), None)
+            if was is not None:
+                pairs.append((was, now))
+                before.remove(was)
+                after.remove(now)
+    return pairs, after
+
+
+def _longest_first(kernels: Sequence[Kernel]) -> list[Kernel]:
+    return sorted(kernels, key=lambda kernel: -kernel.median_us)
+
+
+def _purpose(kernel: Kernel) -> str:
+    if is_copy(kernel.name, kernel.kind):
+        return "copy"
+    return "fill" if is_fill(kernel.name, kernel.kind) else kernel.kind
+
+
+def _added_words(added: Sequence[Kernel], names: dict[str, str], total_us: float) -> str:
+    """Return `one more kernel: copy_ (38 % of the time)`."""
+    launches = sum(kernel.launches for kernel in added)
+    each = [
+        (f"{kernel.launches} x " if kernel.launches > 1 else "")
+        + f"{names[kernel.name]} ({format_share(kernel.median_us / total_us)} of the time)"
+        for kernel in _longest_first(added)
+    ]
+    noun = "one more kernel" if launches == 1 else f"{launches} more kernels"
+    return f"{noun}: {first_few(each, MOST_KERNELS)}"
+
+
+def _kernel_words(old: Kernel, new: Kernel, names: dict[str, str], against_reference: bool) -> str:
+    """Return what changed of a kernel; empty where nothing did."""
+    name, is_same = names[new.name], old.name == new.name
+    changed = [f"launches {old.launches} -> {new.launches}"] if new.launches != old.launches else []
+    before, after = _launches_without(old, new), _launches_without(new, old)
+    if len(before) == len(after) == 1:
+        changed += _resource_words(before[0], after[0], is_same)
+    if is_same:
+        return f"{name}: {', '.join(changed)}" if changed else ""
+    swapped = f"{name} in place of {names[old.name]}"
+    if changed:
+        return f"{swapped}: {', '.join(changed)}"
+    return "" if against_reference and not _is_telling(old.name, new.name) else swapped
+
+
+def _is_telling(old: str, new: str) -> bool:
+    """Tell whether the name of another kernel says something: a variant, or how a library is configured."""
+    return short_name(old) == short_name(new) or (is_spelt_out(old) and is_spelt_out(new))
+
+
+def _launches_without(kernel: Kernel, other: Kernel) -> list[Resources]:
+    """Return the kinds of launches of a kernel that another has not, whatever their number."""
+    own, others = ([msgspec.structs.replace(kind, launches=1) for kind in each.resources] for each in (kernel, other))
+    return [kind for kind in own if kind not in others]
+
+
+def _resource_words(old: Resources, new: Resources, is_same: bool) -> list[str]:
+    """Return what changed of a kernel's launches; of two different kernels only what makes the new one slower."""
+    code = _of_code(old.code, new.code, is_same) if old.code and new.code else ()
+    return [*code, *_of_threads(old, new, is_same), *_of_grids(old, new, is_same)]
+
+
+def _of_code(old: Code, new: Code, is_same: bool) -> Iterator[str]:
+    """Yield what changed of what Triton compiled a kernel to."""
+    if is_same:
+        yield from islice(_of_constants(old, new), MOST_CONSTANTS)
+    if 0 < new.load_bytes < old.load_bytes or (is_same and new.loads > old.loads):
+        yield f"loads in its code {_accesses(old.loads, old.load_bytes)} -> {_accesses(new.loads, new.load_bytes)}"
+    if 0 < new.store_bytes < old.store_bytes or (is_same and new.stores > old.stores):
+        yield f"stores {_accesses(old.stores, old.store_bytes)} -> {_accesses(new.stores, new.store_bytes)}"
+    if new.atomics > old.atomics:
+        yield f"atomics in its code {step(old.atomics, new.atomics)}"
+
+
+def _of_constants(old: Code, new: Code) -> Iterator[str]:
+    for name in dict.fromkeys([*old.constants, *new.constants]):
+        was, now = (each.constants.get(name, NO_CONSTANT) for each in (old, new))
+        if was != now:
+            yield f"{name} {was} -> {now}"
+
+
+def _accesses(number: int, most_bytes: int) -> str:
+    return f"{number} of {format_bytes(most_bytes)}"
+
+
+def _of_threads(old: Resources, new: Resources, is_same: bool) -> Iterator[str]:
+    if new.local_bytes > old.local_bytes or (is_same and new.local_bytes != old.local_bytes):
+        yield f"local memory of a thread {step(old.local_bytes, new.local_bytes, format_bytes)}"
+    if not is_same:
+        held, holds = (each.blocks_per_sm * math.prod(each.block) for each in (old, new))
+        if held >= MORE_RESIDENT * holds:
+            yield f"threads per SM {step(held, holds)}"
+        return
+    if new.registers != old.registers:
+        yield f"registers {step(old.registers, new.registers)}"
+    if new.shared_bytes != old.shared_bytes:
+        yield f"shared memory {step(old.shared_bytes, new.shared_bytes, format_bytes)}"
+    if new.blocks_per_sm != old.blocks_per_sm:
+        takes_more = new.registers > old.registers or new.shared_bytes > old.shared_bytes
+        so = "so " if takes_more and new.blocks_per_sm < old.blocks_per_sm and new.block == old.block else ""
+        yield f"{so}blocks per SM {step(old.blocks_per_sm, new.blocks_per_sm)}"
+    if math.prod(new.block) != math.prod(old.block):
+        yield f"threads per block {step(math.prod(old.block), math.prod(new.block))}"
+
+
+def _of_grids(old: Resources, new: Resources, is_same: bool) -> Iterator[str]:
+    blocks, multiprocessors = math.prod(new.grid), new.resident_blocks // max(1, new.blocks_per_sm)
+    before = math.prod(old.grid)
+    if blocks < multiprocessors and blocks < before and math.prod(new.cluster) == 1:
+        yield f"blocks {step(before, blocks)}, on {multiprocessors} multiprocessors"
+        return
+    if is_same and blocks != before:
+        yield f"blocks {step(before, blocks)}"
+    if _idle(new) >= _idle(old) + MORE_IDLE:
+        yield f"{MaxTail.words(new)}, was {format_share(old.tail)}"
+
+
+def _idle(launch: Resources) -> float:
+    """Return the share of a kernel's time that its last wave leaves idle, of all blocks as long."""
+    return launch.tail / math.ceil(launch.waves) if launch.tail else 0.0
+
+
+def step(old: int, new: int, text: Callable[[int], str] = str) -> str:
+    """Return `old -> new`."""
+    return f"{text(old)} -> {text(new)}"
+
+
+def times(old_us: float, new_us: float) -> str:
+    """Return two times in one unit."""
+    unit = choose_time_unit([new_us])
+    return f"{format_time(old_us, unit)} -> {format_time(new_us, unit)}"

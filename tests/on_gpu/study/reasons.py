@@ -1,0 +1,137 @@
+"""Plant causes of slowdowns: does the first reason name each, and has the same call none?
+
+Each call is measured before and after a change, as two runs of a test are, and fails a limit that no call keeps.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timezone
+
+import msgspec
+
+from pytest_gpubench import LimitBroken
+from pytest_gpubench.gpu.foreign import find_foreign, read_gpu
+from pytest_gpubench.gpu.nvml import Nvml
+from pytest_gpubench.results.baseline import Baseline
+from pytest_gpubench.results.model import Measurement, SavedRun, TestRecord
+from pytest_gpubench.results.provenance import machine_info
+from pytest_gpubench.running_test import CurrentTest
+from pytest_gpubench.settings import TimerName
+from pytest_gpubench.verdict.limits import Limits
+from pytest_gpubench.verdict.saved_runs import BaselineLimit
+from tests.on_gpu.study.harness import bench_of, parser_of, print_head, print_row, study_test_with
+
+UNKEPT_US = 1e-3
+"""A limit that no call keeps."""
+SLOWER = 1.3
+NEIGHBOUR = """
+import torch
+x = torch.randn(4096, 4096, device="cuda")
+print("ready", flush=True)
+while True:
+    for _ in range(100):
+        x @ x
+    torch.cuda.synchronize()
+"""
+
+
+def test_of(timer: TimerName, limits: Limits) -> CurrentTest:
+    test = study_test_with(limits, seed=1)
+    return replace(test, settings=replace(test.settings, timer=timer, json="run.json", budget_s=1.0))
+
+
+def saved(function: Callable[[], object], timer: TimerName) -> TestRecord:
+    """Return the record of a test that measures a call."""
+    test = test_of(timer, Limits())
+    bench_of(test).measure(function, label="call")
+    return test.record("master", None, [])
+
+
+def reasons_of(
+    before: TestRecord, after: Callable[[], object], timer: TimerName, neighbours: tuple[str, ...]
+) -> list[str]:
+    """Return the reasons why a call fails that is compared with a saved one."""
+    run = SavedRun(records=(before,), datetime=datetime.now(timezone.utc).isoformat(), machine_info=machine_info())
+    past = Baseline([("before", run)]).find(before.nodeid, before.source, before.device, before.params)
+    test = test_of(timer, Limits(max_time_us=UNKEPT_US))
+    test.past, test.neighbours = lambda facts: BaselineLimit(past, None), neighbours
+    try:
+        bench_of(test).measure(after, label="call")
+    except LimitBroken as error:
+        return str(error).splitlines()[1:]
+    raise AssertionError("a limit that no call keeps was kept")
+
+
+def at_a_faster_clock(record: TestRecord) -> TestRecord:
+    """Return a record as it would be of a GPU whose clock is higher."""
+
+    def faster(item: Measurement) -> Measurement:
+        timing = item.timing
+        kernels = (msgspec.structs.replace(each, median_us=each.median_us / SLOWER) for each in timing.kernels)
+        timing = msgspec.structs.replace(
+            timing,
+            samples_us=tuple(us / SLOWER for us in timing.samples_us),
+            sm_clock_mhz=tuple(mhz * SLOWER for mhz in timing.sm_clock_mhz),
+            kernels=tuple(kernels),
+        )
+        return msgspec.structs.replace(item, timing=timing)
+
+    return msgspec.structs.replace(record, measurements=tuple(map(faster, record.measurements)))
+
+
+@contextmanager
+def neighbour(uuid: str) -> Iterator[tuple[str, ...]]:
+    """Keep the GPU busy from another process; yields what is said of it."""
+    process = subprocess.Popen([sys.executable, "-c", NEIGHBOUR], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        found = find_foreign(read_gpu(Nvml.open(uuid)), [], uses_gpu=True)
+        yield () if found is None else (found.sentence,)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = parser_of("reasons", __doc__)
+    parser.add_argument("--only", default="", help="a part of the names of causes")
+    parser.add_argument("--same", type=int, default=20, help="calls that are compared with themselves")
+    chosen = parser.parse_args(arguments)
+    from tests.on_gpu.study.harness import start_profiler
+    from tests.on_gpu.study.reasons_planted import PLANTED, SAME
+
+    device = start_profiler()
+    named = 0
+    print_head("cause | named | reasons")
+    causes = [each for each in PLANTED if chosen.only in each.name]
+    for planted in causes:
+        try:
+            before, after = planted.make()
+            record = saved(before, planted.timer)
+            record = at_a_faster_clock(record) if planted.beside == "faster clock before" else record
+            if planted.beside == "neighbour":
+                with neighbour(device.facts.uuid) as said:
+                    found = reasons_of(record, after, planted.timer, said)
+            else:
+                found = reasons_of(record, after, planted.timer, ())
+        except Exception as error:  # the other causes are tried all the same
+            found = [f"{type(error).__name__}: {error}"]
+        is_named = bool(found) and planted.words in found[0]
+        named += is_named
+        print_row(f"{planted.name} | {'yes' if is_named else 'NO'} | {'; '.join(found)}")
+    silent = 0
+    for number in range(chosen.same):
+        name = list(SAME)[number % len(SAME)]
+        timer: TimerName = "wall" if number % 5 == 4 else "profiler"
+        function = SAME[name]()
+        found = reasons_of(saved(function, timer), function, timer, ())
+        silent += not found
+        if found:
+            print_row(f"the same, {name} | NO | {'; '.join(found)}")
+    print(
+        f"\n{named} of {len(causes)} causes are named first; {silent} of {chosen.same} calls and themselves have none"
+    )
