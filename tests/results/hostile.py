@@ -24,7 +24,7 @@ def _filled(kind: Any, name: str, fixed: dict[str, Any]) -> Any:
         return fixed[name]
     if isinstance(kind, inspect.UnionType):
         return _filled(next(each for each in kind.types if not isinstance(each, inspect.NoneType)), name, fixed)
-    if isinstance(kind, inspect.StructType):
+    if isinstance(kind, (inspect.StructType, inspect.DataclassType)):
         return {each.encode_name: _filled(each.type, each.name, fixed) for each in kind.fields}
     if isinstance(kind, inspect.NamedTupleType):
         return [_filled(each.type, each.name, fixed) for each in kind.fields]
