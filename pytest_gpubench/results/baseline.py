@@ -239,8 +239,10 @@ def comparable(params: Mapping[str, str]) -> dict[str, str]:
 
 
 def toolchain(machine_info: Mapping[str, Any]) -> dict[str, str]:
-    """Return the versions of what a run's kernels were compiled with, as far as they are known."""
-    return {name: found for name in TOOLS if isinstance(found := machine_info.get(name), str)}
+    """Return the versions of what a run's kernels were compiled with, and of packages that it was told of."""
+    packages = machine_info.get("packages")
+    named = {**{name: machine_info.get(name) for name in TOOLS}, **(packages if isinstance(packages, dict) else {})}
+    return {name: version for name, version in named.items() if isinstance(version, str)}
 
 
 def is_same_model(one: DeviceFacts, other: DeviceFacts) -> bool:
@@ -257,7 +259,7 @@ def differences(
     """Yield each fact that differs between two machines with one GPU model."""
     rows = (
         ("driver", one.driver, other.driver, ""),
-        *((name, one_installed.get(name), other_installed.get(name), "") for name in TOOLS),
+        *((name, version, other_installed.get(name), "") for name, version in one_installed.items()),
         ("CUDA", one.cuda, other.cuda, ""),
         ("maximum SM clock", one.max_sm_clock_mhz, other.max_sm_clock_mhz, " MHz"),
         ("maximum memory clock", one.max_memory_clock_mhz, other.max_memory_clock_mhz, " MHz"),

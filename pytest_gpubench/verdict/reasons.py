@@ -32,6 +32,8 @@ __tracebackhide__ = True
 
 WITH_REASONS = (Outcome.FAIL, Outcome.INVALID)
 MOST_REASONS = 3
+MOST_VERSIONS = 8
+"""Changed versions that are named."""
 LOWER_CLOCK = 0.03
 """The least part by which a clock is lower: the same call varies by less from run to run."""
 FASTER_REFERENCE = 0.05
@@ -122,7 +124,7 @@ def reasons(
     found += [*_faster_reference(old, new)] if metric == "speedup" else []
     found += [*_clock_causes(old, new, explains=metric != "speedup", alone=not found and not versions)]
     told = [each.sentence for each in sorted(found, key=lambda each: -each.share)]
-    changed = ", ".join(f"{what} {was} -> {now}" for what, was, now in versions)
+    changed = first_few([f"{what} {was} -> {now}" for what, was, now in versions], MOST_VERSIONS)
     return (*told[: MOST_REASONS - bool(changed)], *([changed] if changed else []))
 
 

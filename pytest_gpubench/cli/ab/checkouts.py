@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +44,10 @@ class Checkout:
     """The folder of caches that the other must not share: pytest's, hypothesis's and torch's extensions."""
     title: str = ""
     """Its name for people: `main (0756d31c)`."""
+    python: str = sys.executable
+    """The interpreter of its runs."""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """The versions of the packages that differ from the other's, by name."""
 
     @property
     def is_worktree(self) -> bool:
@@ -59,6 +63,9 @@ class Checkout:
         environment = inner_environment(*GIT_PLACES)
         before = [self.rebased(entry) for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
         own = [str(path) for path in (self.folder, self.root, self.root / "src") if path.is_dir()]
+        if self.python != sys.executable:  # so that --setup finds it as `python`
+            folders = [str(Path(self.python).parent), environment.get("PATH", os.defpath)]
+            environment["PATH"] = os.pathsep.join(folders)
         return environment | {
             "PYTHONPATH": os.pathsep.join(dict.fromkeys([*own, *before])),
             "TORCH_EXTENSIONS_DIR": str(self.state / "torch_extensions"),
@@ -91,7 +98,7 @@ class Checkout:
         names = {path.parent.name for path in files}
         names |= {path.stem for folder in (self.root, self.root / "src") for path in folder.glob("*.py")}
         asked = subprocess.run(
-            [sys.executable, "-c", FIND_ORIGINS, *sorted(name for name in names if name.isidentifier())],
+            [self.python, "-c", FIND_ORIGINS, *sorted(name for name in names if name.isidentifier())],
             cwd=self.folder,
             env=self.environment(),
             capture_output=True,
@@ -127,14 +134,17 @@ class Workspace:
             else:
                 workspace._remove()
 
-    def check_out(self, base: str, head: str | None) -> dict[CommitArm, Checkout]:
-        """Check the commits out and say what is compared with what; without a head it is the working tree."""
+    def check_out(self, base: str, head: str | None, one_environment: bool = True) -> dict[CommitArm, Checkout]:
+        """Check the commits out and say what is compared with what; without a head it is the working tree.
+
+        one_environment: False where both are run by a Python of their own.
+        """
         head_commit = self.commit("HEAD" if head is None else head)
         base_commit = self._base_commit(base, head_commit)
         titles = _commit_title(base, base_commit), self._head_title(head, head_commit)
         say(f"BASE is {titles[0]}")
         say(f"HEAD is {titles[1]}")
-        if base_commit == head_commit and head is not None:
+        if base_commit == head_commit and head is not None and one_environment:
             say("BASE and HEAD are the same commit: every difference is noise")
         base_checkout = self.add_worktree("BASE", base_commit, titles[0])
         if head is None:

@@ -9,7 +9,16 @@ from pytest_gpubench.bounds import positive_number
 from pytest_gpubench.child_process import INTERRUPTS, raise_interrupt, signals_handled
 from pytest_gpubench.cli.ab.checkouts import Checkout, Workspace
 from pytest_gpubench.cli.ab.comparison import CommitComparison, ComparisonInterrupted, ComparisonPlan, compare_commits
-from pytest_gpubench.cli.ab.report import TITLE, exit_status, json_text, markdown_text, page_text, report_lines
+from pytest_gpubench.cli.ab.environments import differing_packages, with_environments
+from pytest_gpubench.cli.ab.report import (
+    TITLE,
+    exit_status,
+    json_text,
+    markdown_text,
+    package_lines,
+    page_text,
+    report_lines,
+)
 from pytest_gpubench.cli.ab.runs import PytestRunner
 from pytest_gpubench.cli.arguments import add_alpha, add_output, checked
 from pytest_gpubench.cli.output import say, write
@@ -19,7 +28,7 @@ from pytest_gpubench.results.files import write_text
 from pytest_gpubench.settings.parsers import positive_count
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import printable
-from pytest_gpubench.verdict.rounds import CommitArm
+from pytest_gpubench.verdict.rounds import COMMIT_ARMS, CommitArm
 
 ABOUT = "compare two commits by alternating runs of their tests"
 ROUNDS = 4
@@ -32,6 +41,7 @@ A round is four runs of pytest, BASE HEAD HEAD BASE and every other time the oth
 Each run imports its own tree, which comes first on PYTHONPATH. A worktree holds what git tracks: neither submodules
 nor build outputs nor data that git ignores; make them with --setup, in place (`python setup.py build_ext --inplace`,
 `git submodule update --init`): a `pip install` would change the environment of both commits.
+One commit in two environments: `ab HEAD HEAD --base-python old/bin/python --head-python new/bin/python`.
 A test whose own source or parameters HEAD changes is not compared; --tests PATH runs HEAD's tests on both commits.
 Exit status: 0 no regression, 1 a regression or an INVALID measurement, 2 nothing was compared, 130 interrupted.
 """
@@ -42,6 +52,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("base", metavar="BASE", help="the commit to compare with; `main...` is where HEAD left main")
     parser.add_argument("head", metavar="HEAD", nargs="?", help="the commit to judge; without one, the working tree")
     add_arguments(parser)
+    for arm in COMMIT_ARMS:
+        parser.add_argument(
+            f"--{arm.lower()}-python",
+            metavar="PROGRAM",
+            help=f"the Python that runs {arm}, as in venv/bin/python (default: this one)",
+        )
     add_output(parser, "--markdown", help="write the table as Markdown, for a comment or a summary")
     add_output(parser, "--json", help="write the findings as JSON")
     add_output(parser, "--html", help="write a page to look at in a browser")
@@ -107,7 +123,8 @@ def run(arguments: argparse.Namespace) -> int:
     Raises GpuBenchError, in a sentence, where nothing can be compared.
     """
     try:
-        with prepared(arguments, arguments.base, arguments.head) as (_, checkouts, runner):
+        pythons = arguments.base_python, arguments.head_python
+        with prepared(arguments, arguments.base, arguments.head, pythons) as (_, checkouts, runner):
             found = compare_commits(checkouts, runner, comparison_plan(arguments))
     except GpuBenchError as error:
         _write_stopped(str(error), arguments.markdown)
@@ -126,7 +143,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _write_report(
     found: CommitComparison, checkouts: Mapping[CommitArm, Checkout], arguments: argparse.Namespace
 ) -> None:
-    write("\n".join(report_lines(found.changes)))
+    write("\n".join([*package_lines(differing_packages(checkouts)), *report_lines(found.changes)]))
     for path, form in ((arguments.markdown, markdown_text), (arguments.json, json_text), (arguments.html, page_text)):
         if path:
             write_text(form(found, checkouts), Path(path))
@@ -140,11 +157,17 @@ def _write_stopped(why: str, markdown: str | None) -> None:
 
 @contextmanager
 def prepared(
-    arguments: argparse.Namespace, base: str, head: str | None
+    arguments: argparse.Namespace,
+    base: str,
+    head: str | None,
+    pythons: tuple[str | None, str | None] = (None, None),
 ) -> Iterator[tuple[Workspace, dict[CommitArm, Checkout], PytestRunner]]:
-    """Check both commits out and set them up; remove everything in the end, at an interrupt too."""
+    """Check both commits out and set them up; remove everything in the end, at an interrupt too.
+
+    pythons: the interpreters of both; None is this one's.
+    """
     with signals_handled(raise_interrupt, *INTERRUPTS), Workspace.open(arguments.keep) as workspace:
-        checkouts = workspace.check_out(base, head)
+        checkouts = with_environments(workspace.check_out(base, head, not any(pythons)), *pythons)
         checkouts["BASE"].take_tests(arguments.tests, checkouts["HEAD"])
         runner = PytestRunner(workspace.folder, tuple(arguments.pytest_arguments), one_gpu())
         for checkout in checkouts.values():

@@ -9,11 +9,14 @@ import msgspec
 from pytest_gpubench.cli import INTERRUPTED
 from pytest_gpubench.cli.ab.checkouts import Checkout
 from pytest_gpubench.cli.ab.comparison import CommitComparison
+from pytest_gpubench.cli.ab.environments import differing_packages
 from pytest_gpubench.cli.compare import change_values
+from pytest_gpubench.cli.output import table
 from pytest_gpubench.report.html.page import html_page
+from pytest_gpubench.report.layout import Column
 from pytest_gpubench.report.markdown import CROSS, TICK, WARNING, Part, fit, found_cell
 from pytest_gpubench.report.markdown_text import code, table_head, table_row, text
-from pytest_gpubench.results.counterpart import by_test
+from pytest_gpubench.results.counterpart import FactChange, by_test
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord, Verdict
 from pytest_gpubench.units import count, printable, ratio_text
 from pytest_gpubench.verdict.regression import Change
@@ -33,6 +36,14 @@ def exit_status(changes: Sequence[Change]) -> int:
     if Outcome.FAIL in outcomes:
         return 1
     return int(Outcome.INVALID in outcomes) if any(each.estimate is not None for each in changes) else 2
+
+
+def package_lines(packages: Sequence[FactChange]) -> list[str]:
+    """Return a table of packages that differ; nothing where none does."""
+    if not packages:
+        return []
+    names, base, head = zip(*packages, strict=True)
+    return [*table([Column("Package", names), Column("BASE", base), Column("HEAD", head)]), ""]
 
 
 def report_lines(changes: Sequence[Change]) -> list[str]:
@@ -79,6 +90,7 @@ def markdown_text(found: CommitComparison, checkouts: Mapping[CommitArm, Checkou
     unjudged = [each for each in changes if each.outcome is Outcome.NOT_JUDGED]
     parts = [
         _sentences("What to look at", trouble, 1),
+        _packages(differing_packages(checkouts)),
         _sentences("Does not count", unjudged, 2),
         _table(changes),
     ]
@@ -89,6 +101,12 @@ def _sentences(title: str, changes: Sequence[Change], rank: int) -> Part:
     head = table_head(["Verdict", "Test", "Function", "What was found"])
     cells = ([_outcome_word(each), code(each.nodeid), code(each.label), found_cell(each.lines)] for each in changes)
     return Part(title, head, [(rank, table_row(row)) for row in cells], "findings")
+
+
+def _packages(packages: Sequence[FactChange]) -> Part:
+    head = table_head(["Package", "BASE", "HEAD"])
+    rows = [(1, table_row([code(name), text(was), text(now)])) for name, was, now in packages]
+    return Part(f"Packages that differ ({len(rows):,})", head, rows, "packages", folded=True)
 
 
 def _table(changes: Sequence[Change]) -> Part:
@@ -125,6 +143,7 @@ def json_text(found: CommitComparison, checkouts: Mapping[CommitArm, Checkout]) 
         "runs": len(found.runs),
         "base": checkouts["BASE"].title,
         "head": checkouts["HEAD"].title,
+        "packages": [{"name": name, "base": was, "head": now} for name, was, now in differing_packages(checkouts)],
         "tolerance": str(found.plan.tolerance),
         "alpha": found.plan.alpha,
         "rounds": found.rounds,

@@ -5,12 +5,13 @@ import re
 import select
 import socket
 import subprocess
-import sys
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree
+
+import msgspec
 
 from pytest_gpubench.child_process import ending, kill_group, logged_process, run_logged
 from pytest_gpubench.cli.ab.checkouts import Checkout
@@ -111,7 +112,9 @@ class PytestRunner:
             for *_, process in started:
                 process.wait_until_ready()
             for checkout, round, place, process in started:
-                yield ArmRun(checkout.arm, round, *_read_results(checkout, place, process.run()), tests)
+                run, ended = _read_results(checkout, place, process.run())
+                info = run.machine_info | {"packages": dict(checkout.packages)}
+                yield ArmRun(checkout.arm, round, msgspec.structs.replace(run, machine_info=info), ended, tests)
 
     def _start(
         self, checkout: Checkout, place: Path, tests: Collection[str] | None
@@ -129,7 +132,7 @@ class PytestRunner:
         seeded = any(word.startswith("--hypothesis-seed") for word in given)
         has_cache = not any(word.endswith("no:cacheprovider") for word in given)  # without it the key is unknown
         return [
-            *(sys.executable, "-m", "pytest", *given),
+            *(checkout.python, "-m", "pytest", *given),
             *([] if seeded else ["--hypothesis-seed=0"]),
             *(["-o", f"cache_dir={checkout.state / 'pytest_cache'}"] if has_cache else []),
             f"--junitxml={junit}",

@@ -1,0 +1,158 @@
+"""`ab` with two environments: real ones, of which one has a slowed module, and what cannot be one."""
+
+import hashlib
+import json
+import os
+import re
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from pytest_gpubench.cli.ab.checkouts import Checkout
+from pytest_gpubench.cli.ab.environments import Package, package_changes, packages_of, with_environments
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.results.baseline import toolchain
+from tests.cli.ab.faked import FakePytest, Git, call, commit, left
+
+HERE = Path()
+TESTS = """
+from slowed import SPEED
+from pytest_gpubench import scripted
+
+@scripted([10.0 * SPEED])
+def kernel(): pass
+
+def test_kernel(gpu_bench): gpu_bench(kernel)
+"""
+
+
+def install(environment: Path, name: str, version: str, source: str) -> None:
+    """Put a package of one module into an environment, as an installer does."""
+    (site,) = environment.glob("lib/python*/site-packages")
+    (site / f"{name}.py").write_text(source)
+    info = site / f"{name}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    digest = hashlib.sha256(source.encode()).hexdigest()
+    lines = [f"{name}.py,sha256={digest},9", f"../../../bin/{name},sha256={environment.name},9"]
+    lines += [f"{info.name}/INSTALLER,sha256={environment.name},4", f"{info.name}/RECORD,,"]
+    (info / "RECORD").write_text("\n".join(lines))
+
+
+def environment(folder: Path, *packages: tuple[str, str, str]) -> str:
+    """Make an environment with these packages and what this one has; return its interpreter."""
+    venv.EnvBuilder(symlinks=True).create(folder)
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "this.pth").write_text("\n".join(path for path in sys.path if Path(path).is_dir()))
+    for package in packages:
+        install(folder, *package)
+    return str(folder / "bin" / "python")
+
+
+def checkout(**others: object) -> Checkout:
+    return Checkout("BASE", HERE, HERE, HERE, HERE, "main (0123)", **others)  # type: ignore[arg-type]
+
+
+def test_one_commit_in_two_environments(
+    git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pytest_gpubench.cli.ab.runs.READY_S", None)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+    same = ("same", "2.0", "")
+    fast = environment(tmp_path / "fast", ("slowed", "1.0", "SPEED = 1.0"), same, ("old-one", "0.1", ""))
+    slow = environment(tmp_path / "slow", ("slowed", "1.1", "SPEED = 1.06"), same)
+    commit(git, {"test_a.py": TESTS})
+    options = ["--gpu-bench-timer=scripted", "--gpu-bench-device=cpu", "-p", "no:benchmark", "-p", "no:randomly"]
+    words = ["HEAD", "HEAD", "--base-python", fast, "--head-python", slow, "--rounds", "1", "--json", "found.json"]
+    assert call(*words, "--markdown", "found.md", "--", *options) == 1
+    shown = capsys.readouterr()
+    print(shown.err, shown.out)
+    assert "2 packages differ between the environments" in shown.err
+    assert "every difference is noise" not in shown.err
+    assert [line.split() for line in shown.out.splitlines()[2:4]] == [
+        ["old-one", "0.1", "not", "installed"],
+        ["slowed", "1.0", "1.1"],
+    ]
+    assert re.search(r"^FAIL .*: kernel is slower than in BASE: 1\.060x", shown.out, re.MULTILINE)
+    assert re.search(r"^ +with it: old-one 0\.1 -> not installed, slowed 1\.0 -> 1\.1$", shown.out, re.MULTILINE)
+    found = json.loads(Path("found.json").read_text())
+    assert found["packages"][1] == {"name": "slowed", "base": "1.0", "head": "1.1"}
+    assert found["base"].endswith(f", with {fast}")
+    assert "<code>slowed</code> | 1.0 | 1.1 |" in Path("found.md").read_text()
+    assert left(tmp_path) == []
+
+
+def test_what_differs_is_a_version_a_package_or_its_files() -> None:
+    base = {"a": Package("1", "x"), "b": Package("1", "x"), "c": Package("1", "x"), "d": Package("1", "x")}
+    head = {"a": Package("2", "x"), "b": Package("1", "y"), "d": Package("1", "x"), "E": Package("3", "")}
+    assert package_changes(base, head) == [
+        ("a", "1", "2"),
+        ("b", "1", "1 with other files"),
+        ("c", "1", "not installed"),
+        ("E", "not installed", "3"),
+    ]
+
+
+def test_files_of_an_installer_and_scripts_with_the_path_of_an_environment_do_not_differ(tmp_path: Path) -> None:
+    """The same package in two folders, and one whose module was built again."""
+    digests = []
+    for name, source in (("one", "x = 1"), ("two", "x = 1"), ("three", "x = 2")):
+        python = environment(tmp_path / name, ("Some.Thing", "1.0", source))
+        digests.append(packages_of(checkout(python=python))["some-thing"].digest)
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_python_itself_is_one_of_the_packages() -> None:
+    assert packages_of(checkout())["Python"].version == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_packages_are_facts_of_a_run() -> None:
+    info = {"torch": "2.11", "ptxas": None, "packages": {"slowed": "1.0"}}
+    assert toolchain(info) == {"torch": "2.11", "slowed": "1.0"}
+    assert toolchain({"packages": None}) == {}
+
+
+def test_an_interpreter_is_found_as_a_shell_finds_it_and_its_link_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link in an environment leads to an interpreter that does not know the environment."""
+    python = environment(tmp_path / "own")
+    monkeypatch.chdir(tmp_path)
+    found = with_environments({"BASE": checkout(), "HEAD": checkout()}, "own/bin/python", None)
+    assert found["BASE"].python == python
+    assert found["BASE"].environment()["PATH"].startswith(f"{tmp_path}/own/bin{os.pathsep}")
+    assert found["BASE"].title == "main (0123), with own/bin/python"
+    assert found["HEAD"].python == sys.executable
+    assert found["HEAD"].environment()["PATH"] == os.environ["PATH"]
+
+
+@pytest.mark.parametrize(
+    ("script", "sentence"),
+    [
+        (None, "--base-python {}: there is no such program; give the interpreter of an environment, as in *"),
+        ("echo no module >&2; exit 1", "--base-python {}: it does not list its packages (no module); *"),
+        ("echo '[{{}}, false]'", "--base-python {}: pytest-gpubench is not installed there; install it with *"),
+    ],
+)
+def test_what_is_no_environment_is_refused(
+    script: str | None, sentence: str, git: Git, fake: FakePytest, tmp_path: Path
+) -> None:
+    commit(git, {"us": "10"})
+    program = tmp_path / "python"
+    if script is not None:
+        program.write_text(f"#!/bin/sh\n{script.format()}\n")
+        program.chmod(0o755)
+    with pytest.raises(BadRequest) as refused:
+        call("HEAD", "HEAD", "--base-python", str(program))
+    assert str(refused.value).startswith(sentence.format(program).removesuffix("*"))
+    assert fake.commands == []
+    assert left(tmp_path) == []
+
+
+def test_each_version_is_run_by_its_own_interpreter(git: Git, fake: FakePytest, tmp_path: Path) -> None:
+    commit(git, {"us": "10"})
+    python = environment(tmp_path / "own")
+    assert call("HEAD", "HEAD", "--head-python", python, "--rounds", "1") == 0
+    assert [command[0] for command in fake.commands] == [sys.executable, python, python, sys.executable]
