@@ -112,7 +112,8 @@ def _lines(series: dict[SeriesKey, list[RunPoint]], wanted: str, alpha: float, b
     for key, points in shown.items():
         has_speedup = any(point.value("speedup") for point in points)
         history = History(points, "median" if wanted == "speedup" and not has_speedup else wanted, alpha)
-        lines = [history.summary()] if brief else [*history.table(), history.summary(), ""]
+        lines = [history.summary(), *history.reason_lines()]
+        lines = lines if brief else [*history.table(), *lines, ""]
         yield from (printable(_title(key)), *lines)
     if len(shown) < len(series):
         yield f"{count(len(series) - len(shown), 'example')} of hypothesis not shown: only one run had each"
@@ -175,7 +176,6 @@ class History:
             notes.append("INVALID" if point.measurement.why_invalid else f"no {self.metric}")
         if at in self.changes:
             notes.append(f"<- {_change_words(self.changes[at].ratio, self.metric)}")
-            notes += reasons(self.points[at - 1].measurement, point.measurement, metric=self.metric)[:1]
         if at in self.shared_changes:
             notes.append(f"{_change_words(self.shared_changes[at].ratio, 'median')}, as its reference")
         return ", ".join([*notes, *(_news(self.points[at - 1], point) if at else ())])
@@ -192,6 +192,14 @@ class History:
             words = f"{count(len(self.changes), 'change')}: {words}"
         shared = [f"; with its reference {self._since(*each, 'median')}" for each in self.shared_changes.items()]
         return f"{sparkline(self.values)} {count(runs, 'run')} (alpha {self.alpha:g}): {words}{''.join(shared)}"
+
+    def reason_lines(self) -> Iterator[str]:
+        """Yield what differs in each run from which on it is slower."""
+        for at, change in self.changes.items():
+            if _is_slower(change.ratio, self.metric):
+                old, new = (self.points[place].measurement for place in (at - 1, at))
+                found = reasons(old, new, metric=self.metric)
+                yield from (printable(f"with it, in run {self.points[at].number:04}: {each}") for each in found)
 
     def _since(self, at: int, change: ChangePoint, metric: str) -> str:
         return f"from run {self.points[at].number:04} on {_change_words(change.ratio, metric)}"
@@ -227,5 +235,9 @@ def sparkline(values: Sequence[float | None]) -> str:
 
 
 def _change_words(ratio: float, metric: str) -> str:
-    slower = ratio if metric != "speedup" else 1 / ratio
-    return f"{'slower' if slower > 1 else 'faster'}: {round_to_digits(ratio, 4)} x the {metric} before"
+    word = "slower" if _is_slower(ratio, metric) else "faster"
+    return f"{word}: {round_to_digits(ratio, 4)} x the {metric} before"
+
+
+def _is_slower(ratio: float, metric: str) -> bool:
+    return ratio < 1 if metric == "speedup" else ratio > 1

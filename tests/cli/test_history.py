@@ -88,18 +88,20 @@ def test_what_is_invalid_counts_for_nothing(command: Command) -> None:
     assert "8 runs (alpha 0.01): no change found" in out
 
 
-def test_what_became_slower_has_its_first_reason(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "300")
+@pytest.mark.parametrize("slower", [True, False])
+def test_what_became_slower_has_its_reasons(slower: bool, command: Command) -> None:
+    """And what became faster has none."""
     for day in range(1, 13):
-        run = make_run(tests=5, seed=day, slower=1.5 if day >= 9 else 1.0)
+        run = make_run(tests=5, seed=day, slower=1.5 if (day >= 9) == slower else 1.0)
         (item,) = run.records[4].measurements
         kernels = (kernel("softmax", 1, 10.0), *([kernel("copy_", 1, 5.0)] if day >= 9 else []))
         item = msgspec.structs.replace(item, timing=msgspec.structs.replace(item.timing, kernels=kernels))
         record = msgspec.structs.replace(run.records[4], measurements=(item,))
         Storage(ROOT).save_each(dated(msgspec.structs.replace(run, records=(record,)), day), "")
-    _, out, _ = command("history", "test_plain")
-    (line,) = (line for line in out.splitlines() if "<-" in line)
-    assert line.endswith("x the median before, one more kernel: copy_ (33 % of the time)")
+    for words in ((), ("--brief",)):
+        _, out, _ = command("history", "test_plain", *words)
+        found = [line for line in out.splitlines() if line.startswith("with it")]
+        assert found == ["with it, in run 0009: one more kernel: copy_ (33 % of the time)"] * slower
 
 
 def test_a_changed_source_is_marked(command: Command) -> None:

@@ -19,8 +19,8 @@ from pytest_gpubench.settings import LISTED_TESTS
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.rounds import ArmRun, CommitArm
-from tests.cli.ab.faked import CPU, NODEID, FakePytest, Git, left
-from tests.results.measured import timing_of
+from tests.cli.ab.faked import CPU, NODEID, FakePytest, Git, left, write_results
+from tests.results.measured import kernel, timing_of
 
 
 def change(outcome: Outcome, label: str = "f") -> Change:
@@ -105,6 +105,25 @@ def test_a_step_of_2_percent_among_64_commits(
     assert left(tmp_path) == []
     assert len(git("worktree", "list").splitlines()) == 1
     assert git("for-each-ref", "refs/bisect") == ""
+
+
+def test_the_first_bad_commit_has_its_reasons(
+    git: Git, fake: FakePytest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What differs from GOOD: a copy from the fourth commit on, beside other times."""
+
+    def write(folder: Path, junit: Path, results: Path) -> None:
+        copies = (folder / "us").read_text() == "12"
+        kernels = (kernel("norm", 1, 10.0), *([kernel("copy_", 1, 2.0)] if copies else []))
+        write_results({NODEID: timing_of((12.0 if copies else 10.0,), "f", kernels=kernels)}, junit, results)
+
+    monkeypatch.setattr(fake, "write", write)
+    commits = make_commits(["10", "10", "10", "12", "12"])
+    assert main(["bisect", commits[0], "main", "--rounds", "1", "--", "test_it.py"]) == 1
+    *_, verdict, reason, _, last = capsys.readouterr().out.splitlines()
+    assert verdict.startswith(f"FAIL          {NODEID} [f]: f is slower than in BASE: 1.200x")
+    assert reason.strip() == "with it: one more kernel: copy_ (17 % of the time)"
+    assert last.startswith(f"slower since {commits[3][:7]} ")
 
 
 def test_commits_that_cannot_be_told_are_skipped(
