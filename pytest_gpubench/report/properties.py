@@ -39,9 +39,9 @@ def _values_of(item: Measurement) -> dict[str, float | str]:
     if item.change is not None:
         values |= _change_values(item.change)
     if item.verdicts:
-        worst = max(item.verdicts, key=lambda verdict: FROM_BEST.index(verdict.outcome))
-        values["verdict"] = worst.outcome.value
-        values |= {"reasons": printable("; ".join(worst.reasons))} if worst.reasons else {}
+        values["verdict"] = max((each.outcome for each in item.verdicts), key=FROM_BEST.index).value
+        reasons = dict.fromkeys(reason for each in item.verdicts for reason in each.reasons)
+        values |= {"reasons": printable("; ".join(reasons))} if reasons else {}
     return values
 
 

@@ -22,8 +22,10 @@ MORE_IDLE = 0.05
 """The least share of a kernel's time that its last wave leaves more of the GPU idle."""
 MORE_RESIDENT = 1.5
 """The least factor between the threads that a multiprocessor holds at once, of two different kernels."""
+MOST_WORDS = 5
+"""Changes of a kernel that are named."""
 MOST_CONSTANTS = 4
-"""Changed constants of a kernel that are named."""
+"""Changed constants among them."""
 NO_CONSTANT = "variable"
 
 
@@ -123,18 +125,25 @@ def _launches_without(kernel: Kernel, other: Kernel) -> list[Resources]:
 
 
 def _resource_words(old: Resources, new: Resources, is_same: bool) -> list[str]:
-    """Return what changed of a kernel's launches; of two different kernels only what makes the new one slower."""
-    code = _of_code(old.code, new.code, is_same) if old.code and new.code else ()
-    return [*code, *_of_threads(old, new, is_same), *_of_grids(old, new, is_same)]
+    """Return what changed of a kernel's launches; of two different kernels only what makes the new one slower.
+
+    What it was compiled for comes first, then what it does, then what it takes, then how it is launched.
+    """
+    was, now = (old.code, new.code) if old.code and new.code else (Code(), Code())
+    changed = list(islice(_of_constants(was, now), MOST_CONSTANTS)) if is_same else []
+    counts_accesses = is_same and not changed
+    changed += [*_of_local_memory(old, new, is_same), *_of_code(was, now, counts_accesses)]
+    return [*changed, *_of_threads(old, new, is_same), *_of_grids(old, new, is_same)][:MOST_WORDS]
 
 
-def _of_code(old: Code, new: Code, is_same: bool) -> Iterator[str]:
-    """Yield what changed of what Triton compiled a kernel to."""
-    if is_same:
-        yield from islice(_of_constants(old, new), MOST_CONSTANTS)
-    if 0 < new.load_bytes < old.load_bytes or (is_same and new.loads > old.loads):
+def _of_code(old: Code, new: Code, counts: bool) -> Iterator[str]:
+    """Yield what the code of a kernel does more, or in smaller parts.
+
+    counts: True for the numbers of its accesses, which another tile changes too.
+    """
+    if 0 < new.load_bytes < old.load_bytes or (counts and new.loads > old.loads):
         yield f"loads in its code {_accesses(old.loads, old.load_bytes)} -> {_accesses(new.loads, new.load_bytes)}"
-    if 0 < new.store_bytes < old.store_bytes or (is_same and new.stores > old.stores):
+    if 0 < new.store_bytes < old.store_bytes or (counts and new.stores > old.stores):
         yield f"stores {_accesses(old.stores, old.store_bytes)} -> {_accesses(new.stores, new.store_bytes)}"
     if new.atomics > old.atomics:
         yield f"atomics in its code {step(old.atomics, new.atomics)}"
@@ -151,9 +160,12 @@ def _accesses(number: int, most_bytes: int) -> str:
     return f"{number} of {format_bytes(most_bytes)}"
 
 
-def _of_threads(old: Resources, new: Resources, is_same: bool) -> Iterator[str]:
+def _of_local_memory(old: Resources, new: Resources, is_same: bool) -> Iterator[str]:
     if new.local_bytes > old.local_bytes or (is_same and new.local_bytes != old.local_bytes):
         yield f"local memory of a thread {step(old.local_bytes, new.local_bytes, format_bytes)}"
+
+
+def _of_threads(old: Resources, new: Resources, is_same: bool) -> Iterator[str]:
     if not is_same:
         held, holds = (each.blocks_per_sm * math.prod(each.block) for each in (old, new))
         if held >= MORE_RESIDENT * holds:

@@ -306,6 +306,14 @@ def test_the_verdict_of_a_measurement_is_its_worst(outcomes: tuple[Outcome, ...]
     assert ("gpu_bench.a.verdict", worst) in median_properties(judged(*outcomes))
 
 
+def test_all_reasons_are_a_property_each_once() -> None:
+    """Also where the worst verdict has none."""
+    steady, slow, late = (verdict(name, Outcome.FAIL) for name in ("max_rel_std=1", "max_time_us=1", "min_gbps=1"))
+    told = [msgspec.structs.replace(slow, reasons=("one", "two")), msgspec.structs.replace(late, reasons=("two",))]
+    found = median_properties(record(Measurement(timing=timing("a", 10.0), verdicts=(steady, *told))))
+    assert ("gpu_bench.a.reasons", "one; two") in found
+
+
 def test_properties_of_what_has_no_number() -> None:
     broken = Measurement(timing=unmeasured("a\x00", "too fast"), verdicts=(verdict("b", Outcome.INVALID),))
     skipped = Measurement(timing=unmeasured("a", "switched off"))

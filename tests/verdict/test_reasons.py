@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from pytest_gpubench import Kernel, Measurement, PastChange, Speedup, Timing, Verdict
 from pytest_gpubench.results.model import Code, Outcome, Overhead
 from pytest_gpubench.results.observed import AllocatedMemory, Observed, Wait
-from pytest_gpubench.verdict.reasons import MOST_REASONS, explained, explained_by_references, explained_change, reasons
+from pytest_gpubench.verdict.reasons import (
+    MOST_REASONS,
+    explained,
+    explained_by_neighbours,
+    explained_by_references,
+    explained_change,
+    reasons,
+)
 from pytest_gpubench.verdict.regression import Change
 from tests.results.measured import kernel, resources, timing_of
 
@@ -323,6 +330,24 @@ def test_four_constants_are_named() -> None:
     assert found == f"{NORM}: a 1 -> 2, b 1 -> 2, c 1 -> 2, d 1 -> 2"
 
 
+def test_five_changes_of_a_kernel_are_named_what_it_was_compiled_for_first() -> None:
+    old, new = code(BLOCK="1", num_warps="8"), code(BLOCK="2", num_warps="1")
+    changed = small(us=90, code=new, local_bytes=64, registers=255, dynamic_shared_bytes=1024, grid=(7, 1, 1))
+    (found,) = reasons(measured(small(code=old)), measured(changed))
+    assert found == (
+        f"{NORM}: BLOCK 1 -> 2, num_warps 8 -> 1, local memory of a thread 0 B -> 64 B, registers 64 -> 255, "
+        "shared memory 0 B -> 1 KiB"
+    )
+
+
+@pytest.mark.parametrize(("constants", "said"), [({}, True), ({"BLOCK": "2"}, False)])
+def test_more_accesses_are_told_unless_the_tile_is_another(constants: dict[str, str], said: bool) -> None:
+    old = Code(constants={"BLOCK": "1"}, loads=1, load_bytes=16, stores=1, store_bytes=16)
+    new = msgspec.structs.replace(old, loads=2, stores=2, constants=old.constants | constants)
+    (found,) = reasons(measured(small(code=old)), measured(small(us=90, code=new)))
+    assert ("loads in its code 1 of 16 B -> 2 of 16 B, stores 1 of 16 B -> 2 of 16 B" in found) == said
+
+
 def test_code_of_which_one_is_not_known_is_not_compared() -> None:
     assert reasons(measured(small()), measured(small(us=90, code=code(BLOCK="1")))) == ()
 
@@ -453,7 +478,7 @@ OLD, NEW, WORDS = PLANTED["spilled registers"]
     ("kind", "said"),
     [
         *[(kind, True) for kind in ("max_regression", "compare_fail", "max_time_us", "min_gbps", "min_tflops")],
-        *[(kind, False) for kind in ("min_speedup", "max_rel_std", "max_kernels", "validity")],
+        *[(kind, False) for kind in ("min_speedup", "min_weighted_speedup", "max_rel_std", "max_kernels", "validity")],
     ],
 )
 def test_what_is_slower_than_in_a_saved_run_has_reasons(kind: str, said: bool) -> None:
@@ -467,11 +492,20 @@ def test_what_is_slower_than_in_a_saved_run_has_reasons(kind: str, said: bool) -
     ("outcome", "said"), [(each, each in (Outcome.FAIL, Outcome.INVALID)) for each in Outcome], ids=str
 )
 def test_only_what_fails_and_what_is_invalid_has_reasons(outcome: Outcome, said: bool) -> None:
-    new = msgspec.structs.replace(NEW, verdicts=judged("min_speedup", outcome), role="candidate")
-    (found,) = explained(new, reference=msgspec.structs.replace(OLD, role="reference")).verdicts
-    assert bool(found.reasons) == said
+    for kind in ("min_speedup", "min_weighted_speedup"):
+        new = msgspec.structs.replace(NEW, verdicts=judged(kind, outcome), role="candidate")
+        (found,) = explained(new, reference=msgspec.structs.replace(OLD, role="reference")).verdicts
+        assert bool(found.reasons) == said
     change = Change("t.py::test_it", "norm", outcome, "so", old=OLD, new=NEW)
     assert explained_change(change, VERSIONS[:1]).reasons == ((WORDS, "triton 3.6.0 -> 3.7.1") if said else ())
+
+
+def test_other_processes_are_told_after_what_differs_and_of_what_is_too_slow_alone() -> None:
+    verdicts = (*judged("max_time_us"), *judged("max_kernels"), *judged("max_regression", Outcome.PASS))
+    new = explained(msgspec.structs.replace(NEW, verdicts=verdicts), OLD)
+    assert explained_by_neighbours(new, ()) is new
+    found = explained_by_neighbours(new, ["pid 7 computes on the GPU"]).verdicts
+    assert [each.reasons for each in found] == [(WORDS, "pid 7 computes on the GPU"), (), ()]
 
 
 def test_a_regression_of_a_speedup_may_be_the_references() -> None:

@@ -3,10 +3,12 @@
 Each call is measured before and after a change, as two runs of a test are, and fails a limit that no call keeps.
 """
 
+import itertools
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timezone
 
@@ -15,6 +17,7 @@ import msgspec
 from pytest_gpubench import LimitBroken
 from pytest_gpubench.gpu.foreign import find_foreign, read_gpu
 from pytest_gpubench.gpu.nvml import Nvml
+from pytest_gpubench.gpu.visible import find_visible
 from pytest_gpubench.results.baseline import Baseline
 from pytest_gpubench.results.model import Measurement, SavedRun, TestRecord
 from pytest_gpubench.results.provenance import machine_info
@@ -22,10 +25,13 @@ from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.settings import TimerName
 from pytest_gpubench.verdict.limits import Limits
 from pytest_gpubench.verdict.saved_runs import BaselineLimit
-from tests.on_gpu.study.harness import bench_of, parser_of, print_head, print_row, study_test_with
+from tests.on_gpu.study.harness import bench_of, parser_of, print_head, print_row, start_profiler, study_test_with
+from tests.on_gpu.study.reasons_planted import PLANTED, SAME, Planted
 
 UNKEPT_US = 1e-3
 """A limit that no call keeps."""
+BUSY_S = 2.0
+"""NVML's utilisation is a mean over up to a second."""
 SLOWER = 1.3
 NEIGHBOUR = """
 import torch
@@ -62,7 +68,7 @@ def reasons_of(
         bench_of(test).measure(after, label="call")
     except LimitBroken as error:
         return str(error).splitlines()[1:]
-    raise AssertionError("a limit that no call keeps was kept")
+    raise AssertionError(f"a limit that no call keeps was kept: {test.measurements[-1].verdicts}")
 
 
 def at_a_faster_clock(record: TestRecord) -> TestRecord:
@@ -83,17 +89,56 @@ def at_a_faster_clock(record: TestRecord) -> TestRecord:
 
 
 @contextmanager
-def neighbour(uuid: str) -> Iterator[tuple[str, ...]]:
+def neighbour() -> Iterator[tuple[str, ...]]:
     """Keep the GPU busy from another process; yields what is said of it."""
+    (gpu,) = find_visible()[:1]
     process = subprocess.Popen([sys.executable, "-c", NEIGHBOUR], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         process.stdout.readline()
-        found = find_foreign(read_gpu(Nvml.open(uuid)), [], uses_gpu=True)
+        time.sleep(BUSY_S)
+        found = find_foreign(read_gpu(Nvml.open(gpu.uuid)), [], uses_gpu=True)
         yield () if found is None else (found.sentence,)
     finally:
         process.kill()
         process.wait()
+
+
+def first_reasons(planted: Planted) -> list[str]:
+    """Return what is said with a call that fails after a cause was planted, the first reason first."""
+    before, after = planted.make()
+    record = saved(before, planted.timer)
+    record = at_a_faster_clock(record) if planted.beside == "faster clock before" else record
+    with neighbour() if planted.beside == "neighbour" else nullcontext(()) as said:
+        return reasons_of(record, after, planted.timer, said)
+
+
+def plant_all(causes: Sequence[Planted]) -> int:
+    """Print the reasons of each cause; return how many the first one names."""
+    named = 0
+    print_head("cause | named | reasons")
+    for planted in causes:
+        try:
+            found = first_reasons(planted)
+        except Exception as error:  # the other causes are tried all the same
+            found = [f"{type(error).__name__}: {error}"]
+        is_named = bool(found) and planted.words in found[0]
+        named += is_named
+        print_row(f"{planted.name} | {'yes' if is_named else 'NO'} | {'; '.join(found)}")
+    return named
+
+
+def compare_the_same(number: int) -> int:
+    """Compare so many calls with themselves, and print the reasons of any; return how many have none."""
+    silent = 0
+    for place, (name, make) in zip(range(number), itertools.cycle(SAME.items()), strict=False):
+        timer: TimerName = "wall" if place % 5 == 4 else "profiler"
+        function = make()
+        found = reasons_of(saved(function, timer), function, timer, ())
+        silent += not found
+        if found:
+            print_row(f"the same, {name} | NO | {'; '.join(found)}")
+    return silent
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -101,37 +146,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--only", default="", help="a part of the names of causes")
     parser.add_argument("--same", type=int, default=20, help="calls that are compared with themselves")
     chosen = parser.parse_args(arguments)
-    from tests.on_gpu.study.harness import start_profiler
-    from tests.on_gpu.study.reasons_planted import PLANTED, SAME
-
-    device = start_profiler()
-    named = 0
-    print_head("cause | named | reasons")
+    start_profiler()
     causes = [each for each in PLANTED if chosen.only in each.name]
-    for planted in causes:
-        try:
-            before, after = planted.make()
-            record = saved(before, planted.timer)
-            record = at_a_faster_clock(record) if planted.beside == "faster clock before" else record
-            if planted.beside == "neighbour":
-                with neighbour(device.facts.uuid) as said:
-                    found = reasons_of(record, after, planted.timer, said)
-            else:
-                found = reasons_of(record, after, planted.timer, ())
-        except Exception as error:  # the other causes are tried all the same
-            found = [f"{type(error).__name__}: {error}"]
-        is_named = bool(found) and planted.words in found[0]
-        named += is_named
-        print_row(f"{planted.name} | {'yes' if is_named else 'NO'} | {'; '.join(found)}")
-    silent = 0
-    for number in range(chosen.same):
-        name = list(SAME)[number % len(SAME)]
-        timer: TimerName = "wall" if number % 5 == 4 else "profiler"
-        function = SAME[name]()
-        found = reasons_of(saved(function, timer), function, timer, ())
-        silent += not found
-        if found:
-            print_row(f"the same, {name} | NO | {'; '.join(found)}")
+    named, silent = plant_all(causes), compare_the_same(chosen.same)
     print(
         f"\n{named} of {len(causes)} causes are named first; {silent} of {chosen.same} calls and themselves have none"
     )

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 
 from pytest_gpubench.settings import TimerName
-from tests.on_gpu.resource_kernels import COLUMNS, ROWS, matmul, softmax
+from tests.on_gpu.resource_kernels import COLUMNS, ROWS, matmul, softmax, softmax_kernel
 from tests.on_gpu.study import reasons_after, reasons_before
 from tests.on_gpu.study.reasons_kernels import (
     doubling_kernel,
@@ -51,6 +51,12 @@ def vector(dtype: torch.dtype = torch.float32, more: int = 0) -> torch.Tensor:
 def doubled(x: torch.Tensor, blocks: int = COUNT // BLOCK) -> torch.Tensor:
     out = torch.empty(x.shape, device=x.device)
     doubling_kernel[(blocks,)](x, out, x.numel(), BLOCK=BLOCK)
+    return out
+
+
+def row_softmax(x: torch.Tensor, warps: int) -> torch.Tensor:
+    out = torch.empty_like(x)
+    softmax_kernel[(COUNT // COLUMNS,)](x, out, COLUMNS, BLOCK=COLUMNS, num_warps=warps)
     return out
 
 
