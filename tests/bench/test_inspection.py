@@ -1,4 +1,4 @@
-"""When the resources of kernels are asked for: by a limit on them, and where a run is kept."""
+"""What untimed calls show: resources and waits, where a limit asks for them and where a run is kept."""
 
 from typing import Any
 
@@ -8,8 +8,10 @@ import pytest
 from pytest_gpubench import Measurement, Timing
 from pytest_gpubench.bench import work
 from pytest_gpubench.bench.work import Inspection
+from pytest_gpubench.errors import ProfilerBusy
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.results.observed import Observed
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.base import Call, call_of
 from pytest_gpubench.verdict.limits import Limits
@@ -73,3 +75,52 @@ def test_a_run_that_is_kept_has_them(asked: list[bool], settings: dict[str, Any]
 def test_no_other_run_asks(asked: list[bool], limits: Limits, settings: dict[str, Any]) -> None:
     assert concluded(limits, **settings).timing == TAKEN
     assert asked == []
+
+
+# waits, memory and launches
+
+OBSERVED = Observed(compilations=1)
+
+
+@pytest.fixture
+def observing(asked: list[bool], monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
+    """Observe the same in every call; raises the first error of the list instead."""
+    errors: list[Exception] = []
+
+    def find(call: Call, device: Device) -> Observed:
+        if errors:
+            raise errors[0]
+        return OBSERVED
+
+    monkeypatch.setattr(work, "observe", find)
+    return errors
+
+
+def observed(timing: Timing, limits: Limits, **settings: Any) -> Observed | None:
+    inspection = Inspection(Settings(**settings), cpu_device(), limits)
+    return inspection.conclude(Measurement(timing=timing), call_of("softmax", lambda: None)).observed
+
+
+@pytest.mark.parametrize(
+    ("timing", "limits", "settings", "found"),
+    [
+        (TAKEN, Limits(max_memory=1), {}, True),
+        (TAKEN, Limits(), {"save": "main"}, False),
+        (timing_of((5.0,), timer="wall"), Limits(), {"save": "main"}, True),
+        (timing_of((5.0,), timer="wall"), Limits(), {}, False),
+        (timing_of((5.0,), timer="wall"), Limits(), {"save": "main", "resources": "limits"}, False),
+        (timing_of((5.0,), timer="scripted"), Limits(max_memory=1), {"save": "main", "timer": "scripted"}, False),
+    ],
+)
+@pytest.mark.usefixtures("observing")
+def test_what_is_part_of_a_time_without_kernels_is_kept(
+    timing: Timing, limits: Limits, settings: dict[str, Any], found: bool
+) -> None:
+    assert observed(timing, limits, **settings) == (OBSERVED if found else None)
+
+
+def test_a_profiler_of_the_tests_own_leaves_out_reasons_but_no_verdict(observing: list[Exception]) -> None:
+    observing.append(ProfilerBusy("busy"))
+    assert observed(timing_of((5.0,), timer="wall"), Limits(), save="main") is None
+    with pytest.raises(ProfilerBusy):
+        observed(timing_of((5.0,), timer="wall"), Limits(max_memory=1))

@@ -10,7 +10,8 @@ from pytest_gpubench import Timing
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.replay import resources
 from pytest_gpubench.replay.driver import Driver
-from pytest_gpubench.replay.resources import UNCAPTURED, side_stream, with_resources
+from pytest_gpubench.replay.resources import UNCAPTURED, resources_by_name, side_stream, with_resources
+from pytest_gpubench.results.model import Code
 from pytest_gpubench.timing.base import Call, call_of
 from pytest_gpubench.timing.graph import REPLAYS, SYNC
 from tests.replay.fake_cuda import MEMCPY_NODE, FakeCuda, Function, Node
@@ -79,6 +80,12 @@ def test_a_call_is_made_on_another_stream_then_captured_then_as_ever(device: Dev
         *("capture thread_local", "on side", "captured"),
         "on side",  # where the driver is asked
     ]
+
+
+def test_kernels_of_tritons_have_their_code() -> None:
+    code = Code(constants={"num_warps": "4"})
+    found = resources_by_name(Driver(LIBRARY).launches(1), Driver(LIBRARY), {2: code})
+    assert [[each.code for each in kinds] for kinds in found.values()] == [[None, None], [code]]
 
 
 def test_all_captures_are_on_one_stream(device: Device) -> None:

@@ -9,6 +9,7 @@ from pytest_gpubench import DeviceFacts
 from pytest_gpubench.results.baseline import Baseline, function_of
 from pytest_gpubench.results.counterpart import MeasurementKey, PastTest
 from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.results.observed import AllocatedMemory, Observed, Wait
 from tests.results.measured import GPU, TEST, alone, baseline, find, kernel, missing, on, pair, record, run, verdict
 
 
@@ -114,7 +115,9 @@ def test_a_baseline_survives_its_text() -> None:
     samples = tuple(rng.lognormvariate(5, 2) for _ in range(50))
     kernels = (kernel("a kernel", 1, 1),)
     rich = alone(samples_us=samples, busy_us=samples, span_us=samples, sm_clock_mhz=samples, kernels=kernels)
-    judged = msgspec.structs.replace(rich, verdicts=(verdict("max_time_us=1", Outcome.PASS, "said"),))
+    observed = Observed((Wait("x.item()"),), {"cudaStreamSynchronize": 1}, AllocatedMemory(1, 2, 3, 0))
+    said = (verdict("max_time_us=1", Outcome.PASS, "said"),)
+    judged = msgspec.structs.replace(rich, verdicts=said, observed=observed)
     where = baseline(record(judged, *pair("mine", 3), params={"n": "1"}), record(alone(), nodeid="tests/b.py::test_b"))
     text = where.encode()
     again = Baseline.decode(text)
@@ -125,6 +128,7 @@ def test_a_baseline_survives_its_text() -> None:
     assert found.timing.samples_us == samples
     assert find(again).by_key[MeasurementKey("mine", "candidate", "torch", "", 0)].speedup == pair("mine", 3)[1].speedup
     assert found.timing.kernels == kernels
+    assert found.observed == observed
     assert found.timing.median_sm_clock_mhz == rich.timing.median_sm_clock_mhz
     assert not found.timing.cycles
     for left_out in ("said", "busy", "span"):

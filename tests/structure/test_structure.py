@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -337,6 +337,19 @@ def test_what_is_prepared_is_not_what_the_call_takes(watched: Watched, allocator
 
 def test_what_the_profiler_does_itself_does_not_count(watched: Watched) -> None:
     assert watched(lambda: None).runtime_waits == {}
+
+
+def test_kernels_and_compilations_are_observed(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    hooks = SimpleNamespace(jit_cache_hook=None, jit_post_compile_hook=None)
+    monkeypatch.setitem(sys.modules, "triton.knobs", SimpleNamespace(runtime=hooks))
+
+    def compiling() -> None:
+        about = {"key": "a", "fn": SimpleNamespace(name="kernel")}
+        hooks.jit_cache_hook(**about)
+        hooks.jit_post_compile_hook(**about)
+
+    found = watched(compiling)
+    assert (found.kernels, found.compilations) == ({"add": 2}, 1)
 
 
 def test_an_allocator_that_does_not_count(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
