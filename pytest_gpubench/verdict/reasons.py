@@ -156,11 +156,11 @@ def _call_words(was: Observed, now: Observed, has_kernels: bool) -> Iterator[str
     if after > before and not has_kernels:
         names = ", ".join(now.driver_allocations)
         yield f"takes GPU memory from the driver, or gives it back, {step(before, after)} times in a call ({names})"
-    if was.memory and now.memory and was.memory.peak_bytes != now.memory.peak_bytes:
-        yield f"allocates {step(was.memory.peak_bytes, now.memory.peak_bytes, format_bytes)} of GPU memory"
     if not has_kernels and (more := _more_launches(was.kernels, now.kernels)):
         launches = step(sum(was.kernels.values()), sum(now.kernels.values()))
         yield f"launches {launches} kernels and copies, more of {first_few(more, MOST_KERNELS)}"
+    if was.memory and now.memory and was.memory.peak_bytes < now.memory.peak_bytes:
+        yield f"allocates {step(was.memory.peak_bytes, now.memory.peak_bytes, format_bytes)} of GPU memory"
 
 
 def _more_launches(was: Mapping[str, int], now: Mapping[str, int]) -> list[str]:

@@ -310,6 +310,12 @@ def test_a_block_of_another_shape_has_as_many_threads() -> None:
     assert reasons(measured(small()), measured(small(us=80, block=(32, 4, 1)))) == ()
 
 
+@pytest.mark.parametrize(("peak_bytes", "said"), [(2**20 - 1, False), (2**20, False), (2**20 + 2**19, True)])
+def test_only_more_memory_is_a_reason(peak_bytes: int, said: bool) -> None:
+    old, new = measured(small(), observed=took(2**20)), measured(small(), observed=took(peak_bytes))
+    assert reasons(old, new) == (("allocates 1 MiB -> 1.5 MiB of GPU memory",) if said else ())
+
+
 WAITING = Observed(runtime_waits={"cudaStreamSynchronize": 1})
 
 
