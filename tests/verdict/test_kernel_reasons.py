@@ -1,0 +1,90 @@
+"""Reasons in kernels: of one that takes longer what changed of it, and nothing else."""
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from pytest_gpubench import Kernel
+from pytest_gpubench.results.model import Code
+from pytest_gpubench.verdict.reasons import reasons
+from tests.results.measured import kernel, resources
+from tests.verdict.planted import COPY, NORM, code, measured, one, small
+
+
+@pytest.mark.parametrize(("us", "said"), [(57.5, False), (58.0, True)])
+def test_a_kernel_that_takes_no_longer_is_no_cause(us: float, said: bool) -> None:
+    assert bool(reasons(measured(small()), measured(small(us=us, registers=72)))) == said
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_launches_of_several_kinds_one_that_did_not_change_is_not_blamed(turned: bool) -> None:
+    large, little = resources(grid=(10000, 1, 1), launches=2), resources(grid=(10, 1, 1), launches=2)
+    more = msgspec.structs.replace(little, launches=3)
+    after = (more, large) if turned else (large, more)
+    old, new = kernel(NORM, 4, 57.0, resources=(large, little)), kernel(NORM, 5, 80.0, resources=after)
+    assert reasons(measured(old), measured(new)) == ("layer_norm_kernel: launches 4 -> 5",)
+
+
+def test_a_block_of_another_shape_has_as_many_threads() -> None:
+    assert reasons(measured(small()), measured(small(us=80, block=(32, 4, 1)))) == ()
+
+
+def test_four_constants_are_named() -> None:
+    old, new = (code(**dict.fromkeys("abcde", f"{value}")) for value in (1, 2))
+    (found,) = reasons(measured(small(code=old)), measured(small(us=90, code=new)))
+    assert found == f"{NORM}: a 1 -> 2, b 1 -> 2, c 1 -> 2, d 1 -> 2"
+
+
+def test_five_changes_of_a_kernel_are_named_what_it_was_compiled_for_first() -> None:
+    old, new = code(BLOCK="1", num_warps="8"), code(BLOCK="2", num_warps="1")
+    changed = small(us=90, code=new, local_bytes=64, registers=255, dynamic_shared_bytes=1024, grid=(7, 1, 1))
+    (found,) = reasons(measured(small(code=old)), measured(changed))
+    assert found == (
+        f"{NORM}: BLOCK 1 -> 2, num_warps 8 -> 1, local memory of a thread 0 B -> 64 B, registers 64 -> 255, "
+        "shared memory 0 B -> 1 KiB"
+    )
+
+
+@pytest.mark.parametrize(("constants", "said"), [({}, True), ({"BLOCK": "2"}, False)])
+def test_more_accesses_are_told_unless_the_tile_is_another(constants: dict[str, str], said: bool) -> None:
+    old = Code(constants={"BLOCK": "1"}, loads=1, load_bytes=16, stores=1, store_bytes=16)
+    new = msgspec.structs.replace(old, loads=2, stores=2, constants=old.constants | constants)
+    (found,) = reasons(measured(small(code=old)), measured(small(us=90, code=new)))
+    assert ("loads in its code 1 of 16 B -> 2 of 16 B, stores 1 of 16 B -> 2 of 16 B" in found) == said
+
+
+def test_code_of_which_one_is_not_known_is_not_compared() -> None:
+    assert reasons(measured(small()), measured(small(us=90, code=code(BLOCK="1")))) == ()
+
+
+# a candidate beside its reference
+
+
+def beside(reference: Sequence[Kernel], candidate: Sequence[Kernel]) -> tuple[str, ...]:
+    return reasons(measured(*reference, role="reference"), measured(*candidate, role="candidate"))
+
+
+def test_two_kernels_of_which_one_is_slower_are_no_reason() -> None:
+    assert beside([small(name="softmax_warp_forward")], [small(name="_softmax", us=90, registers=40)]) == ()
+
+
+def test_another_kernel_than_in_an_older_run_is_a_reason() -> None:
+    assert reasons(measured(small(name="one")), measured(small(name="other", us=90))) == ("other in place of one",)
+
+
+def test_a_copy_stands_for_no_other_kernel() -> None:
+    (found,) = reasons(measured(small(), one("bias", 5.0)), measured(small(), one(COPY, 35.0)))
+    assert found.startswith("one more kernel: elementwise_kernel<direct_copy_kernel_cuda> ")
+
+
+def test_of_two_kernels_what_makes_one_slower_is_told() -> None:
+    spilled = beside([small(name="softmax_warp_forward")], [small(name="_softmax", us=90, local_bytes=64)])
+    assert spilled == ("_softmax in place of softmax_warp_forward: local memory of a thread 0 B -> 64 B",)
+    narrow = beside(
+        [small(name="add", code=Code(constants={"B": "1"}, loads=2, load_bytes=16))],
+        [small(name="_add", us=90, code=Code(constants={"B": "2"}, loads=4, load_bytes=4, atomics=2))],
+    )
+    assert narrow == ("_add in place of add: loads in its code 2 of 16 B -> 4 of 4 B, atomics in its code 0 -> 2",)
+    fewer = beside([small(name="softmax_warp_forward")], [small(name="_softmax", us=90, blocks_per_sm=1)])
+    assert fewer == ("_softmax in place of softmax_warp_forward: threads per SM 256 -> 128",)
