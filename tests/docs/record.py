@@ -21,18 +21,26 @@ from tests.docs.pages import blocks
 
 DRAWN = {"topk": "pytest test_topk.py"}
 """The runs that only a picture shows, and their commands."""
-EDITS = {"too_slow": ('"H200": 200', '"H200": 100')}
+EDITS = {"too_slow": ("x.pow(2)", "x.double().pow(2)")}
 """What the text tells the reader to change."""
+SAVING = ("--gpu-bench-save=main", "--gpu-bench-sessions=1")
+"""How a run is saved before the change, which it is compared with."""
 
 
 def record(name: str, command: str, out: Path) -> None:
     """Run a command of the pages in a folder with their test files, and keep its results."""
     old, new = EDITS.get(name, ("", ""))
     with tempfile.TemporaryDirectory() as folder:
-        for block in blocks("python"):
-            Path(folder, block.file).write_text(block.text.replace(old, new) if old else block.text)
-        words = [sys.executable, "-m", *shlex.split(command), "-p", "no:benchmark", f"--gpu-bench-json={out}"]
-        subprocess.run(words, cwd=folder, check=False)
+        texts = {Path(folder, block.file): block.text for block in blocks("python")}
+        for file, text in texts.items():
+            file.write_text(text)
+        words = [sys.executable, "-m", *shlex.split(command), "-p", "no:benchmark"]
+        if old:
+            before = [word for word in words if not word.startswith("--gpu-bench-compare")]
+            subprocess.run([*before, *SAVING], cwd=folder, check=True)
+            for file, text in texts.items():
+                file.write_text(text.replace(old, new))
+        subprocess.run([*words, f"--gpu-bench-json={out}"], cwd=folder, check=False)
     run = shortened(read_run(out))
     write_run(slimmed(run) if name in DRAWN else run, out)
 
