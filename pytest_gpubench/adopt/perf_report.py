@@ -14,7 +14,7 @@ from pytest_gpubench.adopt.timers import Timed, adopting, imported
 from pytest_gpubench.correctness import Tolerance, compare_outputs
 from pytest_gpubench.errors import BadRequest, NotMeasured
 from pytest_gpubench.fixture import GpuBench
-from pytest_gpubench.units import repr_of
+from pytest_gpubench.units import repr_of, safe_line
 from pytest_gpubench.verdict.limits import Limits
 
 __tracebackhide__ = True
@@ -44,11 +44,21 @@ class ReportCase:
         """Call the function for a provider."""
         return self.function(**self.keywords, **{self.line_arg: self.providers[name]})
 
-    def capture(self, name: str, warn: Warn) -> Timed | None:
-        """Return what the function gives to a timer for a provider, the last if it times several; None for nothing."""
+    def capture(self, name: str, warn: Warn) -> Timed | str:
+        """Return what the function gives to a timer for a provider, the last if it times several; why, if nothing.
+
+        It is called once, so that an error which the script catches, out of memory mostly, is raised there.
+        """
         captured: list[Timed] = []
+        reason = "it calls no timer that is known"
 
         def keep(timed: Timed) -> Sequence[float]:
+            nonlocal reason
+            try:
+                _result(timed)
+            except Exception as error:
+                reason = safe_line(f"{type(error).__name__}: {error}")
+                raise
             captured.append(timed)
             return [CAPTURED_US]
 
@@ -57,8 +67,8 @@ class ReportCase:
         with adopting(keep), same_stream():
             self.call(name)
         if not captured:
-            warn(f"provider {name!r} is not measured: it calls no timer that is known")
-            return None
+            warn(f"provider {name!r} is not measured: {reason}")
+            return reason
         if len(captured) > 1:
             warn(f"provider {name!r} times {len(captured)} calls: the last one is measured")
         return replace(captured[-1], label=name)
@@ -133,9 +143,10 @@ def measure_case(bench: GpuBench, case: ReportCase, limits: Limits, asked: Mappi
 
     Raises NotMeasured where nothing is timed, and what `compare` raises.
     """
-    timed = {name: found for name in case.providers if (found := case.capture(name, warn)) is not None}
+    found = {name: case.capture(name, warn) for name in case.providers}
+    timed = {name: each for name, each in found.items() if isinstance(each, Timed)}
     if not timed:
-        raise NotMeasured(f"{case.name} calls no timer that is known: it could not be taken over")
+        raise NotMeasured(f"{case.name} could not be taken over: {next(iter(found.values()), 'it has no provider')}")
     keywords = dict(asked)
     compares = keywords.get("reference", "") is not None and len(timed) > 1
     reference = reference_of(list(timed), keywords.pop("reference", None)) if compares else None

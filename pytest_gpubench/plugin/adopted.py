@@ -2,6 +2,7 @@
 
 import ast
 import glob
+import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -44,7 +45,8 @@ class AdoptedScripts:
         """Collect a script as one, and not as a file of tests."""
         if module_path.resolve() not in self.files:
             return None
-        script: ScriptFile = ScriptFile.from_parent(parent, path=module_path)
+        nodeid = Path(os.path.relpath(module_path, parent.config.rootpath)).as_posix()
+        script: ScriptFile = ScriptFile.from_parent(parent, path=module_path, nodeid=nodeid)
         script.lifecycle = self.lifecycle
         return script
 

@@ -5,6 +5,7 @@ from triton.testing import Benchmark, Mark
 
 from pytest_gpubench import BadRequest
 from pytest_gpubench.adopt.perf_report import ReportCase, all_cases, reference_of
+from pytest_gpubench.adopt.timers import Timed
 
 
 def bench(x_names: list[str], x_vals: list[object], plot_name: str = "plot", **args: object) -> Benchmark:
@@ -71,6 +72,6 @@ def test_providers_draw_the_same_inputs() -> None:
 
     case = ReportCase("a[N=3]", draw, {"N": 3}, {}, "p", {"one": 1, "two": 2})
     one, two = (case.capture(name, print) for name in case.providers)
-    assert one is not None
-    assert two is not None
+    assert isinstance(one, Timed)
+    assert isinstance(two, Timed)
     assert one.function().equal(two.function())

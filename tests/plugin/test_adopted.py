@@ -20,7 +20,8 @@ fast = scripted([10.0, 10.1, 9.9])(lambda: x + 1)
 slow = scripted([20.0, 20.2, 19.8])(lambda: x + 1)
 wrong = scripted([5.0])(lambda: x + 2)
 empty = scripted([30.0])(lambda: None)
-functions = {"fast": fast, "slow": slow, "wrong": wrong, "empty": empty, "torch": slow}
+def large(): raise MemoryError("too large")
+functions = {"fast": fast, "slow": slow, "wrong": wrong, "empty": empty, "torch": slow, "large": large}
 told = {}
 """
 REPORT = """
@@ -29,7 +30,10 @@ REPORT = """
 def softmax(N, provider):
     if provider == "untimed":
         return 0
-    return do_bench(functions[provider])
+    try:
+        return do_bench(functions[provider])
+    except MemoryError:
+        return float("inf")
 """
 RunScript = Callable[..., Recorder]
 
@@ -79,6 +83,14 @@ def test_what_could_not_be_compared_or_measured_is_told(run_script: RunScript) -
     )
 
 
+def test_an_error_of_a_call_is_raised_where_the_script_catches_it(run_script: RunScript) -> None:
+    run = run_script("PROVIDERS = ['fast', 'large', 'torch']" + REPORT, "-k", "softmax[8]")
+    (record,) = run.records
+    assert calls(run) == {"softmax[8]": "passed"}
+    assert set(rows(record)) == {"fast", "torch"}
+    assert record.warnings == ("provider 'large' is not measured: MemoryError: too large",)
+
+
 @pytest.mark.parametrize(
     ("providers", "limits", "outcome", "sentence"),
     [
@@ -93,7 +105,8 @@ def test_what_could_not_be_compared_or_measured_is_told(run_script: RunScript) -
         (["fast", "torch"], "reference=None", "passed", ""),
         (["fast", "torch"], "reference='apex'", "failed", "reference='apex' is no provider: they are fast, torch"),
         (["fast"], "min_speedup=1.9", "failed", "compared nothing"),
-        (["untimed"], "max_time_us=9", "skipped", "calls no timer that is known"),
+        (["untimed"], "max_time_us=9", "skipped", "could not be taken over: it calls no timer that is known"),
+        (["large"], "max_time_us=9", "skipped", "could not be taken over: MemoryError: too large"),
         (["slow"], "max_time_us=15", "failed", "slow is too slow"),
     ],
 )
@@ -170,6 +183,19 @@ def test_scripts_alone_are_run_where_no_path_is_given(pytester: pytest.Pytester,
     assert list(calls(run_script(source))) == ["__main__"]
     assert list(calls(run_script(source, "test_other.py"))) == ["test_other", "__main__"]
     assert list(calls(run_script(source, "."))) == ["__main__", "test_other"]
+
+
+def test_scripts_outside_of_the_root_folder_have_names_of_their_own(
+    pytester: pytest.Pytester, run_script: RunScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = pytester.mkdir("inner")
+    for name in ("bench_one.py", "bench_two.py"):
+        (pytester.path / name).write_text(HEAD + "do_bench(fast)")
+    monkeypatch.chdir(inner)
+    limits = "--gpu-bench-limits=bench_two.py: max_time_us=9"
+    run = run_script("", "--rootdir=.", "--gpu-bench-scripts=../bench_*.py", limits, name="test_none.py")
+    outcomes = {each.nodeid: each.outcome for each in run.reports if each.when == "call"}
+    assert outcomes == {"../bench_one.py::__main__": "passed", "../bench_two.py::__main__": "failed"}
 
 
 def test_a_pattern_of_no_file_is_refused(pytester: pytest.Pytester) -> None:
