@@ -72,9 +72,13 @@ class Collection:
         self.turns.sign_in(device)
         self._start_profiler(device)
 
-    def pytest_report_collectionfinish(self) -> str | None:
+    def pytest_report_collectionfinish(self) -> list[str]:
         """Say what is measured on."""
-        return self._header
+        if self._header is None:
+            return []
+        from pytest_gpubench.report.layout import Screen
+
+        return Screen.current(color=False).wrapped(self._header)
 
     def _refuse_clocks(self, config: pytest.Config, device: "Device") -> None:
         """End the run before its first test where clocks cannot be locked without a GPU; a worker fails its tests."""

@@ -44,12 +44,17 @@ def scripted(
     """Give a function the samples that `timer="scripted"` plays for it, in turn, over and over.
 
     samples_us: microseconds, one per call. kernels: names of the kernels that share each sample equally.
-    Raises BadRequest for no samples, or one that is not above 0 and finite, and for kernels that are no texts.
+    Raises BadRequest for no samples, or one that is not above 0 and finite, for kernels that are no texts, and for a
+    function that takes no attribute, such as torch's own.
     """
     samples, names = _checked_samples(samples_us), _checked_kernels(kernels)
 
     def attach(function: Callable[P, R]) -> Callable[P, R]:
-        setattr(function, _ATTRIBUTE, Script(samples, names))
+        try:
+            setattr(function, _ATTRIBUTE, Script(samples, names))
+        except AttributeError:
+            name = repr_of(function)
+            raise BadRequest(f"scripted(...)({name}) cannot be: it takes no attribute; wrap it in a function") from None
         return function
 
     return attach

@@ -47,6 +47,11 @@ def test_kernels_are_names(kernels: Any) -> None:
         scripted([1.0], kernels)
 
 
+def test_a_function_that_takes_no_attribute_is_refused() -> None:
+    with pytest.raises(BadRequest, match="takes no attribute; wrap it in a function"):
+        scripted([1.0])(max)
+
+
 def test_a_producer_runs_before_each_call() -> None:
     calls: list[str] = []
 

@@ -71,9 +71,9 @@ class MinWork(MinRate):
         )
 
     def cell(self, item: Measurement) -> str:
-        """Return `3120 >= 3000 GB/s`."""
+        """Return `3121 >= 3000 GB/s`."""
         found = self.rate(item.timing) if item.timing.measured else None
-        return f"{'' if found is None else f'{round_to_digits(found, 3)} '}>= {self.asked:.10g} {self.unit}"
+        return f"{'' if found is None else f'{round_to_digits(found, 4)} '}>= {self.asked:.10g} {self.unit}"
 
     def missed_by(self, item: Measurement) -> float:
         return share_missed(self.number(item.timing), self.rate(item.timing))
