@@ -15,6 +15,8 @@ MOST_SERIES = 8
 LOG_FROM = 8
 """The ratio of the largest to the smallest number from which on an axis is logarithmic."""
 PREFIXES = {1e12: "T", 1e9: "G", 1e6: "M", 1e3: "k"}
+LONGEST_WHOLE = 1e6
+"""A whole number below this is written out: it may be a size."""
 
 
 class Curve(NamedTuple):
@@ -123,7 +125,9 @@ def is_log_axis(sweep: Sweep) -> bool:
 
 
 def shortened_number(value: float) -> str:
-    """Return a number with at most four digits, from 10,000 on in thousands: `512`, `16.38k`."""
+    """Return a whole number below a million as it is, any other with at most four digits: `16384`, `1.049M`."""
+    if abs(value) < LONGEST_WHOLE and value == int(value):
+        return str(int(value))
     scale = next((each for each in PREFIXES if abs(value) >= max(each, 1e4)), 1.0)
     return f"{value / scale:.4g}{PREFIXES.get(scale, '')}"
 

@@ -30,7 +30,16 @@ def test_ticks_are_shown_and_few(low: float, times: float, is_log: bool, most: i
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(512, "512"), (9999, "9999"), (10000, "10k"), (16384, "16.38k"), (0.25, "0.25"), (3e6, "3M")]
+    ("value", "text"),
+    [
+        (512, "512"),
+        (16384, "16384"),
+        (999999, "999999"),
+        (2**20, "1.049M"),
+        (0.25, "0.25"),
+        (16384.5, "16.38k"),
+        (0, "0"),
+    ],
 )
 def test_numbers_are_short(value: float, text: str) -> None:
     assert shortened_number(value) == text

@@ -27,6 +27,7 @@ function ticksOf([low, high], most, log) {
 }
 
 function inThousands(value) {
+  if (Number.isInteger(value) && Math.abs(value) < 1e6) return String(value); // a size, perhaps
   const [scale, letter] = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]].find(([each]) => Math.abs(value) >= Math.max(each, 1e4)) || [1, ""];
   return `${Number((value / scale).toPrecision(5))}${letter}`;
 }
