@@ -93,7 +93,7 @@ def test_the_front_page_says_where_and_when(page: str) -> None:
 
 def test_a_commit_that_is_not_known_says_why() -> None:
     saved = msgspec.structs.replace(make_run(1), commit_info=CommitInfo(error="git is not installed"))
-    assert dict(page_content(saved, None, ())["facts"])["Commit"] == "git is not installed"
+    assert dict(page_content(saved, None, ())["facts"])["Commit"] == "not known: git is not installed"
 
 
 def test_kernels_have_what_they_take() -> None:

@@ -89,7 +89,7 @@ def _short_commit(commit: CommitInfo) -> str:
 
 def _commit_words(commit: CommitInfo) -> str:
     if not commit.id:
-        return commit.error or ""
+        return f"not known: {commit.error}" if commit.error else ""
     branch, dirty = f" on {commit.branch}" if commit.branch else "", ", dirty" if commit.dirty else ""
     return _short_commit(commit) + branch + dirty
 
