@@ -45,6 +45,14 @@ def test_on_the_cpu_asked_for_by_name_limits_are_enforced(bench_run: BenchRun) -
     result.stdout.fnmatch_lines(["gpu_bench: *, no GPU used: the CPU was asked for, *", "*neg is too slow: median *"])
 
 
+def test_what_is_measured_on_fits_the_terminal(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    lines = bench_run(REAL, "--gpu-bench-disable", timer="profiler").stdout.lines
+    first = next(at for at, line in enumerate(lines) if line.startswith("gpu_bench: 0."))
+    assert "no GPU used" in " ".join(lines[first : first + 3])
+    assert [line for line in lines[first : first + 3] if len(line) > 50] == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
