@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from pytest_gpubench.adopt.timers import Timed, adopting, imported
+from pytest_gpubench.adopt.timers import Timed, TimedHandler, adopting, imported
 from pytest_gpubench.correctness import Tolerance, compare_outputs
 from pytest_gpubench.errors import BadRequest, NotMeasured
 from pytest_gpubench.fixture import GpuBench
-from pytest_gpubench.units import repr_of, safe_line
+from pytest_gpubench.units import repr_of, safe_line, shortened
 from pytest_gpubench.verdict.limits import Limits
 
 __tracebackhide__ = True
@@ -25,6 +25,7 @@ CASE_SEED = 0
 LIKE_A_REFERENCE = re.compile(r"(?<![a-z])(torch|pytorch|reference|ref|naive|eager)(?![a-z])", re.IGNORECASE)
 CAPTURED_US = 1e3
 """The time that a provider is told while its call is only captured."""
+LONGEST_REASON = 160
 Warn = Callable[[str], None]
 
 
@@ -57,7 +58,7 @@ class ReportCase:
             try:
                 _result(timed)
             except Exception as error:
-                reason = safe_line(f"{type(error).__name__}: {error}")
+                reason = shortened(safe_line(f"{type(error).__name__}: {error}"), LONGEST_REASON)
                 raise
             captured.append(timed)
             return [CAPTURED_US]
@@ -193,6 +194,18 @@ def _result(timed: Timed) -> object:
     if timed.setup is not None:
         timed.setup()
     return timed.function()
+
+
+def measuring(bench: GpuBench) -> TimedHandler:
+    """Return a handler that measures, each call by a name of its own: one that came before gets a number."""
+    seen: Counter[str] = Counter()
+
+    def measure(timed: Timed) -> Sequence[float]:
+        seen[timed.label] += 1
+        again = seen[timed.label]
+        return measure_timed(bench, timed if again == 1 else replace(timed, label=f"{timed.label} #{again}"))
+
+    return measure
 
 
 def measure_timed(bench: GpuBench, timed: Timed) -> Sequence[float]:

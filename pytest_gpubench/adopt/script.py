@@ -12,7 +12,7 @@ from types import FrameType, ModuleType
 from typing import Any
 from unittest.mock import MagicMock
 
-from pytest_gpubench.adopt.perf_report import cases_of, measure_timed, same_stream
+from pytest_gpubench.adopt.perf_report import cases_of, measuring, same_stream
 from pytest_gpubench.adopt.timers import Timed, adopting, imported, redirecting
 from pytest_gpubench.errors import NotMeasured
 from pytest_gpubench.fixture import GpuBench
@@ -59,10 +59,11 @@ def run_whole(path: Path, bench: GpuBench) -> None:
     """
     measured: list[str] = []
     where: list[str] = []
+    measure_each = measuring(bench)
 
     def measure(timed: Timed) -> Sequence[float]:
         measured.append(timed.label)
-        return measure_timed(bench, replace(timed, label=where[0] if where else timed.label))
+        return measure_each(replace(timed, label=where[0] if where else timed.label))
 
     def run(mark: Any) -> None:
         for case in cases_of(name_of(mark.fn), mark):

@@ -12,8 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial, reduce, wraps
-from types import FrameType, FunctionType
+from inspect import CO_VARARGS
+from types import CodeType, FrameType, FunctionType
 from typing import Any
+
+from torch import is_tensor
 
 from pytest_gpubench.engine import drop_gradients, statistic
 from pytest_gpubench.units import name_of
@@ -23,7 +26,9 @@ __tracebackhide__ = True
 AnyFunction = Callable[..., Any]
 TUNERS = ("triton", "torch", "pytest_gpubench")
 """Packages whose own calls of a timer are an autotuner's."""
-MOST_LETTERS = 80
+MOST_LETTERS = 120
+TIMER_ARGUMENTS = ("warmup", "rep", "quantiles", "return_mode")
+"""Arguments that say how to time, and not what."""
 
 
 @dataclass(frozen=True)
@@ -247,37 +252,52 @@ def _name_at_call(function: AnyFunction, caller: FrameType) -> str:
     """Return a name with the plain arguments of the function that calls a timer, and of its own caller.
 
     `run_speed_benchmark(x=1024, provider=liger, mode=forward)`: a timed function is mostly a lambda, and then the
-    name is that of the function which calls the timer.
+    name is that of the function which calls the timer. A text that both functions are given is there once.
     """
     own, where = name_of(function), caller.f_code.co_name
     name = where if "<" in own and "<" not in where else own
     frames = [frame for frame in (caller.f_back, caller) if frame is not None]
     found: dict[str, object] = {}
     for frame in frames:
-        found |= _plain_arguments(frame)
-    texts = [f"{key}={value}" for key, value in found.items()]
+        found |= {key: value for key, value in _plain_arguments(frame).items() if not _is_told(value, found)}
+    texts = [f"{key}={value}" for key, value in found.items() if key not in TIMER_ARGUMENTS]
     return _shortened(f"{name}({', '.join(texts)})" if texts else name)
 
 
+def _is_told(value: object, found: Mapping[str, object]) -> bool:
+    return isinstance(value, str) and value in found.values()
+
+
 def _plain_arguments(frame: FrameType) -> dict[str, object]:
-    """Return the arguments of a frame that are numbers, texts or functions; those in a dataclass too.
+    """Return the arguments of a frame that are numbers, texts, functions or tensors; those in a dataclass too.
 
     Frames of pytest and of this package have none.
     """
     if str(frame.f_globals.get("__name__", "")).startswith(("_pytest", "pytest", "pluggy")):
         return {}
-    code = frame.f_code
     plain: dict[str, object] = {}
-    for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+    for name in _argument_names(frame.f_code):
         value = frame.f_locals.get(name)
         if is_dataclass(value) and not isinstance(value, type):
             parts = {each.name: getattr(value, each.name, None) for each in fields(value)}
             plain |= {part: each for part, each in parts.items() if isinstance(each, (str, int, float))}
         elif isinstance(value, (str, int, float)):
             plain[name] = value
+        elif tensors := [each for each in (value if isinstance(value, (list, tuple)) else (value,)) if is_tensor(each)]:
+            plain[name] = " ".join(map(_tensor_text, tensors))
         elif callable(value) and "<" not in name_of(value):
             plain[name] = name_of(value)
     return plain
+
+
+def _argument_names(code: CodeType) -> Sequence[str]:
+    """Return the names of a function's arguments, that of `*args` last."""
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & CO_VARARGS)]
+
+
+def _tensor_text(tensor: Any) -> str:
+    """Return `float16[64x64]`."""
+    return f"{str(tensor.dtype).removeprefix('torch.')}[{'x'.join(map(str, tensor.shape))}]"
 
 
 def _shortened(text: str) -> str:

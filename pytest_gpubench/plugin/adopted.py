@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,10 +55,10 @@ class AdoptedTests:
 
     @pytest.fixture(autouse=True)
     def _gpu_bench_adopted(self, gpu_bench: Any) -> Iterator[None]:
-        from pytest_gpubench.adopt.perf_report import measure_timed
+        from pytest_gpubench.adopt.perf_report import measuring
         from pytest_gpubench.adopt.timers import adopting
 
-        with adopting(partial(measure_timed, gpu_bench)):
+        with adopting(measuring(gpu_bench)):
             yield
 
 

@@ -186,13 +186,18 @@ def without_arguments() -> object:
 @pytest.mark.parametrize(
     ("call", "label"),
     [
-        (lambda: of_input(Input(1024, "liger", [])), "speed(x=1024, provider=liger, mode=full, rep=10)"),
-        (lambda: speed(add, "x"), "add(fwd=add, mode=x, rep=10)"),
+        (lambda: of_input(Input(1024, "liger", [])), "speed(x=1024, provider=liger, mode=full)"),
+        (lambda: of_input(Input(1024, "full", [])), "speed(x=1024, provider=full)"),
+        (lambda: speed(add, "x"), "add(fwd=add, mode=x)"),
         (lambda: of_function(torch.softmax, 1), "of_function(op=softmax)"),
+        (
+            lambda: of_function(torch.add, torch.ones(2, 3), torch.ones(3, dtype=torch.bfloat16), 1),
+            "of_function(op=add, args=float32[2x3] bfloat16[3])",
+        ),
         (lambda: [without_arguments()], "without_arguments"),
-        (lambda: speed(add, "x" * 200), f"add(fwd=add, mode={'x' * 61}…"),
+        (lambda: speed(add, "x" * 200), f"add(fwd=add, mode={'x' * 101}…"),
     ],
-    ids=["a dataclass", "a function of a name", "an operator", "no arguments", "a long one"],
+    ids=["a dataclass", "a text twice", "a function of a name", "an operator", "tensors", "no arguments", "a long one"],
 )
 def test_a_call_is_known_by_the_arguments_around_it(timed: list[Timed], call: Callable[[], object], label: str) -> None:
     call()

@@ -128,6 +128,7 @@ def test_limits_of_lines_hold(
             "def time_it(n): return do_bench(fast)\nfor n in (1, 2): assert 0.009 < time_it(n) < 0.011",
             ["time_it(n=1)", "time_it(n=2)"],
         ),
+        ("for fn in (fast, slow, fast): do_bench(fn)", ["<lambda>", "<lambda> #2", "<lambda> #3"]),
         ("import argparse; argparse.ArgumentParser().parse_args()\ndo_bench(fast)", ["<lambda>"]),
         ("import matplotlib.pyplot as plt\nplt.plot([1]); plt.show()\ndo_bench(fast)", ["<lambda>"]),
         ("do_bench(fast)\nimport sys; sys.exit(0)", ["<lambda>"]),
@@ -220,12 +221,12 @@ def test_a_script_is_compared_with_a_saved_run(run_script: RunScript) -> None:
 def test_timers_in_tests_are_adopted(run_script: RunScript) -> None:
     source = """
 def latency(op): return do_bench(op, return_mode="median")
-def test_do_bench(): assert latency(fast) == 0.01
+def test_do_bench(): assert latency(fast) == 0.01 and latency(slow) == 0.02
 def test_nothing(): pass
 """
     run = run_script(source, "--gpu-bench-adopt", "test_bench.py", name="test_bench.py")
     assert calls(run) == {"test_do_bench": "passed", "test_nothing": "passed"}
-    assert [each.timing.label for record in run.records for each in record.measurements] == ["latency"]
+    assert [each.timing.label for record in run.records for each in record.measurements] == ["latency", "latency #2"]
 
 
 def test_the_fixture_of_pytest_benchmark_is_adopted(run_script: RunScript, monkeypatch: pytest.MonkeyPatch) -> None:
