@@ -115,10 +115,15 @@ class Inspection:
         is_failed = any(verdict.fails_test for item in measured for verdict in item.verdicts)
         return is_failed or is_kept(self.settings) or self.settings.html is not None
 
-    def peaks(self, work: Work) -> Peaks | None:
-        """Return this GPU's peaks, measured at the first use; None where no limit needs them."""
+    def peaks(self, work: Work | None) -> Peaks | None:
+        """Return this GPU's peaks, measured at the first use; None where no limit needs them.
+
+        work: what is multiplied; None is all that was measured before.
+        """
         if self.settings.timer == "scripted" or not (self.wants_bytes or self.wants_flops):
             return None
+        if work is None:
+            return measured_peaks(self.device, None)
         return measured_peaks(self.device, [work.dtype] if self.wants_flops and work.dtype else [])
 
     def judgement(self, work: Work, single: bool = False) -> Judgement:
@@ -178,8 +183,8 @@ class Inspection:
 
 
 def peaks_for(settings: Settings, device: Device, limits: Limits) -> Peaks | None:
-    """Return the GPU's peaks of memory, which the limits of a test had measured; None without such limits."""
-    return Inspection(settings, device, limits).peaks(Work())
+    """Return the GPU's peaks, which the limits of tests so far had measured; None without such limits."""
+    return Inspection(settings, device, limits).peaks(None)
 
 
 def with_work(timing: Timing, work: Work) -> Timing:

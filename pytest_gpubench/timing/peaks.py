@@ -48,17 +48,17 @@ TF32_PROBE = 1 + 2.0**-12
 # what this GPU reaches
 
 
-def measured_peaks(device: Device, dtypes: Sequence[str] = ()) -> Peaks | None:
+def measured_peaks(device: Device, dtypes: Sequence[str] | None = ()) -> Peaks | None:
     """Return this GPU's rates of moving cold memory and of multiplying these dtypes; None on the CPU.
 
-    dtypes: names as torch's, `bfloat16`. float32 is measured as torch is set now, and called `tfloat32` where torch
-    rounds it; what cannot be measured is missing, and a remark says why. Each is measured once a process and GPU, in
-    less than a second; an error is not kept, so that the next call tries again.
+    dtypes: names as torch's, `bfloat16`; None is those that were measured before. float32 is measured as torch is set
+    now, and called `tfloat32` where torch rounds it; what cannot be measured is missing, and a remark says why. Each
+    is measured once a process and GPU, in less than a second; an error is not kept, so that the next call tries again.
     """
     if device.type != "cuda":
         return None
     memory = memory_or_remark(device)
-    matmuls = matmuls_or_remark(device, dtypes)
+    matmuls = _known_matmuls(device) if dtypes is None else matmuls_or_remark(device, dtypes)
     sheet = datasheet_of(device.facts)
     remarks = [*memory.remarks, *dict.fromkeys(rate.remark for rate in matmuls.values() if rate.remark)]
     return Peaks(
@@ -230,8 +230,21 @@ class MeasuredMatmul:
     remark: str = ""
 
 
-@cache
+_matmuls: dict[tuple[Device, str], MeasuredMatmul] = {}
+
+
+def _known_matmuls(device: Device) -> dict[str, MeasuredMatmul]:
+    return {name: rate for (known, name), rate in _matmuls.items() if known == device}
+
+
 def measured_matmul(device: Device, name: str) -> MeasuredMatmul:
+    """Return the rate of multiplying a dtype, measured once."""
+    if (device, name) not in _matmuls:
+        _matmuls[device, name] = measure_matmul(device, name)
+    return _matmuls[device, name]
+
+
+def measure_matmul(device: Device, name: str) -> MeasuredMatmul:
     """Return the fastest rate over several shapes and both layouts of the second factor, of normal random numbers.
 
     Products of zeros, or of few different numbers, take less power and can be faster.

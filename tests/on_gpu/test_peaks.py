@@ -42,6 +42,12 @@ def test_peaks_are_below_the_datasheet_and_not_far() -> None:
     assert max(found.copy_gbps, found.read_gbps) < (highest_gbps(found) or 0)
 
 
+def test_what_was_measured_before_is_known() -> None:
+    found, known = found_peaks("bfloat16"), measured_peaks(find_device("cuda"), None)
+    assert known is not None
+    assert known.matmul_tflops["bfloat16"] == found.matmul_tflops["bfloat16"]
+
+
 def test_they_cost_less_than_a_second_each() -> None:
     device = find_device("cuda")
     take_reps_of_noop(ProfilerTimer(device, "cold"))  # what the profiler's start costs is none of theirs
@@ -50,7 +56,7 @@ def test_they_cost_less_than_a_second_each() -> None:
     measured_memory.__wrapped__(device)
     memory_s = time.perf_counter() - began_s
     began_s = time.perf_counter()
-    peaks.measured_matmul.__wrapped__(device, "float32")
+    peaks.measure_matmul(device, "float32")
     matmul_s = time.perf_counter() - began_s
     print(f"memory {memory_s:.2f} s, float32 {matmul_s:.2f} s")
     assert memory_s < 1.0
@@ -62,7 +68,7 @@ def test_measured_again_they_are_the_same() -> None:
     again = measured_memory.__wrapped__(device)
     assert again.largest(0.5) == pytest.approx(found.copy_gbps, rel=0.03)
     assert again.largest(1.0) == pytest.approx(found.read_gbps, rel=0.03)
-    rate = peaks.measured_matmul.__wrapped__(device, "bfloat16")
+    rate = peaks.measure_matmul(device, "bfloat16")
     assert rate.tflops == pytest.approx(found.matmul_tflops["bfloat16"], rel=0.05)
 
 
@@ -108,7 +114,7 @@ def test_nothing_stays() -> None:
     torch.manual_seed(0)
     before = torch.cuda.memory_allocated()
     measured_memory.__wrapped__(device)
-    peaks.measured_matmul.__wrapped__(device, "float16")
+    peaks.measure_matmul(device, "float16")
     assert torch.cuda.memory_allocated() <= before + 64 * 2**20  # cuBLAS keeps a workspace
     assert torch.rand(4, device="cuda").tolist() == expected
 

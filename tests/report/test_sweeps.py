@@ -111,7 +111,26 @@ def test_the_peak_is_that_of_the_largest_call() -> None:
         for n, peaks in ((1, Peaks(memory=memory)), (100, Peaks(memory=memory)), (200, None))
     ]
     (sweep,) = sweeps_of(records)
-    assert sweep.peak_gbps == 4.0
+    assert sweep.peak("gbps") == 4.0
+    assert sweep.peak("median") is None
+
+
+@pytest.mark.parametrize(
+    ("rates", "peak"),
+    [([{"bfloat16": 790.0}, {}], 790.0), ([{"bfloat16": 790.0, "float32": 52.0}, {}], None), ([{}], None)],
+)
+def test_the_peak_of_matmuls_is_that_of_the_only_dtype(rates: list[dict[str, float]], peak: float | None) -> None:
+    records = [
+        record(
+            Measurement(timing=timing("ours", 9.0, flops=10)),
+            params={"n": str(n)},
+            nodeid=f"a::b[{n}]",
+            peaks=Peaks(matmul_tflops=rates[n % len(rates)]),
+        )
+        for n in (1, 2)
+    ]
+    (sweep,) = sweeps_of(records)
+    assert sweep.peak("tflops") == peak
 
 
 @pytest.mark.parametrize(

@@ -247,6 +247,17 @@ def test_float32_is_called_by_what_it_is_multiplied_as(monkeypatch: pytest.Monke
     assert names("bfloat16", "float32", "tfloat32") == ["bfloat16", "tfloat32"]
 
 
+def test_those_measured_before_are_all_known(small: Played) -> None:
+    device = gpu()
+    measured_peaks(device, ["bfloat16"])
+    measured_peaks(device, ["float64"])
+    before = len(small.names)
+    found = measured_peaks(device, None)
+    assert found is not None
+    assert list(found.matmul_tflops) == ["bfloat16", "float64"]
+    assert len(small.names) == before
+
+
 def test_longer_matmuls_rest_first_and_too_long_ones_are_not_tried(
     monkeypatch: pytest.MonkeyPatch, small: Played
 ) -> None:

@@ -206,7 +206,7 @@ def _sweep_content(sweep: Sweep, places: dict[int, tuple[int, int]]) -> dict[str
         "log": is_log_axis(sweep),
         "ticks": [] if sweep.axis else list(sweep.values.items()),
         "rate": rate.name if rate else "",
-        "peak": five_digits(sweep.peak_gbps),
+        "peak": five_digits(sweep.peak(rate.name)) if rate else None,
         "limits": {metric: five_digits(sweep.limit(metric)) for metric in LIMIT_OF_METRIC},
         "faster": faster_lines(sweep),
         "more": len(sweep.series) - len(tones),

@@ -168,7 +168,7 @@ def _rules(sweep: Sweep, metric: Metric, scale: float) -> Iterator[RuleLine]:
         yield RuleLine(1.0, "")
     if (limit := sweep.limit(metric.name)) is not None:
         yield RuleLine(limit / scale, f"limit {round_to_digits(limit / scale, 3)}")
-    if metric.name == "gbps" and (peak := sweep.peak_gbps) is not None:
+    if (peak := sweep.peak(metric.name)) is not None:
         yield RuleLine(peak, f"peak {round_to_digits(peak, 4)}")
 
 

@@ -158,7 +158,7 @@ function overSize(size, series, rate, limits, sweep) {
   if (rate) {
     const name = rate === "gbps" ? "GB/s" : "TFLOP/s";
     panels.push({
-      title: name, limit: limits[rate], peak: rate === "gbps" && sweep && sweep.peak, of: (item) => item[rate], text: (item) => `${digits(item[rate])} ${name}`,
+      title: name, limit: limits[rate], peak: sweep && sweep.peak, of: (item) => item[rate], text: (item) => `${digits(item[rate])} ${name}`,
       ends: (item) => known(item[rate]) && item.interval && [...item.interval].reverse().map((us) => (item[rate] * item.median) / us),
     });
   }
