@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial, reduce, wraps
 from inspect import CO_VARARGS
+from traceback import walk_stack
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
@@ -26,6 +27,8 @@ __tracebackhide__ = True
 AnyFunction = Callable[..., Any]
 TUNERS = ("triton", "torch", "pytest_gpubench")
 """Packages whose own calls of a timer are an autotuner's."""
+OUTER_TUNERS = ("triton.runtime.autotuner", "torch._inductor")
+"""Modules beneath whose functions any call of a timer is an autotuner's: it may be given one of another package."""
 MOST_LETTERS = 120
 TIMER_ARGUMENTS = ("warmup", "rep", "quantiles", "return_mode")
 """Arguments that say how to time, and not what."""
@@ -97,8 +100,7 @@ def _forward(*args, **kwargs):  # type: ignore[no-untyped-def] # its code runs w
 
 def _adopt(adapter: Callable[..., Any], original: AnyFunction, caller: FrameType, *args: Any, **kwargs: Any) -> Any:
     """Call a timer's adapter with the open handler; the timer itself where an autotuner calls it."""
-    package = str(caller.f_globals.get("__name__", "")).partition(".")[0]
-    if not _handlers or package in TUNERS:
+    if not _handlers or _is_of_a_tuner(caller):
         return original(*args, **kwargs)
 
     def handle(timed: Timed) -> Sequence[float]:
@@ -110,6 +112,11 @@ def _adopt(adapter: Callable[..., Any], original: AnyFunction, caller: FrameType
             _handlers[:] = handlers
 
     return adapter(partial(original, *args, **kwargs), handle, caller, *args, **kwargs)
+
+
+def _is_of_a_tuner(caller: FrameType) -> bool:
+    first, *outer = (str(frame.f_globals.get("__name__", "")) for frame, _ in walk_stack(caller))
+    return first.partition(".")[0] in TUNERS or any(name.startswith(OUTER_TUNERS) for name in outer)
 
 
 def _do_bench(

@@ -113,6 +113,26 @@ def test_autotuners_time_by_themselves(module: str, found: object) -> None:
         assert namespace["tune"]() == found
 
 
+@pytest.mark.parametrize(
+    ("module", "found"),
+    [
+        ("triton.runtime.autotuner", "the timer's own: 3"),
+        ("torch._inductor.runtime", "the timer's own: 3"),
+        ("torch.utils._contextlib", [1.0]),
+        ("bench_softmax", [1.0]),
+    ],
+)
+@pytest.mark.usefixtures("own_timer")
+def test_a_timer_that_an_autotuner_is_given_is_its_own(module: str, found: object) -> None:
+    """`do_bench=` of `triton.autotune`; a decorator of torch around a benchmark is none."""
+    given: dict[str, Any] = {"__name__": "kernels", "time_it": time_it, "add": add}
+    exec("def do_bench(): return time_it(add)", given)
+    namespace: dict[str, Any] = {"__name__": module, "do_bench": given["do_bench"]}
+    exec("def tune(): return do_bench()", namespace)
+    with adopting(lambda timed: [1.0]):
+        assert namespace["tune"]() == found
+
+
 @pytest.mark.usefixtures("own_timer")
 def test_what_runs_while_a_call_is_measured_times_by_itself() -> None:
     inner: list[object] = []
