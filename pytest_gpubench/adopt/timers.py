@@ -30,7 +30,7 @@ TUNERS = ("triton", "torch", "pytest_gpubench")
 OUTER_TUNERS = ("triton.runtime.autotuner", "torch._inductor")
 """Modules beneath whose functions any call of a timer is an autotuner's: it may be given one of another package."""
 MOST_LETTERS = 120
-TIMER_ARGUMENTS = ("warmup", "rep", "quantiles", "return_mode")
+TIMER_ARGUMENTS = ("warmup", "rep", "quantiles", "return_mode", "grad_to_none")
 """Arguments that say how to time, and not what."""
 
 
@@ -259,7 +259,8 @@ def _name_at_call(function: AnyFunction, caller: FrameType) -> str:
     """Return a name with the plain arguments of the function that calls a timer, and of its own caller.
 
     `run_speed_benchmark(x=1024, provider=liger, mode=forward)`: a timed function is mostly a lambda, and then the
-    name is that of the function which calls the timer. A text that both functions are given is there once.
+    name is that of the function which calls the timer. A text that both functions are given is there once, and False
+    nowhere.
     """
     own, where = name_of(function), caller.f_code.co_name
     name = where if "<" in own and "<" not in where else own
@@ -267,7 +268,8 @@ def _name_at_call(function: AnyFunction, caller: FrameType) -> str:
     found: dict[str, object] = {}
     for frame in frames:
         found |= {key: value for key, value in _plain_arguments(frame).items() if not _is_told(value, found)}
-    texts = [f"{key}={value}" for key, value in found.items() if key not in TIMER_ARGUMENTS]
+    told = {key: value for key, value in found.items() if key not in TIMER_ARGUMENTS and value is not False}
+    texts = [f"{key}={value}" for key, value in told.items()]
     return _shortened(f"{name}({', '.join(texts)})" if texts else name)
 
 

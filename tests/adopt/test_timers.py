@@ -199,6 +199,10 @@ def of_function(op: Callable[..., object], *args: object) -> object:
     return do_bench(lambda: op(*args))
 
 
+def with_switches(baseline: bool, cudagraph: bool) -> object:
+    return do_bench(lambda: 0)
+
+
 def without_arguments() -> object:
     return do_bench(lambda: 0)
 
@@ -214,10 +218,20 @@ def without_arguments() -> object:
             lambda: of_function(torch.add, torch.ones(2, 3), torch.ones(3, dtype=torch.bfloat16), 1),
             "of_function(op=add, args=float32[2x3] bfloat16[3])",
         ),
+        (lambda: with_switches(True, False), "with_switches(baseline=True)"),
         (lambda: [without_arguments()], "without_arguments"),
         (lambda: speed(add, "x" * 200), f"add(fwd=add, mode={'x' * 101}…"),
     ],
-    ids=["a dataclass", "a text twice", "a function of a name", "an operator", "tensors", "no arguments", "a long one"],
+    ids=[
+        "a dataclass",
+        "a text twice",
+        "a function of a name",
+        "an operator",
+        "tensors",
+        "switches",
+        "none",
+        "a long one",
+    ],
 )
 def test_a_call_is_known_by_the_arguments_around_it(timed: list[Timed], call: Callable[[], object], label: str) -> None:
     call()
