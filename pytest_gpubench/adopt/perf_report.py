@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import is_tensor
+from torch.utils._pytree import tree_leaves
 
 from pytest_gpubench.adopt.timers import Timed, TimedHandler, adopting, imported
 from pytest_gpubench.correctness import Tolerance, compare_outputs
@@ -26,6 +28,7 @@ LIKE_A_REFERENCE = re.compile(r"(?<![a-z])(torch|pytorch|reference|ref|naive|eag
 CAPTURED_US = 1e3
 """The time that a provider is told while its call is only captured."""
 LONGEST_REASON = 160
+ALLOW_MORE = "rtol= and atol= in a line of gpu_bench_limits allow more"
 Warn = Callable[[str], None]
 
 
@@ -179,15 +182,17 @@ def _names_to_compare(timed: Mapping[str, Timed], reference: str, limits: Limits
 def _agrees(candidate: Timed, reference: Timed, tolerance: Tolerance, warn: Warn) -> bool:
     """Tell whether two providers return the same; warn where they do not."""
     pair = f"{candidate.label!r} is measured without a ratio to {reference.label!r}:"
-    differences = compare_outputs(_result(candidate), _result(reference), tolerance, briefly=True)
-    tensors = [each for each in differences if each.elements]
+    results = {each.label: _result(each) for each in (candidate, reference)}
+    empty = [repr(name) for name, result in results.items() if not any(map(is_tensor, tree_leaves(result)))]
+    if empty:
+        warn(f"{pair} no tensor to compare is returned by {' and '.join(empty)}")
+        return False
+    differences = compare_outputs(results[candidate.label], results[reference.label], tolerance, briefly=True)
     wrong = next((each for each in differences if not each.passed), None)
     if wrong is not None:
-        problem = wrong.problem or f"{wrong.mismatched} of {wrong.elements} elements"
+        problem = wrong.problem or f"{wrong.mismatched} of {wrong.elements} elements; {ALLOW_MORE}"
         warn(f"{pair} their outputs differ, {wrong.name}: {problem}")
-    elif not tensors:
-        warn(f"{pair} they return nothing to compare")
-    return wrong is None and bool(tensors)
+    return wrong is None
 
 
 def _result(timed: Timed) -> object:
