@@ -119,6 +119,10 @@ class InputMemory:
     replaced: dict[Region, tuple[torch.Tensor, bool]] = field(default_factory=dict)
     """The regions that hold other bytes than they were given with; those, and whether calls were known to change it."""
 
+    def leaves(self) -> Leaves:
+        """Return the inputs, and the other tensors that calls use, by name."""
+        return [*self.find(), *self.held()]
+
     def restore(self) -> None:
         """Put back what calls changed; before the first call, take copies.
 
@@ -139,7 +143,7 @@ class InputMemory:
 
     def _begin(self) -> None:
         self.layout = snapshot_of(self.find, contents=False)
-        leaves = [*self.find(), *self.held()]
+        leaves = self.leaves()
         generators = [leaf for _, leaf in leaves if isinstance(leaf, torch.Generator)]
         self.generators = [(each, each.get_state()) for each in generators]
         self.gradients = [(tensor, tensor.grad) for _, tensor in leaves if takes_gradient(tensor)]

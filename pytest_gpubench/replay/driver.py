@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from pytest_gpubench.results.model import Resources
 
@@ -78,7 +78,7 @@ class Launch:
 class Driver:
     """The driver's library, or what stands for it in a test."""
 
-    needed = (
+    needed: ClassVar[tuple[str, ...]] = (
         *("cuStreamGetCaptureInfo_v2", "cuGraphGetNodes", "cuGraphNodeGetType", "cuGraphChildGraphNodeGetGraph"),
         *("cuGraphKernelNodeGetParams_v2", "cuGraphKernelNodeGetAttribute", "cuKernelGetFunction", "cuFuncGetName"),
         *("cuFuncGetAttribute", "cuOccupancyMaxActiveBlocksPerMultiprocessor", "cuOccupancyMaxActiveClusters"),
@@ -92,27 +92,40 @@ class Driver:
     def graph_captured_on(self, stream: int) -> int:
         """Return the graph that a stream is captured into; it may be read until the capture ends."""
         status, graph = ctypes.c_int(), ctypes.c_void_p()
-        self._call("cuStreamGetCaptureInfo_v2", _handle(stream), _out(status), None, _out(graph), None, None)
+        self.call("cuStreamGetCaptureInfo_v2", handle(stream), out(status), None, out(graph), None, None)
         if status.value != CAPTURING or not graph.value:
             raise DriverError("the stream is not captured")
         return graph.value
 
     def launches(self, graph: int) -> Iterator[Launch]:
         """Yield the kernels of a graph and of the graphs in it, in the order in which they were added."""
-        for node in self._nodes(graph):
-            kind = ctypes.c_int()
-            self._call("cuGraphNodeGetType", _handle(node), _out(kind))
-            if kind.value == KERNEL_NODE:
+        for node in self.nodes(graph):
+            kind = self.kind(node)
+            if kind == KERNEL_NODE:
                 yield self._launch(node)
-            elif kind.value == CHILD_GRAPH_NODE:
-                inner = ctypes.c_void_p()
-                self._call("cuGraphChildGraphNodeGetGraph", _handle(node), _out(inner))
-                yield from self.launches(inner.value or 0)
+            elif kind == CHILD_GRAPH_NODE:
+                yield from self.launches(self.child(node))
+
+    def kind(self, node: int) -> int:
+        """Return the driver's type of a node."""
+        kind = ctypes.c_int()
+        self.call("cuGraphNodeGetType", handle(node), out(kind))
+        return kind.value
+
+    def child(self, node: int) -> int:
+        """Return the graph in a node."""
+        inner = ctypes.c_void_p()
+        self.call("cuGraphChildGraphNodeGetGraph", handle(node), out(inner))
+        return inner.value or 0
 
     def name(self, launch: Launch) -> str:
         """Return the kernel's symbol."""
+        return self.symbol(launch.function)
+
+    def symbol(self, function: int) -> str:
+        """Return the symbol of a function."""
         name = ctypes.c_char_p()
-        self._call("cuFuncGetName", _out(name), _handle(launch.function))
+        self.call("cuFuncGetName", out(name), handle(function))
         return (name.value or b"").decode(errors="backslashreplace")
 
     def resources(self, launch: Launch, launches: int = 1) -> Resources:
@@ -134,41 +147,50 @@ class Driver:
             resident_blocks=resident,
         )
 
-    def _nodes(self, graph: int) -> list[int]:
+    def nodes(self, graph: int) -> list[int]:
+        """Return the nodes of a graph."""
         number = ctypes.c_size_t()
-        self._call("cuGraphGetNodes", _handle(graph), None, _out(number))
+        self.call("cuGraphGetNodes", handle(graph), None, out(number))
         nodes = (ctypes.c_void_p * number.value)()
         if number.value:
-            self._call("cuGraphGetNodes", _handle(graph), nodes, _out(number))
+            self.call("cuGraphGetNodes", handle(graph), nodes, out(number))
         return [node or 0 for node in nodes]
 
     def _launch(self, node: int) -> Launch:
-        params = KernelParams()
-        self._call("cuGraphKernelNodeGetParams_v2", _handle(node), _out(params))
-        function = params.func or self._function_of(params.kern)
-        grid, block = _dim(params.grid), _dim(params.block)
+        params, function = self.kernel_params(node)
+        grid, block = dim(params.grid), dim(params.block)
         return Launch(function, grid, block, params.dynamic_shared_bytes, self._cluster(node, function))
+
+    def kernel_params(self, node: int) -> tuple[KernelParams, int]:
+        """Return the parameters of a kernel's node, and its function."""
+        params = KernelParams()
+        self.call("cuGraphKernelNodeGetParams_v2", handle(node), out(params))
+        return params, params.func or self._function_of(params.kern)
 
     def _function_of(self, kernel: int) -> int:
         """Return the function of a CUkernel: a node has one of the two."""
         function = ctypes.c_void_p()
-        self._call("cuKernelGetFunction", _out(function), _handle(kernel))
+        self.call("cuKernelGetFunction", out(function), handle(kernel))
         return function.value or 0
 
     def _cluster(self, node: int, function: int) -> Dim:
         value = (ctypes.c_uint * 16)()
-        self._call("cuGraphKernelNodeGetAttribute", _handle(node), ctypes.c_int(CLUSTER), value)
+        self.call("cuGraphKernelNodeGetAttribute", handle(node), ctypes.c_int(CLUSTER), value)
         if value[0]:
-            return _dim(value)
-        compiled = [self._int("cuFuncGetAttribute", ctypes.c_int(each), _handle(function)) for each in REQUIRED_CLUSTER]
-        return _dim(compiled) if all(compiled) else (1, 1, 1)
+            return dim(value)
+        compiled = [self.function_attribute(function, each) for each in REQUIRED_CLUSTER]
+        return dim(compiled) if all(compiled) else (1, 1, 1)
 
     def _attribute(self, launch: Launch, attribute: int) -> int:
-        return self._int("cuFuncGetAttribute", ctypes.c_int(attribute), _handle(launch.function))
+        return self.function_attribute(launch.function, attribute)
+
+    def function_attribute(self, function: int, attribute: int) -> int:
+        """Return an attribute of a function."""
+        return self._int("cuFuncGetAttribute", ctypes.c_int(attribute), handle(function))
 
     def _blocks_per_sm(self, launch: Launch) -> int:
         threads, shared_bytes = ctypes.c_int(math.prod(launch.block)), ctypes.c_size_t(launch.dynamic_shared_bytes)
-        function = _handle(launch.function)
+        function = handle(launch.function)
         return self._int("cuOccupancyMaxActiveBlocksPerMultiprocessor", function, threads, shared_bytes)
 
     def _in_clusters(self, launch: Launch) -> int:
@@ -183,7 +205,7 @@ class Driver:
             ctypes.pointer(attribute),
             1,
         )
-        clusters = self._int("cuOccupancyMaxActiveClusters", _handle(launch.function), _out(config))
+        clusters = self._int("cuOccupancyMaxActiveClusters", handle(launch.function), out(config))
         return clusters * math.prod(launch.cluster)
 
     def _sms(self) -> int:
@@ -193,31 +215,43 @@ class Driver:
     def _int(self, name: str, *args: Any) -> int:
         """Call a function whose first argument is the int that it returns."""
         found = ctypes.c_int()
-        self._call(name, _out(found), *args)
+        self.call(name, out(found), *args)
         return found.value
 
-    def _call(self, name: str, *args: Any) -> None:
+    def call(self, name: str, *args: Any) -> None:
+        """Call a function; raise DriverError where it fails."""
         if error := getattr(self._library, name)(*args):
             raise DriverError(f"{name} of the CUDA driver fails with error {error}")
+
+
+D = TypeVar("D", bound=Driver)
 
 
 @cache
 def find_driver() -> Driver | None:
     """Return the driver; None where there is none of NVIDIA's, or an older one than of CUDA 12.3."""
+    return load_driver(Driver)
+
+
+def load_driver(kind: type[D]) -> D | None:
+    """Return the driver with the functions that this kind of it needs; None where it lacks one, or there is none."""
     try:
         library = ctypes.CDLL(LIBRARY)
     except OSError:
         return None
-    return Driver(library) if all(hasattr(library, name) for name in Driver.needed) else None
+    return kind(library) if all(hasattr(library, name) for name in kind.needed) else None
 
 
-def _handle(value: int) -> ctypes.c_void_p:
+def handle(value: int) -> ctypes.c_void_p:
+    """Return a handle, or an address, as an argument."""
     return ctypes.c_void_p(value)
 
 
-def _out(value: Any) -> Any:
+def out(value: Any) -> Any:
+    """Return the address of what a function is to fill, as an argument."""
     return ctypes.byref(value)
 
 
-def _dim(values: Any) -> Dim:
+def dim(values: Any) -> Dim:
+    """Return the first three of the driver's numbers."""
     return int(values[0]), int(values[1]), int(values[2])

@@ -11,6 +11,10 @@ from pytest_gpubench.gpu.readings import NO_READING, Reading
 __tracebackhide__ = True
 
 
+Leaves = list[tuple[str, object]]
+"""Leaves of arguments by name."""
+
+
 @dataclass(frozen=True)
 class Prepared:
     """The timed part of a rep, ready to run."""
@@ -43,6 +47,8 @@ class Call:
     """True if `prepare` may itself launch work on the GPU."""
     flags: Callable[[], Sequence[str]] = tuple
     """Returns warnings about what the calls so far did."""
+    inputs: Callable[[], Leaves] | None = None
+    """Returns what each rep is given, by name; None where that is not the same memory in each."""
 
 
 def call_of(label: str, function: Callable[[], object]) -> Call:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from weakref import ref
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.timing.base import Call, Prepared
+from pytest_gpubench.timing.base import Call, Leaves, Prepared
 from pytest_gpubench.timing.upstream import Upstream
 from pytest_gpubench.units import name_of, printable, repr_of
 
@@ -36,6 +36,9 @@ class Memory(Protocol):
 
     def restore(self) -> None:
         """Put back what calls changed."""
+
+    def leaves(self) -> Leaves:
+        """Return what calls are given, and what functions hold, by name."""
 
 
 @dataclass(frozen=True)
@@ -120,11 +123,12 @@ def make_call(
         raise BadRequest(f"backward={backward!r} is not known: it must be 'forward', 'backward' or 'both'")
     arguments = arguments or make_arguments()
     name = printable(str(label) if label is not None else name_of(function))
+    inputs = None if arguments.memory is None else arguments.memory.leaves
     if backward != "forward":
         run = BackwardPass(function, arguments, with_forward=backward == "both")
-        return Call(name, run.prepare, function, True, run.flags)
+        return Call(name, run.prepare, function, True, run.flags, inputs)
     prepare = functools.partial(prepare_forward, function, arguments)
-    return Call(name, prepare, function, arguments.setup is not None, arguments.flags)
+    return Call(name, prepare, function, arguments.setup is not None, arguments.flags, inputs)
 
 
 def refuse_untimeable(output: object, label: str) -> None:

@@ -1,0 +1,148 @@
+"""Build a graph from data in this process: modules loaded from their images, nodes, edges, and an executable graph."""
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from pytest_gpubench.replay.call_data import CallData, Graph, Kernel, Node
+from pytest_gpubench.replay.driver import DriverError, KernelParams, handle, load_driver, out
+from pytest_gpubench.replay.memory import with_addresses
+from pytest_gpubench.replay.reader import GraphReader, NotReplayable
+from pytest_gpubench.replay.structures import ATTRIBUTE_BYTES, STRUCTURES
+
+__tracebackhide__ = True
+
+
+@dataclass
+class Executable:
+    """A graph that can be launched, until it is closed."""
+
+    cuda: "GraphBuilder"
+    handle: int
+    held: ExitStack = field(repr=False)
+    """What has to go with it: its modules."""
+
+    def launch(self, stream: int) -> None:
+        """Launch it once on a stream."""
+        self.cuda.call("cuGraphLaunch", handle(self.handle), handle(stream))
+
+    def close(self) -> None:
+        """Let go of it, and of its modules, when it has run."""
+        self.held.close()
+
+
+class GraphBuilder(GraphReader):
+    """What the driver needs to build a graph."""
+
+    needed = (
+        *(*GraphReader.needed, "cuModuleLoadData", "cuModuleUnload", "cuModuleGetFunction", "cuFuncSetAttribute"),
+        *("cuGraphCreate", "cuGraphDestroy", "cuGraphAddKernelNode_v2", "cuGraphKernelNodeSetAttribute"),
+        *("cuGraphAddMemcpyNode", "cuGraphAddMemsetNode", "cuGraphAddEmptyNode", "cuGraphAddChildGraphNode"),
+        *("cuGraphAddDependencies_v2", "cuGraphInstantiateWithFlags", "cuGraphExecDestroy", "cuGraphLaunch"),
+        *("cuCtxGetCurrent",),
+    )
+
+    def build(self, call: CallData, images: Mapping[str, bytes], starts: Sequence[int]) -> Executable:
+        """Return the executable graph of a call whose regions start at these addresses.
+
+        images: by their SHA-256. Raises DriverError, and NotReplayable for an image that is not the kernel's.
+        """
+        with ExitStack() as held:
+            modules = {name: self._load(images[name], held) for name in call.images}
+            with ExitStack() as made:
+                graph = self._graph(call.graph, _Building(modules, starts, made))
+                found = ctypes.c_void_p()
+                self.call("cuGraphInstantiateWithFlags", out(found), handle(graph), ctypes.c_uint64(0))
+            held.callback(self._release, "cuGraphExecDestroy", found.value or 0)
+            return Executable(self, found.value or 0, held.pop_all())
+
+    def _load(self, image: bytes, held: ExitStack) -> int:
+        module = ctypes.c_void_p()
+        self.call("cuModuleLoadData", out(module), ctypes.c_char_p(image))
+        held.callback(self._release, "cuModuleUnload", module.value or 0)
+        return module.value or 0
+
+    def _release(self, name: str, value: int) -> None:
+        with suppress(DriverError):  # the context is broken, and what it held is gone
+            self.call(name, handle(value))
+
+    def _graph(self, graph: Graph, building: "_Building") -> int:
+        made = ctypes.c_void_p()
+        self.call("cuGraphCreate", out(made), ctypes.c_uint(0))
+        building.made.callback(self._release, "cuGraphDestroy", made.value or 0)
+        nodes = [self._add(made.value or 0, node, building) for node in graph.nodes]
+        if graph.edges:
+            starts, ends = (
+                (ctypes.c_void_p * len(graph.edges))(*(nodes[number] for number in numbers))
+                for numbers in zip(*((each.start, each.end) for each in graph.edges), strict=True)
+            )
+            ports = ctypes.create_string_buffer(b"".join(each.ports for each in graph.edges))
+            number = ctypes.c_size_t(len(graph.edges))
+            self.call("cuGraphAddDependencies_v2", made, starts, ends, ports, number)
+        return made.value or 0
+
+    def _add(self, graph: int, node: Node, building: "_Building") -> int:
+        """Add a node; what it waits for is added later."""
+        added = ctypes.c_void_p()
+        place = out(added), handle(graph), None, ctypes.c_size_t(0)
+        values = with_addresses(node.values, node.pointers, building.starts)
+        if node.kernel is not None:
+            self._add_kernel(place, node.kernel, values, building.modules)
+            self._set_launch_attributes(added.value or 0, node.kernel)
+        elif node.child is not None:
+            self.call("cuGraphAddChildGraphNode", *place, handle(self._graph(node.child, building)))
+        elif node.kind == "empty":
+            self.call("cuGraphAddEmptyNode", *place)
+        else:
+            context = ctypes.c_void_p()
+            self.call("cuCtxGetCurrent", out(context))
+            name = {"memcpy": "cuGraphAddMemcpyNode", "memset": "cuGraphAddMemsetNode"}[node.kind]
+            self.call(name, *place, out(STRUCTURES[node.kind].from_buffer_copy(values[0])), context)
+        return added.value or 0
+
+    def _add_kernel(
+        self, place: tuple[Any, ...], kernel: Kernel, values: Sequence[bytes], modules: Mapping[str, int]
+    ) -> None:
+        function = ctypes.c_void_p()
+        symbol = ctypes.c_char_p(kernel.symbol.encode(errors="backslashreplace"))
+        self.call("cuModuleGetFunction", out(function), handle(modules[kernel.image]), symbol)
+        if [size for _, size in self.layout(function.value or 0)] != [len(each) for each in values]:
+            raise NotReplayable(f"the image of {kernel.symbol} has other parameters than the kernel that was captured")
+        for attribute, value in kernel.function_attributes.items():
+            if self.function_attribute(function.value or 0, attribute) != value:
+                self.call("cuFuncSetAttribute", function, ctypes.c_int(attribute), ctypes.c_int(value))
+        buffers = [ctypes.create_string_buffer(each, max(1, len(each))) for each in values]
+        given = (ctypes.c_void_p * max(1, len(buffers)))(*map(ctypes.addressof, buffers))
+        params = KernelParams(
+            func=function.value,
+            grid=kernel.grid,
+            block=kernel.block,
+            dynamic_shared_bytes=kernel.dynamic_shared_bytes,
+            params=ctypes.addressof(given),
+        )
+        self.call("cuGraphAddKernelNode_v2", *place, out(params))  # which copies the parameters
+
+    def _set_launch_attributes(self, node: int, kernel: Kernel) -> None:
+        for attribute, value in kernel.launch_attributes.items():
+            if self.launch_attribute(node, attribute) != value:
+                padded = (ctypes.c_ubyte * ATTRIBUTE_BYTES)(*value)
+                self.call("cuGraphKernelNodeSetAttribute", handle(node), ctypes.c_int(attribute), padded)
+
+
+@dataclass
+class _Building:
+    """What the parts of one graph are made of."""
+
+    modules: Mapping[str, int]
+    starts: Sequence[int]
+    made: ExitStack
+    """Ends the graphs when the executable one is made."""
+
+
+@cache
+def find_builder() -> GraphBuilder | None:
+    """Return the driver; None where there is none of NVIDIA's, or it is too old to build graphs with."""
+    return load_driver(GraphBuilder)

@@ -1,0 +1,166 @@
+"""A call as data: its CUDA graph, the memory that it uses and the images of its kernels, for any process."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from pytest_gpubench.errors import BadFile
+
+__tracebackhide__ = True
+
+Dim = tuple[int, int, int]
+NodeKind = Literal["kernel", "memcpy", "memset", "empty", "child"]
+FORMAT = 1
+"""The version of the form below: a new one where readers of the last would misread it."""
+
+
+class Pointer(msgspec.Struct, frozen=True, array_like=True):
+    """Name a place in a node's values that holds an address; the saved values hold 0 there."""
+
+    value: int
+    offset: int
+    region: int
+    distance: int
+    """From the region's beginning, in bytes."""
+
+
+class Kernel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Describe a kernel as it is launched."""
+
+    symbol: str
+    image: str
+    """The SHA-256 of the image of its module."""
+    grid: Dim
+    block: Dim
+    dynamic_shared_bytes: int = 0
+    launch_attributes: dict[int, bytes] = {}
+    """By the driver's numbers; those at their defaults too."""
+    function_attributes: dict[int, int] = {}
+    """Those that a host may set."""
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Hold one node of a graph."""
+
+    kind: NodeKind
+    values: tuple[bytes, ...] = ()
+    """A kernel's parameters; of a memcpy or memset, the driver's structure."""
+    pointers: tuple[Pointer, ...] = ()
+    kernel: Kernel | None = None
+    child: "Graph | None" = None
+
+
+class Edge(msgspec.Struct, frozen=True, array_like=True):
+    """Let one node follow another, both by their numbers."""
+
+    start: int
+    end: int
+    ports: bytes
+    """The driver's CUgraphEdgeData, which tells programmatic launches."""
+
+
+class Graph(msgspec.Struct, frozen=True):
+    """Hold a graph; the nodes are in an order in which each follows those that it waits for."""
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+
+    def all_nodes(self) -> Iterator[Node]:
+        """Yield the nodes of the graph and of the graphs in it."""
+        for node in self.nodes:
+            yield node
+            if node.child is not None:
+                yield from node.child.all_nodes()
+
+
+class Region(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Describe a stretch of memory that a call uses."""
+
+    kind: Literal["input", "own", "other"]
+    """What it is given, what it allocates, or anything else: a workspace, a tensor that is no argument."""
+    bytes: int
+    misalignment: int
+    """Its address modulo 2 MiB, which it has wherever it is put."""
+    names: tuple[str, ...] = ()
+    """Of the inputs in it."""
+
+
+class TensorData(msgspec.Struct, frozen=True, kw_only=True):
+    """Describe a tensor in a region."""
+
+    name: str
+    region: int
+    distance: int
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class CallData(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold a call."""
+
+    format: int = FORMAT
+    label: str
+    capability: tuple[int, int]
+    """The compute capability that its images are for."""
+    graph: Graph
+    regions: tuple[Region, ...]
+    inputs: tuple[TensorData, ...]
+    outputs: tuple[TensorData, ...]
+    numbers: tuple[str, ...] = ()
+    """The arguments that are no tensors, as text: parameters of kernels were made of them."""
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """The SHA-256 of each image, in the order of their first use."""
+        return tuple(dict.fromkeys(node.kernel.image for node in self.graph.all_nodes() if node.kernel))
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The symbols of its kernels, in the order of the graph."""
+        return tuple(node.kernel.symbol for node in self.graph.all_nodes() if node.kernel)
+
+
+def encode_call(call: CallData) -> bytes:
+    """Return a call as bytes, which are the same for the same call."""
+    return msgspec.msgpack.encode(call, order="deterministic")
+
+
+def decode_call(data: bytes) -> CallData:
+    """Read what `encode_call` wrote; raise BadFile for anything else."""
+    try:
+        call = msgspec.msgpack.decode(data, type=CallData)
+        _check(call)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadFile(f"a saved call is damaged: {error}; save the run again") from error
+    return call
+
+
+def _check(call: CallData) -> None:
+    """Raise BadFile for another format, and for numbers that lead outside of what they count."""
+    if call.format != FORMAT:
+        raise BadFile(f"a saved call has format {call.format}, and this pytest-gpubench reads {FORMAT}: save it again")
+    is_whole = all(0 <= each.region < len(call.regions) for each in (*call.inputs, *call.outputs))
+    if not is_whole or not _is_whole(call.graph, len(call.regions)):
+        raise BadFile("a saved call is damaged: a number in it leads nowhere; save the run again")
+
+
+def _is_whole(graph: Graph, regions: int) -> bool:
+    numbers = range(len(graph.nodes))
+    return all(each.start in numbers and each.end in numbers and len(each.ports) == 8 for each in graph.edges) and all(
+        _is_whole_node(node, regions) for node in graph.nodes
+    )
+
+
+def _is_whole_node(node: Node, regions: int) -> bool:
+    if (node.kernel is None) == (node.kind == "kernel") or (node.child is None) == (node.kind == "child"):
+        return False
+    if node.child is not None:
+        return _is_whole(node.child, regions)
+    return all(
+        each.value in range(len(node.values))
+        and each.offset in range(len(node.values[each.value]) - 7)
+        and each.region in range(regions)
+        for each in node.pointers
+    )

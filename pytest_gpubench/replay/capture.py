@@ -1,0 +1,151 @@
+"""Capture a call as data: its graph, its memory, its images; or the reason why it cannot be replayed."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from pytest_gpubench.correctness.leaves import Leaves, flatten, tensors_of
+from pytest_gpubench.correctness.memory import memory_of
+from pytest_gpubench.correctness.tolerance import dtype_name
+from pytest_gpubench.errors import first_line
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.replay.addresses import OtherMemory, input_regions, own_regions
+from pytest_gpubench.replay.builder import GraphBuilder
+from pytest_gpubench.replay.call_data import CallData, Graph, TensorData
+from pytest_gpubench.replay.driver import DriverError
+from pytest_gpubench.replay.images import Images
+from pytest_gpubench.replay.memory import Locating, Placed
+from pytest_gpubench.replay.reader import NotReplayable
+from pytest_gpubench.replay.resources import UNCAPTURED, replays_compiled_graphs, side_stream
+from pytest_gpubench.timing.base import Call, Prepared
+from pytest_gpubench.timing.calls import backward_of
+from pytest_gpubench.timing.graph import REPLAYS, Captured, NotCaptured, call_on, capture_on, explain
+from pytest_gpubench.units import first_few
+
+__tracebackhide__ = True
+
+SETUP = "setup= gives each call other arguments"
+BACKWARD = "a backward run reads what its forward run made anew: give backward='both'"
+NUMBERS = (bool, int, float, complex, str, type(None))
+
+
+@dataclass(frozen=True)
+class CapturedCall:
+    """A call as data, and the images of its kernels by their SHA-256."""
+
+    data: CallData
+    images: dict[str, bytes] = field(repr=False)
+
+
+def capture_call(call: Call, device: Device, cuda: GraphBuilder) -> CapturedCall:
+    """Return a call as data; it is made on another stream, captured, and made as ever.
+
+    The call has to be warm. Raises NotReplayable with the reason; whatever the call itself raises, when it is made as
+    ever, goes through.
+    """
+    if call.inputs is None:
+        raise NotReplayable(SETUP)
+    pass_ = backward_of(call)
+    if pass_ is not None and not pass_.with_forward:
+        raise NotReplayable(BACKWARD)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the timed calls have warned
+        try:
+            return _captured(call, call.inputs(), device, cuda)
+        except NotCaptured as failed:
+            raise NotReplayable(f"{UNCAPTURED}: {explain(failed.error, None)}") from failed
+        except (NotReplayable, DriverError):
+            raise
+        except Exception as error:
+            raise NotReplayable(f"captured, it raises {type(error).__name__}: {first_line(error)}") from error
+        finally:
+            call.prepare()()
+            device.synchronize()
+
+
+def _captured(call: Call, leaves: Leaves, device: Device, cuda: GraphBuilder) -> CapturedCall:
+    if replays_compiled_graphs(call):
+        raise NotReplayable(f"{UNCAPTURED}: {REPLAYS}")
+    images, graphs = Images(), list[Graph]()
+    stream = side_stream(device.torch_device)
+    call_on(stream, call, 1)
+
+    def read() -> None:
+        graphs.append(cuda.read(cuda.graph_captured_on(stream.cuda_stream), images.of))
+
+    captured = capture_on(stream, before_the_end(call, read), device)
+    if images.missing:
+        libraries = first_few(list(dict.fromkeys(images.missing)), 3)
+        raise NotReplayable(f"there is no image of kernels that Triton did not compile: {libraries}")
+    outputs = outputs_of(call, captured.output)
+    (graph,) = graphs
+    with torch.cuda.stream(stream):  # the driver answers for the current device
+        data = _as_data(call, graph, leaves, captured, outputs, device.torch_device, cuda)
+    return CapturedCall(data, images.found)
+
+
+def before_the_end(call: Call, done: Callable[[], None]) -> Call:
+    """Return a call that does something more when it has run, before its capture ends."""
+
+    def prepare() -> Prepared:
+        timed = call.prepare()
+
+        def run() -> object:
+            output = timed()
+            done()
+            return output
+
+        return replace(timed, run=run)
+
+    return replace(call, prepare=prepare)
+
+
+def outputs_of(call: Call, returned: object) -> Leaves:
+    """Return what a call that returned this has written: its outputs, or the gradients of a backward run."""
+    pass_ = backward_of(call)
+    if pass_ is None:
+        return flatten(returned)
+    return [(f"gradient {number}", leaf.grad) for number, leaf in enumerate(pass_.leaves or ())]
+
+
+def _as_data(
+    call: Call,
+    graph: Graph,
+    leaves: Leaves,
+    captured: Captured,
+    outputs: Leaves,
+    device: torch.device,
+    cuda: GraphBuilder,
+) -> CallData:
+    segments = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
+    known = [place for place, _ in input_regions(leaves, device)]
+    known += own_regions(captured.graph.pool(), segments)
+    locating = Locating(known, OtherMemory(cuda, segments))
+    graph = locating.locate(graph)
+    return CallData(
+        label=call.label,
+        capability=torch.cuda.get_device_capability(device),
+        graph=graph,
+        outputs=tensors_in(outputs, locating, wanted=locating.regions),
+        inputs=tensors_in(leaves, locating, wanted=locating.used),
+        regions=tuple(each.region for each in locating.used),
+        numbers=tuple(f"{name}={leaf!r}" for name, leaf in leaves if isinstance(leaf, NUMBERS)),
+    )
+
+
+def tensors_in(leaves: Leaves, locating: Locating, wanted: Sequence[Placed]) -> tuple[TensorData, ...]:
+    """Return the tensors that lie in wanted regions, as data; raise NotReplayable for one in memory of the host."""
+    found = []
+    for name, tensor in tensors_of(leaves):
+        for _, memory in memory_of([(name, tensor)]):
+            if memory.device.type != "cuda":
+                raise NotReplayable(f"{name} is in memory of the host")
+            if not any(each.start <= memory.start < each.stop for each in wanted):
+                continue
+            region, distance = locating.place_of(memory.start)
+            dtype, shape, strides = dtype_name(tensor.dtype), tuple(tensor.shape), tensor.stride()
+            where = {"region": region, "distance": distance}
+            found.append(TensorData(name=name, dtype=dtype, shape=shape, strides=strides, **where))
+    return tuple(found)

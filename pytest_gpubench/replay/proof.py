@@ -1,0 +1,96 @@
+"""Prove that a call that is data computes what the call does: for other values, in other memory, from its images."""
+
+from collections.abc import Sequence
+
+import torch
+
+from pytest_gpubench.correctness import Variation, compare_outputs
+from pytest_gpubench.correctness.leaves import Leaves, tensors_of
+from pytest_gpubench.correctness.variation import Way, tensors_for
+from pytest_gpubench.errors import first_line
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.replay.addresses import input_regions
+from pytest_gpubench.replay.builder import GraphBuilder
+from pytest_gpubench.replay.call_data import CallData
+from pytest_gpubench.replay.capture import CapturedCall, outputs_of
+from pytest_gpubench.replay.driver import DriverError
+from pytest_gpubench.replay.memory import Placed
+from pytest_gpubench.replay.reader import NotReplayable
+from pytest_gpubench.replay.replayed import Replayed, memory_for, replaying
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.units import format_bytes
+
+__tracebackhide__ = True
+
+Inputs = Sequence[tuple[Placed, torch.Tensor]]
+
+
+def prove(call: Call, captured: CapturedCall, device: Device, cuda: GraphBuilder) -> None:
+    """Raise NotReplayable, with the reason, unless replays of a call give what it returns.
+
+    It is built from its images with all of its memory elsewhere, and replayed with the values that it was given and
+    with others; what it changes among its inputs is compared too.
+    """
+    assert call.inputs is not None, "it was captured"
+    leaves, data = call.inputs(), captured.data
+    inputs = input_regions(leaves, device.torch_device)
+    try:
+        memory = memory_for(data.regions, device.torch_device)
+        with replaying(data, captured.images, memory, cuda) as replayed:
+            for way in ways_for(leaves):
+                _prove_once(call, replayed, leaves, inputs, way)
+    except torch.OutOfMemoryError as error:
+        raise NotReplayable("there is no room for its memory twice") from error
+    except DriverError as error:
+        raise NotReplayable(f"rebuilt from its data, it fails: {first_line(error)}") from error
+
+
+def ways_for(leaves: Leaves) -> list[Way]:
+    """Return "as given", and the first way that gives the inputs other values, if any does."""
+    tensors = [leaf for _, leaf in leaves]
+    others = (way for way in Variation.WAYS if tensors_for(way, tensors))
+    return ["as given", *[way for way in [next(others, None)] if way is not None]]
+
+
+def _prove_once(call: Call, replayed: Replayed, leaves: Leaves, inputs: Inputs, way: Way) -> None:
+    prepared = call.prepare()
+    variation, tensors = Variation(), [leaf for _, leaf in leaves]
+    variation.begin(way, tensors, tensors)
+    try:
+        give(replayed, inputs)
+        returned = prepared()
+        expected = {name: tensor.detach().clone() for name, tensor in tensors_of(outputs_of(call, returned))}
+        changed = [(place, memory.clone()) for place, memory in inputs]
+    finally:
+        variation.end()
+    replayed.launch()
+    found = {name: tensor.clone() for name, tensor in replayed.outputs()}
+    differences = compare_outputs(found, {name: expected[name] for name in found if name in expected})
+    wrong = [each for each in differences if not each.passed]
+    if wrong or not _are_equal(replayed, changed):
+        what = wrong[0].line if wrong else "what it changes among its inputs differs"
+        raise NotReplayable(f"replayed, it computes something else: {what}{_suspect(replayed.data)}")
+
+
+def give(replayed: Replayed, inputs: Inputs) -> None:
+    """Write the values of inputs into the memory of a replayed call."""
+    by_names = {place.region.names: memory for place, memory in inputs}
+    for region, memory in zip(replayed.data.regions, replayed.memory, strict=True):
+        if region.kind == "input":
+            memory.copy_(by_names[region.names])
+
+
+def _are_equal(replayed: Replayed, inputs: Inputs) -> bool:
+    by_names = {place.region.names: memory for place, memory in inputs}
+    return all(
+        torch.equal(memory, by_names[region.names])
+        for region, memory in zip(replayed.data.regions, replayed.memory, strict=True)
+        if region.kind == "input"
+    )
+
+
+def _suspect(data: CallData) -> str:
+    """Return the words for memory that a call reads beside its inputs; empty where there is none."""
+    if other := sum(region.bytes for region in data.regions if region.kind == "other"):
+        return f"; it uses {format_bytes(other)} that are no argument of it: give tensors as arguments"
+    return ""

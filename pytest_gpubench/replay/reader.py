@@ -1,0 +1,161 @@
+"""Read a captured graph into data: nodes, edges with their ports, attributes of launches, and parameters."""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pytest_gpubench.replay.call_data import Edge, Graph, Kernel, Node
+from pytest_gpubench.replay.driver import (
+    CHILD_GRAPH_NODE,
+    KERNEL_NODE,
+    Driver,
+    DriverError,
+    KernelParams,
+    dim,
+    handle,
+    out,
+)
+from pytest_gpubench.replay.structures import (
+    ACCESS_POLICY_WINDOW,
+    ARRAY_MEMORY,
+    ATTRIBUTE_BYTES,
+    LAUNCH_ATTRIBUTES,
+    LAUNCH_BUFFER,
+    NODE_KINDS,
+    PORTS_BYTES,
+    SET_FUNCTION_ATTRIBUTES,
+    STRUCTURES,
+    UNSUPPORTED_NODES,
+    MemcpyParams,
+)
+
+__tracebackhide__ = True
+
+ImageOf = Callable[[int, str], str]
+"""Return the SHA-256 of the image that a function of this handle and symbol is from."""
+MOST_PARAMETERS = 4096
+"""So many are read of one kernel; its parameters have as many bytes in the oldest CUDA, and 32764 in the newest."""
+
+
+class NotReplayable(Exception):
+    """Raised with the reason, in words, why a call cannot be replayed."""
+
+
+class GraphReader(Driver):
+    """What the driver knows of a graph."""
+
+    needed = (
+        *(*Driver.needed, "cuGraphGetEdges_v2", "cuFuncGetParamInfo"),
+        *("cuGraphMemcpyNodeGetParams", "cuGraphMemsetNodeGetParams"),
+        *("cuPointerGetAttribute", "cuMemGetAddressRange_v2"),
+    )
+
+    def read(self, graph: int, image_of: ImageOf) -> Graph:
+        """Return a graph as data, whose values still hold addresses; raise NotReplayable and DriverError."""
+        handles = self.nodes(graph)
+        edges = self._edges(graph, {each: number for number, each in enumerate(handles)})
+        order = in_order(len(handles), [(each.start, each.end) for each in edges])
+        place = {number: at for at, number in enumerate(order)}
+        nodes = tuple(self._node(handles[number], image_of) for number in order)
+        moved = (Edge(place[each.start], place[each.end], each.ports) for each in edges)
+        return Graph(nodes, tuple(sorted(moved, key=lambda each: (each.end, each.start))))
+
+    def _edges(self, graph: int, numbers: dict[int, int]) -> list[Edge]:
+        found = ctypes.c_size_t()
+        self.call("cuGraphGetEdges_v2", handle(graph), None, None, None, out(found))
+        starts, ends = ((ctypes.c_void_p * found.value)() for _ in range(2))
+        ports = (ctypes.c_ubyte * (PORTS_BYTES * found.value))()
+        if found.value:
+            self.call("cuGraphGetEdges_v2", handle(graph), starts, ends, ports, out(found))
+        return [
+            Edge(numbers[start or 0], numbers[end or 0], bytes(ports[PORTS_BYTES * at : PORTS_BYTES * (at + 1)]))
+            for at, (start, end) in enumerate(zip(starts, ends, strict=True))
+        ]
+
+    def _node(self, node: int, image_of: ImageOf) -> Node:
+        number = self.kind(node)
+        if number == KERNEL_NODE:
+            return self._kernel(node, image_of)
+        if number == CHILD_GRAPH_NODE:
+            return Node(kind="child", child=self.read(self.child(node), image_of))
+        kind: Any = NODE_KINDS.get(number)
+        if kind is None:
+            raise NotReplayable(UNSUPPORTED_NODES.get(number, f"its graph has a node of the driver's type {number}"))
+        return Node(kind=kind, values=self._structure(node, kind) if kind in STRUCTURES else ())
+
+    def _structure(self, node: int, kind: str) -> tuple[bytes]:
+        params = STRUCTURES[kind]()
+        name = {"memcpy": "cuGraphMemcpyNodeGetParams", "memset": "cuGraphMemsetNodeGetParams"}[kind]
+        self.call(name, handle(node), out(params))
+        if isinstance(params, MemcpyParams):
+            ends = params.source, params.destination
+            if any(each.memory_type == ARRAY_MEMORY for each in ends):
+                raise NotReplayable("it copies from or to an array of CUDA's, which is no plain memory")
+        return (bytes(params),)
+
+    def _kernel(self, node: int, image_of: ImageOf) -> Node:
+        params, function = self.kernel_params(node)
+        symbol = self.symbol(function)
+        if any(self.launch_attribute(node, ACCESS_POLICY_WINDOW)):
+            raise NotReplayable(f"the kernel {symbol} has a window of the L2 cache set aside")
+        kernel = Kernel(
+            symbol=symbol,
+            image=image_of(function, symbol),
+            grid=dim(params.grid),
+            block=dim(params.block),
+            dynamic_shared_bytes=params.dynamic_shared_bytes,
+            launch_attributes={each: self.launch_attribute(node, each) for each in LAUNCH_ATTRIBUTES},
+            function_attributes={each: self.function_attribute(function, each) for each in SET_FUNCTION_ATTRIBUTES},
+        )
+        return Node(kind="kernel", values=self._parameters(params, self.layout(function)), kernel=kernel)
+
+    def launch_attribute(self, node: int, attribute: int) -> bytes:
+        """Return the value of an attribute of a launch; empty where the driver does not know it."""
+        value = (ctypes.c_ubyte * ATTRIBUTE_BYTES)()
+        try:
+            self.call("cuGraphKernelNodeGetAttribute", handle(node), ctypes.c_int(attribute), value)
+        except DriverError:
+            return b""
+        return bytes(value).rstrip(b"\0")
+
+    def layout(self, function: int) -> list[tuple[int, int]]:
+        """Return the offset and the size of each parameter of a function."""
+        found: list[tuple[int, int]] = []
+        offset, size = ctypes.c_size_t(), ctypes.c_size_t()
+        while len(found) < MOST_PARAMETERS:
+            try:
+                number = ctypes.c_size_t(len(found))
+                self.call("cuFuncGetParamInfo", handle(function), number, out(offset), out(size))
+            except DriverError:  # there are no more
+                break
+            found.append((offset.value, size.value))
+        return found
+
+    def _parameters(self, params: KernelParams, layout: Sequence[tuple[int, int]]) -> tuple[bytes, ...]:
+        if params.params:
+            places = (ctypes.c_void_p * len(layout)).from_address(params.params)
+            return tuple(ctypes.string_at(at or 0, size) for at, (_, size) in zip(places, layout, strict=True))
+        if not params.extra:
+            return ()
+        given = (ctypes.c_void_p * 4).from_address(params.extra)
+        buffer = next((given[at + 1] or 0 for at in (0, 2) if given[at] == LAUNCH_BUFFER), 0)
+        return tuple(ctypes.string_at(buffer + offset, size) for offset, size in layout)
+
+
+def in_order(nodes: int, edges: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the numbers of nodes so that each follows those that it waits for, otherwise as they are."""
+    waits = [0] * nodes
+    following: list[list[int]] = [[] for _ in range(nodes)]
+    for start, end in edges:
+        waits[end] += 1
+        following[start].append(end)
+    ready = [number for number in range(nodes) if not waits[number]]
+    order = []
+    while ready:
+        number = ready.pop(0)
+        order.append(number)
+        for end in following[number]:
+            waits[end] -= 1
+            if not waits[end]:
+                ready.append(end)
+    return order

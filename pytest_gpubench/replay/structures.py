@@ -1,0 +1,77 @@
+"""The driver's structures and numbers that graphs are read and built with; names and layouts are cuda.h's."""
+
+import ctypes
+
+__tracebackhide__ = True
+
+NODE_KINDS = {0: "kernel", 1: "memcpy", 2: "memset", 4: "child", 5: "empty"}
+UNSUPPORTED_NODES = {
+    3: "it calls a function of the host",
+    6: "it waits for an event",
+    7: "it records an event",
+    8: "it signals an external semaphore",
+    9: "it waits for an external semaphore",
+    10: "it allocates memory by the driver in the graph",
+    11: "it frees memory by the driver in the graph",
+    12: "it has batched memory operations",
+    13: "it branches on a value in the graph",
+}
+"""What a graph with such a node does, in words."""
+ACCESS_POLICY_WINDOW = 1
+LAUNCH_ATTRIBUTES = (2, 4, 5, 8, 9, 10, 11, 14)
+"""Cooperative, cluster, its scheduling, priority, memory domains, preferred cluster, shared memory carveout."""
+SET_FUNCTION_ATTRIBUTES = (8, 9, 14)
+"""The attributes of a function that a host sets: dynamic shared memory, carveout, clusters of any size."""
+ATTRIBUTE_BYTES = 64
+PORTS_BYTES = 8
+HOST_MEMORY, DEVICE_MEMORY, ARRAY_MEMORY = 1, 2, 3
+MEMORY_TYPE = 2
+"""The attribute of a pointer."""
+LAUNCH_BUFFER, LAUNCH_BUFFER_SIZE = 1, 2
+"""The names of what `extra` points to."""
+
+
+class MemsetParams(ctypes.Structure):
+    """CUDA_MEMSET_NODE_PARAMS."""
+
+    _fields_ = (
+        ("destination", ctypes.c_uint64),
+        ("pitch", ctypes.c_size_t),
+        ("value", ctypes.c_uint),
+        ("element_bytes", ctypes.c_uint),
+        ("width", ctypes.c_size_t),
+        ("height", ctypes.c_size_t),
+    )
+
+
+class MemcpyEnd(ctypes.Structure):
+    """One half of CUDA_MEMCPY3D."""
+
+    _fields_ = (
+        ("x_bytes", ctypes.c_size_t),
+        ("y", ctypes.c_size_t),
+        ("z", ctypes.c_size_t),
+        ("level", ctypes.c_size_t),
+        ("memory_type", ctypes.c_int),
+        ("host", ctypes.c_uint64),
+        ("device", ctypes.c_uint64),
+        ("array", ctypes.c_uint64),
+        ("context", ctypes.c_uint64),
+        ("pitch", ctypes.c_size_t),
+        ("height", ctypes.c_size_t),
+    )
+
+
+class MemcpyParams(ctypes.Structure):
+    """CUDA_MEMCPY3D."""
+
+    _fields_ = (
+        ("source", MemcpyEnd),
+        ("destination", MemcpyEnd),
+        ("width_bytes", ctypes.c_size_t),
+        ("height", ctypes.c_size_t),
+        ("depth", ctypes.c_size_t),
+    )
+
+
+STRUCTURES: dict[str, type[ctypes.Structure]] = {"memcpy": MemcpyParams, "memset": MemsetParams}
