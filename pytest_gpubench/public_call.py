@@ -3,13 +3,16 @@
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_gpubench.bench.exits import refusing_exit
-from pytest_gpubench.bench.plan import is_enforced, one_at_a_time, unmeasured
+from pytest_gpubench.bench.plan import is_enforced, one_at_a_time, plan_of, unmeasured
 from pytest_gpubench.bench.request import CallResult, Request, Say, T, measured_before
 from pytest_gpubench.errors import InvalidResult, LimitBroken, MeasurementError, NoBaseline, WrongResult
 from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.results.counterpart import MeasurementKey, Missing
 from pytest_gpubench.results.model import VALIDITY, Measurement, Outcome, Verdict
 from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.results.trace_name import trace_name
@@ -20,7 +23,11 @@ from pytest_gpubench.units import safe_lines
 from pytest_gpubench.verdict.ending import MISSING, Ending, rule_for
 from pytest_gpubench.verdict.reasons import explained_by_neighbours
 from pytest_gpubench.verdict.regression import Change
+from pytest_gpubench.verdict.replays import is_replayed_for
 from pytest_gpubench.verdict.saved_runs import BaselineLimit, compare_with_baseline
+
+if TYPE_CHECKING:
+    from pytest_gpubench.replay.baselines import ReplayableCalls
 
 __tracebackhide__ = True
 
@@ -31,8 +38,10 @@ def answer(test: CurrentTest, request: Request[T], say: Say) -> T:
     """Carry out a public call, and note on its test whether it fails it; return its result."""
     with test.answering(request.title):
         found = _measure(test, request, say)
-        changes = compare_with_past(test, request, found.measurements, say)
-        compared = [each.new for each in changes if each.new is not None] or found.measurements
+        calls = replayable_calls(test, request)
+        measured = with_calls(calls, request, found.measurements, say)
+        changes = compare_with_past(test, request, measured, say, calls)
+        compared = [each.new for each in changes if each.new is not None] or measured
         measured = [explained_by_neighbours(item, test.neighbours) for item in compared]
         result = request.with_measurements(found.result, measured)
         test.keep(measured)
@@ -126,10 +135,63 @@ def trace(test: CurrentTest, request: Request[T]) -> None:
             take_trace(call, request.device, path, cache=settings.cache, warn=test.warnings.append)
 
 
+def replayable_calls(test: CurrentTest, request: Request[T]) -> "ReplayableCalls | None":
+    """Return the request's calls, to be kept or replayed; None where they are not to be."""
+    settings = request.settings
+    is_wanted = request.is_repeatable and settings.save_calls != "no" and test.search.has_baseline
+    if not is_wanted or request.device.type != "cuda" or settings.timer == "scripted" or settings.disable:
+        return None
+    from pytest_gpubench.replay.baselines import ReplayableCalls
+
+    return ReplayableCalls(request.calls, request.device, settings)
+
+
+def with_calls(
+    calls: "ReplayableCalls | None", request: Request[T], measured: Sequence[Measurement], say: Say
+) -> Sequence[Measurement]:
+    """Return measurements with their calls, where the run is saved; a reference is compared with no saved one."""
+    if calls is None or not (request.settings.save or request.settings.autosave):
+        return measured
+    say(f"keeping {request.title}")
+    with one_at_a_time(request.title):
+        return [
+            calls.with_call(item) if item.timing.measured and item.role != "reference" else item for item in measured
+        ]
+
+
+def with_replays(
+    past: BaselineLimit,
+    keys: Sequence[MeasurementKey],
+    calls: "ReplayableCalls | None",
+    request: Request[T],
+    measured: Sequence[Measurement],
+    say: Say,
+) -> BaselineLimit:
+    """Return the saved test with what replays of its calls say, where its tolerance is one that they answer for.
+
+    Raises BadFile for a saved call that is damaged, or not to be trusted.
+    """
+    tolerance, found = past.tolerance, past.found
+    if calls is None or tolerance is None or not is_replayed_for(tolerance) or isinstance(found, Missing):
+        return past
+    replays = {}
+    with one_at_a_time(request.title):
+        for key, item in zip(keys, measured, strict=True):
+            old = found.counterpart(item, key)
+            if item.timing.measured and item.role != "reference" and not isinstance(old, Missing):
+                say(f"replaying {item.timing.label}")
+                replays[key] = calls.replay(item, old, tolerance, plan_of(request.settings), say)
+    return replace(past, replays=replays)
+
+
 def compare_with_past(
-    test: CurrentTest, request: Request[T], measured: Sequence[Measurement], say: Say = lambda text: None
+    test: CurrentTest,
+    request: Request[T],
+    measured: Sequence[Measurement],
+    say: Say = lambda text: None,
+    calls: "ReplayableCalls | None" = None,
 ) -> list[Change]:
-    """Compare with a saved run, if there is one: over further sessions in fresh processes while these may decide.
+    """Compare with a saved run, if there is one: with its calls, or over fresh processes while these may decide.
 
     Examples of @given are new in each run: not compared.
     """
@@ -137,6 +199,8 @@ def compare_with_past(
     if past is None:
         return []
     try:
+        keys = test.keys.read_after(test.measurements, measured)
+        past = with_replays(past, keys, calls, request, measured, say)
         changes = _compare(test, request, past, measured)
         if not any(each.fails_test for item in measured for each in item.verdicts):
             changes = _with_fresh_processes(test, request, past, measured, changes, say)

@@ -1,11 +1,13 @@
 """A call as data: its CUDA graph, the memory that it uses and the images of its kernels, for any process."""
 
+import ctypes
 from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
 
 from pytest_gpubench.errors import BadFile
+from pytest_gpubench.replay.structures import PORTS_BYTES, STRUCTURES
 
 __tracebackhide__ = True
 
@@ -81,7 +83,7 @@ class Region(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What it is given, what it allocates, or anything else: a workspace, a tensor that is no argument."""
     bytes: int
     misalignment: int
-    """Its address modulo 2 MiB, which it has wherever it is put."""
+    """Its address modulo what torch aligns such memory to; it has it wherever it is put."""
     names: tuple[str, ...] = ()
     """Of the inputs in it."""
 
@@ -123,8 +125,8 @@ class CallData(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_call(call: CallData) -> bytes:
-    """Return a call as bytes, which are the same for the same call."""
-    return msgspec.msgpack.encode(call, order="deterministic")
+    """Return a call as bytes."""
+    return msgspec.msgpack.encode(call)
 
 
 def decode_call(data: bytes) -> CallData:
@@ -147,10 +149,9 @@ def _check(call: CallData) -> None:
 
 
 def _is_whole(graph: Graph, regions: int) -> bool:
-    numbers = range(len(graph.nodes))
-    return all(each.start in numbers and each.end in numbers and len(each.ports) == 8 for each in graph.edges) and all(
-        _is_whole_node(node, regions) for node in graph.nodes
-    )
+    last = len(graph.nodes)
+    edges = all(0 <= each.start < each.end < last and len(each.ports) == PORTS_BYTES for each in graph.edges)
+    return edges and all(_is_whole_node(node, regions) for node in graph.nodes)
 
 
 def _is_whole_node(node: Node, regions: int) -> bool:
@@ -158,6 +159,8 @@ def _is_whole_node(node: Node, regions: int) -> bool:
         return False
     if node.child is not None:
         return _is_whole(node.child, regions)
+    if node.kind in STRUCTURES and [*map(len, node.values)] != [ctypes.sizeof(STRUCTURES[node.kind])]:
+        return False
     return all(
         each.value in range(len(node.values))
         and each.offset in range(len(node.values[each.value]) - 7)

@@ -10,8 +10,8 @@ from pytest_gpubench.replay.call_data import Graph, Node, Pointer, Region
 
 __tracebackhide__ = True
 
-ALIGNMENT = 2**21
-"""torch's allocator takes memory from the driver at multiples of it."""
+ALIGNMENTS = {"own": 2**21, "input": 2**9, "other": 2**9}
+"""torch takes memory from the driver, and hands it out, at multiples of these."""
 LOWEST, HIGHEST = 2**16, 2**57
 """Addresses that the driver gives lie between them."""
 POINTER_BYTES = 8
@@ -41,7 +41,7 @@ def placed(kind: str, start: int, size: int, names: Sequence[str] = ()) -> Place
     """Return a region of so many bytes at an address."""
     return Placed(
         msgspec.convert(
-            {"kind": kind, "bytes": size, "misalignment": start % ALIGNMENT, "names": tuple(names)}, Region
+            {"kind": kind, "bytes": size, "misalignment": start % ALIGNMENTS[kind], "names": tuple(names)}, Region
         ),
         start,
     )

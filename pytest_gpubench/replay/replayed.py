@@ -8,7 +8,7 @@ import torch
 from pytest_gpubench.correctness.poison import POISON
 from pytest_gpubench.replay.builder import Executable, GraphBuilder
 from pytest_gpubench.replay.call_data import CallData, Region, TensorData
-from pytest_gpubench.replay.memory import ALIGNMENT
+from pytest_gpubench.replay.memory import ALIGNMENTS
 
 __tracebackhide__ = True
 
@@ -55,28 +55,24 @@ def replaying(data: CallData, images: Mapping[str, bytes], memory: Memory, cuda:
 def memory_for(
     regions: Sequence[Region], device: torch.device, of_input: Callable[[Region], torch.Tensor] | None = None
 ) -> Memory:
-    """Return memory for regions: own memory filled with a pattern, other memory with zeros.
+    """Return memory for regions; of_input: returns the memory of an input, None makes new memory."""
+    return [
+        new_memory(each, device) if of_input is None or each.kind != "input" else of_input(each) for each in regions
+    ]
 
-    of_input: returns the memory of an input; None makes new memory, whose contents are not set.
-    Zeros, as no pattern is safe where a lock or an index lies.
+
+def new_memory(region: Region, device: torch.device) -> torch.Tensor:
+    """Return new memory for a region, aligned as it was.
+
+    What a call allocated is filled with a pattern, and any other memory with zeros: no pattern is safe where a lock or
+    an index may lie.
     """
-    found = []
-    for region in regions:
-        if region.kind == "input" and of_input is not None:
-            found.append(of_input(region))
-            continue
-        memory = aligned(region, device)
-        if region.kind == "own":
-            pattern = torch.tensor([POISON - 2**16], dtype=torch.int16).view(torch.int8).to(device)
-            memory[: region.bytes // 2 * 2].view(-1, 2).copy_(pattern)
-        elif region.kind == "other":
-            memory.zero_()
-        found.append(memory)
-    return found
-
-
-def aligned(region: Region, device: torch.device) -> torch.Tensor:
-    """Return new memory for a region, aligned as it was."""
-    whole = torch.empty(region.bytes + ALIGNMENT, dtype=torch.int8, device=device)
-    start = (region.misalignment - whole.data_ptr()) % ALIGNMENT
-    return whole[start : start + region.bytes]
+    alignment = ALIGNMENTS["own"]
+    whole = torch.empty(region.bytes + alignment, dtype=torch.int8, device=device)
+    start = (region.misalignment - whole.data_ptr()) % alignment
+    memory = whole[start : start + region.bytes]
+    if region.kind != "own":
+        return memory.zero_()
+    pattern = torch.tensor([POISON - 2**16], dtype=torch.int16).view(torch.int8).to(device)
+    memory[: region.bytes // 2 * 2].view(-1, 2).copy_(pattern)
+    return memory

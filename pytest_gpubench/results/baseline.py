@@ -202,6 +202,8 @@ def _slim_measurement(item: Measurement, is_latest: bool) -> Measurement:
         example=item.example,
         overhead=item.overhead,
         observed=item.observed if is_latest else None,
+        call=item.call,
+        no_call=item.no_call,
     )
 
 

@@ -186,6 +186,12 @@ class Settings:
     storage: str = setting(
         ".gpu_benchmarks", "the folder that runs are saved in, one for each GPU model", folder_path, "FOLDER"
     )
+    save_calls: Literal["no", "triton"] = setting(
+        "triton",
+        "keep the calls of a saved run beside its numbers, as data that later runs replay: triton keeps those whose "
+        "kernels Triton compiled",
+        in_marker=True,
+    )
     compare: str | None = setting(
         None,
         "compare with a saved run: its name, its number, the path of a file, or latest, which the option alone means",
@@ -198,6 +204,11 @@ class Settings:
         "of speedup, median, mean, q1, q3",
         tolerance,
         "METRIC:AMOUNT",
+    )
+    trust_calls: bool = setting(
+        False,
+        "replay calls that another user or machine has saved too: a saved call is code, so give it only where you "
+        "trust who saved it",
     )
     missing_baseline: Literal["fail", "warn", "ignore"] = setting(
         "warn",

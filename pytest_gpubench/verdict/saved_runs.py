@@ -1,7 +1,7 @@
 """Measurements compared with those of saved runs: what a running test takes, and whole runs."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import msgspec
@@ -14,6 +14,7 @@ from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import printable, ratio_text
 from pytest_gpubench.verdict.reasons import explained, explained_change
 from pytest_gpubench.verdict.regression import Change, compare_measurements
+from pytest_gpubench.verdict.replays import Replay, replayed_change
 from pytest_gpubench.verdict.sessions import Sessions
 from pytest_gpubench.verdict.throttling import invalidate_throttled
 
@@ -73,6 +74,8 @@ class BaselineLimit:
     """The tolerance as it was asked for: `0.05`."""
     earlier: Sequence[TestRecord] = ()
     """The test in the earlier sessions of the running run, each a process of its own."""
+    replays: Mapping[MeasurementKey, Replay | str] = field(default_factory=dict)
+    """What replays of the saved calls say, or why one is not replayed."""
 
     @cached_property
     def sessions(self) -> list[dict[MeasurementKey, Measurement]]:
@@ -121,8 +124,13 @@ def _change_of(limit: BaselineLimit, key: MeasurementKey, item: Measurement, alp
     past = limit.found
     if isinstance(past, Missing):
         return Change("", key.label, Outcome.NOT_JUDGED, past.sentence, new=item, missing=past)
+    tolerance, replay = limit.tolerance or SHOWN, limit.replays.get(key, "")
+    old = past.counterpart(item, key)
+    if not isinstance(replay, str) and not isinstance(old, Missing):
+        found = Change(past.nodeid, key.label, Outcome.NOT_JUDGED, "", old=old, new=item)
+        return replayed_change(found, replay, tolerance, alpha, f"the baseline {past.baseline!r}")
     before = [session[key] for session in limit.sessions if key in session]
-    return _compare_with_saved(past.nodeid, key, item, past, limit.tolerance or SHOWN, alpha, before)
+    return _compare_with_saved(past.nodeid, key, item, past, tolerance, alpha, before)
 
 
 def _with_verdict(

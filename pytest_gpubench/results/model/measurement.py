@@ -163,6 +163,10 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Against a saved run; None where it was compared with none."""
     observed: Observed | None = None
     """Its waits, memory and kernels in an untimed call; None where nothing asked for them."""
+    call: str = ""
+    """The name of its call in the storage, which can be replayed; empty where none was kept."""
+    no_call: str = ""
+    """Why it has no call, where one was to be kept."""
 
     @property
     def why_invalid(self) -> str:

@@ -1,0 +1,120 @@
+"""Calls of a running test: kept in the storage as data, and replayed in turn with those that a saved run kept."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import torch
+
+from pytest_gpubench.errors import BadFile, GpuBenchError, first_line
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.replay.builder import GraphBuilder, find_builder
+from pytest_gpubench.replay.call_data import decode_call, encode_call
+from pytest_gpubench.replay.capture import CapturedCall, capture_call
+from pytest_gpubench.replay.comparison import ReplayedPair
+from pytest_gpubench.replay.driver import DriverError
+from pytest_gpubench.replay.proof import prove
+from pytest_gpubench.replay.reader import NotReplayable
+from pytest_gpubench.results.model import Measurement
+from pytest_gpubench.results.store.calls import CallStore
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.stats.tolerance import RegressionTolerance
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.measurement import Plan
+from pytest_gpubench.verdict.replays import Replay
+
+__tracebackhide__ = True
+
+TIMERS = ("profiler", "events")
+"""Those that time the launch of a graph as any other call."""
+NO_DRIVER = "the CUDA driver is too old to build graphs with"
+
+
+@dataclass(frozen=True)
+class ReplayableCalls:
+    """The calls of one request by label, each captured and proved when it is first needed."""
+
+    calls: Mapping[str, Call]
+    device: Device
+    settings: Settings
+    _found: dict[str, CapturedCall | str] = field(default_factory=dict)
+
+    @property
+    def store(self) -> CallStore:
+        """The calls in the storage."""
+        return CallStore(Path(self.settings.storage))
+
+    def with_call(self, item: Measurement) -> Measurement:
+        """Return a measurement with the name of its call, which is kept, or with the reason why it has none."""
+        captured = self._captured(item.timing.label)
+        if isinstance(captured, str):
+            return msgspec.structs.replace(item, no_call=captured)
+        try:
+            return msgspec.structs.replace(item, call=keep(captured, self.store))
+        except BadFile as error:
+            return msgspec.structs.replace(item, no_call=str(error))
+
+    def replay(
+        self,
+        item: Measurement,
+        old: Measurement,
+        tolerance: RegressionTolerance,
+        plan: Plan,
+        say: Callable[[str], None],
+    ) -> Replay | str:
+        """Return how a measurement's call compares with the saved one, or why that cannot be replayed.
+
+        Raises BadFile for a saved call that is damaged, or not to be trusted.
+        """
+        if not old.call:
+            return old.no_call or "the saved run kept no calls"
+        saved = read_captured(old.call, self.store, self.settings.trust_calls)
+        captured = self._captured(item.timing.label)
+        cuda = find_builder()
+        if isinstance(captured, str) or cuda is None:
+            return f"today's call cannot be replayed: {captured if isinstance(captured, str) else NO_DRIVER}"
+        pair = ReplayedPair(saved, captured, self.calls[item.timing.label], self.device, cuda)
+        try:
+            return pair.compare(tolerance, self.settings, plan, say)
+        except (NotReplayable, DriverError) as error:
+            return first_line(error)
+        except torch.OutOfMemoryError:
+            return "there is no room for its memory beside today's"
+
+    def _captured(self, label: str) -> CapturedCall | str:
+        if label not in self._found:
+            self._found[label] = captured_or_reason(self.calls.get(label), self.device, self.settings)
+        return self._found[label]
+
+
+def captured_or_reason(call: Call | None, device: Device, settings: Settings) -> CapturedCall | str:
+    """Return a call as data, proved; or the reason why it cannot be replayed."""
+    if call is None or device.type != "cuda":
+        return "only calls on a GPU can be replayed"
+    if settings.timer not in TIMERS:
+        return f"timer={settings.timer!r} does not time replays: use one of {', '.join(TIMERS)}"
+    cuda: GraphBuilder | None = find_builder()
+    if cuda is None:
+        return NO_DRIVER
+    try:
+        captured = capture_call(call, device, cuda)
+        prove(call, captured, device, cuda)
+    except (NotReplayable, DriverError) as error:
+        return first_line(error)
+    except GpuBenchError as error:  # as of inputs that cannot be put back
+        return first_line(error)
+    return captured
+
+
+def keep(captured: CapturedCall, store: CallStore) -> str:
+    """Keep a call and its images in a store; return the call's name there. Raises BadFile."""
+    for image in captured.images.values():
+        store.add(image)
+    return store.add(encode_call(captured.data))
+
+
+def read_captured(name: str, store: CallStore, trusted: bool = False) -> CapturedCall:
+    """Return a call of a store, with its images; raises BadFile as `CallStore.read` does."""
+    data = decode_call(store.read(name, trusted))
+    return CapturedCall(data, {image: store.read(image, trusted=True) for image in data.images})

@@ -1,0 +1,180 @@
+"""Time a saved call and today's in turn: the same inputs, the same memory, one process, one minute."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+
+from pytest_gpubench.correctness import compare_outputs
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.replay.addresses import input_regions
+from pytest_gpubench.replay.builder import GraphBuilder
+from pytest_gpubench.replay.call_data import CallData, Region
+from pytest_gpubench.replay.capture import CapturedCall
+from pytest_gpubench.replay.memory import Placed
+from pytest_gpubench.replay.reader import NotReplayable
+from pytest_gpubench.replay.replayed import Memory, Replayed, memory_for, new_memory, replaying
+from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.stats.speedup import LOOKS
+from pytest_gpubench.stats.tolerance import RegressionTolerance
+from pytest_gpubench.timing import make_timer
+from pytest_gpubench.timing.base import Call, Prepared
+from pytest_gpubench.timing.comparison import Match, measure_in_turn
+from pytest_gpubench.timing.measurement import Plan
+from pytest_gpubench.timing.rounds import Interleaved
+from pytest_gpubench.verdict.replays import Replay, least_speedup
+from pytest_gpubench.verdict.speedup import SpeedupJudgement
+
+__tracebackhide__ = True
+
+SAVED, TODAY = "saved", "today"
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ReplayedPair:
+    """A saved call and today's, with what both are replayed with."""
+
+    saved: CapturedCall
+    today: CapturedCall
+    call: Call
+    """Today's call, which gives each rep its inputs as they were given."""
+    device: Device
+    cuda: GraphBuilder
+
+    def compare(self, tolerance: RegressionTolerance, settings: Settings, plan: Plan, say: Say) -> Replay:
+        """Return how today's call compares with the saved one; what is slower has to be so in other memory too.
+
+        Raises NotReplayable where the saved call cannot be given today's inputs, and DriverError.
+        """
+        refuse_other_inputs(self.saved.data, self.today.data)
+        if is_same(self.saved.data, self.today.data):
+            return Replay(None)
+        with ExitStack() as held:
+            first = held.enter_context(self._timed(tolerance, settings, plan, say))
+            if first[1] is not Outcome.FAIL or settings.reps is not None:
+                return first[0]
+            say(f"replaying {self.call.label} again, in other memory")
+            second = held.enter_context(self._timed(tolerance, settings, plan, say))
+        if second[1] is Outcome.FAIL:
+            return first[0]
+        return replace(first[0], doubt="but not in other memory")
+
+    @contextmanager
+    def _timed(
+        self, tolerance: RegressionTolerance, settings: Settings, plan: Plan, say: Say
+    ) -> Iterator[tuple[Replay, Outcome]]:
+        """Give how they compare, and whether that keeps the tolerance, while their memory is held."""
+        inputs = dict(self._inputs())
+        memory = memory_for(self.today.data.regions, self.device.torch_device, lambda each: inputs[each.names])
+        shared = shared_memory(self.saved.data, self.today.data, memory, self.device.torch_device)
+        with (
+            replaying(self.saved.data, self.saved.images, shared, self.cuda) as saved,
+            replaying(self.today.data, self.today.images, memory, self.cuda) as today,
+        ):
+            notes = self._differences(saved, today)
+            calls = {SAVED: replay_of(self.call, SAVED, saved), TODAY: replay_of(self.call, TODAY, today)}
+            replay, outcome = time_in_turn(calls, tolerance, settings, plan, self.device, say)
+            self.call.prepare()
+        yield replace(replay, notes=notes), outcome
+
+    def _inputs(self) -> Iterator[tuple[tuple[str, ...], torch.Tensor]]:
+        assert self.call.inputs is not None, "it was captured"
+        saved = {each.names: each for each in self.saved.data.regions}
+        for place, memory in input_regions(self.call.inputs(), self.device.torch_device):
+            refuse_other_alignment(place, saved.get(place.region.names))
+            yield place.region.names, memory
+
+    def _differences(self, saved: Replayed, today: Replayed) -> tuple[str, ...]:
+        """Return a note where the saved call computes something else than today's."""
+        found = []
+        for each in (saved, today):
+            self.call.prepare()
+            each.launch()
+            found.append({name: tensor.clone() for name, tensor in each.outputs()})
+        wrong = [each.line for each in compare_outputs(found[1], found[0]) if not each.passed]
+        return (f"{self.call.label} does not compute what the saved call does: {wrong[0]}",) if wrong else ()
+
+
+def replay_of(call: Call, label: str, replayed: Replayed) -> Call:
+    """Return the call that launches a replayed one, on inputs that are prepared as those of another."""
+
+    def prepare() -> Prepared:
+        prepared = call.prepare()
+        return Prepared(replayed.launch, on_device=prepared.on_device)
+
+    return Call(label, prepare, call.function, call.prepares_on_device)
+
+
+def time_in_turn(
+    calls: Mapping[str, Call],
+    tolerance: RegressionTolerance,
+    settings: Settings,
+    plan: Plan,
+    device: Device,
+    say: Say,
+) -> tuple[Replay, Outcome]:
+    """Time both in quads until the tolerance is decided, or the time is spent."""
+    judge = SpeedupJudgement(TODAY, {TODAY: least_speedup(tolerance)}, settings.alpha, settings.precision)
+
+    def look(taken: Interleaved, looks: tuple[int, ...]) -> bool:
+        return judge.look(taken.quads(SAVED, TODAY), looks, taken.tick_us)
+
+    match = Match(calls, SAVED, settings.seed or 0, looks=LOOKS)
+    timer = make_timer(settings.timer, device, settings.cache)
+    taken, timings = measure_in_turn(match, timer, device, plan, look, say)
+    times_us = timings[SAVED].median_us, timings[TODAY].median_us
+    return Replay(judge.latest, *times_us, len(taken.rounds)), judge.outcome
+
+
+def is_same(saved: CallData, today: CallData) -> bool:
+    """Tell whether two calls launch the same code with the same parameters."""
+    return (saved.graph, saved.regions) == (today.graph, today.regions)
+
+
+def refuse_other_inputs(saved: CallData, today: CallData) -> None:
+    """Raise NotReplayable where the saved call cannot be given what today's is given."""
+    if saved.capability != today.capability:
+        was, now = (".".join(map(str, each.capability)) for each in (saved, today))
+        raise NotReplayable(f"it was compiled for compute capability {was}, and this GPU has {now}")
+    if saved.numbers != today.numbers:
+        was, now = (", ".join(sorted({*one} - {*other})) for one, other in _both(saved.numbers, today.numbers))
+        raise NotReplayable(f"it was given {was or 'no such number'}, and is given {now or 'none'} now")
+    now_given = {each.name: (each.dtype, each.shape, each.strides) for each in today.inputs}
+    for each in saved.inputs:
+        if now_given.get(each.name, ()) != (each.dtype, each.shape, each.strides):
+            raise NotReplayable(f"{each.name} was a tensor of {each.dtype} {list(each.shape)}, and is another one now")
+    regions = {each.names: each.bytes for each in today.regions if each.kind == "input"}
+    for region in saved.regions:
+        if region.kind == "input" and regions.get(region.names) != region.bytes:
+            raise NotReplayable(f"{', '.join(region.names)} lay otherwise in memory")
+
+
+def _both(saved: tuple[str, ...], today: tuple[str, ...]) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
+    return (saved, today), (today, saved)
+
+
+def refuse_other_alignment(place: Placed, saved: Region | None) -> None:
+    """Raise NotReplayable for an input that is aligned otherwise: kernels are chosen by that."""
+    if saved is not None and place.region.misalignment != saved.misalignment:
+        raise NotReplayable(f"{', '.join(saved.names)} is aligned in another way")
+
+
+def shared_memory(data: CallData, other: CallData, memory: Memory, device: torch.device) -> Memory:
+    """Return memory for a call that is, region by region, another call's wherever that has one of the same size."""
+    free = list(zip(other.regions, memory, strict=True))
+    found = []
+    for region in data.regions:
+        fits = next((each for each in free if _fits(each[0], region)), None)
+        if fits is not None:
+            free.remove(fits)
+        found.append(new_memory(region, device) if fits is None else fits[1])
+    return found
+
+
+def _fits(one: Region, other: Region) -> bool:
+    if one.kind == "input":
+        return one.names == other.names
+    return (one.kind, one.bytes, one.misalignment) == (other.kind, other.bytes, other.misalignment)

@@ -1,0 +1,132 @@
+"""The calls of saved runs: bytes named by what they hold, compressed, each once in a storage folder."""
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import zlib
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from pytest_gpubench.errors import BadFile
+from pytest_gpubench.results.files import explaining_os_errors, shown, write_file
+
+FOLDER = "calls"
+"""In the storage folder, beside those of the GPU models."""
+KEY_BYTES = 32
+MOST_BYTES = 2**30
+"""A call, or an image, has less; a file that says otherwise is not unpacked."""
+
+
+class CallStore:
+    """The calls in a storage folder, with the images of their kernels.
+
+    Each file begins with a code that only who has the user's key can make: so a call that somebody else made is told.
+    """
+
+    def __init__(self, storage: Path, key: Path | None = None) -> None:
+        self.folder = storage / FOLDER
+        self.key = key or user_key()
+
+    def add(self, data: bytes) -> str:
+        """Keep bytes, unless they are there; return their name, which is their SHA-256."""
+        name = hashlib.sha256(data).hexdigest()
+        with suppress(BadFile):  # it is missing, damaged, or not this user's
+            self.read(name)
+            return name
+        write_file(self._code(name) + zlib.compress(data, 9), self.path(name))
+        return name
+
+    def read(self, name: str, trusted: bool = False) -> bytes:
+        """Return bytes by their name.
+
+        trusted: True also for what another user, or another machine, has saved. Raises BadFile for that without it, and
+        where they are missing or damaged.
+        """
+        packed = self._packed(name)
+        if not (trusted or self._is_own(name)):
+            raise BadFile(
+                f"{shown(self.path(name))} was not saved by this user on this machine, and a saved call is code: give "
+                "--gpu-bench-trust-calls where you trust who saved it"
+            )
+        try:
+            unpacking = zlib.decompressobj()
+            data = unpacking.decompress(packed[KEY_BYTES:], MOST_BYTES)
+        except zlib.error:
+            data = b""
+        if hashlib.sha256(data).hexdigest() != name:
+            raise BadFile(f"{shown(self.path(name))} is damaged: save the run again")
+        return data
+
+    def size(self, name: str) -> int:
+        """Return how many bytes are kept for a name; 0 where nothing is."""
+        with suppress(OSError, BadFile):
+            return self.path(name).stat().st_size
+        return 0
+
+    def names(self) -> Iterator[str]:
+        """Yield the names of what is kept."""
+        for path in sorted(self.folder.glob("??/*")):
+            name = path.parent.name + path.name
+            if is_name(name):
+                yield name
+
+    def remove_others(self, used: Collection[str]) -> int:
+        """Remove what none of these names means; return how many bytes that frees."""
+        unused = [name for name in self.names() if name not in used]
+        freed = sum(map(self.size, unused))
+        for name in unused:
+            with explaining_os_errors(self.path(name), "removed"):
+                self.path(name).unlink(missing_ok=True)
+        return freed
+
+    def path(self, name: str) -> Path:
+        """Return the file of a name; raise BadFile for what is none."""
+        if not is_name(name):
+            raise BadFile(f"{name!r:.80} is no name of a saved call: save the run again")
+        return self.folder / name[:2] / name[2:]
+
+    def _packed(self, name: str) -> bytes:
+        with explaining_os_errors(self.path(name), "read"):
+            return self.path(name).read_bytes()
+
+    def _is_own(self, name: str) -> bool:
+        with suppress(OSError), open(self.path(name), "rb") as file:
+            return hmac.compare_digest(file.read(KEY_BYTES), self._code(name))
+        return False
+
+    def _code(self, name: str) -> bytes:
+        return hmac.digest(self._key(), name.encode(), "sha256")
+
+    def _key(self) -> bytes:
+        """Return the user's key, which is made at the first use."""
+        with explaining_os_errors(self.key, "read"):
+            if not self.key.exists():
+                self.key.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                with suppress(FileExistsError):  # another process has just made it
+                    _write_new(self.key, secrets.token_bytes(KEY_BYTES))
+            return self.key.read_bytes()
+
+
+def is_name(text: str) -> bool:
+    """Tell whether a text is a SHA-256."""
+    return re.fullmatch(r"[0-9a-f]{64}", text) is not None
+
+
+def user_key() -> Path:
+    """Return the path of this user's key, which never leaves this machine."""
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "pytest-gpubench" / "calls.key"
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    """Write a file that only its owner can read, whole or not at all; raise FileExistsError where there is one."""
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+    try:
+        os.link(temporary, path)
+    finally:
+        temporary.unlink()

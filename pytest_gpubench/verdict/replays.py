@@ -1,0 +1,65 @@
+"""The change of a call that was saved as data: it and today's, replayed in turn in one process, or the same bytes."""
+
+from dataclasses import dataclass, replace
+
+from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.stats.regression import ChangeEstimate
+from pytest_gpubench.stats.speedup import SpeedupEstimate
+from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.stats.tolerance import RegressionTolerance
+from pytest_gpubench.units import count, printable
+from pytest_gpubench.verdict.regression import Change, judge_change
+
+__tracebackhide__ = True
+
+REPLAYED = "replayed time"
+"""The metric of such a change."""
+REPLAYED_METRICS = ("speedup", "median", "mean")
+"""The metrics of a tolerance that it answers for; the quartiles of samples are another question."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """How today's call compares with the saved one."""
+
+    found: SpeedupEstimate | None
+    """The saved call's time over today's; None where both are the same, byte for byte."""
+    old_us: float = 0.0
+    new_us: float = 0.0
+    quads: int = 0
+    doubt: str = ""
+    """Why it is no FAIL although the whole interval is beyond the tolerance."""
+    notes: tuple[str, ...] = ()
+
+
+def is_replayed_for(tolerance: RegressionTolerance | None) -> bool:
+    """Tell whether replays answer for a tolerance: a share, of a metric of the typical time."""
+    return tolerance is not None and tolerance.margin is not None and tolerance.metric in REPLAYED_METRICS
+
+
+def least_speedup(tolerance: RegressionTolerance) -> float:
+    """Return the least that the saved call's time over today's may be."""
+    assert tolerance.margin is not None, "it is a share"
+    return 1 / (1 + tolerance.margin)
+
+
+def replayed_change(found: Change, replay: Replay, tolerance: RegressionTolerance, alpha: float, where: str) -> Change:
+    """Return a change, judged by replays; where: the saved run, as in `the baseline 'main'`."""
+    if replay.found is None:
+        same = ChangeEstimate(1.0, Interval(1.0, 1.0), REPLAYED, alpha)
+        sentence = f"{printable(found.label)} is the same call as in {where}, byte for byte"
+        return replace(found, outcome=Outcome.PASS, estimate=same, sentence=sentence, notes=replay.notes)
+    ends = replay.found.interval
+    estimate = ChangeEstimate(
+        ratio=1 / replay.found.ratio,
+        interval=ends and Interval(1 / ends.high, 1 / ends.low),
+        metric=REPLAYED,
+        alpha=replay.found.alpha,
+        old=replay.old_us,
+        new=replay.new_us,
+        counts=(2 * replay.quads, 2 * replay.quads),
+        doubt=replay.doubt,
+    )
+    counts = f"replayed in turn, {count(replay.quads, 'quad')}"
+    judged = judge_change(found, estimate, tolerance, where, replay.old_us, replay.new_us, counts)
+    return replace(judged, notes=(*judged.notes, *replay.notes))

@@ -1,0 +1,274 @@
+"""A CUDA driver's library that holds graphs: they are captured (given), read, built, launched and destroyed."""
+
+import ctypes
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_gpubench.replay.driver import Dim
+from pytest_gpubench.replay.structures import ATTRIBUTE_BYTES, HOST_MEMORY, STRUCTURES
+
+INVALID_VALUE = 1
+NUMBERS = {"kernel": 0, "memcpy": 1, "memset": 2, "child": 4, "empty": 5}
+
+
+@dataclass
+class FakeFunction:
+    """A kernel of a module."""
+
+    symbol: str
+    sizes: Sequence[int] = (8, 8, 4)
+    """Of its parameters."""
+    attributes: dict[int, int] = field(default_factory=dict)
+    image: bytes = b""
+    """That it was loaded from."""
+
+
+@dataclass
+class FakeNode:
+    """A node of a graph."""
+
+    kind: int
+    values: tuple[bytes, ...] = ()
+    function: int = 0
+    grid: Dim = (1, 1, 1)
+    block: Dim = (32, 1, 1)
+    shared_bytes: int = 0
+    attributes: dict[int, bytes] = field(default_factory=dict)
+    child: int = 0
+    by_buffer: bool = False
+    """True if its parameters are given in one buffer, as some libraries do."""
+    kept: list[Any] = field(default_factory=list)
+    """What its parameters lie in."""
+
+
+@dataclass
+class FakeGraph:
+    """A graph."""
+
+    nodes: list[int] = field(default_factory=list)
+    edges: list[tuple[int, int, bytes]] = field(default_factory=list)
+
+
+@dataclass
+class FakeGraphs:
+    """The library. Handles are numbers of one series, so that each is of one thing."""
+
+    images: dict[bytes, list[FakeFunction]] = field(default_factory=dict)
+    """What can be loaded; anything else is no image."""
+    memory: list[tuple[int, int, int]] = field(default_factory=list)
+    """Start, size and type of memory that is known beside torch's."""
+    graphs: dict[int, FakeGraph] = field(default_factory=dict)
+    nodes: dict[int, FakeNode] = field(default_factory=dict)
+    functions: dict[int, FakeFunction] = field(default_factory=dict)
+    modules: dict[int, bytes] = field(default_factory=dict)
+    executables: dict[int, int] = field(default_factory=dict)
+    """The graph that each was made of."""
+    launched: list[int] = field(default_factory=list)
+    """The executables that were launched."""
+    fails: str = ""
+    numbers: Any = field(default_factory=lambda: itertools.count(1000))
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("cu") and name == object.__getattribute__(self, "fails"):
+            return lambda *args: INVALID_VALUE
+        return object.__getattribute__(self, name)
+
+    # what a test sets up
+
+    def graph(self, *nodes: FakeNode, edges: Sequence[tuple[int, int, bytes]] = ()) -> int:
+        """Return the handle of a graph of these nodes; edges: by their places."""
+        handles = [next(self.numbers) for _ in nodes]
+        self.nodes.update(zip(handles, nodes, strict=True))
+        graph = next(self.numbers)
+        self.graphs[graph] = FakeGraph(handles, [(handles[one], handles[two], ports) for one, two, ports in edges])
+        return graph
+
+    def function(self, symbol: str, sizes: Sequence[int] = (8, 8, 4), **attributes: int) -> int:
+        """Return the handle of a function."""
+        number = next(self.numbers)
+        found = {int(name.removeprefix("a")): value for name, value in attributes.items()}
+        self.functions[number] = FakeFunction(symbol, sizes, found)
+        return number
+
+    # modules and functions
+
+    def cuModuleLoadData(self, module: Any, image: Any) -> int:
+        if image.value not in self.images:
+            return INVALID_VALUE
+        module._obj.value = number = next(self.numbers)
+        self.modules[number] = image.value
+        return 0
+
+    def cuModuleUnload(self, module: Any) -> int:
+        del self.modules[module.value]
+        return 0
+
+    def cuModuleGetFunction(self, function: Any, module: Any, symbol: Any) -> int:
+        image = self.modules[module.value]
+        found = [each for each in self.images[image] if each.symbol.encode() == symbol.value]
+        if not found:
+            return INVALID_VALUE
+        function._obj.value = number = next(self.numbers)
+        self.functions[number] = FakeFunction(found[0].symbol, found[0].sizes, dict(found[0].attributes), image)
+        return 0
+
+    def cuFuncGetName(self, name: Any, function: Any) -> int:
+        name._obj.value = self.functions[function.value].symbol.encode()
+        return 0
+
+    def cuFuncGetAttribute(self, value: Any, attribute: Any, function: Any) -> int:
+        value._obj.value = self.functions[function.value].attributes.get(attribute.value, 0)
+        return 0
+
+    def cuFuncSetAttribute(self, function: Any, attribute: Any, value: Any) -> int:
+        self.functions[function.value].attributes[attribute.value] = value.value
+        return 0
+
+    def cuFuncGetParamInfo(self, function: Any, number: Any, offset: Any, size: Any) -> int:
+        sizes = self.functions[function.value].sizes
+        if number.value >= len(sizes):
+            return INVALID_VALUE
+        offset._obj.value, size._obj.value = sum(sizes[: number.value]), sizes[number.value]
+        return 0
+
+    # reading
+
+    def cuGraphGetNodes(self, graph: Any, nodes: Any, number: Any) -> int:
+        found = self.graphs[graph.value].nodes
+        number._obj.value = len(found)
+        for place in range(len(found) if nodes is not None else 0):
+            nodes[place] = found[place]
+        return 0
+
+    def cuGraphGetEdges_v2(self, graph: Any, starts: Any, ends: Any, ports: Any, number: Any) -> int:
+        found = self.graphs[graph.value].edges
+        number._obj.value = len(found)
+        for place, (start, end, port) in enumerate(found if starts is not None else ()):
+            starts[place], ends[place] = start, end
+            ports[8 * place : 8 * place + 8] = port
+        return 0
+
+    def cuGraphNodeGetType(self, node: Any, kind: Any) -> int:
+        kind._obj.value = self.nodes[node.value].kind
+        return 0
+
+    def cuGraphChildGraphNodeGetGraph(self, node: Any, graph: Any) -> int:
+        graph._obj.value = self.nodes[node.value].child
+        return 0
+
+    def cuGraphKernelNodeGetParams_v2(self, node: Any, out: Any) -> int:
+        found, params = self.nodes[node.value], out._obj
+        params.func, params.grid, params.block = found.function, found.grid, found.block
+        params.dynamic_shared_bytes = found.shared_bytes
+        if found.by_buffer:
+            whole = ctypes.create_string_buffer(b"".join(found.values))
+            size = ctypes.c_size_t(sum(map(len, found.values)))
+            extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(whole), 2, ctypes.addressof(size), 0)
+            params.extra, found.kept = ctypes.addressof(extra), [whole, size, extra]
+        else:
+            buffers = [ctypes.create_string_buffer(each, len(each)) for each in found.values]
+            places = (ctypes.c_void_p * max(1, len(buffers)))(*map(ctypes.addressof, buffers))
+            params.params, found.kept = ctypes.addressof(places), [buffers, places]
+        return 0
+
+    def cuGraphKernelNodeGetAttribute(self, node: Any, attribute: Any, value: Any) -> int:
+        held = self.nodes[node.value].attributes.get(attribute.value, b"")
+        value[:] = list(held.ljust(ATTRIBUTE_BYTES, b"\0"))
+        return 0
+
+    def _structure(self, node: Any, out: Any, kind: str) -> int:
+        ctypes.memmove(ctypes.addressof(out._obj), self.nodes[node.value].values[0], ctypes.sizeof(STRUCTURES[kind]))
+        return 0
+
+    def cuGraphMemcpyNodeGetParams(self, node: Any, out: Any) -> int:
+        return self._structure(node, out, "memcpy")
+
+    def cuGraphMemsetNodeGetParams(self, node: Any, out: Any) -> int:
+        return self._structure(node, out, "memset")
+
+    def cuPointerGetAttribute(self, kind: Any, attribute: Any, address: Any) -> int:
+        for start, size, type_ in self.memory:
+            if start <= address.value < start + size:
+                kind._obj.value = type_
+                return 0
+        return INVALID_VALUE
+
+    def cuMemGetAddressRange_v2(self, base: Any, length: Any, address: Any) -> int:
+        for start, size, type_ in self.memory:
+            if start <= address.value < start + size and type_ != HOST_MEMORY:
+                base._obj.value, length._obj.value = start, size
+                return 0
+        return INVALID_VALUE
+
+    # building
+
+    def cuGraphCreate(self, graph: Any, flags: Any) -> int:
+        graph._obj.value = number = next(self.numbers)
+        self.graphs[number] = FakeGraph()
+        return 0
+
+    def cuGraphDestroy(self, graph: Any) -> int:
+        if graph.value not in self.executables.values():  # its contents are looked at
+            del self.graphs[graph.value]
+        return 0
+
+    def _add(self, added: Any, graph: Any, node: FakeNode) -> int:
+        added._obj.value = number = next(self.numbers)
+        self.nodes[number] = node
+        self.graphs[graph.value].nodes.append(number)
+        return 0
+
+    def cuGraphAddKernelNode_v2(self, added: Any, graph: Any, before: None, number: Any, params: Any) -> int:
+        given = params._obj
+        sizes = self.functions[given.func].sizes
+        places = (ctypes.c_void_p * len(sizes)).from_address(given.params)
+        values = tuple(ctypes.string_at(place or 0, size) for place, size in zip(places, sizes, strict=True))
+        grid, block = tuple(given.grid), tuple(given.block)
+        node = FakeNode(0, values, given.func, grid, block, given.dynamic_shared_bytes)
+        return self._add(added, graph, node)
+
+    def cuGraphKernelNodeSetAttribute(self, node: Any, attribute: Any, value: Any) -> int:
+        self.nodes[node.value].attributes[attribute.value] = bytes(value).rstrip(b"\0")
+        return 0
+
+    def cuGraphAddMemcpyNode(self, added: Any, graph: Any, before: None, number: Any, params: Any, ctx: Any) -> int:
+        assert ctx.value == 77
+        return self._add(added, graph, FakeNode(NUMBERS["memcpy"], (bytes(params._obj),)))
+
+    def cuGraphAddMemsetNode(self, added: Any, graph: Any, before: None, number: Any, params: Any, ctx: Any) -> int:
+        assert ctx.value == 77
+        return self._add(added, graph, FakeNode(NUMBERS["memset"], (bytes(params._obj),)))
+
+    def cuGraphAddEmptyNode(self, added: Any, graph: Any, before: None, number: Any) -> int:
+        return self._add(added, graph, FakeNode(NUMBERS["empty"]))
+
+    def cuGraphAddChildGraphNode(self, added: Any, graph: Any, before: None, number: Any, child: Any) -> int:
+        inner = self.graphs[child.value]
+        copied = next(self.numbers)
+        self.graphs[copied] = FakeGraph(list(inner.nodes), list(inner.edges))
+        return self._add(added, graph, FakeNode(NUMBERS["child"], child=copied))
+
+    def cuGraphAddDependencies_v2(self, graph: Any, starts: Any, ends: Any, ports: Any, number: Any) -> int:
+        for place in range(number.value):
+            port = ports.raw[8 * place : 8 * place + 8]
+            self.graphs[graph.value].edges.append((starts[place], ends[place], port))
+        return 0
+
+    def cuCtxGetCurrent(self, context: Any) -> int:
+        context._obj.value = 77
+        return 0
+
+    def cuGraphInstantiateWithFlags(self, executable: Any, graph: Any, flags: Any) -> int:
+        executable._obj.value = number = next(self.numbers)
+        self.executables[number] = graph.value
+        return 0
+
+    def cuGraphExecDestroy(self, executable: Any) -> int:
+        del self.executables[executable.value]
+        return 0
+
+    def cuGraphLaunch(self, executable: Any, stream: Any) -> int:
+        self.launched.append(executable.value)
+        return 0

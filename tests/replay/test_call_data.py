@@ -1,0 +1,102 @@
+"""A call as bytes and back, and what is refused."""
+
+import msgspec
+import pytest
+
+from pytest_gpubench.errors import BadFile
+from pytest_gpubench.replay.call_data import (
+    FORMAT,
+    CallData,
+    Edge,
+    Graph,
+    Kernel,
+    Node,
+    Pointer,
+    Region,
+    TensorData,
+    decode_call,
+    encode_call,
+)
+
+PORTS = bytes(8)
+KERNEL = Kernel(symbol="mine", image="a" * 64, grid=(2, 1, 1), block=(32, 1, 1), launch_attributes={4: b"\2"})
+OTHER = msgspec.structs.replace(KERNEL, symbol="other", image="b" * 64)
+
+
+def kernel_node(kernel: Kernel = KERNEL, *pointers: Pointer) -> Node:
+    return Node(kind="kernel", values=(bytes(8), b"\7\0\0\0"), pointers=pointers, kernel=kernel)
+
+
+def call_of_graph(*nodes: Node, edges: tuple[Edge, ...] = ()) -> CallData:
+    tensor = TensorData(name="out", region=1, distance=0, dtype="float32", shape=(4,), strides=(1,))
+    return CallData(
+        label="mine",
+        capability=(9, 0),
+        graph=Graph(nodes, edges),
+        regions=(
+            Region(kind="input", bytes=16, misalignment=0, names=("args[0]",)),
+            Region(kind="own", bytes=64, misalignment=0),
+        ),
+        inputs=(msgspec.structs.replace(tensor, name="args[0]", region=0),),
+        outputs=(tensor,),
+    )
+
+
+CHILD = Node(kind="child", child=Graph((kernel_node(OTHER),), ()))
+CALL = call_of_graph(kernel_node(KERNEL, Pointer(0, 0, 1, 8)), CHILD, edges=(Edge(0, 1, PORTS),))
+
+
+def test_a_call_survives_as_bytes() -> None:
+    assert decode_call(encode_call(CALL)) == CALL
+
+
+def test_images_and_kernels_are_those_of_graphs_in_it_too() -> None:
+    assert CALL.images == ("a" * 64, "b" * 64)
+    assert CALL.kernels == ("mine", "other")
+
+
+@pytest.mark.parametrize("length", [0, 1, 20, len(encode_call(CALL)) - 1])
+def test_a_call_that_is_cut_off_is_refused(length: int) -> None:
+    with pytest.raises(BadFile, match="damaged"):
+        decode_call(encode_call(CALL)[:length])
+
+
+def test_another_format_is_refused() -> None:
+    with pytest.raises(BadFile, match=f"format {FORMAT + 1}, and this pytest-gpubench reads {FORMAT}"):
+        decode_call(encode_call(msgspec.structs.replace(CALL, format=FORMAT + 1)))
+
+
+WRONG = {
+    "a region that is not there": call_of_graph(kernel_node(KERNEL, Pointer(0, 0, 2, 0))),
+    "a region below 0": call_of_graph(kernel_node(KERNEL, Pointer(0, 0, -1, 0))),
+    "a value that is not there": call_of_graph(kernel_node(KERNEL, Pointer(2, 0, 0, 0))),
+    "an address beyond the value": call_of_graph(kernel_node(KERNEL, Pointer(0, 1, 0, 0))),
+    "an edge from nowhere": call_of_graph(kernel_node(), edges=(Edge(1, 0, PORTS),)),
+    "ports of another size": call_of_graph(kernel_node(), kernel_node(), edges=(Edge(0, 1, b""),)),
+    "a kernel without one": call_of_graph(Node(kind="kernel")),
+    "a memset with a kernel": call_of_graph(Node(kind="memset", values=(bytes(40),), kernel=KERNEL)),
+    "a memset of another size": call_of_graph(Node(kind="memset", values=(bytes(39),))),
+    "a memcpy without its structure": call_of_graph(Node(kind="memcpy")),
+    "a graph in a graph that is wrong": call_of_graph(Node(kind="child", child=Graph((Node(kind="kernel"),), ()))),
+    "nodes that wait for each other": call_of_graph(
+        kernel_node(), kernel_node(), edges=(Edge(0, 1, PORTS), Edge(1, 0, PORTS))
+    ),
+}
+
+
+@pytest.mark.parametrize("call", WRONG.values(), ids=WRONG)
+def test_numbers_that_lead_nowhere_are_refused(call: CallData) -> None:
+    with pytest.raises(BadFile, match="damaged: a number in it leads nowhere"):
+        decode_call(encode_call(call))
+
+
+def test_an_address_at_the_end_of_a_value_is_right() -> None:
+    assert decode_call(encode_call(call_of_graph(kernel_node(KERNEL, Pointer(0, 0, 1, 63)))))
+
+
+@pytest.mark.parametrize("field", ["inputs", "outputs"])
+def test_a_tensor_in_no_region_is_refused(field: str) -> None:
+    (tensor,) = getattr(CALL, field)
+    wrong = msgspec.structs.replace(CALL, **{field: (msgspec.structs.replace(tensor, region=2),)})
+    with pytest.raises(BadFile, match="leads nowhere"):
+        decode_call(encode_call(wrong))
