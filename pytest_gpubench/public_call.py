@@ -169,7 +169,7 @@ def with_replays(
 ) -> BaselineLimit:
     """Return the saved test with what replays of its calls say, where its tolerance is one that they answer for.
 
-    Raises BadFile for a saved call that is damaged, or not to be trusted.
+    Raises BadFile for a saved call that is damaged.
     """
     tolerance, found = past.tolerance, past.found
     if calls is None or tolerance is None or not is_replayed_for(tolerance) or isinstance(found, Missing):

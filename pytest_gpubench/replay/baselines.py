@@ -17,11 +17,12 @@ from pytest_gpubench.replay.driver import DriverError
 from pytest_gpubench.replay.proof import prove
 from pytest_gpubench.replay.reader import NotReplayable
 from pytest_gpubench.results.model import Measurement
-from pytest_gpubench.results.store.calls import CallStore
+from pytest_gpubench.results.store.calls import FOREIGN, CallStore
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.measurement import Plan
+from pytest_gpubench.units import printable
 from pytest_gpubench.verdict.replays import Replay
 
 __tracebackhide__ = True
@@ -65,10 +66,14 @@ class ReplayableCalls:
     ) -> Replay | str:
         """Return how a measurement's call compares with the saved one, or why that cannot be replayed.
 
-        Raises BadFile for a saved call that is damaged, or not to be trusted.
+        The reason is empty where the saved run has no call for it, as that said. Raises BadFile for a damaged one.
         """
         if not old.call:
-            return old.no_call or "the saved run kept no calls"
+            return ""
+        if not self.store.has(old.call):
+            return f"the saved call is not in {printable(self.settings.storage)}"
+        if not (self.settings.trust_calls or self.store.is_own(old.call)):
+            return f"the saved call was {FOREIGN}"
         saved = read_captured(old.call, self.store, self.settings.trust_calls)
         captured = self._captured(item.timing.label)
         cuda = find_builder()

@@ -5,6 +5,7 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from weakref import ReferenceType, ref
 
 __tracebackhide__ = True
 
@@ -12,21 +13,22 @@ COMPILED = ("CompiledKernel", "StaticallyLaunchedTritonKernel", "StaticallyLaunc
 """Classes of Triton's and of torch.compile's own launcher (the last one before torch 2.12)."""
 
 
+_launched: dict[int, ReferenceType[Any]] = {}
+"""Kernels of Triton's that have been launched, by the driver's function: to find them takes 50 ms."""
+
+
 class Images:
-    """The images of kernels that Triton compiled in this process, by the driver's function."""
+    """The images of kernels that Triton compiled in this process."""
 
     def __init__(self) -> None:
         self.found: dict[str, bytes] = {}
         """Those that were asked for, by their SHA-256."""
         self.missing: list[str] = []
         """The symbols of kernels without one: they are from a library."""
-        self._compiled: dict[int, Any] = {}
 
     def of(self, function: int, symbol: str) -> str:
-        """Return the SHA-256 of the image that a function is from; empty where it is not known."""
-        if function not in self._compiled:
-            self._compiled = dict(compiled_kernels())
-        image = image_of(self._compiled.get(function))
+        """Return the SHA-256 of the image that a function of the driver's is from; empty where it is not known."""
+        image = image_of(kernel_of(function))
         if image is None:
             self.missing.append(symbol)
             return ""
@@ -40,11 +42,25 @@ def sha256_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def compiled_kernels() -> Iterator[tuple[int, Any]]:
+def kernel_of(function: int) -> Any:
+    """Return Triton's kernel of a function; None where Triton has not compiled it."""
+    if (known := _known(function)) is None:
+        _launched.update(launched_kernels())
+        known = _known(function)
+    return known
+
+
+def _known(function: int) -> Any:
+    """Return a kernel that was found before, if it is still there: the driver gives the same number to another one."""
+    kernel = found() if (found := _launched.get(function)) is not None else None
+    return kernel if getattr(kernel, "function", None) == function else None
+
+
+def launched_kernels() -> Iterator[tuple[int, ReferenceType[Any]]]:
     """Yield Triton's kernels that have been launched, each after the driver's function."""
     for each in gc.get_objects():
         if type(each).__name__ in COMPILED and isinstance(function := vars(each).get("function"), int):
-            yield function, each
+            yield function, ref(each)
 
 
 def image_of(kernel: Any) -> bytes | None:

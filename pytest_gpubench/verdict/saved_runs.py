@@ -130,7 +130,10 @@ def _change_of(limit: BaselineLimit, key: MeasurementKey, item: Measurement, alp
         found = Change(past.nodeid, key.label, Outcome.NOT_JUDGED, "", old=old, new=item)
         return replayed_change(found, replay, tolerance, alpha, f"the baseline {past.baseline!r}")
     before = [session[key] for session in limit.sessions if key in session]
-    return _compare_with_saved(past.nodeid, key, item, past, tolerance, alpha, before)
+    change = _compare_with_saved(past.nodeid, key, item, past, tolerance, alpha, before)
+    if not replay or change.estimate is None:
+        return change
+    return replace(change, notes=(*change.notes, f"{printable(key.label)} is judged by saved numbers: {replay}"))
 
 
 def _with_verdict(

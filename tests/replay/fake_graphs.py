@@ -63,6 +63,8 @@ class FakeGraphs:
     nodes: dict[int, FakeNode] = field(default_factory=dict)
     functions: dict[int, FakeFunction] = field(default_factory=dict)
     modules: dict[int, bytes] = field(default_factory=dict)
+    made: list[int] = field(default_factory=list)
+    """The graphs that were made and not destroyed."""
     executables: dict[int, int] = field(default_factory=dict)
     """The graph that each was made of."""
     launched: list[int] = field(default_factory=list)
@@ -207,11 +209,11 @@ class FakeGraphs:
     def cuGraphCreate(self, graph: Any, flags: Any) -> int:
         graph._obj.value = number = next(self.numbers)
         self.graphs[number] = FakeGraph()
+        self.made.append(number)
         return 0
 
     def cuGraphDestroy(self, graph: Any) -> int:
-        if graph.value not in self.executables.values():  # its contents are looked at
-            del self.graphs[graph.value]
+        self.made.remove(graph.value)  # its contents can be looked at
         return 0
 
     def _add(self, added: Any, graph: Any, node: FakeNode) -> int:

@@ -12,9 +12,14 @@ from pathlib import Path
 
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.results.files import explaining_os_errors, shown, write_file
+from pytest_gpubench.results.store.storage import make_root
 
 FOLDER = "calls"
 """In the storage folder, beside those of the GPU models."""
+FOREIGN = (
+    "not saved by this user on this machine, and a saved call is code: give --gpu-bench-trust-calls where you trust "
+    "who saved it"
+)
 KEY_BYTES = 32
 MOST_BYTES = 2**30
 """A call, or an image, has less; a file that says otherwise is not unpacked."""
@@ -36,6 +41,8 @@ class CallStore:
         with suppress(BadFile):  # it is missing, damaged, or not this user's
             self.read(name)
             return name
+        with explaining_os_errors(self.folder, "written"):
+            make_root(self.folder.parent)
         write_file(self._code(name) + zlib.compress(data, 9), self.path(name))
         return name
 
@@ -46,11 +53,8 @@ class CallStore:
         where they are missing or damaged.
         """
         packed = self._packed(name)
-        if not (trusted or self._is_own(name)):
-            raise BadFile(
-                f"{shown(self.path(name))} was not saved by this user on this machine, and a saved call is code: give "
-                "--gpu-bench-trust-calls where you trust who saved it"
-            )
+        if not (trusted or self.is_own(name)):
+            raise BadFile(f"{shown(self.path(name))} was {FOREIGN}")
         try:
             unpacking = zlib.decompressobj()
             data = unpacking.decompress(packed[KEY_BYTES:], MOST_BYTES)
@@ -59,6 +63,16 @@ class CallStore:
         if hashlib.sha256(data).hexdigest() != name:
             raise BadFile(f"{shown(self.path(name))} is damaged: save the run again")
         return data
+
+    def has(self, name: str) -> bool:
+        """Tell whether something is kept under a name."""
+        return self.path(name).exists()
+
+    def is_own(self, name: str) -> bool:
+        """Tell whether this user has saved what is kept under a name."""
+        with suppress(OSError), open(self.path(name), "rb") as file:
+            return hmac.compare_digest(file.read(KEY_BYTES), self._code(name))
+        return False
 
     def size(self, name: str) -> int:
         """Return how many bytes are kept for a name; 0 where nothing is."""
@@ -91,11 +105,6 @@ class CallStore:
     def _packed(self, name: str) -> bytes:
         with explaining_os_errors(self.path(name), "read"):
             return self.path(name).read_bytes()
-
-    def _is_own(self, name: str) -> bool:
-        with suppress(OSError), open(self.path(name), "rb") as file:
-            return hmac.compare_digest(file.read(KEY_BYTES), self._code(name))
-        return False
 
     def _code(self, name: str) -> bytes:
         return hmac.digest(self._key(), name.encode(), "sha256")

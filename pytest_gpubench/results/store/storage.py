@@ -77,7 +77,7 @@ class Storage:
             raise BadFile(f"there is nothing to save in {shown(self.root)}: no test measured anything")
         records, earlier = (_by_folder(found) for found in (run.records, run.earlier))
         with explaining_os_errors(self.root, "written"):
-            self._make_root()
+            make_root(self.root)
         own = {
             device: msgspec.structs.replace(
                 run, records=tuple(found), earlier=tuple(earlier.get(device, ())), name=name
@@ -138,16 +138,17 @@ class Storage:
         guess = f"; did you mean {printable(meant[0])!r}?" if meant else ""
         return f"{absent}; {folder} has {count(len(stored), 'run')}: {first_few(names, MOST_RUNS_NAMED)}{guess}"
 
-    def _make_root(self) -> None:
-        """Make the folder and a .gitignore in it; a folder that is there may have none."""
-        self.root.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            self.root.mkdir()
-        except FileExistsError:
-            if not self.root.is_dir():
-                raise
-            return
-        (self.root / ".gitignore").write_text("*\n")
+
+def make_root(root: Path) -> None:
+    """Make a storage folder and a .gitignore in it; a folder that is there may have none."""
+    root.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        root.mkdir()
+    except FileExistsError:
+        if not root.is_dir():
+            raise
+        return
+    (root / ".gitignore").write_text("*\n")
 
 
 def _by_folder(records: Iterable[TestRecord]) -> dict[str, list[TestRecord]]:

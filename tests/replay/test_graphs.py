@@ -1,0 +1,281 @@
+"""From a captured graph to data and back to a graph, by a driver that holds graphs."""
+
+import ctypes
+from typing import Any
+
+import pytest
+
+from pytest_gpubench.replay.builder import GraphBuilder
+from pytest_gpubench.replay.call_data import CallData, Graph, Node, Region
+from pytest_gpubench.replay.driver import DriverError
+from pytest_gpubench.replay.memory import Locating, Placed, placed, with_addresses
+from pytest_gpubench.replay.reader import NotReplayable, in_order
+from pytest_gpubench.replay.structures import (
+    ACCESS_POLICY_WINDOW,
+    ARRAY_MEMORY,
+    DEVICE_MEMORY,
+    UNSUPPORTED_NODES,
+    MemcpyParams,
+    MemsetParams,
+)
+from tests.replay.fake_graphs import NUMBERS, FakeFunction, FakeGraphs, FakeNode
+
+IMAGE, OTHER = b"image of mine", b"image of other"
+NAMES = {"mine": "1" * 64, "other": "2" * 64}
+IMAGES = {NAMES["mine"]: IMAGE, NAMES["other"]: OTHER}
+PORTS, PROGRAMMATIC = bytes(8), b"\1\0\0\1\0\0\0\0"
+INPUT, OWN = 0x7F0000000000, 0x7F1000000000
+
+
+def word(number: int) -> bytes:
+    return number.to_bytes(8, "little")
+
+
+def memset_at(address: int) -> bytes:
+    return bytes(MemsetParams(address, 0, 7, 4, 64, 1))
+
+
+def memcpy_between(source: int, destination: int, kind: int = DEVICE_MEMORY) -> bytes:
+    params = MemcpyParams(width_bytes=256, height=1, depth=1)
+    params.source.device, params.source.memory_type = source, kind
+    params.destination.device, params.destination.memory_type = destination, DEVICE_MEMORY
+    return bytes(params)
+
+
+def library() -> FakeGraphs:
+    mine, other = FakeFunction("mine", (8, 8, 4), {8: 0}), FakeFunction("other", (24, 8))
+    return FakeGraphs({IMAGE: [mine], OTHER: [other]})
+
+
+def captured(cuda: FakeGraphs) -> int:
+    """Return a graph with every kind of node, whose nodes were not added in the order of their edges."""
+    mine, other = cuda.function("mine", (8, 8, 4), a8=4096), cuda.function("other", (24, 8))
+    attributes = {4: b"\2\0\0\0\1\0\0\0\1", 2: b"\1"}
+    struct = word(3) + word(OWN + 512) + word(0x7F0000000400)
+    child = cuda.graph(FakeNode(0, (struct, word(5)), other, (9, 1, 1), by_buffer=True))
+    nodes = [
+        FakeNode(NUMBERS["empty"]),
+        FakeNode(0, (word(INPUT), word(OWN + 8), b"\5\0\0\0"), mine, (7, 2, 1), (64, 1, 1), 4096, attributes),
+        FakeNode(NUMBERS["memset"], (memset_at(OWN + 1024),)),
+        FakeNode(NUMBERS["memcpy"], (memcpy_between(INPUT + 256, OWN),)),
+        FakeNode(NUMBERS["child"], child=child),
+    ]
+    return cuda.graph(*nodes, edges=[(1, 0, PROGRAMMATIC), (2, 1, PORTS), (0, 3, PORTS), (3, 4, PORTS)])
+
+
+def known() -> list[Placed]:
+    return [placed("input", INPUT, 4096, ["args[0]"]), placed("own", OWN, 2**21)]
+
+
+def read(cuda: FakeGraphs, graph: int, regions: list[Placed] | None = None) -> tuple[Graph, Locating]:
+    locating = Locating(known() if regions is None else regions, Nothing())
+    found = GraphBuilder(cuda).read(graph, lambda function, symbol: NAMES.get(symbol, ""))
+    return locating.locate(found), locating
+
+
+class Nothing:
+    """No other memory."""
+
+    def memory_at(self, address: int) -> Placed | None:
+        return None
+
+
+def data_of(graph: Graph, regions: list[Region]) -> CallData:
+    return CallData(label="f", capability=(9, 0), graph=graph, regions=tuple(regions), inputs=(), outputs=())
+
+
+def rebuilt(cuda: FakeGraphs, shift: int = 0) -> tuple[int, CallData, Any]:
+    """Return the graph that was built of what was read, the data and the executable."""
+    graph, locating = read(cuda, captured(cuda))
+    data = data_of(graph, [each.region for each in locating.used])
+    built = GraphBuilder(cuda).build(data, IMAGES, [each.start + shift for each in locating.used])
+    return cuda.executables[built.handle], data, built
+
+
+def test_nodes_follow_what_they_wait_for() -> None:
+    cuda = library()
+    graph, _ = read(cuda, captured(cuda))
+    assert [each.kind for each in graph.nodes] == ["memset", "kernel", "empty", "memcpy", "child"]
+    assert [(each.start, each.end, each.ports) for each in graph.edges] == [
+        (0, 1, PORTS),
+        (1, 2, PROGRAMMATIC),
+        (2, 3, PORTS),
+        (3, 4, PORTS),
+    ]
+
+
+def test_a_kernel_is_read_with_all_that_it_is_launched_with() -> None:
+    cuda = library()
+    graph, _ = read(cuda, captured(cuda))
+    kernel = graph.nodes[1].kernel
+    assert kernel is not None
+    assert (kernel.symbol, kernel.image, kernel.grid, kernel.block) == ("mine", "1" * 64, (7, 2, 1), (64, 1, 1))
+    assert kernel.dynamic_shared_bytes == 4096
+    assert {name: value for name, value in kernel.launch_attributes.items() if value} == {
+        4: b"\2\0\0\0\1\0\0\0\1",
+        2: b"\1",
+    }
+    assert kernel.function_attributes == {8: 4096, 9: 0, 14: 0}
+
+
+def test_addresses_become_places_in_regions_and_zeros() -> None:
+    """Other numbers stay: one below all addresses, and one that lies in no memory."""
+    cuda = library()
+    graph, locating = read(cuda, captured(cuda))
+    used = [(each.region.kind, each.region.names) for each in locating.used]
+    assert used == [("own", ()), ("input", ("args[0]",))]
+    memset, kernel, _, memcpy, child = graph.nodes
+    assert [(each.value, each.offset, each.region, each.distance) for each in kernel.pointers] == [
+        (0, 0, 1, 0),
+        (1, 0, 0, 8),
+    ]
+    assert kernel.values == (word(0), word(0), b"\5\0\0\0")
+    assert [(each.offset, each.region, each.distance) for each in memset.pointers] == [(0, 0, 1024)]
+    assert [(each.offset, each.region, each.distance) for each in memcpy.pointers] == [(48, 1, 256), (136, 0, 0)]
+    assert child.child is not None
+    (inner,) = child.child.nodes
+    assert inner.values == (word(3) + word(0) + word(0), word(5))
+    assert [(each.value, each.offset, each.distance) for each in inner.pointers] == [(0, 8, 512), (0, 16, 1024)]
+
+
+def test_the_same_call_elsewhere_is_the_same_data() -> None:
+    cuda, other = library(), library()
+    first, _ = read(cuda, captured(cuda))
+    moved = [placed("input", INPUT, 4096, ["args[0]"]), placed("own", OWN, 2**21)]
+    second, _ = read(other, captured(other), moved)
+    assert first == second
+
+
+@pytest.mark.parametrize("shift", [0, 2**21])
+def test_what_is_built_is_what_was_read_in_its_new_place(shift: int) -> None:
+    cuda = library()
+    built, data, _ = rebuilt(cuda, shift)
+    moved = [placed("input", INPUT + shift, 4096, ["args[0]"]), placed("own", OWN + shift, 2**21)]
+    again, _ = read(cuda, built, moved)
+    assert again == data.graph
+
+
+def test_a_built_graph_is_launched_on_a_stream() -> None:
+    cuda = library()
+    _, _, executable = rebuilt(cuda)
+    executable.launch(5)
+    assert cuda.launched == [executable.handle]
+
+
+def test_nothing_is_left_when_it_is_closed() -> None:
+    cuda = library()
+    _, _, executable = rebuilt(cuda)
+    assert len(cuda.modules) == 2
+    executable.close()
+    assert (cuda.modules, cuda.executables, cuda.made) == ({}, {}, [])
+
+
+@pytest.mark.parametrize(
+    "name", ["cuModuleLoadData", "cuModuleGetFunction", "cuGraphAddKernelNode_v2", "cuGraphInstantiateWithFlags"]
+)
+def test_an_error_of_the_driver_leaves_nothing_behind(name: str) -> None:
+    cuda = library()
+    graph, locating = read(cuda, captured(cuda))
+    cuda.fails = name
+    data = data_of(graph, [each.region for each in locating.used])
+    with pytest.raises(DriverError, match=f"^{name} of the CUDA driver fails"):
+        GraphBuilder(cuda).build(data, IMAGES, [INPUT, OWN])
+    assert (cuda.modules, cuda.executables, cuda.made) == ({}, {}, [])
+
+
+def test_an_image_whose_kernel_has_other_parameters_is_refused() -> None:
+    cuda = library()
+    graph, locating = read(cuda, captured(cuda))
+    cuda.images[IMAGE] = [FakeFunction("mine", (8, 8, 8))]
+    data = data_of(graph, [each.region for each in locating.used])
+    with pytest.raises(NotReplayable, match="the image of mine has other parameters"):
+        GraphBuilder(cuda).build(data, IMAGES, [INPUT, OWN])
+    assert cuda.modules == {}
+
+
+@pytest.mark.parametrize("number", [*UNSUPPORTED_NODES, 99])
+def test_a_node_that_cannot_be_replayed_is_named(number: int) -> None:
+    cuda = library()
+    reason = UNSUPPORTED_NODES.get(number, "its graph has a node of the driver's type 99")
+    with pytest.raises(NotReplayable, match=f"^{reason}$"):
+        read(cuda, cuda.graph(FakeNode(number)))
+
+
+def test_a_copy_from_an_array_is_refused() -> None:
+    cuda = library()
+    values = (memcpy_between(INPUT, OWN, ARRAY_MEMORY),)
+    with pytest.raises(NotReplayable, match="array of CUDA's"):
+        read(cuda, cuda.graph(FakeNode(NUMBERS["memcpy"], values)))
+
+
+@pytest.mark.parametrize("window", [b"", b"\0" * 64, b"\0" * 8 + b"\1"])
+def test_a_window_of_the_cache_is_refused(window: bytes) -> None:
+    cuda = library()
+    node = FakeNode(0, (word(INPUT), word(OWN), bytes(4)), cuda.function("mine"))
+    node.attributes[ACCESS_POLICY_WINDOW] = window
+    graph = cuda.graph(node)
+    if any(window):
+        with pytest.raises(NotReplayable, match="mine has a window of the L2 cache"):
+            read(cuda, graph)
+    else:
+        assert read(cuda, graph)[0].nodes
+
+
+def test_structures_are_as_large_as_the_drivers() -> None:
+    assert (ctypes.sizeof(MemcpyParams), ctypes.sizeof(MemsetParams)) == (200, 40)
+
+
+@pytest.mark.parametrize(
+    ("edges", "order"),
+    [([], [0, 1, 2]), ([(2, 0)], [1, 2, 0]), ([(2, 1), (1, 0)], [2, 1, 0]), ([(0, 1), (0, 2)], [0, 1, 2])],
+)
+def test_the_order_of_nodes(edges: list[tuple[int, int]], order: list[int]) -> None:
+    assert in_order(3, edges) == order
+
+
+# memory
+
+
+class Other:
+    """Memory that a call uses beside its own."""
+
+    def memory_at(self, address: int) -> Placed | None:
+        return placed("other", 0x7F2000000000, 64) if 0x7F2000000000 <= address < 0x7F2000000040 else None
+
+
+@pytest.mark.parametrize(
+    ("address", "found"),
+    [
+        (INPUT, 1),
+        (INPUT + 4095, 1),
+        (INPUT + 4096, 0),
+        (INPUT - 1, 0),
+        (0x7F2000000000, 1),
+        (0x7F200000003F, 1),
+        (0x7F2000000040, 0),
+        (2**16, 0),
+        (2**57, 0),
+        (0, 0),
+    ],
+)
+def test_a_number_is_an_address_where_it_lies_in_memory(address: int, found: int) -> None:
+    node = Node(kind="memset", values=(b"\1\2\3\4\5\6\7\0" + word(address) + b"\1\2\3\4",))
+    located = Locating(known(), Other()).locate(Graph((node,), ()))
+    pointers = located.nodes[0].pointers
+    assert [(each.offset) for each in pointers] == [8] * found
+    assert with_addresses(located.nodes[0].values, pointers, [address - each.distance for each in pointers]) == (
+        node.values
+    )
+
+
+def test_an_address_across_two_words_is_none() -> None:
+    node = Node(kind="memset", values=(bytes(4) + word(INPUT) + bytes(4),))
+    assert Locating(known(), Other()).locate(Graph((node,), ())).nodes[0].pointers == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "start", "misalignment"),
+    [("own", 2**21 + 512, 512), ("input", 2**21 + 512, 0), ("input", 2**21 + 528, 16), ("other", 2**21 + 528, 16)],
+)
+def test_a_region_keeps_its_misalignment(kind: str, start: int, misalignment: int) -> None:
+    assert placed(kind, start, 64).region.misalignment == misalignment

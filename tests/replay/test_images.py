@@ -1,0 +1,87 @@
+"""Images of kernels, found by the driver's function."""
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_gpubench.replay import images
+from pytest_gpubench.replay.images import Images, image_of, kernel_of, sha256_of
+
+
+class CompiledKernel:
+    """As Triton keeps one."""
+
+    def __init__(self, function: int | None, image: bytes | None = b"cubin") -> None:
+        self.function = function
+        self.asm = {} if image is None else {"ptx": "text", "cubin": image}
+
+
+class StaticallyLaunchedTritonKernel:
+    """As torch.compile keeps one."""
+
+    def __init__(self, function: int, hash: str = "abc", raw: bytes | None = None) -> None:
+        self.function, self.hash, self.name, self.cubin_raw = function, hash, "triton_poi", raw
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "_launched", {})
+
+
+def test_an_image_is_found_by_its_function() -> None:
+    kernel, found = CompiledKernel(1234567), Images()
+    assert found.of(1234567, "mine") == sha256_of(b"cubin")
+    assert found.found == {sha256_of(b"cubin"): b"cubin"}
+    assert found.missing == []
+    assert kernel_of(1234567) is kernel
+
+
+def test_kernels_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = [CompiledKernel(1234567), CompiledKernel(1234568)]
+    assert kernel_of(1234567) is kernels[0]
+    monkeypatch.setattr(gc, "get_objects", list)
+    assert kernel_of(1234568) is kernels[1]
+
+
+def test_a_kernel_that_is_gone_is_not_taken_for_another_of_its_number() -> None:
+    old = CompiledKernel(1234567, b"old")
+    assert kernel_of(1234567) is old
+    old.function = None
+    new = CompiledKernel(1234567, b"new")
+    assert kernel_of(1234567) is new
+
+
+def test_a_kernel_of_a_library_is_missing() -> None:
+    not_launched, found = CompiledKernel(None), Images()
+    assert (found.of(7654321, "gemm"), found.missing, found.found) == ("", ["gemm"], {})
+    assert not_launched.function is None
+
+
+def test_a_kernel_without_an_image_is_missing() -> None:
+    kernel, found = CompiledKernel(1234567, None), Images()
+    assert found.of(1234567, "mine") == ""
+    assert found.missing == ["mine"]
+    assert kernel.function
+
+
+@pytest.mark.parametrize("kept", ["in itself", "in the cache"])
+def test_an_image_of_torch_compile(kept: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its launcher lets go of the image: Triton's cache has it."""
+    (tmp_path / "triton_poi.cubin").write_bytes(b"cached")
+
+    class Manager:
+        def __init__(self, hash: str) -> None:
+            assert hash == "abc"
+
+        def get_file(self, name: str) -> str | None:
+            path = tmp_path / name
+            return str(path) if path.exists() else None
+
+    cache: Any = pytest.importorskip("triton.runtime.cache")
+    monkeypatch.setattr(cache, "get_cache_manager", Manager)
+    kernel = StaticallyLaunchedTritonKernel(1234567, raw=b"raw" if kept == "in itself" else None)
+    assert image_of(kernel) == (b"raw" if kept == "in itself" else b"cached")
+    (tmp_path / "triton_poi.cubin").unlink()
+    assert (image_of(kernel) is None) == (kept == "in the cache")

@@ -1,0 +1,121 @@
+"""Calls in a storage folder: kept once, read back, refused where they are damaged or somebody else's."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pytest_gpubench.errors import BadFile
+from pytest_gpubench.results.store.calls import KEY_BYTES, CallStore, user_key
+
+DATA = b"a call " * 1000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CallStore:
+    return CallStore(tmp_path / "runs", tmp_path / "home" / "calls.key")
+
+
+def test_what_is_added_can_be_read(store: CallStore) -> None:
+    name = store.add(DATA)
+    assert store.read(name) == DATA
+    assert list(store.names()) == [name]
+    assert 0 < store.size(name) < len(DATA) / 10
+
+
+def test_the_same_bytes_are_kept_once(store: CallStore) -> None:
+    name = store.add(DATA)
+    written = store.path(name).stat().st_mtime_ns
+    assert store.add(DATA) == name
+    assert store.path(name).stat().st_mtime_ns == written
+
+
+def test_nothing_is_there_before(store: CallStore) -> None:
+    assert list(store.names()) == []
+    assert store.size("0" * 64) == 0
+    with pytest.raises(BadFile, match="cannot be read: No such file"):
+        store.read("0" * 64)
+
+
+@pytest.mark.parametrize("name", ["", "0" * 63, "g" * 64, "../../../etc/passwd", "0" * 65])
+def test_a_name_that_is_none_is_refused(store: CallStore, name: str) -> None:
+    with pytest.raises(BadFile, match="is no name of a saved call"):
+        store.read(name)
+
+
+@pytest.mark.parametrize("place", [KEY_BYTES, KEY_BYTES + 10, -1])
+def test_a_damaged_call_is_refused_and_mended_by_saving_again(store: CallStore, place: int) -> None:
+    name = store.add(DATA)
+    packed = bytearray(store.path(name).read_bytes())
+    packed[place] ^= 1
+    store.path(name).write_bytes(packed)
+    with pytest.raises(BadFile, match="is damaged: save the run again"):
+        store.read(name)
+    store.add(DATA)
+    assert store.read(name) == DATA
+
+
+@pytest.mark.parametrize("length", [KEY_BYTES, KEY_BYTES + 5])
+def test_a_call_that_is_cut_off_is_refused(store: CallStore, length: int) -> None:
+    name = store.add(DATA)
+    store.path(name).write_bytes(store.path(name).read_bytes()[:length])
+    with pytest.raises(BadFile, match="is damaged"):
+        store.read(name)
+
+
+def test_bytes_of_another_name_are_refused(store: CallStore) -> None:
+    """A file that was renamed, or swapped, has not the code of its new name; trusted, its bytes tell."""
+    one, other = store.add(DATA), store.add(DATA + b"!")
+    store.path(one).write_bytes(store.path(other).read_bytes())
+    with pytest.raises(BadFile, match="was not saved by this user"):
+        store.read(one)
+    with pytest.raises(BadFile, match="is damaged"):
+        store.read(one, trusted=True)
+
+
+def test_a_call_of_another_user_is_refused_unless_it_is_trusted(store: CallStore, tmp_path: Path) -> None:
+    name = CallStore(store.folder.parent, tmp_path / "other" / "calls.key").add(DATA)
+    with pytest.raises(BadFile, match=r"was not saved by this user on this machine, .* --gpu-bench-trust-calls"):
+        store.read(name)
+    assert store.read(name, trusted=True) == DATA
+
+
+def test_what_this_user_saves_again_is_this_users(store: CallStore, tmp_path: Path) -> None:
+    CallStore(store.folder.parent, tmp_path / "other" / "calls.key").add(DATA)
+    assert store.read(store.add(DATA)) == DATA
+
+
+def test_what_no_name_means_is_removed(store: CallStore) -> None:
+    kept, gone = store.add(DATA), store.add(DATA + b"!")
+    size = store.size(gone)
+    assert store.remove_others({kept}) == size
+    assert list(store.names()) == [kept]
+    assert store.remove_others({kept}) == 0
+
+
+def test_only_the_user_can_read_the_key(store: CallStore) -> None:
+    store.add(DATA)
+    assert store.key.stat().st_mode & 0o777 == 0o600
+    assert len(store.key.read_bytes()) == KEY_BYTES
+    assert os.listdir(store.key.parent) == ["calls.key"]
+
+
+def test_the_key_is_made_once(store: CallStore) -> None:
+    store.add(DATA)
+    before = store.key.read_bytes()
+    store.add(DATA + b"!")
+    assert store.key.read_bytes() == before
+
+
+@pytest.mark.parametrize("state", ["", "/state"])
+def test_the_key_lies_in_the_users_state(monkeypatch: pytest.MonkeyPatch, state: str) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", state)
+    monkeypatch.setenv("HOME", "/home/mine")
+    folder = Path(state or "/home/mine/.local/state")
+    assert user_key() == folder / "pytest-gpubench" / "calls.key"
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file")
+    with pytest.raises(BadFile, match=r"runs.* cannot be written"):
+        CallStore(tmp_path / "runs", tmp_path / "calls.key").add(DATA)
