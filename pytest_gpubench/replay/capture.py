@@ -128,20 +128,22 @@ def _as_data(
         label=call.label,
         capability=torch.cuda.get_device_capability(device),
         graph=graph,
-        outputs=tensors_in(outputs, locating, wanted=locating.regions),
-        inputs=tensors_in(leaves, locating, wanted=locating.used),
+        outputs=tensors_in(outputs, locating, locating.regions, device),
+        inputs=tensors_in(leaves, locating, locating.used, device),
         regions=tuple(each.region for each in locating.used),
         numbers=tuple(f"{name}={leaf!r}" for name, leaf in leaves if isinstance(leaf, NUMBERS)),
     )
 
 
-def tensors_in(leaves: Leaves, locating: Locating, wanted: Sequence[Placed]) -> tuple[TensorData, ...]:
-    """Return the tensors that lie in wanted regions, as data; raise NotReplayable for one in memory of the host."""
+def tensors_in(
+    leaves: Leaves, locating: Locating, wanted: Sequence[Placed], device: torch.device
+) -> tuple[TensorData, ...]:
+    """Return the tensors that lie in wanted regions, as data; raise NotReplayable for one on another device."""
     found = []
     for name, tensor in tensors_of(leaves):
         for _, memory in memory_of([(name, tensor)]):
-            if memory.device.type != "cuda":
-                raise NotReplayable(f"{name} is in memory of the host")
+            if memory.device != device:
+                raise NotReplayable(f"{name} is on {memory.device}, and not on {device}")
             if not any(each.start <= memory.start < each.stop for each in wanted):
                 continue
             region, distance = locating.place_of(memory.start)

@@ -71,8 +71,8 @@ class ReplayedPair:
         memory = memory_for(self.today.data.regions, self.device.torch_device, lambda each: inputs[each.names])
         shared = shared_memory(self.saved.data, self.today.data, memory, self.device.torch_device)
         with (
-            replaying(self.saved.data, self.saved.images, shared, self.cuda) as saved,
-            replaying(self.today.data, self.today.images, memory, self.cuda) as today,
+            replaying(self.saved.data, self.saved.images, shared, self.cuda, self.device) as saved,
+            replaying(self.today.data, self.today.images, memory, self.cuda, self.device) as today,
         ):
             notes = self._differences(saved, today)
             calls = {SAVED: replay_of(self.call, SAVED, saved), TODAY: replay_of(self.call, TODAY, today)}
@@ -124,9 +124,9 @@ def time_in_turn(
 
     match = Match(calls, SAVED, settings.seed or 0, looks=LOOKS)
     timer = make_timer(settings.timer, device, settings.cache)
-    taken, timings = measure_in_turn(match, timer, device, plan, look, say)
+    _, timings = measure_in_turn(match, timer, device, plan, look, say)
     times_us = timings[SAVED].median_us, timings[TODAY].median_us
-    return Replay(judge.latest, *times_us, len(taken.rounds)), judge.outcome
+    return Replay(judge.latest, *times_us), judge.outcome
 
 
 def is_same(saved: CallData, today: CallData) -> bool:

@@ -36,7 +36,7 @@ def prove(call: Call, captured: CapturedCall, device: Device, cuda: GraphBuilder
     inputs = input_regions(leaves, device.torch_device)
     try:
         memory = memory_for(data.regions, device.torch_device)
-        with replaying(data, captured.images, memory, cuda) as replayed:
+        with replaying(data, captured.images, memory, cuda, device) as replayed:
             for way in ways_for(leaves):
                 _prove_once(call, replayed, leaves, inputs, way)
     except torch.OutOfMemoryError as error:

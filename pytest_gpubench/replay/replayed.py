@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import torch
 
 from pytest_gpubench.correctness.poison import POISON
+from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.replay.builder import Executable, GraphBuilder
 from pytest_gpubench.replay.call_data import CallData, Region, TensorData
 from pytest_gpubench.replay.memory import ALIGNMENTS
@@ -19,14 +20,15 @@ Memory = list[torch.Tensor]
 class Replayed:
     """A call in this process, that can be launched until it is closed."""
 
-    def __init__(self, data: CallData, memory: Memory, graph: Executable) -> None:
+    def __init__(self, data: CallData, memory: Memory, graph: Executable, device: Device) -> None:
         self.data = data
+        self.device = device
         self.memory = memory
         self.graph = graph
 
     def launch(self) -> None:
         """Launch it once on the current stream."""
-        self.graph.launch(torch.cuda.current_stream().cuda_stream)
+        self.graph.launch(torch.cuda.current_stream(self.device.torch_device).cuda_stream)
 
     def outputs(self) -> list[tuple[str, torch.Tensor]]:
         """Return its outputs by name, in the memory that each launch writes."""
@@ -42,13 +44,15 @@ class Replayed:
 
 
 @contextmanager
-def replaying(data: CallData, images: Mapping[str, bytes], memory: Memory, cuda: GraphBuilder) -> Iterator[Replayed]:
+def replaying(
+    data: CallData, images: Mapping[str, bytes], memory: Memory, cuda: GraphBuilder, device: Device
+) -> Iterator[Replayed]:
     """Give a call that can be launched; raises what `GraphBuilder.build` raises."""
     graph = cuda.build(data, images, [each.data_ptr() for each in memory])
     try:
-        yield Replayed(data, memory, graph)
+        yield Replayed(data, memory, graph, device)
     finally:
-        torch.cuda.synchronize()
+        device.synchronize()
         graph.close()
 
 

@@ -26,7 +26,6 @@ class Replay:
     """The saved call's time over today's; None where both are the same, byte for byte."""
     old_us: float = 0.0
     new_us: float = 0.0
-    quads: int = 0
     doubt: str = ""
     """Why it is no FAIL although the whole interval is beyond the tolerance."""
     notes: tuple[str, ...] = ()
@@ -57,9 +56,9 @@ def replayed_change(found: Change, replay: Replay, tolerance: RegressionToleranc
         alpha=replay.found.alpha,
         old=replay.old_us,
         new=replay.new_us,
-        counts=(2 * replay.quads, 2 * replay.quads),
+        counts=(2 * replay.found.quads, 2 * replay.found.quads),
         doubt=replay.doubt,
     )
-    counts = f"replayed in turn, {count(replay.quads, 'quad')}"
+    counts = f"replayed in turn, {count(replay.found.quads, 'quad')}"
     judged = judge_change(found, estimate, tolerance, where, replay.old_us, replay.new_us, counts)
     return replace(judged, notes=(*judged.notes, *replay.notes))

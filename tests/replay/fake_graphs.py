@@ -2,7 +2,7 @@
 
 import ctypes
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,8 +69,12 @@ class FakeGraphs:
     """The graph that each was made of."""
     launched: list[int] = field(default_factory=list)
     """The executables that were launched."""
+    kernels: dict[str, Callable[..., None]] = field(default_factory=dict)
+    """What kernels compute, by their symbols: called with the numbers that their parameters are."""
+    captured: int = 0
+    """The graph that a stream is captured into."""
     fails: str = ""
-    numbers: Any = field(default_factory=lambda: itertools.count(1000))
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1000))
 
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("cu") and name == object.__getattribute__(self, "fails"):
@@ -273,4 +277,17 @@ class FakeGraphs:
 
     def cuGraphLaunch(self, executable: Any, stream: Any) -> int:
         self.launched.append(executable.value)
+        self.play(self.executables[executable.value])
+        return 0
+
+    def play(self, graph: int) -> None:
+        """Compute what the kernels of a graph compute, as far as they can."""
+        for node in map(self.nodes.__getitem__, self.graphs[graph].nodes):
+            if node.kind == NUMBERS["kernel"] and (kernel := self.kernels.get(self.functions[node.function].symbol)):
+                kernel(*(int.from_bytes(each, "little") for each in node.values))
+
+    # capturing
+
+    def cuStreamGetCaptureInfo_v2(self, stream: Any, status: Any, number: None, graph: Any, *others: None) -> int:
+        status._obj.value, graph._obj.value = 1, self.captured
         return 0

@@ -1,0 +1,105 @@
+"""Calls on the CPU whose graphs a driver of tables holds and plays: they are captured, proved and replayed there."""
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_gpubench.bench.arguments import kept_arguments
+from pytest_gpubench.gpu.device import Device, cpu_device
+from pytest_gpubench.replay import capture, images
+from pytest_gpubench.replay.builder import GraphBuilder
+from pytest_gpubench.replay.resources import side_stream
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.calls import make_call
+from tests.replay.fake_graphs import FakeFunction, FakeGraphs, FakeNode
+from tests.results.measured import BARE_GPU
+from tests.timing.test_events import FakeGpu
+from tests.timing.test_graph import FakeGraph, FakeStream
+
+N = 8
+POOL = (0, 7)
+IMAGE = b"image of scale"
+
+
+class CompiledKernel:
+    """As Triton keeps one."""
+
+    def __init__(self, function: int, image: bytes = IMAGE) -> None:
+        self.function, self.asm = function, {"cubin": image}
+
+
+def floats_at(address: int, number: int = N) -> torch.Tensor:
+    """Return the floats at an address."""
+    return torch.frombuffer((ctypes.c_float * number).from_address(address), dtype=torch.float32)
+
+
+def scale(x: int, y: int, out: int, factor: int) -> None:
+    """Compute what the kernel of this name does."""
+    floats_at(out).copy_(floats_at(x) * factor + floats_at(y))
+
+
+@dataclass
+class OnCpu:
+    """A device whose driver captures one launch of `scale`."""
+
+    cuda: FakeGraphs
+    device: Device
+    out: torch.Tensor = field(default_factory=lambda: torch.zeros(2 * N))
+    """The pool of a graph; what calls return is its second half."""
+    y: torch.Tensor = field(default_factory=lambda: torch.arange(N, dtype=torch.float32) ** 2)
+    factor: int = 3
+    image: bytes = IMAGE
+    by_image: bytes = IMAGE
+    """The image that Triton says the kernel is from."""
+    calls: int = 0
+    changes: Callable[[torch.Tensor, torch.Tensor], None] = lambda x, y: None
+    """What the call does to its inputs that its graph does not."""
+    kept: list[Any] = field(default_factory=list)
+
+    @property
+    def builder(self) -> GraphBuilder:
+        """The driver."""
+        return GraphBuilder(self.cuda)
+
+    def function(self, x: torch.Tensor, y: torch.Tensor, factor: int = 3) -> torch.Tensor:
+        """Compute, and be captured: the graph is made anew by each call, as no capture is told of."""
+        self.calls += 1
+        function = self.cuda.function("scale", (8, 8, 8, 4))
+        kernel = CompiledKernel(function, self.by_image)
+        self.kept = [kernel]
+        out = self.out[N:]
+        pointers = [each.data_ptr().to_bytes(8, "little") for each in (x, y, out)]
+        node = FakeNode(0, (*pointers, factor.to_bytes(4, "little")), function, (4, 1, 1))
+        self.cuda.captured = self.cuda.graph(node)
+        out.copy_(x * factor + y)
+        self.changes(x, y)
+        return out
+
+    def call(self, *args: Any, function: Callable[..., object] | None = None) -> Call:
+        """Return the call of the function, or of another one, with these arguments."""
+        return make_call(function or self.function, kept_arguments([], args, None, None), label="scale")
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """Return torch's account of the pool."""
+        size = self.out.nbytes
+        block = {"address": self.out.data_ptr(), "size": size, "state": "active_allocated"}
+        return [{"address": block["address"], "total_size": size, "segment_pool_id": POOL, "blocks": [block]}]
+
+
+def make_on_cpu(streams: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> OnCpu:
+    """Return such a device, in place of torch.cuda."""
+    cuda = FakeGraphs({IMAGE: [FakeFunction("scale", (8, 8, 8, 4))]}, kernels={"scale": scale})
+    found = OnCpu(cuda, Device(cpu_device().torch_device, BARE_GPU))
+    monkeypatch.setattr(FakeStream, "cuda_stream", 77, raising=False)
+    monkeypatch.setattr(FakeGraph, "pool", lambda self: POOL, raising=False)
+    monkeypatch.setattr(Device, "synchronize", lambda self: None)
+    monkeypatch.setattr("torch.cuda.memory_snapshot", found.snapshot)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(images, "_launched", {})
+    monkeypatch.setattr(capture, "call_on", lambda stream, call, calls: [call.prepare()() for _ in range(calls)])
+    side_stream.cache_clear()
+    return found

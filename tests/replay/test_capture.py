@@ -1,0 +1,109 @@
+"""A call captured as data on the CPU, or the reason why it cannot be."""
+
+import pytest
+import torch
+
+from pytest_gpubench.bench.arguments import kept_arguments
+from pytest_gpubench.replay.call_data import Region, TensorData
+from pytest_gpubench.replay.capture import BACKWARD, SETUP, capture_call
+from pytest_gpubench.replay.images import sha256_of
+from pytest_gpubench.replay.reader import NotReplayable
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.calls import make_arguments, make_call
+from tests.replay.on_cpu import IMAGE, N, OnCpu, make_on_cpu
+from tests.timing.test_events import FakeGpu, gpu
+from tests.timing.test_graph import CAPTURING, streams
+
+__all__ = ["gpu", "streams"]  # fixtures
+
+X = torch.arange(N, dtype=torch.float32)
+
+
+@pytest.fixture
+def on_cpu(streams: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> OnCpu:
+    return make_on_cpu(streams, monkeypatch)
+
+
+def reason_of(on_cpu: OnCpu, call: Call) -> str:
+    with pytest.raises(NotReplayable) as caught:
+        capture_call(call, on_cpu.device, on_cpu.builder)
+    return str(caught.value)
+
+
+def test_a_call_is_its_graph_its_memory_and_its_images(on_cpu: OnCpu) -> None:
+    found = capture_call(on_cpu.call(X, on_cpu.y, 5), on_cpu.device, on_cpu.builder)
+    assert found.images == {sha256_of(IMAGE): IMAGE}
+    assert (found.data.label, found.data.capability, found.data.kernels) == ("scale", (9, 0), ("scale",))
+    assert [(each.kind, each.bytes, each.names) for each in found.data.regions] == [
+        ("input", 4 * N, ("args[0]",)),
+        ("input", 4 * N, ("args[1]",)),
+        ("own", 8 * N, ()),
+    ]
+    (node,) = found.data.graph.nodes
+    assert [(each.value, each.region, each.distance) for each in node.pointers] == [(0, 0, 0), (1, 1, 0), (2, 2, 4 * N)]
+    assert node.values == (bytes(8), bytes(8), bytes(8), b"\5\0\0\0")
+    assert [each.name for each in found.data.inputs] == ["args[0]", "args[1]"]
+    out = {"dtype": "float32", "shape": (N,), "strides": (1,)}
+    assert found.data.outputs == (TensorData(name="out", region=2, distance=4 * N, **out),)  # type: ignore[arg-type]
+    assert found.data.numbers == ("args[2]=5",)
+
+
+def test_an_input_that_no_kernel_is_given_is_left_out(on_cpu: OnCpu) -> None:
+    call = on_cpu.call(X, on_cpu.y, torch.ones(3), function=lambda x, y, z: on_cpu.function(x, y))
+    found = capture_call(call, on_cpu.device, on_cpu.builder)
+    assert [each.name for each in found.data.inputs] == ["args[0]", "args[1]"]
+    assert len(found.data.regions) == 3
+
+
+def test_a_call_is_made_as_ever_at_the_end(on_cpu: OnCpu) -> None:
+    capture_call(on_cpu.call(X, on_cpu.y), on_cpu.device, on_cpu.builder)
+    assert on_cpu.calls == 3  # on the other stream, captured, and as ever
+
+
+def test_memory_that_is_neither_given_nor_allocated_is_told(on_cpu: OnCpu) -> None:
+    on_cpu.cuda.memory = [(on_cpu.y.data_ptr(), on_cpu.y.nbytes, 2)]
+    call = on_cpu.call(X, function=lambda x: on_cpu.function(x, on_cpu.y))
+    found = capture_call(call, on_cpu.device, on_cpu.builder)
+    other = Region(kind="other", bytes=4 * N, misalignment=on_cpu.y.data_ptr() % 512)
+    assert found.data.regions[1] == other
+
+
+def test_memory_of_the_host_is_refused(on_cpu: OnCpu) -> None:
+    on_cpu.cuda.memory = [(on_cpu.y.data_ptr(), on_cpu.y.nbytes, 1)]
+    call = on_cpu.call(X, function=lambda x: on_cpu.function(x, on_cpu.y))
+    assert reason_of(on_cpu, call) == "it reads or writes memory of the host"
+
+
+def test_a_kernel_of_a_library_is_named(on_cpu: OnCpu) -> None:
+    on_cpu.by_image = b""
+    assert reason_of(on_cpu, on_cpu.call(X, on_cpu.y)) == (
+        "there is no image of kernels that Triton did not compile: scale"
+    )
+
+
+def test_setup_makes_other_arguments(on_cpu: OnCpu) -> None:
+    call = make_call(on_cpu.function, make_arguments(setup=lambda: (X, on_cpu.y)))
+    assert reason_of(on_cpu, call) == SETUP
+    assert on_cpu.calls == 0
+
+
+def test_a_backward_run_alone_is_refused(on_cpu: OnCpu) -> None:
+    call = make_call(on_cpu.function, kept_arguments([], (X,), None, None), "backward")
+    assert reason_of(on_cpu, call) == BACKWARD
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RuntimeError(CAPTURING), "it cannot be captured as a CUDA graph: it waits for the GPU"),
+        (KeyError("mine"), "captured, it raises KeyError: 'mine'"),
+    ],
+)
+def test_a_call_that_cannot_be_captured_says_why(on_cpu: OnCpu, error: Exception, reason: str) -> None:
+    def fail(x: torch.Tensor, y: torch.Tensor) -> None:
+        if on_cpu.calls == 2:
+            raise error
+
+    on_cpu.changes = fail
+    assert reason_of(on_cpu, on_cpu.call(X, on_cpu.y)).startswith(reason)
+    assert on_cpu.calls == 3

@@ -1,0 +1,176 @@
+"""A call is replayable where replays compute what it computes, and says why where they do not."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+import torch
+
+from pytest_gpubench.replay.call_data import CallData
+from pytest_gpubench.replay.capture import CapturedCall, capture_call
+from pytest_gpubench.replay.proof import prove, ways_for
+from pytest_gpubench.replay.reader import NotReplayable
+from pytest_gpubench.timing.base import Call
+from tests.replay.fake_graphs import FakeFunction
+from tests.replay.on_cpu import IMAGE, N, OnCpu, floats_at, make_on_cpu
+from tests.timing.test_events import FakeGpu, gpu
+from tests.timing.test_graph import streams
+
+__all__ = ["gpu", "streams"]  # fixtures
+
+
+@pytest.fixture
+def on_cpu(streams: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> OnCpu:
+    return make_on_cpu(streams, monkeypatch)
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    return torch.arange(N, dtype=torch.float32)
+
+
+def captured(on_cpu: OnCpu, call: Call) -> CapturedCall:
+    return capture_call(call, on_cpu.device, on_cpu.builder)
+
+
+def prove_it(on_cpu: OnCpu, call: Call, found: CapturedCall | None = None) -> None:
+    prove(call, found or captured(on_cpu, call), on_cpu.device, on_cpu.builder)
+
+
+def test_a_call_is_proved_and_its_inputs_are_as_they_were(on_cpu: OnCpu, x: torch.Tensor) -> None:
+    prove_it(on_cpu, on_cpu.call(x, on_cpu.y))
+    assert x.tolist() == list(range(N))
+    assert len(on_cpu.cuda.launched) == 2  # as given, and with other values
+    assert (on_cpu.cuda.modules, on_cpu.cuda.executables) == ({}, {})
+
+
+def changed(graph: Callable[[CallData], CallData]) -> Callable[[CapturedCall], CapturedCall]:
+    return lambda found: CapturedCall(graph(found.data), found.images)
+
+
+def without_pointer(number: int) -> Callable[[CallData], CallData]:
+    """Return what makes an address a number that stays: as where it was not recognised."""
+
+    def change(data: CallData) -> CallData:
+        (node,) = data.graph.nodes
+        left = tuple(each for each in node.pointers if each.value != number)
+        node = msgspec.structs.replace(node, pointers=left)
+        return msgspec.structs.replace(data, graph=msgspec.structs.replace(data.graph, nodes=(node,)))
+
+    return change
+
+
+def test_an_address_that_was_not_recognised_is_found_out(on_cpu: OnCpu, x: torch.Tensor) -> None:
+    """It leads to the input itself, which holds other values when the proof replays."""
+    call = on_cpu.call(x, on_cpu.y)
+    found = changed(without_pointer(0))(captured(on_cpu, call))
+    (node,) = found.data.graph.nodes
+    address = x.data_ptr().to_bytes(8, "little")
+    node = msgspec.structs.replace(node, values=(address, *node.values[1:]))
+    graph = msgspec.structs.replace(found.data.graph, nodes=(node,))
+    with pytest.raises(NotReplayable, match=r"replayed, it computes something else: .*out"):
+        prove_it(on_cpu, call, CapturedCall(msgspec.structs.replace(found.data, graph=graph), found.images))
+
+
+def test_a_number_that_was_taken_for_an_address_is_found_out(on_cpu: OnCpu, x: torch.Tensor) -> None:
+    def wrong(data: CallData) -> CallData:
+        (node,) = data.graph.nodes
+        first, *others = node.pointers
+        moved = msgspec.structs.replace(node, pointers=(msgspec.structs.replace(first, region=1), *others))
+        return msgspec.structs.replace(data, graph=msgspec.structs.replace(data.graph, nodes=(moved,)))
+
+    call = on_cpu.call(x, on_cpu.y)
+    with pytest.raises(NotReplayable, match="computes something else"):
+        prove_it(on_cpu, call, changed(wrong)(captured(on_cpu, call)))
+
+
+def test_what_the_host_computed_is_found_out_by_other_values(on_cpu: OnCpu, x: torch.Tensor) -> None:
+    """A number that was made of the inputs, as a shape or a scale, is the same in each replay."""
+
+    def by_host(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return on_cpu.function(x, y, factor=int(x[0]) + 2)
+
+    call = on_cpu.call(x, on_cpu.y, function=by_host)
+    with pytest.raises(NotReplayable, match="computes something else"):
+        prove_it(on_cpu, call)
+
+
+def test_memory_beside_the_arguments_is_blamed(on_cpu: OnCpu, x: torch.Tensor) -> None:
+    on_cpu.cuda.memory = [(on_cpu.y.data_ptr(), on_cpu.y.nbytes, 2)]
+    call = on_cpu.call(x, function=lambda x: on_cpu.function(x, on_cpu.y))
+    with pytest.raises(NotReplayable, match="it uses 32 B that are no argument of it: give tensors as arguments"):
+        prove_it(on_cpu, call)
+
+
+def test_memory_beside_the_arguments_may_hold_zeros(on_cpu: OnCpu, x: torch.Tensor) -> None:
+    """As a lock does, or a workspace."""
+    on_cpu.y.zero_()
+    on_cpu.cuda.memory = [(on_cpu.y.data_ptr(), on_cpu.y.nbytes, 2)]
+    prove_it(on_cpu, on_cpu.call(x, function=lambda x: on_cpu.function(x, on_cpu.y)))
+
+
+def test_another_image_is_found_out(on_cpu: OnCpu, x: torch.Tensor) -> None:
+    on_cpu.cuda.images[IMAGE] = [FakeFunction("other", (8, 8, 8, 4))]
+    with pytest.raises(NotReplayable, match="rebuilt from its data, it fails: cuModuleGetFunction"):
+        prove_it(on_cpu, on_cpu.call(x, on_cpu.y))
+
+
+def test_inputs_that_the_call_changes_are_compared(on_cpu: OnCpu, x: torch.Tensor) -> None:
+    """What the host writes into an input, no replay does."""
+
+    def add(x: torch.Tensor, y: torch.Tensor) -> None:
+        x.add_(1)
+
+    on_cpu.changes = add
+    call = on_cpu.call(x, on_cpu.y)
+    for _ in range(3):
+        call.prepare()()
+    with pytest.raises(NotReplayable, match="what it changes among its inputs differs"):
+        prove_it(on_cpu, call)
+
+
+def test_inputs_that_replays_change_alike_are_right(on_cpu: OnCpu, x: torch.Tensor) -> None:
+    def scale_and_add(x: int, y: int, out: int, factor: int) -> None:
+        floats_at(out).copy_(floats_at(x) * factor + floats_at(y))
+        floats_at(x).add_(1)
+
+    def add(x: torch.Tensor, y: torch.Tensor) -> None:
+        x.add_(1)
+
+    on_cpu.cuda.kernels["scale"], on_cpu.changes = scale_and_add, add
+    call = on_cpu.call(x, on_cpu.y)
+    for _ in range(3):
+        call.prepare()()
+    prove_it(on_cpu, call)
+    call.prepare()
+    assert x.tolist() == list(range(N))
+
+
+def test_outputs_may_differ_by_rounding(on_cpu: OnCpu, x: torch.Tensor) -> None:
+    def nearly(error: float) -> Callable[..., None]:
+        def scale(x: int, y: int, out: int, factor: int) -> None:
+            floats_at(out).copy_((floats_at(x) * factor + floats_at(y)) * (1 + error))
+
+        return scale
+
+    call = on_cpu.call(x, on_cpu.y)
+    on_cpu.cuda.kernels["scale"] = nearly(1e-6)
+    prove_it(on_cpu, call)
+    on_cpu.cuda.kernels["scale"] = nearly(1e-4)
+    with pytest.raises(NotReplayable, match="computes something else"):
+        prove_it(on_cpu, call)
+
+
+def test_no_room_is_a_reason(on_cpu: OnCpu, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr("pytest_gpubench.replay.proof.memory_for", full)
+    with pytest.raises(NotReplayable, match="no room for its memory twice"):
+        prove_it(on_cpu, on_cpu.call(x, on_cpu.y))
+
+
+def test_the_ways_of_other_values() -> None:
+    assert ways_for([("x", torch.arange(4.0))]) == ["as given", "turned round"]
+    assert ways_for([("x", torch.tensor([3, 1, 2]))]) == ["as given", "turned round integer"]
+    assert ways_for([("x", torch.ones(1)), ("n", 3)]) == ["as given"]
