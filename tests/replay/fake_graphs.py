@@ -11,6 +11,8 @@ from pytest_gpubench.replay.structures import ATTRIBUTE_BYTES, HOST_MEMORY, STRU
 
 INVALID_VALUE = 1
 NUMBERS = {"kernel": 0, "memcpy": 1, "memset": 2, "child": 4, "empty": 5}
+HANDLES = itertools.count(1000)
+"""Of all libraries: kernels of one that is gone may still be found."""
 
 
 @dataclass
@@ -53,7 +55,7 @@ class FakeGraph:
 
 @dataclass
 class FakeGraphs:
-    """The library. Handles are numbers of one series, so that each is of one thing."""
+    """The library."""
 
     images: dict[bytes, list[FakeFunction]] = field(default_factory=dict)
     """What can be loaded; anything else is no image."""
@@ -74,7 +76,7 @@ class FakeGraphs:
     captured: int = 0
     """The graph that a stream is captured into."""
     fails: str = ""
-    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1000))
+    numbers: Iterator[int] = HANDLES
 
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("cu") and name == object.__getattribute__(self, "fails"):

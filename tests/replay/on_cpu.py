@@ -37,6 +37,13 @@ def floats_at(address: int, number: int = N) -> torch.Tensor:
     return torch.frombuffer((ctypes.c_float * number).from_address(address), dtype=torch.float32)
 
 
+def numbers() -> torch.Tensor:
+    """Return 0, 1, 2, ... in memory that is aligned as a GPU's is."""
+    whole = torch.zeros(N + 128)
+    start = -whole.data_ptr() % 512 // 4
+    return whole[start : start + N].copy_(torch.arange(N))
+
+
 def scale(x: int, y: int, out: int, factor: int) -> None:
     """Compute what the kernel of this name does."""
     floats_at(out).copy_(floats_at(x) * factor + floats_at(y))
@@ -50,9 +57,8 @@ class OnCpu:
     device: Device
     out: torch.Tensor = field(default_factory=lambda: torch.zeros(2 * N))
     """The pool of a graph; what calls return is its second half."""
-    y: torch.Tensor = field(default_factory=lambda: torch.arange(N, dtype=torch.float32) ** 2)
+    y: torch.Tensor = field(default_factory=lambda: numbers().square_())
     factor: int = 3
-    image: bytes = IMAGE
     by_image: bytes = IMAGE
     """The image that Triton says the kernel is from."""
     calls: int = 0

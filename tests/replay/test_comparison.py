@@ -1,0 +1,189 @@
+"""A saved call and today's in turn: what they share, when they are one, and when there is nothing to compare."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import msgspec
+import pytest
+import torch
+
+from pytest_gpubench.replay import comparison
+from pytest_gpubench.replay.call_data import CallData
+from pytest_gpubench.replay.capture import CapturedCall, capture_call
+from pytest_gpubench.replay.comparison import ReplayedPair, refuse_other_inputs, shared_memory
+from pytest_gpubench.replay.reader import NotReplayable
+from pytest_gpubench.replay.replayed import memory_for
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.stats.tolerance import parse_tolerance
+from pytest_gpubench.timing.measurement import Plan
+from pytest_gpubench.verdict.replays import Replay
+from tests.replay.fake_graphs import FakeFunction
+from tests.replay.on_cpu import IMAGE, N, OnCpu, floats_at, make_on_cpu, numbers
+from tests.timing.fakes import ArmsTimer, Clock, rep
+from tests.timing.test_events import FakeGpu, gpu
+from tests.timing.test_graph import streams
+
+__all__ = ["gpu", "streams"]  # fixtures
+
+OTHER = b"another image"
+TWO_PERCENT = parse_tolerance("median:2%")
+
+
+@pytest.fixture
+def on_cpu(streams: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> OnCpu:
+    found = make_on_cpu(streams, monkeypatch)
+    found.cuda.images[OTHER] = [FakeFunction("scale", (8, 8, 8, 4))]
+    return found
+
+
+def captured(on_cpu: OnCpu, image: bytes = IMAGE) -> CapturedCall:
+    on_cpu.by_image = image
+    found = capture_call(on_cpu.call(numbers(), on_cpu.y), on_cpu.device, on_cpu.builder)
+    on_cpu.by_image = IMAGE
+    return found
+
+
+def compared(
+    on_cpu: OnCpu,
+    saved: CapturedCall,
+    monkeypatch: pytest.MonkeyPatch,
+    times_us: Callable[[int, str], float] = lambda number, arm: 10.0,
+    reps: int | None = None,
+) -> tuple[Replay, list[ArmsTimer]]:
+    """Return what a comparison with today's call finds, and a timer for each time that both were timed.
+
+    times_us: the time of an arm, in the n-th comparison.
+    """
+    timers: list[ArmsTimer] = []
+
+    def make_timer(*args: object) -> ArmsTimer:
+        number = len(timers)
+        timers.append(ArmsTimer(Clock(), lambda name, at: rep(times_us(number, name) * (1 + 1e-4 * (at % 3)))))
+        return timers[-1]
+
+    monkeypatch.setattr(comparison, "make_timer", make_timer)
+    x = numbers().add_(1)
+    call = on_cpu.call(x, on_cpu.y)
+    today = capture_call(call, on_cpu.device, on_cpu.builder)
+    pair = ReplayedPair(saved, today, call, on_cpu.device, on_cpu.builder)
+    plan = Plan("cold", reps, None, 0.005, 1e9)
+    found = pair.compare(TWO_PERCENT, replace(Settings(), reps=reps), plan, lambda text: None)
+    assert x.tolist() == [each + 1.0 for each in range(N)]
+    assert (on_cpu.cuda.modules, on_cpu.cuda.executables) == ({}, {})
+    return found, timers
+
+
+def test_the_same_call_is_not_timed(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its inputs lie elsewhere in the two processes."""
+    saved = captured(on_cpu)
+    found, timers = compared(on_cpu, saved, monkeypatch)
+    assert (found, timers) == (Replay(None), [])
+
+
+def test_another_image_is_timed_in_turn(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = captured(on_cpu, OTHER)
+    found, [timer] = compared(on_cpu, saved, monkeypatch)
+    assert found.found is not None
+    assert found.found.ratio == pytest.approx(1, abs=1e-3)
+    assert (found.doubt, found.notes) == ("", ())
+    assert (found.old_us, found.new_us) == pytest.approx((10, 10), rel=1e-3)
+    assert {"saved", "today"} == set(timer.names)
+
+
+@pytest.mark.parametrize(("slower", "timed"), [(1.019, 1), (1.022, 2)])
+def test_a_slower_call_is_timed_in_other_memory_too(
+    slower: float, timed: int, on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = captured(on_cpu, OTHER)
+    found, timers = compared(on_cpu, saved, monkeypatch, lambda number, arm: 10 * (slower if arm == "today" else 1))
+    assert len(timers) == timed
+    assert found.doubt == ""
+    assert found.found is not None
+    assert 1 / found.found.ratio == pytest.approx(slower, abs=1e-3)
+
+
+def test_a_call_that_is_slower_only_here_is_in_doubt(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = captured(on_cpu, OTHER)
+    found, timers = compared(
+        on_cpu, saved, monkeypatch, lambda number, arm: 11 if (number, arm) == (0, "today") else 10
+    )
+    assert len(timers) == 2
+    assert found.doubt == "but not in other memory"
+
+
+def test_a_fixed_number_of_reps_is_taken_once(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = captured(on_cpu, OTHER)
+    _, timers = compared(on_cpu, saved, monkeypatch, lambda number, arm: 12 if arm == "today" else 10, reps=40)
+    assert len(timers) == 1
+
+
+def test_a_saved_call_that_computes_something_else_is_said(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = captured(on_cpu, OTHER)
+    on_cpu.cuda.images[OTHER] = [FakeFunction("twice", (8, 8, 8, 4))]
+
+    def twice(x: int, y: int, out: int, factor: int) -> None:
+        floats_at(out).copy_(2 * floats_at(x))
+
+    on_cpu.cuda.kernels["twice"] = twice
+    (node,) = saved.data.graph.nodes
+    assert node.kernel is not None
+    node = msgspec.structs.replace(node, kernel=msgspec.structs.replace(node.kernel, symbol="twice"))
+    graph = msgspec.structs.replace(saved.data.graph, nodes=(node,))
+    saved = CapturedCall(msgspec.structs.replace(saved.data, graph=graph), saved.images)
+    found, _ = compared(on_cpu, saved, monkeypatch)
+    (note,) = found.notes
+    assert note.startswith("scale does not compute what the saved call does: ")
+
+
+# what cannot be compared
+
+
+def different(data: CallData) -> Iterator[tuple[CallData, str]]:
+    """Yield calls that cannot be given the inputs of this one, each with the reason."""
+    change = msgspec.structs.replace
+    x, y = data.inputs
+    yield change(data, capability=(8, 0)), r"it was compiled for compute capability 8\.0, and this GPU has 9\.0"
+    yield change(data, numbers=("args[2]=5",)), r"it was given args\[2\]=5, and is given none now"
+    yield (
+        change(data, inputs=(change(x, shape=(4, 2), strides=(2, 1)), y)),
+        r"args\[0\] was a tensor of float32 \[4, 2\], and is another one now",
+    )
+    yield change(data, inputs=(change(x, dtype="int32"), y)), r"args\[0\] was a tensor of int32"
+    yield change(data, inputs=(change(x, name="args[9]"), y)), r"args\[9\] was a tensor"
+    first, *others = data.regions
+    yield change(data, regions=(change(first, bytes=64), *others)), r"args\[0\] lay otherwise in memory"
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_call_that_was_given_something_else_is_not_compared(number: int, on_cpu: OnCpu) -> None:
+    data = captured(on_cpu).data
+    refuse_other_inputs(data, data)
+    other, reason = list(different(data))[number]
+    with pytest.raises(NotReplayable, match=f"^{reason}"):
+        refuse_other_inputs(other, data)
+
+
+def test_inputs_that_are_aligned_otherwise_are_not_compared(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = captured(on_cpu, OTHER)
+    regions = tuple(
+        msgspec.structs.replace(each, misalignment=each.misalignment + 4) if each.kind == "input" else each
+        for each in saved.data.regions
+    )
+    saved = CapturedCall(msgspec.structs.replace(saved.data, regions=regions), saved.images)
+    with pytest.raises(NotReplayable, match=r"args\[0\] is aligned in another way"):
+        compared(on_cpu, saved, monkeypatch)
+
+
+def test_both_use_the_same_memory_where_it_fits(on_cpu: OnCpu) -> None:
+    data = captured(on_cpu).data
+    device = torch.device("cpu")
+    memory = memory_for(data.regions, device)
+    assert [each.data_ptr() for each in shared_memory(data, data, memory, device)] == [
+        each.data_ptr() for each in memory
+    ]
+    *inputs, own = data.regions
+    larger = msgspec.structs.replace(data, regions=(*inputs, msgspec.structs.replace(own, bytes=2 * own.bytes)))
+    found = shared_memory(larger, data, memory, device)
+    assert [each.data_ptr() for each in found[:2]] == [each.data_ptr() for each in memory[:2]]
+    assert found[2].data_ptr() != memory[2].data_ptr()
+    assert (found[2].nbytes, found[2].data_ptr() % 2**21) == (2 * own.bytes, own.misalignment)
