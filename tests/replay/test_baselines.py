@@ -1,0 +1,151 @@
+"""Calls of a test that are kept in the storage, read back, and refused where they cannot be used."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_gpubench import Measurement
+from pytest_gpubench.errors import BadFile
+from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.replay import baselines, comparison
+from pytest_gpubench.replay.baselines import NO_DRIVER, ReplayableCalls, read_captured
+from pytest_gpubench.results.store.calls import CallStore
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.stats.tolerance import parse_tolerance
+from pytest_gpubench.timing.measurement import Plan
+from pytest_gpubench.verdict.replays import Replay
+from tests.replay.fake_graphs import FakeFunction
+from tests.replay.on_cpu import IMAGE, OnCpu, make_on_cpu, numbers
+from tests.results.measured import alone
+from tests.timing.fakes import ArmsTimer, Clock, rep
+from tests.timing.test_events import FakeGpu, gpu
+from tests.timing.test_graph import streams
+
+__all__ = ["gpu", "streams"]  # fixtures
+
+ITEM = alone("scale", 10.0)
+OTHER = b"another image"
+
+
+@pytest.fixture
+def on_cpu(streams: FakeGpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> OnCpu:
+    found = make_on_cpu(streams, monkeypatch)
+    found.cuda.images[OTHER] = [FakeFunction("scale", (8, 8, 8, 4))]
+    monkeypatch.setattr(baselines, "find_builder", lambda: found.builder)
+    monkeypatch.setattr(comparison, "make_timer", lambda *args: ArmsTimer(Clock(), lambda name, at: rep(10.0)))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    return found
+
+
+def calls_of(on_cpu: OnCpu, settings: Settings | None = None) -> ReplayableCalls:
+    call = on_cpu.call(numbers(), on_cpu.y)
+    return ReplayableCalls({"scale": call}, on_cpu.device, settings or Settings(storage="runs"))
+
+
+def replayed(calls: ReplayableCalls, old: Measurement) -> Replay | str:
+    plan = Plan("cold", None, None, 0.005, 1e9)
+    return calls.replay(ITEM, old, parse_tolerance("median:2%"), plan, lambda text: None)
+
+
+def saved(on_cpu: OnCpu, image: bytes = IMAGE) -> Measurement:
+    on_cpu.by_image = image
+    found = calls_of(on_cpu).with_call(ITEM)
+    on_cpu.by_image = IMAGE
+    return found
+
+
+def test_a_kept_call_is_read_back_with_its_images(on_cpu: OnCpu) -> None:
+    found = saved(on_cpu)
+    captured = read_captured(found.call, CallStore(Path("runs")))
+    assert captured.images == dict.fromkeys(captured.data.images, IMAGE)
+    assert captured.data.label == "scale"
+    assert len(list(CallStore(Path("runs")).names())) == 2
+    assert Path("runs/.gitignore").read_text() == "*\n"
+
+
+def test_the_same_call_is_kept_once(on_cpu: OnCpu) -> None:
+    assert saved(on_cpu) == saved(on_cpu)
+    assert len(list(CallStore(Path("runs")).names())) == 2
+
+
+def test_today_is_compared_with_what_was_kept(on_cpu: OnCpu) -> None:
+    assert replayed(calls_of(on_cpu), saved(on_cpu)) == Replay(None)
+    found = replayed(calls_of(on_cpu), saved(on_cpu, OTHER))
+    assert isinstance(found, Replay)
+    assert found.found is not None
+
+
+def test_a_call_is_captured_once_for_both(on_cpu: OnCpu) -> None:
+    calls, old = calls_of(on_cpu), saved(on_cpu)
+    calls.with_call(ITEM)
+    made = on_cpu.calls
+    assert replayed(calls, old) == Replay(None)
+    assert on_cpu.calls == made
+
+
+def test_a_call_that_cannot_be_replayed_says_why_when_it_is_saved(on_cpu: OnCpu) -> None:
+    found = saved(on_cpu, b"")
+    assert (found.call, found.no_call) == ("", "there is no image of kernels that Triton did not compile: scale")
+    assert replayed(calls_of(on_cpu), found) == ""
+
+
+def test_todays_call_that_cannot_be_replayed_says_why(on_cpu: OnCpu) -> None:
+    old = saved(on_cpu)
+    on_cpu.by_image = b""
+    assert replayed(calls_of(on_cpu), old) == (
+        "today's call cannot be replayed: there is no image of kernels that Triton did not compile: scale"
+    )
+
+
+def test_a_call_that_is_not_in_the_storage_is_not_replayed(on_cpu: OnCpu) -> None:
+    old = saved(on_cpu)
+    other = calls_of(on_cpu, Settings(storage="elsewhere"))
+    assert replayed(other, old) == "the saved call is not in elsewhere"
+
+
+def test_a_call_of_another_user_is_replayed_only_where_it_is_trusted(
+    on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    old = saved(on_cpu)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
+    found = replayed(calls_of(on_cpu), old)
+    assert isinstance(found, str)
+    assert "--gpu-bench-trust-calls" in found
+    trusting = Settings(storage="runs", trust_calls=True)
+    assert replayed(calls_of(on_cpu, trusting), old) == Replay(None)
+
+
+@pytest.mark.parametrize("which", ["the call", "its image"])
+def test_a_damaged_call_is_an_error(which: str, on_cpu: OnCpu) -> None:
+    old, store = saved(on_cpu), CallStore(Path("runs"))
+    name = old.call if which == "the call" else next(each for each in store.names() if each != old.call)
+    packed = bytearray(store.path(name).read_bytes())
+    packed[-1] ^= 1
+    store.path(name).write_bytes(packed)
+    with pytest.raises(BadFile, match="damaged: save the run again"):
+        replayed(calls_of(on_cpu), old)
+
+
+def test_what_times_no_replays_keeps_none(on_cpu: OnCpu) -> None:
+    wall = replace(Settings(storage="runs"), timer="graph")
+    assert calls_of(on_cpu, wall).with_call(ITEM).no_call == (
+        "timer='graph' does not time replays: use one of profiler, events"
+    )
+    on_the_cpu = replace(calls_of(on_cpu), device=cpu_device())
+    assert on_the_cpu.with_call(ITEM).no_call == "only calls on a GPU can be replayed"
+
+
+def test_an_old_driver_is_a_reason(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = saved(on_cpu)
+    monkeypatch.setattr(baselines, "find_builder", lambda: None)
+    assert calls_of(on_cpu).with_call(ITEM).no_call == NO_DRIVER
+    assert replayed(calls_of(on_cpu), old) == f"today's call cannot be replayed: {NO_DRIVER}"
+
+
+def test_a_storage_that_cannot_be_written_costs_no_measurement(on_cpu: OnCpu) -> None:
+    Path("runs").write_text("a file")
+    found = calls_of(on_cpu).with_call(ITEM)
+    assert found.call == ""
+    assert "cannot be written" in found.no_call

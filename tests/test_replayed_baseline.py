@@ -1,0 +1,131 @@
+"""A test whose saved call is replayed in turn with today's, in place of the comparison with saved numbers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from pytest_gpubench import Measurement
+from pytest_gpubench.errors import BadFile
+from pytest_gpubench.public_call import compare_with_past, replayable_calls, with_calls
+from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.stats.speedup import SpeedupEstimate
+from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.stats.tolerance import RegressionTolerance, parse_tolerance
+from pytest_gpubench.verdict.replays import Replay
+from tests.test_further_sessions import at, held_against, request_of, running, taken_at
+
+SLOWER = Replay(SpeedupEstimate(0.9, Interval(0.89, 0.91), 24, 0.001), 10.0, 11.1)
+AS_FAST = Replay(SpeedupEstimate(1.0, Interval(0.99, 1.01), 24, 0.001), 10.0, 10.0)
+
+
+@dataclass
+class Calls:
+    """Calls whose replays say this, by label; notes what was asked."""
+
+    replays: Mapping[str, Replay | str] = field(default_factory=dict)
+    error: Exception | None = None
+    asked: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+
+    def replay(self, item: Measurement, old: Measurement, tolerance: object, plan: object, say: object) -> Replay | str:
+        self.asked.append(item.timing.label)
+        if self.error is not None:
+            raise self.error
+        return self.replays[item.timing.label]
+
+    def with_call(self, item: Measurement) -> Measurement:
+        self.kept.append(item.timing.label)
+        return msgspec.structs.replace(item, call="a" * 64)
+
+
+def compared(
+    calls: Calls, us: float = 10.0, tolerance: RegressionTolerance | None = None
+) -> tuple[Measurement, list[str], list[int]]:
+    """Return the measurement, the warnings, and the fresh processes that were asked for."""
+    past = held_against(10.0)
+    test = running(past if tolerance is None else replace(past, tolerance=tolerance))
+    test.fresh = processes = at(us)
+    (change,) = compare_with_past(test, request_of(), [taken_at(us)], calls=cast(Any, calls))
+    assert change.new is not None
+    return change.new, test.warnings, processes.asked
+
+
+@pytest.mark.parametrize(
+    ("replay", "us", "outcome", "ratio"),
+    [
+        (SLOWER, 10.0, Outcome.FAIL, 1 / 0.9),
+        (AS_FAST, 11.0, Outcome.PASS, 1.0),
+        (Replay(None), 11.0, Outcome.PASS, 1.0),
+    ],
+)
+def test_replays_decide_whatever_the_numbers_say(replay: Replay, us: float, outcome: Outcome, ratio: float) -> None:
+    """No fresh process is started: nothing between processes is left to estimate."""
+    item, _, processes = compared(Calls({"a": replay}), us)
+    (verdict,) = item.verdicts
+    assert (verdict.outcome, verdict.kind, processes) == (outcome, "max_regression", [])
+    assert item.change is not None
+    assert (item.change.metric, item.change.ratio) == ("replayed time", pytest.approx(ratio))
+
+
+@pytest.mark.parametrize(("us", "outcome"), [(10.0, Outcome.PASS), (11.0, Outcome.FAIL)])
+def test_where_a_call_cannot_be_replayed_numbers_judge(us: float, outcome: Outcome) -> None:
+    item, warnings, _ = compared(Calls({"a": "its arguments differ"}), us)
+    (verdict,) = item.verdicts
+    assert verdict.outcome is outcome
+    assert item.change is not None
+    assert item.change.metric == "median"
+    assert "a is judged by saved numbers: its arguments differ" in warnings
+
+
+def test_a_saved_run_without_a_call_is_no_warning() -> None:
+    _, warnings, _ = compared(Calls({"a": ""}))
+    assert warnings == []
+
+
+@pytest.mark.parametrize("tolerance", ["q1:5%", "median:2us"])
+def test_tolerances_that_replays_do_not_answer_for_are_judged_by_numbers(tolerance: str) -> None:
+    calls = Calls({"a": SLOWER})
+    item, _, _ = compared(calls, tolerance=parse_tolerance(tolerance))
+    assert calls.asked == []
+    assert item.verdicts[0].outcome is Outcome.PASS
+
+
+def test_what_is_only_shown_is_not_replayed() -> None:
+    calls = Calls({"a": SLOWER})
+    test = running(replace(held_against(10.0), tolerance=None))
+    compare_with_past(test, request_of(), [taken_at(10.0)], calls=cast(Any, calls))
+    assert calls.asked == []
+
+
+def test_a_damaged_call_is_an_error_that_loses_no_measurement() -> None:
+    test = running(held_against(10.0))
+    calls = Calls(error=BadFile("calls/ab/cd is damaged: save the run again"))
+    with pytest.raises(BadFile, match="damaged"):
+        compare_with_past(test, request_of(), [taken_at(10.0)], calls=cast(Any, calls))
+    assert [item.timing.label for item in test.measurements] == ["a"]
+
+
+# which calls are kept
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [({"save": "main"}, ["a"]), ({"autosave": True}, ["a"]), ({"json": "run.json"}, []), ({"compare": "main"}, [])],
+)
+def test_calls_are_kept_where_the_run_is_saved(settings: dict[str, Any], kept: list[str]) -> None:
+    calls = Calls()
+    items = [taken_at(10.0), msgspec.structs.replace(taken_at(9.0), role="reference")]
+    request = request_of(Settings(timer="wall", device="cpu", **settings))
+    found = with_calls(cast(Any, calls), request, items, lambda text: None)
+    assert calls.kept == kept
+    assert [bool(item.call) for item in found] == [bool(kept), False]
+
+
+def test_on_a_cpu_there_are_no_calls() -> None:
+    assert replayable_calls(running(None), request_of()) is None
+    items = [taken_at(10.0)]
+    assert with_calls(None, request_of(Settings(save="main")), items, lambda text: None) is items
