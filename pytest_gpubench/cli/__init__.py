@@ -18,6 +18,7 @@ MODULES = {
     "bisect": "ab.bisect",
     "merge": "merge",
     "history": "history",
+    "replay": "replay",
     "judge": "judge",
     "doctor": "doctor",
     "docs": "docs",

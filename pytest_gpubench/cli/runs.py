@@ -6,16 +6,17 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from pytest_gpubench.cli.arguments import add_storage, checked
+from pytest_gpubench.cli.calls import calls_in, calls_line, remove_unused_calls
 from pytest_gpubench.cli.output import complain, table, write
 from pytest_gpubench.cli.saved import commit_text, list_stored, nothing_saved, read_each
-from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.report.layout import Column
 from pytest_gpubench.report.rows import verdicts_of
 from pytest_gpubench.results.model import Outcome, SavedRun
 from pytest_gpubench.results.provenance import minute_text, moment
 from pytest_gpubench.results.store.storage import count_sessions
 from pytest_gpubench.settings.parsers import positive_count, whole_number_or_zero
-from pytest_gpubench.units import count, printable
+from pytest_gpubench.units import count, format_bytes, printable
 
 ABOUT = "list the saved runs, oldest first, or remove old ones"
 EXAMPLES = """list --device h200
@@ -45,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     errors: list[str] = []
     found = list(read_each(list_stored(arguments), errors))
     runs = [run for _, run in found]
-    sessions = [count_sessions(run) for run in runs]
+    sessions, calls = [count_sessions(run) for run in runs], [len(calls_in(run)) for run in runs]
     devices = [dict.fromkeys(record.device.name for record in run.records) for run in runs]
     columns = [
         Column("Number", [f"{stored.number:04}" for stored, _ in found]),
@@ -55,9 +56,11 @@ def run(arguments: argparse.Namespace) -> int:
         Column("Commit", [commit_text(run) or "-" for run in runs], rank=1),
         Column("Tests", [str(len(run.records)) for run in runs], right=True),
         *([Column("Sessions", list(map(str, sessions)), right=True)] if max(sessions, default=1) > 1 else []),
+        *([Column("Calls", list(map(str, calls)), right=True, rank=3)] if any(calls) else []),
         Column("Limits", [_outcomes(run) or "-" for run in runs], least=12, rank=2),
     ]
-    write("\n".join(table(columns)) if runs or errors else nothing_saved(arguments))
+    lines = [*table(columns), *filter(None, [calls_line(Path(arguments.storage))])]
+    write("\n".join(lines) if runs or errors else nothing_saved(arguments))
     complain("list", errors)
     return 2 if errors else 0
 
@@ -78,10 +81,21 @@ def _prune(arguments: argparse.Namespace) -> int:
     removed = [path for path in _old_runs(arguments, errors) if arguments.dry_run or _remove(path, errors)]
     verb = "would remove" if arguments.dry_run else "removed"
     lines = [f"{verb} {printable(str(path))}" for path in removed]
+    freed = 0 if arguments.dry_run or not removed else _remove_unused_calls(Path(arguments.storage), errors)
+    lines += [f"removed the calls that only they had: {format_bytes(freed)}"] if freed else []
     nothing = "nothing to remove" if arguments.named else "nothing to remove; --named removes named runs, too"
     write("\n".join([*lines, f"{verb} {count(len(removed), 'run')}" if removed else nothing]))
     complain("list", errors)
     return 2 if errors else 0
+
+
+def _remove_unused_calls(storage: Path, errors: list[str]) -> int:
+    """Remove calls that no run refers to, and return the bytes that were freed; why it cannot is added to errors."""
+    try:
+        return remove_unused_calls(storage)
+    except BadFile as error:
+        errors.append(f"calls of saved runs were left as they are: {error}")
+        return 0
 
 
 def parse_age(text: str) -> timedelta:

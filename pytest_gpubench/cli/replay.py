@@ -1,0 +1,88 @@
+"""`pytest-gpubench replay`: time a call of a saved run again, without its code."""
+
+import argparse
+from pathlib import Path
+
+from pytest_gpubench.cli.arguments import RUN_HELP, add_storage
+from pytest_gpubench.cli.output import write
+from pytest_gpubench.cli.saved import find_paths
+from pytest_gpubench.cli.show import matches
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.results.model import Measurement, SavedRun, Timing
+from pytest_gpubench.results.store import read_run
+from pytest_gpubench.results.store.calls import CallStore
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.units import count, first_few, format_time, printable
+
+ABOUT = "time a call of a saved run again, without its code"
+EXAMPLES = """replay main test_softmax
+replay 3 test_softmax[4096] --label softmax"""
+MADE_UP = "its inputs are made up: random numbers, and 0 where numbers are whole"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("which", metavar="RUN", help=RUN_HELP)
+    parser.add_argument("test", metavar="TEST", help="part of the id of a test; * and ? stand for others")
+    parser.add_argument("--label", metavar="NAME", help="of several calls of the test, the one of this name")
+    parser.add_argument(
+        "--trust-calls",
+        action="store_true",
+        help="replay what another user or machine has saved too: a saved call is code",
+    )
+    add_storage(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Time the call, and write its time now and then; 0."""
+    (path, *others) = find_paths(arguments.which, arguments)
+    if others:
+        raise BadRequest(f"{arguments.which} is a run of several devices: choose one with --device")
+    nodeid, item = find_call(read_run(path), arguments.test, arguments.label)
+    write("\n".join(lines_of(nodeid, item, _timed(item, arguments))))
+    return 0
+
+
+def find_call(run: SavedRun, pattern: str, label: str | None) -> tuple[str, Measurement]:
+    """Return the measurement of the call that is meant, after the id of its test.
+
+    Raises BadRequest where there is none, or are several.
+    """
+    there = [(record.nodeid, item) for record in run.records for item in record.measurements]
+    meant = [each for each in there if matches(each[0], pattern) and label in (None, each[1].timing.label)]
+    found = [(nodeid, item) for nodeid, item in meant if item.call]
+    if len(found) == 1:
+        return found[0]
+    asked = f"{pattern!r}" + (f" with the label {label!r}" if label else "")
+    if found:
+        names = first_few([f"{nodeid} {item.timing.label}" for nodeid, item in found], 3)
+        raise BadRequest(f"{asked} means {count(len(found), 'call')}: {printable(names)}; say more, or give --label")
+    if not meant:
+        raise BadRequest(f"no test of this run is meant by {asked}")
+    reason = next((item.no_call for _, item in meant if item.no_call), "the run was saved without calls")
+    raise BadRequest(f"the run has no call for {asked}: {printable(reason)}")
+
+
+def lines_of(nodeid: str, item: Measurement, timing: Timing) -> list[str]:
+    """Return what is written of a call that was timed again."""
+    now, then = (format_time(each.median_us) for each in (timing, item.timing))
+    return [
+        f"{printable(nodeid)}: {printable(timing.label)} takes {now} ({count(timing.reps, 'rep')}), and took {then} "
+        "when it was saved",
+        *(f"  {printable(kernel.name)}: {format_time(kernel.median_us)}" for kernel in timing.kernels),
+        MADE_UP,
+    ]
+
+
+def _timed(item: Measurement, arguments: argparse.Namespace) -> Timing:
+    from pytest_gpubench.bench.plan import plan_of
+    from pytest_gpubench.gpu.device import required_device
+    from pytest_gpubench.gpu.lock_file import lock_folder
+    from pytest_gpubench.gpu.turn import turn_at
+    from pytest_gpubench.replay.baselines import read_captured
+    from pytest_gpubench.replay.stored import time_stored
+
+    captured = read_captured(item.call, CallStore(Path(arguments.storage)), arguments.trust_calls)
+    settings = Settings()
+    device = required_device("cuda", True)
+    with turn_at(device, lock_folder(settings.lock_folder), settings.lock_timeout, "pytest-gpubench replay"):
+        return time_stored(captured, device, settings, plan_of(settings))

@@ -1,0 +1,63 @@
+"""`pytest-gpubench replay`: which call is meant, and what is written of it."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pytest_gpubench import Measurement
+from pytest_gpubench.cli.replay import find_call, lines_of
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.results.store import Storage
+from tests.cli.stored import Command
+from tests.results.measured import alone, kernel, record, run, timing
+from tests.results.saved import make_run
+
+SOFTMAX = msgspec.structs.replace(alone("softmax", 10.0), call="a" * 64)
+GELU = msgspec.structs.replace(alone("gelu", 20.0), call="b" * 64)
+EAGER = msgspec.structs.replace(alone("eager", 30.0), no_call="there is no image of kernels")
+BARE = alone("bare", 5.0)
+RUN = run(
+    record(SOFTMAX, GELU, nodeid="a.py::test_both[4]"),
+    record(SOFTMAX, nodeid="a.py::test_one"),
+    record(EAGER, nodeid="a.py::test_eager"),
+    record(BARE, nodeid="a.py::test_bare"),
+)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "label", "found"),
+    [("test_one", None, SOFTMAX), ("test_both[4]", "gelu", GELU), ("test_b*4]", "softmax", SOFTMAX)],
+)
+def test_a_call_is_found_by_its_test_and_its_label(pattern: str, label: str | None, found: Measurement) -> None:
+    assert find_call(RUN, pattern, label)[1] is found
+
+
+@pytest.mark.parametrize(
+    ("pattern", "label", "sentence"),
+    [
+        ("test_both", None, r"'test_both' means 2 calls: a\.py::test_both\[4\] softmax, .*; say more, or give --label"),
+        ("softmax", None, "no test of this run is meant by 'softmax'"),
+        ("test_one", "gelu", "no test of this run is meant by 'test_one' with the label 'gelu'"),
+        ("test_eager", None, "the run has no call for 'test_eager': there is no image of kernels"),
+        ("test_bare", None, "the run has no call for 'test_bare': the run was saved without calls"),
+    ],
+)
+def test_what_is_no_single_call_is_refused(pattern: str, label: str | None, sentence: str) -> None:
+    with pytest.raises(BadRequest, match=sentence):
+        find_call(RUN, pattern, label)
+
+
+def test_the_time_is_written_beside_the_saved_one() -> None:
+    now = timing("softmax", 12.0, kernels=(kernel("_softmax", median_us=12.0),))
+    first, second, third = lines_of("a.py::test_one", SOFTMAX, now)
+    assert first == "a.py::test_one: softmax takes 12.00 us (30 reps), and took 10.00 us when it was saved"
+    assert second == "  _softmax: 12.00 us"
+    assert third.startswith("its inputs are made up")
+
+
+def test_a_run_without_calls_is_bad_usage(command: Command) -> None:
+    Storage(Path("runs")).save_each(make_run(tests=2), "main")
+    status, _, err = command("replay", "main", "test_", "--storage", "runs")
+    assert status == 2
+    assert "the run was saved without calls" in err
