@@ -15,7 +15,9 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.speedup import SpeedupEstimate
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import RegressionTolerance, parse_tolerance
+from pytest_gpubench.verdict.reasons import reasons
 from pytest_gpubench.verdict.replays import Replay
+from tests.results.measured import alone, kernel
 from tests.test_further_sessions import at, held_against, request_of, running, taken_at
 
 SLOWER = Replay(SpeedupEstimate(0.9, Interval(0.89, 0.91), 24, 0.001), 10.0, 11.1)
@@ -130,3 +132,27 @@ def test_on_a_cpu_there_are_no_calls() -> None:
     assert replayable_calls(running(None), request_of()) is None
     items = [taken_at(10.0)]
     assert with_calls(None, request_of(Settings(save="main")), items, lambda text: None) is items
+
+
+def test_a_throttled_gpu_slows_both_replays() -> None:
+    """The numbers of this run are in doubt by it, and not what was timed in turn."""
+    past = held_against(10.0)
+    item = taken_at(11.0)
+    timing = msgspec.structs.replace(item.timing, throttle_reasons=("power",), sm_clock_mhz=(1000.0,))
+    item = msgspec.structs.replace(item, timing=timing)
+    outcomes = []
+    for calls in (Calls({"a": SLOWER}), Calls({"a": ""})):
+        (change,) = compare_with_past(running(past), request_of(), [item], calls=cast(Any, calls))
+        outcomes.append(change.outcome)
+    assert outcomes == [Outcome.FAIL, Outcome.INVALID]
+
+
+def test_a_clock_that_is_lower_today_is_no_reason_of_a_replay() -> None:
+    kernels = (kernel("k", median_us=10.0),)
+    old, new = (
+        msgspec.structs.replace(alone("a", us, kernels=kernels).timing, sm_clock_mhz=(mhz,))
+        for us, mhz in ((10.0, 1900.0), (11.0, 1500.0))
+    )
+    before, now = Measurement(timing=old), Measurement(timing=new)
+    assert any("SM clock" in each for each in reasons(before, now))
+    assert not any("SM clock" in each for each in reasons(before, now, metric="replayed time"))

@@ -27,6 +27,7 @@ from pytest_gpubench.verdict.kernel_reasons import (
 )
 from pytest_gpubench.verdict.limits import BY_NAME
 from pytest_gpubench.verdict.regression import Change
+from pytest_gpubench.verdict.replays import REPLAYED
 
 __tracebackhide__ = True
 
@@ -122,7 +123,8 @@ def reasons(
     found = [*kernel_causes(old, new), *_work_causes(old.timing, new.timing), *_call_causes(old, new)]
     found += [*_host_causes(old, new)]
     found += [*_faster_reference(old, new)] if metric == "speedup" else []
-    found += [*_clock_causes(old, new, explains=metric != "speedup", alone=not found and not versions)]
+    if metric != REPLAYED:  # else both ran now
+        found += [*_clock_causes(old, new, explains=metric != "speedup", alone=not found and not versions)]
     told = [each.sentence for each in sorted(found, key=lambda each: -each.share)]
     changed = first_few([f"{what} {was} -> {now}" for what, was, now in versions], MOST_VERSIONS)
     return (*told[: MOST_REASONS - bool(changed)], *([changed] if changed else []))

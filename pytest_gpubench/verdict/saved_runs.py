@@ -14,7 +14,7 @@ from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import printable, ratio_text
 from pytest_gpubench.verdict.reasons import explained, explained_change
 from pytest_gpubench.verdict.regression import Change, compare_measurements
-from pytest_gpubench.verdict.replays import Replay, replayed_change
+from pytest_gpubench.verdict.replays import REPLAYED, Replay, replayed_change
 from pytest_gpubench.verdict.sessions import Sessions
 from pytest_gpubench.verdict.throttling import invalidate_throttled
 
@@ -178,9 +178,9 @@ def with_change(item: Measurement, found: Change, baseline: str) -> Measurement:
 def _invalidated(
     verdict: Verdict, estimate: ChangeEstimate | None, timing: Timing, reference: Timing | None, throttled: str
 ) -> Verdict:
-    """Return a verdict, INVALID where throttling may be its cause: it makes no time shorter."""
+    """Return a verdict, INVALID where throttling may be its cause; it shortens no time, and slows replays alike."""
     is_speedup = estimate is not None and estimate.metric == "speedup"
-    if estimate is None or (verdict.outcome is Outcome.PASS and not is_speedup):
+    if estimate is None or estimate.metric == REPLAYED or (verdict.outcome is Outcome.PASS and not is_speedup):
         return verdict
     timings = [timing, reference] if is_speedup and reference is not None else [timing]
     (verdict,) = invalidate_throttled([verdict], timings, throttled)
