@@ -4,14 +4,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
+import msgspec
 import torch
 
 from pytest_gpubench.correctness import compare_outputs
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.replay.addresses import input_regions
 from pytest_gpubench.replay.builder import GraphBuilder
-from pytest_gpubench.replay.call_data import CallData, Region
+from pytest_gpubench.replay.call_data import CallData, Graph, Node, Region
 from pytest_gpubench.replay.capture import CapturedCall
+from pytest_gpubench.replay.elf import code_of
 from pytest_gpubench.replay.memory import Placed
 from pytest_gpubench.replay.reader import NotReplayable
 from pytest_gpubench.replay.replayed import Memory, Replayed, memory_for, new_memory, replaying
@@ -50,7 +52,7 @@ class ReplayedPair:
         Raises NotReplayable where the saved call cannot be given today's inputs, and DriverError.
         """
         refuse_other_inputs(self.saved.data, self.today.data)
-        if is_same(self.saved.data, self.today.data):
+        if is_same(self.saved, self.today):
             return Replay(None)
         with ExitStack() as held:
             first = held.enter_context(self._timed(tolerance, settings, plan, say))
@@ -129,9 +131,20 @@ def time_in_turn(
     return Replay(judge.latest, *times_us), judge.outcome
 
 
-def is_same(saved: CallData, today: CallData) -> bool:
-    """Tell whether two calls launch the same code with the same parameters."""
-    return (saved.graph, saved.regions) == (today.graph, today.regions)
+def is_same(saved: CapturedCall, today: CapturedCall) -> bool:
+    """Tell whether two calls launch the same code with the same parameters, wherever its lines were in a file."""
+    one, other = (with_code(each.data.graph, each.images) for each in (saved, today))
+    return (one, saved.data.regions) == (other, today.data.regions)
+
+
+def with_code(graph: Graph, images: Mapping[str, bytes]) -> Graph:
+    """Return a graph whose kernels have the SHA-256 of their code in place of their image's."""
+
+    def changed(node: Node) -> Node:
+        kernel = node.kernel and msgspec.structs.replace(node.kernel, image=code_of(images[node.kernel.image]))
+        return msgspec.structs.replace(node, kernel=kernel, child=node.child and with_code(node.child, images))
+
+    return msgspec.structs.replace(graph, nodes=tuple(map(changed, graph.nodes)))
 
 
 def refuse_other_inputs(saved: CallData, today: CallData) -> None:

@@ -2,6 +2,7 @@
 
 import gc
 import hashlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,12 @@ from weakref import ReferenceType, ref
 
 __tracebackhide__ = True
 
-COMPILED = ("CompiledKernel", "StaticallyLaunchedTritonKernel", "StaticallyLaunchedCudaKernel")
-"""Classes of Triton's and of torch.compile's own launcher (the last one before torch 2.12)."""
+COMPILED = {
+    "triton.compiler.compiler": ("CompiledKernel",),
+    "torch._inductor.runtime.static_triton_launcher": ("StaticallyLaunchedCudaKernel",),
+    "torch._inductor.runtime.static_cuda_launcher": ("StaticallyLaunchedCudaKernel",),
+}
+"""Classes of kernels by their modules: Triton's, and of torch.compile's own launcher in new and older versions."""
 
 
 _launched: dict[int, ReferenceType[Any]] = {}
@@ -58,8 +63,9 @@ def _known(function: int) -> Any:
 
 def launched_kernels() -> Iterator[tuple[int, ReferenceType[Any]]]:
     """Yield Triton's kernels that have been launched, each after the driver's function."""
-    for each in gc.get_objects():
-        if type(each).__name__ in COMPILED and isinstance(function := vars(each).get("function"), int):
+    classes = {getattr(sys.modules.get(module), name, None) for module, names in COMPILED.items() for name in names}
+    for each in [each for each in gc.get_objects() if type(each) in classes]:
+        if isinstance(function := vars(each).get("function"), int):
             yield function, ref(each)
 
 

@@ -1,10 +1,11 @@
 """Prove that a call that is data computes what the call does: for other values, in other memory, from its images."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from pytest_gpubench.correctness import Variation, compare_outputs
+from pytest_gpubench.correctness import Tolerance, Variation, compare_outputs
+from pytest_gpubench.correctness.difference import Difference
 from pytest_gpubench.correctness.leaves import Leaves, tensors_of
 from pytest_gpubench.correctness.variation import Way, tensors_for
 from pytest_gpubench.errors import first_line
@@ -23,6 +24,10 @@ from pytest_gpubench.units import format_bytes
 __tracebackhide__ = True
 
 Inputs = Sequence[tuple[Placed, torch.Tensor]]
+Outputs = Mapping[str, torch.Tensor]
+SCATTER_CALLS = 4
+SCATTER = 4.0
+"""A replay may differ by so many times as much as so many calls do from the first."""
 
 
 def prove(call: Call, captured: CapturedCall, device: Device, cuda: GraphBuilder) -> None:
@@ -53,23 +58,52 @@ def ways_for(leaves: Leaves) -> list[Way]:
 
 
 def _prove_once(call: Call, replayed: Replayed, leaves: Leaves, inputs: Inputs, way: Way) -> None:
+    expected, changed = _expected(call, way, leaves, inputs, lambda: give(replayed, inputs))
+    replayed.launch()
+    found = {name: tensor.clone() for name, tensor in replayed.outputs()}
+    if found.keys() - expected.keys():
+        raise NotReplayable("it returns other outputs for other values")
+    wrong = _wrong(found, expected)
+    if wrong and _wrong(found, expected, _scatter(call, way, leaves, expected)):
+        raise NotReplayable(f"replayed, it computes something else: {wrong[0].line}{_suspect(replayed.data)}")
+    if not _are_equal(replayed, changed):
+        raise NotReplayable("replayed, it computes something else: what it changes among its inputs differs")
+
+
+def _wrong(found: Outputs, expected: Outputs, scatter: Mapping[str, float] | None = None) -> list[Difference]:
+    """Return the outputs that are wrong; scatter: by how much each may differ, None for what its dtype allows."""
+    differences: list[Difference] = []
+    for name, tensor in found.items():
+        tolerance = None if scatter is None else Tolerance(0.0, scatter[name])
+        differences += compare_outputs({name: tensor}, {name: expected[name]}, tolerance)
+    return [each for each in differences if not each.passed]
+
+
+def _scatter(call: Call, way: Way, leaves: Leaves, expected: Outputs) -> dict[str, float]:
+    """Return by how much each output may differ, as it does from call to call: atomics add in any order."""
+    most = dict.fromkeys(expected, 0.0)
+    for _ in range(SCATTER_CALLS):
+        for name, tensor in _expected(call, way, leaves)[0].items():
+            if tensor.is_floating_point() and tensor.numel():
+                apart = (tensor.double() - expected[name].double()).abs().nan_to_num(0.0).max()
+                most[name] = max(most[name], SCATTER * float(apart))
+    return most
+
+
+def _expected(
+    call: Call, way: Way, leaves: Leaves, inputs: Inputs = (), before: Callable[[], None] = lambda: None
+) -> tuple[Outputs, Inputs]:
+    """Return what a call computes of values varied in a way, and the inputs after it; before: called before it."""
     prepared = call.prepare()
     variation, tensors = Variation(), [leaf for _, leaf in leaves]
     variation.begin(way, tensors, tensors)
     try:
-        give(replayed, inputs)
+        before()
         returned = prepared()
-        expected = {name: tensor.detach().clone() for name, tensor in tensors_of(outputs_of(call, returned))}
-        changed = [(place, memory.clone()) for place, memory in inputs]
+        outputs = {name: tensor.detach().clone() for name, tensor in tensors_of(outputs_of(call, returned))}
+        return outputs, [(place, memory.clone()) for place, memory in inputs]
     finally:
         variation.end()
-    replayed.launch()
-    found = {name: tensor.clone() for name, tensor in replayed.outputs()}
-    differences = compare_outputs(found, {name: expected[name] for name in found if name in expected})
-    wrong = [each for each in differences if not each.passed]
-    if wrong or not _are_equal(replayed, changed):
-        what = wrong[0].line if wrong else "what it changes among its inputs differs"
-        raise NotReplayable(f"replayed, it computes something else: {what}{_suspect(replayed.data)}")
 
 
 def give(replayed: Replayed, inputs: Inputs) -> None:

@@ -126,7 +126,7 @@ def make_call(
     inputs = None if arguments.memory is None else arguments.memory.leaves
     if backward != "forward":
         run = BackwardPass(function, arguments, with_forward=backward == "both")
-        return Call(name, run.prepare, function, True, run.flags, inputs)
+        return Call(name, run.prepare, function, True, run.flags, inputs and run.inputs)
     prepare = functools.partial(prepare_forward, function, arguments)
     return Call(name, prepare, function, arguments.setup is not None, arguments.flags, inputs)
 
@@ -211,6 +211,12 @@ class BackwardPass:
             mark_step()
             return Prepared(functools.partial(self.both, args, kwargs), args, kwargs)
         return Prepared(functools.partial(run_backward, outputs, gradients), made=(outputs, gradients))
+
+    def inputs(self) -> Leaves:
+        """Return what calls are given, what functions hold, and the upstream gradients so far, by name."""
+        upstream = self.arguments.upstream.given.values()
+        given = [] if self.arguments.memory is None else self.arguments.memory.leaves()
+        return [*given, *((f"upstream gradient {number}", each) for number, each in enumerate(upstream))]
 
     def forward(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list["torch.Tensor"]:
         """Return the outputs that a gradient can flow back from."""

@@ -1,4 +1,4 @@
-"""The change of a call that was saved as data: it and today's, replayed in turn in one process, or the same bytes."""
+"""The change of a call that was saved as data: it and today's, replayed in turn in one process, or the same code."""
 
 from dataclasses import dataclass, replace
 
@@ -23,7 +23,7 @@ class Replay:
     """How today's call compares with the saved one."""
 
     found: SpeedupEstimate | None
-    """The saved call's time over today's; None where both are the same, byte for byte."""
+    """The saved call's time over today's; None where both launch the same code alike."""
     old_us: float = 0.0
     new_us: float = 0.0
     doubt: str = ""
@@ -46,7 +46,7 @@ def replayed_change(found: Change, replay: Replay, tolerance: RegressionToleranc
     """Return a change, judged by replays; where: the saved run, as in `the baseline 'main'`."""
     if replay.found is None:
         same = ChangeEstimate(1.0, Interval(1.0, 1.0), REPLAYED, alpha)
-        sentence = f"{printable(found.label)} is the same call as in {where}, byte for byte"
+        sentence = f"{printable(found.label)} is the same call as in {where}: the same code, launched alike"
         return replace(found, outcome=Outcome.PASS, estimate=same, sentence=sentence, notes=replay.notes)
     ends = replay.found.interval
     estimate = ChangeEstimate(

@@ -106,6 +106,7 @@ def make_on_cpu(streams: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> OnCpu:
     monkeypatch.setattr("torch.cuda.memory_snapshot", found.snapshot)
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(images, "_launched", {})
+    monkeypatch.setattr(images, "COMPILED", {__name__: ("CompiledKernel",)})
     monkeypatch.setattr(capture, "call_on", lambda stream, call, calls: [call.prepare()() for _ in range(calls)])
     side_stream.cache_clear()
     return found

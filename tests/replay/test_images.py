@@ -28,6 +28,7 @@ class StaticallyLaunchedTritonKernel:
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(images, "_launched", {})
+    monkeypatch.setattr(images, "COMPILED", {__name__: ("CompiledKernel", "StaticallyLaunchedTritonKernel", "Absent")})
 
 
 def test_an_image_is_found_by_its_function() -> None:

@@ -161,6 +161,27 @@ def test_outputs_may_differ_by_rounding(on_cpu: OnCpu, x: torch.Tensor) -> None:
         prove_it(on_cpu, call)
 
 
+def test_outputs_may_differ_as_the_call_itself_does(on_cpu: OnCpu, x: torch.Tensor) -> None:
+    """As sums of atomics do, which add in any order; a replay that is off by more is wrong all the same."""
+
+    def scatter(x: torch.Tensor, y: torch.Tensor) -> None:
+        on_cpu.out[N:] += 1e-2 * (on_cpu.calls % 2)
+
+    def off_by(error: float) -> Callable[..., None]:
+        def scale(x: int, y: int, out: int, factor: int) -> None:
+            floats_at(out).copy_(floats_at(x) * factor + floats_at(y) + error)
+
+        return scale
+
+    on_cpu.changes = scatter
+    call = on_cpu.call(x, on_cpu.y)
+    on_cpu.cuda.kernels["scale"] = off_by(0.02)
+    prove_it(on_cpu, call)
+    on_cpu.cuda.kernels["scale"] = off_by(0.06)
+    with pytest.raises(NotReplayable, match="computes something else"):
+        prove_it(on_cpu, call)
+
+
 def test_no_room_is_a_reason(on_cpu: OnCpu, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*args: object) -> None:
         raise torch.OutOfMemoryError

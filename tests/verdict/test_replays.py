@@ -53,11 +53,11 @@ def test_a_fail_that_other_memory_does_not_confirm_is_none() -> None:
     assert "is slower than in the baseline 'main', but not in other memory" in found.sentence
 
 
-def test_the_same_bytes_pass_without_a_measurement() -> None:
+def test_the_same_code_passes_without_a_measurement() -> None:
     found = replayed_change(FOUND, Replay(None), TWO_PERCENT, 0.001, "the baseline 'main'")
     assert (found.outcome, found.sentence) == (
         Outcome.PASS,
-        "f is the same call as in the baseline 'main', byte for byte",
+        "f is the same call as in the baseline 'main': the same code, launched alike",
     )
     assert found.estimate is not None
     assert (found.estimate.ratio, found.estimate.interval) == (1.0, Interval(1.0, 1.0))

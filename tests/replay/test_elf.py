@@ -1,0 +1,67 @@
+"""The code of an image: line numbers are none of it, and everything else is."""
+
+import struct
+from collections.abc import Mapping
+
+import pytest
+
+from pytest_gpubench.replay.elf import HEADER, NO_BITS, SECTION, code_of
+
+TEXT = {".text.k": b"code", ".nv.info": b"info", ".debug_line": b"line 3", ".nv_debug_ptx_txt": b"ptx"}
+
+
+def image_of(sections: Mapping[str, bytes], flags: int = 6, kind: int = 1) -> bytes:
+    """Return an ELF file with these sections; flags, kind: of the first."""
+    names = b"\0" + b"".join(name.encode() + b"\0" for name in (*sections, ".shstrtab"))
+    start, bodies, headers = HEADER.size, b"", []
+    for number, (name, body) in enumerate({**sections, ".shstrtab": names}.items()):
+        at = names.index(b"\0" + name.encode() + b"\0") + 1
+        headers.append(
+            SECTION.pack(at, kind if not number else 1, flags if not number else 0, 0, start, len(body), 0, 0, 1, 0)
+        )
+        bodies, start = bodies + body, start + len(body)
+    header = (b"\x7fELF\x02\x01\x01", 2, 190, 1, 0, 0, start, 0, HEADER.size, 0, 0, SECTION.size, len(headers))
+    return HEADER.pack(*header, len(headers) - 1) + bodies + b"".join(headers)
+
+
+@pytest.mark.parametrize("name", [".debug_line", ".nv_debug_ptx_txt"])
+def test_what_nothing_runs_is_no_code(name: str) -> None:
+    assert code_of(image_of(TEXT)) == code_of(image_of({**TEXT, name: b"longer than it was"}))
+    assert image_of(TEXT) != image_of({**TEXT, name: b"longer than it was"})
+
+
+@pytest.mark.parametrize("name", [".text.k", ".nv.info"])
+def test_all_else_is_code(name: str) -> None:
+    assert code_of(image_of(TEXT)) != code_of(image_of({**TEXT, name: b"cod!"}))
+
+
+def test_flags_and_types_are_code() -> None:
+    codes = {code_of(image_of(TEXT)), code_of(image_of(TEXT, flags=7)), code_of(image_of(TEXT, kind=NO_BITS))}
+    assert len(codes) == 3
+
+
+def test_the_machine_is_code() -> None:
+    """The flags of an image name the architecture that it was compiled for."""
+    image = bytearray(image_of(TEXT))
+    image[48] ^= 1
+    assert code_of(bytes(image)) != code_of(image_of(TEXT))
+
+
+def test_a_section_more_is_code() -> None:
+    assert code_of(image_of(TEXT)) != code_of(image_of({**TEXT, ".nv.constant0.k": b""}))
+
+
+@pytest.mark.parametrize("length", [0, 10, HEADER.size, HEADER.size + 5, -1])
+def test_of_what_is_no_elf_all_is_code(length: int) -> None:
+    image = image_of(TEXT)[:length]
+    assert code_of(image) != code_of(image + b"\0")
+
+
+def test_an_elf_file_of_32_bits_is_all_code() -> None:
+    image = image_of(TEXT).replace(b"\x7fELF\x02", b"\x7fELF\x01", 1)
+    assert code_of(image) != code_of(image.replace(b"line 3", b"line 4"))
+
+
+def test_structures_are_as_large_as_they_should() -> None:
+    assert (HEADER.size, SECTION.size) == (64, 64)
+    assert struct.calcsize("<5Q") == 40
