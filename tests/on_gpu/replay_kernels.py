@@ -1,0 +1,143 @@
+"""Calls to be saved and replayed, by name: makers of their inputs, functions, and backward."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+Make = Callable[[int], list[torch.Tensor]]
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def mix_kernel(x, y, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mixed = tl.load(x + at, mask=at < n) * 2 + tl.sin(tl.load(y + at, mask=at < n))
+    tl.store(out + at, mixed, mask=at < n)
+
+
+def mix(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    mix_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, out, x.numel(), BLOCK=1024)
+    return out
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def halve_kernel(x, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, tl.load(x + at, mask=at < n) * 0.5 + 1.0, mask=at < n)
+
+
+def halve(x: torch.Tensor) -> torch.Tensor:
+    """Change the input."""
+    halve_kernel[(triton.cdiv(x.numel(), 1024),)](x, x.numel(), BLOCK=1024)
+    return x
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def zero_kernel(out, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    tl.store(out + tl.arange(0, BLOCK), tl.zeros((BLOCK,), tl.float32))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def sums_kernel(x, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(out + at % 64, tl.load(x + at, mask=at < n, other=0.0), mask=at < n)
+
+
+def sums(x: torch.Tensor) -> torch.Tensor:
+    """Add in any order."""
+    out = torch.empty(64, device=x.device)
+    zero_kernel[(1,)](out, BLOCK=64)
+    sums_kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+    return out
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def gather_kernel(x, rows, out, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+    row, column = tl.program_id(0), tl.arange(0, WIDTH)
+    tl.store(out + row * WIDTH + column, tl.load(x + tl.load(rows + row) * WIDTH + column))
+
+
+def gather(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    out = torch.empty(rows.shape[0], x.shape[1], device=x.device)
+    gather_kernel[(rows.shape[0],)](x, rows, out, WIDTH=x.shape[1])
+    return out
+
+
+def on_two_streams(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    current, other = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    other.wait_stream(current)
+    with torch.cuda.stream(other):
+        one = mix(y, y)
+    two = mix(x, x)
+    current.wait_stream(other)
+    return mix(one, two)
+
+
+class Mixed(torch.autograd.Function):
+    """With a gradient that is no true one."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x, y)
+        return mix(x, y)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x, y = ctx.saved_tensors
+        return mix(gradient, x), mix(gradient, y)
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * weight
+
+
+def normal(*shapes: tuple[int, ...], grad: bool = False) -> Make:
+    """Return what makes normal inputs of these shapes from a seed."""
+
+    def make(seed: int) -> list[torch.Tensor]:
+        chance = torch.Generator("cuda").manual_seed(seed)
+        return [torch.randn(*each, generator=chance, device="cuda").requires_grad_(grad) for each in shapes]
+
+    return make
+
+
+def rows_of(seed: int) -> list[torch.Tensor]:
+    chance = torch.Generator("cuda").manual_seed(seed)
+    (x,) = normal((1000, 256))(seed)
+    return [x, torch.randint(0, 1000, (5000,), generator=chance, device="cuda")]
+
+
+CALLS: dict[str, tuple[Make, Callable[..., object], Any]] = {
+    "mix": (normal((1 << 20,), (1 << 20,)), mix, "forward"),
+    "views": (normal((1 << 20,), (1 << 20,)), lambda x, y: mix(x[512 : 1 << 19], y[: (1 << 19) - 512]), "forward"),
+    "halve": (normal((1 << 20,)), halve, "forward"),
+    "sums": (normal((1 << 20,)), sums, "forward"),
+    "gather": (rows_of, gather, "forward"),
+    "two streams": (normal((1 << 20,), (1 << 20,)), on_two_streams, "forward"),
+    "forward and backward": (normal((1 << 20,), (1 << 20,), grad=True), Mixed.apply, "both"),
+    "compiled": (normal((4096, 1024), (1024,)), torch.compile(rms_norm), "forward"),
+    "compiled, both": (normal((4096, 1024), (1024,), grad=True), torch.compile(rms_norm), "both"),
+}
+"""Calls that can be replayed."""
+
+
+@functools.cache
+def weight(size: int) -> torch.Tensor:
+    return torch.randn(size, device="cuda")
+
+
+OTHERS: dict[str, tuple[Make, Callable[..., object], str]] = {
+    "a library": (normal((1 << 20,)), lambda x: x * 2, "there is no image of kernels that Triton did not compile"),
+    "a fill": (normal((1 << 20,)), lambda x: mix(x, torch.zeros_like(x)), "there is no image of kernels"),
+    "a wait": (normal((1 << 20,)), lambda x: mix(x, x) if float(x[0]) < 1e9 else x, "it waits for the GPU"),
+    "cached weights": (
+        normal((1 << 20,)),
+        lambda x: mix(x, weight(x.numel())),
+        "computes something else: .* 4 MiB that are no argument of it",
+    ),
+}
+"""Calls that cannot, each with the reason."""

@@ -1,0 +1,163 @@
+"""Calls as data on the real thing: proved, replayed by another process, and timed in turn with today's."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_gpubench.bench.arguments import kept_arguments
+from pytest_gpubench.errors import BadFile
+from pytest_gpubench.gpu.device import required_device
+from pytest_gpubench.replay.baselines import keep
+from pytest_gpubench.replay.builder import find_builder
+from pytest_gpubench.replay.capture import CapturedCall, capture_call
+from pytest_gpubench.replay.proof import prove
+from pytest_gpubench.replay.reader import NotReplayable
+from pytest_gpubench.results.store.calls import CallStore
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.calls import make_call
+from tests.on_gpu.replay_kernels import CALLS, OTHERS, Make
+
+
+def call_of(make: Make, function: object, backward: object, seed: int = 1) -> Call:
+    """Return a warm call."""
+    args = make(seed)
+    call = make_call(function, kept_arguments([function], args, None, None), backward)  # type: ignore[arg-type, list-item]
+    for _ in range(3):
+        call.prepare()()
+    return call
+
+
+def proved(call: Call) -> CapturedCall:
+    device, cuda = required_device("cuda", True), find_builder()
+    assert cuda is not None
+    captured = capture_call(call, device, cuda)
+    prove(call, captured, device, cuda)
+    return captured
+
+
+REPLAYED = """
+import sys
+import torch
+from pathlib import Path
+from pytest_gpubench.correctness.leaves import tensors_of
+from pytest_gpubench.gpu.device import required_device
+from pytest_gpubench.replay.addresses import input_regions
+from pytest_gpubench.replay.baselines import read_captured
+from pytest_gpubench.replay.builder import find_builder
+from pytest_gpubench.replay.capture import outputs_of
+from pytest_gpubench.replay.proof import give
+from pytest_gpubench.replay.replayed import memory_for, replaying
+from pytest_gpubench.results.store.calls import CallStore
+from tests.on_gpu.replay_kernels import CALLS
+from tests.on_gpu.test_replay import call_of
+
+device, cuda = required_device("cuda", True), find_builder()
+pad = torch.empty(12345678, device="cuda")  # so that nothing lies where it lay
+for name, saved in zip(CALLS, sys.argv[2:], strict=True):
+    data = read_captured(saved, CallStore(Path(sys.argv[1])))
+    call = call_of(*CALLS[name], seed=77)
+    inputs = input_regions(call.inputs(), device.torch_device)
+    memory = memory_for(data.data.regions, device.torch_device)
+    with replaying(data.data, data.images, memory, cuda, device) as replayed:
+        prepared = call.prepare()
+        give(replayed, inputs)
+        expected = {each: tensor.clone() for each, tensor in tensors_of(outputs_of(call, prepared()))}
+        replayed.launch()
+        for each, tensor in replayed.outputs():
+            same = torch.equal(tensor, expected[each])
+            near = torch.allclose(tensor, expected[each], rtol=1e-4, atol=1e-2)
+            print(name, each, "equal" if same else "near" if near else "WRONG", sep=": ")
+"""
+
+
+def test_another_process_replays_what_was_proved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With other inputs, elsewhere in memory: bit for bit, but for atomics, and code that was compiled again."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    store = CallStore(tmp_path)
+    names = [keep(proved(call_of(*each)), store) for each in CALLS.values()]
+    root = Path(__file__).parents[2]
+    env = os.environ | {"PYTHONPATH": f"{root}:{os.environ.get('PYTHONPATH', '')}"}
+    command = [sys.executable, "-c", REPLAYED, str(tmp_path), *names]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    found = [line.split(": ") for line in done.stdout.splitlines()]
+    assert {name for name, _, _ in found} == set(CALLS)
+    wrong = [
+        line for line in found if line[2] != "equal" and (line[0] not in ("sums", "compiled") or line[2] != "near")
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_same_call_elsewhere_is_the_same_data(name: str) -> None:
+    make, function, backward = CALLS[name]
+    first = proved(call_of(make, function, backward, seed=1))
+    second = proved(call_of(make, function, backward, seed=2))
+    assert first.data == second.data
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_cannot_be_replayed_says_why(name: str) -> None:
+    make, function, reason = OTHERS[name]
+    with pytest.raises(NotReplayable, match=reason):
+        proved(call_of(make, function, "forward"))
+
+
+@pytest.mark.parametrize("place", [40, 500, -1])
+def test_a_damaged_store_is_one_error(place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    store = CallStore(tmp_path)
+    captured = proved(call_of(*CALLS["mix"]))
+    keep(captured, store)
+    (image,) = captured.images
+    packed = bytearray(store.path(image).read_bytes())
+    packed[place] ^= 1
+    store.path(image).write_bytes(packed)
+    with pytest.raises(BadFile, match="damaged"):
+        store.read(image)
+
+
+SUITE = """
+import os, torch
+from tests.on_gpu.replay_kernels import mix, mix_kernel, normal
+EXTRA = int(os.environ.get("EXTRA", "0"))
+
+def slower(x, y):
+    out = torch.empty_like(x)
+    blocks = x.numel() // 1024
+    for part in (blocks + min(0, blocks * EXTRA // 100), max(0, blocks * EXTRA // 100)):
+        if part:
+            mix_kernel[(part,)](x, y, out, x.numel(), BLOCK=1024)
+    return out
+
+def test_it(gpu_bench):
+    gpu_bench(slower, *normal((1 << 24,), (1 << 24,))(3))
+"""
+
+
+@pytest.mark.parametrize(
+    ("extra", "status", "said"),
+    [
+        ("0", 0, "replayed time +0.0 %"),
+        ("4", 1, "of its replayed time, wanted at most 1.02x"),
+        ("-4", 0, "does not compute what the saved call does"),
+    ],
+)
+def test_a_baseline_that_runs(extra: str, status: int, said: str, tmp_path: Path) -> None:
+    """The same code passes without being timed; 4 % more blocks fail, and of 4 % fewer it says that they are wrong."""
+    (tmp_path / "test_it.py").write_text(SUITE)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    root = Path(__file__).parents[2]
+    env = os.environ | {"PYTHONPATH": f"{root}:{os.environ.get('PYTHONPATH', '')}", "XDG_STATE_HOME": str(tmp_path)}
+    pytest_ = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--gpu-bench-sessions=1"]
+    compare = ["--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:2%"]
+    saved = subprocess.run([*pytest_, "--gpu-bench-save=main"], cwd=tmp_path, env=env, capture_output=True, check=False)
+    assert saved.returncode == 0, saved.stdout
+    compared = subprocess.run(
+        [*pytest_, *compare], cwd=tmp_path, env=env | {"EXTRA": extra}, capture_output=True, text=True, check=False
+    )
+    assert compared.returncode == status, compared.stdout
+    assert said in " ".join(compared.stdout.split())
