@@ -268,6 +268,20 @@ def test_a_number_is_an_address_where_it_lies_in_memory(address: int, found: int
     )
 
 
+@pytest.mark.parametrize(("number", "asked"), [(2**16, False), (2**16 + 1, True), (2**57 - 1, True), (2**57, False)])
+def test_the_driver_is_not_asked_of_what_can_be_no_address(number: int, asked: bool) -> None:
+    """Of most numbers: to ask takes some microseconds."""
+    found: list[int] = []
+
+    class Noting:
+        def memory_at(self, address: int) -> Placed | None:
+            found.append(address)
+            return None
+
+    Locating(known(), Noting()).locate(Graph((Node(kind="memset", values=(word(number),)),), ()))
+    assert found == [number] * asked
+
+
 def test_an_address_across_two_words_is_none() -> None:
     node = Node(kind="memset", values=(bytes(4) + word(INPUT) + bytes(4),))
     assert Locating(known(), Other()).locate(Graph((node,), ())).nodes[0].pointers == ()
