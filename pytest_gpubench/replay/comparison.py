@@ -1,13 +1,12 @@
 """Time a saved call and today's in turn: the same inputs, the same memory, one process, one minute."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 import msgspec
 import torch
 
-from pytest_gpubench.correctness import compare_outputs
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.replay.addresses import input_regions
 from pytest_gpubench.replay.builder import GraphBuilder
@@ -17,6 +16,7 @@ from pytest_gpubench.replay.elf import code_of
 from pytest_gpubench.replay.memory import Placed
 from pytest_gpubench.replay.reader import NotReplayable
 from pytest_gpubench.replay.replayed import Memory, Replayed, memory_for, new_memory, replaying
+from pytest_gpubench.replay.scatter import Outputs, differing
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.speedup import LOOKS
@@ -55,29 +55,34 @@ class ReplayedPair:
         if is_same(self.saved, self.today):
             return Replay(None)
         with ExitStack() as held:
-            first = held.enter_context(self._timed(tolerance, settings, plan, say))
+            first = held.enter_context(self._timed(tolerance, settings, plan, say, (SAVED, TODAY)))
             if first[1] is not Outcome.FAIL or settings.reps is not None:
                 return first[0]
             say(f"replaying {self.call.label} again, in other memory")
-            second = held.enter_context(self._timed(tolerance, settings, plan, say))
+            second = held.enter_context(self._timed(tolerance, settings, plan, say, (TODAY, SAVED)))
         if second[1] is Outcome.FAIL:
             return first[0]
         return replace(first[0], doubt="but not in other memory")
 
     @contextmanager
     def _timed(
-        self, tolerance: RegressionTolerance, settings: Settings, plan: Plan, say: Say
+        self, tolerance: RegressionTolerance, settings: Settings, plan: Plan, say: Say, order: Sequence[str]
     ) -> Iterator[tuple[Replay, Outcome]]:
-        """Give how they compare, and whether that keeps the tolerance, while their memory is held."""
+        """Give how they compare, and whether that keeps the tolerance, while their memory is held.
+
+        order: that they are built in, on which it depends where their code lies.
+        """
         inputs = dict(self._inputs())
         memory = memory_for(self.today.data.regions, self.device.torch_device, lambda each: inputs[each.names])
         shared = shared_memory(self.saved.data, self.today.data, memory, self.device.torch_device)
-        with (
-            replaying(self.saved.data, self.saved.images, shared, self.cuda, self.device) as saved,
-            replaying(self.today.data, self.today.images, memory, self.cuda, self.device) as today,
-        ):
-            notes = self._differences(saved, today)
-            calls = {SAVED: replay_of(self.call, SAVED, saved), TODAY: replay_of(self.call, TODAY, today)}
+        each = {SAVED: (self.saved, shared), TODAY: (self.today, memory)}
+        with ExitStack() as built:
+            replayed = {
+                name: built.enter_context(replaying(call.data, call.images, at, self.cuda, self.device))
+                for name, (call, at) in ((name, each[name]) for name in order)
+            }
+            notes = self._differences(replayed[SAVED], replayed[TODAY])
+            calls = {name: replay_of(self.call, name, replayed[name]) for name in (SAVED, TODAY)}
             replay, outcome = time_in_turn(calls, tolerance, settings, plan, self.device, say)
             self.call.prepare()
         yield replace(replay, notes=notes), outcome
@@ -91,13 +96,14 @@ class ReplayedPair:
 
     def _differences(self, saved: Replayed, today: Replayed) -> tuple[str, ...]:
         """Return a note where the saved call computes something else than today's."""
-        found = []
-        for each in (saved, today):
-            self.call.prepare()
-            each.launch()
-            found.append({name: tensor.clone() for name, tensor in each.outputs()})
-        wrong = [each.line for each in compare_outputs(found[1], found[0]) if not each.passed]
-        return (f"{self.call.label} does not compute what the saved call does: {wrong[0]}",) if wrong else ()
+        wrong = differing(self._outputs(today), self._outputs(saved), lambda: self._outputs(saved))
+        what = f"{self.call.label} does not compute what the saved call does"
+        return (f"{what}: {wrong[0].line}",) if wrong else ()
+
+    def _outputs(self, replayed: Replayed) -> Outputs:
+        self.call.prepare()
+        replayed.launch()
+        return {name: tensor.clone() for name, tensor in replayed.outputs()}
 
 
 def replay_of(call: Call, label: str, replayed: Replayed) -> Call:

@@ -1,11 +1,10 @@
 """Prove that a call that is data computes what the call does: for other values, in other memory, from its images."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
-from pytest_gpubench.correctness import Tolerance, Variation, compare_outputs
-from pytest_gpubench.correctness.difference import Difference
+from pytest_gpubench.correctness import Variation
 from pytest_gpubench.correctness.leaves import Leaves, tensors_of
 from pytest_gpubench.correctness.variation import Way, tensors_for
 from pytest_gpubench.errors import first_line
@@ -18,16 +17,13 @@ from pytest_gpubench.replay.driver import DriverError
 from pytest_gpubench.replay.memory import Placed
 from pytest_gpubench.replay.reader import NotReplayable
 from pytest_gpubench.replay.replayed import Replayed, memory_for, replaying
+from pytest_gpubench.replay.scatter import Outputs, differing
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.units import format_bytes
 
 __tracebackhide__ = True
 
 Inputs = Sequence[tuple[Placed, torch.Tensor]]
-Outputs = Mapping[str, torch.Tensor]
-SCATTER_CALLS = 4
-SCATTER = 4.0
-"""A replay may differ by so many times as much as so many calls do from the first."""
 
 
 def prove(call: Call, captured: CapturedCall, device: Device, cuda: GraphBuilder) -> None:
@@ -63,31 +59,11 @@ def _prove_once(call: Call, replayed: Replayed, leaves: Leaves, inputs: Inputs, 
     found = {name: tensor.clone() for name, tensor in replayed.outputs()}
     if found.keys() - expected.keys():
         raise NotReplayable("it returns other outputs for other values")
-    wrong = _wrong(found, expected)
-    if wrong and _wrong(found, expected, _scatter(call, way, leaves, expected)):
+    wrong = differing(found, expected, lambda: _expected(call, way, leaves)[0])
+    if wrong:
         raise NotReplayable(f"replayed, it computes something else: {wrong[0].line}{_suspect(replayed.data)}")
     if not _are_equal(replayed, changed):
         raise NotReplayable("replayed, it computes something else: what it changes among its inputs differs")
-
-
-def _wrong(found: Outputs, expected: Outputs, scatter: Mapping[str, float] | None = None) -> list[Difference]:
-    """Return the outputs that are wrong; scatter: by how much each may differ, None for what its dtype allows."""
-    differences: list[Difference] = []
-    for name, tensor in found.items():
-        tolerance = None if scatter is None else Tolerance(0.0, scatter[name])
-        differences += compare_outputs({name: tensor}, {name: expected[name]}, tolerance)
-    return [each for each in differences if not each.passed]
-
-
-def _scatter(call: Call, way: Way, leaves: Leaves, expected: Outputs) -> dict[str, float]:
-    """Return by how much each output may differ, as it does from call to call: atomics add in any order."""
-    most = dict.fromkeys(expected, 0.0)
-    for _ in range(SCATTER_CALLS):
-        for name, tensor in _expected(call, way, leaves)[0].items():
-            if tensor.is_floating_point() and tensor.numel():
-                apart = (tensor.double() - expected[name].double()).abs().nan_to_num(0.0).max()
-                most[name] = max(most[name], SCATTER * float(apart))
-    return most
 
 
 def _expected(

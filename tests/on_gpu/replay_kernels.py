@@ -137,7 +137,7 @@ OTHERS: dict[str, tuple[Make, Callable[..., object], str]] = {
     "cached weights": (
         normal((1 << 20,)),
         lambda x: mix(x, weight(x.numel())),
-        "computes something else: .* 4 MiB that are no argument of it",
+        "computes something else: .* MiB that are no argument of it",
     ),
 }
 """Calls that cannot, each with the reason."""

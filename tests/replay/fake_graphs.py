@@ -69,6 +69,8 @@ class FakeGraphs:
     """The graphs that were made and not destroyed."""
     executables: dict[int, int] = field(default_factory=dict)
     """The graph that each was made of."""
+    loaded: list[bytes] = field(default_factory=list)
+    """The images that were loaded, in turn."""
     launched: list[int] = field(default_factory=list)
     """The executables that were launched."""
     kernels: dict[str, Callable[..., None]] = field(default_factory=dict)
@@ -107,6 +109,7 @@ class FakeGraphs:
             return INVALID_VALUE
         module._obj.value = number = next(self.numbers)
         self.modules[number] = image.value
+        self.loaded.append(image.value)
         return 0
 
     def cuModuleUnload(self, module: Any) -> int:
