@@ -205,11 +205,7 @@ class Settings:
         tolerance,
         "METRIC:AMOUNT",
     )
-    trust_calls: bool = setting(
-        False,
-        "replay calls that another user or machine has saved too: a saved call is code, so give it only where you "
-        "trust who saved it",
-    )
+    trust_calls: bool = setting(False, "replay calls that another user or machine has saved too: they are code")
     missing_baseline: Literal["fail", "warn", "ignore"] = setting(
         "warn",
         "if the run compared with lacks a test, or the test itself has changed since; if there is no such run, what is "
