@@ -69,8 +69,8 @@ class CallStore:
         return self.path(name).exists()
 
     def is_own(self, name: str) -> bool:
-        """Tell whether this user has saved what is kept under a name."""
-        with suppress(OSError), open(self.path(name), "rb") as file:
+        """Tell whether this user has saved what is kept under a name; False too where there can be no key."""
+        with suppress(OSError, BadFile), open(self.path(name), "rb") as file:
             return hmac.compare_digest(file.read(KEY_BYTES), self._code(name))
         return False
 
@@ -111,6 +111,8 @@ class CallStore:
 
     def _key(self) -> bytes:
         """Return the user's key, which is made at the first use."""
+        if not self.key.is_absolute():
+            raise BadFile("calls are not saved, as this user has no home for the key to them: set XDG_STATE_HOME")
         with explaining_os_errors(self.key, "read"):
             if not self.key.exists():
                 self.key.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -127,7 +129,8 @@ def is_name(text: str) -> bool:
 def user_key() -> Path:
     """Return the path of this user's key, which never leaves this machine."""
     state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "pytest-gpubench" / "calls.key"
+    home = Path(os.path.expanduser("~"))  # which stays as it is for a user without one
+    return (Path(state) if state else home / ".local" / "state") / "pytest-gpubench" / "calls.key"
 
 
 def _write_new(path: Path, data: bytes) -> None:

@@ -119,3 +119,19 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file")
     with pytest.raises(BadFile, match=r"runs.* cannot be written"):
         CallStore(tmp_path / "runs", tmp_path / "calls.key").add(DATA)
+
+
+def test_without_a_home_nothing_is_saved_and_nothing_is_ones_own(store: CallStore) -> None:
+    name = store.add(DATA)
+    homeless = CallStore(store.folder.parent, Path("~/.local/state/calls.key"))
+    with pytest.raises(BadFile, match="no home for the key to them: set XDG_STATE_HOME"):
+        homeless.add(DATA + b"!")
+    assert not homeless.is_own(name)
+    assert homeless.read(name, trusted=True) == DATA
+
+
+def test_a_key_that_cannot_be_read_makes_nothing_ones_own(store: CallStore) -> None:
+    name = store.add(DATA)
+    store.key.unlink()
+    store.key.mkdir()
+    assert not store.is_own(name)
