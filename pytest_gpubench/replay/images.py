@@ -23,17 +23,18 @@ _launched: dict[int, ReferenceType[Any]] = {}
 
 
 class Images:
-    """The images of kernels that Triton compiled in this process."""
+    """The images of the kernels of one call, as far as Triton compiled them in this process; all have been launched."""
 
     def __init__(self) -> None:
         self.found: dict[str, bytes] = {}
         """Those that were asked for, by their SHA-256."""
         self.missing: list[str] = []
         """The symbols of kernels without one: they are from a library."""
+        self._has_looked = False
 
     def of(self, function: int, symbol: str) -> str:
         """Return the SHA-256 of the image that a function of the driver's is from; empty where it is not known."""
-        image = image_of(kernel_of(function))
+        image = image_of(self._kernel_of(function))
         if image is None:
             self.missing.append(symbol)
             return ""
@@ -41,18 +42,17 @@ class Images:
         self.found[name] = image
         return name
 
+    def _kernel_of(self, function: int) -> Any:
+        """Return Triton's kernel of a function; None where Triton has not compiled it."""
+        if (known := _known(function)) is None and not self._has_looked:
+            _launched.update(launched_kernels())
+            self._has_looked, known = True, _known(function)
+        return known
+
 
 def sha256_of(data: bytes) -> str:
     """Return the SHA-256 of bytes as text."""
     return hashlib.sha256(data).hexdigest()
-
-
-def kernel_of(function: int) -> Any:
-    """Return Triton's kernel of a function; None where Triton has not compiled it."""
-    if (known := _known(function)) is None:
-        _launched.update(launched_kernels())
-        known = _known(function)
-    return known
 
 
 def _known(function: int) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pytest_gpubench.replay import images
-from pytest_gpubench.replay.images import Images, image_of, kernel_of, sha256_of
+from pytest_gpubench.replay.images import Images, image_of, sha256_of
 
 
 class CompiledKernel:
@@ -36,22 +36,35 @@ def test_an_image_is_found_by_its_function() -> None:
     assert found.of(1234567, "mine") == sha256_of(b"cubin")
     assert found.found == {sha256_of(b"cubin"): b"cubin"}
     assert found.missing == []
-    assert kernel_of(1234567) is kernel
+    assert kernel.function
 
 
 def test_kernels_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels = [CompiledKernel(1234567), CompiledKernel(1234568)]
-    assert kernel_of(1234567) is kernels[0]
-    monkeypatch.setattr(gc, "get_objects", list)
-    assert kernel_of(1234568) is kernels[1]
+    """To look takes 50 ms: once for a call, however many kernels of libraries it has, and not for kernels known."""
+    kernels = [CompiledKernel(1234567), CompiledKernel(1234568, b"other")]
+    looks: list[int] = []
+    get_objects = gc.get_objects
+
+    def noting() -> list[object]:
+        looks.append(1)
+        return get_objects()
+
+    monkeypatch.setattr(gc, "get_objects", noting)
+    first, second = Images(), Images()
+    assert [first.of(number, "k") for number in (1234567, 7654321, 7654322)] == [sha256_of(b"cubin"), "", ""]
+    assert second.of(1234568, "k") == sha256_of(b"other")
+    assert (len(looks), len(kernels)) == (1, 2)
+    assert second.of(7654321, "k") == ""
+    assert len(looks) == 2
 
 
 def test_a_kernel_that_is_gone_is_not_taken_for_another_of_its_number() -> None:
     old = CompiledKernel(1234567, b"old")
-    assert kernel_of(1234567) is old
+    assert Images().of(1234567, "k") == sha256_of(b"old")
     old.function = None
     new = CompiledKernel(1234567, b"new")
-    assert kernel_of(1234567) is new
+    assert Images().of(1234567, "k") == sha256_of(b"new")
+    assert new.function
 
 
 def test_a_kernel_of_a_library_is_missing() -> None:
