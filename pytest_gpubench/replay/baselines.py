@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from pytest_gpubench.errors import BadFile, GpuBenchError, first_line
+from pytest_gpubench.errors import BadFile, GpuBenchError, MeasurementError, first_line
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.replay.builder import GraphBuilder, find_builder
 from pytest_gpubench.replay.call_data import decode_call, encode_call
@@ -82,7 +82,7 @@ class ReplayableCalls:
         pair = ReplayedPair(saved, captured, self.calls[item.timing.label], self.device, cuda)
         try:
             return pair.compare(tolerance, self.settings, plan, say)
-        except (NotReplayable, DriverError) as error:
+        except (NotReplayable, DriverError, MeasurementError) as error:
             return first_line(error)
         except torch.OutOfMemoryError:
             return "there is no room for its memory beside today's"
@@ -105,9 +105,7 @@ def captured_or_reason(call: Call | None, device: Device, settings: Settings) ->
     try:
         captured = capture_call(call, device, cuda)
         prove(call, captured, device, cuda)
-    except (NotReplayable, DriverError) as error:
-        return first_line(error)
-    except GpuBenchError as error:  # as of inputs that cannot be put back
+    except (NotReplayable, DriverError, GpuBenchError) as error:  # the last as of inputs that cannot be put back
         return first_line(error)
     return captured
 

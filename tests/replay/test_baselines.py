@@ -4,12 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from pytest_gpubench import Measurement
-from pytest_gpubench.errors import BadFile
+from pytest_gpubench.errors import BadFile, MeasurementError
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.replay import baselines, comparison
 from pytest_gpubench.replay.baselines import NO_DRIVER, ReplayableCalls, read_captured
+from pytest_gpubench.replay.driver import DriverError
 from pytest_gpubench.results.store.calls import CallStore
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.tolerance import parse_tolerance
@@ -135,6 +137,26 @@ def test_what_times_no_replays_keeps_none(on_cpu: OnCpu) -> None:
     )
     on_the_cpu = replace(calls_of(on_cpu), device=cpu_device())
     assert on_the_cpu.with_call(ITEM).no_call == "only calls on a GPU can be replayed"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (MeasurementError("a record is missing"), "a record is missing"),
+        (torch.OutOfMemoryError("full"), "there is no room for its memory beside today's"),
+        (DriverError("cuGraphLaunch fails"), "cuGraphLaunch fails"),
+    ],
+)
+def test_replays_that_cannot_be_timed_leave_it_to_the_numbers(
+    error: Exception, reason: str, on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object) -> None:
+        raise error
+
+    old = saved(on_cpu, OTHER)
+    monkeypatch.setattr(comparison, "time_in_turn", fail)
+    assert replayed(calls_of(on_cpu), old) == reason
+    assert (on_cpu.cuda.modules, on_cpu.cuda.executables) == ({}, {})
 
 
 def test_an_old_driver_is_a_reason(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
