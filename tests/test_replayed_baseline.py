@@ -57,20 +57,22 @@ def compared(
 
 
 @pytest.mark.parametrize(
-    ("replay", "us", "outcome", "ratio"),
+    ("replay", "us", "outcome", "metric", "ratio"),
     [
-        (SLOWER, 10.0, Outcome.FAIL, 1 / 0.9),
-        (AS_FAST, 11.0, Outcome.PASS, 1.0),
-        (Replay(None), 11.0, Outcome.PASS, 1.0),
+        (SLOWER, 10.0, Outcome.FAIL, "replayed time", 1 / 0.9),
+        (AS_FAST, 11.0, Outcome.PASS, "replayed time", 1.0),
+        (Replay(None), 11.0, Outcome.PASS, "same code", 1.0),
     ],
 )
-def test_replays_decide_whatever_the_numbers_say(replay: Replay, us: float, outcome: Outcome, ratio: float) -> None:
+def test_replays_decide_whatever_the_numbers_say(
+    replay: Replay, us: float, outcome: Outcome, metric: str, ratio: float
+) -> None:
     """No fresh process is started: nothing between processes is left to estimate."""
     item, _, processes = compared(Calls({"a": replay}), us)
     (verdict,) = item.verdicts
     assert (verdict.outcome, verdict.kind, processes) == (outcome, "max_regression", [])
     assert item.change is not None
-    assert item.change.metric == "replayed time"
+    assert item.change.metric == metric
     assert item.change.ratio == pytest.approx(ratio)
 
 

@@ -20,7 +20,16 @@ from pytest_gpubench.report.markdown_text import code, one_line, table_head, tab
 from pytest_gpubench.report.rows import Row, rows_of
 from pytest_gpubench.results.baseline import toolchain
 from pytest_gpubench.results.kernels import breakdown, longest
-from pytest_gpubench.results.model import Measurement, Outcome, PastChange, SavedRun, TestRecord, Timing, Verdict
+from pytest_gpubench.results.model import (
+    SAME_CODE,
+    Measurement,
+    Outcome,
+    PastChange,
+    SavedRun,
+    TestRecord,
+    Timing,
+    Verdict,
+)
 from pytest_gpubench.units import bracketed, choose_time_unit, first_few, format_share, format_time, ratio_text
 from pytest_gpubench.verdict.ending import judged_kinds
 
@@ -296,5 +305,7 @@ def _change_text(change: PastChange | None) -> str:
     """Return the change since an older measurement: above 1 is slower."""
     if change is None:
         return ""
+    if change.metric == SAME_CODE:
+        return SAME_CODE
     whose = "relative time" if change.metric == "speedup" else text(change.metric, LONGEST_FACT)
     return f"{ratio_text(change.ratio, change.interval)} of its {whose}, was {format_time(change.old_us)}"

@@ -20,7 +20,7 @@ from pytest_gpubench.report.cells import (
 from pytest_gpubench.report.layout import WIDE, Column, Screen, lay_out
 from pytest_gpubench.report.phases import phases_block, region_lines
 from pytest_gpubench.report.rows import Row, all_rows, fold, group, reference_label, sort, split
-from pytest_gpubench.results.model import PastChange, TestRecord, Verdict
+from pytest_gpubench.results.model import SAME_CODE, PastChange, TestRecord, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import bracketed, choose_time_unit, printable
 from pytest_gpubench.verdict.limits import limit_text
@@ -196,6 +196,8 @@ def _change_cell(change: PastChange | None, brief: bool) -> str:
     """Return the change of the compared metric, `speedup -20.0 % [-21.0, -19.0]`; nothing without a change."""
     if change is None:
         return ""
+    if change.metric == SAME_CODE:
+        return SAME_CODE
     ratios = [change.ratio, *((not brief and change.interval) or ())]
     if change.metric == "speedup":  # whose ratio is old over new
         ratios = [1 / ratio for ratio in ratios[:1] + ratios[:0:-1]]

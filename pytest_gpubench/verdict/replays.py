@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.results.model import SAME_CODE, Outcome
 from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.speedup import SpeedupEstimate
 from pytest_gpubench.stats.summary import Interval
@@ -13,7 +13,7 @@ from pytest_gpubench.verdict.regression import Change, judge_change
 __tracebackhide__ = True
 
 REPLAYED = "replayed time"
-"""The metric of such a change."""
+"""The metric of such a change that was timed."""
 REPLAYED_METRICS = ("speedup", "median", "mean")
 """The metrics of a tolerance that it answers for; the quartiles of samples are another question."""
 
@@ -45,7 +45,7 @@ def least_speedup(tolerance: RegressionTolerance) -> float:
 def replayed_change(found: Change, replay: Replay, tolerance: RegressionTolerance, alpha: float, where: str) -> Change:
     """Return a change, judged by replays; where: the saved run, as in `the baseline 'main'`."""
     if replay.found is None:
-        same = ChangeEstimate(1.0, Interval(1.0, 1.0), REPLAYED, alpha)
+        same = ChangeEstimate(1.0, None, SAME_CODE, alpha)
         sentence = f"{printable(found.label)} is the same call as in {where}: the same code, launched alike"
         return replace(found, outcome=Outcome.PASS, estimate=same, sentence=sentence, notes=replay.notes)
     ends = replay.found.interval

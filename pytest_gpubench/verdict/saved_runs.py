@@ -8,7 +8,16 @@ import msgspec
 
 from pytest_gpubench.results.baseline import Baseline, toolchain
 from pytest_gpubench.results.counterpart import MeasurementKey, Missing, PastTest, by_key, by_test, keys_of
-from pytest_gpubench.results.model import Measurement, Outcome, PastChange, SavedRun, TestRecord, Timing, Verdict
+from pytest_gpubench.results.model import (
+    SAME_CODE,
+    Measurement,
+    Outcome,
+    PastChange,
+    SavedRun,
+    TestRecord,
+    Timing,
+    Verdict,
+)
 from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import printable, ratio_text
@@ -180,7 +189,8 @@ def _invalidated(
 ) -> Verdict:
     """Return a verdict, INVALID where throttling may be its cause; it shortens no time, and slows replays alike."""
     is_speedup = estimate is not None and estimate.metric == "speedup"
-    if estimate is None or estimate.metric == REPLAYED or (verdict.outcome is Outcome.PASS and not is_speedup):
+    is_replayed = estimate is None or estimate.metric in (REPLAYED, SAME_CODE)
+    if is_replayed or (verdict.outcome is Outcome.PASS and not is_speedup):
         return verdict
     timings = [timing, reference] if is_speedup and reference is not None else [timing]
     (verdict,) = invalidate_throttled([verdict], timings, throttled)

@@ -263,6 +263,8 @@ def test_what_was_compared_with_a_saved_run_has_a_column() -> None:
     at = header.index("Against main")
     assert (first[at], second[at]) == ("1.031x [1.028, 1.034] of its median, was 87.30 us", "")
     assert "Against" not in markdown_summary(make(PASSED, FREE))
+    same = section(markdown_summary(make(changed(PASSED, metric="same code", interval=None))), "All measurements")[1]
+    assert same[at] == "same code"
 
 
 def test_several_saved_runs_share_a_column() -> None:

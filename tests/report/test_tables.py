@@ -223,6 +223,8 @@ def test_a_change_has_a_column_that_names_its_metric() -> None:
     assert list(rows[0])[6:9] == ["Speedup", "Against main", "Limit"]
     [row] = table(record(changed(alone, 0.9995, interval=False)))
     assert row["Against main"] == "median -0.05 %"
+    [row] = table(record(changed(alone, 1.0, interval=False, metric="same code")))
+    assert row["Against main"] == "same code"
     for columns in (("median",), ("median", "limit", "flags"), ("limit",)):
         [row] = table(record(changed(alone, 2.0)), columns=columns)
         assert row["Against main"] == "median +100.0 % [+98.0, +102.0]"

@@ -60,7 +60,7 @@ def test_the_same_code_passes_without_a_measurement() -> None:
         "f is the same call as in the baseline 'main': the same code, launched alike",
     )
     assert found.estimate is not None
-    assert (found.estimate.ratio, found.estimate.interval) == (1.0, Interval(1.0, 1.0))
+    assert (found.estimate.metric, found.estimate.interval) == ("same code", None)
     assert found.further == 0
 
 

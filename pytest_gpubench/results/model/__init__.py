@@ -2,6 +2,7 @@
 
 from pytest_gpubench.results.model.device import DeviceFacts, MemoryPeak, Peaks
 from pytest_gpubench.results.model.measurement import (
+    SAME_CODE,
     VALIDITY,
     Comparison,
     Measurement,
@@ -18,6 +19,7 @@ from pytest_gpubench.results.model.timing import LONGEST_US, Code, Kernel, Resou
 
 __all__ = [
     "LONGEST_US",
+    "SAME_CODE",
     "VALIDITY",
     "Code",
     "CommitInfo",

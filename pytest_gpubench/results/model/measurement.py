@@ -129,17 +129,21 @@ class Overhead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.host_us is None or self.host_us > self.busy_us
 
 
+SAME_CODE = "same code"
+"""What counts as the metric where a saved call and today's launch the same code alike: nothing is timed."""
+
+
 class PastChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Hold the change of a measurement since a saved run."""
 
     baseline: str
     """The saved run's name, or its file's."""
     metric: str
-    """The statistic compared: "speedup", "median", "mean", "q1" or "q3"."""
+    """The statistic compared: "speedup", "median", "mean", "q1" or "q3"; "replayed time", or "same code"."""
     ratio: float
-    """New over old, above 1 where it is slower; of a speedup, old over new."""
+    """New over old, above 1 where it is slower; of a speedup, old over new; 1 of the same code, which is not timed."""
     interval: Interval | None
-    """The ratio's interval; None if there are too few samples for alpha."""
+    """The ratio's interval; None if there are too few samples for alpha, and of the same code."""
     old_us: float
     """The median time in the saved run."""
 

@@ -97,6 +97,7 @@ function pointsOf(item) {
 function changeText({ change, isNew }) {
   if (isNew) return el("span", { class: "delta tone-new" }, "new");
   if (!change || !known(change.ratio)) return null;
+  if (change.of === "same code") return el("span", { class: "delta", title: `the same code as in ${change.baseline}: nothing was timed` }, change.of);
   const ends = change.interval ? `, [${change.interval.map(signed).join(", ")}]` : ", too few samples for an interval";
   const title = `time${change.of === "speedup" ? " against the reference" : ""}, since ${change.baseline}: ${signed(change.ratio)}${ends}`;
   return el("span", { class: `delta ${change.word ? `sure tone-${change.word}` : ""}`, title }, `${signed(change.ratio)} ${change.word}`);
