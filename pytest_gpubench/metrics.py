@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pytest_gpubench.counters import COUNTERS
 from pytest_gpubench.errors import NotMeasured
 from pytest_gpubench.units import (
     MICROSECONDS_PER_UNIT,
@@ -21,12 +22,13 @@ from pytest_gpubench.units import (
 
 __tracebackhide__ = True
 
-Unit = Literal["us", "share", "x", "MHz", "cycles", "GB/s", "TFLOP/s", "B", "FLOP", ""]
+Unit = Literal["us", "share", "x", "MHz", "cycles", "GB/s", "TFLOP/s", "B", "FLOP", "count", ""]
 FORMATS: Mapping[Unit, Callable[[float], str]] = {
     "share": format_share,
     "x": ratio_text,
     "MHz": lambda value: f"{value:.0f}",
     "cycles": lambda value: f"{value:,.0f}",
+    "count": lambda value: f"{value:,.0f}",
     "GB/s": lambda value: round_to_digits(value, 4),
     "TFLOP/s": lambda value: round_to_digits(value, 4),
 }
@@ -102,6 +104,14 @@ def _read_item(get: Callable[[Any], Any], item: object) -> Any:
     return None if isinstance(found, float) and math.isnan(found) else found
 
 
+def _counter_of(name: str) -> Callable[[Any], Any]:
+    def get(item: Any) -> float | None:
+        counts = item.timing.counts
+        return counts.median(name) if counts is not None and name in counts.captures else None
+
+    return get
+
+
 METRICS = (
     Metric(
         "median",
@@ -161,6 +171,7 @@ METRICS = (
     Metric("gbps", "GB/s", lambda item: item.timing.gbps, section="rate", page="bandwidth", csv="gbps"),
     Metric("flops", "FLOP", lambda item: item.timing.flops, csv="flops"),
     Metric("tflops", "TFLOP/s", lambda item: item.timing.tflops, section="rate", page="arithmetic", csv="tflops"),
+    *(Metric(each.name, "B" if each.in_bytes else "count", _counter_of(each.name), csv=each.name) for each in COUNTERS),
     Metric(
         "speedup",
         "x",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_gpubench.bench.exits import refusing_exit
 from pytest_gpubench.bench.plan import is_enforced, one_at_a_time, plan_of, unmeasured
 from pytest_gpubench.bench.request import CallResult, Request, Say, T, measured_before
+from pytest_gpubench.counted import count_calls, counted_again, with_counters
 from pytest_gpubench.errors import InvalidResult, LimitBroken, MeasurementError, NoBaseline, WrongResult
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.counterpart import MeasurementKey, Missing
@@ -37,7 +38,10 @@ DOUBTFUL = (Outcome.FAIL, Outcome.INCONCLUSIVE)
 def answer(test: CurrentTest, request: Request[T], say: Say) -> T:
     """Carry out a public call, and note on its test whether it fails it; return its result."""
     with test.answering(request.title):
-        found = _measure(test, request, say)
+        test.calls += 1
+        if test.note_capture is not None:
+            return count_calls(test, request)
+        found = with_counters(test, request, _measure(test, request, say), say)
         calls = replayable_calls(test, request)
         measured = with_calls(calls, request, found.measurements, say)
         changes = compare_with_past(test, request, measured, say, calls)
@@ -228,7 +232,8 @@ def _with_fresh_processes(
         if not wanted:
             break
         say(f"measuring again in a fresh process, {wanted} more at most")
-        further = past.with_session(test.fresh(number), keys)
+        fresh = counted_again(test, request, measured, say) if past.is_on_counter else test.fresh(number)
+        further = past.with_session(fresh, keys)
         if isinstance(further, str):
             test.warn(f"not measured again in a fresh process: {further}")
             break

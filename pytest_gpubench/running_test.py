@@ -1,7 +1,7 @@
 """The running test: its settings, limits and measurements, and whether it fails by them."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.search import Example, NoSearch, Search
 from pytest_gpubench.search.budget import TimeBudget
 from pytest_gpubench.settings import Settings
+from pytest_gpubench.structure.ncu import Capture
 from pytest_gpubench.units import safe_lines
 from pytest_gpubench.verdict.ending import Ending, judged_kinds, rule_for, unjudged
 from pytest_gpubench.verdict.limits import BY_NAME, Limits
@@ -53,6 +54,15 @@ class CurrentTest:
     """Returns the saved test and its tolerance; None if nothing is compared."""
     fresh: Callable[[int], TestRecord | str] | None = None
     """Returns what a fresh process of this number measures in the test, or why it does not; None where none is."""
+    calls: int = 0
+    """The number of its public calls so far."""
+    counters: frozenset[str] = frozenset()
+    """The counters that are taken of it, whatever it measures."""
+    captures: Callable[[Collection[str], bool], Mapping[tuple[int, str], Sequence[Capture]]] | None = None
+    """Returns the captures of its calls, by their numbers and labels, with these counters, from another process if
+    True; raises NotCounted. None outside of pytest."""
+    note_capture: Callable[[tuple[int, str]], object] | None = None
+    """Notes that a capture of a call begins; None where ncu does not watch this process."""
     failures: list[str] = field(default_factory=list)
     """Errors of ours that its calls have raised: it fails, whatever it does with them."""
     open_calls: list[str] = field(default_factory=list)

@@ -33,6 +33,7 @@ LAYERS = """
     engine
     fixture
     public_call
+    counted
     running_test
     search
     judge
@@ -43,6 +44,7 @@ LAYERS = """
     results record
     limits settings
     metrics stats
+    counters
     child_process
     bounds
     units errors spelling

@@ -5,12 +5,14 @@ import pytest
 
 from pytest_gpubench import Measurement
 from pytest_gpubench.cli.forms import csv_row
+from pytest_gpubench.counters import COUNTERS
 from pytest_gpubench.metrics import BY_NAME, METRICS, Metric
 from pytest_gpubench.report.html.content import page_content
 from pytest_gpubench.report.layout import Screen
 from pytest_gpubench.report.properties import median_properties
 from pytest_gpubench.report.section import report_section
 from pytest_gpubench.report.table import render
+from pytest_gpubench.results.model import Counts
 from pytest_gpubench.settings import SORT_KEYS, Settings
 from tests.report.records import arms, record, timing, unmeasured
 from tests.results.measured import kernel, resources
@@ -19,7 +21,13 @@ from tests.results.saved import make_run
 RUN = make_run(1)
 CANDIDATE = RUN.records[0].measurements[1]
 WITH_WORK = msgspec.structs.replace(
-    CANDIDATE, timing=msgspec.structs.replace(CANDIDATE.timing, moved_bytes=10**6, flops=10**7)
+    CANDIDATE,
+    timing=msgspec.structs.replace(
+        CANDIDATE.timing,
+        moved_bytes=10**6,
+        flops=10**7,
+        counts=Counts(captures={each.name: (3.0, 1.0, 2.0) for each in COUNTERS}),
+    ),
 )
 
 

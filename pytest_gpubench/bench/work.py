@@ -189,4 +189,5 @@ def peaks_for(settings: Settings, device: Device, limits: Limits) -> Peaks | Non
 
 def with_work(timing: Timing, work: Work) -> Timing:
     """Return a timing with the bytes and operations of its call."""
-    return msgspec.structs.replace(timing, moved_bytes=work.moved_bytes, flops=work.flops)
+    read = None if work.moved_bytes is None or work.read_share is None else round(work.moved_bytes * work.read_share)
+    return msgspec.structs.replace(timing, moved_bytes=work.moved_bytes, read_bytes=read, flops=work.flops)

@@ -9,6 +9,8 @@ from pathlib import Path
 from pytest_gpubench.cli.arguments import RUN_HELP, add_alpha, add_storage
 from pytest_gpubench.cli.output import complain, table, write
 from pytest_gpubench.cli.saved import find_paths, run_title
+from pytest_gpubench.counters import BY_NAME as COUNTERS
+from pytest_gpubench.counters import is_counter
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.metrics import BY_NAME
 from pytest_gpubench.report.layout import WIDE, Column
@@ -18,6 +20,7 @@ from pytest_gpubench.results.store import read_run
 from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.tolerance import COMPARED_METRICS, RegressionTolerance, tolerance_of
 from pytest_gpubench.units import count, printable, ratio_text, safe_line
+from pytest_gpubench.verdict.limits.counters import number_text
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.saved_runs import compare_runs
 
@@ -38,7 +41,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--fail-slower", metavar="SHARE", default="3%", help="how much slower is too slow: 3%%, 5us (default: 3%%)"
     )
     parser.add_argument(
-        "--metric", choices=COMPARED_METRICS, default="median", help="what is compared (default: median)"
+        "--metric",
+        choices=(*COMPARED_METRICS, *COUNTERS),
+        default="median",
+        help="what is compared: a statistic of times, or a counter that both runs have (default: median)",
     )
     add_alpha(parser, 0.001, "the chance of a wrong FAIL")
     parser.add_argument("--sort", action="store_true", help="the slowest first, not in the order of the new run")
@@ -192,6 +198,8 @@ def _old_and_new(change: Change) -> tuple[str, str]:
 
 def change_values(estimate: ChangeEstimate) -> tuple[str, str]:
     """Return the old and the new statistic of a change."""
+    if is_counter(estimate.metric):
+        return number_text(estimate.metric, estimate.old), number_text(estimate.metric, estimate.new)
     metric = BY_NAME[estimate.metric]
     return metric.told(estimate.old), metric.told(estimate.new)
 

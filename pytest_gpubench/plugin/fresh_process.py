@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,8 @@ A forged variable gains nothing: only the inherited descriptor holds a lock.
 """
 FRESH = "gpu_bench_fresh"
 """The key under which the workers of a fresh process are told that they are its."""
+COUNTING = "PYTEST_GPUBENCH_COUNTING"
+"""The variable that names the file which a fresh process, watched by ncu, notes its captures in."""
 UNFOLLOWED: dict[str, Any] = {
     "only": True,
     "skip": False,
@@ -45,10 +47,13 @@ UNFOLLOWED: dict[str, Any] = {
     "markdown": None,
     "plot": None,
     "trace": None,
+    "counters": "no",
 }
 """The settings that a fresh process does not follow, with their values in it."""
 MOST_CONFIRMING_S = 300.0
 """The time that all fresh processes of a run, or of an xdist worker, may take: one takes about 10 s on a GPU."""
+RESULTS_FILE, LOG_FILE = "results.json", "log"
+"""The files of a fresh process in its folder."""
 TESTS_RAN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 
@@ -62,17 +67,18 @@ def as_fresh_process(config: pytest.Config) -> Resolver | None:
     if results is None and not handed_on(config, FRESH):
         return None
     hand_on(config, FRESH, True)
-    left_out = UNFOLLOWED
+    left_out = UNFOLLOWED | ({"startup": "lazy"} if COUNTING in os.environ else {})  # ncu holds what profilers need
     if turns := os.environ.pop(TURNS, None):
         from pytest_gpubench.gpu.lock import take_over_turns
 
         take_over_turns(json.loads(turns))
-        left_out = UNFOLLOWED | {"lock_clocks": None}  # the parent has locked them
+        left_out |= {"lock_clocks": None}  # the parent has locked them
     for name in left_out:
         setattr(config.option, ini_name(name), None)
     config.option.xmlpath = None  # JUnit's file is that of the first process
     resolver = resolve(config)
-    return replace(resolver, run=replace(resolver.run, **left_out, json=results))
+    run = replace(resolver.run, **left_out, json=results)
+    return replace(resolver, run=run, explicit=resolver.explicit | {"counters"})  # whatever a mark says
 
 
 def run_fresh(
@@ -89,22 +95,42 @@ def run_fresh(
     """
     from pytest_gpubench.results.store import read_run
 
-    results, log, listed = folder / "results.json", folder / "log", folder / "tests.json"
-    command = [*_pytest(), *map(str, config.invocation_params.args)]
+    status = start_fresh(config, folder, tests, turns, timeout_s)
+    results = folder / RESULTS_FILE
+    run = read_run(results) if status in TESTS_RAN and results.exists() else None
+    if run is None or not any(item.timing.measured for record in run.records for item in record.measurements):
+        raise NotTaken(f"nothing was measured {ending(status, folder / LOG_FILE, timeout_s)}")
+    return run, status == pytest.ExitCode.TESTS_FAILED
+
+
+def start_fresh(
+    config: pytest.Config,
+    folder: Path,
+    tests: Collection[str],
+    turns: Mapping[str, int],
+    timeout_s: float | None,
+    under: Sequence[str] = (),
+    others: Mapping[str, str] = {},
+) -> int | None:
+    """Run the same pytest in a fresh process; return its exit status, None where it took longer than timeout_s.
+
+    under: the command that starts it. others: more variables.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()  # the same tests need as much memory of the GPU once more
+    listed = folder / "tests.json"
+    command = [*under, *_pytest(), *map(str, config.invocation_params.args)]
     if config.pluginmanager.hasplugin("cacheprovider"):  # without it the key is unknown
         command += ["-o", f"cache_dir={folder / 'cache'}"]
-    variables = inner_environment() | {RESULTS: str(results)}
+    variables = inner_environment() | {RESULTS: str(folder / RESULTS_FILE), **others}
     if tests:
         listed.write_text(json.dumps(list(tests)))
         variables[LISTED_TESTS] = str(listed)
         command += ["-n0"] if hasattr(config.option, "numprocesses") else []
     if turns:
         variables[TURNS] = json.dumps(dict(turns))
-    status = run_logged(command, config.invocation_params.dir, variables, log, turns.values(), timeout_s)
-    run = read_run(results) if status in TESTS_RAN and results.exists() else None
-    if run is None or not any(item.timing.measured for record in run.records for item in record.measurements):
-        raise NotTaken(f"nothing was measured {ending(status, log, timeout_s)}")
-    return run, status == pytest.ExitCode.TESTS_FAILED
+    return run_logged(command, config.invocation_params.dir, variables, folder / LOG_FILE, turns.values(), timeout_s)
 
 
 def _pytest() -> list[str]:
@@ -130,9 +156,6 @@ class Confirmation:
 
         if self._left_s <= 0:
             return f"those of this run have taken {MOST_CONFIRMING_S:.0f} s"
-        torch = sys.modules.get("torch")
-        if torch is not None and torch.cuda.is_initialized():
-            torch.cuda.empty_cache()  # the same test needs as much memory of the GPU once more
         began_s = time.monotonic()
         try:
             with tempfile.TemporaryDirectory(prefix="gpubench-confirm-") as folder:

@@ -102,6 +102,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "turns": turns,
         "collection": Collection(settings, turns, narrow_to_listed(config)),
         "lifecycle": lifecycle,
+        "counting": lifecycle.counting,
         "failures": failures,
         "files": files,
         "sessions": earlier,

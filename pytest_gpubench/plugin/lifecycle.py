@@ -12,6 +12,7 @@ from pytest_gpubench.errors import BadRequest, DeviceUnavailable, NotMeasured
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.baseline import ComparedRun
 from pytest_gpubench.plugin.containment import failing
+from pytest_gpubench.plugin.counting import Counting
 from pytest_gpubench.plugin.failures import fail
 from pytest_gpubench.plugin.fresh_process import Confirmation
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pytest_gpubench.fixture import GpuBench
     from pytest_gpubench.results.model import TestRecord
     from pytest_gpubench.running_test import CurrentTest
+    from pytest_gpubench.verdict.limits import Limits
 
 LEAVING = (pytest.skip.Exception, pytest.xfail.Exception, pytest.exit.Exception, SkipTest)
 """Exceptions that end a test without failing it."""
@@ -46,6 +48,7 @@ class Lifecycle:
         self.compared = compared
         self.results = results
         self.confirmation = Confirmation(config)
+        self.counting = Counting(config, self.counters_of)
         self._item: pytest.Item | None = None
         self._test: CurrentTest | None = None
         self._marks: MergedMarks | None = None
@@ -196,10 +199,29 @@ class Lifecycle:
             source=source_hash(getattr(item, "obj", None)),
         )
         test.leaving, test.neighbours = LEAVING, self.turns.neighbours
+        test.counters = self._counters(test.settings, test.limits)
+        test.captures = functools.partial(self.counting.captures, item.nodeid)
+        if self.counting.notes is not None:
+            test.note_capture = functools.partial(self.counting.note, item.nodeid)
         test.past = functools.cache(lambda facts: self.compared.past_of(test, facts))
         if test.settings.timer not in SAME_IN_EVERY_PROCESS:
             test.fresh = functools.cache(lambda number: self.confirmation.measure(item.nodeid))
         return test
+
+    def counters_of(self, item: pytest.Item) -> frozenset[str]:
+        """Return the counters that a test asks for; none where its marks are illegal."""
+        if not uses_fixture(item):
+            return frozenset()
+        try:
+            marks = merge_marks(item)
+            return self._counters(self._settings(marks), marks.limits)
+        except BadRequest:  # reported when the test is set up
+            return frozenset()
+
+    def _counters(self, settings: Settings, limits: "Limits") -> frozenset[str]:
+        from pytest_gpubench.counted import counters_asked
+
+        return counters_asked(settings, limits, settings.compare and settings.compare_fail)
 
     def _settings(self, marks: MergedMarks) -> Settings:
         return self.resolver.override(self.settings, marks.settings, "perf({}=...)")
@@ -211,6 +233,7 @@ class Lifecycle:
         if marks.gpus != test.gpus:
             raise BadRequest(f"{new} was put on the running test, which holds its GPUs from its start on: decorate it")
         test.settings, test.limits = self._settings(marks), marks.limits
+        test.counters = self._counters(test.settings, test.limits)
 
     def _refusal(self, item: pytest.Item) -> str | None:
         from pytest_gpubench.gpu.device import required_device

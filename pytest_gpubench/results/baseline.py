@@ -191,7 +191,9 @@ def _slim_measurement(item: Measurement, is_latest: bool) -> Measurement:
         throttle_reasons=timing.throttle_reasons,
         kernels=timing.kernels if is_latest else (),
         moved_bytes=timing.moved_bytes,
+        read_bytes=timing.read_bytes,
         flops=timing.flops,
+        counts=timing.counts,
         unmeasured=timing.unmeasured,
     )
     return Measurement(

@@ -201,7 +201,7 @@ class Settings:
     compare_fail: str | None = setting(
         None,
         "fail a test that is slower than in the run compared with by more: median:5%%, speedup:3%%, mean:2us; "
-        "of speedup, median, mean, q1, q3",
+        "of speedup, median, mean, q1, q3, or a counter: instructions:0.1%%",
         tolerance,
         "METRIC:AMOUNT",
     )
@@ -225,6 +225,12 @@ class Settings:
         "auto",
         "capture calls as CUDA graphs for the registers, memory and blocks of their kernels: auto in runs that are "
         "saved, compared or written, and of calls that fail; limits only where a limit needs them",
+        in_marker=True,
+    )
+    counters: Literal["no", "limits", "on-fail", "all"] = setting(
+        "limits",
+        "take counters, such as instructions, by ncu in a further process: of tests with a limit on one, of those that "
+        "fail too, or of all; no leaves such limits unjudged",
         in_marker=True,
     )
     json: str | None = setting(None, "write the run's results to this file", file_path, "PATH")

@@ -4,6 +4,7 @@ import math
 import re
 from dataclasses import dataclass
 
+from pytest_gpubench.counters import BY_NAME, is_counter
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.units import MICROSECONDS_PER_UNIT
 
@@ -18,22 +19,30 @@ class RegressionTolerance:
     """The slowdown of a statistic that is tolerated: relative or in microseconds, one of the two."""
 
     metric: str
-    """One of COMPARED_METRICS; "speedup" stands for "median" where there is no reference."""
+    """One of COMPARED_METRICS, or a counter; "speedup" stands for "median" where there is no reference."""
     margin: float | None = None
     """0.05 is 5 %."""
     absolute_us: float | None = None
 
     def __post_init__(self) -> None:
-        if self.metric not in COMPARED_METRICS:
+        if self.metric not in COMPARED_METRICS and not is_counter(self.metric):
             raise BadRequest(
-                f"{self.metric!r} cannot be compared with a baseline: use one of {', '.join(COMPARED_METRICS)}"
+                f"{self.metric!r} cannot be compared with a baseline: use one of {', '.join(COMPARED_METRICS)}, or a "
+                f"counter: {', '.join(BY_NAME)}"
             )
         if (self.margin is None) == (self.absolute_us is None):
             raise BadRequest(f"a tolerance of the {self.metric} is either a share or a time")
         if self.metric == "speedup" and self.margin is None:
             raise BadRequest("a speedup has no unit of time: allow it a share, as in 3%")
+        if self.is_on_counter and self.margin is None:
+            raise BadRequest(f"the counter {self.metric} has no unit of time: allow it a share, as in 0.1%")
         if not 0 <= (self.absolute_us if self.margin is None else self.margin) < math.inf:  # type: ignore[operator]
             raise BadRequest(f"a tolerance of the {self.metric} must be at least 0 and finite")
+
+    @property
+    def is_on_counter(self) -> bool:
+        """True if it is a counter's, not that of times."""
+        return self.metric not in COMPARED_METRICS
 
     def __str__(self) -> str:
         if self.margin is not None:
@@ -42,7 +51,7 @@ class RegressionTolerance:
 
 
 def parse_tolerance(text: str) -> RegressionTolerance:
-    """Read `median:5%`, `speedup:3%`, `mean:5us` or, in seconds as in pytest-benchmark, `median:0.000005`.
+    """Read `median:5%`, `speedup:3%`, `instructions:0.1%`, `mean:5us` or, in seconds, `median:0.000005`.
 
     Raises BadRequest for what says something else.
     """
@@ -52,10 +61,10 @@ def parse_tolerance(text: str) -> RegressionTolerance:
         raise BadRequest(
             f"{text!r}: nothing certain can be said of the {metric} of a few samples: use {instead} or median"
         )
-    if metric not in COMPARED_METRICS or not colon or not AMOUNT.fullmatch(allowed):
+    if not (metric in COMPARED_METRICS or is_counter(metric)) or not colon or not AMOUNT.fullmatch(allowed):
         raise BadRequest(
-            f"{text!r} is no tolerance: write {'|'.join(COMPARED_METRICS)}, a colon, and a share or a time, "
-            "as in median:5%, speedup:3% or mean:5us"
+            f"{text!r} is no tolerance: write {'|'.join(COMPARED_METRICS)} or a counter, a colon, and a share or a "
+            "time, as in median:5%, speedup:3%, mean:5us or instructions:0.1%"
         )
     return tolerance_of(metric, allowed)
 

@@ -21,6 +21,7 @@ from pytest_gpubench.results.model import (
 from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import printable, ratio_text
+from pytest_gpubench.verdict.counters import compare_counters
 from pytest_gpubench.verdict.reasons import explained, explained_change
 from pytest_gpubench.verdict.regression import Change, compare_measurements
 from pytest_gpubench.verdict.replays import REPLAYED, Replay, replayed_change
@@ -56,7 +57,12 @@ def _compare_with_saved(
     if isinstance(old, Missing):
         return replace(found, sentence=old.sentence, missing=old)
     sessions = Sessions(past.earlier_of(key), earlier, past.spreads)
-    found = compare_measurements(old, new, tolerance, alpha, f"the baseline {past.baseline!r}", sessions, nodeid)
+    where = f"the baseline {past.baseline!r}"
+    if tolerance.is_on_counter:
+        olds, news = [*sessions.old, old], [*earlier, new]
+        found = compare_counters(replace(found, old=old), tolerance, alpha, where, olds, news)
+    else:
+        found = compare_measurements(old, new, tolerance, alpha, where, sessions, nodeid)
     if found.estimate is None:
         return found
     if new.role == "reference":
@@ -91,6 +97,11 @@ class BaselineLimit:
         """Its measurements in each of these sessions."""
         return [by_key(each.measurements) for each in self.earlier]
 
+    @property
+    def is_on_counter(self) -> bool:
+        """True if the tolerance is a counter's."""
+        return self.tolerance is not None and self.tolerance.is_on_counter
+
     def with_session(self, record: TestRecord | str, keys: Sequence[MeasurementKey]) -> "BaselineLimit | str":
         """Return it with a further session of the running run, or why that has no numbers for these measurements.
 
@@ -103,7 +114,10 @@ class BaselineLimit:
             item = there.get(key)
             if item is None:
                 return f"{printable(key.label)} was not measured in it"
-            if not item.timing.measured or item.why_invalid:
+            if self.is_on_counter:
+                if item.timing.counts is None or item.timing.counts.untaken:
+                    return f"{printable(key.label)}: {item.timing.counts and item.timing.counts.untaken}"
+            elif not item.timing.measured or item.why_invalid:
                 return f"{printable(key.label)}: {item.why_invalid or item.timing.unmeasured}"
         return replace(self, earlier=(*self.earlier, record))
 

@@ -15,7 +15,7 @@ from pytest_gpubench.results.model.measurement import (
 )
 from pytest_gpubench.results.model.plain import plain, text_of
 from pytest_gpubench.results.model.record import CommitInfo, SavedRun, TestRecord, Turn, decode, encode
-from pytest_gpubench.results.model.timing import LONGEST_US, Code, Kernel, Resources, Stretch, Timing
+from pytest_gpubench.results.model.timing import LONGEST_US, Code, Counts, Kernel, Resources, Stretch, Timing
 
 __all__ = [
     "LONGEST_US",
@@ -24,6 +24,7 @@ __all__ = [
     "Code",
     "CommitInfo",
     "Comparison",
+    "Counts",
     "DeviceFacts",
     "Kernel",
     "Measurement",

@@ -108,6 +108,23 @@ class Stretch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The bits of the throttle reasons, 0 for none."""
 
 
+class Counts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Hold what the kernels of one call, copies and fills by the copy engine left out, count together under ncu."""
+
+    captures: dict[str, tuple[float, ...]] = {}
+    """By counter, the count in each capture: of one call, in a process of its own."""
+    cache_bytes: int = 0
+    """The size of the GPU's cache: what is read from memory says nothing of a call that reads less."""
+    untaken: str = ""
+    """Why there are none; empty where there are."""
+    wrong: str = ""
+    """Why they are not those of the call that was timed; empty where they are."""
+
+    def median(self, name: str) -> float:
+        """Return a counter's median over the captures."""
+        return statistics.median(self.captures[name])
+
+
 class Timing(Spelled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """Hold every sample of one measurement; all numbers are of one call, times in microseconds.
 
@@ -133,6 +150,8 @@ class Timing(Spelled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     kernels: tuple[Kernel, ...] = ()
     no_resources: str = ""
     """Why the resources of its kernels are not known, though they were asked for; empty where they are."""
+    counts: Counts | None = None
+    """What its kernels count; None where nobody asked."""
     regions: tuple[Region, ...] = ()
     """The times of a call's regions, in reps of their own; empty if it enters none."""
     discarded: int = 0
@@ -147,6 +166,8 @@ class Timing(Spelled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """The timer's warning about a call that it cannot time as it should; empty if it can."""
     moved_bytes: int | None = None
     """The least that a call has to move to and from memory; None where it is not known."""
+    read_bytes: int | None = None
+    """Of these bytes, those that it has to read; None where they are not known."""
     flops: int | None = None
     """Floating-point operations of a call, a multiply-add being two; None where they are not known."""
     unmeasured: str | None = None

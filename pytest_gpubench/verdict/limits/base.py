@@ -12,12 +12,15 @@ from pytest_gpubench.verdict.decision import Judged
 
 __tracebackhide__ = True
 
-Need = Literal["reference", "totals", "bytes", "flops", "peaks", "observation", "resources", "repeats", "baseline"]
+Need = Literal[
+    "reference", "totals", "bytes", "flops", "peaks", "observation", "resources", "counters", "repeats", "baseline"
+]
 """What a limit is judged by beside a timing: the reference's time, the totals of recorded calls, the bytes and
-operations of a call, the peaks of the GPU, what `structure.observe` finds, the resources of its kernels, more
-calls, a saved run."""
-Stage = Literal["time", "rate", "speedup", "structure", "baseline"]
-"""When a limit is judged: as reps are added (its time, its rates), as quads are added, after them, after the test."""
+operations of a call, the peaks of the GPU, what `structure.observe` finds, the resources of its kernels, what they
+count, more calls, a saved run."""
+Stage = Literal["time", "rate", "speedup", "structure", "counters", "baseline"]
+"""When a limit is judged: as reps are added (its time, its rates), as quads are added, after them, once its counters
+are taken, after the test."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,11 @@ class Limit:
     def needs(self) -> frozenset[Need]:
         """What it is judged by, with this value."""
         return self.needed
+
+    @property
+    def counters(self) -> tuple[str, ...]:
+        """The counters that it is judged by."""
+        return ()
 
     def parts(self) -> Sequence["Limit"]:
         """Return the limits that have a verdict each."""

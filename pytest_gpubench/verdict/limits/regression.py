@@ -5,7 +5,7 @@ from typing import Any
 from pytest_gpubench.limits import fraction_below_one
 from pytest_gpubench.results.model import Measurement
 from pytest_gpubench.stats.tolerance import RegressionTolerance, parse_tolerance
-from pytest_gpubench.verdict.limits.base import Limit
+from pytest_gpubench.verdict.limits.base import Limit, Need
 
 __tracebackhide__ = True
 
@@ -16,10 +16,18 @@ class MaxRegression(Limit):
     name = "max_regression"
     help = (
         "how much slower than in the saved run of --gpu-bench-compare, at most: 0.05 is 5 % of the speedup, or of the "
-        "median time where there is no reference; or as --gpu-bench-compare-fail, 'median:5%'"
+        "median time where there is no reference; or as --gpu-bench-compare-fail, 'median:5%', 'instructions:0.1%'"
     )
     stage = "baseline"
     needed = frozenset({"baseline"})
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        return self.needed | {"counters"} if self.counters else self.needed
+
+    @property
+    def counters(self) -> tuple[str, ...]:
+        return (self.value.metric,) if self.value.is_on_counter else ()
 
     @staticmethod
     def parse(asked: Any) -> RegressionTolerance:

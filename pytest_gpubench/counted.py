@@ -1,0 +1,127 @@
+"""The counters of a public call: taken in a process that ncu watches, and judged in the one that timed the call."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from pytest_gpubench.bench.plan import is_enforced
+from pytest_gpubench.bench.request import CallResult, Request, Say, T
+from pytest_gpubench.counters import BY_NAME
+from pytest_gpubench.results.model import Counts, Measurement, TestRecord
+from pytest_gpubench.running_test import CurrentTest
+from pytest_gpubench.search import NoSearch
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.stats.tolerance import parse_tolerance
+from pytest_gpubench.structure.counters import capture
+from pytest_gpubench.structure.ncu import Capture, NotCounted, counts_of
+from pytest_gpubench.verdict.limits import Limits
+from pytest_gpubench.verdict.limits.base import Seen
+from pytest_gpubench.verdict.limits.counters import counters_wanted
+from pytest_gpubench.verdict.reasons import explained_by_references
+
+__tracebackhide__ = True
+
+COUNTED = "its counters are taken, and a process under ncu measures no times"
+
+
+def count_calls(test: CurrentTest, request: Request[T]) -> T:
+    """Make the calls of a public call where ncu listens, and time none; return its result."""
+    assert test.note_capture is not None
+    note, number = test.note_capture, test.calls
+    found = request.call_only(COUNTED)
+    test.keep(found.measurements)
+    if not _why_uncounted(test, request):
+        for label, call in request.calls.items():
+            capture(call, request.device, request.settings.cache, lambda label=label: note((number, label)))  # type: ignore[misc]
+    return found.result
+
+
+def counters_asked(settings: Settings, limits: Limits, option: str | None) -> frozenset[str]:
+    """Return the counters that are taken of a test, whatever it measures; option: --gpu-bench-compare-fail."""
+    if settings.counters == "no" or settings.disable:
+        return frozenset()
+    tolerance = parse_tolerance(option) if option is not None and limits.max_regression is None else None
+    of_option = {tolerance.metric} if tolerance is not None and tolerance.is_on_counter else set()
+    return counters_wanted(limits) | of_option | (BY_NAME.keys() if settings.counters == "all" else set())
+
+
+def with_counters(test: CurrentTest, request: Request[T], found: CallResult[T], say: Say) -> CallResult[T]:
+    """Return what a call measured with its counters, and with the verdicts of the limits on them."""
+    settings, names = request.settings, test.counters
+    is_failed = any(each.fails_test for item in found.measurements for each in item.verdicts)
+    if settings.counters == "on-fail" and is_failed:
+        names = names | BY_NAME.keys()
+    has_limits = any(limit.counters and limit.stage == "counters" for limit in request.limits)
+    if not names and not has_limits:
+        return found
+    measured = counted(test, request, found.measurements, names, say)
+    enforced = is_enforced(settings, request.device)
+    judged = []
+    for item in measured:
+        is_judged = item.role != "reference"
+        verdicts = request.limits.judge("counters", Seen(item.timing), enforced) if is_judged else ()
+        judged.append(msgspec.structs.replace(item, verdicts=(*map(_without_reasons, item.verdicts), *verdicts)))
+    explained = explained_by_references(judged)
+    return replace(found, result=request.with_measurements(found.result, explained), measurements=explained)
+
+
+def _without_reasons(verdict: Any) -> Any:
+    return msgspec.structs.replace(verdict, reasons=())
+
+
+def counted(
+    test: CurrentTest,
+    request: Request[Any],
+    measured: Sequence[Measurement],
+    names: Collection[str],
+    say: Say,
+    again: bool = False,
+) -> list[Measurement]:
+    """Return measurements with their counters, or with why there are none; again: those of another process."""
+    why = _why_uncounted(test, request)
+    taken: Mapping[tuple[int, str], Sequence[Capture]] = {}
+    if not why:
+        say(f"taking the counters of {request.title} under ncu, in a fresh process")
+        assert test.captures is not None
+        try:
+            taken = test.captures(names, again)
+        except NotCounted as error:
+            why = str(error)
+    cache_bytes = request.device.facts.cache_bytes or 0
+
+    def counts(item: Measurement) -> Counts:
+        if why:
+            return Counts(untaken=why)
+        captures = taken.get((test.calls, item.timing.label), ())
+        return counts_of(captures, names, item.timing.kernels, cache_bytes)
+
+    return [
+        msgspec.structs.replace(item, timing=msgspec.structs.replace(item.timing, counts=counts(item)))
+        for item in measured
+    ]
+
+
+def counted_again(
+    test: CurrentTest, request: Request[Any], measured: Sequence[Measurement], say: Say
+) -> TestRecord | str:
+    """Return the test with the counters of another process, or why there is none."""
+    again = counted(test, request, measured, test.counters, say, again=True)
+    why = next((each.timing.counts.untaken for each in again if each.timing.counts), "")
+    return why or TestRecord(nodeid=test.nodeid, device=request.device.facts, measurements=(*test.measurements, *again))
+
+
+def _why_uncounted(test: CurrentTest, request: Request[Any]) -> str:
+    """Return why a call has no counters; empty where it may have some."""
+    if request.settings.counters == "no" and test.note_capture is None:
+        return "--gpu-bench-counters=no takes no counters"
+    if request.device.type != "cuda":
+        return "counters are taken on a GPU, by ncu"
+    if request.settings.timer == "scripted":
+        return "the scripted timer calls nothing that could be counted"
+    if not isinstance(test.search, NoSearch):
+        return "the examples of @given are drawn anew in every process"
+    if not request.is_repeatable:
+        return f"counters are taken of measure and compare, not of {request.title}"
+    return "" if test.captures is not None or test.note_capture is not None else "counters are taken in runs of pytest"

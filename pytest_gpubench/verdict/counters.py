@@ -1,0 +1,109 @@
+"""The change of a counter since an older run: of no samples, but of a few captures that are nearly all the same.
+
+The interval of the ratio leads from the least that the captures allow to the most, wider by the spread that the
+captures of either run have among themselves: what differs by chance within one process differs as much between two. A
+FAIL has to be seen in a second process too, whose captures are then among the others: where an autotuner chooses
+otherwise there, or a library another kernel, they differ, and it is INCONCLUSIVE.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pytest_gpubench.results.counterpart import Missing
+from pytest_gpubench.results.model import Measurement, Outcome
+from pytest_gpubench.stats.regression import ChangeEstimate
+from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.stats.tolerance import RegressionTolerance
+from pytest_gpubench.units import count, format_share, printable, ratio_text
+from pytest_gpubench.verdict.decision import at_most
+from pytest_gpubench.verdict.limits.counters import counted_text, counter_unknown, number_text, spread_of_captures
+from pytest_gpubench.verdict.regression import Change
+
+__tracebackhide__ = True
+
+CLOSE = 0.01
+"""Ratios nearer to 1 are told with more digits."""
+CONFIRMED = 2
+"""The processes of the new run that have to agree before it fails."""
+
+
+def compare_counters(
+    found: Change,
+    tolerance: RegressionTolerance,
+    alpha: float,
+    where: str,
+    olds: Sequence[Measurement],
+    news: Sequence[Measurement],
+) -> Change:
+    """Return a change judged by the counter of a tolerance; where: the older run, as in `the baseline 'main'`.
+
+    olds, news: the same measurement in each process of both runs, the latest last.
+    """
+    name, label = tolerance.metric, printable(found.label)
+    if olds[-1].timing.counts is None:
+        return _without(found, f"{label} has no counters in {where}: save a new one with --gpu-bench-counters=all")
+    for item, words in ((news[-1], ""), (olds[-1], f" of {where}")):
+        if unknown := counter_unknown(item.timing, name, f"{tolerance}{words}"):
+            outcome, sentence = unknown
+            if outcome is Outcome.NOT_JUDGED:
+                return _without(found, sentence)
+            return replace(found, outcome=outcome, sentence=sentence)
+    old, new = _captures(olds, name), _captures(news, name)
+    processes = sum(_has(item, name) for item in news)
+    words = f"{label} {counted_text(name, statistics.median(new))}"
+    against = f" against {number_text(name, statistics.median(old))} in {where}"
+    estimate = change_of_captures(old, new, name, alpha)
+    if estimate is None:
+        outcome = Outcome.FAIL if min(new) > 0 == max(old) else Outcome.INCONCLUSIVE
+        return replace(found, outcome=outcome, sentence=f"{words}{against} ({_captured(old, new, processes)})")
+    assert tolerance.margin is not None
+    outcome = at_most(estimate.interval, 1 + tolerance.margin)
+    further = max(CONFIRMED - processes, 0) if outcome is Outcome.FAIL else 0
+    sentence = (
+        f"{words}{against}: {_ratio(estimate)}, wanted at most {1 + tolerance.margin:.12g}x "
+        f"({_captured(old, new, processes)})"
+    )
+    return replace(found, estimate=replace(estimate, further=further), outcome=outcome, sentence=sentence)
+
+
+def _without(found: Change, sentence: str) -> Change:
+    return replace(found, outcome=Outcome.NOT_JUDGED, sentence=sentence, missing=Missing("not asked", sentence))
+
+
+def change_of_captures(old: Sequence[float], new: Sequence[float], metric: str, alpha: float) -> ChangeEstimate | None:
+    """Return the ratio of a counter's medians with the interval that its captures allow.
+
+    1 where both count nothing; None where a capture of the older run alone does, and there is no ratio.
+    """
+    counts = len(old), len(new)
+    if not min(old):
+        same = ChangeEstimate(1.0, Interval(1.0, 1.0), metric, alpha, 0.0, 0.0, counts=counts)
+        return None if max(old) or max(new) else same
+    was, now = statistics.median(old), statistics.median(new)
+    apart = max(spread_of_captures(old), spread_of_captures(new))
+    interval = Interval(min(new) / max(old) / (1 + apart), max(new) / min(old) * (1 + apart))
+    return ChangeEstimate(now / was, interval, metric, alpha, was, now, counts=counts)
+
+
+def _captures(items: Sequence[Measurement], name: str) -> list[float]:
+    return [value for item in items if _has(item, name) for value in item.timing.counts.captures[name]]  # type: ignore[union-attr]
+
+
+def _has(item: Measurement, name: str) -> bool:
+    return item.timing.counts is not None and name in item.timing.counts.captures
+
+
+def _ratio(estimate: ChangeEstimate) -> str:
+    interval = estimate.interval
+    exact = interval is None or math.isclose(interval.low, interval.high, rel_tol=1e-9)
+    digits = 6 if abs(estimate.ratio - 1) < CLOSE else 4
+    return ratio_text(estimate.ratio, None if exact else interval, digits=digits)
+
+
+def _captured(old: Sequence[float], new: Sequence[float], processes: int) -> str:
+    apart = max(spread_of_captures(old), spread_of_captures(new))
+    counts = f"{len(new)} and {count(len(old), 'capture')}"
+    counts += f" in {processes} processes" if processes > 1 else ""
+    return f"{counts} that differ by {format_share(apart)}" if apart else f"{counts}, each the same"
