@@ -13,6 +13,7 @@ from pytest_gpubench.results.model import Counts, Measurement, TestRecord
 from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.search import NoSearch
 from pytest_gpubench.settings import Settings
+from pytest_gpubench.settings.parsers import COUNTER_WISHES
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.structure.counters import capture
 from pytest_gpubench.structure.ncu import Capture, NotCounted, counts_of
@@ -40,11 +41,13 @@ def count_calls(test: CurrentTest, request: Request[T]) -> T:
 
 def counters_asked(settings: Settings, limits: Limits, option: str | None) -> frozenset[str]:
     """Return the counters that are taken of a test, whatever it measures; option: --gpu-bench-compare-fail."""
-    if settings.counters == "no" or settings.disable:
+    wish = settings.counters
+    if wish == "no" or settings.disable:
         return frozenset()
+    named = BY_NAME.keys() if wish == "all" else () if wish in COUNTER_WISHES else map(str.strip, wish.split(","))
     tolerance = parse_tolerance(option) if option is not None and limits.max_regression is None else None
     of_option = {tolerance.metric} if tolerance is not None and tolerance.is_on_counter else set()
-    return counters_wanted(limits) | of_option | (BY_NAME.keys() if settings.counters == "all" else set())
+    return counters_wanted(limits) | of_option | frozenset(named)
 
 
 def with_counters(test: CurrentTest, request: Request[T], found: CallResult[T], say: Say) -> CallResult[T]:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpubench.cli.arguments import add_output
+from pytest_gpubench.cli.counters import SECONDS as COUNTER_SECONDS
+from pytest_gpubench.cli.counters import tell_counters
 from pytest_gpubench.cli.noise import SECONDS, measure_noise
 from pytest_gpubench.cli.output import write
 from pytest_gpubench.errors import BadRequest, GpuBenchError
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_gpubench.gpu.nvml import Nvml
 
 ABOUT = "say what this machine can measure; exit 1 where that is nothing on a GPU"
-EXAMPLES = "doctor\ndoctor --noise --json noise.json"
+EXAMPLES = "doctor\ndoctor --noise --json noise.json\ndoctor --counters"
 LEAST_COPY_SHARE = 0.75
 """A copy that reaches a smaller part of what the datasheet states is called slow."""
 WITHOUT_GPU = "tests measure on the CPU and show their limits; --gpu-bench-device=cpu enforces them"
@@ -33,6 +35,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--noise",
         action="store_true",
         help=f"only measure how small a slowdown is seen here, in fresh processes (about {SECONDS} s)",
+    )
+    parser.add_argument(
+        "--counters",
+        action="store_true",
+        help=f"only take the counters of a dozen calls by ncu, and tell which repeat (about {COUNTER_SECONDS} s)",
     )
     add_output(parser, "--json", help="write what --noise finds as JSON")
     parser.add_argument(
@@ -60,6 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.noise:
         measure_noise(arguments.json)
         return 0
+    if arguments.counters:
+        return tell_counters()
     from pytest_gpubench.gpu.device import find_device, why_no_gpu
     from pytest_gpubench.report.facts import device_facts
 

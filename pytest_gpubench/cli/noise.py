@@ -94,18 +94,19 @@ def _take_runs(folder: Path) -> Iterator[SavedRun]:
     with signals_handled(raise_interrupt, *INTERRUPTS):
         for number in range(1, NOISE_PROCESSES + 1):
             began_s = time.monotonic()
-            run = _take_run(folder / f"{number}.json", folder / "log")
+            run = take_run(TESTS, folder / f"{number}.json", folder / "log")
             say(f"process {number} of {NOISE_PROCESSES}: {time.monotonic() - began_s:.0f} s")
             yield run
 
 
-def _take_run(results: Path, log: Path) -> SavedRun:
+def take_run(tests: Path, results: Path, log: Path, *others: str) -> SavedRun:
+    """Return what a run of pytest with default settings, but for other options, measures; raise BadRequest."""
     (results.parent / "pytest.ini").touch()
     options = ["-c", str(results.parent / "pytest.ini"), "--noconftest", "-p", "no:cacheprovider", "-p", PLUGIN]
-    command = [sys.executable, "-m", "pytest", *options, f"--gpu-bench-json={results}", str(TESTS)]
+    command = [sys.executable, "-m", "pytest", *options, f"--gpu-bench-json={results}", *others, str(tests)]
     status = run_logged(command, Path.cwd(), _default_environment(), log)
     run = read_run(results) if results.exists() else None
-    if run is None or not any(map(_has_measured, run.records)):
+    if run is None or not any(item.timing.measured for record in run.records for item in record.measurements):
         raise BadRequest(f"a process measured nothing {ending(status, log)}")
     return run
 

@@ -13,11 +13,13 @@ from pytest_gpubench import metrics
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.settings.cache import Cache, CacheName, cache_state
 from pytest_gpubench.settings.parsers import (
+    COUNTER_WISHES,
     NUMBERS,
     ON,
     choice,
     choices,
     clock_wish,
+    counters_wish,
     file_path,
     folder_path,
     fraction,
@@ -227,10 +229,13 @@ class Settings:
         "saved, compared or written, and of calls that fail; limits only where a limit needs them",
         in_marker=True,
     )
-    counters: Literal["no", "limits", "on-fail", "all"] = setting(
+    counters: str = setting(
         "limits",
-        "take counters, such as instructions, by ncu in a further process: of tests with a limit on one, of those that "
-        "fail too, or of all; no leaves such limits unjudged",
+        "take counters, such as instructions, by ncu in a further process: of tests with a limit on one; on-fail takes "
+        "those of tests that fail too, all those of all tests, and names of counters these; no leaves such limits "
+        "unjudged",
+        counters_wish,
+        "|".join((*COUNTER_WISHES, "LIST")),
         in_marker=True,
     )
     json: str | None = setting(None, "write the run's results to this file", file_path, "PATH")

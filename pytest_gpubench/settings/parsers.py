@@ -6,6 +6,7 @@ from typing import Literal
 
 from pytest_gpubench import bounds
 from pytest_gpubench.bounds import MOST_CALLS
+from pytest_gpubench.counters import raw_metrics
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.units import printable
 
@@ -105,6 +106,19 @@ def clock_wish(text: str) -> ClockWish:
     if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) == 0:
         raise ValueError("it must be base, max or a whole number of MHz above 0")
     return int(text)
+
+
+COUNTER_WISHES = ("no", "limits", "on-fail", "all")
+
+
+def counters_wish(text: str) -> str:
+    """Check which counters to take: one of COUNTER_WISHES, or names with commas; return it as it is."""
+    if text not in COUNTER_WISHES:
+        try:
+            raw_metrics(each.strip() for each in text.split(","))
+        except ValueError as error:
+            raise ValueError(f"it must be one of {', '.join(COUNTER_WISHES)}, or counters: {error}") from None
+    return text
 
 
 ON = ("1", "true", "yes", "on")

@@ -37,6 +37,7 @@ from pytest_gpubench.stats.regression import change_of_pairs
 from pytest_gpubench.stats.run_noise import RunNoise, noise_of
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import count, format_share
+from pytest_gpubench.verdict.counters import compare_counters
 from pytest_gpubench.verdict.reasons import explained_change
 from pytest_gpubench.verdict.regression import Change, judge_change
 
@@ -126,6 +127,11 @@ def order_of(round: int) -> tuple[CommitArm, ...]:
     """Return the versions of the four runs of a round, counted from 0: ABBA, then BAAB, and so on."""
     first, second = COMMIT_ARMS if round % 2 == 0 else COMMIT_ARMS[::-1]
     return first, second, second, first
+
+
+def pair_of(round: int) -> tuple[CommitArm, ...]:
+    """Return the versions of the two runs of a round of counters, counted from 0."""
+    return order_of(round)[:2]
 
 
 def alpha_of_look(taken: int, rounds: int, alpha: float) -> float | None:
@@ -235,6 +241,8 @@ def _judge_series(series: RoundSeries, tolerance: RegressionTolerance, alpha: fl
     if len(ways := dict.fromkeys(each.way for each in (*base, *head))) > 1:
         words = " and ".join(", ".join(way) for way in list(ways)[:2])
         return replace(change, outcome=Outcome.INVALID, sentence=f"not measured in one way: {words}")
+    if tolerance.is_on_counter:
+        return _judge_counters(series, change, tolerance, alpha)
     if not series.log_ratios:
         sentence = "no round has it in all of its four runs: measure more rounds"
         return replace(change, outcome=Outcome.INCONCLUSIVE, sentence=sentence)
@@ -245,6 +253,17 @@ def _judge_series(series: RoundSeries, tolerance: RegressionTolerance, alpha: fl
     counts = f"{count(len(pairs), 'pair')} of runs"
     change = judge_change(change, replace(estimate, old=old, new=new), tolerance, "BASE", old_us, new_us, counts)
     change = _doubted(change, noise.smallest_change(len(pairs), alpha) if noise else math.inf)
+    return explained_change(change, _changed_facts(series, base[-1], head[-1]))
+
+
+def _judge_counters(series: RoundSeries, change: Change, tolerance: RegressionTolerance, alpha: float) -> Change:
+    """Return a change judged by a counter; INCONCLUSIVE where a FAIL has to be seen in a second process."""
+    base, head = series.of("BASE"), series.of("HEAD")
+    olds, news = ([each.measurement for each in arm] for arm in (base, head))
+    change = compare_counters(change, tolerance, alpha, "BASE", olds, news)
+    if change.outcome is Outcome.FAIL and change.further:
+        sentence = f"{change.sentence}; more rounds have to confirm it"
+        return replace(change, outcome=Outcome.INCONCLUSIVE, sentence=sentence)
     return explained_change(change, _changed_facts(series, base[-1], head[-1]))
 
 

@@ -22,6 +22,8 @@ from pytest_gpubench.cli.ab.report import (
 from pytest_gpubench.cli.ab.runs import PytestRunner
 from pytest_gpubench.cli.arguments import add_alpha, add_output, checked
 from pytest_gpubench.cli.output import say, write
+from pytest_gpubench.counters import BY_NAME as COUNTERS
+from pytest_gpubench.counters import is_counter
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, GpuBenchError
 from pytest_gpubench.report.markdown import CROSS
 from pytest_gpubench.results.files import write_text
@@ -82,10 +84,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_alpha(parser, DEFAULT_ALPHA, "the highest chance that a test that keeps this fails")
     parser.add_argument(
         "--metric",
-        choices=("speedup", "median", "mean"),
+        choices=("speedup", "median", "mean", *COUNTERS),
         default="speedup",
-        help="what is compared: the speedup over a test's reference where it has one, else its median "
-        "(default: speedup)",
+        metavar="METRIC",
+        help="what is compared: the speedup over a test's reference where it has one, else its median; median, mean; "
+        f"or a counter, by ncu: {', '.join(COUNTERS)} (default: speedup)",
     )
     parser.add_argument(
         "--setup",
@@ -169,7 +172,8 @@ def prepared(
     with signals_handled(raise_interrupt, *INTERRUPTS), Workspace.open(arguments.keep) as workspace:
         checkouts = with_environments(workspace.check_out(base, head, not any(pythons)), *pythons)
         checkouts["BASE"].take_tests(arguments.tests, checkouts["HEAD"])
-        runner = PytestRunner(workspace.folder, tuple(arguments.pytest_arguments), one_gpu())
+        counters = (f"--gpu-bench-counters={arguments.metric}",) if is_counter(arguments.metric) else ()
+        runner = PytestRunner(workspace.folder, (*arguments.pytest_arguments, *counters), one_gpu())
         for checkout in checkouts.values():
             runner.prepare(checkout, arguments.setup)
         yield workspace, checkouts, runner

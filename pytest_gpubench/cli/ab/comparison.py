@@ -13,9 +13,15 @@ from pytest_gpubench.stats.run_noise import RunNoise
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import count, format_share
 from pytest_gpubench.verdict.regression import Change
-from pytest_gpubench.verdict.rounds import ArmRun, CommitArm, alpha_of_look, judge_rounds, noise_between, order_of
-
-RUNS_PER_ROUND = 4
+from pytest_gpubench.verdict.rounds import (
+    ArmRun,
+    CommitArm,
+    alpha_of_look,
+    judge_rounds,
+    noise_between,
+    order_of,
+    pair_of,
+)
 
 
 @dataclass(frozen=True)
@@ -25,6 +31,16 @@ class ComparisonPlan:
     tolerance: RegressionTolerance
     alpha: float
     rounds: int
+
+    @property
+    def order(self) -> Callable[[int], tuple[CommitArm, ...]]:
+        """Returns the versions of the runs of a round: of counters, which have no drift that could cancel, one each."""
+        return pair_of if self.tolerance.is_on_counter else order_of
+
+    @property
+    def runs_per_round(self) -> int:
+        """The runs of a round."""
+        return len(self.order(0))
 
 
 @dataclass(frozen=True)
@@ -40,12 +56,13 @@ class CommitComparison:
     @property
     def rounds(self) -> int:
         """The number of whole rounds."""
-        return len(self.runs) // RUNS_PER_ROUND
+        return len(self.runs) // self.plan.runs_per_round
 
     @property
     def most_runs(self) -> str:
         """The number of runs of all rounds, of which some may not be needed."""
-        return f"{'at most ' if self.plan.rounds > 2 else ''}{RUNS_PER_ROUND * self.plan.rounds}"
+        least = 1 if self.plan.tolerance.is_on_counter else 2
+        return f"{'at most ' if self.plan.rounds > least else ''}{self.plan.runs_per_round * self.plan.rounds}"
 
     @property
     def interrupted_words(self) -> str:
@@ -55,8 +72,8 @@ class CommitComparison:
 
     @property
     def noise(self) -> RunNoise | None:
-        """The spread between runs of the same code; None if nothing was measured in a whole round."""
-        return noise_between(self.runs, self.plan.tolerance.metric)
+        """The spread between times of the same code; None if nothing was timed in a whole round, or counters count."""
+        return None if self.plan.tolerance.is_on_counter else noise_between(self.runs, self.plan.tolerance.metric)
 
     def smallest_change(self, noise: RunNoise, rounds: int) -> float:
         """Return the smallest slowdown that so many rounds show."""
@@ -107,7 +124,7 @@ def compare_commits(
     found = CommitComparison([], [], plan)
     try:
         for rounds, alpha in _looks(plan):
-            turns = [(checkouts[arm], round) for round in rounds for arm in order_of(round)]
+            turns = [(checkouts[arm], round) for round in rounds for arm in plan.order(round)]
             with closing(runner.run_in_turn(turns, tests)) as taken:
                 for longer in _say_each(taken, found):
                     found = longer
@@ -131,6 +148,8 @@ def _looks(plan: ComparisonPlan) -> Iterator[tuple[Sequence[int], float]]:
     for round in range(plan.rounds):
         rounds.append(round)
         alpha = alpha_of_look(round + 1, plan.rounds, plan.alpha)
+        if plan.tolerance.is_on_counter:
+            alpha = plan.alpha
         if alpha is not None:
             yield rounds, alpha
             rounds = []
@@ -152,7 +171,7 @@ def _say_each(turns: Iterator[ArmRun], found: CommitComparison) -> Iterator[Comm
             f"run {len(found.runs)} of {found.most_runs}: {taken.arm}, {count(len(taken.ended), 'test')}, "
             f"{count(taken.measurements, 'measurement')}, {time.monotonic() - began_s:.0f} s"
         )
-        if len(found.runs) == RUNS_PER_ROUND and (words := found.noise_words(found.plan.rounds)):
+        if len(found.runs) == found.plan.runs_per_round and (words := found.noise_words(found.plan.rounds)):
             say(words)
         yield found
         began_s = time.monotonic()
