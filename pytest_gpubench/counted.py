@@ -9,7 +9,7 @@ import msgspec
 from pytest_gpubench.bench.plan import is_enforced
 from pytest_gpubench.bench.request import CallResult, Request, Say, T
 from pytest_gpubench.counters import BY_NAME
-from pytest_gpubench.results.model import Counts, Measurement, TestRecord
+from pytest_gpubench.results.model import Counts, Measurement, Outcome, TestRecord
 from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.search import NoSearch
 from pytest_gpubench.settings import Settings
@@ -21,6 +21,7 @@ from pytest_gpubench.verdict.limits import Limits
 from pytest_gpubench.verdict.limits.base import Seen
 from pytest_gpubench.verdict.limits.counters import counters_wanted
 from pytest_gpubench.verdict.reasons import explained_by_references
+from pytest_gpubench.verdict.regression import Change
 
 __tracebackhide__ = True
 
@@ -68,6 +69,13 @@ def with_counters(test: CurrentTest, request: Request[T], found: CallResult[T], 
         judged.append(msgspec.structs.replace(item, verdicts=(*map(_without_reasons, item.verdicts), *verdicts)))
     explained = explained_by_references(judged)
     return replace(found, result=request.with_measurements(found.result, explained), measurements=explained)
+
+
+def counts_failed(settings: Settings, changes: Sequence[Change]) -> bool:
+    """Tell whether counters are to be taken because a change fails that a saved run with counters may explain."""
+    failed = [each for each in changes if each.outcome is Outcome.FAIL and each.old is not None]
+    lacks = any(each.new is not None and not each.new.timing.counts for each in failed)
+    return settings.counters == "on-fail" and lacks and any(each.old.timing.counts for each in failed if each.old)
 
 
 def _without_reasons(verdict: Any) -> Any:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from pytest_gpubench.bench.exits import refusing_exit
 from pytest_gpubench.bench.plan import is_enforced, one_at_a_time, plan_of, unmeasured
 from pytest_gpubench.bench.request import CallResult, Request, Say, T, measured_before
-from pytest_gpubench.counted import count_calls, counted_again, with_counters
+from pytest_gpubench.counted import count_calls, counted, counted_again, counts_failed, with_counters
+from pytest_gpubench.counters import BY_NAME
 from pytest_gpubench.errors import InvalidResult, LimitBroken, MeasurementError, NoBaseline, WrongResult
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.counterpart import MeasurementKey, Missing
@@ -207,7 +208,10 @@ def compare_with_past(
         past = with_replays(past, keys, calls, request, measured, say)
         changes = _compare(test, request, past, measured)
         if not any(each.fails_test for item in measured for each in item.verdicts):
-            changes = _with_fresh_processes(test, request, past, measured, changes, say)
+            past, changes = _with_fresh_processes(test, request, past, measured, changes, say)
+        if counts_failed(request.settings, changes):
+            names = test.counters | BY_NAME.keys()
+            changes = _compare(test, request, past, counted(test, request, measured, names, say))
     except Exception:
         test.measurements += measured  # nothing that was measured is lost
         raise
@@ -222,10 +226,10 @@ def _with_fresh_processes(
     measured: Sequence[Measurement],
     changes: list[Change],
     say: Say,
-) -> list[Change]:
-    """Return the changes over as many fresh processes as decide them, or as can be had."""
+) -> tuple[BaselineLimit, list[Change]]:
+    """Return the changes over as many fresh processes as decide them, or as can be had, and with these their limit."""
     if test.fresh is None or not is_enforced(request.settings, request.device):
-        return changes
+        return past, changes
     keys, first = test.keys.read_after(test.measurements, measured), changes
     for number in itertools.count(1):
         wanted = max((each.further for each in changes), default=0)
@@ -241,7 +245,7 @@ def _with_fresh_processes(
     doubtful = [change for outcome in DOUBTFUL for change in first if change.outcome is outcome]
     if doubtful and not any(each.outcome in DOUBTFUL for each in changes):
         test.warn(f"PASS in a fresh process, after another outcome in the first: {doubtful[0].sentence}")
-    return changes
+    return past, changes
 
 
 def saved_run(test: CurrentTest, request: Request[T], measured: Sequence[Measurement]) -> BaselineLimit | None:

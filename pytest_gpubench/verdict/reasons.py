@@ -8,6 +8,7 @@ cause, and neither is a time that grew while nothing else changed.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import starmap
 
 import msgspec
 
@@ -16,6 +17,7 @@ from pytest_gpubench.results.kernels import distinct_names
 from pytest_gpubench.results.model import Measurement, Outcome, Timing, Verdict
 from pytest_gpubench.results.observed import Observed
 from pytest_gpubench.units import first_few, format_bytes
+from pytest_gpubench.verdict.counters import counted_more
 from pytest_gpubench.verdict.kernel_reasons import (
     MOST_KERNELS,
     WORTH_TELLING,
@@ -121,7 +123,7 @@ def reasons(
     if not old.timing.measured or not new.timing.measured:
         return ()
     found = [*kernel_causes(old, new), *_work_causes(old.timing, new.timing), *_call_causes(old, new)]
-    found += [*_host_causes(old, new)]
+    found += [*_host_causes(old, new), *starmap(Cause, counted_more(old.timing.counts, new.timing.counts))]
     found += [*_faster_reference(old, new)] if metric == "speedup" else []
     if metric != REPLAYED:  # else both ran now
         found += [*_clock_causes(old, new, explains=metric != "speedup", alone=not found and not versions)]
