@@ -4,11 +4,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace as replaced
 
 from pytest_gpubench.bench.plan import is_enforced
 from pytest_gpubench.bench.request import CallResult, Request, Say, T
-from pytest_gpubench.counters import BY_NAME
+from pytest_gpubench.counters import BY_NAME, groups_of
+from pytest_gpubench.errors import first_and_last_line
 from pytest_gpubench.results.model import Counts, Measurement, Outcome, TestRecord
 from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.search import NoSearch
@@ -66,7 +67,7 @@ def with_counters(test: CurrentTest, request: Request[T], found: CallResult[T], 
     for item in measured:
         is_judged = item.role != "reference"
         verdicts = request.limits.judge("counters", Seen(item.timing), enforced) if is_judged else ()
-        judged.append(msgspec.structs.replace(item, verdicts=(*map(_without_reasons, item.verdicts), *verdicts)))
+        judged.append(replaced(item, verdicts=(*map(_without_reasons, item.verdicts), *verdicts)))
     explained = explained_by_references(judged)
     return replace(found, result=request.with_measurements(found.result, explained), measurements=explained)
 
@@ -79,7 +80,7 @@ def counts_failed(settings: Settings, changes: Sequence[Change]) -> bool:
 
 
 def _without_reasons(verdict: Any) -> Any:
-    return msgspec.structs.replace(verdict, reasons=())
+    return replaced(verdict, reasons=())
 
 
 def counted(
@@ -91,33 +92,46 @@ def counted(
     again: bool = False,
 ) -> list[Measurement]:
     """Return measurements with their counters, or with why there are none; again: those of another process."""
-    why = _why_uncounted(test, request)
-    taken: Mapping[tuple[int, str], Sequence[Capture]] = {}
-    if not why:
+    why, found = _why_uncounted(test, request), [Counts() for _ in measured]
+    if not why and names:
         say(f"taking the counters of {request.title} under ncu, in a fresh process")
-        assert test.captures is not None
         try:
-            taken = test.captures(names, again)
+            for group in groups_of(names):
+                taken = _captures(test, group, again)
+                counts = (
+                    counts_of(taken.get((test.calls, item.timing.label), ()), group, item.timing.kernels)
+                    for item in measured
+                )
+                found = [_together(one, other) for one, other in zip(found, counts, strict=True)]
         except NotCounted as error:
-            why = str(error)
+            why = first_and_last_line(error)
     cache_bytes = request.device.facts.cache_bytes or 0
-
-    def counts(item: Measurement) -> Counts:
-        if why:
-            return Counts(untaken=why)
-        captures = taken.get((test.calls, item.timing.label), ())
-        return counts_of(captures, names, item.timing.kernels, cache_bytes)
-
     return [
-        msgspec.structs.replace(item, timing=msgspec.structs.replace(item.timing, counts=counts(item)))
-        for item in measured
+        _with_counts(item, Counts(untaken=why) if why else replaced(counts, cache_bytes=cache_bytes))
+        for item, counts in zip(measured, found, strict=True)
     ]
 
 
+def _captures(test: CurrentTest, group: tuple[str, ...], again: bool) -> Mapping[tuple[int, str], Sequence[Capture]]:
+    assert test.captures is not None
+    return test.captures(group, again)
+
+
+def _with_counts(item: Measurement, counts: Counts) -> Measurement:
+    return replaced(item, timing=replaced(item.timing, counts=counts))
+
+
+def _together(one: Counts, other: Counts) -> Counts:
+    """Return the counters of two processes."""
+    return Counts(
+        captures=one.captures | other.captures, untaken=one.untaken or other.untaken, wrong=one.wrong or other.wrong
+    )
+
+
 def counted_again(
-    test: CurrentTest, request: Request[Any], measured: Sequence[Measurement], say: Say
+    test: CurrentTest, request: Request[Any], measured: Sequence[Measurement], say: Say, number: int
 ) -> TestRecord | str:
-    """Return the test with the counters of another process, or why there is none."""
+    """Return the test with the counters of another process, or why there is none; number: of this process."""
     again = counted(test, request, measured, test.counters, say, again=True)
     why = next((each.timing.counts.untaken for each in again if each.timing.counts), "")
     return why or TestRecord(nodeid=test.nodeid, device=request.device.facts, measurements=(*test.measurements, *again))

@@ -1,16 +1,22 @@
 """The counters of a call: a name for each here, and the metrics of ncu's whose sum it is.
 
+Counters are taken in groups, each in a process of its own. Those that the GPU takes in one pass come first: each kernel
+runs once, as in a timed call. For others ncu runs it again, with the memory that it writes put back in between, which
+takes longer, and leaves other data in the cache. What is counted does not depend on what else a run asks for.
+
 It lies below limits and tolerances, which take their names from here.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 __tracebackhide__ = True
 
 RAW = re.compile(r"[a-z][a-z0-9]*__\w+\.sum")
 """A metric of ncu's that can be added over the kernels of a call."""
+Group = Literal["one pass", "memory", "alone"]
 
 
 @dataclass(frozen=True)
@@ -18,30 +24,45 @@ class Counter:
     """One counter: the sum of metrics of ncu's over the kernels of a call."""
 
     name: str
-    raw: tuple[str, ...]
+    raw: tuple[tuple[str, ...], ...]
+    """Each metric by its names, of which a GPU knows one."""
     help: str
+    group: Group
     in_bytes: bool = False
 
 
-_INSTRUCTIONS = "smsp__inst_executed_op_{}.sum"
+def _on(*operations: str) -> tuple[tuple[str, ...], ...]:
+    return tuple((f"l1tex__t_requests_pipe_lsu_mem_{each}.sum",) for each in operations)
+
+
 COUNTERS = (
-    Counter("instructions", ("smsp__inst_executed.sum",), "instructions executed, by warps"),
-    Counter("tensor_instructions", ("smsp__inst_executed_pipe_tensor.sum",), "of these, those of the tensor cores"),
-    Counter("dram_read_bytes", ("dram__bytes_read.sum",), "bytes read from the GPU's memory", in_bytes=True),
-    Counter("l2_bytes", ("lts__t_bytes.sum",), "bytes that pass the L2 cache", in_bytes=True),
-    Counter("global_loads", (_INSTRUCTIONS.format("global_ld"),), "loads from global memory"),
-    Counter("global_stores", (_INSTRUCTIONS.format("global_st"),), "stores to global memory"),
-    Counter("load_sectors", ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",), "32-byte sectors that loads touch"),
-    Counter("shared_loads", (_INSTRUCTIONS.format("shared_ld"),), "loads from shared memory"),
-    Counter("shared_stores", (_INSTRUCTIONS.format("shared_st"),), "stores to shared memory"),
-    Counter("local_loads", (_INSTRUCTIONS.format("local_ld"),), "loads from local memory, as of spilled registers"),
-    Counter("local_stores", (_INSTRUCTIONS.format("local_st"),), "stores to local memory"),
+    Counter("instructions", (("smsp__inst_executed.sum",),), "instructions executed, by warps", "one pass"),
     Counter(
-        "atomics",
-        (_INSTRUCTIONS.format("global_atom"), _INSTRUCTIONS.format("global_red")),
-        "atomic operations and reductions on global memory",
+        "dram_read_bytes",
+        (("dram__bytes_read.sum", "dram__bytes_op_read.sum"),),
+        "bytes read from the GPU's memory",
+        "one pass",
+        in_bytes=True,
     ),
-    Counter("divergent_branches", ("smsp__sass_branch_targets_threads_divergent.sum",), "branches that part a warp"),
+    Counter("tensor_instructions", (("smsp__inst_executed_pipe_tensor.sum",),), "those of the tensor cores", "memory"),
+    Counter("l2_bytes", (("lts__t_bytes.sum",),), "bytes that pass the L2 cache", "memory", in_bytes=True),
+    Counter("loads", _on("global_op_ld"), "loads from global memory, by warps; none by TMA", "memory"),
+    Counter("stores", _on("global_op_st"), "stores to global memory, by warps; none by TMA", "memory"),
+    Counter(
+        "load_sectors",
+        (("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",),),
+        "sectors of 32 bytes that these loads touch",
+        "memory",
+    ),
+    Counter("local_loads", _on("local_op_ld"), "loads from local memory, as of spilled registers", "memory"),
+    Counter("local_stores", _on("local_op_st"), "stores to local memory", "memory"),
+    Counter("atomics", _on("global_op_atom", "global_op_red"), "atomic operations on global memory", "memory"),
+    Counter(
+        "divergent_branches",
+        (("smsp__sass_branch_targets_threads_divergent.sum",),),
+        "branches that part a warp",
+        "memory",
+    ),
 )
 BY_NAME: Mapping[str, Counter] = {each.name: each for each in COUNTERS}
 
@@ -56,12 +77,21 @@ def counter_named(name: str) -> Counter:
     if name in BY_NAME:
         return BY_NAME[name]
     if RAW.fullmatch(name):
-        return Counter(name, (name,), "as ncu defines it", in_bytes="_bytes" in name)
+        return Counter(name, ((name,),), "as ncu defines it", "alone", in_bytes="_bytes" in name)
     if re.fullmatch(r"[a-z][a-z0-9]*__[\w.]+", name):
         raise ValueError(f"{name!r} is no sum over a call's kernels: of ncu's metrics, give one that ends in .sum")
     raise ValueError(f"{name!r} is no counter: use one of {', '.join(BY_NAME)}, or a metric of ncu's that ends in .sum")
 
 
+def groups_of(names: Iterable[str]) -> list[tuple[str, ...]]:
+    """Return the groups of counters that have to be taken for these, each of one process; raise ValueError."""
+    asked = {name: counter_named(name).group for name in sorted(names)}
+    together = [tuple(each.name for each in COUNTERS if each.group == group) for group in ("one pass", "memory")]
+    return [each for each in together if asked.keys() & set(each)] + [
+        (name,) for name, group in asked.items() if group == "alone"
+    ]
+
+
 def raw_metrics(names: Iterable[str]) -> list[str]:
     """Return the metrics of ncu's that these counters are made of, each once."""
-    return list(dict.fromkeys(raw for name in names for raw in counter_named(name).raw))
+    return list(dict.fromkeys(raw for name in names for known in counter_named(name).raw for raw in known))

@@ -118,6 +118,12 @@ def first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
+def first_and_last_line(error: BaseException) -> str:
+    """Return the first and the last line of what an error says, as one."""
+    lines = str(error).splitlines()
+    return " ".join(map(str.strip, [*lines[:1], *lines[1:][-1:]]))
+
+
 @contextmanager
 def annotating(note: Callable[[], str]) -> Iterator[None]:
     """Add a note to what is raised in the context, unless it is an error of ours: those say where they come from."""

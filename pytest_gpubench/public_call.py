@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -228,7 +229,8 @@ def _with_fresh_processes(
     say: Say,
 ) -> tuple[BaselineLimit, list[Change]]:
     """Return the changes over as many fresh processes as decide them, or as can be had, and with these their limit."""
-    if test.fresh is None or not is_enforced(request.settings, request.device):
+    fresh = partial(counted_again, test, request, measured, say) if past.is_on_counter else test.fresh
+    if fresh is None or not is_enforced(request.settings, request.device):
         return past, changes
     keys, first = test.keys.read_after(test.measurements, measured), changes
     for number in itertools.count(1):
@@ -236,8 +238,7 @@ def _with_fresh_processes(
         if not wanted:
             break
         say(f"measuring again in a fresh process, {wanted} more at most")
-        fresh = counted_again(test, request, measured, say) if past.is_on_counter else test.fresh(number)
-        further = past.with_session(fresh, keys)
+        further = past.with_session(fresh(number), keys)
         if isinstance(further, str):
             test.warn(f"not measured again in a fresh process: {further}")
             break

@@ -1,7 +1,7 @@
 """The running test: its settings, limits and measurements, and whether it fails by them."""
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,8 +58,8 @@ class CurrentTest:
     """The number of its public calls so far."""
     counters: frozenset[str] = frozenset()
     """The counters that are taken of it, whatever it measures."""
-    captures: Callable[[Collection[str], bool], Mapping[tuple[int, str], Sequence[Capture]]] | None = None
-    """Returns the captures of its calls, by their numbers and labels, with these counters, from another process if
+    captures: Callable[[tuple[str, ...], bool], Mapping[tuple[int, str], Sequence[Capture]]] | None = None
+    """Returns the captures of its calls, by their numbers and labels, with a group of counters, from another process if
     True; raises NotCounted. None outside of pytest."""
     note_capture: Callable[[tuple[int, str]], object] | None = None
     """Notes that a capture of a call begins; None where ncu does not watch this process."""

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 Place = tuple[int, str]
 """The number of a public call in its test, and the label of a function in it."""
 Taken = Mapping[Place, "Sequence[Capture]"]
+Group = tuple[str, ...]
+"""Counters that are taken together."""
+TABLE, NOTES = "counters.csv", "notes"
+"""The files of a process under ncu: what it counts, and a line for each capture."""
 NCU_S, EACH_TEST_S = 300.0, 30.0
 """The time that ncu may take, and what it may take longer for each test."""
 
@@ -37,9 +41,8 @@ class Counting:
         self.notes = os.environ.pop(COUNTING, None)
         """The file that notes the captures of this process; None where ncu does not watch it."""
         self._items: Sequence[pytest.Item] = ()
-        self._taken: dict[str, tuple[frozenset[str], Taken]] = {}
-        """By test, the counters taken, and the captures."""
-        self._has_batch = False
+        self._taken: dict[Group, dict[str, Taken | str]] = {}
+        """The captures of each test, or why there are none, by the counters taken together."""
         self._never: Exception | None = None
         """Why there are none on this machine."""
 
@@ -47,69 +50,89 @@ class Counting:
         """Note the tests to run."""
         self._items = session.items
 
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note that a test fails where ncu watches: it may lack captures."""
+        if self.notes is not None and report.failed:
+            self._write({"nodeid": report.nodeid, "error": report.longreprtext.strip().splitlines()[-1:]})
+
+    def pytest_sessionfinish(self) -> None:
+        """Note that all captures are there."""
+        if self.notes is not None:
+            self._write(None)
+
     def note(self, nodeid: str, place: Place) -> None:
         """Note that a capture begins."""
+        self._write([nodeid, *place])
+
+    def _write(self, note: object) -> None:
         assert self.notes is not None
         with open(self.notes, "a") as file:
-            print(json.dumps([nodeid, *place]), file=file)
+            print(json.dumps(note), file=file)
 
-    def captures(self, nodeid: str, names: Collection[str], again: bool = False) -> Taken:
+    def captures(self, nodeid: str, group: Group, again: bool = False) -> Taken:
         """Return the captures of a test's calls; raise NotCounted.
 
-        names: the counters to take. again: True for those of another process.
+        group: the counters to take, as `groups_of` returns them. again: True for those of another process.
         """
         from pytest_gpubench.structure.ncu import NeverCounted, NotCounted
 
         if self._never is not None:
             raise self._never
-        known, taken = self._taken.get(nodeid, (frozenset(), {}))
-        if known >= set(names) and not again:
-            return taken
         try:
-            if not self._has_batch:
-                self._has_batch = True
-                try:
-                    self._take_batch()
-                except NeverCounted:
-                    raise
-                except NotCounted:  # each by itself then
-                    pass
-                return self.captures(nodeid, names, again)
-            self._keep(self._take([nodeid], names), [nodeid], names)
+            if group not in self._taken:
+                self._taken[group] = self._take_all(group)
+            if nodeid not in self._taken[group] or again:
+                self._taken[group] |= self._take([nodeid], group)
         except NeverCounted as error:
             self._never = error
             raise
-        return self._taken[nodeid][1]
+        taken = self._taken[group][nodeid]
+        if isinstance(taken, str):
+            raise NotCounted(taken)
+        return taken
 
-    def _take_batch(self) -> None:
-        """Take the counters of all tests that ask for some."""
-        asked = {item.nodeid: frozenset(self.wanted(item)) for item in self._items}
-        tests = [nodeid for nodeid, names in asked.items() if names]
-        if len(tests) > 1:
-            names = frozenset().union(*asked.values())
-            self._keep(self._take(tests, names), tests, names)
+    def _take_all(self, group: Group) -> dict[str, Taken | str]:
+        """Return the captures of all tests that ask for these counters; nothing where one ends the process."""
+        from pytest_gpubench.structure.ncu import NeverCounted, NotCounted
 
-    def _keep(self, found: Mapping[str, Taken], tests: Sequence[str], names: Collection[str]) -> None:
-        self._taken |= {nodeid: (frozenset(names), found.get(nodeid, {})) for nodeid in tests}
+        tests = [item.nodeid for item in self._items if set(group) & set(self.wanted(item))]
+        try:
+            return self._take(tests, group) if len(tests) > 1 else {}
+        except NeverCounted:
+            raise
+        except NotCounted:
+            return {}
 
-    def _take(self, tests: Sequence[str], names: Collection[str]) -> Mapping[str, Taken]:
-        """Return the captures of tests from a process under ncu."""
+    def _take(self, tests: Sequence[str], group: Group) -> dict[str, Taken | str]:
+        """Return the captures of tests from a process under ncu, or why there are none."""
         from pytest_gpubench.gpu.lock import turns_to_hand_over
-        from pytest_gpubench.structure.ncu import NotCounted, find_ncu, ncu_command, read_captures
+        from pytest_gpubench.structure.ncu import find_ncu, ncu_command
 
         ncu, timeout_s = find_ncu(), NCU_S + EACH_TEST_S * len(tests)
         with tempfile.TemporaryDirectory(prefix="gpubench-counters-") as name:
             folder = Path(name)
-            table, notes = folder / "counters.csv", folder / "notes"
-            notes.touch()
-            under, others = ncu_command(ncu, names, table), {COUNTING: str(notes)}
+            (folder / NOTES).touch()
+            under, others = ncu_command(ncu, group, folder / TABLE), {COUNTING: str(folder / NOTES)}
             status = start_fresh(self.config, folder, tests, turns_to_hand_over(), timeout_s, under, others)
-            captures = read_captures(table.read_text(errors="replace") if table.exists() else "")
-            lines = notes.read_text().splitlines()
-            if len(captures) < len(lines):
-                raise NotCounted(f"the process under ncu ended early {ending(status, folder / LOG_FILE, timeout_s)}")
-        found: dict[str, dict[Place, list[Capture]]] = defaultdict(lambda: defaultdict(list))
-        for line, capture in zip(lines, captures, strict=True):
-            nodeid, number, label = json.loads(line)
-            found[nodeid][number, label].append(capture)
-        return found
+            found = _read(folder, ending(status, folder / LOG_FILE, timeout_s))
+        return {nodeid: found.get(nodeid, "it makes no call in a process under ncu") for nodeid in tests}
+
+
+def _read(folder: Path, how_it_ended: str) -> dict[str, "Taken | str"]:
+    """Return the captures of each test from the files of a process, or why there are none.
+
+    Raises NotCounted where some are missing.
+    """
+    from pytest_gpubench.structure.ncu import NotCounted, read_captures
+
+    table, notes = folder / TABLE, [json.loads(line) for line in (folder / NOTES).read_text().splitlines()]
+    captures = read_captures(table.read_text(errors="replace") if table.exists() else "")
+    begun = [note for note in notes if isinstance(note, list)]
+    if not notes or notes[-1] is not None or len(captures) != len(begun):
+        raise NotCounted(f"the process under ncu ended early {how_it_ended}")
+    found: dict[str, dict[Place, list[Capture]]] = defaultdict(lambda: defaultdict(list))
+    for (nodeid, number, label), capture in zip(begun, captures, strict=True):
+        found[nodeid][number, label].append(capture)
+    failed = {note["nodeid"]: note["error"] for note in notes if isinstance(note, dict)}
+    why = {nodeid: f"its test fails in a process under ncu: {''.join(error)}" for nodeid, error in failed.items()}
+    return {**why, **found}

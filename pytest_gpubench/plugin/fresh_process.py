@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_gpubench.child_process import ending, inner_environment, run_logged
-from pytest_gpubench.errors import GpuBenchError
+from pytest_gpubench.errors import GpuBenchError, first_and_last_line
 from pytest_gpubench.plugin.options import resolve
 from pytest_gpubench.plugin.workers import hand_on, handed_on
 from pytest_gpubench.settings import LISTED_TESTS, Resolver, ini_name
@@ -161,8 +161,7 @@ class Confirmation:
             with tempfile.TemporaryDirectory(prefix="gpubench-confirm-") as folder:
                 run, _ = run_fresh(self.config, Path(folder), [nodeid], turns_to_hand_over(), self._left_s)
         except (NotTaken, OSError) as error:
-            lines = str(error).splitlines()
-            return " ".join(map(str.strip, [*lines[:1], *lines[1:][-1:]]))
+            return first_and_last_line(error)
         finally:
             self._left_s -= time.monotonic() - began_s
         return next((each for each in run.records if each.nodeid == nodeid), "it did not run the test")

@@ -1,8 +1,4 @@
-"""NVIDIA's Nsight Compute, `ncu`: where it is, how it is asked for counters, what it wrote, and why it cannot.
-
-It counts what a kernel does by running it again and again, with the memory that it writes put back in between. That is
-why a process under it measures no times.
-"""
+"""NVIDIA's Nsight Compute, `ncu`: where it is, how it is asked for counters, what it wrote, and why it cannot."""
 
 import csv
 import math
@@ -71,7 +67,7 @@ def ncu_command(ncu: str, names: Iterable[str], log: Path) -> list[str]:
     It takes those of kernels between cudaProfilerStart and cudaProfilerStop, and leaves clocks and caches as they are.
     """
     return [
-        *(ncu, "--profile-from-start", "off", "--target-processes", "application-only"),
+        *(ncu, "--profile-from-start", "off"),
         *("--cache-control", "none", "--clock-control", "none"),
         *("--csv", "--page", "raw", "--print-units", "base", "--print-kernel-base", "mangled"),
         *("--log-file", str(log), "--force-overwrite", "--metrics", ",".join(raw_metrics(names))),
@@ -114,24 +110,24 @@ def _why_failed(text: str) -> str:
 # what a call counts
 
 
-def counts_of(
-    captures: Sequence[Capture], names: Iterable[str], kernels: Iterable[Kernel], cache_bytes: int = 0
-) -> Counts:
+def counts_of(captures: Sequence[Capture], names: Iterable[str], kernels: Iterable[Kernel]) -> Counts:
     """Return the counters of a call from its captures.
 
-    kernels: those that were timed, which have to be the same; none where the timer sees none.
+    Those that ncu does not know on this GPU are left out. kernels: those that were timed, which have to be the same;
+    none where the timer sees none.
     """
     if not captures:
         return Counts(untaken="it was not called in the process that ncu watched")
     if wrong := _other_kernels(captures, kernels):
         return Counts(wrong=wrong)
     taken: dict[str, tuple[float, ...]] = {}
-    for name in sorted(names):
-        values = [_value_of(capture, name) for capture in captures]
-        if lacking := next((each for each in values if isinstance(each, str)), ""):
-            return Counts(wrong=lacking)
-        taken[name] = tuple(float(each) for each in values)
-    return Counts(captures=taken, cache_bytes=cache_bytes)
+    for name in names:
+        if not all(_has(launch, name) for capture in captures for launch in capture):
+            continue
+        taken[name] = tuple(sum(_value_of(launch, name) for launch in capture) for capture in captures)
+        if not all(map(math.isfinite, taken[name])):
+            return Counts(wrong=f"ncu gives no number for {name} of one of its kernels")
+    return Counts(captures=taken)
 
 
 def _other_kernels(captures: Sequence[Capture], kernels: Iterable[Kernel]) -> str:
@@ -145,17 +141,15 @@ def _other_kernels(captures: Sequence[Capture], kernels: Iterable[Kernel]) -> st
     return "" if seen[0] else "ncu saw no kernel of it"
 
 
-def _value_of(capture: Capture, name: str) -> float | str:
-    """Return a counter of a call, or why it is not known."""
-    total = 0.0
-    for launch in capture:
-        for raw in counter_named(name).raw:
-            text = launch.metrics.get(raw) or "nothing"
-            try:
-                value = float(text.replace(",", ""))
-            except ValueError:
-                value = math.nan
-            if not math.isfinite(value):
-                return f"ncu says {text} for {raw} of {demangled(launch.name)}"
-            total += value
-    return total
+def _has(launch: Launch, name: str) -> bool:
+    """Tell whether ncu knows a counter on this GPU."""
+    return all(any(raw in launch.metrics for raw in known) for known in counter_named(name).raw)
+
+
+def _value_of(launch: Launch, name: str) -> float:
+    """Return a counter of a kernel; nan where ncu gives no number."""
+    known = (next(raw for raw in each if raw in launch.metrics) for each in counter_named(name).raw)
+    try:
+        return sum(float(launch.metrics[raw].replace(",", "")) for raw in known)
+    except ValueError:
+        return math.nan

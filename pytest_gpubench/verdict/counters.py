@@ -16,7 +16,7 @@ from pytest_gpubench.results.model import Counts, Measurement, Outcome
 from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import RegressionTolerance
-from pytest_gpubench.units import count, format_share, printable, ratio_text
+from pytest_gpubench.units import count, format_share, printable, ratio_text, round_to_digits
 from pytest_gpubench.verdict.decision import at_most
 from pytest_gpubench.verdict.limits.counters import (
     counted_text,
@@ -113,7 +113,7 @@ def counted_more(old: Counts | None, new: Counts | None) -> Iterator[tuple[float
             continue
         most, least, was, now = max(old.captures[name]), min(new.captures[name]), old.median(name), new.median(name)
         if least > MORE * most and not says_nothing(new, name):
-            times = f"{now / was:.2g}x " if was else ""
+            times = f"{round_to_digits(now / was, 2)}x " if was else ""
             share = 1 - was / now if name == "dram_read_bytes" else 0.0
             yield share, f"{words.format(times)}: {number_text(name, was)} -> {number_text(name, now)}"
 

@@ -1,53 +1,69 @@
 """An `ncu` for runs in processes of their own, and a GPU that counts: each function's counters are in `counts.json`.
 
-Its conftest lets calls be captured on a CPU. It writes the table that ncu writes, with a row for each capture's mark,
-and one for each kernel of the captured function.
+It runs pytest, in which calls are captured on a CPU, and writes the table that ncu writes, with a row for the mark of
+each capture, and one for a kernel, which executes so many instructions, and does all else five times.
 """
 
 import csv
 import json
 import os
-import subprocess
+import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 MARK = "gpu_bench_noop"
-CONFTEST = """
-from pytest_gpubench import counted
 
-def capture(call, device, cache, note):
+
+def capture(call: Any, device: object, cache: object, note: Callable[[], object]) -> None:
+    """Make three captures of a call."""
     for _ in range(3):
         note()
         call.prepare()()
 
-counted.capture = capture
-counted._why_uncounted = lambda test, request: "" if request.is_repeatable else "not of these"
-"""
+
+def why_uncounted(test: object, request: Any) -> str:
+    return "" if request.is_repeatable else "not of these"
+
+
+def run(program: list[str]) -> int:
+    """Run pytest as its command does; return its exit status."""
+    from pytest_gpubench import counted
+
+    counted.capture = capture  # type: ignore[attr-defined] # its import
+    counted._why_uncounted = why_uncounted
+    sys.argv = program[program.index("pytest") :]
+    try:
+        runpy.run_module("pytest", run_name="__main__")
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
 
 
 def main(arguments: list[str]) -> int:
     """Run the program as ncu would, and write what `counts.json` has for each capture."""
     log = Path(arguments[arguments.index("--log-file") + 1])
     metrics = arguments[arguments.index("--metrics") + 1].split(",")
-    program = arguments[arguments.index("--metrics") + 2 :]
-    status = subprocess.run(program, check=False).returncode
+    notes_file, os.environ["UNDER_NCU"] = Path(os.environ["PYTEST_GPUBENCH_COUNTING"]), "1"
+    with Path("ncu-runs").open("a") as file:
+        print(*metrics, file=file)
+    status = run(arguments[arguments.index("--metrics") + 2 :])
     said = json.loads(Path("counts.json").read_text())
     if "says" in said:
         log.write_text(said["says"])
         return 1
-    notes = Path(os.environ["PYTEST_GPUBENCH_COUNTING"]).read_text().splitlines()
+    notes = [note for note in map(json.loads, notes_file.read_text().splitlines()) if isinstance(note, list)]
     with log.open("w", newline="") as file:
         print("==PROF== Connected to process 1", file=file)
         table = csv.writer(file, quoting=csv.QUOTE_ALL)
         table.writerow(["ID", "Kernel Name", *metrics])
         table.writerow(["", "", *("byte" for _ in metrics)])
-        for number, line in enumerate(notes):
-            _, _, label = json.loads(line)
+        for number, (_, _, label) in enumerate(notes):
             table.writerow([2 * number, MARK, *("1" for _ in metrics)])
-            kernel, *counts = said[label][number % len(said[label])]
-            table.writerow([2 * number + 1, kernel, *(counts[at % len(counts)] for at in range(len(metrics)))])
-    with Path("ncu-runs").open("a") as file:
-        print(len(notes), *metrics, file=file)
+            kernel, instructions = said[label][number % len(said[label])]
+            counts = (instructions if metric == "smsp__inst_executed.sum" else 5 for metric in metrics)
+            table.writerow([2 * number + 1, kernel, *counts])
     return status
 
 

@@ -187,7 +187,7 @@ def counter_unknown(timing: Timing, name: str, named: str) -> Judged | None:
     if counts.wrong:
         return Outcome.INVALID, f"{timing.label}: {named} cannot be judged: {counts.wrong}"
     if name not in counts.captures:
-        return Outcome.NOT_JUDGED, f"{unjudged}: {name} was not taken"
+        return Outcome.NOT_JUDGED, f"{unjudged}: {name} was not taken, or ncu has none on this GPU"
     if small := says_nothing(counts, name):
         return Outcome.NOT_JUDGED, f"{unjudged}: {small}"
     return None
