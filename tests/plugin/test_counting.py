@@ -126,7 +126,7 @@ def test_a_saved_run_without_counters_is_told(bench_run: BenchRun, count: Count)
 def test_what_fails_has_reasons_from_counters(
     bench_run: BenchRun, count: Count, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """--gpu-bench-counters=on-fail takes them of a test that fails, and of no other. It compares with the real torch."""
+    """on-fail takes them of a test that fails, and of no other. What is compared needs the real torch."""
     monkeypatch.setattr("subprocess.Popen", fork_server.RealPopen)
     count({"fast": [["kernel", 7]], "slow": [["kernel", 14]]})
     result = bench_run(PAIR + ALONE.replace("it", "other"), "--gpu-bench-counters=on-fail")
