@@ -26,6 +26,8 @@ COMPARED_METRICS = ("speedup", "median", "mean", "q1", "q3")
         ("mean:5s", RegressionTolerance("mean", absolute_us=5e6)),
         ("median:0.000005", RegressionTolerance("median", absolute_us=5)),
         ("median:5e-6", RegressionTolerance("median", absolute_us=5)),
+        ("instructions:0.1%", RegressionTolerance("instructions", margin=0.001)),
+        ("lts__t_bytes.sum:1%", RegressionTolerance("lts__t_bytes.sum", margin=0.01)),
     ],
 )
 def test_tolerances_are_read(text: str, tolerance: RegressionTolerance) -> None:
@@ -54,6 +56,9 @@ def test_tolerances_are_read(text: str, tolerance: RegressionTolerance) -> None:
         ("median:1e999%", "tolerance of inf"),
         ("median:5", "'5' would be 5 seconds: write 5% or 5s"),
         ("speedup:5us", "no unit of time"),
+        ("instructions:5us", "the counter instructions has no unit of time"),
+        ("instructions:5", "would be 5 seconds"),
+        ("lts__t_bytes.avg:5%", "is no tolerance"),
     ],
 )
 def test_what_is_no_tolerance_is_refused(text: str, told: str) -> None:

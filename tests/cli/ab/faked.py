@@ -9,7 +9,7 @@ import pytest
 
 from pytest_gpubench import DeviceFacts, Measurement, Timing, cli
 from pytest_gpubench.cli.ab.runs import junit_names
-from pytest_gpubench.results.model import SavedRun, TestRecord
+from pytest_gpubench.results.model import Counts, SavedRun, TestRecord
 from pytest_gpubench.results.store import write_run
 
 CPU = DeviceFacts(type="cpu", name="a CPU", host="here")
@@ -98,7 +98,10 @@ class FakePytest:
         text = (folder / "us").read_text()
         timings = {}
         if text != "nothing":
-            timings[NODEID] = Timing(label="f", timer="wall", cache="cold", device="", samples_us=(float(text),))
+            counts = Counts(captures={"instructions": (1000 * float(text),) * 3})
+            timings[NODEID] = Timing(
+                label="f", timer="wall", cache="cold", device="", samples_us=(float(text),), counts=counts
+            )
         write_results(timings, junit, results)
 
     @property

@@ -1,0 +1,51 @@
+"""The names of counters: what each is made of, and which are taken together."""
+
+import pytest
+
+from pytest_gpubench.counters import COUNTERS, counter_named, groups_of, is_counter, raw_metrics
+
+
+def test_each_counter_is_in_one_group_and_has_names_of_its_own() -> None:
+    raw = [name for each in COUNTERS for known in each.raw for name in known]
+    assert len(set(raw)) == len(raw)
+    assert sorted(name for group in groups_of(each.name for each in COUNTERS) for name in group) == sorted(
+        each.name for each in COUNTERS
+    )
+
+
+def test_what_is_taken_does_not_depend_on_what_else_is_asked() -> None:
+    """Two counters of a group are the same group, and a metric of ncu's is one by itself."""
+    assert groups_of(["instructions"]) == groups_of(["dram_read_bytes", "instructions"])
+    assert groups_of(["sm__b.sum", "atomics", "instructions", "sm__a.sum"]) == [
+        *groups_of(["instructions"]),
+        *groups_of(["atomics"]),
+        ("sm__a.sum",),
+        ("sm__b.sum",),
+    ]
+    assert groups_of([]) == []
+
+
+def test_a_metric_that_generations_name_differently_is_asked_for_by_all_names() -> None:
+    assert raw_metrics(["dram_read_bytes"]) == ["dram__bytes_read.sum", "dram__bytes_op_read.sum"]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("flops", "use one of instructions, dram_read_bytes, "),
+        ("sm__cycles_active.avg", "is no sum over a call's kernels"),
+        ("sm__cycles_active", "is no sum over a call's kernels"),
+        ("", "is no counter"),
+    ],
+)
+def test_what_is_no_counter_is_told(name: str, told: str) -> None:
+    assert not is_counter(name)
+    with pytest.raises(ValueError, match="is no") as raised:
+        counter_named(name)
+    assert told in str(raised.value)
+
+
+@pytest.mark.parametrize(("name", "in_bytes"), [("sm__cycles_active.sum", False), ("lts__t_bytes_op_read.sum", True)])
+def test_metrics_of_ncu_are_counters(name: str, in_bytes: bool) -> None:
+    assert is_counter(name)
+    assert counter_named(name).in_bytes is in_bytes
