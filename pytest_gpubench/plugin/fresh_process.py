@@ -50,6 +50,8 @@ UNFOLLOWED: dict[str, Any] = {
     "counters": "no",
 }
 """The settings that a fresh process does not follow, with their values in it."""
+LOCK_S = 5.0
+"""The time that it waits for a GPU where its parent holds one: that is never free meanwhile."""
 MOST_CONFIRMING_S = 300.0
 """The time that all fresh processes of a run, or of an xdist worker, may take: one takes about 10 s on a GPU."""
 RESULTS_FILE, LOG_FILE = "results.json", "log"
@@ -73,6 +75,7 @@ def as_fresh_process(config: pytest.Config) -> Resolver | None:
 
         take_over_turns(json.loads(turns))
         left_out |= {"lock_clocks": None}  # the parent has locked them
+        left_out |= {"lock_timeout": LOCK_S}
     for name in left_out:
         setattr(config.option, ini_name(name), None)
     config.option.xmlpath = None  # JUnit's file is that of the first process
