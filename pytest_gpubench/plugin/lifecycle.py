@@ -290,12 +290,18 @@ class Lifecycle:
         return False
 
     def _invalidate_disturbed(self) -> str | None:
-        """Call a test INVALID if another process came to its GPU meanwhile; return a sentence, or None."""
+        """Call a test INVALID if another process came to its GPU meanwhile; return a sentence, or None.
+
+        Counters are as they would be without it.
+        """
         test = self._test
         sentence = self.turns.newcomers() if test is not None and test.has_numbers else None
-        if test is not None and sentence is not None:
-            test.invalidate(sentence)
-            self.turns.warnings.append(sentence)
+        if test is None or sentence is None:
+            return None
+        self.turns.warnings.append(sentence)
+        if test.is_on_counters:
+            return None
+        test.invalidate(sentence)
         return sentence
 
     # its report

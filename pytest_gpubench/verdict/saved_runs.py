@@ -178,7 +178,8 @@ def _with_verdict(
     verdict = Verdict(
         kind=limit.kind, asked=limit.asked, outcome=found.outcome, sentence=found.sentence, enforced=enforced
     )
-    verdict = _invalidated(verdict, found.estimate, item.timing, reference, throttled)
+    if not limit.is_on_counter:
+        verdict = _invalidated(verdict, found.estimate, item.timing, reference, throttled)
     item = msgspec.structs.replace(item, verdicts=(*item.verdicts, verdict))
     item = explained(item, found.old, versions=changed)
     return replace(found, outcome=verdict.outcome, sentence=verdict.sentence, new=item)

@@ -12,7 +12,7 @@ from pytest_gpubench.results.counterpart import by_key
 from pytest_gpubench.results.model import Counts, Outcome, TestRecord
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.verdict.counters import counted_more
-from pytest_gpubench.verdict.limits import Limits, limit_text
+from pytest_gpubench.verdict.limits import Limits, is_on_counter, limit_text
 from pytest_gpubench.verdict.limits.base import Seen
 from pytest_gpubench.verdict.reasons import reasons
 from pytest_gpubench.verdict.regression import Change
@@ -21,7 +21,7 @@ from pytest_gpubench.verdict.saved_runs import BaselineLimit, compare_with_basel
 from tests.report.records import GPU
 from tests.results.measured import timing_of
 from tests.verdict.test_rounds import TEST, take
-from tests.verdict.test_saved_runs import known
+from tests.verdict.test_saved_runs import known, reps
 
 PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
 INVALID, NOT_JUDGED = Outcome.INVALID, Outcome.NOT_JUDGED
@@ -214,6 +214,21 @@ def test_a_change_that_is_not_known_is_no_pass(
     found = change("instructions:1%", old, new)
     assert (found.outcome, words in found.sentence) == (outcome, True), found.sentence
     assert (found.missing is not None) == (outcome is NOT_JUDGED)
+
+
+@pytest.mark.parametrize(("tolerance", "outcome"), [("instructions:1%", FAIL), ("median:1%", INVALID)])
+def test_a_throttled_gpu_counts_as_ever(tolerance: str, outcome: Outcome) -> None:
+    """What is slower while the GPU is throttled says nothing of the code; what it counts does."""
+    old = Measurement(timing=reps("norm", 10.0, counts=Counts(captures={"instructions": (1000.0,) * 3})))
+    slower = reps(
+        "norm", 20.0, counts=Counts(captures={"instructions": (2000.0,) * 3}), throttle_reasons=("SwPowerCap",)
+    )
+    limit = BaselineLimit(known(old), parse_tolerance(tolerance), "max_regression", repr(tolerance))
+    new = [Measurement(timing=slower)]
+    (found,) = compare_with_baseline(limit, list(by_key(new)), new, 0.001, True, "fail")
+    assert found.outcome is outcome
+    assert found.new is not None
+    assert all(is_on_counter(each) is (outcome is FAIL) for each in found.new.verdicts)
 
 
 @given(

@@ -117,6 +117,12 @@ def number_for(verdict: Verdict, timing: Timing) -> float | None:
         return None
 
 
+def is_on_counter(verdict: Verdict) -> bool:
+    """Tell whether a verdict of ours is on a counter, which neither clocks nor other processes on the GPU change."""
+    limit = BY_NAME.get(verdict.kind)
+    return limit is not None and bool(limit(_literal(verdict.asked)).counters)
+
+
 def missed_by(verdict: Verdict, item: Measurement) -> float:
     """Return by what part of a time the limit of a verdict of ours is missed; nan where that is not known."""
     return BY_NAME[verdict.kind](_literal(verdict.asked)).missed_by(item)
