@@ -7,6 +7,7 @@ cannot be taken for all tests at once, as one of them kills the process, is take
 import json
 import os
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -30,6 +31,9 @@ TABLE, NOTES = "counters.csv", "notes"
 NCU_S, EACH_TEST_S = 300.0, 30.0
 """The time that ncu may take, and what it may take longer for each test."""
 
+MOST_FURTHER_S = 300.0
+"""The time that all processes of single tests may take in a run, or in an xdist worker: one takes about 10 s."""
+
 
 class Counting:
     """The hooks that take counters; in a process that ncu watches, the file that notes its captures."""
@@ -43,6 +47,7 @@ class Counting:
         self._items: Sequence[pytest.Item] = ()
         self._taken: dict[Group, dict[str, Taken | str]] = {}
         """The captures of each test, or why there are none, by the counters taken together."""
+        self._left_s = MOST_FURTHER_S
         self._never: Exception | None = None
         """Why there are none on this machine."""
 
@@ -82,7 +87,7 @@ class Counting:
             if group not in self._taken:
                 self._taken[group] = self._take_all(group)
             if nodeid not in self._taken[group] or again:
-                self._taken[group] |= self._take([nodeid], group)
+                self._taken[group] |= self._take_one(nodeid, group)
         except NeverCounted as error:
             self._never = error
             raise
@@ -90,6 +95,18 @@ class Counting:
         if isinstance(taken, str):
             raise NotCounted(taken)
         return taken
+
+    def _take_one(self, nodeid: str, group: Group) -> dict[str, Taken | str]:
+        """Return the captures of one test, as long as there is time for it."""
+        from pytest_gpubench.structure.ncu import NotCounted
+
+        if self._left_s <= 0:
+            raise NotCounted(f"further processes of this run have taken {MOST_FURTHER_S:.0f} s")
+        began_s = time.monotonic()
+        try:
+            return self._take([nodeid], group)
+        finally:
+            self._left_s -= time.monotonic() - began_s
 
     def _take_all(self, group: Group) -> dict[str, Taken | str]:
         """Return the captures of all tests that ask for these counters; nothing where one ends the process."""
@@ -125,8 +142,9 @@ def _read(folder: Path, how_it_ended: str) -> dict[str, "Taken | str"]:
     """
     from pytest_gpubench.structure.ncu import NotCounted, read_captures
 
-    table, notes = folder / TABLE, [json.loads(line) for line in (folder / NOTES).read_text().splitlines()]
-    captures = read_captures(table.read_text(errors="replace") if table.exists() else "")
+    log, notes = folder / LOG_FILE, [json.loads(line) for line in (folder / NOTES).read_text().splitlines()]
+    written = [each.read_text(errors="replace") for each in (folder / TABLE, log) if each.exists()]
+    captures = read_captures("\n".join(written))
     begun = [note for note in notes if isinstance(note, list)]
     if not notes or notes[-1] is not None or len(captures) != len(begun):
         raise NotCounted(f"the process under ncu ended early {how_it_ended}")

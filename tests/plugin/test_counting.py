@@ -20,7 +20,7 @@ from tests.plugin.conftest import BenchRun, Recorder, RecordRun
 pytestmark = pytest.mark.usefixtures("stubbed_torch")
 
 Count = Callable[[Mapping[str, object]], None]
-ONE_PASS, MEMORY = groups_of(["instructions"])[0], groups_of(["atomics"])[0]
+ONE_PASS, SEVERAL = groups_of(["instructions"])[0], groups_of(["atomics"])[0]
 LIMITED = "@pytest.mark.perf(max_instructions=1000)\ndef test_it(gpu_bench): gpu_bench(fast)\n"
 ALONE = "def test_it(gpu_bench): gpu_bench(fast)\n"
 PAIR = "@pytest.mark.perf(min_speedup=1)\ndef test_it(gpu_bench): gpu_bench.compare(slow, fast)\n"
@@ -74,10 +74,10 @@ def test_both_sides_of_a_limit(bench_run: BenchRun, count: Count, captures: list
 def test_all_counters_are_taken_in_two_processes_and_recorded(record_run: RecordRun, count: Count) -> None:
     count({"fast": [["kernel", 7]]})
     found = record_run(ALONE, "--gpu-bench-counters=all")
-    assert ncu_runs() == [raw_metrics(ONE_PASS), raw_metrics(MEMORY)]
+    assert ncu_runs() == [raw_metrics(ONE_PASS), raw_metrics(SEVERAL)]
     (counts,) = counts_in(found)
     assert counts is not None
-    assert set(counts.captures) == {*ONE_PASS, *MEMORY}
+    assert set(counts.captures) == {*ONE_PASS, *SEVERAL}
     assert counts.captures["instructions"] == (7.0,) * 3
     assert counts.captures["atomics"] == (10.0,) * 3  # a sum of two metrics
 

@@ -19,6 +19,7 @@ NAMES = (
     "pinning",
     "reasons",
     "resources",
+    "counters",
 )
 
 if __name__ == "__main__":

@@ -1,0 +1,173 @@
+"""Take counters of 25 calls in several processes, and judge each against the others: `counters [--processes N]`.
+
+Every process is once the saved run, and every two others are a run and the process that has to confirm it: the same
+code must never fail. In two more processes each call has 1 % more rows, and has to fail. The second group of counters
+is taken in two processes.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import permutations
+from pathlib import Path
+
+from pytest_gpubench.counters import groups_of
+from pytest_gpubench.results.model import Counts, Measurement, Outcome, Timing
+from pytest_gpubench.stats.tolerance import parse_tolerance
+from pytest_gpubench.structure.ncu import counts_of, find_ncu, ncu_command, read_captures
+from pytest_gpubench.verdict.counters import compare_counters
+from pytest_gpubench.verdict.limits.counters import says_nothing, spread_of_captures
+from pytest_gpubench.verdict.regression import Change
+from tests.on_gpu.study.harness import code_of, parser_of, print_head, print_row
+
+ROWS, COLUMNS = 8192, 8192
+MORE = 1.01
+GATES = ("instructions:0.1%", "dram_read_bytes:1%")
+CACHE_BYTES = 60 * 2**20
+Process = Mapping[str, Counts]
+"""The counters of each call in one process."""
+
+
+def calls(rows: float) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield 25 calls with their names, on so many times as many rows."""
+    import torch
+
+    from tests.on_gpu.resource_kernels import softmax_kernel
+    from tests.on_gpu.study.workloads import normal, rms_norm
+
+    functional = torch.nn.functional
+    number = round(ROWS * rows)
+    x, half, row = normal(number, COLUMNS), normal(number // 2, COLUMNS // 2), normal(COLUMNS)
+    out = torch.empty_like(x)
+    a, b = normal(number // 2, 4096, dtype=torch.bfloat16), normal(4096, 4096, dtype=torch.bfloat16)
+    heads = normal(round(100 * rows), 16, 512, 64, dtype=torch.bfloat16)
+    images, weight = normal(round(100 * rows), 64, 64, 64), normal(64, 64, 3, 3)
+    generator = torch.Generator("cuda").manual_seed(1)
+    index = torch.randint(0, ROWS, (number,), device="cuda", generator=generator)
+    compiled = torch.compile(lambda x: functional.silu(rms_norm(x)))
+    yield "add", lambda: torch.add(x, x, out=out)
+    yield "add small", lambda: torch.add(x[: number // 16, :64], 1)
+    yield "multiply by a row", lambda: torch.mul(x, row, out=out)
+    yield "softmax", lambda: torch.softmax(x, -1)
+    yield "log softmax", lambda: torch.log_softmax(x, -1)
+    yield "layer norm", lambda: functional.layer_norm(x, (COLUMNS,))
+    yield "rms norm fused", lambda: functional.rms_norm(x, (COLUMNS,), row, 1e-6)
+    yield "rms norm eager", lambda: rms_norm(x)
+    yield "rms norm compiled", lambda: compiled(x)
+    yield "gelu", lambda: functional.gelu(x)
+    yield "sum of rows", lambda: x.sum(-1)
+    yield "sum of columns", lambda: x.sum(0)
+    yield "arg max", lambda: x.argmax(-1)
+    yield "cumsum", lambda: x.cumsum(-1)
+    yield "transpose", lambda: x.t().contiguous()
+    yield "cast", lambda: x.bfloat16()
+    yield "embedding", lambda: functional.embedding(index, x)
+    yield "top 32", lambda: torch.topk(half, 32)
+    yield "sort", lambda: torch.sort(half, -1)
+    yield "matmul bf16", lambda: a @ b
+    yield "matmul fp32", lambda: half @ half[:4096, :4096]
+    yield "attention", lambda: functional.scaled_dot_product_attention(heads, heads, heads)
+    yield "convolution", lambda: functional.conv2d(images, weight)
+    yield "Triton softmax", lambda: softmax_kernel[(number,)](x, out, COLUMNS, BLOCK=COLUMNS, num_warps=8)
+    yield "Triton softmax spills", lambda: softmax_kernel[(number,)](x, out, COLUMNS, BLOCK=COLUMNS, num_warps=1)
+
+
+def call_for_ncu(rows: float, notes: str) -> float:
+    """Take captures of each call, noting its name; return the seconds that it took."""
+    from pytest_gpubench.gpu.device import find_device
+    from pytest_gpubench.structure.counters import capture
+    from pytest_gpubench.timing.calls import make_call
+
+    began_s, device = time.perf_counter(), find_device("cuda")
+    with open(notes, "w") as file:
+        for name, function in calls(rows):
+            capture(make_call(function, label=name), device, "cold", lambda name=name: print(name, file=file))  # type: ignore[misc]
+    return time.perf_counter() - began_s
+
+
+def take(group: Sequence[str], rows: float = 1.0) -> Process:
+    """Return the counters of each call from a process under ncu."""
+    with tempfile.TemporaryDirectory() as name:
+        table, notes = Path(name) / "table.csv", Path(name) / "notes"
+        command = [
+            *ncu_command(find_ncu(), group, table),
+            sys.executable,
+            "-c",
+            code_of(call_for_ncu, rows, str(notes)),
+        ]
+        began_s = time.perf_counter()
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"{done.stdout}\n{done.stderr}\n{table.read_text()[-2000:] if table.exists() else ''}")
+        captures, names = read_captures(table.read_text()), notes.read_text().splitlines()
+        print(f"{len(group)} counters: {time.perf_counter() - began_s:.1f} s, {len(captures)} captures", flush=True)
+    taken: dict[str, list[object]] = {}
+    for each, capture in zip(names, captures, strict=True):
+        taken.setdefault(each, []).append(capture)
+    return {each: counts_of(of, group, ()) for each, of in taken.items()}  # type: ignore[arg-type]
+
+
+def item_of(name: str, counts: Counts) -> Measurement:
+    timing = Timing(label=name, timer="profiler", cache="cold", device="", counts=counts)
+    return Measurement(timing=timing)
+
+
+def outcome(gate: str, name: str, old: Process, *news: Process) -> Change:
+    """Return the change of a call since one process over others."""
+    found = Change("", name, Outcome.NOT_JUDGED, "")
+    items = [[item_of(name, each[name])] for each in (old, *news)]
+    return compare_counters(found, parse_tolerance(gate), 0.001, "the saved run", items[0], [n for (n,) in items[1:]])
+
+
+def print_spreads(processes: Sequence[Process]) -> None:
+    for name in next(iter(processes[0].values())).captures:
+        spreads = {call: spread_of_captures(list(_all(processes, call, name))) for call in processes[0]}
+        worst = sorted(spreads, key=lambda call: -spreads[call])[:3]
+        told = ", ".join(f"{call} {100 * spreads[call]:.4f} %" for call in worst if spreads[call])
+        small = sum(bool(says_nothing(each, name)) for each in processes[0].values())
+        ordered = sorted(spreads.values())
+        print_row(
+            f"{name} | {ordered.count(0.0)} of {len(ordered)} | {100 * ordered[len(ordered) // 2]:.4f} % | "
+            f"{told or '-'} | {small or '-'}"
+        )
+
+
+def _all(processes: Iterable[Process], call: str, name: str) -> Iterator[float]:
+    for each in processes:
+        yield from each[call].captures[name]
+
+
+def print_gates(same: Sequence[Process], more: Sequence[Process]) -> None:
+    for gate in GATES:
+        judged = [outcome(gate, name, old, *news) for old, *news in permutations(same, 3) for name in old]
+        planted = [outcome(gate, name, same[0], *more) for name in same[0]]
+        print_row(" | ".join([gate, _counted(judged), _counted(planted)]))
+        for each in judged + [each for each in planted if each.outcome is not Outcome.FAIL]:
+            if each.outcome is Outcome.FAIL or each in planted:
+                print(f"  {each.outcome.value}: {each.sentence}")
+
+
+def _counted(changes: Sequence[Change]) -> str:
+    outcomes = [each.outcome for each in changes]
+    return ", ".join(f"{outcomes.count(each)} {each.value}" for each in Outcome if each in outcomes)
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = parser_of("counters", __doc__)
+    parser.add_argument("--processes", type=int, default=4)
+    parser.add_argument("--json", type=Path, help="write all counts")
+    chosen = parser.parse_args(arguments)
+    quick, others = groups_of(["instructions", "atomics"])
+    same = [take(quick) for _ in range(chosen.processes)]
+    more = [take(quick, MORE) for _ in range(2)]
+    print_head("counter | the same in all captures of | median spread | largest | reads less than the cache")
+    print_spreads(same)
+    print_head("gate | the same code | 1 % more rows")
+    print_gates(same, more)
+    if chosen.json:
+        chosen.json.write_text(json.dumps([{call: each[call].captures for call in each} for each in same + more]))
+    print_head("counter | the same in all captures of | median spread | largest | reads less than the cache")
+    print_spreads([take(others) for _ in range(2)])

@@ -1,0 +1,132 @@
+"""What ncu writes: a recorded table, tables with something missing, and its refusals."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pytest_gpubench.results.model import Counts
+from pytest_gpubench.structure import ncu
+from pytest_gpubench.structure.ncu import (
+    MARK,
+    NO_NCU,
+    NO_PERMISSION,
+    Capture,
+    Launch,
+    NeverCounted,
+    NotCounted,
+    counts_of,
+    find_ncu,
+    ncu_command,
+    read_captures,
+)
+from tests.results.measured import kernel
+
+INSTRUCTIONS, ATOMICS = "smsp__inst_executed.sum", "l1tex__t_requests_pipe_lsu_mem_global_op_atom.sum"
+REDUCTIONS = "l1tex__t_requests_pipe_lsu_mem_global_op_red.sum"
+
+
+def captured(*launches: tuple[str, dict[str, str]]) -> Capture:
+    return [Launch(name, metrics) for name, metrics in launches]
+
+
+def test_a_counter_is_the_sum_of_its_metrics_over_the_kernels_of_a_call() -> None:
+    first = captured(("a", {ATOMICS: "1,000", REDUCTIONS: "1"}), ("b", {ATOMICS: "10", REDUCTIONS: "0"}))
+    found = counts_of([first, first], ["atomics"], [kernel("a"), kernel("b")])
+    assert found == Counts(captures={"atomics": (1011.0, 1011.0)})
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"), [("1", ""), ("nan", "instructions of one"), ("n/a", "instructions of one"), ("", "of one")]
+)
+def test_what_is_no_number_is_wrong(text: str, wrong: str) -> None:
+    found = counts_of([captured(("a", {INSTRUCTIONS: text}))], ["instructions"], [kernel("a")])
+    assert wrong in found.wrong
+    assert bool(found.captures) is not bool(found.wrong)
+
+
+def test_what_ncu_does_not_know_is_left_out() -> None:
+    """It leaves the column out, without a word."""
+    found = counts_of([captured(("a", {INSTRUCTIONS: "5"}))], ["instructions", "dram_read_bytes"], [kernel("a")])
+    assert found == Counts(captures={"instructions": (5.0,)})
+
+
+@pytest.mark.parametrize(
+    ("captures", "kernels", "told"),
+    [
+        ([["a", "a"]], [("a", 2)], ""),
+        ([["a"]], [("a", 2)], "under ncu it launches other kernels: 1 x a only when timed"),
+        ([["a", "b"]], [("a", 1)], "under ncu it launches other kernels: 1 x b only under ncu"),
+        ([["a"], ["b"]], [("a", 1)], "1 x a only when timed; 1 x b only under ncu"),
+        ([["a"], ["b"]], [], "1 x a only when timed; 1 x b only under ncu"),
+        ([["a"], ["a"]], [], ""),
+        ([[]], [], "ncu saw no kernel of it"),
+        ([["_Z1av"]], [("a()", 1)], ""),
+    ],
+)
+def test_the_kernels_are_those_that_were_timed(
+    captures: list[list[str]], kernels: Sequence[tuple[str, int]], told: str
+) -> None:
+    """A timer that sees none has only those of other captures to be compared with; copies are seen by none."""
+    timed = [kernel("Memcpy DtoD", kind="memcpy"), *(kernel(name, launches) for name, launches in kernels)]
+    taken = [captured(*((name, {INSTRUCTIONS: "5"}) for name in names)) for names in captures]
+    assert told in counts_of(taken, ["instructions"], timed if kernels else []).wrong
+
+
+def test_a_call_without_a_capture_is_not_judged() -> None:
+    assert counts_of([], ["instructions"], [kernel("a")]).untaken
+
+
+def table(*rows: Sequence[str]) -> str:
+    lines = [["ID", "Kernel Name", INSTRUCTIONS], ["", "", "inst"], *rows]
+    return "==PROF== Connected to process 7\n" + "\n".join(",".join(f'"{each}"' for each in line) for line in lines)
+
+
+def test_captures_begin_with_a_mark() -> None:
+    text = table(("0", MARK, "1"), ("1", "a", "1,024"), ("2", "b<c, d>", "2"), ("3", MARK, "1"), ("4", "a", "3"))
+    found = read_captures(text + "\n==PROF== Disconnected from process 7\n")
+    assert [[(each.name, each.metrics[INSTRUCTIONS]) for each in capture] for capture in found] == [
+        [("a", "1,024"), ("b<c, d>", "2")],
+        [("a", "3")],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "told"),
+    [
+        ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission", NeverCounted, NO_PERMISSION),
+        ("==ERROR== The application returned an error code (3).", NotCounted, "returned an error code (3)"),
+        ("==WARNING== No kernels were profiled.", NotCounted, "no kernel ran while it listened"),
+        ("", NotCounted, "no kernel ran while it listened"),
+        ("==ERROR== \x1b[31mred", NotCounted, "\\x1b[31mred"),
+    ],
+)
+def test_a_refusal_is_told(text: str, error: type[NotCounted], told: str) -> None:
+    """The permission's text is that of NVIDIA's documentation; the others were seen."""
+    with pytest.raises(NotCounted) as raised:
+        read_captures(text)
+    assert type(raised.value) is error
+    assert told in str(raised.value)
+
+
+def test_ncu_is_looked_for_on_the_path_and_then_where_cuda_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(ncu, "PLACES", (f"{tmp_path}/compute/*/ncu",))
+    with pytest.raises(NeverCounted) as raised:
+        find_ncu()
+    assert str(raised.value) == NO_NCU
+    for place in ("compute/2024.1.0", "compute/2025.3.1", "bin"):
+        script = tmp_path / place / "ncu"
+        script.parent.mkdir(parents=True)
+        script.touch(mode=0o755)
+        assert find_ncu() == str(script)
+
+
+def test_ncu_is_told_to_leave_clocks_and_caches_alone(tmp_path: Path) -> None:
+    command = ncu_command("ncu", ["instructions", "dram_read_bytes"], tmp_path / "log")
+    text = " ".join(command)
+    assert "--clock-control none" in text
+    assert "--cache-control none" in text
+    assert command[-1] == "smsp__inst_executed.sum,dram__bytes_read.sum,dram__bytes_op_read.sum"
