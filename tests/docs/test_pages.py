@@ -9,6 +9,7 @@ import pytest
 from pytest_gpubench import GpuBench, errors
 from pytest_gpubench import __all__ as public_names
 from pytest_gpubench.cli import MODULES
+from pytest_gpubench.counters import COUNTERS
 from pytest_gpubench.plugin.options import default_text
 from pytest_gpubench.settings import GROUPS, ROWS, CallSettings, flag_name
 from pytest_gpubench.verdict.limits import NAMES
@@ -37,6 +38,11 @@ def test_the_readme_has_every_limit() -> None:
 
 def test_every_option_and_public_name_is_somewhere() -> None:
     assert [name for name in [*map(flag_name, ROWS), *public_names] if name not in EVERYTHING] == []
+
+
+def test_every_counter_is_explained_in_its_own_words() -> None:
+    rows = [f"| `{each.name}` | {each.help[0].upper()}{each.help[1:]}. |" for each in COUNTERS]
+    assert [row for row in rows if row not in TEXTS["limits"]] == []
 
 
 @pytest.mark.parametrize(("call", "page"), [("measure", "measuring"), ("compare", "comparing"), ("ranks", "measuring")])
