@@ -1,5 +1,6 @@
 """Measure one call: `gpu_bench(function, ...)` and `gpu_bench.measure`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_gpubench.bench.integrity import auditing, check_traffic
@@ -42,6 +43,10 @@ class MeasureRequest(Request[Timing]):
     def call_only(self, reason: str) -> CallResult[Timing]:
         """Return a timing without numbers."""
         return self._untimed(self.call_once() or reason)
+
+    def with_measurements(self, result: Timing, measurements: Sequence[Measurement]) -> Timing:
+        """Return the timing of the only measurement."""
+        return measurements[0].timing
 
     def _untimed(self, reason: str) -> CallResult[Timing]:
         (item,) = self.without_time(reason)

@@ -82,6 +82,19 @@ def test_all_counters_are_taken_in_two_processes_and_recorded(record_run: Record
     assert counts.captures["atomics"] == (10.0,) * 3  # a sum of two metrics
 
 
+def test_a_test_is_given_the_counters_with_its_timing(bench_run: BenchRun, count: Count) -> None:
+    """Under ncu there is neither a time nor a count."""
+    count({"fast": [["kernel", 7]]})
+    source = """
+def test_it(gpu_bench):
+    timing = gpu_bench(fast)
+    assert timing.median_us == 10
+    assert timing.counts.captures["instructions"] == (7, 7, 7)
+    assert timing.counts.median("instructions") == 7
+"""
+    bench_run(source, "--gpu-bench-counters=instructions").assert_outcomes(passed=1)
+
+
 def test_named_counters_are_taken_with_those_of_their_group(record_run: RecordRun, count: Count) -> None:
     count({"fast": [["kernel", 7]]})
     found = record_run(ALONE, "--gpu-bench-counters=dram_read_bytes,smsp__cycles_active.sum")
