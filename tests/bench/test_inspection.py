@@ -77,6 +77,15 @@ def test_no_other_run_asks(asked: list[bool], limits: Limits, settings: dict[str
     assert asked == []
 
 
+@pytest.mark.parametrize(
+    ("moved", "share", "read"), [(100, 0.25, 25), (100, 0.0, 0), (100, None, None), (None, None, None)]
+)
+def test_what_has_to_be_read_is_a_part_of_what_is_moved(
+    moved: int | None, share: float | None, read: int | None
+) -> None:
+    assert work.with_work(TAKEN, work.Work(moved, share)).read_bytes == read
+
+
 # waits, memory and launches
 
 OBSERVED = Observed(compilations=1)

@@ -24,6 +24,7 @@ ONE_PASS, SEVERAL = groups_of(["instructions"])[0], groups_of(["atomics"])[0]
 LIMITED = "@pytest.mark.perf(max_instructions=1000)\ndef test_it(gpu_bench): gpu_bench(fast)\n"
 ALONE = "def test_it(gpu_bench): gpu_bench(fast)\n"
 PAIR = "@pytest.mark.perf(min_speedup=1)\ndef test_it(gpu_bench): gpu_bench.compare(slow, fast)\n"
+OTHER_WAY = "@pytest.mark.perf(max_instructions=7)\ndef test_other(gpu_bench): gpu_bench.compare(fast, slow)\n"
 SAVED = ("--gpu-bench-save=main", "--gpu-bench-sessions=1")
 COMPARED = ("--gpu-bench-compare=main", "--gpu-bench-compare-fail=instructions:0.1%")
 
@@ -139,12 +140,12 @@ def test_a_saved_run_without_counters_is_told(bench_run: BenchRun, count: Count)
 def test_what_fails_has_reasons_from_counters(
     bench_run: BenchRun, count: Count, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """on-fail takes them of a test that fails, and of no other. What is compared needs the real torch."""
+    """on-fail takes those of a test that fails. A reference has no limit. What is compared needs the real torch."""
     monkeypatch.setattr("subprocess.Popen", fork_server.RealPopen)
     count({"fast": [["kernel", 7]], "slow": [["kernel", 14]]})
-    result = bench_run(PAIR + ALONE.replace("it", "other"), "--gpu-bench-counters=on-fail")
+    result = bench_run(PAIR + OTHER_WAY, "--gpu-bench-counters=on-fail")
     result.assert_outcomes(failed=1, passed=1)
-    assert len(ncu_runs()) == 2  # of a test, in two processes
+    assert len(ncu_runs()) == 3  # of the test that fails in two processes, of the other in one
     result.stdout.fnmatch_lines(["*with it: executes 2.0x the instructions: 7 -> 14"])
 
 
@@ -196,6 +197,12 @@ def test_what_ncu_cannot_do_is_told_and_judges_nothing(bench_run: BenchRun, coun
     bench_run(LIMITED, "--gpu-bench-strict", "--gpu-bench-require=1").assert_outcomes(failed=1)
 
 
+def test_what_is_not_permitted_is_tried_once(bench_run: BenchRun, count: Count) -> None:
+    count({"says": "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"})
+    assert bench_run(LIMITED + LIMITED.replace("it", "other"), "--gpu-bench-counters=all").ret == 0
+    assert len(ncu_runs()) == 1
+
+
 def test_without_ncu_it_says_what_to_install(
     bench_run: BenchRun, count: Count, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,6 +233,39 @@ def test_a_process_that_dies_costs_its_own_test_the_counters(bench_run: BenchRun
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["*was not judged by max_instructions=1000: *"])
     assert len(ncu_runs()) == 3
+
+
+@pytest.mark.parametrize("marks", ["", "@pytest.mark.perf(counters='all')\n"])
+def test_only_the_run_itself_takes_counters(bench_run: BenchRun, count: Count, marks: str) -> None:
+    """Not its other sessions, nor a run that measures nothing."""
+    count({"fast": [["kernel", 7]]})
+    options = () if marks else ("--gpu-bench-counters=all",)
+    bench_run(f"{marks}{ALONE}", "--gpu-bench-save=main", "--gpu-bench-sessions=3", *options).assert_outcomes(passed=1)
+    bench_run(f"{marks}{ALONE}", "--gpu-bench-disable", *options).assert_outcomes(passed=1)
+    assert len(ncu_runs()) == 2
+
+
+@pytest.mark.parametrize(("source", "outcome"), [(LIMITED, "passed"), (ALONE, "failed")])
+def test_somebody_else_on_the_gpu_changes_no_counter(
+    bench_run: BenchRun, count: Count, monkeypatch: pytest.MonkeyPatch, source: str, outcome: str
+) -> None:
+    """Where times are wanted, they are INVALID."""
+    count({"fast": [["kernel", 7]]})
+    monkeypatch.setattr("pytest_gpubench.plugin.gpu_turn.GpuTurns.newcomers", lambda turns: "somebody came")
+    result = bench_run(source)
+    result.assert_outcomes(**{outcome: 1})
+    result.stdout.fnmatch_lines(["*somebody came*"])
+
+
+def test_tests_taken_by_themselves_have_so_much_time_together(
+    bench_run: BenchRun, count: Count, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count({"fast": [["kernel", 1000]]})
+    monkeypatch.setattr("pytest_gpubench.plugin.counting.MOST_FURTHER_S", 0.0)
+    result = bench_run(LIMITED)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*was not judged by *: further processes of this run have taken 0 s"])
+    bench_run(LIMITED + LIMITED.replace("it", "other")).assert_outcomes(passed=2)  # together
 
 
 @pytest.mark.parametrize(

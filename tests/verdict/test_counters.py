@@ -165,6 +165,8 @@ def change(tolerance: str, old: Measurement, *news: Measurement) -> Change:
         ([1000, 1000], [1002, 1002], FAIL),
         ([1000, 1000], [900, 900], PASS),
         ([1000, 1000], [1000, 1004], INCONCLUSIVE),
+        ([1000, 1000], [1000, 1000.9], INCONCLUSIVE),
+        ([1000, 1000], [1000, 1000.4], PASS),
         ([1000, 1010], [1020, 1022], INCONCLUSIVE),
         ([1000, 1010], [1030, 1032], FAIL),
         ([0, 0], [0, 0], PASS),
