@@ -52,9 +52,6 @@ COUNTERS = (
         "sectors of 32 bytes that loads touch; none by TMA",
         "one pass",
     ),
-    Counter(
-        "tensor_instructions", (("smsp__inst_executed_pipe_tensor.sum",),), "those of the tensor cores", "one pass"
-    ),
     Counter("loads", _on("global_op_ld"), "loads from global memory, by warps; none by TMA", "several"),
     Counter("stores", _on("global_op_st"), "stores to global memory, by warps; none by TMA", "several"),
     Counter("local_loads", _on("local_op_ld"), "loads from local memory, as of spilled registers", "several"),

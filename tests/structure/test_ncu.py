@@ -26,6 +26,26 @@ INSTRUCTIONS, ATOMICS = "smsp__inst_executed.sum", "l1tex__t_requests_pipe_lsu_m
 REDUCTIONS = "l1tex__t_requests_pipe_lsu_mem_global_op_red.sum"
 
 
+RECORDED = Path(__file__).with_name("recorded_ncu.csv")
+"""What ncu 2025.3.1 wrote on an H200, of some columns: three captures each of an eager rms_norm and one in Triton."""
+
+
+def test_a_recorded_table_is_read() -> None:
+    captures = read_captures(RECORDED.read_text())
+    assert [len(each) for each in captures] == [4, 4, 4, 1, 1, 1]
+    eager = [each.name for each in captures[0]]
+    assert all(name.startswith("_ZN2at6native") for name in eager)
+    timed = [kernel("row_kernel")]
+    names = ["instructions", "dram_read_bytes", "l2_bytes", "load_sectors", "atomics"]
+    found = counts_of(captures[3:], names, timed)
+    assert found.captures["instructions"] == (12_648_448.0,) * 3
+    assert found.captures["load_sectors"] == (8_388_608.0,) * 3
+    assert found.captures["dram_read_bytes"] == (268_439_552.0, 268_446_720.0, 268_436_480.0)
+    assert set(found.captures) == {*names} - {"atomics"}  # which were not asked for
+    assert counts_of(captures[:3], names, timed).wrong
+    assert counts_of(captures[:3], ["instructions"], ()).captures["instructions"] == (158_172_800.0,) * 3
+
+
 def captured(*launches: tuple[str, dict[str, str]]) -> Capture:
     return [Launch(name, metrics) for name, metrics in launches]
 
