@@ -1,4 +1,4 @@
-"""Counters by the ncu of this machine: the same code passes, 1 % more rows fail, and what is limited is what is read."""
+"""Counters by the ncu of this machine: the same code passes, 1 % more rows fail, and a limit on reads is judged."""
 
 import os
 import re
