@@ -148,5 +148,5 @@ def _why_uncounted(test: CurrentTest, request: Request[Any]) -> str:
     if not isinstance(test.search, NoSearch):
         return "the examples of @given are drawn anew in every process"
     if not request.is_repeatable:
-        return f"counters are taken of measure and compare, not of {request.title}"
+        return "counters are taken of measure, compare and compare_recorded"
     return "" if test.captures is not None or test.note_capture is not None else "counters are taken in runs of pytest"

@@ -28,9 +28,9 @@ from pytest_gpubench.units import repr_of
 from pytest_gpubench.verdict.limits import BY_NAME, NAMES, Limits
 
 _OF_THE_DEVICE = {"device", "require_gpu", "lock_timeout", "lock_folder"}
-IN_SCRIPTS = _OF_THE_DEVICE | {name for name in MARKER_SETTINGS if not name.startswith("given")}
+IN_SCRIPTS = _OF_THE_DEVICE | {name for name in MARKER_SETTINGS if not name.startswith(("given", "counters"))}
 """The settings that a call outside of a test may choose."""
-ONLY_IN_TESTS = (ROWS.keys() | {name for name in NAMES if "baseline" in BY_NAME[name].needed}) - IN_SCRIPTS
+ONLY_IN_TESTS = (ROWS.keys() | {name for name in NAMES if {"baseline", "counters"} & BY_NAME[name].needed}) - IN_SCRIPTS
 RETURN_MODES: Mapping[str, Callable[[Sequence[float]], Any]] = {
     "min": min,
     "max": max,

@@ -81,6 +81,8 @@ def test_a_wrong_candidate_is_refused() -> None:
             r"bench.measure\(save=...\) is not known: save is for runs of pytest",
         ),
         (lambda f: bench.compare(f, f, max_regression=0.1), "max_regression is for runs of pytest"),
+        (lambda f: bench.measure(f, max_instructions=9), "max_instructions is for runs of pytest"),
+        (lambda f: bench.measure(f, counters="all"), "counters is for runs of pytest"),
         (lambda f: bench.measure(f, min_speedup=1.0), r"compares nothing: call bench.compare"),
         (lambda f: bench.measure(f, reps=0), r"bench.measure\(reps=...\): 0 is not valid, it must be at least 1"),
         (lambda f: bench.measure(f, max_time_us=-1), r"perf\(max_time_us=-1\): it must be above 0"),

@@ -2,8 +2,8 @@
 
 The interval of the ratio leads from the least that the captures allow to the most, wider by the spread that the
 captures of either run have among themselves: what differs by chance within one process differs as much between two. A
-FAIL has to be seen in a second process too, whose captures are then among the others: where an autotuner chooses
-otherwise there, or a library another kernel, they differ, and it is INCONCLUSIVE.
+FAIL has to be seen in a second process too, and is INCONCLUSIVE until then. The captures of both are taken together:
+where an autotuner chooses otherwise in one, or a library another kernel, they differ, and it stays INCONCLUSIVE.
 """
 
 import math
@@ -52,10 +52,12 @@ def compare_counters(
     where: str,
     olds: Sequence[Measurement],
     news: Sequence[Measurement],
+    least: int = CONFIRMED,
 ) -> Change:
     """Return a change judged by the counter of a tolerance; where: the older run, as in `the baseline 'main'`.
 
-    olds, news: the same measurement in each process of both runs, the latest last.
+    olds, news: the same measurement in each process of both runs, the latest last. least: the processes of the new run
+    without which it does not fail.
     """
     name, label = tolerance.metric, printable(found.label)
     if olds[-1].timing.counts is None:
@@ -76,11 +78,13 @@ def compare_counters(
         return replace(found, outcome=outcome, sentence=f"{words}{against} ({_captured(old, new, processes)})")
     assert tolerance.margin is not None
     outcome = at_most(estimate.interval, 1 + tolerance.margin)
-    further = max(CONFIRMED - processes, 0) if outcome is Outcome.FAIL else 0
+    further = max(least - processes, 0) if outcome is Outcome.FAIL else 0
     sentence = (
         f"{words}{against}: {_ratio(estimate)}, wanted at most {1 + tolerance.margin:.12g}x "
         f"({_captured(old, new, processes)})"
     )
+    if further:
+        outcome, sentence = Outcome.INCONCLUSIVE, f"{sentence}; a second process has to confirm it"
     return replace(found, estimate=replace(estimate, further=further), outcome=outcome, sentence=sentence)
 
 

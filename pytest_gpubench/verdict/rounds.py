@@ -257,13 +257,10 @@ def _judge_series(series: RoundSeries, tolerance: RegressionTolerance, alpha: fl
 
 
 def _judge_counters(series: RoundSeries, change: Change, tolerance: RegressionTolerance, alpha: float) -> Change:
-    """Return a change judged by a counter; INCONCLUSIVE where a FAIL has to be seen in a second process."""
+    """Return a change judged by a counter."""
     base, head = series.of("BASE"), series.of("HEAD")
     olds, news = ([each.measurement for each in arm] for arm in (base, head))
     change = compare_counters(change, tolerance, alpha, "BASE", olds, news)
-    if change.outcome is Outcome.FAIL and change.further:
-        sentence = f"{change.sentence}; more rounds have to confirm it"
-        return replace(change, outcome=Outcome.INCONCLUSIVE, sentence=sentence)
     return explained_change(change, _changed_facts(series, base[-1], head[-1]))
 
 

@@ -21,7 +21,7 @@ from pytest_gpubench.results.model import (
 from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import printable, ratio_text
-from pytest_gpubench.verdict.counters import compare_counters
+from pytest_gpubench.verdict.counters import CONFIRMED, compare_counters
 from pytest_gpubench.verdict.reasons import explained, explained_change
 from pytest_gpubench.verdict.regression import Change, compare_measurements
 from pytest_gpubench.verdict.replays import REPLAYED, Replay, replayed_change
@@ -42,11 +42,12 @@ def _compare_with_saved(
     tolerance: RegressionTolerance,
     alpha: float,
     earlier: Sequence[Measurement],
+    can_confirm: bool = True,
 ) -> Change:
     """Compare a measurement with the one of the same key in a saved run.
 
-    earlier: the same in the earlier sessions of the new run. A reference is compared, but not judged: others are judged
-    by it.
+    earlier: the same in the earlier sessions of the new run. can_confirm: whether it can be taken again. A reference is
+    compared, but not judged: others are judged by it.
     """
     found = Change(nodeid, key.label, Outcome.NOT_JUDGED, "", new=new)
     old = past.counterpart(new, key)
@@ -60,7 +61,8 @@ def _compare_with_saved(
     where = f"the baseline {past.baseline!r}"
     if tolerance.is_on_counter:
         olds, news = [*sessions.old, old], [*earlier, new]
-        found = compare_counters(replace(found, old=old), tolerance, alpha, where, olds, news)
+        least = CONFIRMED if can_confirm else 1
+        found = compare_counters(replace(found, old=old), tolerance, alpha, where, olds, news, least)
     else:
         found = compare_measurements(old, new, tolerance, alpha, where, sessions, nodeid)
     if found.estimate is None:
@@ -258,7 +260,7 @@ def _with_past(
     """The sentence that a reference is slower too, by its label and example."""
     for key, item in by_key(record.measurements).items():
         before = [session[key] for session in sessions if key in session]
-        change = _compare_with_saved(record.nodeid, key, item, past, tolerance, alpha, before)
+        change = _compare_with_saved(record.nodeid, key, item, past, tolerance, alpha, before, can_confirm=False)
         if key.role == "reference":
             drifts[key.label, key.example] = _slower_reference(change)
         is_slower_time = change.outcome is Outcome.FAIL and change.estimate and change.estimate.metric != "speedup"

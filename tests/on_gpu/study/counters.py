@@ -117,10 +117,10 @@ def item_of(name: str, counts: Counts) -> Measurement:
 
 
 def outcome(gate: str, name: str, old: Process, new: Process) -> Change:
-    """Return the change of a call from one process to another, before a second one has confirmed it."""
+    """Return the change of a call from one process to another; no second one has to confirm a FAIL."""
     found = Change("", name, Outcome.NOT_JUDGED, "")
-    items = [[item_of(name, each[name])] for each in (old, new)]
-    return compare_counters(found, parse_tolerance(gate), 0.001, "the saved run", *items)
+    olds, news = ([item_of(name, each[name])] for each in (old, new))
+    return compare_counters(found, parse_tolerance(gate), 0.001, "the saved run", olds, news, least=1)
 
 
 def print_spreads(processes: Sequence[Process]) -> None:
