@@ -10,7 +10,7 @@ from pytest_gpubench.bench.plan import is_enforced
 from pytest_gpubench.bench.request import CallResult, Request, Say, T
 from pytest_gpubench.counters import BY_NAME, groups_of
 from pytest_gpubench.errors import first_and_last_line
-from pytest_gpubench.results.model import Counts, Measurement, Outcome, TestRecord
+from pytest_gpubench.results.model import Counts, Measurement, Outcome, TestRecord, Verdict
 from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.search import NoSearch
 from pytest_gpubench.settings import Settings
@@ -79,7 +79,7 @@ def counts_failed(settings: Settings, changes: Sequence[Change]) -> bool:
     return settings.counters == "on-fail" and lacks and any(each.old.timing.counts for each in failed if each.old)
 
 
-def _without_reasons(verdict: Any) -> Any:
+def _without_reasons(verdict: Verdict) -> Verdict:
     return replaced(verdict, reasons=())
 
 

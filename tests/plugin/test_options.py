@@ -59,6 +59,7 @@ OTHER_VALUES: dict[str, tuple[str, object]] = {
     "missing": ("fail", "fail"),
     "markdown": ("run.md", "run.md"),
     "html": ("run.html", "run.html"),
+    "counters": ("instructions, atomics", "instructions, atomics"),
     "trace": ("traces", "traces"),
     "disable": ("true", True),
     "scripts": ("test_*.py", ("test_*.py",)),
