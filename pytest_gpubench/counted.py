@@ -59,7 +59,7 @@ def with_counters(test: CurrentTest, request: Request[T], found: CallResult[T], 
     if settings.counters == "on-fail" and is_failed:
         names = names | BY_NAME.keys()
     has_limits = any(limit.counters and limit.stage == "counters" for limit in request.limits)
-    if not names and not has_limits:
+    if settings.disable or not (names or has_limits):
         return found
     measured = counted(test, request, found.measurements, names, say)
     enforced = is_enforced(settings, request.device)

@@ -30,7 +30,6 @@ TABLE, NOTES = "counters.csv", "notes"
 """The files of a process under ncu: what it counts, and a line for each capture."""
 NCU_S, EACH_TEST_S = 300.0, 30.0
 """The time that ncu may take, and what it may take longer for each test."""
-
 MOST_FURTHER_S = 300.0
 """The time that all processes of single tests may take in a run, or in an xdist worker: one takes about 10 s."""
 

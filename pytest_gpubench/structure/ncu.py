@@ -22,7 +22,7 @@ PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu", "/usr/l
 """Where it lies if it is not on the PATH, in the order in which it is looked for, the newest first."""
 MARK = "gpu_bench_noop"
 """The kernel of ours that begins a capture."""
-NAME, PERMISSION = "Kernel Name", "ERR_NVGPUCTRPERM"
+NAME, SUM, PERMISSION = "Kernel Name", ".sum", "ERR_NVGPUCTRPERM"
 NO_NCU = "ncu is neither on the PATH nor in /usr/local/cuda or /opt/nvidia: install NVIDIA Nsight Compute"
 NO_PERMISSION = (
     f"the driver lets only administrators read the GPU's counters ({PERMISSION}): run as root, in a container with "
@@ -41,7 +41,7 @@ class NeverCounted(NotCounted):
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel that ncu has seen, with its metrics as text."""
+    """One kernel that ncu has seen, with those of its metrics that are sums, as text."""
 
     name: str
     metrics: Mapping[str, str]
@@ -99,7 +99,7 @@ def _launches(lines: Sequence[str]) -> Iterator[Launch]:
     rows = csv.DictReader(line for line in lines if line.startswith('"'))
     for row in rows:
         if row["ID"]:
-            yield Launch(row[NAME], row)
+            yield Launch(row[NAME], {name: text for name, text in row.items() if name and name.endswith(SUM)})
 
 
 def _why_failed(text: str) -> str:

@@ -251,7 +251,7 @@ def test_only_the_run_itself_takes_counters(bench_run: BenchRun, count: Count, m
     count({"fast": [["kernel", 7]]})
     options = () if marks else ("--gpu-bench-counters=all",)
     bench_run(f"{marks}{ALONE}", "--gpu-bench-save=main", "--gpu-bench-sessions=3", *options).assert_outcomes(passed=1)
-    bench_run(f"{marks}{ALONE}", "--gpu-bench-disable", *options).assert_outcomes(passed=1)
+    bench_run(f"{marks}{LIMITED}", "--gpu-bench-disable", *options).assert_outcomes(passed=1)
     assert len(ncu_runs()) == 2
 
 
