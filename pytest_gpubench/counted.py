@@ -8,7 +8,7 @@ from msgspec.structs import replace as replaced
 
 from pytest_gpubench.bench.plan import is_enforced
 from pytest_gpubench.bench.request import CallResult, Request, Say, T
-from pytest_gpubench.counters import BY_NAME, groups_of
+from pytest_gpubench.counters import COUNTER_BY_NAME, groups_of
 from pytest_gpubench.errors import first_and_last_line
 from pytest_gpubench.results.model import Counts, Measurement, Outcome, TestRecord, Verdict
 from pytest_gpubench.running_test import CurrentTest
@@ -16,7 +16,7 @@ from pytest_gpubench.search import NoSearch
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.settings.parsers import COUNTER_WISHES
 from pytest_gpubench.stats.tolerance import parse_tolerance
-from pytest_gpubench.structure.counters import capture
+from pytest_gpubench.structure.counters import take_captures
 from pytest_gpubench.structure.ncu import Capture, NotCounted, counts_of
 from pytest_gpubench.verdict.limits import Limits
 from pytest_gpubench.verdict.limits.base import Seen
@@ -37,7 +37,7 @@ def count_calls(test: CurrentTest, request: Request[T]) -> T:
     test.keep(found.measurements)
     if not _why_uncounted(test, request):
         for label, call in request.calls.items():
-            capture(call, request.device, request.settings.cache, lambda label=label: note((number, label)))  # type: ignore[misc]
+            take_captures(call, request.device, request.settings.cache, lambda label=label: note((number, label)))  # type: ignore[misc]
     return found.result
 
 
@@ -46,22 +46,24 @@ def counters_asked(settings: Settings, limits: Limits, option: str | None) -> fr
     wish = settings.counters
     if wish == "no" or settings.disable:
         return frozenset()
-    named = BY_NAME.keys() if wish == "all" else () if wish in COUNTER_WISHES else map(str.strip, wish.split(","))
+    named = (
+        COUNTER_BY_NAME.keys() if wish == "all" else () if wish in COUNTER_WISHES else map(str.strip, wish.split(","))
+    )
     tolerance = parse_tolerance(option) if option is not None and limits.max_regression is None else None
     of_option = {tolerance.metric} if tolerance is not None and tolerance.is_on_counter else set()
     return counters_wanted(limits) | of_option | frozenset(named)
 
 
-def with_counters(test: CurrentTest, request: Request[T], found: CallResult[T], say: Say) -> CallResult[T]:
+def judged_by_counters(test: CurrentTest, request: Request[T], found: CallResult[T], say: Say) -> CallResult[T]:
     """Return what a call measured with its counters, and with the verdicts of the limits on them."""
     settings, names = request.settings, test.counters
     is_failed = any(each.fails_test for item in found.measurements for each in item.verdicts)
     if settings.counters == "on-fail" and is_failed:
-        names = names | BY_NAME.keys()
+        names = names | COUNTER_BY_NAME.keys()
     has_limits = any(limit.counters and limit.stage == "counters" for limit in request.limits)
     if settings.disable or not (names or has_limits):
         return found
-    measured = counted(test, request, found.measurements, names, say)
+    measured = with_counts(test, request, found.measurements, names, say)
     enforced = is_enforced(settings, request.device)
     judged = []
     for item in measured:
@@ -83,7 +85,7 @@ def _without_reasons(verdict: Verdict) -> Verdict:
     return replaced(verdict, reasons=())
 
 
-def counted(
+def with_counts(
     test: CurrentTest,
     request: Request[Any],
     measured: Sequence[Measurement],
@@ -132,7 +134,7 @@ def counted_again(
     test: CurrentTest, request: Request[Any], measured: Sequence[Measurement], say: Say, number: int
 ) -> TestRecord | str:
     """Return the test with the counters of another process, or why there is none; number: of this process."""
-    again = counted(test, request, measured, test.counters, say, again=True)
+    again = with_counts(test, request, measured, test.counters, say, again=True)
     why = next((each.timing.counts.untaken for each in again if each.timing.counts), "")
     return why or TestRecord(nodeid=test.nodeid, device=request.device.facts, measurements=(*test.measurements, *again))
 

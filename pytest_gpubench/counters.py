@@ -17,7 +17,7 @@ __tracebackhide__ = True
 
 RAW = re.compile(r"[a-z][a-z0-9]*__\w+\.sum")
 """A metric of ncu's that can be added over the kernels of a call."""
-Group = Literal["one pass", "several", "alone"]
+Passes = Literal["one pass", "several", "alone"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Counter:
     raw: tuple[tuple[str, ...], ...]
     """Each metric by its names, of which a GPU knows one."""
     help: str
-    group: Group
+    group: Passes
     in_bytes: bool = False
 
 
@@ -64,23 +64,25 @@ COUNTERS = (
         "several",
     ),
 )
-BY_NAME: Mapping[str, Counter] = {each.name: each for each in COUNTERS}
+COUNTER_BY_NAME: Mapping[str, Counter] = {each.name: each for each in COUNTERS}
 
 
 def is_counter(name: str) -> bool:
     """Tell whether a name is that of a counter, or a metric of ncu's."""
-    return name in BY_NAME or bool(RAW.fullmatch(name))
+    return name in COUNTER_BY_NAME or bool(RAW.fullmatch(name))
 
 
 def counter_named(name: str) -> Counter:
     """Return the counter of a name, a metric of ncu's too; raise ValueError for any other name."""
-    if name in BY_NAME:
-        return BY_NAME[name]
+    if name in COUNTER_BY_NAME:
+        return COUNTER_BY_NAME[name]
     if RAW.fullmatch(name):
         return Counter(name, ((name,),), "as ncu defines it", "alone", in_bytes="_bytes" in name)
     if re.fullmatch(r"[a-z][a-z0-9]*__[\w.]+", name):
         raise ValueError(f"{name!r} is no sum over a call's kernels: of ncu's metrics, give one that ends in .sum")
-    raise ValueError(f"{name!r} is no counter: use one of {', '.join(BY_NAME)}, or a metric of ncu's that ends in .sum")
+    raise ValueError(
+        f"{name!r} is no counter: use one of {', '.join(COUNTER_BY_NAME)}, or a metric of ncu's that ends in .sum"
+    )
 
 
 def groups_of(names: Iterable[str]) -> list[tuple[str, ...]]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from pytest_gpubench.bench.exits import refusing_exit
 from pytest_gpubench.bench.plan import is_enforced, one_at_a_time, plan_of, unmeasured
 from pytest_gpubench.bench.request import CallResult, Request, Say, T, measured_before
-from pytest_gpubench.counted import count_calls, counted, counted_again, counts_failed, with_counters
-from pytest_gpubench.counters import BY_NAME
+from pytest_gpubench.counted import count_calls, counted_again, counts_failed, judged_by_counters, with_counts
+from pytest_gpubench.counters import COUNTER_BY_NAME
 from pytest_gpubench.errors import InvalidResult, LimitBroken, MeasurementError, NoBaseline, WrongResult
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.counterpart import MeasurementKey, Missing
@@ -43,7 +43,7 @@ def answer(test: CurrentTest, request: Request[T], say: Say) -> T:
         test.calls += 1
         if test.note_capture is not None:
             return count_calls(test, request)
-        found = with_counters(test, request, _measure(test, request, say), say)
+        found = judged_by_counters(test, request, _measure(test, request, say), say)
         calls = replayable_calls(test, request)
         measured = with_calls(calls, request, found.measurements, say)
         changes = compare_with_past(test, request, measured, say, calls)
@@ -211,8 +211,8 @@ def compare_with_past(
         if not any(each.fails_test for item in measured for each in item.verdicts):
             past, changes = _with_fresh_processes(test, request, past, measured, changes, say)
         if counts_failed(request.settings, changes):
-            names = test.counters | BY_NAME.keys()
-            changes = _compare(test, request, past, counted(test, request, measured, names, say))
+            names = test.counters | COUNTER_BY_NAME.keys()
+            changes = _compare(test, request, past, with_counts(test, request, measured, names, say))
     except Exception:
         test.measurements += measured  # nothing that was measured is lost
         raise

@@ -9,8 +9,7 @@ from pathlib import Path
 from pytest_gpubench.cli.arguments import RUN_HELP, add_alpha, add_storage
 from pytest_gpubench.cli.output import complain, table, write
 from pytest_gpubench.cli.saved import find_paths, run_title
-from pytest_gpubench.counters import BY_NAME as COUNTERS
-from pytest_gpubench.counters import is_counter
+from pytest_gpubench.counters import COUNTER_BY_NAME, is_counter
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.metrics import BY_NAME
 from pytest_gpubench.report.layout import WIDE, Column
@@ -42,7 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--metric",
-        choices=(*COMPARED_METRICS, *COUNTERS),
+        choices=(*COMPARED_METRICS, *COUNTER_BY_NAME),
         default="median",
         help="what is compared: a statistic of times, or a counter that both runs have (default: median)",
     )

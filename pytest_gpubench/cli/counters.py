@@ -18,11 +18,11 @@ from pytest_gpubench.results.model import Counts, SavedRun
 from pytest_gpubench.units import format_share, printable
 from pytest_gpubench.verdict.limits.counters import says_nothing, spread_of_captures
 
-TESTS = Path(pytest_gpubench.__file__).parent / "plugin" / "counter_tests.py"
-PROCESSES = 2
-SECONDS = 60
-OPTIONS = ("--gpu-bench-counters=all", "--gpu-bench-reps=12", "--gpu-bench-resources=limits")
-LEGEND = (
+COUNTER_TESTS = Path(pytest_gpubench.__file__).parent / "plugin" / "counter_tests.py"
+COUNTER_PROCESSES = 2
+COUNTER_SECONDS = 60
+COUNTER_OPTIONS = ("--gpu-bench-counters=all", "--gpu-bench-reps=12", "--gpu-bench-resources=limits")
+SPREAD_LEGEND = (
     "Spread: the largest less the smallest of all captures of a call, over the largest. A limit on a change that is "
     "smaller than the spread of its counter cannot be decided. Reads from memory are those of calls that read more "
     "than the cache holds."
@@ -33,14 +33,14 @@ def tell_counters() -> int:
     """Take the counters, and print a table; return 0 if ncu takes them here, else 1."""
     if why := _why_never():
         return _say_untaken(why)
-    say(f"{PROCESSES} processes take the counters of a dozen calls by ncu, which takes about {SECONDS} s")
+    say(f"{COUNTER_PROCESSES} processes take the counters of a dozen calls by ncu (about {COUNTER_SECONDS} s)")
     runs: list[SavedRun] = []
     with (
         tempfile.TemporaryDirectory(prefix="gpubench-counters-") as name,
         signals_handled(raise_interrupt, *INTERRUPTS),
     ):
-        for number in range(PROCESSES):
-            runs.append(take_run(TESTS, Path(name) / f"{number}.json", Path(name) / "log", *OPTIONS))
+        for number in range(COUNTER_PROCESSES):
+            runs.append(take_run(COUNTER_TESTS, Path(name) / f"{number}.json", Path(name) / "log", *COUNTER_OPTIONS))
             if why := why_untaken(counts_by_call(runs)):
                 return _say_untaken(why)
     write("\n".join(spread_lines(counts_by_call(runs))))
@@ -96,7 +96,7 @@ def spread_lines(calls: dict[str, list[Counts]]) -> list[str]:
         Column("", [each.help for each in COUNTERS]),
     ]
     wrong = [f"{name}: {each.wrong or each.untaken}" for name, of in calls.items() for each in of if not each.captures]
-    return [*table(columns), "", textwrap.fill(LEGEND, TEXT_WIDTH), *map(printable, dict.fromkeys(wrong))]
+    return [*table(columns), "", textwrap.fill(SPREAD_LEGEND, TEXT_WIDTH), *map(printable, dict.fromkeys(wrong))]
 
 
 def _same_in(spreads: Sequence[float]) -> str:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpubench.cli.arguments import add_output
-from pytest_gpubench.cli.counters import SECONDS as COUNTER_SECONDS
-from pytest_gpubench.cli.counters import tell_counters
+from pytest_gpubench.cli.counters import COUNTER_SECONDS, tell_counters
 from pytest_gpubench.cli.noise import SECONDS, measure_noise
 from pytest_gpubench.cli.output import write
 from pytest_gpubench.errors import BadRequest, GpuBenchError

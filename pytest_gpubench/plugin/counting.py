@@ -21,10 +21,10 @@ from pytest_gpubench.plugin.fresh_process import COUNTING, LOG_FILE, start_fresh
 if TYPE_CHECKING:
     from pytest_gpubench.structure.ncu import Capture
 
-Place = tuple[int, str]
+CallPlace = tuple[int, str]
 """The number of a public call in its test, and the label of a function in it."""
-Taken = Mapping[Place, "Sequence[Capture]"]
-Group = tuple[str, ...]
+CallCaptures = Mapping[CallPlace, "Sequence[Capture]"]
+TakenTogether = tuple[str, ...]
 """Counters that are taken together."""
 TABLE, NOTES = "counters.csv", "notes"
 """The files of a process under ncu: what it counts, and a line for each capture."""
@@ -44,7 +44,7 @@ class Counting:
         self.notes = os.environ.pop(COUNTING, None)
         """The file that notes the captures of this process; None where ncu does not watch it."""
         self._items: Sequence[pytest.Item] = ()
-        self._taken: dict[Group, dict[str, Taken | str]] = {}
+        self._taken: dict[TakenTogether, dict[str, CallCaptures | str]] = {}
         """The captures of each test, or why there are none, by the counters taken together."""
         self._left_s = MOST_FURTHER_S
         self._never: Exception | None = None
@@ -64,7 +64,7 @@ class Counting:
         if self.notes is not None:
             self._write(None)
 
-    def note(self, nodeid: str, place: Place) -> None:
+    def note(self, nodeid: str, place: CallPlace) -> None:
         """Note that a capture begins."""
         self._write([nodeid, *place])
 
@@ -73,7 +73,7 @@ class Counting:
         with open(self.notes, "a") as file:
             print(json.dumps(note), file=file)
 
-    def captures(self, nodeid: str, group: Group, again: bool = False) -> Taken:
+    def captures(self, nodeid: str, group: TakenTogether, again: bool = False) -> CallCaptures:
         """Return the captures of a test's calls; raise NotCounted.
 
         group: the counters to take, as `groups_of` returns them. again: True for those of another process.
@@ -95,7 +95,7 @@ class Counting:
             raise NotCounted(taken)
         return taken
 
-    def _take_one(self, nodeid: str, group: Group) -> dict[str, Taken | str]:
+    def _take_one(self, nodeid: str, group: TakenTogether) -> dict[str, CallCaptures | str]:
         """Return the captures of one test, as long as there is time for it."""
         from pytest_gpubench.structure.ncu import NotCounted
 
@@ -107,7 +107,7 @@ class Counting:
         finally:
             self._left_s -= time.monotonic() - began_s
 
-    def _take_all(self, group: Group) -> dict[str, Taken | str]:
+    def _take_all(self, group: TakenTogether) -> dict[str, CallCaptures | str]:
         """Return the captures of all tests that ask for these counters; nothing where one ends the process."""
         from pytest_gpubench.structure.ncu import NeverCounted, NotCounted
 
@@ -119,7 +119,7 @@ class Counting:
         except NotCounted:
             return {}
 
-    def _take(self, tests: Sequence[str], group: Group) -> dict[str, Taken | str]:
+    def _take(self, tests: Sequence[str], group: TakenTogether) -> dict[str, CallCaptures | str]:
         """Return the captures of tests from a process under ncu, or why there are none."""
         from pytest_gpubench.gpu.lock import turns_to_hand_over
         from pytest_gpubench.structure.ncu import find_ncu, ncu_command
@@ -134,7 +134,7 @@ class Counting:
         return {nodeid: found.get(nodeid, "it makes no call in a process under ncu") for nodeid in tests}
 
 
-def _read(folder: Path, how_it_ended: str) -> dict[str, "Taken | str"]:
+def _read(folder: Path, how_it_ended: str) -> dict[str, "CallCaptures | str"]:
     """Return the captures of each test from the files of a process, or why there are none.
 
     Raises NotCounted where some are missing.
@@ -147,7 +147,7 @@ def _read(folder: Path, how_it_ended: str) -> dict[str, "Taken | str"]:
     begun = [note for note in notes if isinstance(note, list)]
     if not notes or notes[-1] is not None or len(captures) != len(begun):
         raise NotCounted(f"the process under ncu ended early {how_it_ended}")
-    found: dict[str, dict[Place, list[Capture]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[str, dict[CallPlace, list[Capture]]] = defaultdict(lambda: defaultdict(list))
     for (nodeid, number, label), capture in zip(begun, captures, strict=True):
         found[nodeid][number, label].append(capture)
     failed = {note["nodeid"]: note["error"] for note in notes if isinstance(note, dict)}

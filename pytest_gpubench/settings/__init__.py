@@ -13,7 +13,6 @@ from pytest_gpubench import metrics
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.settings.cache import Cache, CacheName, cache_state
 from pytest_gpubench.settings.parsers import (
-    COUNTER_WISHES,
     NUMBERS,
     ON,
     choice,
@@ -231,11 +230,10 @@ class Settings:
     )
     counters: str = setting(
         "limits",
-        "take counters, such as instructions, by ncu in a further process: of tests with a limit on one; on-fail takes "
-        "those of tests that fail too, all those of all tests, and names of counters these; no leaves such limits "
-        "unjudged",
+        "take counters, such as instructions, by ncu in a further process: of tests with a limit on one, on-fail of "
+        "those that fail too, all of all tests, and a list of names these of all; no leaves such limits unjudged",
         counters_wish,
-        "|".join((*COUNTER_WISHES, "LIST")),
+        "no|limits|on-fail|all|LIST",
         in_marker=True,
     )
     json: str | None = setting(None, "write the run's results to this file", file_path, "PATH")

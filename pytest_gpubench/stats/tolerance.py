@@ -4,7 +4,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from pytest_gpubench.counters import BY_NAME, is_counter
+from pytest_gpubench.counters import COUNTER_BY_NAME, is_counter
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.units import MICROSECONDS_PER_UNIT
 
@@ -28,7 +28,7 @@ class RegressionTolerance:
         if self.metric not in COMPARED_METRICS and not is_counter(self.metric):
             raise BadRequest(
                 f"{self.metric!r} cannot be compared with a baseline: use one of {', '.join(COMPARED_METRICS)}, or a "
-                f"counter: {', '.join(BY_NAME)}"
+                f"counter: {', '.join(COUNTER_BY_NAME)}"
             )
         if (self.margin is None) == (self.absolute_us is None):
             raise BadRequest(f"a tolerance of the {self.metric} is either a share or a time")

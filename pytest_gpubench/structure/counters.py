@@ -16,7 +16,7 @@ WARM_CALLS = 3
 CAPTURES = 3
 
 
-def capture(call: Call, device: Device, cache: Cache, note: Callable[[], object]) -> None:
+def take_captures(call: Call, device: Device, cache: Cache, note: Callable[[], object]) -> None:
     """Make a call a few times while ncu listens, once it is warm; note: called before each."""
     flush, mark = make_flush(device, cache), sentinels_of(device).noop
     for _ in range(WARM_CALLS):

@@ -20,9 +20,9 @@ __tracebackhide__ = True
 
 PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu", "/usr/local/cuda-*/bin/ncu")
 """Where it lies if it is not on the PATH, in the order in which it is looked for, the newest first."""
-MARK = "gpu_bench_noop"
+MARK_KERNEL = "gpu_bench_noop"
 """The kernel of ours that begins a capture."""
-NAME, SUM, PERMISSION = "Kernel Name", ".sum", "ERR_NVGPUCTRPERM"
+SUM, PERMISSION = ".sum", "ERR_NVGPUCTRPERM"
 NO_NCU = "ncu is neither on the PATH nor in /usr/local/cuda or /opt/nvidia: install NVIDIA Nsight Compute"
 NO_PERMISSION = (
     f"the driver lets only administrators read the GPU's counters ({PERMISSION}): run as root, in a container with "
@@ -40,14 +40,14 @@ class NeverCounted(NotCounted):
 
 
 @dataclass(frozen=True)
-class Launch:
+class CountedKernel:
     """One kernel that ncu has seen, with those of its metrics that are sums, as text."""
 
     name: str
     metrics: Mapping[str, str]
 
 
-Capture = Sequence[Launch]
+Capture = Sequence[CountedKernel]
 """The kernels of one call."""
 
 
@@ -85,21 +85,23 @@ def read_captures(text: str) -> list[Capture]:
         raise NeverCounted(NO_PERMISSION)
     if first is None:
         raise NotCounted(f"ncu took no counters: {_why_failed(text)}")
-    captures: list[list[Launch]] = []
+    captures: list[list[CountedKernel]] = []
     for launch in _launches(lines[first:]):
-        if launch.name == MARK:
+        if launch.name == MARK_KERNEL:
             captures.append([])
         elif captures:
             captures[-1].append(launch)
     return list(captures)
 
 
-def _launches(lines: Sequence[str]) -> Iterator[Launch]:
+def _launches(lines: Sequence[str]) -> Iterator[CountedKernel]:
     """Yield the kernels of a table, whose second row has the units."""
     rows = csv.DictReader(line for line in lines if line.startswith('"'))
     for row in rows:
         if row["ID"]:
-            yield Launch(row[NAME], {name: text for name, text in row.items() if name and name.endswith(SUM)})
+            yield CountedKernel(
+                row["Kernel Name"], {name: text for name, text in row.items() if name and name.endswith(SUM)}
+            )
 
 
 def _why_failed(text: str) -> str:
@@ -141,12 +143,12 @@ def _other_kernels(captures: Sequence[Capture], kernels: Iterable[Kernel]) -> st
     return "" if seen[0] else "ncu saw no kernel of it"
 
 
-def _has(launch: Launch, name: str) -> bool:
+def _has(launch: CountedKernel, name: str) -> bool:
     """Tell whether ncu knows a counter on this GPU."""
     return all(any(raw in launch.metrics for raw in known) for known in counter_named(name).raw)
 
 
-def _value_of(launch: Launch, name: str) -> float:
+def _value_of(launch: CountedKernel, name: str) -> float:
     """Return a counter of a kernel; nan where ncu gives no number."""
     known = (next(raw for raw in each if raw in launch.metrics) for each in counter_named(name).raw)
     try:

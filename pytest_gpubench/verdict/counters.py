@@ -39,7 +39,7 @@ TOLD = {
     "instructions": "executes {}the instructions",
 }
 """What is told of a slower call that counts more, the most telling first."""
-CLOSE = 0.01
+NEAR_ONE = 0.01
 """Ratios nearer to 1 are told with more digits."""
 CONFIRMED = 2
 """The processes of the new run that have to agree before it fails."""
@@ -133,7 +133,7 @@ def _has(item: Measurement, name: str) -> bool:
 def _ratio(estimate: ChangeEstimate) -> str:
     interval = estimate.interval
     exact = interval is None or math.isclose(interval.low, interval.high, rel_tol=1e-9)
-    digits = 6 if abs(estimate.ratio - 1) < CLOSE else 4
+    digits = 6 if abs(estimate.ratio - 1) < NEAR_ONE else 4
     return ratio_text(estimate.ratio, None if exact else interval, digits=digits)
 
 

@@ -33,7 +33,7 @@ def run(program: list[str]) -> int:
 
     if process := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    counted.capture = capture  # type: ignore[attr-defined] # its import
+    counted.take_captures = capture  # type: ignore[attr-defined] # its import
     counted._why_uncounted = why_uncounted
     sys.argv = program[program.index("pytest") :]
     status = 0

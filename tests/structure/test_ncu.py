@@ -8,11 +8,11 @@ import pytest
 from pytest_gpubench.results.model import Counts
 from pytest_gpubench.structure import ncu
 from pytest_gpubench.structure.ncu import (
-    MARK,
+    MARK_KERNEL,
     NO_NCU,
     NO_PERMISSION,
     Capture,
-    Launch,
+    CountedKernel,
     NeverCounted,
     NotCounted,
     counts_of,
@@ -47,7 +47,7 @@ def test_a_recorded_table_is_read() -> None:
 
 
 def captured(*launches: tuple[str, dict[str, str]]) -> Capture:
-    return [Launch(name, metrics) for name, metrics in launches]
+    return [CountedKernel(name, metrics) for name, metrics in launches]
 
 
 def test_a_counter_is_the_sum_of_its_metrics_over_the_kernels_of_a_call() -> None:
@@ -103,7 +103,9 @@ def table(*rows: Sequence[str]) -> str:
 
 
 def test_captures_begin_with_a_mark() -> None:
-    text = table(("0", MARK, "1"), ("1", "a", "1,024"), ("2", "b<c, d>", "2"), ("3", MARK, "1"), ("4", "a", "3"))
+    text = table(
+        ("0", MARK_KERNEL, "1"), ("1", "a", "1,024"), ("2", "b<c, d>", "2"), ("3", MARK_KERNEL, "1"), ("4", "a", "3")
+    )
     found = read_captures(text + "\n==PROF== Disconnected from process 7\n")
     assert [[(each.name, each.metrics[INSTRUCTIONS]) for each in capture] for capture in found] == [
         [("a", "1,024"), ("b<c, d>", "2")],

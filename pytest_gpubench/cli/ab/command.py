@@ -22,8 +22,7 @@ from pytest_gpubench.cli.ab.report import (
 from pytest_gpubench.cli.ab.runs import PytestRunner
 from pytest_gpubench.cli.arguments import add_alpha, add_output, checked
 from pytest_gpubench.cli.output import say, write
-from pytest_gpubench.counters import BY_NAME as COUNTERS
-from pytest_gpubench.counters import is_counter
+from pytest_gpubench.counters import COUNTER_BY_NAME, is_counter
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, GpuBenchError
 from pytest_gpubench.report.markdown import CROSS
 from pytest_gpubench.results.files import write_text
@@ -84,11 +83,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_alpha(parser, DEFAULT_ALPHA, "the highest chance that a test that keeps this fails")
     parser.add_argument(
         "--metric",
-        choices=("speedup", "median", "mean", *COUNTERS),
+        choices=("speedup", "median", "mean", *COUNTER_BY_NAME),
         default="speedup",
         metavar="METRIC",
         help="what is compared: the speedup over a test's reference where it has one, else its median; median, mean; "
-        f"or a counter, by ncu: {', '.join(COUNTERS)} (default: speedup)",
+        f"or a counter, by ncu: {', '.join(COUNTER_BY_NAME)} (default: speedup)",
     )
     parser.add_argument(
         "--setup",

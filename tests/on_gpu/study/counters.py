@@ -77,13 +77,13 @@ def calls(rows: float) -> Iterator[tuple[str, Callable[[], object]]]:
 def call_for_ncu(rows: float, notes: str) -> int | None:
     """Take captures of each call, noting its name; return the size of the cache."""
     from pytest_gpubench.gpu.device import find_device
-    from pytest_gpubench.structure.counters import capture
+    from pytest_gpubench.structure.counters import take_captures
     from pytest_gpubench.timing.calls import make_call
 
     device = find_device("cuda")
     with open(notes, "w") as file:
         for name, function in calls(rows):
-            capture(make_call(function, label=name), device, "cold", lambda name=name: print(name, file=file))  # type: ignore[misc]
+            take_captures(make_call(function, label=name), device, "cold", lambda name=name: print(name, file=file))  # type: ignore[misc]
     return device.facts.cache_bytes
 
 
