@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench.correctness import Tolerance, compare_outputs
-from pytest_gpubench.correctness.constant_outputs import Extent, extents_of
+from pytest_gpubench.correctness.constant_outputs import extents_of
 
 numbers = st.floats(-1e6, 1e6, width=32)
 
@@ -62,25 +62,32 @@ def test_a_flat_output_is_one_that_some_number_matches(values: list[float], rtol
 
 
 @pytest.mark.parametrize(
-    ("extent", "sentence"),
+    ("ends", "tolerance", "sentence"),
     [
         (
-            Extent("out", 1e-6, 4e-6, 1.3e-6, 1e-5),
+            (1e-6, 4e-6),
+            Tolerance(1.3e-6, 1e-5),
             "out lies between 1e-06 and 4e-06, so that 0 everywhere is within rtol=1.3e-06 and atol=1e-05; rtol=0, "
             "atol=4e-07 would tell",
         ),
         (
-            Extent("out", 0.49, 0.51, 0.1, 0.0),
+            (0.49, 0.51),
+            Tolerance(0.1, 0.0),
             "out lies between 0.49 and 0.51, so that 0.499 everywhere is within rtol=0.1 and atol=0; rtol=0, "
             "atol=0.002 would tell",
         ),
     ],
 )
-def test_the_sentence_names_a_tolerance_that_would_tell(extent: Extent, sentence: str) -> None:
+def test_the_sentence_names_a_tolerance_that_would_tell(
+    ends: tuple[float, float], tolerance: Tolerance, sentence: str
+) -> None:
+    output = torch.tensor(ends, dtype=torch.float64)
+    (extent,) = extents_of(output, tolerance)
     assert extent.is_flat
     assert extent.sentence == sentence
     atol = float(sentence.rpartition("atol=")[2].partition(" ")[0])
-    assert not Extent("out", extent.low, extent.high, 0, atol).is_flat
+    (told,) = extents_of(output, Tolerance(0, atol))
+    assert not told.is_flat
 
 
 def test_every_output_is_looked_at_but_empty_ones() -> None:

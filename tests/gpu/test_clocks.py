@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import pytest_gpubench
-from pytest_gpubench import DeviceUnavailable
+from pytest_gpubench import BadRequest, DeviceUnavailable
 from pytest_gpubench.gpu import clocks
 from pytest_gpubench.gpu.clocks import ClockLock, restore_abandoned
 from pytest_gpubench.gpu.lock import GpuLock
-from pytest_gpubench.settings.parsers import ClockWish, clock_wish
+from pytest_gpubench.settings import environment_settings
 from tests.gpu import recording_nvml
 from tests.gpu.holding import held, leave_clocks_locked
 from tests.gpu.recording_nvml import BOTH_RESET, BOTH_SET, RESET, RESET_MEMORY, SET, SET_MEMORY, Recording, changes
@@ -79,17 +79,19 @@ def record_path(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(("text", "wish"), [("base", "base"), ("max", "max"), ("1410", 1410), ("1", 1)])
-def test_a_wish(text: str, wish: ClockWish) -> None:
-    assert clock_wish(text) == wish
+def test_a_wish(monkeypatch: pytest.MonkeyPatch, text: str, wish: object) -> None:
+    monkeypatch.setenv("GPU_BENCH_LOCK_CLOCKS", text)
+    assert environment_settings().lock_clocks == wish
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "0", "000", "-1", "-1410", "1410.5", "1e3", "fast", "Max", "1_410", "+5", " 9", "1410MHz", "²", "9" * 5000],
+    ["0", "000", "-1", "-1410", "1410.5", "1e3", "fast", "Max", "1_410", "+5", " 9", "1410MHz", "²", "9" * 5000],
 )
-def test_what_is_no_wish(text: str) -> None:
-    with pytest.raises(ValueError, match="it must be base, max or a whole number of MHz above 0"):
-        clock_wish(text)
+def test_what_is_no_wish(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("GPU_BENCH_LOCK_CLOCKS", text)
+    with pytest.raises(BadRequest, match="it must be base, max or a whole number of MHz above 0"):
+        environment_settings()
 
 
 @pytest.mark.parametrize(
@@ -110,7 +112,7 @@ def test_what_is_no_wish(text: str) -> None:
     ],
 )
 def test_the_locked_clock_is_the_nearest_that_is_supported(
-    tmp_path: Path, fake: Recording, wish: ClockWish, default: int, graphics: int
+    tmp_path: Path, fake: Recording, wish: Any, default: int, graphics: int
 ) -> None:
     fake.answers["DefaultApplicationsClock"] = default
     said: list[str] = []

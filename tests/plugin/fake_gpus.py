@@ -46,9 +46,9 @@ class HostNvml(Recording):
 def find_device(wanted: str, option: str = "") -> Any:
     import torch
 
+    from pytest_gpubench import DeviceFacts
     from pytest_gpubench.gpu import visible
     from pytest_gpubench.gpu.device import Device, cpu_device
-    from pytest_gpubench.results.model import DeviceFacts
 
     global STARTED
     STARTED = wanted != "cpu"

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, cast
 import pytest
 import torch
 
+from pytest_gpubench import strategies as gst
 from pytest_gpubench.search import Example
 from pytest_gpubench.search.example import example_of
-from pytest_gpubench.strategies import lazy_tensor, tensor
 
 
 class Matmul(NamedTuple):
@@ -78,14 +78,14 @@ def test_texts(value: object, expected: str) -> None:
 
 
 def test_a_tensor_of_ours_is_its_call() -> None:
-    made = tensor((2, 3), layout="transposed", seed=5)
+    made = gst.tensor((2, 3), layout="transposed", seed=5)
     text = "tensor(shape=(2, 3), dtype=torch.float32, layout='transposed', values='normal', seed=5)"
-    again = eval(text, {"tensor": tensor, "torch": torch})
+    again = eval(text, {"tensor": gst.tensor, "torch": torch})
     assert torch.equal(made, again)
     assert made.stride() == again.stride()
     sizes = {"x.shape[0]": 2, "x.shape[1]": 3, "n": 3}
     assert example_of({"x": made, "n": 3}) == Example(f"x={text}, n=3", sizes, pasted=f"x=lazy_{text}, n=3")
-    again = eval(f"lazy_{text}", {"lazy_tensor": lazy_tensor, "torch": torch})
+    again = eval(f"lazy_{text}", {"lazy_tensor": gst.lazy_tensor, "torch": torch})
     assert example_of({"x": again, "n": 3}) == Example(f"x=lazy_{text}, n=3", sizes)
     assert example_of({"x": [made, (made,)]}).pasted == f"x=[lazy_{text}, (lazy_{text},)]"
     assert example_of({"x": again.make()}).text == f"x={text}"
@@ -128,7 +128,11 @@ def test_where_nothing_is_known_to_be_drawn_all_that_may_differ_does(
     assert first.text == other.text
     assert first.key != other.key
     assert first.held[0] == [x]
-    same = example_of({"n": 3, "x": lazy_tensor((3,), seed=1), "sizes": [(1, 2.5), "a", None, True]})
+    same = example_of({"n": 3, "x": gst.lazy_tensor((3,), seed=1), "sizes": [(1, 2.5), "a", None, True]})
     assert same.held == ()
-    assert same.key == example_of({"n": 3, "x": lazy_tensor((3,), seed=1), "sizes": [(1, 2.5), "a", None, True]}).key
-    assert same.key != example_of({"n": 3, "x": lazy_tensor((3,), seed=2), "sizes": [(1, 2.5), "a", None, True]}).key
+    assert (
+        same.key == example_of({"n": 3, "x": gst.lazy_tensor((3,), seed=1), "sizes": [(1, 2.5), "a", None, True]}).key
+    )
+    assert (
+        same.key != example_of({"n": 3, "x": gst.lazy_tensor((3,), seed=2), "sizes": [(1, 2.5), "a", None, True]}).key
+    )

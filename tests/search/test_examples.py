@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.errors import FailedHealthCheck, Flaky, Unsatisfiable, UnsatisfiedAssumption
 
 from pytest_gpubench import DeviceUnavailable, LimitBroken, MeasurementError, WrongResult
+from pytest_gpubench import strategies as gst
 from pytest_gpubench.search import Example
 from pytest_gpubench.search.out_of_memory import Examples
-from pytest_gpubench.strategies import LazyTensor, tensors
 from tests.search.errors import caused_by, full, notes
 from tests.search.intercepted import follow
 
@@ -170,22 +170,22 @@ def test_what_an_example_held_is_given_back(which: Any, monkeypatch: pytest.Monk
 
 
 def test_a_tensor_that_is_drawn_and_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = LazyTensor.make
+    original = gst.LazyTensor.make
 
-    def tight(lazy: LazyTensor) -> torch.Tensor:
+    def tight(lazy: gst.LazyTensor) -> torch.Tensor:
         if lazy.shape > (50,):
             raise full()
         return original(lazy)
 
-    monkeypatch.setattr(LazyTensor, "make", tight)
-    found = follow(lambda x: None, sizes=tensors(st.integers(1, 99), device="cpu"))
+    monkeypatch.setattr(gst.LazyTensor, "make", tight)
+    found = follow(lambda x: None, sizes=gst.tensors(st.integers(1, 99), device="cpu"))
     assert found.error is None
     assert "did not fit into GPU memory (the smallest tensor(shape=(" in found.warnings[0]
-    failed = follow(lambda x: None, "fail", sizes=tensors(st.integers(1, 99), device="cpu"))
+    failed = follow(lambda x: None, "fail", sizes=gst.tensors(st.integers(1, 99), device="cpu"))
     assert type(failed.error) is torch.OutOfMemoryError
 
     @settings(max_examples=40, database=None, derandomize=True)
-    @given(x=tensors(st.integers(1, 99), device="cpu"))
+    @given(x=gst.tensors(st.integers(1, 99), device="cpu"))
     def outside(x: torch.Tensor) -> None:
         pass
 

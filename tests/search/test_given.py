@@ -11,8 +11,8 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from pytest_gpubench import LimitBroken
+from pytest_gpubench import strategies as gst
 from pytest_gpubench.search import Example, intercepting_examples
-from pytest_gpubench.strategies import lazy_tensor, tensor
 from tests.search.errors import notes
 
 
@@ -46,7 +46,7 @@ class Pair(NamedTuple):
     n: int
 
 
-LAZY = lazy_tensor((2, 3), seed=4, device="cpu")
+LAZY = gst.lazy_tensor((2, 3), seed=4, device="cpu")
 
 
 def test_lazy_tensors_are_made_for_each_call() -> None:
@@ -64,7 +64,7 @@ def test_lazy_tensors_are_made_for_each_call() -> None:
     with intercepting_examples(test, examples.append, {}):
         test()
     plain, pair, nested = sorted(seen, key=lambda x: ("Tensor", "Pair", "list").index(type(x).__name__))
-    expected = tensor((2, 3), seed=4, device="cpu")
+    expected = gst.tensor((2, 3), seed=4, device="cpu")
     found = [plain, pair.x, nested[0]["a"][0]]
     assert all(torch.equal(each, expected) for each in found)
     assert len({id(each) for each in found}) == 3

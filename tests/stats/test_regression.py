@@ -17,7 +17,7 @@ from pytest_gpubench.stats.regression import (
     least_samples,
     low_rank,
 )
-from pytest_gpubench.stats.speedup import LOOKS, Quad, log_ratio
+from pytest_gpubench.stats.speedup import LOOKS, Quad, log_ratios
 from pytest_gpubench.stats.summary import Interval, least_count, median_interval, quartiles
 from tests.stats.quads import decide as decide_speedup
 from tests.stats.quads import decide_change
@@ -330,7 +330,7 @@ def quads_of(rng: np.random.Generator, us: tuple[float, float], clock: float, co
     shared = clock * np.exp(remembering(0.95)(rng, (1, count))[0])
     noise = np.exp(0.003 * rng.standard_normal((count, 4)))
     calls = noise * shared[:, None] * np.array([us[0], us[1], us[1], us[0]])
-    return [log_ratio([row[0], row[3]], [row[1], row[2]]) for row in calls.tolist()]
+    return list(log_ratios([Quad((row[0], row[3]), (row[1], row[2])) for row in calls.tolist()]))
 
 
 def test_a_clock_that_drifts_between_runs_misleads_the_median_and_not_the_speedup() -> None:
@@ -363,7 +363,7 @@ def until_decided(rng: np.random.Generator, true: float, limit: float) -> Sequen
     for look in LASTING_LOOKS[:4]:
         if decide_speedup(drawn[:look], limit, 0.001, LASTING_LOOKS) != "inconclusive":
             break
-    return [log_ratio(*quad) for quad in drawn[:look]]
+    return list(log_ratios(drawn[:look]))
 
 
 def test_comparisons_that_stopped_when_decided_are_as_rarely_wrong() -> None:

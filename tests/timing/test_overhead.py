@@ -1,6 +1,6 @@
 """Launch overhead, from reps of the four timers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -11,7 +11,7 @@ from pytest_gpubench.timing import overhead
 from pytest_gpubench.timing.base import Record, Rep, Timer
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.events import EventsRep
-from pytest_gpubench.timing.overhead import overhead_of, take_overhead
+from pytest_gpubench.timing.overhead import take_overhead
 from tests.timing.fakes import Clock, FakeTimer
 
 HOST_BOUND = "host-bound"
@@ -30,8 +30,32 @@ def recorded(*kernels: tuple[int, int]) -> Rep:
 RECORDED = [recorded((0, 2000), (5000, 9000))] * 3
 
 
-def test_an_overhead_is_made_of_medians() -> None:
-    found = overhead_of("f", [queued(20), queued(30), queued(900)], RECORDED, [Rep(40)] * 3, [Rep(10)] * 3)
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Overhead]:
+    """Return the overhead of a call whose reps are these, in events, in the profiler, eager and as a graph."""
+
+    def take(queued: Sequence[Rep], eager: Sequence[Rep], graph: Sequence[Rep] | Exception) -> Overhead:
+        found = iter([queued, RECORDED, eager, graph])
+
+        def take_reps(*others: object) -> Sequence[Rep]:
+            reps = next(found)
+            if isinstance(reps, Exception):
+                raise reps
+            return reps
+
+        monkeypatch.setattr(overhead, "take_reps", take_reps)
+        for timer in ("EventsTimer", "ProfilerTimer", "GraphTimer"):
+            monkeypatch.setattr(overhead, timer, lambda *others, **more: None)
+        return take_overhead(make_call(lambda: None, label="f"), cpu_device(), "cold")
+
+    return take
+
+
+Taken = Callable[..., Overhead]
+
+
+def test_an_overhead_is_made_of_medians(taken: Taken) -> None:
+    found = taken([queued(20), queued(30), queued(900)], [Rep(40)] * 3, [Rep(10)] * 3)
     assert (found.host_us, found.busy_us, found.span_us, found.gap_us) == (30, 6, 9, 3)
     assert found.gap_share == pytest.approx(1 / 3)
     assert found.graph_speedup == 4
@@ -39,9 +63,9 @@ def test_an_overhead_is_made_of_medians() -> None:
 
 
 @pytest.mark.parametrize(("bound", "host_us"), [(0, 20), (1, 20), (2, None), (3, None)])
-def test_the_host_is_known_where_most_reps_were_ahead(bound: int, host_us: float | None) -> None:
+def test_the_host_is_known_where_most_reps_were_ahead(taken: Taken, bound: int, host_us: float | None) -> None:
     reps = [queued(500, bound=True)] * bound + [queued(20)] * (3 - bound)
-    found = overhead_of("f", reps, RECORDED, [Rep(40)], [])
+    found = taken(reps, [Rep(40)], BadRequest("no graph"))
     assert found.host_us == host_us
     assert found.is_host_bound
 
@@ -52,8 +76,8 @@ def test_host_bound_is_a_host_slower_than_the_kernels(host_us: float | None, is_
     assert found.is_host_bound is is_host_bound
 
 
-def test_a_call_without_a_graph_has_no_speedup() -> None:
-    found = overhead_of("f", [queued(20)], RECORDED, [Rep(40)], [], "because")
+def test_a_call_without_a_graph_has_no_speedup(taken: Taken) -> None:
+    found = taken([queued(20)], [Rep(40)], MeasurementError("because"))
     assert (found.graph_us, found.graph_speedup, found.no_graph) == (None, None, "because")
 
 

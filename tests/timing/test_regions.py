@@ -1,5 +1,6 @@
 """Regions: boundaries, the time of each, errors, and no effect where nothing is measured."""
 
+import itertools
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ from pytest_gpubench.timing import profiler, regions
 from pytest_gpubench.timing.base import Record, Rep
 from pytest_gpubench.timing.calls import make_arguments, make_call
 from pytest_gpubench.timing.profiler import ProfilerTimer
-from pytest_gpubench.timing.regions import RegionTrace, Traced, forget_regions, take_regions
+from pytest_gpubench.timing.regions import forget_regions, take_regions
 from pytest_gpubench.timing.sampling import Sample
 from pytest_gpubench.timing.scripted import ScriptedTimer
 from pytest_gpubench.timing.tracing_tax import Taxes
@@ -306,10 +307,12 @@ def test_invalid_names(name: Any) -> None:
         region(name)
 
 
-def noted(function: Function) -> RegionTrace:
-    trace = RegionTrace("step", lambda: 0)
-    Traced(function, trace)()
-    return trace
+def noted(function: Function) -> tuple[Region, ...]:
+    """Return the regions of one call, by the host's clock."""
+    with region("entered"):  # or nobody looks out for others
+        pass
+    call = make_call(function, label="step")
+    return take_regions(WallTimer(cpu_device(), "hot"), cpu_device(), call, 0.0, Sample([Rep(1.0)]))
 
 
 def test_a_region_that_is_left_open() -> None:
@@ -355,7 +358,7 @@ def test_a_region_that_outlives_its_rep_means_nothing() -> None:
 def test_a_region_entered_before_the_rep_means_nothing() -> None:
     early = region("early")
     early.__enter__()
-    assert noted(lambda: early.__exit__(None, None, None)).states == []
+    assert noted(lambda: early.__exit__(None, None, None)) == ()
 
 
 def test_an_object_may_be_used_again_and_within_itself() -> None:
@@ -367,21 +370,18 @@ def test_an_object_may_be_used_again_and_within_itself() -> None:
         with again:
             pass
 
-    trace = noted(step)
-    assert trace.entries == {"again": 2, "again/again": 1}
-    assert trace.states == ["again", "again/again", "again", OUTSIDE, "again", OUTSIDE]
+    assert [(each.path, each.calls) for each in noted(step)] == [("again", 2), ("again/again", 1), (OUTSIDE, 0)]
 
 
-def test_a_region_that_is_captured_into_a_graph_is_left_out() -> None:
-    capturing = iter([False, True, True])
-    trace = RegionTrace("step", lambda: 0, lambda: not next(capturing))
+def test_a_region_that_is_captured_into_a_graph_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    capturing = itertools.cycle([False, True, True])
+    monkeypatch.setattr(regions, "is_not_capturing", lambda device: not next(capturing))
 
     def step() -> None:
         with region("eager"), region("captured"), region("captured too"):
             pass
 
-    Traced(step, trace)()
-    assert trace.states == ["eager", OUTSIDE]
+    assert [(each.path, each.calls) for each in noted(step)] == [("eager", 1), (OUTSIDE, 0)]
 
 
 # where nothing is measured
@@ -409,8 +409,8 @@ def test_a_compiled_function_is_compiled_without_its_regions() -> None:
 
     try:
         double(torch.ones(3))
-        trace = noted(lambda: double(torch.ones(3)))
-        assert (len(graphs), trace.states, regions._entered) == (1, [], False)
+        assert (len(graphs), regions._entered) == (1, False)
+        assert noted(lambda: double(torch.ones(3))) == ()
     finally:
         torch.compiler.reset()
 
