@@ -201,7 +201,7 @@ def compare_with_past(
 
     Examples of @given are new in each run: not compared.
     """
-    past = None if request.settings.disable else saved_run(test, request, measured)
+    past = None if request.settings.disable else saved_run(test, request)
     if past is None:
         return []
     try:
@@ -249,7 +249,7 @@ def _with_fresh_processes(
     return past, changes
 
 
-def saved_run(test: CurrentTest, request: Request[T], measured: Sequence[Measurement]) -> BaselineLimit | None:
+def saved_run(test: CurrentTest, request: Request[T]) -> BaselineLimit | None:
     """Return the saved test to compare with; None, with a warning if one was asked for, where there is none."""
     if not test.search.has_baseline:
         test.warn(*test.why_uncompared)

@@ -51,12 +51,11 @@ def noting_waits(waits: list[Wait]) -> Iterator[None]:
 @contextmanager
 def noting_blind_spots(waits: list[Wait]) -> Iterator[None]:
     """Note where Python calls what torch's debug mode does not see; a profile that somebody else takes goes on."""
-    events = tuple(filter(None, (torch.cuda.Event, getattr(torch, "Event", None))))
 
     def see(frame: FrameType, event: str, function: Any) -> None:
         if event != "c_call" or getattr(function, "__name__", "") not in BLIND_SPOTS:
             return
-        if function.__name__ != "synchronize" or isinstance(function.__self__, events):
+        if function.__name__ != "synchronize" or isinstance(function.__self__, (torch.cuda.Event, torch.Event)):
             waits.append(wait_at(frame, "synchronize()"))
 
     if sys.getprofile() is not None:
