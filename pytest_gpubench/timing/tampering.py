@@ -10,12 +10,15 @@ import inspect
 import site
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from operator import is_
 from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from pytest_gpubench.errors import InvalidResult
 
 __tracebackhide__ = True
 
@@ -51,12 +54,19 @@ OPERATIONS = ("torch", "torch.Tensor", "torch.nn.functional", "torch.linalg", "t
 """Where torch's functions are that a reference calls."""
 
 
-def operations() -> dict[str, dict[str, object]]:
-    """Return what is in torch's namespaces now."""
-    return {path: dict(vars(find(path))) for path in OPERATIONS}
+@contextmanager
+def operations_kept() -> Iterator[None]:
+    """Raise InvalidResult where a function of torch is replaced within a block."""
+    before = {path: dict(vars(find(path))) for path in OPERATIONS}
+    yield
+    if (name := _replaced_operation(before)) is not None:
+        raise InvalidResult(
+            f"{name} was replaced while the functions were compared, and each of them may call it: leave torch's "
+            "functions as they are"
+        )
 
 
-def replaced_operation(before: Mapping[str, Mapping[str, object]]) -> str | None:
+def _replaced_operation(before: Mapping[str, Mapping[str, object]]) -> str | None:
     """Return the name of a function of torch that a test has replaced since; None if there is none."""
     for path, earlier in before.items():
         owner: Any = find(path)

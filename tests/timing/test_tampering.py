@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 import shutil
 import site
 import subprocess
@@ -15,12 +16,12 @@ from unittest import mock
 import pytest
 import torch
 
+from pytest_gpubench import InvalidResult
 from pytest_gpubench.timing.tampering import (
     RELIED_ON,
     find,
-    operations,
+    operations_kept,
     replaced,
-    replaced_operation,
 )
 from pytest_gpubench.verdict import speedup as verdict
 
@@ -176,15 +177,14 @@ def test_packages_may_be_installed_in_a_folder_of_pythonpath(tmp_path: Path) -> 
 )
 @pytest.mark.parametrize("value", [nothing, Callable0(), mock.MagicMock()], ids=["function", "object", "mock"])
 def test_a_replaced_operation_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: object) -> None:
-    before = operations()
     owner, _, last = name.rpartition(".")
-    monkeypatch.setattr(find(owner), last, value)
-    assert replaced_operation(before) == name
-    assert replaced_operation(operations()) is None  # it was so before: it is the same for all
+    with pytest.raises(InvalidResult, match=f"^{re.escape(name)} was replaced while "), operations_kept():
+        monkeypatch.setattr(find(owner), last, value)
+    with operations_kept():  # it was so before: it is the same for all
+        pass
 
 
 def test_an_operation_that_a_library_wraps_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = operations()
-    monkeypatch.setattr(torch, "matmul", torch.compiler.disable(torch.mm))  # type: ignore[no-untyped-call]
-    monkeypatch.setattr(torch, "of_a_library", torch.mm, raising=False)
-    assert replaced_operation(before) is None
+    with operations_kept():
+        monkeypatch.setattr(torch, "matmul", torch.compiler.disable(torch.mm))  # type: ignore[no-untyped-call]
+        monkeypatch.setattr(torch, "of_a_library", torch.mm, raising=False)
