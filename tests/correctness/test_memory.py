@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench.correctness import aliases, flatten, memory, moved_bytes
-from pytest_gpubench.correctness.leaves import Leaves
 from pytest_gpubench.correctness.memory import overlaps
 
 
@@ -67,7 +66,7 @@ def test_many_tensors_are_looked_up_by_their_memory(monkeypatch: pytest.MonkeyPa
     tensors = [torch.zeros(2) for _ in range(20)]
     read, counted = memory.memory_of, list[int]()
 
-    def counting(leaves: Leaves) -> list[tuple[str, memory.MemoryRange]]:
+    def counting(leaves: list[tuple[str, object]]) -> list[tuple[str, memory.MemoryRange]]:
         counted.append(len(leaves))
         return read(leaves)
 

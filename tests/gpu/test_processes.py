@@ -4,10 +4,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
-from pytest_gpubench.gpu.processes import command_of, family
+from pytest_gpubench.gpu.foreign import read_gpu
+from pytest_gpubench.gpu.nvml import Nvml
+from pytest_gpubench.gpu.processes import family
+from tests.gpu.recording_nvml import Recording
 
 
 def test_a_family_is_all_that_descends_and_who_waits() -> None:
@@ -29,6 +33,14 @@ def test_a_family_is_all_that_descends_and_who_waits() -> None:
 @pytest.mark.parametrize(("find", "known"), [(os.getpid, True), (lambda: 2**30, False)])
 def test_a_process_is_known_by_its_command(find: Callable[[], int], known: bool) -> None:
     assert (command_of(find()) is not None) == known
+
+
+def command_of(pid: int) -> str | None:
+    """Return the command by which a process on the GPU is known."""
+    answers = {"ComputeRunningProcesses": [SimpleNamespace(pid=pid, usedGpuMemory=None)]}
+    found = read_gpu(Nvml(Recording(answers=answers), "handle")).processes
+    assert found is not None
+    return found[0].command
 
 
 def test_a_process_that_is_ending_has_no_command() -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from pytest_gpubench import DeviceFacts
-from pytest_gpubench.results.baseline import Baseline, function_of
+from pytest_gpubench.results.baseline import Baseline
 from pytest_gpubench.results.counterpart import MeasurementKey, PastTest
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.results.observed import AllocatedMemory, Observed, Wait
@@ -30,8 +30,12 @@ def test_other_parameters_are_named_up_to_three() -> None:
     found = missing(find(where, f"{TEST}[7]", params={"n": "7"}))
     assert found.kind == "parameters"
     assert "only " + ", ".join(f"{TEST}[{n}::x]" for n in range(3)) + " and 2 more; save a new one" in found.sentence
-    assert function_of(f"{TEST}[7::x[1]]") == TEST
-    assert function_of("tests/[odd].py::TestIt::test_it[1]") == "tests/[odd].py::TestIt::test_it"
+
+
+@pytest.mark.parametrize("test", [TEST, "tests/[odd].py::TestIt::test_it"])
+def test_the_same_function_with_other_parameters_is_told(test: str) -> None:
+    where = baseline(record(alone(), nodeid=f"{test}[7::x[1]]", params={"n": "7"}))
+    assert missing(find(where, f"{test}[8]", params={"n": "8"})).kind == "parameters"
 
 
 def test_what_another_gpu_measured_is_not_offered() -> None:

@@ -169,6 +169,14 @@ def test_what_another_attempt_would_not_change_is_raised_at_once(clock: Clock, e
         (["aab", "ab", "ab"], None, "rep 1 and rep 2 differ, 1 x a only in one"),
         (["ab", "ab", "ab"], "ac", "1 x c only in one; 1 x b only in the other"),
         (["", "", ""], "a", "1 x a only in one"),
+        (["a", "abb", "a"], None, "rep 1 and rep 2 differ, 2 x b only in the other;"),
+        (["aac", "ab", "aac"], None, "1 x a only in one; 1 x c only in one; 1 x b only in the other;"),
+        (["abcd", "", ""], None, "1 x a only in one; 1 x b only in one; 1 x c only in one; 1 x d only in one;"),
+        (
+            ["abc", "de", "abc"],
+            None,
+            "1 x a only in one; 1 x b only in one; 1 x c only in one; 1 x d only in the other; ...;",
+        ),
     ],
 )
 def test_kernels_that_differ_within_or_between_batches_are_refused(

@@ -1,6 +1,5 @@
 """Records of a session: split into reps, or refused where they do not add up."""
 
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_gpubench import IncompleteRecords, KernelsDiffer, MeasurementError, NothingRecorded
 from pytest_gpubench.timing.base import Call, Record, call_of
-from pytest_gpubench.timing.windows import busy_ns, describe_difference, kernel_list, span_ns, split_reps
+from pytest_gpubench.timing.windows import busy_ns, span_ns, split_reps
 
 FLUSHES = {"cold": "gpu_bench_read_flush", "dirty": "gpu_bench_write_flush"}
 END = "gpu_bench_end"
@@ -367,30 +366,3 @@ def test_busy_is_the_union(records: list[Record]) -> None:
     assert busy_ns(records) == len(covered)
     assert busy_ns(records) <= sum(record.duration_ns for record in records)
     assert busy_ns(records) <= span_ns(records)
-
-
-# kernel lists
-
-
-def test_kernel_lists_count_launches() -> None:
-    """Copies and memsets count as kernels do; order and time do not matter."""
-    records = [kernel(0, 1), kernel(5, 9, "mul"), Record("Memset (Device)", "memset", 20, 21), kernel(30, 99)]
-    assert kernel_list(records) == Counter({"add": 2, "mul": 1, "Memset (Device)": 1})
-    assert kernel_list(reversed(records)) == kernel_list(records)
-    assert kernel_list([]) == Counter()
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "text"),
-    [
-        ("aab", "aab", ""),
-        ("ab", "ba", ""),
-        ("aab", "ab", "1 x a only in one"),
-        ("a", "abb", "2 x b only in the other"),
-        ("aac", "ab", "1 x a only in one; 1 x c only in one; 1 x b only in the other"),
-        ("abcd", "", "1 x a only in one; 1 x b only in one; 1 x c only in one; 1 x d only in one"),
-        ("abc", "de", "1 x a only in one; 1 x b only in one; 1 x c only in one; 1 x d only in the other; ..."),
-    ],
-)
-def test_describe_difference(first: str, second: str, text: str) -> None:
-    assert describe_difference(Counter(first), Counter(second)) == text

@@ -4,14 +4,16 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench import Measurement
+from pytest_gpubench.results.model import TestRecord
 from pytest_gpubench.results.store import encode_run, write_run
-from pytest_gpubench.results.store.benchmarks import benchmark_entries, sample_stats
+from pytest_gpubench.results.store.benchmarks import sample_stats
 from tests.results.saved import make_run
 from tests.results.store.files import RUN, content, replace, timing_of
 
@@ -54,6 +56,12 @@ def test_names_are_those_of_the_test_and_of_what_it_measured() -> None:
     assert (example, f"tests/perf/test_given.py::{example}") in names
 
 
+def entries_of(record: TestRecord) -> list[dict[str, Any]]:
+    """Return the benchmarks that a saved run holds for one test."""
+    found: list[dict[str, Any]] = json.loads(encode_run(replace(RUN, records=(record,))))["benchmarks"]
+    return found
+
+
 @pytest.mark.parametrize(
     ("nodeid", "name", "param"),
     [
@@ -65,7 +73,7 @@ def test_names_are_those_of_the_test_and_of_what_it_measured() -> None:
 )
 def test_the_parts_of_a_nodeid(nodeid: str, name: str, param: str | None) -> None:
     record = replace(make_run(5).records[4], nodeid=nodeid)
-    (entry,) = benchmark_entries(record)
+    (entry,) = entries_of(record)
     assert (entry["name"], entry["fullname"], entry["param"]) == (name, nodeid, param)
 
 
@@ -78,7 +86,7 @@ def test_no_two_entries_of_a_test_have_one_name(labels: list[tuple[str, str, boo
         )
         for label, example, measured in labels
     ]
-    entries = benchmark_entries(replace(RUN.records[0], measurements=tuple(measurements)))
+    entries = entries_of(replace(RUN.records[0], measurements=tuple(measurements)))
     assert len({entry["fullname"] for entry in entries}) == len(entries) == sum(measured for *_, measured in labels)
 
 
