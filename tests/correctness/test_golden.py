@@ -4,6 +4,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -139,6 +140,22 @@ class TestGolden:
             if not one.passed
         ]
         assert failed == ["out['x'].values()", "out['y']"]
+
+    @pytest.mark.parametrize(
+        ("golden", "dtype", "fits"),
+        [
+            (torch.float64, torch.float64, True),
+            (torch.float64, torch.float32, True),
+            (torch.float32, torch.float16, True),
+            (torch.float32, torch.float8_e4m3fn, True),
+            (torch.float16, torch.float8_e4m3fn, False),  # a hundred times finer
+            (torch.float16, torch.bfloat16, False),
+        ],
+    )
+    def test_golden_is_a_thousand_times_finer(self, golden: torch.dtype, dtype: torch.dtype, fits: bool) -> None:
+        found = torch.ones(2).to(dtype)
+        with nullcontext() if fits else pytest.raises(BadRequest, match="which cannot tell how wrong"):
+            assert compare(found, found, golden=torch.ones(2).to(golden)).passed
 
     @pytest.mark.parametrize(
         ("golden", "options", "words"),
