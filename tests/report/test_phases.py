@@ -3,13 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
-from pytest_gpubench import Phases, Region
+from pytest_gpubench import Measurement, Phases, Region
 from pytest_gpubench.report.layout import Screen
-from pytest_gpubench.report.phases import phases_block, region_lines
+from pytest_gpubench.report.phases import phases_block
 from pytest_gpubench.report.section import report_section
 from pytest_gpubench.results.phases import Phase
 from pytest_gpubench.stats.summary import Interval
-from tests.results.measured import record
+from tests.results.measured import record, timing
 
 OUTSIDE = "(outside)"
 ENCODER = Phase(name="encoder", median_us=30.004, interval=Interval(29.0, 31.0), share=0.75, elements_per_s=1e9 / 30)
@@ -119,10 +119,12 @@ def test_regions_are_indented_as_they_are_nested() -> None:
         region("forward/attention", 2, 60_000, 0.6),
         region(OUTSIDE, 0, 20_000, 0.2),
     )
-    assert region_lines(found) == [
+    section = report_section(record(Measurement(timing=timing("step", 100.0, regions=found))))
+    lines = section[section.index("  regions:") :].splitlines()
+    assert lines == [
         "  regions:",
         "    forward        80.00 us  80.0 %  1 x",
         "      attention    60.00 us  60.0 %  2 x",
         "    (outside)      20.00 us  20.0 %",
     ]
-    assert region_lines(()) == []
+    assert "regions:" not in report_section(record(Measurement(timing=timing("step", 100.0))))

@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
+import hypothesis
 import pytest
 
 from pytest_gpubench import Verdict
 from pytest_gpubench.results.model import Outcome
-from pytest_gpubench.search.budget import AlphaBudget, max_examples, reps_to_decide
+from pytest_gpubench.search.budget import AlphaBudget, reps_to_decide
 from pytest_gpubench.search.search import noisy_limits
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.speedup import critical_ranks
@@ -68,7 +69,7 @@ def test_only_what_so_few_reps_cannot_decide_is_noted() -> None:
     assert not budget.needed
     budget.note(few, [verdict("max_time_us")])
     (needed,) = budget.needed.values()
-    last = max_examples() + 1000
+    last = hypothesis.settings().max_examples + 1000
     assert needed == reps_to_decide(verdict("max_time_us"), 0.001 / (last * (last + 1)))
     open_one, kept = budget.told([verdict("max_time_us"), verdict("max_time_us", Outcome.PASS)])
     assert open_one.sentence.startswith(f"with reps={enough - 1} not every example")

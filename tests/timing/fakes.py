@@ -12,8 +12,8 @@ from torch._C._autograd import DeviceType
 
 from pytest_gpubench import IncompleteRecords
 from pytest_gpubench.gpu.readings import Reading
-from pytest_gpubench.timing import base
 from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timer
+from pytest_gpubench.timing.base import call_of as call_of_name
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.sampling import Instrument
 
@@ -180,7 +180,7 @@ class Counted:
 
 
 def call_of(function: Callable[[], object]) -> Call:
-    return base.call_of("softmax", function)
+    return call_of_name("softmax", function)
 
 
 def watching(masks: Iterable[int] = ()) -> Callable[[], Reading]:

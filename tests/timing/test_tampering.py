@@ -16,6 +16,7 @@ from unittest import mock
 import pytest
 import torch
 
+import pytest_gpubench
 from pytest_gpubench import InvalidResult
 from pytest_gpubench.timing.tampering import (
     RELIED_ON,
@@ -23,7 +24,6 @@ from pytest_gpubench.timing.tampering import (
     operations_kept,
     replaced,
 )
-from pytest_gpubench.verdict import speedup as verdict
 
 
 def nothing(*args: object, **kwargs: object) -> None:
@@ -136,12 +136,12 @@ def names_replaced(monkeypatch: pytest.MonkeyPatch, value: object) -> list[str]:
     [
         (torch.__file__, True),
         (functools.__file__, True),
-        (verdict.__file__, True),
+        (pytest_gpubench.__file__, True),
         (__file__, False),
         (f"{site.getusersitepackages()}/package/file.py", True),
         ("<frozen importlib._bootstrap>", True),
         ("/nowhere/at/all.py", False),
-        (str(Path(verdict.__file__).parents[1]) + "_of_mine/time.py", False),
+        (str(Path(pytest_gpubench.__file__).parent) + "_of_mine/time.py", False),
     ],
 )
 def test_files_of_libraries(monkeypatch: pytest.MonkeyPatch, path: str, library: bool) -> None:
@@ -157,7 +157,7 @@ def test_packages_may_be_installed_in_a_folder_of_pythonpath(tmp_path: Path) -> 
         "import time; from msgspec import inspect; from pytest_gpubench.timing.tampering import replaced;"
         "time.perf_counter = inspect.type_info; print(replaced())"
     )
-    paths = os.pathsep.join([str(tmp_path), str(Path(verdict.__file__).parents[2])])
+    paths = os.pathsep.join([str(tmp_path), str(Path(pytest_gpubench.__file__).parents[1])])
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": paths},

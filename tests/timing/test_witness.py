@@ -13,7 +13,6 @@ from pytest_gpubench.timing.base import Call, Rep
 from pytest_gpubench.timing.comparison import Match, measure_in_turn
 from pytest_gpubench.timing.events import Lap, key_of
 from pytest_gpubench.timing.measurement import Plan, measure_call
-from pytest_gpubench.timing.profiler import ProfilerSession
 from pytest_gpubench.timing.witness import Witness
 from tests.timing.fakes import ArmsTimer, Clock, FakeTimer, call_of, rep
 from tests.timing.test_regions import FakeGpu, gpu, timer_of  # noqa: F401 # a fixture
@@ -251,7 +250,7 @@ def test_the_window_of_a_rep_holds_what_is_not_recorded(gpu: FakeGpu) -> None:  
         gpu.wait()
         gpu.launch("last", 5_000)
 
-    with ProfilerSession(timer_of(gpu)) as session:
+    with timer_of(gpu).session() as session:
         session.take(call_of(hiding), 0)
         session.take(call_of(lambda: gpu.launch("all", 7_000)), 0)
     assert [(taken.elapsed_us, taken.window_us) for taken in session.reps()] == [(10, 80), (7, 7)]
