@@ -3,7 +3,6 @@ import re
 import pytest
 
 from pytest_gpubench.metrics import METRICS
-from pytest_gpubench.settings import TABLE_COLUMNS
 from tests.plugin.conftest import BenchRun
 
 TWO = """
@@ -43,7 +42,8 @@ def test_the_table_of_a_run(bench_run: BenchRun) -> None:
 
 
 def test_every_column_can_be_shown(bench_run: BenchRun) -> None:
-    result = bench_run(TWO, f"--gpu-bench-columns={','.join(TABLE_COLUMNS)}")
+    columns = [*(metric.name for metric in METRICS if metric.header), "reference", "limit", "flags"]
+    result = bench_run(TWO, f"--gpu-bench-columns={','.join(columns)}")
     result.assert_outcomes(passed=3)
     header = " ".join(table(result.stdout.str())[0])
     assert all(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_gpubench import BadFile
-from pytest_gpubench.results.files import write_file, write_text
+from pytest_gpubench.results.files import write_text
 
 
 def failing(number: int) -> Callable[..., Any]:
@@ -29,7 +29,7 @@ def names(folder: Path) -> list[str]:
 def test_folders_on_the_way_are_made_and_links_followed(tmp_path: Path) -> None:
     path, link = tmp_path / "a" / "b" / "file", tmp_path / "link"
     link.symlink_to(path)
-    write_file(b"data", link)
+    write_text("data", link)
     assert link.is_symlink()
     assert path.read_bytes() == b"data"
 
@@ -37,7 +37,7 @@ def test_folders_on_the_way_are_made_and_links_followed(tmp_path: Path) -> None:
 def test_others_may_read_a_file_as_the_umask_says(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
-        write_file(b"data", tmp_path / "file")
+        write_text("data", tmp_path / "file")
     finally:
         os.umask(before)
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
@@ -52,7 +52,7 @@ def test_a_pipe_is_written_into_and_not_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE)
-    write_file(b"data", pipe)
+    write_text("data", pipe)
     assert reader.communicate()[0] == b"data"
     assert pipe.is_fifo()
 
@@ -61,7 +61,7 @@ def test_a_pipe_that_only_a_number_leads_to_is_written_into() -> None:
     """As that of `-o /dev/stdout | less` is: no path of the file system is its own."""
     reading, writing = os.pipe()
     with open(reading, "rb") as pipe:
-        write_file(b"data", Path(f"/dev/fd/{writing}"))
+        write_text("data", Path(f"/dev/fd/{writing}"))
         os.close(writing)
         assert pipe.read() == b"data"
 
@@ -83,7 +83,7 @@ def test_what_cannot_be_written_leaves_the_old_file(
     path.write_text("old")
     monkeypatch.setattr(os, function, failing(number))
     with pytest.raises(BadFile) as caught:
-        write_file(b"new", path)
+        write_text("new", path)
     assert str(caught.value) == f"{path} {sentence}"
     assert names(tmp_path) == ["file"]
     assert path.read_text() == "old"
@@ -98,7 +98,7 @@ def test_an_interrupt_leaves_the_old_file(function: str, tmp_path: Path, monkeyp
     path.write_text("old")
     monkeypatch.setattr(os, function, interrupt)
     with pytest.raises(KeyboardInterrupt):
-        write_file(b"new", path)
+        write_text("new", path)
     assert names(tmp_path) == ["file"]
     assert path.read_text() == "old"
 
