@@ -102,7 +102,7 @@ def parse_age(text: str) -> timedelta:
     """Parse an age in hours, days or weeks: 36h, 90d, 12w."""
     try:
         return whole_number_or_zero(text[:-1]) * AGES[text[-1:]]
-    except (ValueError, KeyError, OverflowError):
+    except (ValueError, KeyError):
         raise ValueError("it must be a number of hours, days or weeks: 36h, 90d, 12w") from None
 
 

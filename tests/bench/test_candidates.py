@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pytest_gpubench import BadRequest
-from pytest_gpubench.bench.candidates import checked_names, name_functions
+from pytest_gpubench.bench.candidates import name_functions
 
 
 def candidate(x: object) -> None: ...
@@ -35,12 +35,17 @@ def test_names_of_arms(given: Any, names: Sequence[str] | None, arms: list[str])
 def test_names_that_are_none(names: Any, several: bool) -> None:
     wanted = r"\(reference,\)" if several else r"\(candidate, reference\)"
     with pytest.raises(BadRequest, match=rf"^compare\(names=...\) must be the texts {wanted}.*, found "):
-        checked_names(names, several)
+        named(names, several)
+
+
+def named(names: Any, several: bool) -> dict[str, Any]:
+    """Return the functions of a comparison by these names, with one candidate or with several."""
+    return name_functions({"x": candidate, "y": candidate} if several else candidate, reference, names)
 
 
 def test_names_of_the_wrong_number_or_alike() -> None:
     for names, several in ((("a",), False), (("a", "b"), True)):
         with pytest.raises(BadRequest, match="must be the texts"):
-            checked_names(names, several)
+            named(names, several)
     with pytest.raises(BadRequest, match=r"must differ, found \('a', 'a'\)"):
-        checked_names(("a", "a"), False)
+        named(("a", "a"), False)
