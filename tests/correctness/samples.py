@@ -11,7 +11,6 @@ from torch.utils._pytree import register_pytree_node
 from pytest_gpubench.correctness import Difference, compare_outputs, flatten
 from pytest_gpubench.correctness.leaves import tensors_of
 from pytest_gpubench.correctness.poison import holds_poison
-from pytest_gpubench.correctness.tolerance import is_exact
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz)
@@ -60,7 +59,11 @@ def unwritten(outputs: object) -> dict[str, int]:
     Outputs whose dtype is too narrow to tell are left out: of 8 bits, and integers of 16.
     """
     tensors = tensors_of([(name, leaf) for name, leaf in flatten(outputs) if not getattr(leaf, "is_meta", False)])
-    telling = [(name, one) for name, one in tensors if one.element_size() >= (4 if is_exact(one.dtype) else 2)]
+    telling = [
+        (name, one)
+        for name, one in tensors
+        if one.element_size() >= (2 if one.is_floating_point() or one.is_complex() else 4)
+    ]
     counts = {name: int(holds_poison(tensor).sum()) for name, tensor in telling if tensor.numel()}
     return {name: number for name, number in counts.items() if number}
 
