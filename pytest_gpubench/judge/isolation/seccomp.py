@@ -3,18 +3,22 @@
 import ctypes
 import os
 import platform
+import signal
 import struct
 
 from pytest_gpubench.judge.isolation.libc import PR_SET_NO_NEW_PRIVS, libc, syscall
 
 ALLOW, ERRNO_0, ERRNO_EPERM, ERRNO_ENOSYS = 0x7FFF0000, 0x00050000, 0x00050001, 0x00050026
 LOAD, AND, JUMP_EQUAL, JUMP_ABOVE, RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
-NUMBER_AT, ARCH_AT, FIRST_AT, SECOND_AT = 0, 4, 16, 24
+NUMBER_AT, ARCH_AT, FIRST_AT, SECOND_AT, THIRD_AT = 0, 4, 16, 24, 32
 """Offsets in struct seccomp_data; of an argument the low half, on a little-endian machine."""
 X32_BIT = 0x40000000
 CLONE3 = 435
 """A filter cannot read its flags. It seems not to exist, so that the C library calls `clone` instead."""
 NEW_NAMESPACES = 0x7E020000
+EXIT_SIGNAL = 0xFF
+"""The bits of the flags of `clone` that hold the signal by which an ended child tells its parent; 0 for a thread."""
+PR_SET_PDEATHSIG = 1
 F_SETOWN, F_SETSIG, F_SETOWN_EX = 8, 10, 15
 FIOSETOWN, SIOCSPGRP = 0x8901, 0x8902
 """These make a file send any signal to any process; a timer or a queue could send SIGCONT to a stopped one."""
@@ -61,12 +65,15 @@ OWN_PROCESS_ONLY = {
     },
 }  # fmt: skip
 """Calls whose first argument is a process: the candidate's own, or 0, which means itself (of `kill`: its group)."""
+SIGNAL_AT = {"x86_64": {62: SECOND_AT, 234: THIRD_AT}, "aarch64": {129: SECOND_AT, 131: THIRD_AT}}
+"""The argument of `kill` and `tgkill` that is the signal: SIGCONT is forbidden, so what is stopped stays so."""
 SECOND_ARGUMENTS = {
     "x86_64": {72: (F_SETOWN, F_SETSIG, F_SETOWN_EX), 16: (FIOSETOWN, SIOCSPGRP)},
     "aarch64": {25: (F_SETOWN, F_SETSIG, F_SETOWN_EX), 29: (FIOSETOWN, SIOCSPGRP)},
 }
 """Forbidden second arguments, by system call: those of fcntl and ioctl."""
 CLONE = {"x86_64": 56, "aarch64": 220}
+PRCTL = {"x86_64": 157, "aarch64": 167}
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 SET_MODE_FILTER, ALL_THREADS = 1, 1
 SECCOMP = {"x86_64": 317, "aarch64": 277}
@@ -85,17 +92,32 @@ def program(machine: str, pid: int) -> bytes:
     for numbers, answer in ((FORBIDDEN, ERRNO_EPERM), (IGNORED, ERRNO_0)):
         for number in numbers[machine].values():
             rows += [_row(JUMP_EQUAL, number, 0, 1), _row(RETURN, answer)]
+    for number, at in SIGNAL_AT[machine].items():
+        rows += _call(number, [_row(LOAD, at), *_forbid(signal.SIGCONT)])
     for number in OWN_PROCESS_ONLY[machine].values():
-        rows += [_row(JUMP_EQUAL, number, 0, 5), _row(LOAD, FIRST_AT)]
-        rows += [_row(JUMP_EQUAL, 0, 2, 0), _row(JUMP_EQUAL, pid, 1, 0), _row(RETURN, ERRNO_EPERM), _row(RETURN, ALLOW)]
+        rows += _call(number, [_row(LOAD, FIRST_AT), *_allow(0, pid), _row(RETURN, ERRNO_EPERM)])
     for number, forbidden in SECOND_ARGUMENTS[machine].items():
-        rows += [_row(JUMP_EQUAL, number, 0, 2 * len(forbidden) + 2), _row(LOAD, SECOND_AT)]
-        rows += [row for each in forbidden for row in (_row(JUMP_EQUAL, each, 0, 1), _row(RETURN, ERRNO_EPERM))]
-        rows += [_row(RETURN, ALLOW)]
-    rows += [_row(JUMP_EQUAL, CLONE3, 0, 1), _row(RETURN, ERRNO_ENOSYS)]
-    rows += [_row(JUMP_EQUAL, CLONE[machine], 0, 5), _row(LOAD, FIRST_AT), _row(AND, NEW_NAMESPACES)]
-    rows += [_row(JUMP_EQUAL, 0, 1, 0), _row(RETURN, ERRNO_EPERM), _row(RETURN, ALLOW)]
+        rows += _call(number, [_row(LOAD, SECOND_AT), *_forbid(*forbidden), _row(RETURN, ALLOW)])
+    rows += _call(CLONE3, [_row(RETURN, ERRNO_ENOSYS)])
+    flags = [_row(LOAD, FIRST_AT), _row(AND, NEW_NAMESPACES), _row(JUMP_EQUAL, 0, 1, 0), _row(RETURN, ERRNO_EPERM)]
+    told = [_row(LOAD, FIRST_AT), _row(AND, EXIT_SIGNAL), *_allow(0, signal.SIGCHLD), _row(RETURN, ERRNO_EPERM)]
+    rows += _call(CLONE[machine], [*flags, *told])
+    death = [_row(LOAD, FIRST_AT), _row(JUMP_EQUAL, PR_SET_PDEATHSIG, 1, 0), _row(RETURN, ALLOW)]
+    rows += _call(PRCTL[machine], [*death, _row(LOAD, SECOND_AT), *_forbid(signal.SIGCONT), _row(RETURN, ALLOW)])
     return b"".join([*rows, _row(RETURN, ALLOW)])
+
+
+def _call(number: int, rows: list[bytes]) -> list[bytes]:
+    """Return rows for one system call; those after them find its number loaded again."""
+    return [_row(JUMP_EQUAL, number, 0, len(rows) + 1), *rows, _row(LOAD, NUMBER_AT)]
+
+
+def _allow(*values: int) -> list[bytes]:
+    return [row for each in values for row in (_row(JUMP_EQUAL, each, 0, 1), _row(RETURN, ALLOW))]
+
+
+def _forbid(*values: int) -> list[bytes]:
+    return [row for each in values for row in (_row(JUMP_EQUAL, each, 0, 1), _row(RETURN, ERRNO_EPERM))]
 
 
 def _row(code: int, value: int, true: int = 0, false: int = 0) -> bytes:
