@@ -237,6 +237,7 @@ class GpuBench(Spelled):
         tolerance: Mapping[str, Any] | None = None,
         timeout_s: float = 60.0,
         memory: int | str = "16GiB",
+        trust_claims: bool = False,
         **chosen: "Unpack[CallSettings]",
     ) -> "Judgement":
         """Judge a candidate's file, in a process of its own, by the limits of the test's `perf` marker.
@@ -246,6 +247,7 @@ class GpuBench(Spelled):
         tolerance: keywords of `compare`: rtol, atol, equal_nan, golden, golden_factor.
         timeout_s: the longest time to load, and to judge, in each process.
         memory: the most that it may take, on host and GPU each.
+        trust_claims: whether a limit may pass by times that the candidate's own process claims, else INCONCLUSIVE.
         chosen: as in `measure`; only budget_s counts, for the reps of each of the two ways of timing.
 
         Raises LimitBroken where a limit is broken, WrongResult for wrong outputs, InvalidResult for times that cannot
@@ -256,7 +258,7 @@ class GpuBench(Spelled):
         path, rules = Path(candidate), self._rules("judge", chosen)
         longest_s = argument("judge(timeout_s={})", timeout_s, duration_s)
         memory_bytes = argument("judge(memory={})", memory, memory_size)
-        spec = spec_of(reference, inputs, tolerance)
+        spec = spec_of(reference, inputs, tolerance, trust_claims)
         calls = {path.stem: make_call(reference, label=path.stem)}
         return self._answer(JudgeRequest(*rules, (path,), calls, path, spec, longest_s, memory_bytes))
 

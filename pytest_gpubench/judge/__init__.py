@@ -2,19 +2,15 @@
 
 The referee's process owns the inputs, the reference and its outputs, the limits and the verdict. The candidate's
 process is started and warmed beforehand, limits itself as far as the kernel allows, and serves one candidate. It is
-stopped (SIGSTOP) while the referee works: while inputs of a single call are written to memory that both share, while
-outputs are compared and while the reference is timed. Its messages are plain data.
+stopped (SIGSTOP) while the referee works. Its messages are plain data.
 
-A candidate is timed twice, each time in turn with the reference and on new inputs. *Claimed*: single calls with a cold
-cache, by the timer of `compare`, which runs inside the candidate's process and may lie. *Attested*: batches of calls on
-different inputs, by the referee's clock. On a GPU it starts before inputs are written, and stops when samples of the
-outputs have been read; on a CPU it runs while the process does. The difference between a small and a large batch takes
-off the cost of a message and a launch. On a GPU both arms run their batches as CUDA graphs where they can. A PASS holds
-for both times.
+A candidate is timed twice. *Claimed*: single calls with a cold cache, by the timer of `compare`, which runs inside the
+candidate's process and may lie. *Attested*: single calls by the referee's clock, each on inputs that are written when
+the output of the call before has been copied. No ratio is above the attested one.
 
-`judging` judges a candidate case by case: `ready_case` and `reference`, then `trial`, with `reps` and `batches` that
-`looks` adds until their speedup is decided, and `conclusion`. By `confirmation` a close FAIL is judged again, in new
-processes.
+`judging` judges a candidate case by case: `ready_case`, `reference` and `movement`, then `trial`, with `reps` that
+`looks` adds until their speedup is decided, `attestation`, and `conclusion`. By `confirmation` a close FAIL is judged
+again, in new processes. `serving` judges by request.
 `process_pool`, `process` and `candidate` are the referee's side of the candidate's process, `worker` and `isolation`
 its own. Both sides exchange messages (`channel`) and memory (`layout`, `memory`), and make calls by `runner`.
 

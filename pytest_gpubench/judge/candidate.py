@@ -1,33 +1,36 @@
-"""The candidate as the referee uses it: write inputs to memory shared with its process, call it, read its outputs.
+"""The candidate as the referee uses it: write inputs to memory shared with its process, call it, read its output.
 
-While the referee works, the candidate's process is stopped.
+While the referee works, the candidate's process is stopped. A *released* call is timed by the referee's clock: its
+inputs are written when the call before it has ended and its output has been copied away, and they replace those of that
+call. So no two calls can overlap or be one, and none can begin early; what ends late is wrong.
 """
 
 import os
-import secrets
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_gpubench.errors import BadRequest, GpuBenchError, MeasurementError
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.judge.channel import Leaf, Reply
+from pytest_gpubench.judge.channel import Layout, Leaf, Reply
 from pytest_gpubench.judge.layout import (
     Node,
-    bytes_of,
+    copy_elements,
     describe,
-    dtype_of,
+    elements_of,
     place,
     rebuild,
     span_of,
+    unfilled,
     view,
     views,
 )
 from pytest_gpubench.judge.memory import GpuMemory, make_file, map_file
 from pytest_gpubench.judge.process import Ended, Process
 from pytest_gpubench.judge.runner import ROTATED_SETS, cache_of
-from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.timing.bandwidth import copy_bandwidth
 from pytest_gpubench.timing.l2flush import make_flush
 
@@ -36,13 +39,20 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = True
 
-PROBE_BYTES = 4096
-PROBES = 4
-"""Samples of outputs in each batch, however many outputs a call has: each takes time that is measured."""
-PRACTICE_RUNS, PRACTICE_PAUSE_S = 16, 5e-3
-"""The pause before each is about as long as drawing inputs in a trial: without it a batch takes 0.1 ms less."""
-PAUSE_S = 1e-3
-"""The pause between the process's last reply and its next batch."""
+COUNTERS_BYTES = 512
+DONE_AT = 256
+"""The place of the counter of calls that are done, after that of calls that are released."""
+POLL_S = 2e-4
+
+
+class Released(NamedTuple):
+    """A released call by the referee's clock."""
+
+    call_us: float
+    """From its release until it is done, in microseconds, with all that this costs."""
+    own_us: float
+    """What the referee took before: to copy the output of the call before, and to write inputs."""
+    output: Any
 
 
 @contextmanager
@@ -64,15 +74,14 @@ class Candidate:
         self.flush = make_flush(device, cache_of(device))
         self.bandwidth = None if self.gpu is None else copy_bandwidth(device)
         """Bytes that the GPU's memory moves in a microsecond; None if unknown, and on the CPU."""
-        self.outputs: list[tuple[Node, list[Leaf]]] = []
-        self._known: dict[int, list[tuple[Node, list[Leaf]]]] = {}
+        self.alone: Callable[[], AbstractContextManager[object]] = nullcontext
+        """Stops what else uses the GPU while calls are released."""
+        self.queued = False
+        """True if released calls are queued on the GPU, and launched by nobody."""
+        self._counted = 0
+        """The calls released so far by counting on the GPU."""
+        self._reported: tuple[Node, list[Leaf]] | None = None
         self._allocated: list[torch.Tensor] = []
-        self.fixed_us = Interval(0.0, 0.0)
-        """The times of batches of one call that takes hardly any time: the shortest, and the third quartile."""
-        self._samples: list[torch.Tensor] = []
-        """The memory of samples of the last batch's outputs on a GPU, and what it held when the clock stopped."""
-        self.worked_us = 0.0
-        """The CPU time of the process in the last batch."""
 
     def practise(self) -> None:
         """Do all that a trial does with a function of ours, before the candidate is loaded; raise where it fails."""
@@ -80,35 +89,25 @@ class Candidate:
 
         given = torch.arange(2.0**12, device=self.device.torch_device)
         self.process.ask("practise")
-        self.begin_case((given,), 2)
+        self.begin_case((given,), 2, [given])
         self.first()
         self.fill([(given,), (given + 1,)])
         self.process.ask("begin")
         self.take(0, 0.0)
-        self._check_practice(0, given)
+        self._check_practice(self.output(), given)
         self.process.ask("end")
-        self.forget()
-        self.process.ask("prepare", batches=[1, 2])
-        for values in ([(given,)], [(given,), (given + 1,)], [(given,), (given + 1,)]):
-            self.run(values)
-        self._check_practice(1, given + 1)
-        self.fixed_us = self._find_fixed(given)
+        self.capture()
+        for released, number in zip(self.release([(given + 2,), (given + 3,)]), (2, 3), strict=True):
+            self._check_practice(released.output, given + number)
         self.forget()
 
-    def _find_fixed(self, given: "torch.Tensor") -> Interval:
-        times_us = []
-        for _ in range(PRACTICE_RUNS):
-            time.sleep(PRACTICE_PAUSE_S)
-            times_us.append(self.run([(given,)]))
-        return Interval(min(times_us), sorted(times_us)[3 * PRACTICE_RUNS // 4])
-
-    def _check_practice(self, number: int, given: "torch.Tensor") -> None:
-        if not bool((self.output(number) == 2 * given).all()):
+    def _check_practice(self, output: Any, given: "torch.Tensor") -> None:
+        if not bool((output == 2 * given).all()):
             raise MeasurementError("the referee cannot read what a new candidate's process computes")
 
     def forget(self) -> None:
         """Close the memory of earlier outputs, which the candidate's process may free."""
-        self._known.clear()
+        self._reported = None
         if self.gpu is not None:
             self.gpu.close()
 
@@ -118,36 +117,45 @@ class Candidate:
 
     # inputs
 
-    def begin_case(self, example: Sequence[object], sets: int) -> None:
-        """Give it memory for so many sets of inputs like these."""
+    def begin_case(
+        self, example: Sequence[object], sets: int, outputs: "Sequence[torch.Tensor]", blank: bool = False
+    ) -> None:
+        """Give it memory for so many sets of inputs like these, and for an output like the reference's.
+
+        blank: call a function of ours that takes no time; only before the candidate is loaded.
+        """
         import torch
 
         self.forget()
+        self.queued = False
         self.node, tensors = describe(tuple(example), "the inputs")
         self.layout, files, handle = place(tensors, sets), [], ""
+        self.output_layout = _dense(outputs)
+        sizes = map(elements_of, place(outputs).leaves)
+        self._own_elements = [min(size, each.numel()) for size, each in zip(sizes, outputs, strict=True)]
         if self.gpu is None:
-            files = [make_file(self.layout.size)]
-            self.memory = map_file(files[0])
+            files = [make_file(self.layout.size), make_file(self.output_layout.size)]
+            self.memory, target = map(map_file, files)
+            self._targets = views(target, self.output_layout)[0]
         else:
-            self.memory, handle = self.gpu.allocate(self.layout.size)
+            self.memory, handle = self.gpu.allocate(self.layout.size + COUNTERS_BYTES)
             self._allocated.append(self.memory)
-            self._staged = torch.empty_like(self.memory)
-            self._staged_spans = self._spans_in(self._staged)
-        self._spans = self._spans_in(self.memory)
+            self._counted = 0
+            counters = self.memory[self.layout.size : self.layout.size + COUNTERS_BYTES]
+            self._counters = counters.zero_().view(torch.int32)
+        self._spans = [span_of(each) for tensors in views(self.memory, self.layout) for each in tensors]
         for index in {*range(min(ROTATED_SETS, sets)), sets - 1}:  # those of reps, and of the untimed calls before them
             self.fill([example], index)
-        self.process.ask("case", files, structure=self.node, layout=self.layout, handle=handle)
+        layouts = {"structure": self.node, "layout": self.layout, "outputs": self.output_layout}
+        self.process.ask("case", files, **layouts, handle=handle, blank=blank)
         for each in files:
             os.close(each)
         self._free(kept=1)
 
-    def _spans_in(self, memory: "torch.Tensor") -> "list[torch.Tensor]":
-        """Return the memory of each input of each set."""
-        return [span_of(each) for tensors in views(memory, self.layout) for each in tensors]
-
     def fill(self, values: Sequence[Sequence[object]], first: int = 0) -> None:
         """Write sets of inputs, from this one on."""
-        self._write(self._spans[first * len(self.layout.leaves) :], self._spans_of(values))
+        self._write(self._spans_of(values), first)
+        self.device.synchronize()
 
     def _spans_of(self, values: Sequence[Sequence[object]]) -> "list[torch.Tensor]":
         spans: list[torch.Tensor] = []
@@ -158,37 +166,13 @@ class Candidate:
             spans += map(span_of, tensors)
         return spans
 
-    def _write(self, targets: "list[torch.Tensor]", spans: "list[torch.Tensor]") -> None:
-        import torch
-
-        if spans:
-            torch._foreach_copy_(targets[: len(spans)], spans)
-        self.device.synchronize()
+    def _write(self, spans: "list[torch.Tensor]", first: int = 0) -> None:
+        copy_elements(self._spans[first * len(self.layout.leaves) :][: len(spans)], spans)
 
     # calls
 
     def first(self) -> None:
-        """Call it once; on the CPU give it memory to copy outputs like these to."""
-        self._note(self.process.ask("first"))
-        if self.gpu is None:
-            self._make_targets()
-
-    def _make_targets(self) -> None:
-        import torch
-
-        _, leaves = self.outputs[0]
-        if any(leaf.handle for leaf in leaves):
-            return
-        with _reading():
-            tensors = [torch.empty(leaf.shape, dtype=dtype_of(leaf.dtype)) for leaf in leaves]
-            self.target_layout = place(tensors, self.layout.sets)
-        file = make_file(self.target_layout.size)
-        self.targets = map_file(file)
-        self.process.ask("targets", [file], layout=self.target_layout)
-        os.close(file)
-
-    def call(self) -> None:
-        """Call it once more."""
+        """Call it once."""
         self.forget()
         self._note(self.process.ask("first"))
 
@@ -197,131 +181,127 @@ class Candidate:
         self.forget()
         self._note(self.process.ask("take", index=index, idle_s=idle_s))
 
-    def run(self, values: Sequence[Sequence[object]]) -> float:
-        """Run a batch on these inputs; return the microseconds from revealing them to having its outputs.
+    def capture(self) -> None:
+        """Let released calls be queued on the GPU if they can be: on a CPU, and without a CUDA graph, they cannot."""
+        if self.gpu is None:
+            return
+        self.forget()
+        reply = self.process.ask("capture")
+        self.queued = reply.graph
+        self._note(reply)
 
-        The process replies once before, as it wakes up later after a longer stop.
+    def release(self, values: Sequence[Sequence[object]]) -> list[Released]:
+        """Call on each of these inputs, one after the other."""
+        with self.alone():
+            return self._release_queued(values) if self.queued else [self._release_by_message(each) for each in values]
+
+    def _release_by_message(self, inputs: Sequence[object]) -> Released:
+        """Ask the process to call.
+
+        On a GPU the time begins before the inputs are written, and ends when the output has been copied, as what is
+        queued there goes on while the process is stopped.
         """
-        run = self._run_on_cpu if self.gpu is None else self._run_on_gpu
-        return run(len(values), self._spans_of(values))
-
-    def _run_on_cpu(self, batch: int, spans: "list[torch.Tensor]") -> float:
-        """Write inputs while the process is stopped; the clock runs until it is stopped again."""
-        process = self.process
-        process.ask("wake")
-        self._write(self._spans, spans)
-        time.sleep(PAUSE_S)
-        process.tell("run", batch=batch)
-        worked_s, started_s = process.cpu_s, time.perf_counter()
-        process.thaw()
-        message = process.hear_undecoded()
-        process.freeze()  # before the clock stops and the reply is decoded, as its children may work until then
-        told_s = time.perf_counter()
-        self.worked_us = 1e6 * (process.cpu_s - worked_s)
-        self._note(process.read(message), batch)
-        return 1e6 * (told_s - started_s)
-
-    def _run_on_gpu(self, batch: int, spans: "list[torch.Tensor]") -> float:
-        """Start the clock, write inputs, flush the cache, and run; the time that memory needs for inputs is taken off.
-
-        Inputs are written only then, as kernels that wait for them run even while their process is stopped. Samples of
-        the outputs are read before the clock stops: see `check_samples`.
-        """
-        import torch
-
-        process = self.process
-        self._write(self._staged_spans, spans)
-        process.tell("wake")
-        process.thaw()
-        process.hear()
-        time.sleep(PAUSE_S)
-        started_s, size = time.perf_counter(), batch * self.layout.set_bytes
-        self.memory[:size].copy_(self._staged[:size])
+        process, spans = self.process, self._spans_of([inputs])
+        self.forget()
+        process.ask("wake")  # a process that was stopped for long runs slower at first
+        started_s = time.perf_counter()
+        self._write(spans)
         self.flush()
         self.device.synchronize()
-        process.tell("run", batch=batch)
-        self._note(process.hear(), batch)
-        with _reading():
-            places = self._places(secrets.randbelow(batch))
-            self._samples = [torch.cat(places), *places]
-            self.device.synchronize()
-        told_s = time.perf_counter()
-        process.freeze()
-        self._open_outputs()
-        self.check_samples()
-        writing_us = 2 * size / self.bandwidth if self.bandwidth else 0.0
-        return 1e6 * (told_s - started_s) - writing_us
+        process.tell("first")
+        if self.gpu is None:
+            started_s = time.perf_counter()
+        process.thaw()
+        message = process.hear_undecoded()
+        process.freeze()  # before the reply is decoded, as its threads and children may work until then
+        ended_s = time.perf_counter()
+        self._note(process.read(message))
+        output = self.kept_output()
+        self.device.synchronize()
+        return Released(1e6 * ((ended_s if self.gpu is None else time.perf_counter()) - started_s), 0.0, output)
 
-    def check_samples(self) -> None:
-        """Raise Ended where samples of the last batch's outputs have changed since the clock stopped.
-
-        Call it again when outputs have been compared: until then, work that was left on the GPU has mostly been done.
-        """
+    def _release_queued(self, values: Sequence[Sequence[object]]) -> list[Released]:
+        """Release calls by a counter in the GPU's memory; while they run, the process is stopped."""
         import torch
 
-        if self._samples and not torch.equal(torch.cat(self._samples[1:]), self._samples[0]):
-            raise Ended("invalid", "the candidate says that it is done before its outputs are there")
+        assert self.gpu is not None, "calls are queued on a GPU"
+        found, spans = self._outputs_in_memory(), [self._spans_of([each]) for each in values]
+        kept = unfilled(self.output_layout, self.device.torch_device, len(values))
+        new_event: Any = partial(torch.cuda.Event, enable_timing=True)
+        clock = [new_event() for _ in range(2 * len(values) + 1)]
+        first, at = self._counted + 1, self.layout.size
+        self.process.ask("queue", calls=len(values), first=first, released_at=at, done_at=at + DONE_AT)
+        clock[0].record()
+        for number, (inputs, outputs, (begin, end)) in enumerate(
+            zip(spans, kept, zip(clock[1::2], clock[2::2], strict=True), strict=True), start=first
+        ):
+            self._write(inputs)
+            self.flush()
+            begin.record()
+            self.gpu.write(self._counters.data_ptr(), number)
+            self.gpu.wait_for(self._counters.data_ptr() + DONE_AT, number)
+            end.record()
+            copy_elements(outputs, found)
+        self._counted += len(values)
+        self._wait_until(clock[-1])
+        self.device.synchronize()
+        laps_us = [1e3 * one.elapsed_time(other) for one, other in pairwise(clock)]
+        return [
+            Released(call_us, own_us, self._rebuilt(outputs))
+            for own_us, call_us, outputs in zip(laps_us[::2], laps_us[1::2], kept, strict=True)
+        ]
 
-    def _places(self, number: int) -> "list[torch.Tensor]":
-        """Return the memory of samples of a call's outputs."""
-        found, (_, leaves) = [self.memory[:0]], self.outputs[number]
-        placed = [(leaf, memory) for leaf in leaves if (memory := self._memory_of(leaf)) is not None]
-        for leaf, memory in (secrets.choice(placed) for _ in range(PROBES if placed else 0)):
-            view(memory, leaf)  # refuses what lies outside
-            size = bytes_of(leaf)
-            start = leaf.offset + secrets.randbelow(max(size - PROBE_BYTES, 0) + 1)
-            found.append(memory[start : start + min(PROBE_BYTES, size)])
-        return found
+    def _wait_until(self, event: Any) -> None:
+        """Wait for an event that the candidate's work comes before; raise Ended where it takes too long."""
+        import torch
 
-    def _open_outputs(self) -> None:
-        """Open the memory of all outputs of a batch: 0.4 ms each, which must not count in a later batch."""
-        for leaf in (leaf for _, leaves in self.outputs for leaf in leaves):
-            self._memory_of(leaf)
+        until_s = time.monotonic() + self.process.allowed_s
+        while not event.query():
+            if time.monotonic() > until_s:
+                with torch.cuda.stream(torch.cuda.Stream(self.device.torch_device)):  # type: ignore[no-untyped-call]
+                    self._counters.fill_(self._counted)
+                self.device.synchronize()
+                raise Ended("timeout", f"a call did not end within {self.process.allowed_s:g} s")
+            time.sleep(POLL_S)
 
     # outputs
 
-    def output(self, number: int) -> Any:
-        """Return the output of a call, with tensors in shared memory; raise Ended where it is no valid one."""
+    def output(self) -> Any:
+        """Return the last output, with tensors in shared memory; raise Ended where it is no valid one."""
+        return self._rebuilt(self._outputs_in_memory())
+
+    def kept_output(self) -> Any:
+        """Return a copy of the last output."""
+        (kept,) = unfilled(self.output_layout, self.device.torch_device, 1)
+        copy_elements(kept, self._outputs_in_memory())
+        return self._rebuilt(kept)
+
+    def _rebuilt(self, tensors: "list[torch.Tensor]") -> Any:
+        assert self._reported is not None, "its tensors were found"
         with _reading():
-            tensors, (node, leaves) = [], self.outputs[number]
-            for index, leaf in enumerate(leaves):
-                if leaf.handle == "elsewhere" or (self.gpu is None and leaf.handle):
-                    raise Ended("wrong", f"output {index} is not on {self.device.torch_device}")
-                if self.gpu is None:
-                    tensors.append(self._target(leaf, index, number))
-                else:
-                    memory = self._memory_of(leaf)
-                    tensors.append(view(self.memory[:0] if memory is None else memory, leaf))
-            return rebuild(node, tensors)
+            return rebuild(self._reported[0], tensors)
 
-    @property
-    def output_bytes(self) -> int:
-        """The size of the outputs of a call; on the CPU copies have no gaps, and are expanded."""
-        return self.target_layout.set_bytes if self.gpu is None else sum(map(bytes_of, self.outputs[0][1]))
-
-    def _target(self, leaf: Leaf, index: int, number: int) -> "torch.Tensor":
-        known = self.target_layout.leaves
-        if index >= len(known) or (known[index].dtype, known[index].shape) != (leaf.dtype, leaf.shape):
-            raise Ended("wrong", f"output {index} is new, or has another shape or dtype than in the first call")
-        target = known[index]
-        return view(self.targets, target, number * self.target_layout.set_bytes)
-
-    def _memory_of(self, leaf: Leaf) -> "torch.Tensor | None":
-        """Return the memory of an output; None where it needs none."""
-        assert self.gpu is not None, "outputs on the CPU are copied"
-        if leaf.handle == "inputs":
-            return self.memory
-        if not leaf.handle or leaf.handle == "elsewhere":
-            return None
-        with _reading():
-            return self.gpu.open(leaf.handle)
-
-    def _note(self, reply: Reply, batch: int = 1) -> None:
-        if reply.outputs is not None:
-            self._known[batch] = reply.outputs
-        self.outputs = self._known.get(batch, [])
-        if len(self.outputs) < batch:
+    def _outputs_in_memory(self) -> "list[torch.Tensor]":
+        """Return the tensors of the last output where they lie."""
+        if self._reported is None:
             raise Ended("invalid", "the candidate does not say where its outputs are")
+        leaves, wanted = self._reported[1], self.output_layout.leaves
+        if len(leaves) != len(wanted):
+            raise Ended("wrong", f"it returns {len(leaves)} tensors, and the reference {len(wanted)}")
+        with _reading():
+            for index, (leaf, like, own) in enumerate(zip(leaves, wanted, self._own_elements, strict=True)):
+                _require_like(index, leaf, like, own)
+                if leaf.handle == "elsewhere":
+                    raise Ended("wrong", f"output {index} is not on {self.device.torch_device}")
+            return self._targets if self.gpu is None else [view(self._memory_of(leaf), leaf) for leaf in leaves]
+
+    def _memory_of(self, leaf: Leaf) -> "torch.Tensor":
+        """Return the memory that an output lies in; any where it needs none."""
+        assert self.gpu is not None, "outputs on the CPU are copied"
+        return self.gpu.open(leaf.handle) if leaf.handle not in ("", "inputs") else self.memory
+
+    def _note(self, reply: Reply) -> None:
+        self._reported = reply.output
 
     def end(self) -> None:
         """Kill its process, and give its memory back."""
@@ -337,3 +317,19 @@ class Candidate:
         while len(self._allocated) > kept:
             assert self.gpu is not None, "memory files are freed by themselves"
             self.gpu.free(self._allocated.pop(0))
+
+
+def _dense(outputs: "Sequence[torch.Tensor]") -> Layout:
+    """Return a place for outputs of these shapes, each without gaps."""
+    import torch
+
+    return place([torch.empty(each.shape, dtype=each.dtype, device="meta") for each in outputs])
+
+
+def _require_like(index: int, leaf: Leaf, like: Leaf, own_elements: int) -> None:
+    """Raise Ended where an output has another shape or dtype than the reference's, or its elements share memory."""
+    if (leaf.dtype, leaf.shape) != (like.dtype, like.shape):
+        found, wanted = (f"{each.dtype} {list(each.shape)}" for each in (leaf, like))
+        raise Ended("wrong", f"output {index} is {found}, and the reference's {wanted}")
+    if elements_of(leaf) < own_elements:
+        raise Ended("wrong", f"output {index} is expanded, and the reference's is not: write each of its elements")

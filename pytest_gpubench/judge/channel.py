@@ -58,14 +58,14 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fie
     """Hold a message of the candidate's process; all of it may be lies."""
 
     kind: str
-    outputs: list[tuple[Any, list[Leaf]]] | None = None
-    """The structure and the tensors of each call of a batch; None where they lie in the same places as before."""
+    output: tuple[Any, list[Leaf]] | None = None
+    """The structure and the tensors of what a call returned."""
     samples_us: list[float] = []
     tax: float = 0.0
     """The share of these times that tracing added, which is taken off already."""
     kernels: list[tuple[str, int]] = []
     graph: bool = False
-    copies: bool = False
+    """True if the call was captured as a CUDA graph."""
     isolation: dict[str, str] = {}
     stage: str = ""
     error: str = ""

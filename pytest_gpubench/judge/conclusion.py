@@ -18,23 +18,9 @@ from pytest_gpubench.verdict.limits import Limits
 
 __tracebackhide__ = True
 
-LEAST_US = 0.01
-CLAIM_FACTOR = {"cuda": 1.25, "cpu": 10.0}
-CLAIM_SLACK_US = {"cuda": 10.0, "cpu": 20.0}
-"""The factor and the slack by which the attested time may exceed the claimed one, by the ends of both intervals.
-
-On a CPU the calls of a batch write their outputs to new memory, and copy them: up to 8 times as long was seen.
-"""
+DISTRUST = "timed in the candidate's own process, and the spec does not say trust_claims = True"
 CPU_FACTOR = 2.0
 """The factor by which two processes that do the same on a CPU may differ."""
-GAP_US = 1.5
-"""The slack for each kernel: the gap before it, which no record holds."""
-OVERLAP_FACTOR = 1.3
-OVERLAP_SLACK_US = {True: 200.0, False: 400.0}
-"""The factor and the slack by which the shortest call alone may exceed a call in a batch; True: in a CUDA graph.
-
-They are the largest of honest candidates, rounded up: see docs/judging.md.
-"""
 
 
 def refuse_limits(limits: Limits) -> None:
@@ -45,24 +31,12 @@ def refuse_limits(limits: Limits) -> None:
         raise BadRequest(f"min_speedup={dict(limits.min_speedup)!r} is not valid here: give a number for the candidate")
 
 
-def time_of(samples_us: Sequence[float]) -> Time:
-    """Return the median of samples, with its 95 % interval."""
+def time_of(samples_us: Sequence[float], alpha: float = 0.05) -> Time:
+    """Return the median of samples, with its interval."""
     rounded = tuple(round(each, 3) for each in samples_us)
-    return Time(median_us=statistics.median(samples_us), interval=median_interval(samples_us), samples_us=rounded)
-
-
-def per_call(
-    alone_us: Sequence[float], larger_us: Sequence[float], calls: int, fixed_us: float | None = None
-) -> list[float]:
-    """Return the time of a call in each larger batch, from which the time of a batch of one call is taken off.
-
-    fixed_us: how long a batch of one call takes with a function of ours. No more than this and the time of a call are
-    taken off, as a candidate may be slow on purpose where it is called once.
-    """
-    taken_off_us, median_us = statistics.median(alone_us), statistics.median(larger_us)
-    if fixed_us is not None:
-        taken_off_us = min(taken_off_us, fixed_us + (median_us - fixed_us) / calls)
-    return [max((time_us - taken_off_us) / (calls - 1), LEAST_US) for time_us in larger_us]
+    return Time(
+        median_us=statistics.median(samples_us), interval=median_interval(samples_us, alpha), samples_us=rounded
+    )
 
 
 def less_the_same_tax(
@@ -85,32 +59,19 @@ def is_below(time: Time, least_us: float) -> bool:
     return (time.interval.high if time.interval else time.median_us) < least_us
 
 
-def is_believable(claimed: Time, attested: Time, device: str, launches: int = 0) -> bool:
-    """Tell whether a claimed time may be true, given what the referee's clock saw.
-
-    launches: how many kernels a call launches, as its process claims. A lie about them does not let it pass.
-    """
-    if claimed.interval is None or attested.interval is None:
-        return True
-    slack_us = CLAIM_SLACK_US[device] + GAP_US * launches
-    return attested.interval.low <= CLAIM_FACTOR[device] * claimed.interval.high + slack_us
+def smaller_of(one: SpeedupEstimate, other: SpeedupEstimate) -> tuple[float, Interval | None]:
+    """Return the smaller of two speedups, and the smaller of each end of their intervals; None where one has none."""
+    ratio = min(one.ratio, other.ratio)
+    if one.interval is None or other.interval is None:
+        return ratio, None
+    return ratio, Interval(*map(min, one.interval, other.interval))
 
 
-def overlap(latency_us: float, each_us: float, device: str, graph: bool) -> str:
-    """Return that the calls of a batch may overlap, if one alone takes much longer than one more in a batch; or ""."""
-    if device == "cpu" or latency_us <= OVERLAP_FACTOR * each_us + OVERLAP_SLACK_US[graph]:
-        return ""
-    return (
-        f"the calls of a batch may overlap, so that their time is not attested: {format_time(each_us)} each, and "
-        f"{format_time(latency_us)} alone"
-    )
-
-
-def unattested(verdict: Verdict, reason: str) -> Verdict:
-    """Return a verdict that is INCONCLUSIVE for this reason where it was PASS."""
+def distrusted(verdict: Verdict) -> Verdict:
+    """Return a verdict that is INCONCLUSIVE where it was PASS, as the spec does not trust the candidate's timer."""
     if verdict.outcome is not Outcome.PASS:
         return verdict
-    return msgspec.structs.replace(verdict, outcome=Outcome.INCONCLUSIVE, sentence=f"{reason}; {verdict.sentence}")
+    return msgspec.structs.replace(verdict, outcome=Outcome.INCONCLUSIVE, sentence=f"{DISTRUST}: {verdict.sentence}")
 
 
 def ratio_words(claimed: SpeedupEstimate, attested: SpeedupEstimate) -> str:

@@ -10,7 +10,7 @@ from pytest_gpubench.stats.summary import Interval
 
 __tracebackhide__ = True
 
-VERSION = 1
+VERSION = 2
 Status = Literal[
     "pass",
     "inconclusive",
@@ -62,31 +62,43 @@ class CaseJudgement(msgspec.Struct, frozen=True, kw_only=True):
     """A line for each output of the first call that was compared."""
     compared: int = 0
     """The calls whose outputs were compared with the reference's."""
+    timed_by: Literal["candidate", "referee"] = "candidate"
+    """Whose process times a call; what the candidate's claims is bounded by the referee's clock."""
     ratio: float | None = None
-    """The reference's time over the candidate's, by times that the candidate's own process claims."""
+    """The reference's time over the candidate's: the smaller of the claimed and the attested one."""
     interval: Interval | None = None
+    """The smaller of each end of both intervals."""
+    claimed_ratio: float | None = None
+    """By times that the candidate's own process claims."""
+    claimed_interval: Interval | None = None
     attested_ratio: float | None = None
-    """The same, by the referee's clock around whole batches."""
+    """By the referee's clock around each call."""
     attested_interval: Interval | None = None
     claimed_us: Time | None = None
     """One call, as the candidate's process claims."""
     reference_us: Time | None = None
     """One call of the reference, by the same timer in the referee's process."""
     attested_us: Time | None = None
-    """One call more in a batch, by the referee's clock."""
+    """One call by the referee's clock, less the cost of a call that does nothing."""
     attested_reference_us: Time | None = None
+    """One call of the reference, before the candidate was loaded."""
     latency_us: float | None = None
-    """The shortest call alone by the referee's clock, less the shortest of a function of ours that takes hardly any."""
+    """The shortest of these calls."""
     batches: tuple[int, int] | None = None
-    """The sizes of the two batches whose difference is the attested time."""
+    """The most calls that were queued together for the referee's clock, and all of them."""
     graph: bool = False
-    """True if batches ran as CUDA graphs."""
+    """True if these calls were queued as CUDA graphs; False if each was asked for by a message."""
     floor_us: float | None = None
     """The least time in which this GPU's memory moves the inputs and outputs, less the size of its cache."""
     kernels: tuple[str, ...] = ()
     """Kernels of a call, as the candidate's process claims."""
     phases_s: dict[str, float] = {}
     """The seconds that each phase took: checking, warming up, timing inside and outside of its process."""
+
+    @property
+    def score(self) -> float:
+        """The lower end of the ratio's interval; 0 without a pass."""
+        return self.interval.low if self.status == "pass" and self.interval else 0.0
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +118,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     ratio: float | None = None
     """The smallest ratio of all cases; None where a case has none."""
     attested_ratio: float | None = None
+    score: float = 0.0
+    """A number to train by: the lower end of the ratio's interval, the smallest of all cases; 0 without a pass."""
     cases: tuple[CaseJudgement, ...] = ()
     device: DeviceFacts | None = None
     isolation: dict[str, str] = {}

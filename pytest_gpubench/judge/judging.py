@@ -6,6 +6,7 @@ import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -15,18 +16,20 @@ from pytest_gpubench.errors import BadRequest, GpuBenchError, MeasurementError
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.gpu.lock_file import lock_folder as default_lock_folder
 from pytest_gpubench.gpu.turn import turn_at
+from pytest_gpubench.judge.attestation import Before, measure_before
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.conclusion import refuse_limits
 from pytest_gpubench.judge.confirmation import PROCESSES, confirmed, fails_closely
 from pytest_gpubench.judge.isolation import hide_memory
 from pytest_gpubench.judge.judgement import STATUSES, TIMED, CaseJudgement, Judgement, Stopwatch
-from pytest_gpubench.judge.process import Ended
+from pytest_gpubench.judge.process import Ended, adopt_orphans
 from pytest_gpubench.judge.process_pool import MEMORY_BYTES, ProcessPool
 from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.judge.search import search
 from pytest_gpubench.judge.spec import Spec, read_spec
 from pytest_gpubench.judge.trial import Rules, Trial
 from pytest_gpubench.units import printable, safe_lines, shortened
+from pytest_gpubench.verdict.limits import Limits
 
 __tracebackhide__ = True
 
@@ -80,9 +83,9 @@ def _concluded(judgement: Judgement, found: Sequence[CaseJudgement]) -> Judgemen
     reason = f"{worst.reason} ({worst.case})" if worst.case else worst.reason
     ratios = [(each.ratio, each.attested_ratio) for each in found if each.ratio and each.attested_ratio]
     ratio, attested = map(min, zip(*ratios, strict=True)) if len(ratios) == len(found) else (None, None)
-    return _with(
-        judgement, status=worst.status, reason=reason, cases=tuple(found), ratio=ratio, attested_ratio=attested
-    )
+    score = min(each.score for each in found) if worst.status == "pass" else 0.0
+    figures = {"ratio": ratio, "attested_ratio": attested, "score": score}
+    return _with(judgement, status=worst.status, reason=reason, cases=tuple(found), **figures)
 
 
 def _with(judgement: Judgement, **changes: object) -> Judgement:
@@ -109,7 +112,8 @@ class Judge:
 
     timeout_s: for loading, and for each case. memory_bytes: on the CPU and on the GPU each. budget_s: for the reps of
     each of the two ways of timing. search: the number of cases to draw by the spec's strategy and to compare, if all
-    others pass. ahead: the number of processes to warm while a candidate is judged.
+    others are right and none fails. ahead: the number of processes to warm while a candidate is judged.
+    trust_claims: as if the spec said so.
     """
 
     def __init__(
@@ -123,27 +127,46 @@ class Judge:
         lock_folder: "Path | str | None" = None,
         search: int = 0,
         ahead: int = 0,
+        trust_claims: bool = False,
     ) -> None:
         self.device = device if isinstance(device, Device) else find_device(device, "--device")
-        self.name = spec.name if isinstance(spec, Spec) else str(spec)
         self.lock_folder = default_lock_folder(lock_folder)
         if self.device.type == "cuda":
             ahead = min(ahead, (self.device.facts.memory_bytes or 0) // AHEAD_BYTES)
         self._pool = ProcessPool(self.device, memory_bytes, ahead)
         self._pool.start(max(1, ahead))
+        self.timeout_s = timeout_s
+        self.rules = Rules(Limits(), budget_s=budget_s, drawn=search)
+        self._own, self._trusts, self._read = spec, trust_claims, ("", 0)
+        self._cases: Sequence[ReadyCase] = ()
         try:
-            self.spec = spec if isinstance(spec, Spec) else read_spec(Path(spec))
-            self.rules = Rules(self.spec.limits, budget_s=budget_s, drawn=search)
-            refuse_limits(self.rules.limits)
-            if search and self.spec.search is None:
-                raise BadRequest(
-                    f"{search} cases are to be drawn, and the spec has no strategy for them: give it search = ..."
-                )
+            self.use_spec()
         except BaseException:
             self._pool.close()
             raise
-        self.timeout_s = timeout_s
-        self._cases: Sequence[ReadyCase] = ()
+
+    def use_spec(self, path: "Path | str | None" = None) -> None:
+        """Judge by another spec, or by the first again; what was made ready for the last one is kept if it is the same.
+
+        Raises BadRequest or BadFile where it cannot be used.
+        """
+        wanted = self._own if path is None else path
+        if isinstance(wanted, Spec):
+            spec, read = wanted, (wanted.digest, 0)
+        else:
+            read = (str(wanted), Path(wanted).stat().st_mtime_ns if Path(wanted).is_file() else 0)
+            if read == self._read:
+                return
+            spec = read_spec(Path(wanted))
+        refuse_limits(spec.limits)
+        if self.rules.drawn and spec.search is None:
+            raise BadRequest(
+                f"{self.rules.drawn} cases are to be drawn, and the spec has no strategy for them: give it search = ..."
+            )
+        self.spec = replace(spec, trust_claims=spec.trust_claims or self._trusts)
+        self.name = spec.name if isinstance(wanted, Spec) else str(wanted)
+        self.rules = replace(self.rules, limits=spec.limits)
+        self._read, self._cases = read, ()
 
     def __call__(self, candidate: Path) -> Judgement:
         """Judge a candidate's file, alone on its GPU; a close FAIL again, in other processes."""
@@ -191,9 +214,11 @@ class Judge:
             copy.parent.mkdir()
             copy.write_bytes(source)
             process.allow(self.timeout_s)
+            before = [self._measure_before(candidate, case) for case in cases]
+            stopwatch.lap("before")
             candidate.load(pickle.dumps(self.spec.entry), str(copy))
             stopwatch.lap("loading")
-            judgement = _concluded(judgement, self._judge_cases(candidate, cases))
+            judgement = _concluded(judgement, self._judge_cases(candidate, cases, before))
             if judgement.status in ("crash", "invalid"):
                 judgement = _with(judgement, detail=process.tail())
         except Ended as error:
@@ -215,25 +240,38 @@ class Judge:
                 raise BadRequest(f"the spec's reference raises {type(error).__name__}: {error}") from error
         return self._cases
 
-    def _judge_cases(self, candidate: Candidate, cases: Sequence[ReadyCase]) -> list[CaseJudgement]:
+    def _measure_before(self, candidate: Candidate, case: ReadyCase) -> Before:
+        candidate.process.allow(self.timeout_s)
+        before = measure_before(candidate, case)
+        self._give_memory_back(case)
+        return before
+
+    def _give_memory_back(self, case: ReadyCase) -> None:
+        """Keep the inputs of a single case for the next candidate; where there are several, the others need memory."""
+        if len(self._cases) > 1:
+            case.reference.begin_case(case.example, 1)
+
+    def _judge_cases(
+        self, candidate: Candidate, cases: Sequence[ReadyCase], before: Sequence[Before]
+    ) -> list[CaseJudgement]:
         found: list[CaseJudgement] = []
-        for case in cases:
+        for case, measured in zip(cases, before, strict=True):
             candidate.process.allow(self.timeout_s)
-            found.append(_guarded(case.name, Trial(candidate, case, self.rules).judge))
-            if len(cases) > 1:  # the next one needs the memory
-                case.reference.begin_case(case.example, 1)
+            found.append(_guarded(case.name, Trial(candidate, case, self.rules, measured).judge))
+            self._give_memory_back(case)
             if found[-1].status not in TIMED:
                 return found
-        if self.rules.drawn and all(each.status == "pass" for each in found):
+        if self.rules.drawn and all(each.status != "fail" for each in found):
             wrong = _guarded("drawn", lambda: search(candidate, self.spec, self.rules))
             found += [] if wrong is None else [wrong]
         return found
 
     def __enter__(self) -> "Judge":
-        self._was_hidden = hide_memory(True)
+        self._was_hidden, self._adopted = hide_memory(True), adopt_orphans(True)
         return self
 
     def __exit__(self, kind: object, error: object, trace: object, /) -> None:
         self._pool.close()
         if not self._was_hidden:
             hide_memory(False)
+        adopt_orphans(self._adopted)

@@ -49,18 +49,27 @@ def _node_of(value: object, what: str, tensors: list["torch.Tensor"]) -> Node:
 
 
 def rebuild(node: Node, tensors: Sequence["torch.Tensor"]) -> Any:
-    """Return the pytree of a structure; raise ValueError for an invalid one."""
+    """Return the pytree of a structure that names each tensor once, in order; raise ValueError for any other."""
+    named: list[int] = []
+    found = _rebuild(node, tensors, named)
+    if named != list(range(len(tensors))):
+        raise ValueError(f"its structure names the tensors {named}, and there are {len(tensors)}"[:200])
+    return found
+
+
+def _rebuild(node: Node, tensors: Sequence["torch.Tensor"], named: list[int]) -> Any:
     import torch
 
     if not isinstance(node, list) or len(node) != 2:
         raise ValueError("no structure")
     kind, value = node
     if kind == "t":
+        named.append(value)
         return tensors[value]
     if kind in ("u", "l"):
-        return (tuple if kind == "u" else list)(rebuild(each, tensors) for each in value)
+        return (tuple if kind == "u" else list)(_rebuild(each, tensors, named) for each in value)
     if kind == "d":
-        return {str(key): rebuild(each, tensors) for key, each in value.items()}
+        return {str(key): _rebuild(each, tensors, named) for key, each in value.items()}
     if kind == "dtype":
         return dtype_of(value)
     if kind == "f":
@@ -88,6 +97,11 @@ def _extent_of(shape: Sequence[int], stride: Sequence[int]) -> int:
     if 0 in shape:
         return 0
     return 1 + sum((length - 1) * step for length, step in zip(shape, stride, strict=True))
+
+
+def elements_of(leaf: Leaf) -> int:
+    """Return the number of elements that the memory of a tensor has; raise ValueError for an invalid layout."""
+    return _extent_of(leaf.shape, leaf.stride)
 
 
 def bytes_of(leaf: Leaf) -> int:
@@ -131,6 +145,38 @@ def same_bytes(one: "torch.Tensor", other: "torch.Tensor") -> bool:
     return torch.equal(span_of(one).view(torch.uint8), span_of(other).view(torch.uint8))
 
 
+def unfilled(layout: Layout, device: "torch.device | str", sets: int) -> list[list["torch.Tensor"]]:
+    """Return new tensors like those of a layout, for so many sets."""
+    import torch
+
+    def new(leaf: Leaf) -> "torch.Tensor":
+        return torch.empty_strided(leaf.shape, leaf.stride, dtype=dtype_of(leaf.dtype), device=device)
+
+    return [[new(leaf) for leaf in layout.leaves] for _ in range(sets)]
+
+
 def copy_into(target: "torch.Tensor", source: "torch.Tensor") -> None:
     """Copy a tensor's memory; both have one shape and one stride."""
     span_of(target).copy_(span_of(source))
+
+
+def copy_elements(targets: Sequence["torch.Tensor"], sources: Sequence["torch.Tensor"]) -> None:
+    """Copy tensors to dense ones, on a GPU by kernels: its copy engine could work beside kernels of another process."""
+    import torch
+
+    ours: list[torch.Tensor] = []
+    theirs: list[torch.Tensor] = []
+    for target, source in zip(targets, sources, strict=True):
+        if source.is_contiguous():
+            word = torch.int64 if _has_words(target) and _has_words(source) else torch.uint8
+            ours.append(span_of(target).view(word))
+            theirs.append(span_of(source).view(word))
+        else:
+            target.copy_(source)
+    if ours:
+        torch._foreach_copy_(ours, theirs)
+
+
+def _has_words(tensor: "torch.Tensor") -> bool:
+    """Tell whether a tensor consists of whole words of 8 bytes: they are copied faster than bytes."""
+    return (tensor.numel() * tensor.element_size()) % 8 == 0 and tensor.data_ptr() % 8 == 0

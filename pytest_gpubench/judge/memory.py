@@ -85,6 +85,20 @@ class GpuMemory:
             self._opened[handle] = self._bytes_at(address.value, size)
         return self._opened[handle]
 
+    def wait_for(self, address: int, value: int) -> None:
+        """Let torch's current stream wait until the 32-bit number there has counted up to this value."""
+        self._on_stream("cuStreamWaitValue32_v2", address, value)
+
+    def write(self, address: int, value: int) -> None:
+        """Let torch's current stream write a 32-bit number, when all before is done."""
+        self._on_stream("cuStreamWriteValue32_v2", address, value)
+
+    def _on_stream(self, name: str, address: int, value: int) -> None:
+        import torch
+
+        stream = ctypes.c_void_p(torch.cuda.current_stream(self._device).cuda_stream)
+        self._call(name, stream, ctypes.c_uint64(address), ctypes.c_uint32(value), ctypes.c_uint(0))
+
     def close(self) -> None:
         """Close all memory of other processes."""
         for memory in self._opened.values():

@@ -1,5 +1,6 @@
 """The candidate's process as the referee controls it: start, ask, freeze, kill."""
 
+import ctypes
 import os
 import shutil
 import signal
@@ -16,9 +17,12 @@ from typing import Any
 import msgspec
 
 from pytest_gpubench.child_process import how_ended
+from pytest_gpubench.gpu.foreign import read_gpu
+from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.gpu.processes import stat_fields
 from pytest_gpubench.judge.channel import LONGEST_TEXT, TICK_S, Broken, Channel, Closed, Reply, decode_reply
 from pytest_gpubench.judge.isolation import environment, library_folders
+from pytest_gpubench.judge.isolation.libc import libc
 from pytest_gpubench.judge.judgement import Status
 from pytest_gpubench.units import format_bytes, printable, shortened
 
@@ -27,10 +31,18 @@ __tracebackhide__ = True
 WARM_S = 180.0
 """The longest time to import torch and start CUDA, perhaps from a cold disk."""
 STOP_S = 5.0
-"""The longest time to stop: a millisecond is enough, unless the process is stuck in a driver."""
-PROCESS_CLOCK = 2
-"""The kind of a process's CPU clock, part of the clock's id: see clock_getcpuclockid(3)."""
+"""The longest time to stop or to end: a millisecond is enough, unless the process is stuck in a driver."""
+MOST_PROCESSES = 256
+"""The processes that a candidate may have at a time, as compilers start some."""
+MOST_FOLDERS_AND_FILES = 100_000
+LOOK_S = 1.0
+"""The time between two looks at its folder and at the GPU's memory."""
+CONTEXT_BYTES = 2**30
+"""The memory of the GPU that a process takes before it allocates any; an H200 showed 0.6 GiB."""
+WALL = 0x40000000
+"""__WALL of waitpid(2): wait for children that tell their parent by another signal than SIGCHLD, too."""
 PAGE = os.sysconf("SC_PAGE_SIZE")
+PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 START = """
 import json, sys
 from pytest_gpubench.judge.isolation import Isolation
@@ -53,9 +65,12 @@ class Ended(Exception):
 class Process:
     """A process for one candidate, in a session and a folder of its own."""
 
-    def __init__(self, device: str, memory_bytes: int, parts: Sequence[str], template: Path | None) -> None:
+    def __init__(
+        self, device: str, memory_bytes: int, parts: Sequence[str], template: Path | None, nvml: Nvml | None = None
+    ) -> None:
         import torch
 
+        self.nvml = nvml
         self.memory_bytes = memory_bytes
         self.box = Path(tempfile.mkdtemp(prefix="gpu_bench_judge_"))
         variables = environment(self.box)
@@ -67,6 +82,7 @@ class Process:
         self.cache = Path(variables["TRITON_CACHE_DIR"])
         self.isolation: dict[str, str] = {}
         self.frozen = False
+        self._looked_s = 0.0
         mine, theirs = socket.socketpair()
         mine.settimeout(TICK_S)
         self.channel = Channel(mine)
@@ -137,29 +153,35 @@ class Process:
         """Let it continue; the time that it was stopped does not count. Raise Ended where it ran meanwhile."""
         if self.frozen:
             self.deadline_s += time.monotonic() - self._frozen_s
-            with suppress(ChildProcessError):
-                if os.waitid(os.P_PID, self.pid, os.WCONTINUED | os.WSTOPPED | os.WNOHANG) is not None:
-                    raise Ended("invalid", "the candidate's process ran while it should have been stopped")
+            if self._seen(os.WCONTINUED | os.WSTOPPED) is not None:
+                raise Ended("invalid", "the candidate's process ran while it should have been stopped")
         self.frozen = False
-        self._signal(signal.SIGCONT)
+        self.send(signal.SIGCONT)
 
     def freeze(self) -> None:
-        """Stop all of its processes, and wait until the first of them is stopped."""
+        """Stop all of its processes, and wait until the first of them is stopped; raise Ended where that one has ended.
+
+        Its processes stay in one group, and none may send or ask for SIGCONT (`seccomp`): what is stopped stays so.
+        """
         if self.frozen:
             return
-        self._signal(signal.SIGSTOP)
+        self.send(signal.SIGSTOP)
         until_s = time.monotonic() + STOP_S
-        with suppress(ChildProcessError):
-            while os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
-                if time.monotonic() > until_s:
-                    raise Ended("invalid", "the candidate's process cannot be stopped")
-            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)  # the kernel reports it once
+        while (seen := self._seen(os.WSTOPPED | os.WEXITED | os.WNOWAIT)) is None:
+            if time.monotonic() > until_s:
+                raise Ended("invalid", "the candidate's process cannot be stopped")
+        if seen != os.CLD_STOPPED:
+            raise self._death()
+        self._seen(os.WSTOPPED)  # the kernel reports it once
         self.frozen, self._frozen_s = True, time.monotonic()
 
-    @property
-    def cpu_s(self) -> float:
-        """The CPU time of its threads in seconds, by the kernel."""
-        return time.clock_gettime(~self.pid << 3 | PROCESS_CLOCK)
+    def _seen(self, states: int) -> int | None:
+        """Return what its first process did: one of os.CLD_*, or None for nothing new."""
+        try:
+            found = os.waitid(os.P_PID, self.pid, states | os.WNOHANG)
+        except ChildProcessError:
+            return os.CLD_EXITED
+        return None if found is None else found.si_code
 
     def allow(self, seconds: float) -> None:
         """Set the time that it may run from now on."""
@@ -168,24 +190,50 @@ class Process:
 
     def kill(self) -> None:
         """End all of its processes, and remove its folder."""
-        self._signal(signal.SIGKILL)
+        self.send(signal.SIGKILL)
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(10)
+            self._process.wait(2 * STOP_S)
+        self._reap()
         self.channel.socket.close()
         self._log.close()
         remove_folder(self.box)
 
-    def _signal(self, number: int) -> None:
+    def _reap(self) -> None:
+        """Wait for those of its processes that are children of this one: orphans (`adopt_orphans`) and siblings."""
+        until_s = time.monotonic() + STOP_S
+        with suppress(ChildProcessError):
+            while time.monotonic() < until_s:
+                if os.waitpid(-self.pid, os.WNOHANG | WALL) == (0, 0):
+                    time.sleep(1e-3)
+
+    def send(self, number: int) -> None:
+        """Send all of its processes a signal."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
     def _look(self) -> None:
-        if time.monotonic() > self.deadline_s:
+        """Raise Ended where it has taken too long, or too much."""
+        now_s = time.monotonic()
+        if now_s > self.deadline_s:
             raise Ended("timeout", f"the candidate did not answer within {self.allowed_s:g} s")
-        used = _resident_bytes(self.pid)
+        processes, used = _processes_and_bytes(self.pid)
+        self._refuse_more("memory", used)
+        if processes > MOST_PROCESSES:
+            raise Ended("refused", f"the candidate has {processes} processes, and may have {MOST_PROCESSES}")
+        if now_s > self._looked_s:
+            self._looked_s = now_s + LOOK_S
+            self._refuse_more("disk", _bytes_in(self.box))
+            self._refuse_more("GPU memory", self._gpu_bytes() - CONTEXT_BYTES)
+
+    def _gpu_bytes(self) -> int:
+        """Return the memory of the GPU that its processes hold; 0 where NVML has other ids for them."""
+        listed = (read_gpu(self.nvml).processes if self.nvml else None) or ()
+        return sum(each.memory_bytes or 0 for each in listed if stat_fields(each.pid)[2:3] == [str(self.pid)])
+
+    def _refuse_more(self, what: str, used: int) -> None:
         if used > self.memory_bytes:
             asked = format_bytes(self.memory_bytes)
-            raise Ended("out_of_memory", f"the candidate took {format_bytes(used)} of memory, and may take {asked}")
+            raise Ended("out_of_memory", f"the candidate took {format_bytes(used)} of {what}, and may take {asked}")
 
     def _death(self) -> Ended:
         """Return the error that says how it ended."""
@@ -229,12 +277,38 @@ def ended_by(reply: Reply) -> Ended:
     return Ended("crash", f"the candidate raised {words}", detail)
 
 
-def _resident_bytes(group: int) -> int:
-    """Return the memory that the processes of a group hold."""
-    total = 0
+def _processes_and_bytes(group: int) -> tuple[int, int]:
+    """Return the number of processes of a group, and the memory that they hold."""
+    number = total = 0
     for folder in Path("/proc").glob("[0-9]*"):
         fields = stat_fields(int(folder.name))
-        with suppress(OSError, IndexError):
-            if fields and int(fields[2]) == group:
+        if fields and int(fields[2]) == group:
+            number += 1
+            with suppress(OSError, IndexError):
                 total += PAGE * int((folder / "statm").read_text().split()[1])
+    return number, total
+
+
+def _bytes_in(folder: Path) -> int:
+    """Return the size of the files in a folder; raise Ended where they are too many to look at."""
+    total, found = 0, 0
+    waiting = [folder]
+    while waiting:
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                found += 1
+                if found > MOST_FOLDERS_AND_FILES:
+                    raise Ended("refused", f"the candidate made more than {MOST_FOLDERS_AND_FILES} folders and files")
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(Path(entry.path))
+                else:
+                    total += 512 * entry.stat(follow_symlinks=False).st_blocks
     return total
+
+
+def adopt_orphans(adopted: bool) -> bool:
+    """Let orphans of this process's descendants become its children, or no more; return whether they did before."""
+    before = ctypes.c_int(0)
+    libc().prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
+    libc().prctl(PR_SET_CHILD_SUBREAPER, int(adopted), 0, 0, 0)
+    return bool(before.value)

@@ -1,14 +1,18 @@
 """Processes that are warmed ahead of their candidates, one for each."""
 
+import os
 import shutil
+import signal
 import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.candidate import Candidate
-from pytest_gpubench.judge.isolation import LEVELS, hide_memory
+from pytest_gpubench.judge.isolation import LEVELS, NOT_AVAILABLE, hide_memory
 from pytest_gpubench.judge.process import Ended, Process
 
 __tracebackhide__ = True
@@ -71,8 +75,10 @@ class ProcessPool:
         """Return the candidate of a process once it works; raise MeasurementError where it does not."""
         try:
             process.wait_ready()
+            refuse_open_files(process.isolation)
             candidate = Candidate(process, self.device)
             candidate.practise()
+            candidate.alone = self.paused
         except BaseException as error:
             process.kill()
             if not isinstance(error, (Ended, RuntimeError)):
@@ -84,12 +90,24 @@ class ProcessPool:
     def _start(self) -> Process:
         torch_device = self.device.torch_device
         name = "cpu" if self.device.type == "cpu" else str(torch_device.index)
-        return Process(name, self.memory_bytes, self._levels[0], self._template)
+        return Process(name, self.memory_bytes, self._levels[0], self._template, self.device.nvml)
 
     def _keep_cache(self, process: Process) -> None:
         if self._template is None and self.device.type == "cuda":
             self._template = Path(tempfile.mkdtemp(prefix="gpu_bench_judge_cache_"))
             shutil.copytree(process.cache, self._template, dirs_exist_ok=True)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop the processes that wait: while they warm up, a GPU takes turns with them too."""
+        waiting = [*self._waiting]
+        for process in waiting:
+            process.send(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in waiting:
+                process.send(signal.SIGCONT)
 
     def close(self) -> None:
         """End the processes that wait."""
@@ -99,3 +117,13 @@ class ProcessPool:
         if self._template is not None:
             shutil.rmtree(self._template, ignore_errors=True)
             self._template = None
+
+
+def refuse_open_files(isolation: Mapping[str, str]) -> None:
+    """Raise MeasurementError where a candidate may write all files of this machine, the plugin's own among them."""
+    landlock = isolation.get("landlock", NOT_AVAILABLE)
+    if os.geteuid() == 0 and landlock.startswith(NOT_AVAILABLE):
+        raise MeasurementError(
+            "judge runs as root, and nothing limits the files that a candidate may write (Landlock is "
+            f"{landlock}): run it as another user, or on Linux 5.13 or later"
+        )

@@ -1,28 +1,37 @@
-"""A case of a spec with its reference, timed before any candidate is loaded."""
+"""A case of a spec with its reference, made ready before any candidate is loaded."""
 
 import secrets
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.layout import describe, same_bytes
+from pytest_gpubench.judge.movement import moves_data
 from pytest_gpubench.judge.reference import Reference, copied
+from pytest_gpubench.judge.runner import ROTATED_SETS
 from pytest_gpubench.judge.spec import Case, Spec
+from pytest_gpubench.timing.sampling import collection_off
+
+if TYPE_CHECKING:
+    import torch
 
 __tracebackhide__ = True
 
 
 @dataclass(frozen=True)
 class ReadyCase:
-    """A case whose reference was timed before a candidate was loaded."""
+    """A case whose reference is warm."""
 
     spec: Spec
     case: Case
     device: Device
     reference: Reference
     example: tuple[Any, ...]
-    before_us: float
+    outputs: "list[torch.Tensor]"
+    """The tensors that the reference returns."""
+    moves_data: bool = True
+    """False if the reference computes values: then a candidate needs a kernel."""
 
     @classmethod
     def of(cls, spec: Spec, case: Case, device: Device) -> "ReadyCase":
@@ -33,13 +42,29 @@ class ReadyCase:
         if not all(map(same_bytes, *(describe(each, "the inputs")[1] for each in (before, ready.example)))):
             raise BadRequest("inputs of the spec overwrite earlier ones: return new tensors for each seed")
         ready.reference.check_fair(ready.example, other)
-        return replace(ready, before_us=ready.reference.runner.warm().call_us)
+        ready.reference.runner.warm()
+        return replace(ready, moves_data=moves_data(spec.reference, ready.example))
 
     @classmethod
     def untimed(cls, spec: Spec, case: Case, device: Device) -> "ReadyCase":
         """Make a case ready of which only the outputs are compared."""
-        ready = cls(spec, case, device, Reference(spec, device), (), 0.0)
-        return replace(ready, example=ready.draw(1)[0])
+        ready = cls(spec, case, device, Reference(spec, device), (), [])
+        (example,) = ready.draw(1)
+        return replace(ready, example=example, outputs=ready.reference.outputs(example))
+
+    def time_reference(self, calls: int) -> list[float]:
+        """Return the times of so many calls of the reference alone, each on new inputs."""
+        runner = self.reference.runner
+        self.reference.begin_case(self.example, ROTATED_SETS)
+        with collection_off():
+            try:
+                runner.begin()
+                for number, values in enumerate(self.draw(calls)):
+                    self.reference.fill([values], number % ROTATED_SETS)
+                    runner.take(number % ROTATED_SETS, runner.idle_s)
+                return [rep.elapsed_us for rep in runner.end()]
+            finally:
+                runner.stop()
 
     @property
     def name(self) -> str:

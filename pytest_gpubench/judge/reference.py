@@ -1,7 +1,7 @@
 """The reference, which only the referee's process holds, and comparisons with its outputs."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.bench.agreement import check_golden
 from pytest_gpubench.correctness import Tolerance, compare_outputs, float64_by_default, widened
@@ -11,8 +11,11 @@ from pytest_gpubench.errors import BadRequest, UnfairComparison
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.layout import copy_into, describe
 from pytest_gpubench.judge.process import Ended
-from pytest_gpubench.judge.runner import Runner, tensors_of
+from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.judge.spec import Spec
+
+if TYPE_CHECKING:
+    import torch
 
 __tracebackhide__ = True
 
@@ -31,16 +34,13 @@ class Reference:
         self.function = spec.reference
         self.device = device
         self.sets: list[tuple[Any, ...]] = []
-        self.runner = Runner(self.function, self.sets, device, self._deliver)
-        self._kept: list[list[Any]] = []
+        self.runner = Runner(self.function, self.sets, device)
         self.compared = 0
         """The outputs of candidates that were compared."""
 
     def begin_case(self, example: tuple[Any, ...], sets: int) -> None:
-        """Make inputs for so many calls; if there are as many already, keep them and the graphs that read them."""
+        """Make inputs for so many calls; if there are as many already, keep them."""
         if len(self.sets) != sets:
-            self.runner.forget()
-            self._kept.clear()
             self.sets[:] = [copied(example) for _ in range(sets)]
             self.runner.call_on_each()
 
@@ -51,17 +51,9 @@ class Reference:
                 copy_into(one, other)
         self.device.synchronize()
 
-    def _deliver(self, outputs: Sequence[object]) -> None:
-        """Copy outputs on the CPU, as the candidate's process has to."""
-        import torch
-
-        if self.device.type == "cuda":
-            return
-        for number, output in enumerate(outputs):
-            if number == len(self._kept):
-                self._kept.append([torch.empty(each.shape, dtype=each.dtype) for each in tensors_of(output)])
-            for one, other in zip(self._kept[number], tensors_of(output), strict=True):
-                one.copy_(other)
+    def outputs(self, args: tuple[Any, ...]) -> "list[torch.Tensor]":
+        """Return the tensors that the reference returns for these inputs."""
+        return describe(self.function(*copied(args)), "the reference's output")[1]
 
     def differences(self, found: object, args: tuple[Any, ...]) -> tuple[Difference, ...]:
         """Return how outputs differ from the reference's for these inputs."""
@@ -86,11 +78,13 @@ class Reference:
         """Raise UnfairComparison where zeros, or the result of other inputs, would be right."""
         if not describe(first, "the inputs")[1]:
             raise UnfairComparison("the spec has no tensors as inputs: a candidate may compute once and remember")
+        one, another = ([tensor.shape for tensor in self.outputs(each)] for each in (first, second))
+        if one != another:
+            raise BadRequest(
+                "the reference's outputs differ in shape from seed to seed, and a candidate's are read from memory for "
+                "outputs of one shape: let the reference return what has the same shape for all seeds of a case"
+            )
         other = self.function(*copied(second))
-        found = [describe(each, "the reference's output")[1] for each in (other, self.function(*copied(first)))]
-        one, another = ([tensor.shape for tensor in each] for each in found)
-        if one != another and self.device.type == "cpu":
-            raise BadRequest("the reference's outputs differ in shape from seed to seed: judge candidates on a GPU")
         if self._are_right(other, first):
             raise UnfairComparison(
                 "the reference returns the same for two seeds, within the tolerance: a candidate that remembers a "

@@ -9,7 +9,7 @@ from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.conclusion import less_the_same_tax
 from pytest_gpubench.judge.looks import ARMS, Draw, Orders
 from pytest_gpubench.judge.process import Ended
-from pytest_gpubench.judge.reference import Reference, copied
+from pytest_gpubench.judge.reference import Reference
 from pytest_gpubench.judge.runner import ROTATED_SETS
 from pytest_gpubench.timing.sampling import collection_off
 from pytest_gpubench.timing.windows import kernel_list
@@ -73,8 +73,8 @@ class Reps:
 
     def _keep(self, values: tuple[Any, ...]) -> None:
         """Copy the last output, to compare it after the session: a rep soon after a comparison takes longer."""
-        self._kept.append((copied(self.candidate.output(0)), values))
-        size = len(self._kept) * (self.candidate.layout.set_bytes + self.candidate.output_bytes)
+        self._kept.append((self.candidate.kept_output(), values))
+        size = len(self._kept) * (self.candidate.layout.set_bytes + self.candidate.output_layout.set_bytes)
         if KEPT_SHARE * size >= self.candidate.process.memory_bytes:
             self._compare()
 

@@ -109,7 +109,10 @@ def error_of(judgement: Judgement) -> Exception:
 
 
 def spec_of(
-    reference: Callable[..., object], inputs: Callable[[int], Any], tolerance: Mapping[str, Any] | None
+    reference: Callable[..., object],
+    inputs: Callable[[int], Any],
+    tolerance: Mapping[str, Any] | None,
+    trust_claims: bool = False,
 ) -> Spec:
     """Return a spec made of functions; raise BadRequest for anything else."""
     for name, given in (("reference", reference), ("inputs", inputs)):
@@ -121,7 +124,16 @@ def spec_of(
 
     name = name_of(reference)
     names = tuple(dict.fromkeys((name, "candidate")))
-    return Spec(name, ({},), reference, made, Entry(names), digest_of(_source_of(reference)), tolerance)
+    return Spec(
+        name,
+        ({},),
+        reference,
+        made,
+        Entry(names),
+        digest_of(_source_of(reference)),
+        tolerance,
+        trust_claims=trust_claims,
+    )
 
 
 def _source_of(function: Callable[..., object]) -> bytes:

@@ -1,6 +1,5 @@
 """The trial of a candidate on one case: compare outputs, then time from inside and outside, always on new inputs."""
 
-import math
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -9,22 +8,22 @@ from typing import Any
 from pytest_gpubench.bench.candidates import speedup_limits
 from pytest_gpubench.bench.integrity import FLOOR_SHARE
 from pytest_gpubench.correctness import moved_bytes
-from pytest_gpubench.judge.batches import Batches
+from pytest_gpubench.judge.attestation import Attestation, Before
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.conclusion import (
+    DISTRUST,
+    distrusted,
     fail_on_cpu,
-    is_believable,
     is_below,
     judge_speedup,
     judge_time,
     ratio_words,
-    time_of,
-    unattested,
+    smaller_of,
     worst_of,
 )
-from pytest_gpubench.judge.judgement import CaseJudgement, Status, Stopwatch, Time
+from pytest_gpubench.judge.judgement import CaseJudgement, Status, Stopwatch
 from pytest_gpubench.judge.layout import describe, place
-from pytest_gpubench.judge.looks import Calls, TimedArms, time_arms
+from pytest_gpubench.judge.looks import time_arms
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.judge.reps import Reps
@@ -39,24 +38,10 @@ __tracebackhide__ = True
 
 CHECKS = 3
 """Calls on new inputs that are compared before anything is timed."""
-BATCH_US = {"cuda": 4000.0, "cpu": 1000.0}
-"""The time that the larger batch should take. On a busy processor a longer one is mostly interrupted: Linux lets a
-process run for 3 ms."""
-LEAST_CALLS = 3
-"""The calls of the larger batch, where there is room for their inputs."""
-SLOW = 4.0
-"""The factor by which a candidate may be slower than the reference before its batches get fewer calls."""
 ATTESTED_BUDGETS = 3
-"""The budgets that batches may take while nothing is decided: the referee's clock is noisier than the timer."""
-MOST_SETS = 64
+"""The budgets that released calls may take while nothing is decided."""
 INPUT_SHARE = 8
-"""The inputs of a batch take at most one part in so many of the candidate's memory."""
-ATTESTED_PRECISION = 0.05
-"""The width of the attested speedup's interval to either side, relative to it, that ends a trial without a limit."""
-OUTPUT_COPIES = 6
-"""Memory has room for so many copies of a batch's outputs: in graphs and outside of them; half is left free."""
-SLOWED, SLOWED_SLACK_US = 1.3, 3.0
-"""The factor and the slack by which the reference may be slower once the candidate is loaded, as clocks may drop."""
+"""Inputs take at most one part in so many of the candidate's memory."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +52,7 @@ class Rules:
     alpha: float = Settings.alpha
     precision: float = Settings.precision
     budget_s: float = 1.0
-    """For the reps timed from inside; batches timed from outside may take more while nothing is decided."""
+    """For the reps timed from inside; calls timed from outside may take more while nothing is decided."""
     drawn: int = 0
     """Number of cases drawn beside those of the spec, to compare their outputs."""
 
@@ -84,6 +69,8 @@ class Trial:
     candidate: Candidate
     ready: ReadyCase
     rules: Rules
+    before: Before | None = None
+    """None where only outputs are compared."""
     found: dict[str, Any] = field(default_factory=dict)
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
     seed: int = field(default_factory=lambda: secrets.randbelow(2**31))
@@ -100,7 +87,7 @@ class Trial:
         """Return the judgement of this case by its outputs alone."""
 
         def checked() -> tuple[Status, str]:
-            self.candidate.begin_case(self.ready.example, 1)
+            self.candidate.begin_case(self.ready.example, 1, self.ready.outputs)
             self._check(self.ready.example)
             return "pass", "its outputs are right"
 
@@ -122,9 +109,9 @@ class Trial:
 
     def _judge(self) -> tuple[Status, str]:
         example = self.ready.example
-        sets = self._sets_for(example, self.ready.before_us)
+        sets = self._sets_for(example)
         self.reference.begin_case(example, sets)
-        self.candidate.begin_case(example, sets)
+        self.candidate.begin_case(example, sets, self.ready.outputs)
         self._check(example)
         self.stopwatch.lap("checking")
         self.candidate.process.ask("warm")
@@ -132,35 +119,29 @@ class Trial:
         self.stopwatch.lap("warming up")
         self._time_inside(sets)
         self.stopwatch.lap("inside")
-        self._time_outside(sets)
+        self._time_outside()
         self.stopwatch.lap("outside")
-        self._check_reference()
         self._find_floor(example)
         return self._conclude()
 
-    def _sets_for(self, example: tuple[Any, ...], call_us: float) -> int:
+    def _sets_for(self, example: tuple[Any, ...]) -> int:
         size = max(place(describe(example, "the inputs")[1]).size, 1)
         room = max(2, self.candidate.process.memory_bytes // (INPUT_SHARE * size))
-        least = ROTATED_SETS if self.device.type == "cuda" else 0  # their place matters little on a CPU
-        return min(max(self._calls_in(call_us), least), MOST_SETS, room)
-
-    def _calls_in(self, call_us: float) -> int:
-        """Return how many calls of this length the larger batch has."""
-        return max(LEAST_CALLS, math.ceil(BATCH_US[self.device.type] / max(call_us, 0.1)))
+        return min(ROTATED_SETS, room)
 
     # outputs
 
     def _check(self, example: tuple[Any, ...]) -> None:
         self.candidate.first()
         self.candidate.fill([example])  # it may have overwritten them
-        self.candidate.call()
-        lines = self.reference.require(self.candidate.output(0), example, "in its first call")
+        self.candidate.first()
+        lines = self.reference.require(self.candidate.output(), example, "in its first call")
         self.found["outputs"] = tuple(each.line for each in lines)
         for _ in range(CHECKS):
             (values,) = self.ready.draw(1)
             self.candidate.fill([values])
-            self.candidate.call()
-            self.reference.require(self.candidate.output(0), values, "on other inputs")
+            self.candidate.first()
+            self.reference.require(self.candidate.output(), values, "on other inputs")
 
     # the times
 
@@ -168,53 +149,39 @@ class Trial:
         """Time both arms in turn by the timer inside their process: what the candidate's says is a claim."""
         reps = Reps(self.candidate, self.reference, sets, self.ready.draw)
         try:
-            self.claimed = self._time(reps, self.rules.precision, self.rules.budget_s)
+            judged = SpeedupJudgement("candidate", self.rules.speedups, self.rules.alpha, self.rules.precision)
+            self.claimed = time_arms(reps, judged, self.seed, self.rules.budget_s)
         finally:
             self.found["kernels"] = tuple(f"{number} x {name[:80]}" for name, number in reps.kernels[:20])
-        self.launches = sum(number for _, number in reps.kernels)
-        self.found |= {"ratio": self.claimed.speedup.ratio, "interval": self.claimed.speedup.interval}
+        claimed = self.claimed.speedup
+        self.found |= {"claimed_ratio": claimed.ratio, "claimed_interval": claimed.interval}
         self.found |= {"claimed_us": self.claimed.candidate_us, "reference_us": self.claimed.reference_us}
 
-    def _time_outside(self, sets: int) -> None:
-        """Time batches of both arms in turn by the referee's clock."""
-        room = max(2, self.candidate.process.memory_bytes // (OUTPUT_COPIES * max(self.candidate.output_bytes, 1)))
-        call_us = max(self.ready.before_us, self.claimed.candidate_us.median_us / SLOW)
-        large = min(sets, room, self._calls_in(call_us))
-        self.batches = Batches(self.candidate, self.reference, large, self.ready.draw)
-        self.batches.prepare(self.claimed.reference_us.median_us)
-        self.attested = self._time(self.batches, ATTESTED_PRECISION, ATTESTED_BUDGETS * self.rules.budget_s)
-        self.found |= {"attested_ratio": self.attested.speedup.ratio}
-        self.found |= {"attested_interval": self.attested.speedup.interval}
-        self.found |= {"attested_us": self.attested.candidate_us, "attested_reference_us": self.attested.reference_us}
-        self.found |= {"batches": (1, large), "graph": self.batches.graph}
-        self.batches.time_more_calls()
-        self.found["latency_us"] = self.batches.latency_us
-
-    def _time(self, calls: Calls, precision: float, budget_s: float) -> TimedArms:
-        judged = SpeedupJudgement("candidate", self.rules.speedups, self.rules.alpha, precision)
-        return time_arms(calls, judged, self.seed, budget_s)
+    def _time_outside(self) -> None:
+        """Time released calls by the referee's clock."""
+        assert self.before is not None, "it was measured"
+        wanted = self.rules.speedups.get("candidate")
+        attestation = Attestation(self.candidate, self.ready, self.before, wanted)
+        attestation.take(self.rules.alpha, ATTESTED_BUDGETS * self.rules.budget_s)
+        self.attested, self.attested_us = attestation.speedup, attestation.call_us
+        ratio, interval = smaller_of(self.claimed.speedup, self.attested)
+        self.found |= {"ratio": ratio, "interval": interval}
+        self.found |= {"attested_ratio": self.attested.ratio, "attested_interval": self.attested.interval}
+        self.found |= {"attested_us": self.attested_us, "attested_reference_us": self.before.reference}
+        self.found |= {"latency_us": min(attestation.times_us), "graph": self.candidate.queued}
+        self.found |= {"batches": (attestation.together, len(attestation.times_us))}
 
     # the verdict
-
-    def _check_reference(self) -> None:
-        """Raise Ended where the reference became slower than before the candidate was loaded."""
-        now_us = self.claimed.reference_us.median_us
-        if self.device.type == "cuda" and now_us > SLOWED * self.ready.before_us + SLOWED_SLACK_US:
-            raise Ended(
-                "invalid",
-                f"the reference takes {format_time(now_us)} beside the candidate's process, and took "
-                f"{format_time(self.ready.before_us)} before the candidate was loaded: something keeps the GPU busy",
-            )
 
     def _find_floor(self, example: tuple[Any, ...]) -> None:
         """Find the least time that memory allows; raise Ended where the candidate took less."""
         bandwidth = self.candidate.bandwidth
-        moved = moved_bytes(example, {}, self.candidate.output(0))
+        moved = moved_bytes(example, {}, self.candidate.output())
         least = max(0, moved - self.device.cache_bytes)
         if bandwidth is None or not least:
             return
         floor_us = least / bandwidth
-        claimed, attested = self.claimed.candidate_us, self.attested.candidate_us
+        claimed, attested = self.claimed.candidate_us, self.attested_us
         self.found["floor_us"] = floor_us
         known = self.claimed.reference_us.median_us >= floor_us  # else not all of the inputs matter
         for name, found in (("claimed_us", claimed), ("attested_us", attested)):
@@ -226,39 +193,22 @@ class Trial:
                 )
 
     def _conclude(self) -> tuple[Status, str]:
-        unbelievable = self._unbelievable(self.attested.candidate_us)
-        if unbelievable and not self.batches.copies and not self._had_to_wait():
-            return "invalid", unbelievable
-        words = ratio_words(self.claimed.speedup, self.attested.speedup)
+        words = ratio_words(self.claimed.speedup, self.attested)
         verdicts = tuple(self._verdicts(words))
-        doubt = unbelievable or self.batches.overlap
-        self.found["verdicts"] = tuple(unattested(each, doubt) for each in verdicts) if doubt else verdicts
-        status, reason = worst_of(self.found["verdicts"], words)
-        return ("inconclusive", f"{doubt}; {reason}") if doubt and status == "pass" else (status, reason)
-
-    def _had_to_wait(self) -> bool:
-        """Tell whether the claimed time is too small only because other processes used the processor."""
-        return self.device.type == "cpu" and not self._unbelievable(time_of(self.batches.worked_each_us()))
-
-    def _unbelievable(self, attested: Time) -> str:
-        """Return how the claimed time is too small for this one; empty where it is not."""
-        claimed = self.claimed.candidate_us
-        is_launched = self.device.type == "cuda" and not self.batches.graph  # what that takes is in no claim
-        if is_launched or is_believable(claimed, attested, self.device.type, self.launches):
-            return ""
-        copied = ", which copies outputs, as calls return the same memory," if self.batches.copies else ""
-        return (
-            f"its process claims {format_time(claimed.median_us)} for a call, and by the referee's clock each call "
-            f"of a batch{copied} takes {format_time(attested.median_us)}"
-        )
+        if not self.ready.spec.trust_claims:
+            verdicts = tuple(map(distrusted, verdicts))
+        self.found["verdicts"] = verdicts
+        if not verdicts and not self.ready.spec.trust_claims:
+            return "inconclusive", f"{DISTRUST}: {words}"
+        return worst_of(verdicts, words)
 
     def _verdicts(self, words: str) -> Iterator[Verdict]:
-        claimed, attested = self.claimed, self.attested
+        claimed = self.claimed
         if (wanted := self.rules.speedups.get("candidate")) is not None:
             outcome, interval = claimed.outcome, claimed.speedup.interval
             if self.device.type == "cpu" and outcome is Outcome.FAIL and interval is not None:
                 outcome = fail_on_cpu(interval, wanted)
-            yield judge_speedup(outcome, attested.speedup.interval, wanted, words)
+            yield judge_speedup(outcome, self.attested.interval, wanted, words)
         if (most := self.rules.limits.max_time_us) is not None:
             name = self.device.facts.name
-            yield judge_time(claimed.candidate_us, attested.candidate_us, most, name, self.rules.alpha)
+            yield judge_time(claimed.candidate_us, self.attested_us, most, name, self.rules.alpha)

@@ -8,7 +8,7 @@ import os
 import pickle
 import socket
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -21,9 +21,10 @@ from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device, cpu_device, cuda_device
 from pytest_gpubench.judge.channel import LONGEST_TEXT, Channel, Closed, Layout, Leaf, Reply
 from pytest_gpubench.judge.isolation import Isolation
-from pytest_gpubench.judge.layout import describe, rebuild, views
+from pytest_gpubench.judge.layout import describe, rebuild, unfilled, views
 from pytest_gpubench.judge.memory import GpuMemory, map_file
-from pytest_gpubench.judge.runner import Runner, tensors_of
+from pytest_gpubench.judge.runner import Runner
+from pytest_gpubench.timing.graph import Captured
 from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
 from pytest_gpubench.timing.windows import kernel_list
 
@@ -46,7 +47,7 @@ def main(descriptor: int, settings: Mapping[str, Any], isolation: Isolation) -> 
     channel.send(Reply(kind="ready", isolation=isolation.report))
     while True:
         try:
-            message, files = channel.receive_files(1)
+            message, files = channel.receive_files(2)
         except Closed:
             os._exit(0)
         worker.answer(msgspec.json.decode(message), files)
@@ -64,17 +65,17 @@ class Worker:
         torch.set_num_threads(threads)
         self.channel = channel
         self.device = cpu_device() if device == "cpu" else cuda_device(int(device))
-        self.targets: list[list[torch.Tensor]] = []
-        """On the CPU, where the outputs of each call of a batch are copied to."""
-        self.reported: set[int] = set()
-        """The batches whose outputs are reported, and always lie in the same place."""
+        self.targets: list[torch.Tensor] = []
+        """On the CPU, where outputs are copied to."""
+        self.graph: Captured | None = None
+        """A call, once it is captured."""
         self.reply = Reply(kind="done")
         flatten(0)  # imports torch's pytree
         self.gpu = None if self.device.type == "cpu" else _warm_gpu(self.device, memory_bytes)
         if self.gpu is None:
             _warm_cpu()
 
-    def answer(self, message: dict[str, Any], files: Sequence[int]) -> None:
+    def answer(self, message: dict[str, Any], files: list[int]) -> None:
         """Act on a message, and reply."""
         stage = message.pop("do")
         self.reply = Reply(kind="done")
@@ -95,22 +96,19 @@ class Worker:
         """Load the candidate's file."""
         self.function = pickle.loads(bytes.fromhex(entry)).load(Path(path))
 
-    def do_case(self, *files: int, structure: Any, layout: Any, handle: str) -> None:
-        """Map the inputs of a case."""
+    def do_case(self, *files: int, structure: Any, layout: Any, outputs: Any, handle: str, blank: bool) -> None:
+        """Map the inputs of a case; blank: take a function of ours, before the candidate is loaded."""
+        self.graph = None
         self.inputs = map_file(files[0]) if self.gpu is None else self.gpu.open(handle)
-        self.targets = []
-        inputs = [rebuild(structure, each) for each in views(self.inputs, msgspec.convert(layout, Layout))]
-        self.runner = Runner(self.function, inputs, self.device, self._deliver)
-
-    def do_targets(self, file: int, layout: Any) -> None:
-        """Map the memory that outputs are copied to."""
-        self.targets = views(map_file(file), msgspec.convert(layout, Layout))
+        like = msgspec.convert(outputs, Layout)
+        self.targets = [] if self.gpu else views(map_file(files[1]), like)[0]
+        sets = [rebuild(structure, each) for each in views(self.inputs, msgspec.convert(layout, Layout))]
+        self.runner = Runner(_Blank(like, self.device) if blank else self.function, sets, self.device)
 
     def do_first(self) -> None:
         """Call once."""
         self.runner.first()
-        self._deliver(self.runner.outputs)
-        self._send_outputs()
+        self._deliver()
 
     def do_warm(self) -> None:
         """Call until compilation is over and time has come to rest."""
@@ -125,8 +123,7 @@ class Worker:
     def do_take(self, index: int, idle_s: float) -> None:
         """Take a rep on a set of inputs, after this much idle time."""
         self.runner.take(index, idle_s)
-        self._deliver(self.runner.outputs)
-        self._send_outputs()
+        self._deliver()
 
     def do_end(self) -> None:
         """End the session and claim its times."""
@@ -136,31 +133,32 @@ class Worker:
         self.reply.samples_us = [rep.elapsed_us for rep in reps]
         self.reply.kernels = list(kernel_list(reps[0].records).items())[:50] if reps else []
 
-    def do_prepare(self, batches: list[int]) -> None:
-        """Make ready for batches."""
-        self.reply.graph = self.runner.prepare(batches)
-        self.reply.copies = self.runner.copies
-        self.reported.clear()
+    def do_capture(self) -> None:
+        """Capture a call."""
+        self.graph = self.runner.captured()
+        if self.graph is not None:
+            self.graph.graph.replay()  # the first one may wait for the GPU
+            self.device.synchronize()
+        self.reply.graph = self.graph is not None
+        self._deliver()
 
-    def do_run(self, batch: int) -> None:
-        """Run a batch."""
-        self.runner.run(batch)
-        if batch not in self.reported:
-            self._send_outputs()
-        if self.runner.is_graph(batch):
-            self.reported.add(batch)
+    def do_queue(self, calls: int, first: int, released_at: int, done_at: int) -> None:
+        """Queue so many calls, each to begin when the referee has counted up to it, and to be counted when it ends."""
+        assert self.gpu is not None, "calls are queued on a GPU"
+        assert self.graph is not None, "a call was captured"
+        address = self.inputs.data_ptr()
+        for number in range(first, first + calls):
+            self.gpu.wait_for(address + released_at, number)
+            self.graph.graph.replay()
+            self.gpu.write(address + done_at, number)
 
-    def _deliver(self, outputs: Sequence[object]) -> None:
-        """Copy outputs to where the referee reads them; on a GPU it reads them where they are."""
-        for output, targets in zip(outputs, self.targets, strict=False):
-            for target, tensor in zip(targets, tensors_of(output), strict=False):
-                if target.shape == tensor.shape:
-                    target.copy_(tensor)
-
-    def _send_outputs(self) -> None:
-        """Report what each call returned, and where its tensors lie."""
-        described = [describe(output, "the output") for output in self.runner.outputs]
-        self.reply.outputs = [(node, [self._leaf(each) for each in tensors]) for node, tensors in described]
+    def _deliver(self) -> None:
+        """Report what a call returned; on a CPU copy it to where the referee reads it."""
+        node, tensors = describe(self.runner.output, "the output")
+        for target, tensor in zip(self.targets, tensors, strict=False):
+            if target.shape == tensor.shape and target.dtype == tensor.dtype:
+                target.copy_(tensor)
+        self.reply.output = (node, [self._leaf(each) for each in tensors])
 
     def _leaf(self, tensor: "torch.Tensor") -> Leaf:
         dtype, shape, stride = dtype_name(tensor.dtype), tuple(tensor.shape), tensor.stride()
@@ -171,6 +169,21 @@ class Worker:
             return Leaf(dtype, shape, stride, start, "inputs")
         handle, offset = self.gpu.export(tensor.data_ptr())
         return Leaf(dtype, shape, stride, offset, handle)
+
+
+class _Blank:
+    """A call that takes no time but that of launching a kernel: it returns memory that lies ready."""
+
+    def __init__(self, like: Layout, device: Device) -> None:
+        import torch
+
+        self.outputs = unfilled(like, device.torch_device, 1)[0]
+        self.cell = torch.zeros(1, device=device.torch_device)
+
+    def __call__(self, *inputs: object) -> object:
+        if self.cell.is_cuda:
+            self.cell.add_(1)
+        return self.outputs
 
 
 def _warm_gpu(device: Device, memory_bytes: int) -> "GpuMemory":

@@ -44,6 +44,28 @@ STATUSES = {
     ),
 }
 """The statuses of candidates that do not do their work, whatever the clocks say."""
+LEFT_BEHIND = {
+    "its first process ends, and a child answers": (
+        "crash",
+        "from pytest_gpubench.judge.worker import Worker\nanswer = Worker.answer\n"
+        "def answering(worker, message, files):\n"
+        "    if message['do'] == 'warm' and os.fork() == 0: time.sleep(0.1)\n"
+        "    elif message['do'] == 'warm': os._exit(0)\n"
+        "    answer(worker, message, files)\n"
+        "Worker.answer = answering\ncandidate = work",
+    ),
+    "children of every kind": (
+        "",
+        "import ctypes, platform\nlibc = ctypes.CDLL(None)\n"
+        "def sleep():\n    time.sleep(1000); os._exit(0)\n"
+        "def clone(flags):\n    return libc.syscall(*[ctypes.c_long(each) for each in ("
+        "{'x86_64': 56, 'aarch64': 220}[platform.machine()], flags, 0, 0, 0, 0)])\n"
+        "for flags in (signal.SIGCHLD, 0x8000 | signal.SIGCHLD, 0):\n    clone(flags) or sleep()\n"
+        "if clone(signal.SIGCHLD) == 0:\n    clone(signal.SIGCHLD) or sleep()\n    os._exit(0)\n"
+        "candidate = work",
+    ),
+}
+"""Candidates with other processes than the first, and their statuses; "" for that of an honest one."""
 CLAIMS = {
     "computes in the untimed call what a timed one returns": (
         "from pytest_gpubench.judge.runner import Runner\nprepare, kept = Runner._prepare, {}\n"
@@ -63,11 +85,14 @@ CLAIMS = {
 REACHES_OUT = """
 import ctypes, fcntl, platform, subprocess, sys
 libc = ctypes.CDLL(None, use_errno=True)
-numbers = {"x86_64": (222, 56, 314, 29), "aarch64": (107, 220, 274, 194)}[platform.machine()]
+numbers = {"x86_64": (222, 56, 314, 29, 234), "aarch64": (107, 220, 274, 194, 131)}[platform.machine()]
 pipe = os.pipe()
 
 def call(number, *arguments):
     if libc.syscall(ctypes.c_long(number), *map(ctypes.c_long, arguments)) < 0: raise OSError(ctypes.get_errno(), '')
+
+def dies_with_parent(number):
+    if libc.prctl(1, int(number), 0, 0, 0) < 0: raise OSError(ctypes.get_errno(), '')
 
 def refused(attempt):
     try:
@@ -93,8 +118,15 @@ ATTEMPTS = {
     "start a process in a new namespace": lambda: call(numbers[1], 0x10000000 | signal.SIGCHLD, 0),
     "let the parent wait for all others": lambda: call(numbers[2], os.getppid(), 0, 0),
     "share memory that stays": lambda: call(numbers[3], 0, 4096, 0o1600),
+    "let its group continue": lambda: os.killpg(0, signal.SIGCONT),
+    "let itself continue": lambda: os.kill(os.getpid(), signal.SIGCONT),
+    "let a thread of it continue": lambda: call(numbers[4], os.getpid(), os.getpid(), signal.SIGCONT),
+    "be continued when a child ends": lambda: call(numbers[1], int(signal.SIGCONT), 0),
+    "be continued when its parent ends": lambda: dies_with_parent(signal.SIGCONT),
     "slow the parent": lambda: os.sched_setaffinity(os.getppid(), {0}),
 }
+dies_with_parent(signal.SIGKILL)
+os.kill(os.getpid(), 0)
 found = [name for name, attempt in ATTEMPTS.items() if not refused(attempt)]
 secret = ("Spec", "Trial", "Limits", "Reference")
 found += [type(each).__name__ for each in gc.get_objects() if type(each).__name__ in secret]

@@ -187,6 +187,7 @@ def inputs(seed, device):
     return (torch.randn(SHAPE, generator=torch.Generator(device).manual_seed(seed), device=device),)
 
 limits = {"min_speedup": LIMIT}
+trust_claims = True
 """
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from pytest_gpubench import Judgement
 from pytest_gpubench.judge.judging import Judge
-from pytest_gpubench.judge.spec import read_spec
 
 TEXT = '''import torch
 import torch.nn as nn
@@ -68,8 +67,7 @@ class Problem:
 
 def judge_by(judge: Judge, spec: Path, candidate: Path) -> Judgement:
     """Return the judgement of a candidate by another spec than the judge was made with, in its warm processes."""
-    judge.spec, judge._cases = read_spec(spec), ()
-    judge.rules = replace(judge.rules, limits=judge.spec.limits)
+    judge.use_spec(spec)
     return judge(candidate)
 
 

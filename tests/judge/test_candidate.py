@@ -1,7 +1,7 @@
-"""The candidate as the referee uses it, without a process: batches as on a GPU, and outputs as on a CPU."""
+"""The candidate as the referee uses it, without a process: released calls, as on a CPU and as on a GPU, and outputs."""
 
 import time
-from contextlib import nullcontext
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,68 +10,122 @@ import torch
 
 from pytest_gpubench import BadRequest
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.judge.candidate import Candidate
+from pytest_gpubench.judge.candidate import DONE_AT, Candidate
 from pytest_gpubench.judge.channel import Leaf, Reply
-from pytest_gpubench.judge.layout import place
 from pytest_gpubench.judge.process import Ended
 
 VALUES = [(torch.full((100,), float(number)),) for number in range(3)]
+LEAF = Leaf("float32", (100,), (1,), 0, "inputs")
+SET_WORDS = 512 // 4
 
 
 class Process:
-    """Stands for the candidate's process: its outputs are its inputs."""
+    """Stands for the candidate's process: its output is its input."""
+
+    allowed_s = 0.01
+    pid = 0
 
     def __init__(self) -> None:
-        self.memory = torch.zeros(0)
         self.done: list[str] = []
-        self.given: list[float] = []
-        self.before: list[float] = []
+        self.reply = Reply(kind="done", output=(["t", 0], [LEAF]), graph=True)
+        self.queued: list[int] = []
 
-    def ask(self, do: str, *files: int, **message: Any) -> Reply:
+    def ask(self, do: str, files: object = (), **message: Any) -> Reply:
         self.done.append(do)
-        return Reply(kind="done")
+        if do == "queue":
+            self.queued += range(message["first"], message["first"] + message["calls"])
+        return self.reply
 
-    def tell(self, do: str, **message: Any) -> None:
-        self.done.append(do)
-        self.given = self._inputs()
+    def __getattr__(self, name: str) -> Any:
+        """Note what else is asked of it; tell, thaw, hear, freeze, read."""
 
-    def _inputs(self) -> list[float]:
-        return self.memory.view(torch.float32)[:: 512 // 4].tolist()
+        def note(*given: object) -> Reply:
+            self.done.append(name)
+            return self.reply
 
-    def thaw(self) -> None:
-        self.before = self._inputs()
-
-    def hear(self) -> Reply:
-        leaves = [Leaf("float32", (100,), (1,), 512 * number, "inputs") for number in range(3)]
-        return Reply(kind="done", outputs=[(["t", 0], [leaf]) for leaf in leaves])
-
-    def freeze(self) -> None:
-        pass
+        return note
 
 
 class Memory:
-    """Stands for memory of a GPU."""
+    """Stands for memory of a GPU, in which a queue of the candidate's waits for counters."""
+
+    def __init__(self, process: Process, work: Callable[[torch.Tensor, int], object]) -> None:
+        self.process, self.work = process, work
+        self.start = 0
+        self.waited: list[int] = []
 
     def allocate(self, size: int) -> tuple[torch.Tensor, str]:
-        return torch.zeros(size, dtype=torch.uint8), "handle"
+        self.memory = torch.zeros(size, dtype=torch.uint8)
+        self.start = self.memory.data_ptr()
+        return self.memory, "handle"
+
+    def write(self, address: int, number: int) -> None:
+        """Release a call: the candidate does what it does then."""
+        assert address + 512 == self.start + self.memory.numel()
+        assert self.process.queued.pop(0) == number
+        self.work(self.memory.view(torch.float32), number)
+
+    def wait_for(self, address: int, number: int) -> None:
+        assert address + 512 - DONE_AT == self.start + self.memory.numel()
+        self.waited.append(number)
+
+    def open(self, handle: str) -> torch.Tensor:
+        raise AssertionError("its outputs are in the inputs' memory")
 
     def close(self) -> None:
         pass
 
 
-def candidate_of(process: Process, example: tuple[torch.Tensor, ...] = VALUES[0], sets: int = len(VALUES)) -> Candidate:
+class Event:
+    """Stands for an event of CUDA; each is recorded a millisecond after the one before."""
+
+    recorded = 0
+    happens = True
+
+    def __init__(self, **settings: object) -> None:
+        self.at = -1
+
+    def record(self) -> None:
+        self.at, Event.recorded = Event.recorded, Event.recorded + 1
+
+    def query(self) -> bool:
+        return Event.happens
+
+    def elapsed_time(self, later: "Event") -> float:
+        return later.at - self.at
+
+
+@pytest.fixture
+def event(monkeypatch: pytest.MonkeyPatch) -> type[Event]:
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(Event, "happens", True)
+    return Event
+
+
+def candidate_of(
+    process: Process,
+    example: tuple[torch.Tensor, ...] = VALUES[0],
+    sets: int = len(VALUES),
+    work: Callable[[torch.Tensor, int], object] = lambda memory, number: None,
+) -> Candidate:
+    """Return a candidate as on a GPU, whose output is its first input."""
     candidate = Candidate(process, cpu_device())  # type: ignore[arg-type]
-    candidate.gpu = Memory()  # type: ignore[assignment]
-    candidate.begin_case(example, sets)
-    process.memory = candidate.memory
+    candidate.gpu = Memory(process, work)  # type: ignore[assignment]
+    candidate.begin_case(example, sets, [torch.zeros(100)])
     return candidate
+
+
+def first_elements(candidate: Candidate) -> list[float]:
+    """Return the first element of each set of inputs."""
+    words = candidate.memory.view(torch.float32)[:: candidate.layout.set_bytes // 4]
+    return words[: candidate.layout.sets].tolist()
 
 
 @pytest.mark.parametrize(("sets", "written"), [(1, 1), (8, 8), (9, 9), (10, 9)])
 def test_a_case_begins_with_inputs_in_the_sets_of_reps_and_in_the_last(sets: int, written: int) -> None:
     """The last is for the untimed call before a rep on the first."""
     candidate = candidate_of(Process(), VALUES[2], sets)
-    places = candidate.memory.view(torch.float32)[:: 512 // 4].tolist()
+    places = first_elements(candidate)
     assert places == [2.0] * min(written, 8) + [0.0] * (sets - written) + [2.0] * (written - min(written, 8))
 
 
@@ -79,52 +133,7 @@ def test_a_set_of_several_inputs_is_filled_alone() -> None:
     """Each input takes 512 bytes; the sets of reps begin with zeros."""
     candidate = candidate_of(Process(), (torch.zeros(100), torch.zeros(100)), 3)
     candidate.fill([(torch.full((100,), 1.0), torch.full((100,), 2.0))], 1)
-    assert candidate.memory.view(torch.float32)[:: 512 // 4].tolist() == [0.0, 0.0, 1.0, 2.0, 0.0, 0.0]
-
-
-def test_a_batch_is_run_on_new_inputs() -> None:
-    """They are written after the process was woken and has answered, when the clock has started."""
-    process = Process()
-    candidate = candidate_of(process)
-    assert candidate.run(VALUES) > 0
-    assert process.done == ["case", "wake", "run"]
-    assert process.before == [0.0, 0.0, 0.0]
-    assert process.given == [0.0, 1.0, 2.0]
-    assert candidate.output(2).tolist() == [2.0] * 100
-
-
-@pytest.mark.parametrize("late", ["while the process stops", "later", ""])
-def test_a_reply_that_comes_before_the_outputs_is_found(late: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A queue of the GPU takes a while to be done."""
-    process = Process()
-    candidate = candidate_of(process)
-    if late == "while the process stops":
-        monkeypatch.setattr(process, "freeze", lambda: process.memory.add_(1))
-    with pytest.raises(Ended, match="before its outputs are there") if late else nullcontext():
-        candidate.run(VALUES)
-        process.memory.add_(late == "later")
-        candidate.check_samples()
-
-
-def test_the_clock_runs_until_a_process_on_a_cpu_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its children may work until then: they got a PASS by a reply that took 5 ms to decode."""
-    done: list[str] = []
-
-    def clock() -> float:
-        done.append("clock")
-        return 0.0
-
-    monkeypatch.setattr(time, "perf_counter", clock)
-
-    class Noting(SimpleNamespace):
-        def __getattr__(self, name: str) -> Any:
-            done.append(name)
-            return lambda *given, **more: Reply(kind="done", outputs=[(["l", []], [])])
-
-    candidate = Candidate(Noting(cpu_s=0.0), cpu_device())  # type: ignore[arg-type]
-    candidate._spans = []
-    candidate._run_on_cpu(1, [])
-    assert done == ["ask", "tell", "clock", "thaw", "hear_undecoded", "freeze", "clock", "read"]
+    assert candidate.memory.view(torch.float32)[: 6 * SET_WORDS : SET_WORDS].tolist() == [0, 0, 1, 2, 0, 0]
 
 
 def test_inputs_that_differ_in_shape_from_seed_to_seed_are_refused() -> None:
@@ -132,46 +141,132 @@ def test_inputs_that_differ_in_shape_from_seed_to_seed_are_refused() -> None:
         candidate_of(Process()).fill([(torch.zeros(99),)])
 
 
+# calls that are queued on a GPU
+
+
+def test_a_call_is_released_when_the_one_before_was_copied_away(event: type[Event]) -> None:
+    """At its release it finds its own inputs, and none of those to come; each time is one of the referee's clock."""
+    seen: list[tuple[int, float, list[int]]] = []
+    process = Process()
+    candidate = candidate_of(process, sets=1)
+    memory: Any = candidate.gpu
+    memory.work = lambda words, number: seen.append((number, float(words[0]), [*memory.waited]))
+    candidate.capture()
+    for began in (1, 4):
+        found = candidate.release(VALUES)
+        assert [(each.own_us, each.call_us, each.output[0].item()) for each in found] == [
+            (1000.0, 1000.0, number) for number in (0.0, 1.0, 2.0)
+        ]
+        assert seen == [(began + at, float(at), [*range(1, began + at)]) for at in range(3)]
+        seen.clear()
+    assert process.done == ["case", "capture", "queue", "queue"]
+
+
+@pytest.mark.usefixtures("event")
+def test_a_call_that_ends_late_is_wrong() -> None:
+    """Its output is copied when it says that it is done, and the next inputs take the place of its own."""
+    late: list[float] = []
+
+    def work(memory: torch.Tensor, number: int) -> None:
+        late.append(float(memory[0]))
+        memory[:100] = late[-2] if len(late) > 1 else -1.0
+
+    candidate = candidate_of(Process(), sets=1, work=work)
+    candidate.capture()
+    assert [each.output[0].item() for each in candidate.release(VALUES)] == [-1.0, 0.0, 1.0]
+
+
+def test_a_call_that_never_ends_is_not_waited_for(event: type[Event], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its counter is set by another stream, so that the referee's own queue goes on."""
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)
+    monkeypatch.setattr(event, "happens", False)
+    candidate = candidate_of(Process(), sets=1)
+    candidate.capture()
+    with pytest.raises(Ended, match=r"a call did not end within 0.01 s") as found:
+        candidate.release(VALUES[:2])
+    assert found.value.status == "timeout"
+    assert candidate._counters.tolist() == [2] * 128
+
+
+@pytest.mark.usefixtures("event")
+def test_what_is_not_captured_is_called_by_messages() -> None:
+    process = Process()
+    process.reply.graph = False
+    candidate = candidate_of(process, sets=1)
+    candidate.capture()
+    [found] = candidate.release(VALUES[1:2])
+    assert found.call_us > 0
+    assert found.output.tolist() == [1.0] * 100
+    assert process.done[2:] == ["wake", "tell", "thaw", "hear_undecoded", "freeze", "read"]
+
+
+# calls by messages on a CPU
+
+
+def test_the_clock_runs_while_a_process_on_a_cpu_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inputs are written while it is stopped; a reply that takes long to decode gains nothing for its children."""
+    process = Process()
+
+    def clock() -> float:
+        process.done.append("clock")
+        return 0.0
+
+    candidate = Candidate(process, cpu_device())  # type: ignore[arg-type]
+    candidate.begin_case(VALUES[0], 1, [torch.zeros(100)])
+    monkeypatch.setattr(time, "perf_counter", clock)
+    monkeypatch.setattr(candidate, "_write", lambda spans: process.done.append("write"))
+    candidate.release(VALUES[:1])
+    steps = ["wake", "clock", "write", "tell", "clock", "thaw", "hear_undecoded", "freeze", "clock", "read"]
+    assert process.done[1:] == steps
+
+
+# outputs
+
+
 @pytest.mark.parametrize(
-    ("outputs", "found"),
+    ("reported", "found"),
     [
         (None, "invalid: the candidate does not say where its outputs are"),
         ([Leaf("float32", (4,), (1,), 0, "elsewhere")], "wrong: output 0 is not on cpu"),
-        (
-            [Leaf("float32", (5,), (1,), 0)],
-            "wrong: output 0 is new, or has another shape or dtype than in the first call",
-        ),
-        (
-            [Leaf("float64", (4,), (1,), 0)],
-            "wrong: output 0 is new, or has another shape or dtype than in the first call",
-        ),
-        (
-            [Leaf("float32", (4,), (1,), 0)] * 2,
-            "wrong: output 1 is new, or has another shape or dtype than in the first call",
-        ),
-        ([], "invalid: the candidate's outputs cannot be read: list index out of range"),
+        ([Leaf("float32", (5,), (1,), 0)], "wrong: output 0 is float32 [5], and the reference's float32 [4]"),
+        ([Leaf("float64", (4,), (1,), 0)], "wrong: output 0 is float64 [4], and the reference's float32 [4]"),
+        ([Leaf("float32", (4,), (1,), 0)] * 2, "wrong: it returns 2 tensors, and the reference 1"),
+        ([], "wrong: it returns 0 tensors, and the reference 1"),
+        ([Leaf("float32", (4,), (0,), 0)], "wrong: output 0 is expanded, and the reference's is not: write each of"),
+        ([Leaf("float32", (4,), (-1,), 0)], "invalid: the candidate's outputs cannot be read: no tensor"),
         ([Leaf("float32", (4,), (1,), 0)], "[0.0, 0.0, 0.0, 0.0]"),
     ],
 )
-def test_outputs_on_a_cpu_are_those_of_the_first_call(outputs: list[Leaf] | None, found: str) -> None:
-    """The candidate's process reports these; its first call returned four numbers."""
-    candidate = Candidate(None, cpu_device())  # type: ignore[arg-type]
-    candidate.target_layout = place([torch.zeros(4)])
-    candidate.targets = torch.zeros(512, dtype=torch.uint8)
+def test_outputs_are_like_the_references(reported: list[Leaf] | None, found: str) -> None:
+    process = Process()
+    candidate = Candidate(process, cpu_device())  # type: ignore[arg-type]
+    candidate.begin_case(VALUES[0], 1, [torch.zeros(4)])
 
-    def reported() -> str:
+    def read() -> str:
         try:
-            candidate._note(Reply(kind="done", outputs=None if outputs is None else [(["t", 0], outputs)]))
-            return str(candidate.output(0).tolist())
+            candidate._note(Reply(kind="done", output=None if reported is None else (["t", 0], reported)))
+            return str(candidate.output().tolist())
         except Ended as error:
             return f"{error.status}: {error}"
 
-    assert reported() == found
+    assert read().startswith(found)
 
 
-def test_an_expanded_output_counts_in_full_on_a_cpu() -> None:
-    """The referee copies all of its elements."""
-    candidate = Candidate(None, cpu_device())  # type: ignore[arg-type]
-    candidate.target_layout = place([torch.zeros(1024)])
-    candidate._note(Reply(kind="done", outputs=[(["t", 0], [Leaf("float32", (1024,), (0,), 0)])]))
-    assert candidate.output_bytes == 4096
+@pytest.mark.parametrize(("strides", "is_right"), [((0,), True), ((1,), True), ((3,), True)])
+def test_an_output_may_be_expanded_where_the_references_is(strides: tuple[int, ...], is_right: bool) -> None:
+    """Gaps change nothing: sizes are those of the reference's output."""
+    candidate = Candidate(Process(), cpu_device())  # type: ignore[arg-type]
+    candidate.begin_case(VALUES[0], 1, [torch.zeros(1).expand(4)])
+    candidate._note(Reply(kind="done", output=(["t", 0], [Leaf("float32", (4,), strides, 0)])))
+    assert candidate.output().shape == (4,)
+    assert candidate.output_layout.size == 512
+
+
+@pytest.mark.parametrize("node", [["l", []], ["l", [["t", 0], ["t", 0]]], ["v", 1]])
+def test_a_structure_names_each_tensor_once(node: list[Any]) -> None:
+    """One that nothing names was a way to make samples and batches smaller."""
+    candidate = Candidate(SimpleNamespace(ask=lambda *given, **more: None), cpu_device())  # type: ignore[arg-type]
+    candidate.begin_case(VALUES[0], 1, [torch.zeros(4)])
+    candidate._note(Reply(kind="done", output=(node, [Leaf("float32", (4,), (1,), 0)])))
+    with pytest.raises(Ended, match=r"its structure names the tensors \[.*\], and there are 1"):
+        candidate.output()

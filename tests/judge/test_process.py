@@ -5,10 +5,12 @@ import signal
 import struct
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from pytest_gpubench.judge import process as process_module
 from pytest_gpubench.judge.channel import LONGEST_TEXT, Reply
 from pytest_gpubench.judge.isolation import seccomp
 from pytest_gpubench.judge.process import Ended, Process, ended_by, remove_folder
@@ -57,6 +59,75 @@ def test_a_process_that_ran_while_it_was_stopped_is_found() -> None:
                 process.thaw()
             process.thaw()
         sleeper.kill()
+
+
+def test_a_process_that_has_ended_is_over() -> None:
+    """Whoever of its children answers."""
+    with subprocess.Popen(["true"], start_new_session=True, stdout=subprocess.PIPE) as true:
+        process: Any = Process.__new__(Process)
+        process.pid, process.frozen, process._process = true.pid, False, true
+        process.tail = lambda: ""
+        os.waitid(os.P_PID, true.pid, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(Ended, match="the candidate's process ended with exit status 0"):
+            process.freeze()
+
+
+@pytest.mark.parametrize(
+    ("processes", "used", "disk", "on_gpu", "message"),
+    [
+        (256, 1000, 1000, 1000, ""),
+        (257, 1000, 1000, 1000, "refused: the candidate has 257 processes, and may have 256"),
+        (256, 1001, 1000, 1000, "out_of_memory: the candidate took 1001 B of memory, and may take 1000 B"),
+        (256, 1000, 1001, 1000, "out_of_memory: the candidate took 1001 B of disk, and may take 1000 B"),
+        (256, 1000, 1000, 1001, "out_of_memory: the candidate took 1001 B of GPU memory, and may take 1000 B"),
+    ],
+)
+def test_a_process_may_take_so_much(
+    monkeypatch: pytest.MonkeyPatch, processes: int, used: int, disk: int, on_gpu: int, message: str
+) -> None:
+    """Its folder and the GPU's memory are looked at once a second; a GiB of that is its context's."""
+    looked: list[Path] = []
+    monkeypatch.setattr(process_module, "_processes_and_bytes", lambda group: (processes, used))
+
+    def size_of(folder: Path) -> int:
+        looked.append(folder)
+        return disk
+
+    monkeypatch.setattr(process_module, "_bytes_in", size_of)
+    process: Any = Process.__new__(Process)
+    process.pid, process.memory_bytes, process._looked_s, process.box = os.getpgid(0), 1000, 0.0, Path("box")
+    ours, other = (
+        SimpleNamespace(pid=os.getpid(), usedGpuMemory=2**30 + on_gpu),
+        SimpleNamespace(pid=1, usedGpuMemory=9),
+    )
+    process.nvml = SimpleNamespace(ask=lambda query: [ours, other] if query == "ComputeRunningProcesses" else None)
+    process.allow(100)
+
+    def look() -> str:
+        try:
+            process._look()
+            process._look()
+        except Ended as error:
+            return f"{error.status}: {error}"
+        return ""
+
+    assert look() == message
+    assert len(looked) <= 1
+
+
+def test_a_folder_is_as_large_as_what_its_files_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what they say, and no file outside counts."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "file").write_bytes(bytes(10_000))
+    with (tmp_path / "sparse").open("wb") as sparse:
+        sparse.truncate(2**30)
+    (tmp_path / "link").symlink_to("/usr")
+    assert 10_000 <= process_module._bytes_in(tmp_path) < 30_000
+    monkeypatch.setattr(process_module, "MOST_FOLDERS_AND_FILES", 4)
+    process_module._bytes_in(tmp_path)
+    monkeypatch.setattr(process_module, "MOST_FOLDERS_AND_FILES", 3)
+    with pytest.raises(Ended, match="more than 3 folders and files"):
+        process_module._bytes_in(tmp_path)
 
 
 def test_a_folder_too_deep_for_python_is_removed(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ class Arm:
 
     tax = 0.0
     layout = SimpleNamespace(set_bytes=24)
-    output_bytes = 8
+    output_layout = SimpleNamespace(set_bytes=8)
 
     def __init__(self, idle_s: float, memory_bytes: int = 2**20) -> None:
         self.idle_s = idle_s
@@ -32,8 +32,8 @@ class Arm:
         self.taken.append((*self.filled, index, idle_s))
         self.memory.fill_(self.filled[0][0][0])
 
-    def output(self, number: int) -> torch.Tensor:
-        return self.memory
+    def kept_output(self) -> torch.Tensor:
+        return self.memory.clone()
 
     def begin(self) -> None:
         pass

@@ -46,6 +46,13 @@ def test_a_spec_has_a_reference_inputs_and_what_the_candidate_needs(tmp_path: Pa
     assert len(spec.digest) == 64
 
 
+@pytest.mark.parametrize(
+    ("words", "trusted"), [("", False), ("trust_claims = True", True), ("trust_claims = False", False)]
+)
+def test_claims_are_trusted_where_a_spec_says_so(tmp_path: Path, words: str, trusted: bool) -> None:
+    assert spec_of(tmp_path, f"{DOUBLE}\n{words}\n").trust_claims is trusted
+
+
 @pytest.mark.parametrize("name", ["double", "candidate"])
 def test_the_candidate_is_found_by_the_references_name_or_as_candidate(tmp_path: Path, name: str) -> None:
     entry = pickle.loads(pickle.dumps(spec_of(tmp_path, DOUBLE).entry))

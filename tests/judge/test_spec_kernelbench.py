@@ -45,8 +45,11 @@ def test_inputs_are_drawn_from_the_seed_and_leave_torchs_own_alone(tmp_path: Pat
 
 def test_a_problem_may_have_limits_and_a_tolerance_of_its_own(tmp_path: Path) -> None:
     path, _ = PROBLEMS["relu"].write(tmp_path)
-    path.write_text(path.read_text() + "limits = {'min_speedup': 1.2}\ntolerance = {'rtol': 1e-4, 'atol': 1e-4}\n")
+    assert not read_spec(path).trust_claims
+    rules = "limits = {'min_speedup': 1.2}\ntolerance = {'rtol': 1e-4, 'atol': 1e-4}\ntrust_claims = True\n"
+    path.write_text(path.read_text() + rules)
     spec = read_spec(path)
+    assert spec.trust_claims
     assert (spec.limits, spec.tolerance) == (Limits(min_speedup=1.2), {"rtol": 1e-4, "atol": 1e-4})
 
 

@@ -59,6 +59,6 @@ def test_a_perf_test_judges_and_measures(gpu_bench: GpuBench, tmp_path: Path) ->
         generator = torch.Generator("cuda").manual_seed(seed)
         return (torch.randn(4096, 4096, generator=generator, device="cuda"),)
 
-    found = gpu_bench.judge(candidate, lambda x: torch.softmax(x, -1), inputs)
+    found = gpu_bench.judge(candidate, lambda x: torch.softmax(x, -1), inputs, trust_claims=True)
     assert found.passed, summary_of(found)
     assert gpu_bench.measure(lambda: torch.softmax(inputs(0)[0], -1)).measured

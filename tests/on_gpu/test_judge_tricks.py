@@ -10,8 +10,9 @@ from pytest_gpubench import Judgement
 from pytest_gpubench.judge.judging import Judge
 from tests.judge.problems import judge_by
 from tests.on_gpu.judged import summary_of
+from tests.on_gpu.judged_attacks import ATTACKS
 from tests.on_gpu.judged_honest import HONEST
-from tests.on_gpu.judged_tricks import LAUNCHED_BY_THE_GPU, LIMIT, PARENT, SMOOTH, TRICKS, WAITS, Trick
+from tests.on_gpu.judged_tricks import LAUNCHED_BY_THE_GPU, LIMIT, PARENT, SMOOTH, TRICKS, Trick
 from tests.on_gpu.nvcc import compiled
 
 LOOKS = 4
@@ -30,7 +31,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
 
 def judged(judge: Judge, folder: Path, trick: Trick, limit: float = LIMIT) -> Judgement:
     """Return the judgement of a trick."""
-    (folder / "spec.py").write_text(f"{trick.spec}\nlimits = {{'min_speedup': {limit}}}\n")
+    (folder / "spec.py").write_text(f"{trick.spec}\nlimits = {{'min_speedup': {limit}}}\ntrust_claims = True\n")
     (folder / "candidate.py").write_text(trick.text)
     return judge_by(judge, folder / "spec.py", folder / "candidate.py")
 
@@ -51,11 +52,16 @@ def test_work_that_the_gpu_launches_itself(judge: Judge, tmp_path: Path) -> None
     assert not found.passed, summary_of(found)
 
 
-@pytest.mark.parametrize("cycles", [0, 150_000])
-def test_work_that_waits_for_inputs_gains_little(judge: Judge, tmp_path: Path, cycles: int) -> None:
-    """Inputs are written once the clock runs: it may save what waking the process takes, no more."""
-    found = judged(judge, tmp_path, Trick(SMOOTH, WAITS.replace("SLEEP", str(cycles))), limit=1.2)
+@pytest.mark.parametrize("name", ATTACKS)
+def test_no_attack_on_the_referees_clock_passes(
+    judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Whatever it claims, the ratio is no larger than what that clock saw."""
+    monkeypatch.setattr(judge, "timeout_s", 5)
+    found = judged(judge, tmp_path, ATTACKS[name])
     assert not found.passed, summary_of(found)
+    assert found.score == 0
+    assert (found.ratio or 0.0) < LIMIT, summary_of(found)
 
 
 @pytest.mark.parametrize("name", HONEST)

@@ -16,14 +16,18 @@ def double(x):
 def inputs(seed):
     return (torch.randn(1000),)
 
-def judge(gpu_bench, folder, body):
+def judge(gpu_bench, folder, body, trust_claims=True):
     path = folder / "candidate.py"
     path.write_text(f"def candidate(x):\\n    return {body}\\n")
-    return gpu_bench.judge(path, double, inputs, budget_s=0.05)
+    return gpu_bench.judge(path, double, inputs, budget_s=0.05, trust_claims=trust_claims)
 
 @pytest.mark.perf(max_time_us=1e9)
 def test_kept(gpu_bench, tmp_path):
     assert judge(gpu_bench, tmp_path, "x + x").cases[0].claimed_us
+
+@pytest.mark.perf(max_time_us=1e9)
+def test_claimed(gpu_bench, tmp_path):
+    assert judge(gpu_bench, tmp_path, "x + x", trust_claims=False).status == "inconclusive"
 
 @pytest.mark.perf(max_time_us=1e-3)
 def test_broken(gpu_bench, tmp_path):
@@ -43,11 +47,11 @@ def test_unknown(gpu_bench, tmp_path):
 def test_limits_of_the_mark_apply(bench_run: BenchRun) -> None:
     """A limit that is kept passes; a broken one, one that cannot be judged and invalid arguments fail.
 
-    On a busy CPU the time that the candidate's process claims may not be attested, and the first is INCONCLUSIVE.
+    One that is kept by a claim alone is INCONCLUSIVE, unless the test trusts claims.
     """
     result = bench_run(SOURCE, "--gpu-bench-device=cpu", timer="wall")
     outcomes = result.parseoutcomes()
-    assert (outcomes["failed"], outcomes.get("passed", 0) + outcomes.get("inconclusive", 0)) == (3, 1)
+    assert (outcomes["failed"], outcomes["passed"], outcomes["inconclusive"]) == (3, 1, 1)
     result.stdout.fnmatch_lines(
         [
             "*LimitBroken: a call takes * by its own timer, * by the referee's, wanted at most 0.001 us",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.judge.spec.model import Entry, Spec, digest_of, draw_inputs
-from pytest_gpubench.judge.spec.python_file import rules_of
+from pytest_gpubench.judge.spec.python_file import rules_of, trusts_claims
 from pytest_gpubench.judge.spec.source import MODULE_PREFIX, load_source, required
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ def spec_of_problem(module: ModuleType, path: Path) -> Spec:
         digest=digest_of(path.read_bytes()),
         tolerance=tolerance or {"golden": Golden(reference), "golden_factor": GOLDEN_FACTOR},
         limits=limits,
+        trust_claims=trusts_claims(module, path),
     )
 
 

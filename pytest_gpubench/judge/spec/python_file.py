@@ -43,6 +43,7 @@ def spec_of_module(module: ModuleType, path: Path) -> Spec:
         digest=digest_of(path.read_bytes()),
         tolerance=tolerance,
         limits=limits,
+        trust_claims=trusts_claims(module, path),
         search=_search(module, parameters, path),
     )
 
@@ -68,6 +69,14 @@ def rules_of(module: ModuleType, path: Path) -> tuple[Mapping[str, Any] | None, 
     _check_keys("tolerance", {} if tolerance is None else tolerance, TOLERANCES, path)
     _check_keys("limits", limits, LIMITS, path)
     return tolerance, Limits(**limits)
+
+
+def trusts_claims(module: ModuleType, path: Path) -> bool:
+    """Return whether a module says `trust_claims = True`; raise BadRequest for anything but a bool."""
+    found = getattr(module, "trust_claims", False)
+    if not isinstance(found, bool):
+        raise BadRequest(f"{path.name}: trust_claims = {repr_of(found)} is not valid: give True or False")
+    return found
 
 
 def _parameters(inputs: Callable[..., object], path: Path) -> list[str]:

@@ -1,0 +1,121 @@
+"""Attest a candidate's time: released calls, by the referee's clock, less the least that a call can cost.
+
+That is the shortest of blank calls, which launch one kernel that does next to nothing: the GPU switches to the
+candidate's context and back. They and the reference are timed before the candidate is loaded, with the same process and
+memory. So nothing that a candidate does or says takes more off, or makes the reference slower. What of it ran while the
+referee wrote and copied would have cost two switches more: so much there counts for the call.
+
+Nothing is taken off where a candidate could save that cost: from calls by messages, which its process answers; and
+where the reference only moves data, as copy engines do that without a switch.
+"""
+
+import statistics
+import time
+from dataclasses import dataclass
+
+from pytest_gpubench.judge.candidate import Candidate, Released
+from pytest_gpubench.judge.conclusion import time_of
+from pytest_gpubench.judge.judgement import Time
+from pytest_gpubench.judge.ready_case import ReadyCase
+from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.stats.speedup import SpeedupEstimate
+from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.verdict.decision import at_least
+
+__tracebackhide__ = True
+
+LEAST_US = 0.01
+BEFORE = 16
+"""The calls of the reference before the candidate is loaded."""
+BLANK = 32
+LOOKS = (12, 24, 48, 96, 192)
+"""The numbers of released calls after which the attested ratio is looked at."""
+PRECISION = 0.05
+"""The width of the attested ratio's interval to either side, relative to it, that suffices without a limit."""
+KEPT_SHARE = 8
+"""The outputs of the calls released together take at most one part in so many of the candidate's memory."""
+
+
+@dataclass(frozen=True)
+class Before:
+    """What was measured before the candidate was loaded."""
+
+    reference: Time
+    blank_us: float = 0.0
+    """The shortest queued call that does nothing; 0 where a candidate's could be shorter."""
+    own_us: float = 0.0
+    """What the referee mostly takes between such calls."""
+
+    def less_blank(self, released: Released) -> float:
+        """Return the time of a queued call without what a blank one takes."""
+        more_us = released.own_us - self.own_us
+        return max(released.call_us - self.blank_us + (more_us if more_us > self.blank_us / 2 else 0.0), LEAST_US)
+
+
+def measure_before(candidate: Candidate, ready: ReadyCase) -> Before:
+    """Measure a case with a function of ours in the place of the candidate, which is not loaded yet."""
+    candidate.begin_case(ready.example, 1, ready.outputs, blank=True)
+    candidate.capture()
+    blank = candidate.release([ready.example] * BLANK) if candidate.queued else []
+    reference = time_of(ready.time_reference(BEFORE))
+    if not blank:
+        return Before(reference)
+    blank_us = 0.0 if ready.moves_data else min(each.call_us for each in blank)
+    return Before(reference, blank_us, statistics.median(each.own_us for each in blank))
+
+
+class Attestation:
+    """Released calls of a candidate, added until the ratio that they show is decided."""
+
+    def __init__(self, candidate: Candidate, ready: ReadyCase, before: Before, wanted: float | None) -> None:
+        self.candidate, self.ready, self.before, self.wanted = candidate, ready, before, wanted
+        self.times_us: list[float] = []
+        self.together = 0
+
+    def take(self, alpha: float, budget_s: float) -> None:
+        """Release calls, look by look, until the ratio is decided or the time is spent; all outputs are compared."""
+        self.candidate.capture()
+        self._release(2)  # the first ones take longer
+        self.times_us.clear()
+        until_s = time.monotonic() + budget_s
+        for calls in LOOKS:
+            while len(self.times_us) < calls:
+                self._release(min(calls - len(self.times_us), self._most_together))
+            self.alpha = alpha / len(LOOKS)
+            if self._is_decided() or time.monotonic() > until_s:
+                return
+
+    @property
+    def _most_together(self) -> int:
+        size = max(self.candidate.output_layout.size + self.candidate.layout.set_bytes, 1)
+        return max(1, self.candidate.process.memory_bytes // (KEPT_SHARE * size))
+
+    def _release(self, calls: int) -> None:
+        self.together = max(self.together, calls)
+        values = self.ready.draw(calls)
+        for inputs, released in zip(values, self.candidate.release(values), strict=True):
+            self.ready.reference.require(released.output, inputs, "in a call by the referee's clock")
+            queued = self.candidate.queued
+            self.times_us.append(self.before.less_blank(released) if queued else released.call_us)
+
+    def _is_decided(self) -> bool:
+        speedup = self.speedup
+        if self.wanted is not None:
+            return at_least(speedup.interval, self.wanted) is not Outcome.INCONCLUSIVE
+        return speedup.interval is not None and speedup.interval.width <= 2 * PRECISION * speedup.ratio
+
+    @property
+    def call_us(self) -> Time:
+        """The time of a call."""
+        return time_of(self.times_us, self.alpha)
+
+    @property
+    def speedup(self) -> SpeedupEstimate:
+        """The reference's time before the candidate was loaded, over the candidate's."""
+        reference, call = self.before.reference, self.call_us
+        ratio = reference.median_us / call.median_us
+        interval = None
+        if reference.interval is not None and call.interval is not None:
+            ends = reference.interval.low / call.interval.high, reference.interval.high / call.interval.low
+            interval = Interval(min(ends[0], ratio), max(ends[1], ratio))
+        return SpeedupEstimate(ratio, interval, len(self.times_us) // 2, self.alpha)

@@ -1,0 +1,133 @@
+"""The attested time: what is taken off, and when enough calls were released."""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_gpubench.judge.attestation import Attestation, Before, measure_before
+from pytest_gpubench.judge.candidate import Released
+from pytest_gpubench.judge.conclusion import time_of
+
+
+class Candidate:
+    """Stands for a candidate; notes how many calls are released together."""
+
+    memory_bytes = 2**30
+
+    def __init__(self, times_us: Iterator[float], queued: bool = True, is_graph: bool = True) -> None:
+        self.times_us, self.queued, self.is_graph = times_us, queued, is_graph
+        self.process = self
+        self.output_layout = SimpleNamespace(size=512)
+        self.layout = SimpleNamespace(set_bytes=512)
+        self.released: list[int] = []
+        self.begun: list[bool] = []
+
+    def begin_case(self, example: object, sets: int, outputs: object, blank: bool = False) -> None:
+        self.begun.append(blank)
+
+    def capture(self) -> None:
+        self.queued = self.is_graph
+
+    def release(self, values: list[object]) -> list[Released]:
+        self.released.append(len(values))
+        return [Released(next(self.times_us), 80.0, torch.zeros(1)) for _ in values]
+
+
+def attestation_of(candidate: Candidate, wanted: float | None) -> Attestation:
+    """Return an attestation whose reference takes 100 us, and a blank call 50 us, after 80 us of the referee's own."""
+    reference = SimpleNamespace(require=lambda *given: None)
+    ready: Any = SimpleNamespace(draw=lambda number: [()] * number, reference=reference)
+    before = Before(time_of([100.0] * 16), 50.0, 80.0)
+    return Attestation(candidate, ready, before, wanted)  # type: ignore[arg-type]
+
+
+def repeated(*times_us: float) -> Iterator[float]:
+    while True:
+        yield from times_us
+
+
+@pytest.mark.parametrize(("is_graph", "each_us"), [(True, 100.0), (False, 150.0)])
+def test_the_cost_of_a_blank_call_is_taken_off(is_graph: bool, each_us: float) -> None:
+    """Nothing is taken off where the candidate's own process is asked each time."""
+    found = attestation_of(Candidate(repeated(150.0), is_graph=is_graph), None)
+    found.take(0.05, 10.0)
+    assert found.call_us.median_us == each_us
+    assert found.call_us.interval == (each_us, each_us)
+    assert found.speedup.interval == (100 / each_us, 100 / each_us)
+
+
+@pytest.mark.parametrize(
+    ("call_us", "own_us", "found_us"),
+    [(150.0, 80.0, 100.0), (150.0, 105.0, 100.0), (150.0, 106.0, 126.0), (150.0, 9.0, 100.0)],
+)
+def test_work_beside_the_referees_own_counts(call_us: float, own_us: float, found_us: float) -> None:
+    """It would have cost two switches of the GPU, half of a blank call each; less is the cache's doing."""
+    before = Before(time_of([100.0] * 16), 50.0, 80.0)
+    assert before.less_blank(Released(call_us, own_us, None)) == found_us
+
+
+def test_no_time_is_less_than_nothing() -> None:
+    """A candidate that takes less than a blank call has no time, not a negative one."""
+    found = attestation_of(Candidate(repeated(10.0)), None)
+    found.take(0.05, 10.0)
+    assert found.call_us.median_us == 0.01
+
+
+@pytest.mark.parametrize(
+    ("wanted", "times_us", "calls"),
+    [
+        (0.9, (150.0,), 12),
+        (1.1, (150.0,), 12),
+        (1.0, (140.0, 160.0), 192),
+        (None, (150.0,), 12),
+        (None, (90.0, 300.0), 192),
+    ],
+)
+def test_calls_are_released_until_the_limit_is_decided(
+    wanted: float | None, times_us: tuple[float, ...], calls: int
+) -> None:
+    """About 98 to 100 us each; without a limit, until the ratio is known by 5 %. The first two do not count."""
+    candidate = Candidate(repeated(*times_us))
+    found = attestation_of(candidate, wanted)
+    found.take(0.05, 100.0)
+    assert len(found.times_us) == calls
+    assert candidate.released[0] == 2
+
+
+def test_no_more_are_released_when_the_time_is_spent() -> None:
+    found = attestation_of(Candidate(repeated(140.0, 160.0)), 1.0)
+    found.take(0.05, 0.0)
+    assert len(found.times_us) == 12
+
+
+@pytest.mark.parametrize(
+    ("memory_bytes", "together"), [(8 * 1024 * 12, [12]), (8 * 1024 * 5, [5, 5, 2]), (1, [1] * 12)]
+)
+def test_calls_are_released_together_as_memory_allows(memory_bytes: int, together: list[int]) -> None:
+    """The input and the output of each take 1024 bytes, an eighth of the memory together."""
+    candidate = Candidate(repeated(150.0))
+    candidate.memory_bytes = memory_bytes
+    found = attestation_of(candidate, None)
+    found.take(0.05, 10.0)
+    assert candidate.released[1:] == together
+    assert found.together == max(2, *together)
+
+
+@pytest.mark.parametrize(
+    ("is_graph", "moves_data", "blank_us"), [(True, False, 20.0), (True, True, 0.0), (False, False, 0.0)]
+)
+def test_what_is_taken_off_is_the_shortest_call_of_a_function_of_ours(
+    is_graph: bool, moves_data: bool, blank_us: float
+) -> None:
+    """Others that use the GPU make some longer. A copy needs no kernel, so nothing is known to be saved there."""
+    candidate = Candidate(repeated(900.0, 20.0, 21.0), queued=False, is_graph=is_graph)
+    ready: Any = SimpleNamespace(
+        example=(), outputs=[], moves_data=moves_data, time_reference=lambda calls: [7.0] * calls
+    )
+    before = measure_before(candidate, ready)  # type: ignore[arg-type]
+    assert candidate.begun == [True]
+    assert (before.blank_us, before.own_us) == (blank_us, 80.0 if is_graph else 0.0)
+    assert before.reference.median_us == 7
