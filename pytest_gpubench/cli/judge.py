@@ -17,10 +17,12 @@ from pytest_gpubench.settings.parsers import positive_count, seconds, whole_numb
 
 if TYPE_CHECKING:
     from pytest_gpubench.judge.judgement import Judgement
+    from pytest_gpubench.judge.judging import Judge
 
 ABOUT = "judge an untrusted candidate, in a process of its own"
 EXAMPLES = """judge softmax.py --spec softmax_spec.py
-judge --jsonl --spec softmax_spec.py < candidates > verdicts"""
+judge --jsonl --spec softmax_spec.py < candidates > verdicts
+judge --serve judge.sock --spec softmax_spec.py"""
 COMMAND = (sys.executable, "-m", "pytest_gpubench", "judge", "--jsonl")
 MOST_AHEAD = 16
 WARM_BYTES = 4 * 2**30
@@ -28,11 +30,12 @@ WARM_BYTES = 4 * 2**30
 SPARE_CORES = 2
 PROMISE = """
 A candidate runs in a process of its own, which never holds the reference, its outputs, the limits or the seeds. Each
-call gets new inputs, and outputs are compared in the referee's process. Times that the candidate's process claims are
-compared with the referee's own clock; a pass holds for both.
+call gets new inputs, and outputs are compared in the referee's process. The ratio is the smaller of what the
+candidate's process claims and of what the referee's clock saw around single calls. A pass rests on the claim where the
+two are close, so it needs the spec's word: trust_claims = True.
 
 Not promised: protection of the machine (processes share the GPU's driver, and isolation is as far as the kernel allows,
-which the judgement states); that calls of less than 200 us do not overlap in a batch; that a tolerance is tight enough.
+which the judgement states); that a tolerance is tight enough.
 
 status: pass, fail, inconclusive, invalid, wrong, crash, timeout, out_of_memory, compile_error, refused
 exit status: 0 if every candidate passes, 1 if not, 2 for bad usage
@@ -48,6 +51,17 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--jsonl",
         action="store_true",
         help='read a candidate a line, a path or {"candidate": path}, and write a judgement a line',
+    )
+    parser.add_argument(
+        "--serve",
+        type=Path,
+        metavar="SOCKET",
+        help='answer requests over a Unix socket, {"candidate": path} a line, until SIGTERM; those sent are answered',
+    )
+    parser.add_argument(
+        "--trust-claims",
+        action="store_true",
+        help="let a PASS rest on times that the candidate's own process claims, as trust_claims = True in a spec does",
     )
     parser.add_argument(
         "--timeout",
@@ -86,34 +100,63 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--ahead",
         type=checked(positive_count),
         metavar="N",
-        help="with --jsonl: warm N processes ahead on each GPU; a process takes about 8 s to warm up and 0.5 GiB of "
-        "the GPU (default: as many as there are cores and memory, at most 16)",
+        help="with --jsonl or --serve: warm N processes ahead on each GPU; a process takes about 8 s to warm up and "
+        "0.5 GiB of the GPU (default: as many as there are cores and memory, at most 16)",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Judge; return 0 if every candidate passes."""
-    from pytest_gpubench.errors import BadRequest
-
-    if (arguments.candidate is None) != arguments.jsonl:
-        raise BadRequest("give one candidate, or --jsonl to read many from standard input")
-    for option, given in (("-n", arguments.referees), ("--ahead", arguments.ahead)):
-        if given and not arguments.jsonl:
-            raise BadRequest(f"{option} is for many candidates: give --jsonl, and the candidates on standard input")
-    if arguments.json and arguments.jsonl:
-        raise BadRequest("--json writes one judgement: leave it out, as --jsonl writes all to standard output")
+    _check_words(arguments)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that processes and folders are removed
     try:
+        if arguments.serve:
+            return _serve(arguments)
         gpus = _gpus(arguments)
         return _judge_on(arguments, gpus) if len(gpus) > 1 else _judge_here(arguments)
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
+def _check_words(arguments: argparse.Namespace) -> None:
+    """Raise BadRequest for options that do not go together."""
+    from pytest_gpubench.errors import BadRequest
+
+    if [arguments.candidate is not None, arguments.jsonl, arguments.serve is not None].count(True) != 1:
+        raise BadRequest("give one candidate, or --jsonl to read many from standard input, or --serve SOCKET")
+    if arguments.referees and not arguments.jsonl:
+        raise BadRequest("-n is for many candidates: give --jsonl, and the candidates on standard input")
+    if arguments.ahead and arguments.candidate is not None:
+        raise BadRequest(
+            "--ahead is for many candidates: give --jsonl, and the candidates on standard input, or --serve"
+        )
+    if arguments.json and arguments.candidate is None:
+        raise BadRequest("--json writes one judgement: leave it out, as --jsonl and --serve write all of them")
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from pytest_gpubench.judge.serving import Server
+
+    with _judge(arguments) as judge:
+        server = Server(judge, arguments.serve)
+        signal.signal(signal.SIGTERM, server.stop)
+        write(f"listening on {arguments.serve}")
+        server.serve()
+    return 0
+
+
 def _judge_here(arguments: argparse.Namespace) -> int:
+    with _judge(arguments) as judge:
+        if arguments.jsonl:
+            passed = [_show_line(judge(each)) for each in _candidates()]
+            return int(not all(passed))
+        return int(not _show(judge(arguments.candidate), arguments.json))
+
+
+def _judge(arguments: argparse.Namespace) -> "Judge":
     from pytest_gpubench.judge.judging import Judge
 
-    with Judge(
+    return Judge(
         arguments.spec,
         device=arguments.device,
         timeout_s=arguments.timeout,
@@ -121,12 +164,9 @@ def _judge_here(arguments: argparse.Namespace) -> int:
         budget_s=arguments.budget,
         lock_folder=arguments.lock_folder,
         search=arguments.search,
-        ahead=_ahead(arguments, 1) if arguments.jsonl else 0,
-    ) as judge:
-        if arguments.jsonl:
-            passed = [_show_line(judge(each)) for each in _candidates()]
-            return int(not all(passed))
-        return int(not _show(judge(arguments.candidate), arguments.json))
+        ahead=0 if arguments.candidate else _ahead(arguments, 1),
+        trust_claims=arguments.trust_claims,
+    )
 
 
 def _judge_on(arguments: argparse.Namespace, gpus: Sequence[str | None]) -> int:
@@ -137,6 +177,7 @@ def _judge_on(arguments: argparse.Namespace, gpus: Sequence[str | None]) -> int:
     words += ["--memory", f"{arguments.memory}B", "--budget", arguments.budget, "--search", arguments.search]
     words += ["--ahead", _ahead(arguments, len(gpus))]
     words += ["--lock-folder", arguments.lock_folder] if arguments.lock_folder else []
+    words += ["--trust-claims"] if arguments.trust_claims else []
     passed = []
 
     def show(line: str) -> None:

@@ -2,7 +2,13 @@
 
 import io
 import json
+import os
+import signal
+import socket
 import sys
+import threading
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +23,20 @@ from pytest_gpubench.judge import judging
 class FakeJudge:
     """Return the status that a candidate's name says."""
 
+    chosen: Mapping[str, object] = {}
+
     def __init__(self, *given: object, **more: object) -> None:
         self.given = given
+        FakeJudge.chosen = more
 
     def __enter__(self) -> "FakeJudge":
         return self
 
     def __exit__(self, *error: object) -> None:
         return None
+
+    def use_spec(self, path: str | None) -> None:
+        assert path in (None, "other.py")
 
     def __call__(self, path: Path) -> Judgement:
         status: Any = path.stem
@@ -54,7 +66,7 @@ def test_the_judgement_is_written_as_json(capsys: pytest.CaptureFixture[str], tm
     text, line = capsys.readouterr().out.splitlines()
     assert text == "PASS pass.py: a reason"
     assert json.loads(line) == json.loads((tmp_path / "one.json").read_text())
-    assert json.loads(line)["version"] == 1
+    assert json.loads(line)["version"] == 2
 
 
 def test_a_judgement_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,9 +82,13 @@ def test_a_judgement_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     [
         ([], "give one candidate, or --jsonl to read many"),
         (["a.py", "--jsonl"], "give one candidate, or --jsonl to read many"),
+        (["a.py", "--serve", "socket"], "give one candidate, or --jsonl to read many from standard input, or --serve"),
+        (["--jsonl", "--serve", "socket"], "give one candidate, or --jsonl to read many"),
+        (["--serve", "socket", "-n", "2"], "-n is for many candidates: give --jsonl"),
+        (["--serve", "socket", "--json", "one.json"], "--json writes one judgement: leave it out"),
         (["a.py", "-n", "2"], "-n is for many candidates: give --jsonl"),
         (["a.py", "--ahead", "2"], "--ahead is for many candidates: give --jsonl"),
-        (["--jsonl", "--json", "one.json"], "--json writes one judgement: leave it out, as --jsonl writes all"),
+        (["--jsonl", "--json", "one.json"], "leave it out, as --jsonl and --serve write all"),
     ],
 )
 def test_one_candidate_or_many(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
@@ -86,6 +102,35 @@ def test_a_line_that_names_no_candidate(capsys: pytest.CaptureFixture[str], monk
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
     assert main(["judge", "--jsonl", "--spec", "spec.py"]) == 1
     assert [json.loads(line)["candidate"] for line in capsys.readouterr().out.splitlines()] == lines
+
+
+@pytest.mark.parametrize("words", [[], ["--trust-claims"]])
+def test_claims_are_trusted_where_it_is_asked_for(words: list[str]) -> None:
+    main(["judge", "pass.py", "--spec", "spec.py", *words])
+    assert FakeJudge.chosen["trust_claims"] is bool(words)
+
+
+def test_requests_are_answered_until_sigterm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that were sent before are answered; the status is 0, and the socket is gone."""
+    path, answers = tmp_path / "socket", []
+
+    def ask() -> None:
+        while not path.is_socket():
+            time.sleep(0.01)
+        with socket.socket(socket.AF_UNIX) as end, end.makefile() as lines:
+            end.connect(str(path))
+            end.sendall(b'{"candidate": "pass.py"}\n{"candidate": "fail.py", "spec": "other.py"}\n')
+            answers.append(lines.readline())
+            os.kill(os.getpid(), signal.SIGTERM)
+            answers.extend(lines)
+
+    client = threading.Thread(target=ask)
+    client.start()
+    assert main(["judge", "--serve", str(path), "--spec", "spec.py"]) == 0
+    client.join()
+    assert [json.loads(each)["judgement"]["status"] for each in answers] == ["pass", "fail"]
+    assert capsys.readouterr().out == f"listening on {path}\n"
+    assert not path.exists()
 
 
 REFEREE = """
