@@ -95,16 +95,15 @@ def at_a_faster_clock(record: TestRecord) -> TestRecord:
 def neighbour() -> Iterator[tuple[str, ...]]:
     """Keep the GPU busy from another process; yields what is said of it."""
     (gpu,) = find_visible()[:1]
-    process = subprocess.Popen([sys.executable, "-c", NEIGHBOUR], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(BUSY_S)
-        found = find_foreign(read_gpu(Nvml.open(gpu.uuid)), [os.getpid()], uses_gpu=True)
-        yield () if found is None else (found.sentence,)
-    finally:
-        process.kill()
-        process.wait()
+    with subprocess.Popen([sys.executable, "-c", NEIGHBOUR], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(BUSY_S)
+            found = find_foreign(read_gpu(Nvml.open(gpu.uuid)), [os.getpid()], uses_gpu=True)
+            yield () if found is None else (found.sentence,)
+        finally:
+            process.kill()
 
 
 def first_reasons(planted: Planted) -> list[str]:
