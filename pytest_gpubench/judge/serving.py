@@ -81,7 +81,8 @@ class Server:
     def __init__(self, judge: "Judge", path: Path) -> None:
         self.judge, self.path = judge, path
         self.queue: Queue[tuple[Connection, bytes]] = Queue(maxsize=QUEUED)
-        self.connections: list[Connection] = []
+        self.connections: set[Connection] = set()
+        """Those whose last line is not answered yet."""
         self.stopping = threading.Event()
 
     def stop(self, *signalled: object) -> None:
@@ -98,7 +99,7 @@ class Server:
             accepting.join()
         for each in self.connections:
             each.stop_reading()
-        while any(each.is_alive() for each in self.connections) or not self.queue.empty():
+        while self.connections:
             self._answer_next()
 
     def _accept(self, listener: socket.socket) -> None:
@@ -106,8 +107,8 @@ class Server:
         while not self.stopping.is_set():
             with suppress(TimeoutError):
                 connection = Connection(listener.accept()[0], self.queue)
+                self.connections.add(connection)
                 connection.start()
-                self.connections = [*(each for each in self.connections if each.is_alive()), connection]
 
     def _answer_next(self) -> None:
         try:
@@ -118,6 +119,7 @@ class Server:
             connection.answer(**self._judged(line))
         else:
             connection.close()
+            self.connections.discard(connection)
 
     def _judged(self, line: bytes) -> dict[str, Any]:
         try:
@@ -135,7 +137,7 @@ class Server:
 def listening(path: Path) -> Iterator[socket.socket]:
     """Listen on a socket that only this user may connect to; raise BadRequest where another process listens there."""
     with socket.socket(socket.AF_UNIX) as listener:
-        if path.is_socket() and not _is_answered(path):
+        if path.is_socket() and not is_answered(path):
             path.unlink()
         try:
             listener.bind(str(path))
@@ -149,6 +151,7 @@ def listening(path: Path) -> Iterator[socket.socket]:
             path.unlink(missing_ok=True)
 
 
-def _is_answered(path: Path) -> bool:
+def is_answered(path: Path) -> bool:
+    """Tell whether a server listens on a socket."""
     with socket.socket(socket.AF_UNIX) as other:
         return other.connect_ex(str(path)) == 0
