@@ -132,6 +132,7 @@ def test_what_says_nothing_is_no_pass(
     [
         ({"max_instructions": 0}, "it must be above 0 and finite"),
         ({"max_dram_bytes": "0.9x"}, "it must be at least 1x"),
+        ({"max_dram_bytes": 0}, "it must be at least 1; or"),
         ({"max_dram_bytes": "many"}, "or '1.1x' of what has to be read"),
         ({"max_counters": {}}, "it must map counters to numbers"),
         ({"max_counters": {"flops": 0}}, "'flops' is no counter: use one of instructions, "),

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from pytest_gpubench.bounds import at_least
+from pytest_gpubench.bounds import at_least, whole_number
 from pytest_gpubench.counters import counter_named
 from pytest_gpubench.limits import limit_for_device, memory_size, number_by_name
 from pytest_gpubench.results.model import Counts, Measurement, Outcome, Timing
@@ -107,7 +107,7 @@ class MaxDramBytes(OnCounter):
         found = OF_NEEDED.fullmatch(asked) if isinstance(asked, str) else None
         if found is None:
             try:
-                return memory_size(asked)
+                return whole_number(memory_size(asked))
             except ValueError as error:
                 raise ValueError(f"{error}; or '1.1x' of what has to be read") from None
         if float(found[1]) < 1:
