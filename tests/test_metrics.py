@@ -13,7 +13,8 @@ from pytest_gpubench.report.properties import median_properties
 from pytest_gpubench.report.section import report_section
 from pytest_gpubench.report.table import render
 from pytest_gpubench.results.model import Counts
-from pytest_gpubench.settings import Resolver, Settings
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.settings.resolver import Resolver
 from tests.report.records import arms, record, timing, unmeasured
 from tests.results.measured import kernel, resources
 from tests.results.saved import make_run

@@ -19,7 +19,8 @@ from pytest_gpubench.child_process import ending, inner_environment, run_logged
 from pytest_gpubench.errors import GpuBenchError, first_and_last_line
 from pytest_gpubench.plugin.options import resolve
 from pytest_gpubench.plugin.workers import hand_on, handed_on
-from pytest_gpubench.settings import LISTED_TESTS, Resolver, ini_name
+from pytest_gpubench.settings import LISTED_TESTS, ini_name
+from pytest_gpubench.settings.resolver import Resolver
 
 if TYPE_CHECKING:
     from pytest_gpubench.results.model import SavedRun, TestRecord

@@ -21,7 +21,8 @@ from pytest_gpubench.plugin.markers import MergedMarks, merge_marks
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.sessions import SAME_IN_EVERY_PROCESS
 from pytest_gpubench.plugin.workers import worker_name
-from pytest_gpubench.settings import Resolver, Settings
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.settings.resolver import Resolver
 
 if TYPE_CHECKING:
     import torch

@@ -10,7 +10,6 @@ import pytest
 from pytest_gpubench.settings import (
     GROUPS,
     ROWS,
-    Resolver,
     Settings,
     environment_name,
     flag_name,
@@ -20,6 +19,7 @@ from pytest_gpubench.settings import (
     with_strict,
 )
 from pytest_gpubench.settings.parsers import OUTPUTS, switch
+from pytest_gpubench.settings.resolver import Resolver
 from pytest_gpubench.settings.row import SettingRow
 from pytest_gpubench.units import safe_lines
 

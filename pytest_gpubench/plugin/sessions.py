@@ -12,7 +12,8 @@ from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.exit_status import ExitStatus
 from pytest_gpubench.plugin.fresh_process import run_fresh
 from pytest_gpubench.plugin.workers import hand_on, handed_on, is_dry, is_worker
-from pytest_gpubench.settings import SAVED_SESSIONS, Resolver, Settings, flag_name
+from pytest_gpubench.settings import SAVED_SESSIONS, Settings, flag_name
+from pytest_gpubench.settings.resolver import Resolver
 from pytest_gpubench.units import count
 
 if TYPE_CHECKING:

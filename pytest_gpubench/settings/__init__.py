@@ -5,7 +5,7 @@ A setting is looked up as: built-in default < ini < environment < `perf` marker 
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any, Literal, TypedDict, get_args
 
@@ -385,23 +385,3 @@ def environment_settings() -> Settings:
     return Settings(
         **{name: parse_value(name, text, environment_name(name)) for name, text in with_strict(given).items()}
     )
-
-
-def parse_given(name: str, value: object, spelling: str) -> Any:
-    """Parse the value of a setting that code gives: as `parse_value`, but no text for a number."""
-    if isinstance(value, str) and ROWS[name].parse in NUMBERS:
-        raise BadRequest(f"{spelling}: {value!r} is not valid, it must be a number, not a text")
-    return parse_value(name, value, spelling)
-
-
-@dataclass(frozen=True)
-class Resolver:
-    """Resolve settings for the run, for a marker and for a call, each overruled by explicit options."""
-
-    run: Settings
-    explicit: frozenset[str]
-
-    def override(self, settings: Settings, values: Mapping[str, object], spelling: str) -> Settings:
-        """Return settings with a marker's or call's values in place, except where an option was given explicitly."""
-        parsed = {name: parse_given(name, value, spelling.format(name)) for name, value in values.items()}
-        return replace(settings, **{name: value for name, value in parsed.items() if name not in self.explicit})

@@ -14,12 +14,12 @@ from pytest_gpubench.settings import (
     GROUPS,
     MARKER_SETTINGS,
     ROWS,
-    Resolver,
     Settings,
     environment_name,
     flag_name,
     ini_name,
 )
+from pytest_gpubench.settings.resolver import Resolver
 from tests.plugin.conftest import BenchRun
 
 OTHER_VALUES: dict[str, tuple[str, object]] = {

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from pytest_gpubench import BadRequest, ProfilerBusy
-from pytest_gpubench.settings import Resolver, Settings
+from pytest_gpubench.settings import Settings
 from pytest_gpubench.settings.cache import Producer, cache_words, without_producer
+from pytest_gpubench.settings.resolver import Resolver
 
 
 def cache_of(given: object) -> object:

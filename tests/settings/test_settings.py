@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from pytest_gpubench import BadRequest
-from pytest_gpubench.settings import ROWS, Resolver, Settings, environment_name, environment_settings
+from pytest_gpubench.settings import ROWS, Settings, environment_name, environment_settings
+from pytest_gpubench.settings.resolver import Resolver
 
 
 def marked(**values: object) -> Settings:
