@@ -1,5 +1,6 @@
 """Calls of a running test: kept in the storage as data, and replayed in turn with those that a saved run kept."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,12 +17,13 @@ from pytest_gpubench.replay.comparison import ReplayedPair
 from pytest_gpubench.replay.driver import DriverError
 from pytest_gpubench.replay.proof import prove
 from pytest_gpubench.replay.reader import NotReplayable
-from pytest_gpubench.results.model import Measurement
+from pytest_gpubench.replay.resources import difference
+from pytest_gpubench.results.model import Measurement, Timing
 from pytest_gpubench.results.store.calls import FOREIGN, CallStore
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.timing.base import Call
-from pytest_gpubench.timing.measurement import Plan
+from pytest_gpubench.timing.measurement import Plan, demangled
 from pytest_gpubench.units import printable
 from pytest_gpubench.verdict.replays import Replay
 
@@ -48,7 +50,7 @@ class ReplayableCalls:
 
     def with_call(self, item: Measurement) -> Measurement:
         """Return a measurement with the name of its call, which is kept, or with the reason why it has none."""
-        captured = self._captured(item.timing.label)
+        captured = self._captured(item.timing)
         if isinstance(captured, str):
             return msgspec.structs.replace(item, no_call=captured)
         try:
@@ -75,7 +77,7 @@ class ReplayableCalls:
         if not (self.settings.trust_calls or self.store.is_own(old.call)):
             return f"the saved call was {FOREIGN}"
         saved = read_captured(old.call, self.store, self.settings.trust_calls)
-        captured = self._captured(item.timing.label)
+        captured = self._captured(item.timing)
         cuda = find_builder()
         if isinstance(captured, str) or cuda is None:
             return f"today's call cannot be replayed: {captured if isinstance(captured, str) else NO_DRIVER}"
@@ -87,10 +89,15 @@ class ReplayableCalls:
         except torch.OutOfMemoryError:
             return "there is no room for its memory beside today's"
 
-    def _captured(self, label: str) -> CapturedCall | str:
+    def _captured(self, timing: Timing) -> CapturedCall | str:
+        """Return a timed call as data, or the reason why it cannot be replayed: captured, it may do other work."""
+        label = timing.label
         if label not in self._found:
             self._found[label] = captured_or_reason(self.calls.get(label), self.device, self.settings)
-        return self._found[label]
+        found = self._found[label]
+        if isinstance(found, str) or not timing.kernels:
+            return found
+        return difference(timing.kernels, Counter(map(demangled, found.data.kernels))) or found
 
 
 def captured_or_reason(call: Call | None, device: Device, settings: Settings) -> CapturedCall | str:

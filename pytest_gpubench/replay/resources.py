@@ -44,7 +44,8 @@ def with_resources(timing: Timing, call: Call, device: Device, explained: bool) 
         found, reason = found_or_reason(call, device, cuda, explained)
         call.prepare()()
         device.synchronize()
-    if reason := reason or difference(timing.kernels, found):
+    captured = Counter({name: sum(each.launches for each in kinds) for name, kinds in found.items()})
+    if reason := reason or difference(timing.kernels, captured):
         return msgspec.structs.replace(timing, no_resources=reason)
     kernels = tuple(msgspec.structs.replace(each, resources=found.get(each.name, ())) for each in timing.kernels)
     return msgspec.structs.replace(timing, kernels=kernels)
@@ -112,10 +113,12 @@ def resources_by_name(launches: Iterable[Launch], cuda: Driver, codes: Mapping[i
     return {name: tuple(each) for name, each in found.items()}
 
 
-def difference(kernels: Iterable[Kernel], found: ByName) -> str:
-    """Return in words in what the kernels that were captured are not those that were timed; empty where they are."""
+def difference(kernels: Iterable[Kernel], captured: "Counter[str]") -> str:
+    """Return in words in what the kernels that were captured are not those that were timed; empty where they are.
+
+    captured: the launches of each kernel, by its name as the profiler has it.
+    """
     timed = Counter({each.name: each.launches for each in kernels if each.kind == "kernel"})
-    captured = Counter({name: sum(each.launches for each in kinds) for name, kinds in found.items()})
     if timed == captured:
         return ""
     differences = describe_difference(timed, captured, ("when timed", "when captured"))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pytest_gpubench import Measurement
+from pytest_gpubench import Kernel, Measurement
 from pytest_gpubench.errors import BadFile, MeasurementError
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.replay import baselines, comparison
@@ -91,6 +91,27 @@ def test_a_call_that_cannot_be_replayed_says_why_when_it_is_saved(on_cpu: OnCpu)
     found = saved(on_cpu, b"")
     assert (found.call, found.no_call) == ("", "there is no image of kernels that Triton did not compile: scale")
     assert replayed(calls_of(on_cpu), found) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "launches", "reason"),
+    [
+        ("scale", 1, ""),
+        ("scale", 2, "captured as a CUDA graph, it launches other kernels: "),
+        ("another", 1, "captured as a CUDA graph, it launches other kernels: "),
+    ],
+)
+def test_a_call_that_does_other_work_when_it_is_captured_is_not_replayed(
+    on_cpu: OnCpu, name: str, launches: int, reason: str
+) -> None:
+    """A function can ask whether it is captured: what it then launches says nothing of what was timed."""
+    timed = alone("scale", 10.0, kernels=(Kernel(name=name, kind="kernel", launches=launches, median_us=10.0),))
+    found = calls_of(on_cpu).with_call(timed)
+    assert (found.no_call or "").startswith(reason)
+    assert bool(found.call) == (not reason)
+    plan = Plan("cold", None, None, 0.005, 1e9)
+    replay = calls_of(on_cpu).replay(timed, saved(on_cpu), parse_tolerance("median:2%"), plan, lambda text: None)
+    assert isinstance(replay, str) == bool(reason)
 
 
 def test_todays_call_that_cannot_be_replayed_says_why(on_cpu: OnCpu) -> None:
