@@ -38,13 +38,13 @@ KEPT_SHARE = 8
 
 @dataclass(frozen=True)
 class Before:
-    """What was measured before the candidate was loaded."""
+    """The measurements taken before the candidate was loaded."""
 
     reference: Time
     blank_us: float = 0.0
     """The shortest queued call that does nothing; 0 where a candidate's could be shorter."""
     own_us: float = 0.0
-    """What the referee mostly takes between such calls."""
+    """The median time that the referee itself takes between such calls."""
 
     def less_blank(self, released: Released) -> float:
         """Return the time of a queued call without what a blank one takes."""

@@ -51,7 +51,7 @@ class Released(NamedTuple):
     call_us: float
     """From its release until it is done, in microseconds, with all that this costs."""
     own_us: float
-    """What the referee took before: to copy the output of the call before, and to write inputs."""
+    """The time that the referee took before it: to copy the last output, and to write inputs."""
     output: Any
 
 

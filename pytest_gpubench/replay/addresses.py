@@ -32,7 +32,7 @@ def own_regions(pool: tuple[int, int], segments: Segments) -> list[Placed]:
 
 
 class OtherMemory:
-    """What lies at an address that is in no input, and in nothing that the call allocated."""
+    """The finder of memory that is in no input, and in nothing that the call allocated."""
 
     def __init__(self, cuda: GraphReader, segments: Segments) -> None:
         self.cuda = cuda

@@ -23,7 +23,7 @@ class Executable:
     cuda: "GraphBuilder"
     handle: int
     held: ExitStack = field(repr=False)
-    """What has to go with it: its modules."""
+    """The modules, which have to be unloaded with it."""
 
     def launch(self, stream: int) -> None:
         """Launch it once on a stream."""
@@ -35,7 +35,7 @@ class Executable:
 
 
 class GraphBuilder(GraphReader):
-    """What the driver needs to build a graph."""
+    """The functions of the driver that build a graph."""
 
     needed = (
         *(*GraphReader.needed, "cuModuleLoadData", "cuModuleUnload", "cuModuleGetFunction", "cuFuncSetAttribute"),
@@ -134,7 +134,7 @@ class GraphBuilder(GraphReader):
 
 @dataclass
 class _Building:
-    """What the parts of one graph are made of."""
+    """The sources of the parts of one graph."""
 
     modules: Mapping[str, int]
     starts: Sequence[int]

@@ -80,7 +80,7 @@ class Region(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Describe a stretch of memory that a call uses."""
 
     kind: Literal["input", "own", "other"]
-    """What it is given, what it allocates, or anything else: a workspace, a tensor that is no argument."""
+    """An input, an allocation of the call, or anything else: a workspace, a tensor that is no argument."""
     bytes: int
     misalignment: int
     """Its address modulo what torch aligns such memory to; it has it wherever it is put."""

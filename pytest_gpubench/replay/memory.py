@@ -31,7 +31,7 @@ class Placed:
 
 
 class Addresses(Protocol):
-    """What knows of addresses that lie in no region that is known."""
+    """The finder of memory for addresses that lie in no known region."""
 
     def memory_at(self, address: int) -> Placed | None:
         """Return what lies at an address; None for a number that is none. Raises NotReplayable for the host's."""

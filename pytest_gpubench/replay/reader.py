@@ -42,7 +42,7 @@ class NotReplayable(Exception):
 
 
 class GraphReader(Driver):
-    """What the driver knows of a graph."""
+    """The functions of the driver that read a graph."""
 
     needed = (
         *(*Driver.needed, "cuGraphGetEdges_v2", "cuFuncGetParamInfo"),

@@ -20,14 +20,14 @@ REPLAYED_METRICS = ("speedup", "median", "mean")
 
 @dataclass(frozen=True)
 class Replay:
-    """How today's call compares with the saved one."""
+    """The comparison of today's call with the saved one."""
 
     found: SpeedupEstimate | None
     """The saved call's time over today's; None where both launch the same code alike."""
     old_us: float = 0.0
     new_us: float = 0.0
     doubt: str = ""
-    """Why it is no FAIL although the whole interval is beyond the tolerance."""
+    """The reason why it is no FAIL although the whole interval is beyond the tolerance."""
     notes: tuple[str, ...] = ()
 
 

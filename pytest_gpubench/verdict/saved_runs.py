@@ -92,7 +92,7 @@ class BaselineLimit:
     earlier: Sequence[TestRecord] = ()
     """The test in the earlier sessions of the running run, each a process of its own."""
     replays: Mapping[MeasurementKey, Replay | str] = field(default_factory=dict)
-    """What replays of the saved calls say, or why one is not replayed."""
+    """The results of replays of the saved calls, or the reason why one is not replayed."""
 
     @cached_property
     def sessions(self) -> list[dict[MeasurementKey, Measurement]]:

@@ -52,7 +52,7 @@ class Spec:
     """Keywords of `compare`: rtol, atol, equal_nan, golden, golden_factor; None takes torch's for the dtype."""
     limits: Limits = field(default_factory=Limits)
     trust_claims: bool = False
-    """Whether a PASS may rest on times that the candidate's own process claims."""
+    """True if a PASS may rest on times that the candidate's own process claims."""
     search: Any = None
     """A strategy of hypothesis that draws cases; None where there is none."""
 

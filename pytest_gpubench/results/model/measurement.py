@@ -170,7 +170,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     call: str = ""
     """The name of its call in the storage, which can be replayed; empty where none was kept."""
     no_call: str = ""
-    """Why it has no call, where one was to be kept."""
+    """The reason why it has no call, where one was to be kept."""
 
     @property
     def why_invalid(self) -> str:

@@ -59,7 +59,7 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     resident_blocks: int
     """The blocks that the GPU holds at once: less than its multiprocessors could where clusters do not fit in."""
     code: Code | None = None
-    """What Triton compiled it to; None for any other kernel."""
+    """The code that Triton compiled it to; None for any other kernel."""
 
     @property
     def shared_bytes(self) -> int:
@@ -116,9 +116,9 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cache_bytes: int = 0
     """The size of the GPU's cache: what is read from memory says nothing of a call that reads less."""
     untaken: str = ""
-    """Why there are none; empty where there are."""
+    """The reason why there are none; empty where there are."""
     wrong: str = ""
-    """Why they are not those of the call that was timed; empty where they are."""
+    """The reason why they are not those of the call that was timed; empty where they are."""
 
     def median(self, name: str) -> float:
         """Return a counter's median over the captures."""
@@ -151,7 +151,7 @@ class Timing(Spelled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     no_resources: str = ""
     """Why the resources of its kernels are not known, though they were asked for; empty where they are."""
     counts: Counts | None = None
-    """What its kernels count; None where nobody asked."""
+    """The counts of its kernels; None where nobody asked."""
     regions: tuple[Region, ...] = ()
     """The times of a call's regions, in reps of their own; empty if it enters none."""
     discarded: int = 0

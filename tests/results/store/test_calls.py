@@ -108,10 +108,10 @@ def test_the_key_is_made_once(store: CallStore) -> None:
 
 
 @pytest.mark.parametrize("state", ["", "/state"])
-def test_the_key_lies_in_the_users_state(monkeypatch: pytest.MonkeyPatch, state: str) -> None:
+def test_the_key_lies_in_the_users_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, state: str) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", state)
-    monkeypatch.setenv("HOME", "/home/mine")
-    folder = Path(state or "/home/mine/.local/state")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = Path(state or tmp_path / ".local" / "state")
     assert user_key() == folder / "pytest-gpubench" / "calls.key"
 
 
