@@ -6,6 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
+from tests.on_gpu.study.reasons_kernels import doubling_kernel, row_sum_kernel, spinning_kernel, strided_kernel
+
 ROWS, COLUMNS = 512, 8192
 
 
@@ -43,6 +45,28 @@ def matmul(tile: int, stages: int, warps: int = 4) -> Callable[[], object]:
     return lambda: matmul_kernel[grid](a, b, c, size, **given)
 
 
+def doubling() -> Callable[[], object]:
+    x = torch.randn(ROWS * COLUMNS, device="cuda")
+    out = torch.empty_like(x)
+    return lambda: doubling_kernel[(ROWS,)](x, out, x.numel(), BLOCK=1024)
+
+
+def row_sums(unrolled: int) -> Callable[[], object]:
+    x, out = torch.randn(ROWS, COLUMNS, device="cuda"), torch.empty(ROWS, device="cuda")
+    return lambda: row_sum_kernel[(ROWS,)](x, out, COLUMNS, BLOCK=128, UNROLL=unrolled, num_warps=1)
+
+
+def strided(across: int, down: int) -> Callable[[], object]:
+    x = torch.randn(4096, 4096, device="cuda")
+    out = torch.empty_like(x)
+    return lambda: strided_kernel[(4096,)](x, out, 4096, across, down, BLOCK=4096)
+
+
+def spinning() -> Callable[[], object]:
+    out = torch.empty(ROWS * 1024, device="cuda")
+    return lambda: spinning_kernel[(ROWS,)](out, 100, BLOCK=1024, num_warps=32)
+
+
 def attention(heads: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.scaled_dot_product_attention(heads, heads, heads)
 
@@ -51,10 +75,23 @@ TRITON: dict[str, Callable[[], Callable[[], object]]] = {
     "softmax of 8 warps": lambda: softmax(8),
     "softmax of 4 warps": lambda: softmax(4),
     "softmax of 1 warp spills": lambda: softmax(1),
+    "softmax of 2 warps": lambda: softmax(2),
+    "softmax of 16 warps": lambda: softmax(16),
+    "softmax of 32 warps": lambda: softmax(32),
     "matmul of 64, 2 stages": lambda: matmul(64, 2),
     "matmul of 128, 4 stages": lambda: matmul(128, 4),
     "matmul of 128, 8 warps": lambda: matmul(128, 3, 8),
     "matmul of 256 spills": lambda: matmul(256, 2),
+    "matmul of 32, 2 stages": lambda: matmul(32, 2),
+    "matmul of 64, 3 stages": lambda: matmul(64, 3),
+    "matmul of 64, 8 warps": lambda: matmul(64, 4, 8),
+    "matmul of 128, 2 stages": lambda: matmul(128, 2),
+    "doubling": doubling,
+    "row sums": lambda: row_sums(1),
+    "row sums unrolled": lambda: row_sums(16),
+    "along rows": lambda: strided(1, 4096),
+    "along columns": lambda: strided(4096, 1),
+    "spinning of 32 warps": spinning,
 }
 LIBRARY: dict[str, Callable[[torch.Tensor], object]] = {
     "matmul": lambda x: x[:, :512].bfloat16() @ x[:, :512].bfloat16().T,
