@@ -52,7 +52,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _bisect(arguments: argparse.Namespace) -> Answer:
     with prepared(arguments, arguments.good, arguments.bad) as (workspace, checkouts, runner):
-        ends = compare_commits(checkouts, runner, comparison_plan(arguments)).changes
+        plan = comparison_plan(arguments)
+        compared = compare_commits(checkouts, runner, plan)
+        # what a commit counts does not drift as its times do, so GOOD is counted once
+        counted = [each for each in compared.runs if each.arm == "BASE"] if plan.tolerance.is_on_counter else []
+        ends = compared.changes
         answer = answer_of(ends, None)
         watched = {_name(each) for each in ends if each.outcome is Outcome.FAIL and each.label}
         if arguments.bad is None or answer != "bad":
@@ -65,9 +69,7 @@ def _bisect(arguments: argparse.Namespace) -> Answer:
             checkouts["HEAD"] = workspace.add_worktree("HEAD", commit, commit[:8])
             checkouts["HEAD"].take_tests(arguments.tests, checkouts["BASE"])
             runner.prepare(checkouts["HEAD"], arguments.setup)
-            found = compare_commits(
-                checkouts, runner, comparison_plan(arguments), still_open, {nodeid for nodeid, _ in watched}
-            )
+            found = compare_commits(checkouts, runner, plan, still_open, {nodeid for nodeid, _ in watched}, counted)
             return answer_of(found.changes, watched), found.changes
 
         good, bad = (workspace.commit(each) for each in (arguments.good, arguments.bad))

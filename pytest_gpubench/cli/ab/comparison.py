@@ -115,16 +115,20 @@ def compare_commits(
     plan: ComparisonPlan,
     still_open: Callable[[Sequence[Change]], Collection[str]] = _open_tests,
     tests: Collection[str] | None = None,
+    taken_before: Sequence[ArmRun] = (),
 ) -> CommitComparison:
     """Run the tests in turn until none is open, or all rounds are taken, or neither version measures anything.
 
     After a look only the open tests are run again; the others keep their changes. tests: the only ones to run, by node
-    id; None for all. Raises ComparisonInterrupted.
+    id; None for all. taken_before: runs of these checkouts that need not be taken again. Raises ComparisonInterrupted.
     """
     found = CommitComparison([], [], plan)
     try:
         for rounds, alpha in _looks(plan):
-            turns = [(checkouts[arm], round) for round in rounds for arm in plan.order(round)]
+            before = [each for each in taken_before if each.round in rounds]
+            found, known = replace(found, runs=[*found.runs, *before]), [(each.arm, each.round) for each in before]
+            order = [(arm, round) for round in rounds for arm in plan.order(round)]
+            turns = [(checkouts[arm], round) for arm, round in order if (arm, round) not in known]
             with closing(runner.run_in_turn(turns, tests)) as taken:
                 for longer in _say_each(taken, found):
                     found = longer

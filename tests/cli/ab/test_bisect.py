@@ -126,10 +126,10 @@ def test_the_first_bad_commit_has_its_reasons(
     assert last.startswith(f"slower since {commits[3][:7]} ")
 
 
-def test_a_step_is_found_by_a_counter_with_a_run_of_each_that_passes(
+def test_a_step_is_found_by_a_counter_with_a_run_of_each_commit_that_passes(
     git: Git, fake: FakePytest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Seven comparisons, of two runs where a commit passes, and of four where it fails."""
+    """Two runs of each end, then one of a commit that passes, and two of one that fails: GOOD is not run again."""
     commits = planted(git, tmp_path, slower_from=9, total=65)
     words = ["bisect", commits[0], "main", "--metric", "instructions", "--fail-slower", "0.1%"]
     assert main([*words, "--", "test_it.py"]) == 1
@@ -140,7 +140,8 @@ def test_a_step_is_found_by_a_counter_with_a_run_of_each_that_passes(
     assert counts == "gpu_bench: 1 measurement compared: 1 fail"
     assert last.startswith(f"slower since {commits[9][:7]} ")
     passed = len(re.findall("^gpu_bench: step [1-6]: good: ", printed.err, re.MULTILINE))
-    assert len(fake.commands) == 4 * (7 - passed) + 2 * passed
+    assert len(fake.commands) == 4 + 2 * (6 - passed) + passed
+    assert fake.arms.count("B") == 2
     assert all("--gpu-bench-counters=instructions" in command for command in fake.commands)
     assert "runs of the same code differ" not in printed.err
 
