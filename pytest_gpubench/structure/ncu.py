@@ -22,12 +22,18 @@ PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu", "/usr/l
 """Where it lies if it is not on the PATH, in the order in which it is looked for, the newest first."""
 MARK_KERNEL = "gpu_bench_noop"
 """The kernel of ours that begins a capture."""
-SUM, PERMISSION = ".sum", "ERR_NVGPUCTRPERM"
+SUM = ".sum"
 NO_NCU = "ncu is neither on the PATH nor in /usr/local/cuda or /opt/nvidia: install NVIDIA Nsight Compute"
 NO_PERMISSION = (
-    f"the driver lets only administrators read the GPU's counters ({PERMISSION}): run as root, in a container with "
+    "the driver lets only administrators read the GPU's counters (ERR_NVGPUCTRPERM): run as root, in a container with "
     "--cap-add=SYS_ADMIN, or have NVreg_RestrictProfilingToAdminUsers=0 set for the driver"
 )
+OTHER_TOOL = (
+    "another tool holds the GPU's counters, as DCGM does where it monitors the GPU: stop it meanwhile "
+    "(`dcgmi profile --pause`, later `--resume`), or run where it does not"
+)
+REFUSALS = {"ERR_NVGPUCTRPERM": NO_PERMISSION, "Profiling failed because a driver resource was unavailable": OTHER_TOOL}
+"""What the driver refuses to every call, by what ncu writes then."""
 ERROR = re.compile(r"==ERROR== *(.+)")
 
 
@@ -81,8 +87,9 @@ def read_captures(text: str) -> list[Capture]:
     """Return the captures of a log, in their order; raise NotCounted, or NeverCounted, where ncu has failed."""
     lines = text.splitlines()
     first = next((index for index, line in enumerate(lines) if line.startswith('"ID"')), None)
-    if PERMISSION in text:
-        raise NeverCounted(NO_PERMISSION)
+    for told, why in REFUSALS.items():
+        if told in text:
+            raise NeverCounted(why)
     if first is None:
         raise NotCounted(f"ncu took no counters: {_why_failed(text)}")
     captures: list[list[CountedKernel]] = []

@@ -180,7 +180,7 @@ def test_other_kernels_than_those_timed_are_invalid(bench_run: BenchRun, count: 
     ("says", "told"),
     [
         (
-            "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access",
+            "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters",
             "the driver lets only administrators*run as root*",
         ),
         (

@@ -11,6 +11,7 @@ from pytest_gpubench.structure.ncu import (
     MARK_KERNEL,
     NO_NCU,
     NO_PERMISSION,
+    OTHER_TOOL,
     Capture,
     CountedKernel,
     NeverCounted,
@@ -102,6 +103,25 @@ def table(*rows: Sequence[str]) -> str:
     return "==PROF== Connected to process 7\n" + "\n".join(",".join(f'"{each}"' for each in line) for line in lines)
 
 
+REFUSED = (
+    "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters on the "
+    "target device 0. For instructions on enabling permissions and to get more information see "
+    "https://developer.nvidia.com/ERR_NVGPUCTRPERM"
+)
+"""As in https://github.com/deepseek-ai/DeepGEMM/issues/46."""
+HELD = """\
+==ERROR== An error was reported by the driver
+
+==ERROR== Profiling failed because a driver resource was unavailable. Ensure that no other tool (like DCGM) is \
+concurrently collecting profiling data. See https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#faq for \
+more details.
+==ERROR== Failed to profile "a" in process 7508
+==PROF== Trying to shutdown target application
+==ERROR== An error occurred while trying to profile.
+==WARNING== No kernels were profiled.
+"""
+
+
 def test_captures_begin_with_a_mark() -> None:
     text = table(
         ("0", MARK_KERNEL, "1"), ("1", "a", "1,024"), ("2", "b<c, d>", "2"), ("3", MARK_KERNEL, "1"), ("4", "a", "3")
@@ -116,7 +136,8 @@ def test_captures_begin_with_a_mark() -> None:
 @pytest.mark.parametrize(
     ("text", "error", "told"),
     [
-        ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission", NeverCounted, NO_PERMISSION),
+        (REFUSED, NeverCounted, NO_PERMISSION),
+        (HELD, NeverCounted, OTHER_TOOL),
         ("==ERROR== The application returned an error code (3).", NotCounted, "returned an error code (3)"),
         ("==WARNING== No kernels were profiled.", NotCounted, "no kernel ran while it listened"),
         ("", NotCounted, "no kernel ran while it listened"),
@@ -124,7 +145,7 @@ def test_captures_begin_with_a_mark() -> None:
     ],
 )
 def test_a_refusal_is_told(text: str, error: type[NotCounted], told: str) -> None:
-    """The permission's text is that of NVIDIA's documentation; the others were seen."""
+    """The first two are as others have quoted them; the rest were seen."""
     with pytest.raises(NotCounted) as raised:
         read_captures(text)
     assert type(raised.value) is error
