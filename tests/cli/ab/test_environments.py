@@ -1,11 +1,9 @@
 """`ab` with two environments: real ones, of which one has a slowed module, and what cannot be one."""
 
-import hashlib
 import json
 import os
 import re
 import sys
-import venv
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from pytest_gpubench.cli.ab.checkouts import Checkout
 from pytest_gpubench.cli.ab.environments import Package, package_changes, packages_of, with_environments
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.results.baseline import toolchain
+from tests.cli.ab.environment import environment
 from tests.cli.ab.faked import FakePytest, Git, call, commit, left
 
 HERE = Path()
@@ -26,29 +25,6 @@ def kernel(): pass
 
 def test_kernel(gpu_bench): gpu_bench(kernel)
 """
-
-
-def install(environment: Path, name: str, version: str, source: str) -> None:
-    """Put a package of one module into an environment, as an installer does."""
-    (site,) = environment.glob("lib/python*/site-packages")
-    (site / f"{name}.py").write_text(source)
-    info = site / f"{name}-{version}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    digest = hashlib.sha256(source.encode()).hexdigest()
-    lines = [f"{name}.py,sha256={digest},9", f"../../../bin/{name},sha256={environment.name},9"]
-    lines += [f"{info.name}/INSTALLER,sha256={environment.name},4", f"{info.name}/RECORD,,"]
-    (info / "RECORD").write_text("\n".join(lines))
-
-
-def environment(folder: Path, *packages: tuple[str, str, str]) -> str:
-    """Make an environment with these packages and what this one has; return its interpreter."""
-    venv.EnvBuilder(symlinks=True).create(folder)
-    (site,) = folder.glob("lib/python*/site-packages")
-    (site / "this.pth").write_text("\n".join(path for path in sys.path if Path(path).is_dir()))
-    for package in packages:
-        install(folder, *package)
-    return str(folder / "bin" / "python")
 
 
 def checkout(**others: object) -> Checkout:
