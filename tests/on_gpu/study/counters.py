@@ -1,7 +1,13 @@
-"""Take counters of 25 calls in several processes, and judge each against the others: `counters [--budget SECONDS]`.
+"""Take counters by ncu, and judge by them.
 
-Every process is once the saved run, and every other one a new run of the same code, which must not fail. In one more
-process each call has 1 % more rows, and has to fail. `--several` takes the second group of counters too.
+counters captures     25 calls in several processes, each judged against every other one as a saved run
+counters doctor       `pytest-gpubench doctor --counters`
+counters gate         a gate of pytest's: the same code, 1 % more rows, limits, reasons, beside a busy process
+counters bisect       `bisect` over 64 commits
+
+Of captures, no process may fail beside another, the last of which takes its captures beside a process that keeps the
+GPU busy. In one more process each call has 1 % more rows, and has to fail. --several takes the second group of counters
+too.
 """
 
 import json
@@ -10,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from itertools import permutations
 from pathlib import Path
 
@@ -22,7 +29,9 @@ from pytest_gpubench.structure.ncu import Capture, counts_of, find_ncu, ncu_comm
 from pytest_gpubench.verdict.counters import compare_counters
 from pytest_gpubench.verdict.limits.counters import says_nothing, spread_of_captures
 from pytest_gpubench.verdict.regression import Change
+from tests.on_gpu.study import counted_runs
 from tests.on_gpu.study.harness import code_of, parser_of, print_head, print_row
+from tests.on_gpu.study.neighbour import neighbour
 
 ROWS, COLUMNS = 8192, 8192
 MORE = 1.01
@@ -159,24 +168,41 @@ def _counted(changes: Sequence[Change]) -> str:
     return ", ".join(f"{outcomes.count(each)} {each.value}" for each in Outcome if each in outcomes)
 
 
-def main(arguments: Sequence[str]) -> None:
-    parser = parser_of("counters", __doc__)
-    parser.add_argument("--budget", type=float, default=60.0, help="seconds after which no process is begun")
-    parser.add_argument("--json", type=Path, help="write all counts")
-    parser.add_argument("--several", action="store_true", help="take what needs several passes, too")
-    chosen = parser.parse_args(arguments)
-    one_pass, several = groups_of(["instructions", "atomics"])
-    ends_s = time.monotonic() + chosen.budget
-    same, more = [take(one_pass)], take(one_pass, MORE)
-    while len(same) < 2 or time.monotonic() < ends_s:
-        same.append(take(one_pass))
+def take_all(quiet: int, busy: int) -> list[Process]:
+    """Return the counters of each call from so many processes, the last of them beside a busy one."""
+    (group,) = groups_of(["instructions"])
+    found = [take(group) for _ in range(quiet)]
+    with neighbour() if busy else nullcontext():
+        return found + [take(group) for _ in range(busy)]
+
+
+def captures(processes: int, busy: int, several: bool, json_path: Path | None) -> None:
+    one_pass, other = groups_of(["instructions", "atomics"])
+    same, more = take_all(processes - busy, busy), take(one_pass, MORE)
     head = "counter | the same in all captures of | median spread | largest | reads less than the cache"
     print_head(head)
     print_spreads(same)
     print_head("gate | the same code | 1 % more rows")
     print_gates(same, more)
-    if chosen.json:
-        chosen.json.write_text(json.dumps([{call: each[call].captures for call in each} for each in (*same, more)]))
-    if chosen.several:
+    if json_path:
+        json_path.write_text(json.dumps([{call: each[call].captures for call in each} for each in (*same, more)]))
+    if several:
         print_head(head)
-        print_spreads([take(several)])
+        print_spreads([take(other)])
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = parser_of("counters", __doc__)
+    parser.add_argument("what", choices=("captures", "doctor", "gate", "bisect"))
+    parser.add_argument("--processes", type=int, default=4, help="processes of the same code")
+    parser.add_argument("--busy", type=int, default=1, help="how many of them run beside a busy one")
+    parser.add_argument("--json", type=Path, help="write all counts")
+    parser.add_argument("--several", action="store_true", help="take what needs several passes, too")
+    parser.add_argument("--by", nargs="+", choices=("instructions", "time"), default=["instructions", "time"])
+    chosen = parser.parse_args(arguments)
+    if chosen.what == "captures":
+        captures(chosen.processes, chosen.busy, chosen.several, chosen.json)
+    elif chosen.what == "bisect":
+        counted_runs.search(chosen.by)
+    else:
+        {"doctor": counted_runs.doctor, "gate": counted_runs.gate}[chosen.what]()

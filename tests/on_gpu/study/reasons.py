@@ -4,21 +4,14 @@ Each call is measured before and after a change, as two runs of a test are, and 
 """
 
 import itertools
-import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime, timezone
 
 import msgspec
 
 from pytest_gpubench import LimitBroken
-from pytest_gpubench.gpu.foreign import find_foreign, read_gpu
-from pytest_gpubench.gpu.nvml import Nvml
-from pytest_gpubench.gpu.visible import find_visible
 from pytest_gpubench.results.baseline import Baseline
 from pytest_gpubench.results.model import Measurement, SavedRun, TestRecord
 from pytest_gpubench.results.provenance import machine_info
@@ -27,24 +20,14 @@ from pytest_gpubench.settings import TimerName
 from pytest_gpubench.verdict.limits import Limits
 from pytest_gpubench.verdict.saved_runs import BaselineLimit
 from tests.on_gpu.study.harness import bench_of, parser_of, print_head, print_row, start_profiler, study_test_with
+from tests.on_gpu.study.neighbour import neighbour
 from tests.on_gpu.study.reasons_planted import PLANTED, SAME, Planted
 
 UNKEPT_US = 1e-3
 """A limit that no call keeps."""
 REPS = 30
 """Enough to fail it; so few count as independent, whatever the clock does meanwhile."""
-BUSY_S = 2.0
-"""NVML's utilisation is a mean over up to a second."""
 SLOWER = 1.3
-NEIGHBOUR = """
-import torch
-x = torch.randn(4096, 4096, device="cuda")
-print("ready", flush=True)
-while True:
-    for _ in range(100):
-        x @ x
-    torch.cuda.synchronize()
-"""
 
 
 def test_of(timer: TimerName, limits: Limits) -> CurrentTest:
@@ -89,21 +72,6 @@ def at_a_faster_clock(record: TestRecord) -> TestRecord:
         return msgspec.structs.replace(item, timing=timing)
 
     return msgspec.structs.replace(record, measurements=tuple(map(faster, record.measurements)))
-
-
-@contextmanager
-def neighbour() -> Iterator[tuple[str, ...]]:
-    """Keep the GPU busy from another process; yields what is said of it."""
-    (gpu,) = find_visible()[:1]
-    with subprocess.Popen([sys.executable, "-c", NEIGHBOUR], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            process.stdout.readline()
-            time.sleep(BUSY_S)
-            found = find_foreign(read_gpu(Nvml.open(gpu.uuid)), [os.getpid()], uses_gpu=True)
-            yield () if found is None else (found.sentence,)
-        finally:
-            process.kill()
 
 
 def first_reasons(planted: Planted) -> list[str]:
