@@ -7,8 +7,9 @@ from itertools import islice
 
 import msgspec
 
+from pytest_gpubench.counters import is_counter
 from pytest_gpubench.results.kernels import distinct_names, is_copy, is_fill, is_spelt_out, short_name
-from pytest_gpubench.results.model import Code, Kernel, Measurement, Resources
+from pytest_gpubench.results.model import Code, Kernel, Measurement, Resources, Timing
 from pytest_gpubench.units import choose_time_unit, first_few, format_bytes, format_share, format_time
 from pytest_gpubench.verdict.limits.multiprocessor import MaxTail
 
@@ -17,7 +18,7 @@ __tracebackhide__ = True
 MOST_KERNELS = 3
 """Added kernels that are named."""
 WORTH_TELLING = 0.01
-"""The least share of the time."""
+"""The least share of the time of what is told of a call that is much slower."""
 MORE_IDLE = 0.05
 """The least share of a kernel's time that its last wave leaves more of the GPU idle."""
 MORE_RESIDENT = 1.5
@@ -42,8 +43,19 @@ def is_against_reference(old: Measurement, new: Measurement) -> bool:
     return (old.role, new.role) == ("reference", "candidate")
 
 
-def kernel_causes(old: Measurement, new: Measurement) -> Iterator[Cause]:
-    """Yield a cause for each kernel that changed, and one for all that were added."""
+def worth_telling(old: Timing, new: Timing, metric: str) -> float:
+    """Return the least share of the time of what is told: half of what a call lost where that is little.
+
+    What counts more has no part of the time.
+    """
+    if is_counter(metric):
+        return -math.inf
+    lost = 1 - old.median_us / new.median_us
+    return min(WORTH_TELLING, lost / 2) if lost > 0 else WORTH_TELLING
+
+
+def kernel_causes(old: Measurement, new: Measurement, least: float) -> Iterator[Cause]:
+    """Yield a cause for each kernel that changed, and one for all that were added; least: as `worth_telling` has it."""
     before, after = old.timing.kernels, new.timing.kernels
     if not before or not after:
         return
@@ -52,11 +64,11 @@ def kernel_causes(old: Measurement, new: Measurement) -> Iterator[Cause]:
     pairs, added = _paired(before, after)
     for was, now in pairs:
         share = (now.median_us - was.median_us) / total_us
-        words = _kernel_words(was, now, names, is_against_reference(old, new)) if share >= WORTH_TELLING else ""
+        words = _kernel_words(was, now, names, is_against_reference(old, new)) if share >= least else ""
         if words:
             yield Cause(share, words if len(after) == 1 else f"{words} ({times(was.median_us, now.median_us)})")
     share = sum(kernel.median_us for kernel in added) / total_us
-    if share >= WORTH_TELLING:
+    if added and share >= least:
         yield Cause(share, _added_words(added, names, total_us))
 
 
@@ -102,9 +114,9 @@ def _kernel_words(old: Kernel, new: Kernel, names: dict[str, str], against_refer
     """Return what changed of a kernel; empty where nothing did."""
     name, is_same = names[new.name], old.name == new.name
     changed = [f"launches {old.launches} -> {new.launches}"] if new.launches != old.launches else []
-    before, after = _launches_without(old, new), _launches_without(new, old)
-    if len(before) == len(after) == 1:
-        changed += _resource_words(before[0], after[0], is_same)
+    kinds = zip(_launches_without(old, new), _launches_without(new, old), strict=False)
+    words = dict.fromkeys(word for was, now in kinds for word in _resource_words(was, now, is_same))
+    changed += list(words)[:MOST_WORDS]
     if is_same:
         return f"{name}: {', '.join(changed)}" if changed else ""
     swapped = f"{name} in place of {names[old.name]}"
@@ -119,9 +131,9 @@ def _is_telling(old: str, new: str) -> bool:
 
 
 def _launches_without(kernel: Kernel, other: Kernel) -> list[Resources]:
-    """Return the kinds of launches of a kernel that another has not, whatever their number."""
+    """Return the kinds of launches of a kernel that another has not, whatever their number, the largest grid first."""
     own, others = ([msgspec.structs.replace(kind, launches=1) for kind in each.resources] for each in (kernel, other))
-    return [kind for kind in own if kind not in others]
+    return sorted((kind for kind in own if kind not in others), key=lambda kind: -math.prod(kind.grid))
 
 
 def _resource_words(old: Resources, new: Resources, is_same: bool) -> list[str]:
@@ -133,7 +145,7 @@ def _resource_words(old: Resources, new: Resources, is_same: bool) -> list[str]:
     changed = list(islice(_of_constants(was, now), MOST_CONSTANTS)) if is_same else []
     counts_accesses = is_same and not changed
     changed += [*_of_local_memory(old, new, is_same), *_of_code(was, now, counts_accesses)]
-    return [*changed, *_of_threads(old, new, is_same), *_of_grids(old, new, is_same)][:MOST_WORDS]
+    return [*changed, *_of_threads(old, new, is_same), *_of_grids(old, new, is_same)]
 
 
 def _of_code(old: Code, new: Code, counts: bool) -> Iterator[str]:
@@ -181,6 +193,8 @@ def _of_threads(old: Resources, new: Resources, is_same: bool) -> Iterator[str]:
         yield f"{so}blocks per SM {step(old.blocks_per_sm, new.blocks_per_sm)}"
     if math.prod(new.block) != math.prod(old.block):
         yield f"threads per block {step(math.prod(old.block), math.prod(new.block))}"
+    if math.prod(new.cluster) != math.prod(old.cluster):
+        yield f"blocks per cluster {step(math.prod(old.cluster), math.prod(new.cluster))}"
 
 
 def _of_grids(old: Resources, new: Resources, is_same: bool) -> Iterator[str]:

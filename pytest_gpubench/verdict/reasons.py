@@ -2,8 +2,9 @@
 
 A cause has the share of the time that grew along with it, and the largest share is told first: of a kernel that changed
 or was added by how much longer it takes, of a lower clock the cycles that are missing, of more bytes those. What is no
-part of a time has none. Where versions changed, that is told last. A kernel whose share is below WORTH_TELLING is no
-cause, and neither is a time that grew while nothing else changed.
+part of a time has none. Where versions changed, that is told last. What has less of the time than `worth_telling` says
+is no cause, and neither is a time that grew while nothing else changed. A counter has causes in the kernels and the
+work of a call alone.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from itertools import starmap
 
 import msgspec
 
+from pytest_gpubench.counters import is_counter
 from pytest_gpubench.results.counterpart import FactChange
 from pytest_gpubench.results.kernels import distinct_names
 from pytest_gpubench.results.model import Measurement, Outcome, Timing, Verdict
@@ -20,12 +22,12 @@ from pytest_gpubench.units import first_few, format_bytes
 from pytest_gpubench.verdict.counters import counted_more
 from pytest_gpubench.verdict.kernel_reasons import (
     MOST_KERNELS,
-    WORTH_TELLING,
     Cause,
     is_against_reference,
     kernel_causes,
     step,
     times,
+    worth_telling,
 )
 from pytest_gpubench.verdict.limits import BY_NAME
 from pytest_gpubench.verdict.regression import Change
@@ -77,7 +79,7 @@ def explained_by_neighbours(item: Measurement, neighbours: Sequence[str]) -> Mea
     """Return a measurement whose FAIL verdicts on its speed have the other processes on the GPU, a sentence each."""
     verdicts = tuple(
         msgspec.structs.replace(each, reasons=(*each.reasons, *neighbours)[:MOST_REASONS])
-        if each.outcome in WITH_REASONS and _is_on_speed(each)
+        if each.outcome in WITH_REASONS and _is_on_speed(each) and not is_counter(_metric_of(each, item))
         else each
         for each in item.verdicts
     )
@@ -104,8 +106,11 @@ def _reasons_for(
         return () if reference is None else reasons(reference, item)
     if old is None or not _is_on_speed(verdict):
         return ()
-    metric = item.change.metric if verdict.is_of_past and item.change is not None else "median"
-    return reasons(old, item, versions, metric)
+    return reasons(old, item, versions, _metric_of(verdict, item))
+
+
+def _metric_of(verdict: Verdict, item: Measurement) -> str:
+    return item.change.metric if verdict.is_of_past and item.change is not None else "median"
 
 
 def _is_on_speed(verdict: Verdict) -> bool:
@@ -122,30 +127,33 @@ def reasons(
     """
     if not old.timing.measured or not new.timing.measured:
         return ()
-    found = [*kernel_causes(old, new), *_work_causes(old.timing, new.timing), *_call_causes(old, new)]
-    found += [*_host_causes(old, new), *starmap(Cause, counted_more(old.timing.counts, new.timing.counts))]
+    least = worth_telling(old.timing, new.timing, metric)
+    found = [*kernel_causes(old, new, least), *_work_causes(old.timing, new.timing, least)]
+    found += starmap(Cause, counted_more(old.timing.counts, new.timing.counts))
+    if not is_counter(metric):
+        found += [*_call_causes(old, new, least), *_host_causes(old, new)]
     found += [*_faster_reference(old, new)] if metric == "speedup" else []
-    if metric != REPLAYED:  # else both ran now
+    if metric != REPLAYED and not is_counter(metric):  # else both ran now, or no clock matters
         found += [*_clock_causes(old, new, explains=metric != "speedup", alone=not found and not versions)]
     told = [each.sentence for each in sorted(found, key=lambda each: -each.share)]
     changed = first_few([f"{what} {was} -> {now}" for what, was, now in versions], MOST_VERSIONS)
     return (*told[: MOST_REASONS - bool(changed)], *([changed] if changed else []))
 
 
-def _work_causes(old: Timing, new: Timing) -> Iterator[Cause]:
-    if old.moved_bytes and new.moved_bytes and (share := 1 - old.moved_bytes / new.moved_bytes) >= WORTH_TELLING:
+def _work_causes(old: Timing, new: Timing, least: float) -> Iterator[Cause]:
+    if old.moved_bytes and new.moved_bytes and (share := 1 - old.moved_bytes / new.moved_bytes) > max(least, 0):
         yield Cause(share, f"moves at least {step(old.moved_bytes, new.moved_bytes, format_bytes)}")
-    if old.flops and new.flops and (share := 1 - old.flops / new.flops) >= WORTH_TELLING:
+    if old.flops and new.flops and (share := 1 - old.flops / new.flops) > max(least, 0):
         yield Cause(share, f"computes {old.flops:.4g} -> {new.flops:.4g} operations")
 
 
-def _call_causes(old: Measurement, new: Measurement) -> Iterator[Cause]:
+def _call_causes(old: Measurement, new: Measurement, least: float) -> Iterator[Cause]:
     """Yield what a call does more beside its kernels' work, which is a part of times that are no sum of kernels."""
     was, now = old.observed, new.observed
     if was is None or now is None:
         return
     share = 0.0 if new.timing.kernels else 1 - old.timing.median_us / new.timing.median_us
-    if not new.timing.kernels and share < WORTH_TELLING:
+    if not new.timing.kernels and share < least:
         return
     yield from (Cause(share, sentence) for sentence in _call_words(was, now, has_kernels=bool(new.timing.kernels)))
 

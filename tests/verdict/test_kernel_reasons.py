@@ -12,9 +12,23 @@ from tests.results.measured import kernel, resources
 from tests.verdict.planted import COPY, NORM, code, measured, one, small
 
 
-@pytest.mark.parametrize(("us", "said"), [(57.5, False), (58.0, True)])
+@pytest.mark.parametrize(("us", "said"), [(57.0, False), (57.1, True)])
 def test_a_kernel_that_takes_no_longer_is_no_cause(us: float, said: bool) -> None:
     assert bool(reasons(measured(small()), measured(small(us=us, registers=72)))) == said
+
+
+@pytest.mark.parametrize(
+    ("norm_us", "bias_us", "said"),
+    [(100.5, 900.49, True), (100.5, 900.51, False), (111.3, 1000.0, True), (111.0, 1000.0, False)],
+)
+def test_a_cause_has_half_of_what_was_lost_or_a_hundredth_of_the_time(
+    norm_us: float, bias_us: float, said: bool
+) -> None:
+    old, new = (
+        (small(us=us, registers=number), one("bias", more))
+        for us, number, more in ((100.0, 64, 900.0), (norm_us, 72, bias_us))
+    )
+    assert bool(reasons(measured(*old), measured(*new))) == said
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -24,6 +38,31 @@ def test_of_launches_of_several_kinds_one_that_did_not_change_is_not_blamed(turn
     after = (more, large) if turned else (large, more)
     old, new = kernel(NORM, 4, 57.0, resources=(large, little)), kernel(NORM, 5, 80.0, resources=after)
     assert reasons(measured(old), measured(new)) == ("layer_norm_kernel: launches 4 -> 5",)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_launches_of_several_kinds_each_that_changed_is_told(turned: bool) -> None:
+    """By the sizes of their grids; what changed alike is told once."""
+    before = resources(grid=(10000, 1, 1), registers=64), resources(grid=(10, 1, 1), registers=64, block=(64, 1, 1))
+    after = tuple(msgspec.structs.replace(each, registers=72) for each in before)
+    after = (after[0], msgspec.structs.replace(after[1], local_bytes=64))
+    old = kernel(NORM, 2, 57.0, resources=before)
+    new = kernel(NORM, 2, 80.0, resources=after[::-1] if turned else after)
+    assert reasons(measured(old), measured(new)) == (
+        "layer_norm_kernel: registers 64 -> 72, local memory of a thread 0 B -> 64 B",
+    )
+
+
+def test_a_launch_that_was_added_stands_for_no_other() -> None:
+    large, little = resources(grid=(10000, 1, 1)), resources(grid=(10, 1, 1), registers=255)
+    old, new = kernel(NORM, 1, 57.0, resources=(large,)), kernel(NORM, 2, 80.0, resources=(large, little))
+    assert reasons(measured(old), measured(new)) == ("layer_norm_kernel: launches 1 -> 2",)
+
+
+def test_another_cluster_is_told() -> None:
+    assert reasons(measured(small(cluster=(2, 1, 1))), measured(small(us=80, cluster=(1, 2, 1)))) == ()
+    found = reasons(measured(small(cluster=(2, 1, 1))), measured(small(us=80)))
+    assert found == (f"{NORM}: blocks per cluster 2 -> 1",)
 
 
 def test_a_block_of_another_shape_has_as_many_threads() -> None:

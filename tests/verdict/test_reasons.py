@@ -87,7 +87,7 @@ def test_only_more_memory_is_a_reason(peak_bytes: int, said: bool) -> None:
 WAITING = Observed(runtime_waits={"cudaStreamSynchronize": 1})
 
 
-@pytest.mark.parametrize(("us", "said"), [(101.0, False), (101.1, True)])
+@pytest.mark.parametrize(("us", "said"), [(100.0, False), (100.1, True)])
 def test_what_a_call_does_is_part_of_times_that_are_no_sum_of_kernels(us: float, said: bool) -> None:
     old, new = measured(observed=Observed(), timer="wall"), measured(us=us, observed=WAITING, timer="wall")
     assert bool(reasons(old, new)) == said
@@ -227,6 +227,19 @@ def test_a_regression_of_a_speedup_may_be_the_references() -> None:
     old, new = measured(speedup=against(100.0)), measured(speedup=against(80.0), change=change)
     (found,) = explained(msgspec.structs.replace(new, verdicts=judged("max_regression")), old).verdicts
     assert found.reasons == ("its reference torch is faster: 100.0 us -> 80.00 us",)
+
+
+def test_a_counter_has_reasons_in_kernels_and_work_whatever_the_time() -> None:
+    """Of a time that is no slower nothing is told, and neither clocks nor other processes change a count."""
+    old = measured(small(), sm_clock_mhz=(1980.0,), moved_bytes=1000, observed=Observed())
+    now = measured(small(grid=(2376, 1, 1)), sm_clock_mhz=(1000.0,), moved_bytes=1010, observed=WAITING)
+    assert not any("blocks" in each or "moves" in each for each in reasons(old, now))
+    (verdict,) = judged("max_regression")
+    change = PastChange(baseline="main", metric="instructions", ratio=1.01, interval=None, old_us=57)
+    item = msgspec.structs.replace(now, verdicts=(verdict,), change=change)
+    (found,) = explained(item, old).verdicts
+    assert found.reasons == ("moves at least 1000 B -> 1010 B", f"{NORM}: blocks 2112 -> 2376")
+    assert explained_by_neighbours(item, ["pid 7 computes on the GPU"]).verdicts == (verdict,)
 
 
 def test_without_numbers_or_anything_to_compare_with_there_is_no_reason() -> None:
