@@ -32,8 +32,16 @@ OTHER_TOOL = (
     "another tool holds the GPU's counters, as DCGM does where it monitors the GPU: stop it meanwhile "
     "(`dcgmi profile --pause`, later `--resume`), or run where it does not"
 )
-REFUSALS = {"ERR_NVGPUCTRPERM": NO_PERMISSION, "Profiling failed because a driver resource was unavailable": OTHER_TOOL}
-"""What the driver refuses to every call, by what ncu writes then."""
+OTHERS_LOCK = (
+    "ncu cannot open nsight-compute-lock in the temp folder, as another user's lies there: set TMPDIR to a folder of "
+    "your own"
+)
+REFUSALS = {
+    "ERR_NVGPUCTRPERM": NO_PERMISSION,
+    "Profiling failed because a driver resource was unavailable": OTHER_TOOL,
+    "InterprocessLockFailed": OTHERS_LOCK,
+}
+"""Why no call can be counted, by what ncu writes then."""
 ERROR = re.compile(r"==ERROR== *(.+)")
 
 

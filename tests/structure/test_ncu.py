@@ -12,6 +12,7 @@ from pytest_gpubench.structure.ncu import (
     NO_NCU,
     NO_PERMISSION,
     OTHER_TOOL,
+    OTHERS_LOCK,
     Capture,
     CountedKernel,
     NeverCounted,
@@ -138,6 +139,7 @@ def test_captures_begin_with_a_mark() -> None:
     [
         (REFUSED, NeverCounted, NO_PERMISSION),
         (HELD, NeverCounted, OTHER_TOOL),
+        ("Failed to open/create lock file /tmp/nsight-compute-lock\nInterprocessLockFailed", NeverCounted, OTHERS_LOCK),
         ("==ERROR== The application returned an error code (3).", NotCounted, "returned an error code (3)"),
         ("==WARNING== No kernels were profiled.", NotCounted, "no kernel ran while it listened"),
         ("", NotCounted, "no kernel ran while it listened"),
@@ -145,7 +147,7 @@ def test_captures_begin_with_a_mark() -> None:
     ],
 )
 def test_a_refusal_is_told(text: str, error: type[NotCounted], told: str) -> None:
-    """The first two are as others have quoted them; the rest were seen."""
+    """The first three are as others have quoted them; the rest were seen."""
     with pytest.raises(NotCounted) as raised:
         read_captures(text)
     assert type(raised.value) is error
