@@ -49,23 +49,27 @@ def test_doubled(gpu_bench):
 
 
 def run(title: str, wanted: int, command: Sequence[str], folder: Path, variables: Mapping[str, str] = {}) -> str:
-    """Run a command, print its seconds and what it tells, and return its output."""
+    """Run a command, print what it tells as it does, and its seconds; return its output."""
     began_s = time.monotonic()
     environment = {**os.environ, "COLUMNS": "250", "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
-    done = subprocess.run(
+    print(f"\n{title}", flush=True)
+    with subprocess.Popen(
         [sys.executable, "-m", *command],
         cwd=folder,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        check=False,
         env={**environment, **variables},
-    )
-    status = "as wanted" if done.returncode == wanted else f"WANTED {wanted}"
-    print(f"\n{title}: {time.monotonic() - began_s:.1f} s, exit status {done.returncode}, {status}")
-    output = f"{done.stdout}\n{done.stderr}"
-    shown = [line for line in output.splitlines() if TOLD.search(line)]
-    print("\n".join(dict.fromkeys(shown)) if done.returncode == wanted else output, flush=True)
-    return output
+    ) as process:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if TOLD.search(line):
+                print(f"{time.monotonic() - began_s:5.1f} s  {line.rstrip()}", flush=True)
+    status = "as wanted" if process.returncode == wanted else f"WANTED {wanted}"
+    print(f"{title}: {time.monotonic() - began_s:.1f} s, exit status {process.returncode}, {status}", flush=True)
+    return "".join(lines)
 
 
 def doctor() -> None:
@@ -120,14 +124,15 @@ def search(metrics: Sequence[str]) -> None:
     """Find the slower of 64 commits by each metric."""
     exact = ("--metric", "instructions", "--fail-slower", "0.1%")
     how = {"instructions": exact, "time": ("--fail-slower", "1%")}
-    pytest_options = ("--", "-q", "-p", "no:cacheprovider")
+    common = ("--", "-q", "-p", "no:cacheprovider")
+    options = {"instructions": (*common, "--gpu-bench-timer=events", "--gpu-bench-resources=limits"), "time": common}
     found = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         commits = make_commits(folder)
         for metric in metrics:
             began_s = time.monotonic()
-            command = ["pytest_gpubench", "bisect", commits[0], "main", *how[metric], *pytest_options]
+            command = ["pytest_gpubench", "bisect", commits[0], "main", *how[metric], *options[metric]]
             output = run(f"bisect by {metric}", 1, command, folder)
             seconds = time.monotonic() - began_s
             right = commits[FIRST_SLOWER][:7] in output.partition("slower since")[2][:40]
