@@ -10,6 +10,7 @@ from pytest_gpubench.cli import main, noise
 from pytest_gpubench.gpu.datasheets import datasheet_of
 from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.report.facts import device_facts
+from pytest_gpubench.structure.ncu import NeverCounted, find_ncu
 from pytest_gpubench.timing.bandwidth import copy_bandwidth
 
 
@@ -44,6 +45,23 @@ def test_how_small_a_slowdown_is_seen(
         assert aimed_us / 3 < call["median_us"] < 3 * aimed_us
         assert len(call["medians_us"]) == 2
         assert 0 < call["slowdown_seen"] < (0.2 if aimed_us < 10 else 0.03)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_how_well_counters_repeat(capsys: pytest.CaptureFixture[str]) -> None:
+    """Instructions are the same in most calls, and differ by less than a limit of 0.1 % in all."""
+    try:
+        find_ncu()
+    except NeverCounted as error:
+        pytest.skip(str(error))
+    assert main(["doctor", "--counters"]) == 0
+    out = capsys.readouterr().out
+    print(out)
+    same, calls, spread = re.search(r"^instructions +(\d+) of (\d+) calls +([\d.]+)", out, re.MULTILINE).groups()  # type: ignore[union-attr]
+    assert int(calls) == 12
+    assert int(same) >= 9
+    assert float(spread) < 0.1
 
 
 def test_a_known_gpu_copies_at_a_plausible_part_of_its_datasheet() -> None:
