@@ -18,7 +18,8 @@ from pytest_gpubench.results.counterpart import FactChange
 from pytest_gpubench.results.kernels import distinct_names
 from pytest_gpubench.results.model import Measurement, Outcome, Timing, Verdict
 from pytest_gpubench.results.observed import Observed
-from pytest_gpubench.units import first_few, format_bytes
+from pytest_gpubench.stats.summary import rel_std
+from pytest_gpubench.units import first_few, format_bytes, format_share
 from pytest_gpubench.verdict.counters import counted_more
 from pytest_gpubench.verdict.kernel_reasons import (
     MOST_KERNELS,
@@ -30,6 +31,7 @@ from pytest_gpubench.verdict.kernel_reasons import (
     worth_telling,
 )
 from pytest_gpubench.verdict.limits import BY_NAME
+from pytest_gpubench.verdict.limits.time import MaxRelStd
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.replays import REPLAYED
 
@@ -102,11 +104,27 @@ def _reasons_for(
     versions: Sequence[FactChange],
 ) -> tuple[str, ...]:
     limit = BY_NAME.get(verdict.kind)
+    if limit is MaxRelStd:
+        return tuple(_of_unsteady_reps(item.timing))
     if limit is not None and "reference" in limit.needed:
         return () if reference is None else reasons(reference, item)
     if old is None or not _is_on_speed(verdict):
         return ()
     return reasons(old, item, versions, _metric_of(verdict, item))
+
+
+def _of_unsteady_reps(timing: Timing) -> Iterator[str]:
+    """Yield the clock where reps differ by half as much, or less, in cycles as in time."""
+    clocks = timing.sm_clock_mhz
+    if len(clocks) != timing.reps or not all(clocks):
+        return
+    in_cycles = rel_std([us * mhz for us, mhz in zip(timing.samples_us, clocks, strict=True)])
+    if in_cycles <= timing.rel_std / 2:
+        throttled = f", throttled ({', '.join(timing.throttle_reasons)})" if timing.throttle_reasons else ""
+        yield (
+            f"SM clock {min(clocks):.0f} to {max(clocks):.0f} MHz between reps{throttled}, whose cycles differ by "
+            f"{format_share(in_cycles)}"
+        )
 
 
 def _metric_of(verdict: Verdict, item: Measurement) -> str:

@@ -19,7 +19,7 @@ from pytest_gpubench.verdict.reasons import (
     reasons,
 )
 from pytest_gpubench.verdict.regression import Change
-from tests.results.measured import kernel
+from tests.results.measured import kernel, timing_of
 from tests.verdict.planted import COPY, NORM, PLANTED, against, launched, measured, one, small, took
 
 
@@ -240,6 +240,24 @@ def test_a_counter_has_reasons_in_kernels_and_work_whatever_the_time() -> None:
     (found,) = explained(item, old).verdicts
     assert found.reasons == ("moves at least 1000 B -> 1010 B", f"{NORM}: blocks 2112 -> 2376")
     assert explained_by_neighbours(item, ["pid 7 computes on the GPU"]).verdicts == (verdict,)
+
+
+@pytest.mark.parametrize(("in_cycles", "said"), [(0.49, True), (0.51, False)])
+def test_reps_that_differ_by_their_clock_have_it_as_the_reason(in_cycles: float, said: bool) -> None:
+    """The time of every other rep is 10 % longer, and so many tenths of that are not its clock."""
+    slower = 1.1 ** (1 - in_cycles)
+    clocks = (1980.0, 1980.0 / slower) * 10
+    timing = timing_of((100.0, 110.0) * 10, "norm", sm_clock_mhz=clocks, throttle_reasons=("power cap",))
+    (found,) = explained(Measurement(timing=timing, verdicts=judged("max_rel_std"))).verdicts
+    words = f"SM clock {clocks[1]:.0f} to 1980 MHz between reps, throttled (power cap), whose cycles differ by 2.4 %"
+    assert found.reasons == ((words,) if said else ())
+
+
+@pytest.mark.parametrize("clocks", [(), (1980.0,), (1980.0, 0.0)])
+def test_reps_whose_clocks_are_not_known_have_no_reason(clocks: tuple[float, ...]) -> None:
+    timing = timing_of((100.0, 150.0), "norm", sm_clock_mhz=clocks)
+    (found,) = explained(Measurement(timing=timing, verdicts=judged("max_rel_std"))).verdicts
+    assert found.reasons == ()
 
 
 def test_without_numbers_or_anything_to_compare_with_there_is_no_reason() -> None:
