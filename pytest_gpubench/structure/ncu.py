@@ -29,8 +29,8 @@ NO_PERMISSION = (
     "--cap-add=SYS_ADMIN, or have NVreg_RestrictProfilingToAdminUsers=0 set for the driver"
 )
 OTHER_TOOL = (
-    "another tool holds the GPU's counters, as DCGM does where it monitors the GPU: stop it meanwhile "
-    "(`dcgmi profile --pause`, later `--resume`), or run where it does not"
+    "another tool holds the GPU's counters, as another ncu, or DCGM where it monitors the GPU: wait for it, or stop it "
+    "(`dcgmi profile --pause`, later `--resume`)"
 )
 OTHERS_LOCK = (
     "ncu cannot open nsight-compute-lock in the temp folder, as another user's lies there: set TMPDIR to a folder of "

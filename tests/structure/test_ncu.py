@@ -147,7 +147,7 @@ def test_captures_begin_with_a_mark() -> None:
     ],
 )
 def test_a_refusal_is_told(text: str, error: type[NotCounted], told: str) -> None:
-    """The first three are as others have quoted them; the rest were seen."""
+    """The first and the third are as others have quoted them; the rest were seen."""
     with pytest.raises(NotCounted) as raised:
         read_captures(text)
     assert type(raised.value) is error
