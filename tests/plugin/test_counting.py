@@ -14,7 +14,6 @@ from pytest_gpubench.plugin.fresh_process import RESULTS, as_fresh_process
 from pytest_gpubench.results.model import Counts
 from pytest_gpubench.structure import ncu
 from pytest_gpubench.structure.ncu import find_ncu, ncu_command
-from tests import fork_server
 from tests.plugin import fake_ncu
 from tests.plugin.conftest import BenchRun, Recorder, RecordRun
 
@@ -138,11 +137,8 @@ def test_a_saved_run_without_counters_is_told(bench_run: BenchRun, count: Count)
     bench_run(ALONE, *COMPARED, "--gpu-bench-strict", "--gpu-bench-require=1").assert_outcomes(failed=1)
 
 
-def test_what_fails_has_reasons_from_counters(
-    bench_run: BenchRun, count: Count, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """on-fail takes those of a test that fails. A reference has no limit. What is compared needs the real torch."""
-    monkeypatch.setattr("subprocess.Popen", fork_server.RealPopen)
+def test_what_fails_has_reasons_from_counters(bench_run: BenchRun, count: Count) -> None:
+    """on-fail takes those of a test that fails. A reference has no limit."""
     count({"fast": [["kernel", 7]], "slow": [["kernel", 14]]})
     result = bench_run(PAIR + OTHER_WAY, "--gpu-bench-counters=on-fail")
     result.assert_outcomes(failed=1, passed=1)
