@@ -36,9 +36,10 @@ def test_one_commit_in_two_environments(
 ) -> None:
     monkeypatch.setattr("pytest_gpubench.cli.ab.runs.READY_S", None)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
-    same = ("same", "2.0", "")
-    fast = environment(tmp_path / "fast", ("slowed", "1.0", "SPEED = 1.0"), same, ("old-one", "0.1", ""))
-    slow = environment(tmp_path / "slow", ("slowed", "1.1", "SPEED = 1.06"), same)
+    stub = Path(__file__).parents[2].joinpath("plugin", "stub_torch.py").read_text()
+    same, torch = ("same", "2.0", ""), ("torch", "2.0", stub)  # scripted functions need no more of it
+    fast = environment(tmp_path / "fast", ("slowed", "1.0", "SPEED = 1.0"), same, torch, ("old-one", "0.1", ""))
+    slow = environment(tmp_path / "slow", ("slowed", "1.1", "SPEED = 1.06"), same, torch)
     commit(git, {"test_a.py": TESTS})
     options = ["--gpu-bench-timer=scripted", "--gpu-bench-device=cpu", "-p", "no:benchmark", "-p", "no:randomly"]
     words = ["HEAD", "HEAD", "--base-python", fast, "--head-python", slow, "--rounds", "1", "--json", "found.json"]
