@@ -116,7 +116,7 @@ def _reasons_for(
 def _of_unsteady_reps(timing: Timing) -> Iterator[str]:
     """Yield the clock where reps differ by half as much, or less, in cycles as in time."""
     clocks = timing.sm_clock_mhz
-    if len(clocks) != timing.reps or not all(clocks):
+    if len(clocks) != timing.reps:
         return
     in_cycles = rel_std([us * mhz for us, mhz in zip(timing.samples_us, clocks, strict=True)])
     if in_cycles <= timing.rel_std / 2:
