@@ -13,7 +13,7 @@ from itertools import starmap
 
 import msgspec
 
-from pytest_gpubench.counters import is_counter
+from pytest_gpubench.counters import COUNTER_BY_NAME, is_counter
 from pytest_gpubench.results.counterpart import FactChange
 from pytest_gpubench.results.kernels import distinct_names
 from pytest_gpubench.results.model import Measurement, Outcome, Timing, Verdict
@@ -31,6 +31,7 @@ from pytest_gpubench.verdict.kernel_reasons import (
     worth_telling,
 )
 from pytest_gpubench.verdict.limits import BY_NAME
+from pytest_gpubench.verdict.limits.counters import OnCounter
 from pytest_gpubench.verdict.limits.time import MaxRelStd
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.replays import REPLAYED
@@ -108,7 +109,7 @@ def _reasons_for(
         return tuple(_of_unsteady_reps(item.timing))
     if limit is not None and "reference" in limit.needed:
         return () if reference is None else reasons(reference, item)
-    if old is None or not _is_on_speed(verdict):
+    if old is None or not (_is_on_speed(verdict) or is_counter(_metric_of(verdict, item))):
         return ()
     return reasons(old, item, versions, _metric_of(verdict, item))
 
@@ -128,6 +129,10 @@ def _of_unsteady_reps(timing: Timing) -> Iterator[str]:
 
 
 def _metric_of(verdict: Verdict, item: Measurement) -> str:
+    """Return the metric that is worse; of limits on counters any of them, as all have the same reasons."""
+    limit = BY_NAME.get(verdict.kind)
+    if limit is not None and issubclass(limit, OnCounter):
+        return next(iter(COUNTER_BY_NAME))
     return item.change.metric if verdict.is_of_past and item.change is not None else "median"
 
 

@@ -240,6 +240,9 @@ def test_a_counter_has_reasons_in_kernels_and_work_whatever_the_time() -> None:
     (found,) = explained(item, old).verdicts
     assert found.reasons == ("moves at least 1000 B -> 1010 B", f"{NORM}: blocks 2112 -> 2376")
     assert explained_by_neighbours(item, ["pid 7 computes on the GPU"]).verdicts == (verdict,)
+    for kind in ("max_instructions", "max_dram_bytes", "max_counters"):
+        (broken,) = explained(msgspec.structs.replace(now, verdicts=judged(kind)), old).verdicts
+        assert broken.reasons == found.reasons
 
 
 @pytest.mark.parametrize(("in_cycles", "said"), [(0.49, True), (0.51, False)])
