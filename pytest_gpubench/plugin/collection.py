@@ -1,4 +1,4 @@
-"""The collected tests: which are perf tests, which are run, and on which device."""
+"""The collected tests: which are run, and on which device."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import pytest
 from pytest_gpubench.errors import DeviceUnavailable
 from pytest_gpubench.plugin import markers
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
-from pytest_gpubench.plugin.items import is_perf, uses_fixture
+from pytest_gpubench.plugin.items import uses_fixture
 from pytest_gpubench.plugin.options import usage_error
 from pytest_gpubench.plugin.workers import hand_on, handed_on, is_worker
 from pytest_gpubench.settings import LISTED_TESTS, Settings
@@ -25,7 +25,7 @@ LISTED = "gpu_bench_listed"
 
 
 class Collection:
-    """The hooks that mark and select perf tests, and prepare the device for them."""
+    """The hooks that select perf tests, and prepare the device for them."""
 
     def __init__(self, settings: Settings, turns: GpuTurns, listed: Container[str] | None = None) -> None:
         self.settings = settings
@@ -33,11 +33,6 @@ class Collection:
         self._listed = listed
         """The node ids of the only tests to run; None for all."""
         self._header: str | None = None
-
-    def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """Mark the tests that use the fixture, so that `-m perf` and `-m "not perf"` are exact."""
-        if uses_fixture(item) and not is_perf(item):
-            item.add_marker(markers.NAME)
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Deselect the tests that --gpu-bench-only, --gpu-bench-skip or a list of tests leave out."""

@@ -1,4 +1,4 @@
-"""The plugin's entry: options, marks, the fixture, and the registration of all other hooks.
+"""The plugin's entry: options, marks, the fixture, and the decision when all other hooks are registered.
 
 PYTEST_DONT_REWRITE: it asserts nothing, and pytest before 9.2 warns where it is loaded by name and from an editable
 installation.
@@ -7,6 +7,7 @@ installation.
 import os
 import re
 import sys
+from collections.abc import Generator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -14,25 +15,8 @@ import pytest
 
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable
 from pytest_gpubench.plugin import markers
-from pytest_gpubench.plugin.baseline import ComparedRun
-from pytest_gpubench.plugin.collection import Collection, narrow_to_listed
-from pytest_gpubench.plugin.containment import Containment
-from pytest_gpubench.plugin.end_signals import EndSignals
-from pytest_gpubench.plugin.exit_status import ExitStatus
-from pytest_gpubench.plugin.failures import Failures
-from pytest_gpubench.plugin.fresh_process import as_fresh_process
-from pytest_gpubench.plugin.gpu_turn import GpuTurns
-from pytest_gpubench.plugin.lifecycle import Lifecycle
-from pytest_gpubench.plugin.missing import LeftOut, MissingTests
-from pytest_gpubench.plugin.options import add_options, resolve, usage_error
-from pytest_gpubench.plugin.pin import pin_worker
-from pytest_gpubench.plugin.results import Results
-from pytest_gpubench.plugin.save import OutputFiles
-from pytest_gpubench.plugin.sessions import EarlierSessions
-from pytest_gpubench.plugin.started_ahead import StartedAhead
-from pytest_gpubench.plugin.sticky_error import JUnitFile, StickyErrors
-from pytest_gpubench.plugin.unfinished import UnfinishedRuns
-from pytest_gpubench.plugin.workers import Workers, is_worker
+from pytest_gpubench.plugin.items import UNMARKED, is_perf, takes_turns, uses_fixture
+from pytest_gpubench.plugin.options import add_options, is_mentioned, resolve, usage_error
 from pytest_gpubench.settings import Settings, flag_name, refuse_misspelled
 
 if TYPE_CHECKING:
@@ -41,7 +25,6 @@ if TYPE_CHECKING:
     from pytest_gpubench.fixture import GpuBench
 
 INTERPRETER_VARIABLE = "TRITON_INTERPRET"
-RUN = pytest.StashKey[Lifecycle]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -66,6 +49,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     becomes_worker = "PYTEST_XDIST_WORKER" in os.environ and sys.argv[:1] == ["-c"]
     if becomes_worker and has_gpu_driver():
         with suppress(BadRequest, DeviceUnavailable):  # raised again when pytest is configured
+            from pytest_gpubench.plugin.pin import pin_worker
+
             pin_worker(settings)
     on_cpu = settings.device == "cpu" or (settings.device == "auto" and not has_gpu_driver())
     if on_cpu and INTERPRETER_VARIABLE not in os.environ:
@@ -78,62 +63,31 @@ def _stop_interpreting() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Read the settings and register the hooks of each subject."""
+    """Declare the marks; register the hooks of a run whose options, or xdist, need them before tests are collected."""
     for line in markers.help_lines() if config.getoption("markers") else (markers.SUMMARY, markers.ON_TURN):
         config.addinivalue_line("markers", line)
-    try:
-        resolver = as_fresh_process(config) or resolve(config)
-        status = ExitStatus()
-        results = Results(config, resolver.run, status)
-        earlier = EarlierSessions(config, resolver, status)
-        compared = ComparedRun(config, resolver.run, results, earlier)
-    except BadRequest as error:
-        raise usage_error(error) from None
-    settings = resolver.run
-    workers = Workers(config, settings)
-    turns = GpuTurns(config, settings, workers.pin)
-    failures = Failures(config, results)
-    left_out = LeftOut(config)
-    missing = MissingTests(config, settings, compared, results, left_out, status)
-    files = OutputFiles(config, settings, results, compared, failures, earlier, missing, status)
-    config.stash[RUN] = lifecycle = Lifecycle(config, resolver, turns, compared, results)
-    plugins: dict[str, object] = {  # the hooks of the later are called first, and wrap those of the earlier
-        "workers": workers,
-        "turns": turns,
-        "collection": Collection(settings, turns, narrow_to_listed(config)),
-        "lifecycle": lifecycle,
-        "counting": lifecycle.counting,
-        "failures": failures,
-        "files": files,
-        "sessions": earlier,
-        "baseline": compared,
-        "missing": missing,
-        "left_out": left_out,
-        "results": results,
-        "sticky_errors": StickyErrors(is_worker(config)),
-        "junit": JUnitFile(config),
-        "unfinished": UnfinishedRuns(config, settings),
-        "started_ahead": StartedAhead(config, turns),
-        "end_signals": EndSignals(config, results, files),
-        **_adopted(config, settings, lifecycle),
-    }
-    containment = Containment(config, status)
-    for name, plugin in plugins.items():
-        containment.contain(plugin)
-        config.pluginmanager.register(plugin, f"gpu_bench_{name}")
-    config.pluginmanager.register(status, "gpu_bench_exit_status")
+    if is_mentioned(config) or config.getoption("tx", None) or hasattr(config, "workerinput"):
+        from pytest_gpubench.plugin.registration import register_hooks
+
+        register_hooks(config)
 
 
-def _adopted(config: pytest.Config, settings: Settings, lifecycle: Lifecycle) -> dict[str, object]:
-    """Return the hooks for benchmarks that people already have, where an option asks for them."""
-    if not (settings.scripts or settings.limits or settings.adopt):
-        return {}
-    from pytest_gpubench.plugin.adopted import hooks_of
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the tests that use the fixture, so that `-m perf` and `-m "not perf"` are exact."""
+    if uses_fixture(item) and not is_perf(item):
+        item.add_marker(markers.NAME)
 
-    try:
-        return hooks_of(config, settings, lifecycle)
-    except BadRequest as error:
-        raise usage_error(error) from None
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, object, object]:
+    """Register the hooks of a run that has tests for them left, once all others have selected and marked tests."""
+    result = yield
+    if any(map(takes_turns, items)):
+        from pytest_gpubench.plugin.registration import register_hooks
+
+        register_hooks(config)
+    return result
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
@@ -160,10 +114,20 @@ def gpu_bench(pytestconfig: pytest.Config) -> "GpuBench":
     make the tensors. ``gpu_bench.compare(candidate, reference, args=)`` checks outputs and returns a ``Comparison``.
     Each measurement of the test is judged by the limits of its ``perf`` marker.
     """
+    from pytest_gpubench.plugin.registration import RUN
+
+    if RUN not in pytestconfig.stash:
+        pytest.fail(UNMARKED, pytrace=False)
     return pytestconfig.stash[RUN].bench()
 
 
 @pytest.fixture(scope="session")
 def gpu_bench_device(pytestconfig: pytest.Config) -> "torch.device":
     """Return ``gpu_bench.device``, also to fixtures of wider scopes, which make inputs for several tests."""
-    return pytestconfig.stash[RUN].device()
+    from pytest_gpubench.gpu.device import required_device
+
+    settings = resolve(pytestconfig).run
+    try:
+        return required_device(settings.device, settings.require_gpu).torch_device
+    except DeviceUnavailable as error:
+        pytest.fail(str(error), pytrace=False)

@@ -12,6 +12,10 @@ from pytest_gpubench.plugin import markers
 from pytest_gpubench.units import printable
 
 FIXTURE = "gpu_bench"
+UNMARKED = (
+    f"{FIXTURE} was asked for while a test ran, so it is not known as a perf test and takes no turn at the GPU: "
+    f"name {FIXTURE} among the test's arguments, or mark the test with @pytest.mark.perf"
+)
 LONGEST_PARAMETER = 500
 """Letters of a parameter that are kept; those of a longer one stand for it with a hash."""
 
@@ -28,7 +32,7 @@ def takes_turns(item: pytest.Item) -> bool:
 
 def uses_fixture(item: pytest.Item) -> bool:
     """Tell whether a test uses gpu_bench, directly or through another fixture."""
-    return FIXTURE in getattr(item, "fixturenames", ())
+    return FIXTURE in (getattr(item, "fixturenames", None) or ())
 
 
 def parameters(item: pytest.Item) -> dict[str, str]:

@@ -16,7 +16,7 @@ from pytest_gpubench.plugin.counting import Counting
 from pytest_gpubench.plugin.failures import fail
 from pytest_gpubench.plugin.fresh_process import Confirmation
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
-from pytest_gpubench.plugin.items import FIXTURE, is_perf, parameters, source_hash, uses_fixture
+from pytest_gpubench.plugin.items import FIXTURE, UNMARKED, is_perf, parameters, source_hash, uses_fixture
 from pytest_gpubench.plugin.markers import MergedMarks, merge_marks
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.sessions import SAME_IN_EVERY_PROCESS
@@ -25,8 +25,6 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.settings.resolver import Resolver
 
 if TYPE_CHECKING:
-    import torch
-
     from pytest_gpubench.fixture import GpuBench
     from pytest_gpubench.results.model import TestRecord
     from pytest_gpubench.running_test import CurrentTest
@@ -71,19 +69,12 @@ class Lifecycle:
             self._bench = GpuBench(self.current_test, self.resolver, terminal.progress(self.config, self._terminal))
         return self._bench
 
-    def device(self) -> "torch.device":
-        """Return the device of the run; fail where it must be a GPU and is not."""
-        from pytest_gpubench.gpu.device import required_device
-
-        try:
-            return required_device(self.settings.device, self.settings.require_gpu).torch_device
-        except DeviceUnavailable as error:
-            pytest.fail(str(error), pytrace=False)
-
     def current_test(self) -> "CurrentTest | None":
-        """Return the running test; None outside of tests. Raises BadRequest for illegal marks."""
+        """Return the running test; None outside of tests. Raises BadRequest for illegal marks, and for one without."""
         if self._item is None:
             return None
+        if not is_perf(self._item):
+            raise BadRequest(UNMARKED)
         marks = merge_marks(self._item)
         if self._test is None or self._marks is None:
             self._test = self._new_test(self._item, marks)

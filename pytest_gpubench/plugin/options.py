@@ -23,6 +23,9 @@ from pytest_gpubench.settings.resolver import Resolver
 from pytest_gpubench.settings.row import SettingRow
 from pytest_gpubench.units import safe_lines
 
+OURS = (environment_name(""), "PYTEST_GPUBENCH_")
+"""The beginnings of our variables: those of settings, and those that our processes give each other."""
+
 
 def add_options(parser: pytest.Parser) -> None:
     """Declare the flag and the ini key of every setting."""
@@ -61,6 +64,13 @@ def resolve(config: pytest.Config, flags: argparse.Namespace | None = None) -> R
         if spelling is flag_name:
             explicit = frozenset(chosen)
     return Resolver(Settings(**chosen), explicit)
+
+
+def is_mentioned(config: pytest.Config) -> bool:
+    """Tell whether any option, variable or ini key of ours is given, whatever its value."""
+    keys = *_keys_of_file(config), *(config.getoption("override_ini", None) or ())
+    is_given = any(name.startswith(OURS) for name in (*os.environ, *map(str.upper, keys)))
+    return is_given or any(config.getoption(ini_name(name), None) is not None for name in ROWS)
 
 
 def _in_file(config: pytest.Config, name: str) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import pytest
 
 from pytest_gpubench.gpu.context import may_be_cuda_error
-from pytest_gpubench.plugin import hooks, terminal
+from pytest_gpubench.plugin import registration, terminal
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.lifecycle import Lifecycle
 from tests.plugin.conftest import BenchRun
@@ -82,7 +82,11 @@ ELSEWHERE = {"pytest_configure_node", "pytest_handlecrashitem", "pytest_testnode
 
 def our_hooks() -> list[tuple[type, str]]:
     """Return the hooks of all registered classes that pytest calls outside of a test's phases, but the wrappers."""
-    found = [each for each in vars(hooks).values() if isinstance(each, type) and each.__module__.startswith("pytest_g")]
+    found = [
+        each
+        for each in vars(registration).values()
+        if isinstance(each, type) and each.__module__.startswith("pytest_g")
+    ]
     return [
         (each, name)
         for each in found

@@ -84,7 +84,7 @@ def test_outside_of_a_test_it_is_refused(pytester: pytest.Pytester, bench_run: B
     pytester.makeconftest(
         """
 def pytest_sessionfinish(session):
-    from pytest_gpubench.plugin.hooks import RUN
+    from pytest_gpubench.plugin.registration import RUN
     try:
         session.config.stash[RUN].bench()(print)
     except Exception as error:

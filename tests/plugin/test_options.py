@@ -79,7 +79,7 @@ OTHER_VALUES: dict[str, tuple[str, object]] = {
 SHOW_ALL = """
 def pytest_collection_finish(session):
     from dataclasses import asdict
-    from pytest_gpubench.plugin.hooks import RUN
+    from pytest_gpubench.plugin.registration import RUN
     print("\\nVALUES", asdict(session.config.stash[RUN].settings))
 """
 

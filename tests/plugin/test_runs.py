@@ -44,18 +44,6 @@ def test_collecting_only_measures_and_starts_nothing(bench_run: BenchRun) -> Non
     assert "gpu_bench:" not in result.stdout.str()
 
 
-def test_a_run_without_perf_tests_loads_nothing_heavy(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        """
-import sys
-def test_it():
-    heavy = {"torch", "triton", "pynvml", "msgspec", "rich", "rich.table"} & set(sys.modules)
-    assert not heavy
-"""
-    )
-    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
-
-
 def test_importing_the_plugin_loads_nothing_heavy() -> None:
     """No package beyond Python's own and pytest's."""
     code = """

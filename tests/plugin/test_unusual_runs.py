@@ -225,13 +225,24 @@ def test_without_capturing_there_is_no_terminal_of_its_own(bench_run: BenchRun) 
 # a GPU that has to be there
 
 
+BY_NAME = "def test_{}(request): request.getfixturevalue('gpu_bench').measure(fast)\n"
+
+
 def test_a_fixture_that_is_asked_for_by_name_needs_its_gpu_too(bench_run: BenchRun) -> None:
-    test = "def test_{}(request): request.getfixturevalue('gpu_bench').measure(fast)\n"
-    source = test.format("without_limit") + BROKEN + test.format("limited")
+    source = "@pytest.mark.perf\n" + BY_NAME.format("without_limit") + BROKEN + BY_NAME.format("limited")
     result = bench_run(source, "--gpu-bench-require-gpu", ON_CPU)
     result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines(["E *--gpu-bench-require-gpu was given, but the device is the CPU*"] * 2)
     assert bench_run(source, "--gpu-bench-require=all", ON_CPU).ret == pytest.ExitCode.OK
+
+
+@pytest.mark.parametrize("beside", ["", "def test_perf(gpu_bench): pass\n"])
+def test_a_fixture_that_is_asked_for_by_name_needs_a_mark(pytester: pytest.Pytester, beside: str) -> None:
+    """Without one the test would measure beside others, and `-m perf` would leave it out."""
+    pytester.makepyfile(beside + BY_NAME.replace("fast", "abs").format("it"))
+    result = pytester.runpytest()
+    assert result.parseoutcomes().get("failed", 0) + result.parseoutcomes().get("errors", 0) == 1
+    result.stdout.fnmatch_lines(["*gpu_bench was asked for while a test ran, *: name gpu_bench among the test's *"])
 
 
 def test_a_torch_that_cannot_be_imported_costs_perf_tests_only(pytester: pytest.Pytester) -> None:

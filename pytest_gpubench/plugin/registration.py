@@ -1,0 +1,85 @@
+"""The registration of the hooks of each subject."""
+
+import pytest
+
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.plugin.baseline import ComparedRun
+from pytest_gpubench.plugin.collection import Collection, narrow_to_listed
+from pytest_gpubench.plugin.containment import Containment
+from pytest_gpubench.plugin.end_signals import EndSignals
+from pytest_gpubench.plugin.exit_status import ExitStatus
+from pytest_gpubench.plugin.failures import Failures
+from pytest_gpubench.plugin.fresh_process import as_fresh_process
+from pytest_gpubench.plugin.gpu_turn import GpuTurns
+from pytest_gpubench.plugin.lifecycle import Lifecycle
+from pytest_gpubench.plugin.missing import LeftOut, MissingTests
+from pytest_gpubench.plugin.options import resolve, usage_error
+from pytest_gpubench.plugin.results import Results
+from pytest_gpubench.plugin.save import OutputFiles
+from pytest_gpubench.plugin.sessions import EarlierSessions
+from pytest_gpubench.plugin.started_ahead import StartedAhead
+from pytest_gpubench.plugin.sticky_error import JUnitFile, StickyErrors
+from pytest_gpubench.plugin.unfinished import UnfinishedRuns
+from pytest_gpubench.plugin.workers import Workers, is_worker
+from pytest_gpubench.settings import Settings
+
+RUN = pytest.StashKey[Lifecycle]()
+
+
+def register_hooks(config: pytest.Config) -> None:
+    """Read the settings and register the hooks, once in a run."""
+    if RUN in config.stash:
+        return
+    try:
+        resolver = as_fresh_process(config) or resolve(config)
+        status = ExitStatus()
+        results = Results(config, resolver.run, status)
+        earlier = EarlierSessions(config, resolver, status)
+        compared = ComparedRun(config, resolver.run, results, earlier)
+    except BadRequest as error:
+        raise usage_error(error) from None
+    settings = resolver.run
+    workers = Workers(config, settings)
+    turns = GpuTurns(config, settings, workers.pin)
+    failures = Failures(config, results)
+    left_out = LeftOut(config)
+    missing = MissingTests(config, settings, compared, results, left_out, status)
+    files = OutputFiles(config, settings, results, compared, failures, earlier, missing, status)
+    lifecycle = config.stash[RUN] = Lifecycle(config, resolver, turns, compared, results)
+    plugins: dict[str, object] = {  # the hooks of the later are called first, and wrap those of the earlier
+        "workers": workers,
+        "turns": turns,
+        "collection": Collection(settings, turns, narrow_to_listed(config)),
+        "lifecycle": lifecycle,
+        "counting": lifecycle.counting,
+        "failures": failures,
+        "files": files,
+        "sessions": earlier,
+        "baseline": compared,
+        "missing": missing,
+        "left_out": left_out,
+        "results": results,
+        "sticky_errors": StickyErrors(is_worker(config)),
+        "junit": JUnitFile(config),
+        "unfinished": UnfinishedRuns(config, settings),
+        "started_ahead": StartedAhead(config, turns),
+        "end_signals": EndSignals(config, results, files),
+        **_adopted(config, settings, lifecycle),
+    }
+    containment = Containment(config, status)
+    for name, plugin in plugins.items():
+        containment.contain(plugin)
+        config.pluginmanager.register(plugin, f"gpu_bench_{name}")
+    config.pluginmanager.register(status, "gpu_bench_exit_status")
+
+
+def _adopted(config: pytest.Config, settings: Settings, lifecycle: Lifecycle) -> dict[str, object]:
+    """Return the hooks for benchmarks that people already have, where an option asks for them."""
+    if not (settings.scripts or settings.limits or settings.adopt):
+        return {}
+    from pytest_gpubench.plugin.adopted import hooks_of
+
+    try:
+        return hooks_of(config, settings, lifecycle)
+    except BadRequest as error:
+        raise usage_error(error) from None

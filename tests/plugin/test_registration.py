@@ -1,0 +1,101 @@
+"""Runs that need our hooks have them, and no other run pays for them."""
+
+import pytest
+
+from tests.plugin.conftest import HEAD
+
+ENTRY = """
+    bounds counters errors metrics plugin.hooks plugin.items plugin.markers plugin.options settings settings.cache
+    settings.parsers settings.resolver settings.row spelling stats stats.tolerance units gpu gpu.visible gpu.nvml plugin
+"""
+"""Our modules in a run without perf tests."""
+HEAVY = {"torch", "triton", "pynvml", "msgspec", "rich", "hypothesis"}
+SHOW = """
+import sys
+
+def pytest_unconfigure(config):
+    print("\\nHOOKS", config.pluginmanager.hasplugin("gpu_bench_lifecycle"))
+    print("\\nMODULES", *sys.modules)
+"""
+PLAIN = "def test_plain(): pass\n"
+PERF = "def test_perf(gpu_bench): pass\n"
+MARKED = "import pytest\n@pytest.mark.{}\ndef test_marked(): pass\n"
+
+
+def has_hooks(pytester: pytest.Pytester, source: str, *arguments: str) -> bool:
+    """Run tests and return whether our hooks were registered."""
+    pytester.makeconftest(SHOW)
+    pytester.makepyfile(source)
+    return "HOOKS True" in pytester.runpytest(*arguments).stdout.lines
+
+
+def test_a_run_without_perf_tests_imports_the_entry_only(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(SHOW)
+    pytester.makepyfile(PLAIN)
+    lines = pytester.runpytest_subprocess("-p", "no:cacheprovider").stdout.lines
+    (modules,) = (line.split()[1:] for line in lines if line.startswith("MODULES"))
+    ours = {name.removeprefix("pytest_gpubench.") for name in modules if name.startswith("pytest_gpubench.")}
+    assert ours == set(ENTRY.split())
+    assert not HEAVY & set(modules)
+    assert "HOOKS False" in lines
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "expected"),
+    [
+        (PLAIN, [], False),
+        (PLAIN + PERF, [], True),
+        (PLAIN + PERF, ["-m", "not perf"], False),
+        (PLAIN + PERF, ["-m", "perf"], True),
+        (MARKED.format("perf"), [], True),
+        (MARKED.format("gpu_turn"), [], True),
+        (MARKED.format("skip"), [], False),
+        (PLAIN, ["--gpu-bench-device=cpu"], True),
+        (PLAIN, ["-o", "gpu_bench_device=cpu"], True),
+    ],
+)
+def test_hooks_are_registered_where_they_are_needed(
+    pytester: pytest.Pytester, source: str, arguments: list[str], expected: bool
+) -> None:
+    assert has_hooks(pytester, source, *arguments) is expected
+
+
+@pytest.mark.parametrize(("name", "value"), [("GPU_BENCH_DEVICE", "cpu"), ("GPU_BENCHES", "cpu")])
+def test_a_variable_of_ours_registers_them(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert has_hooks(pytester, PLAIN) is name.startswith("GPU_BENCH_")
+
+
+def test_a_key_of_the_ini_file_registers_them(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\ngpu_bench_device = cpu")
+    assert has_hooks(pytester, PLAIN)
+
+
+def test_hooks_that_are_registered_after_the_collection_miss_nothing(pytester: pytest.Pytester) -> None:
+    """The marks of a conftest are put on after those of the file, and the last of them decides."""
+    pytester.makeconftest(
+        """
+import pytest
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.name == "test_late":
+            item.add_marker(pytest.mark.perf(timer="scripted", max_time_us=15))
+"""
+    )
+    pytester.makepyfile(
+        HEAD
+        + PLAIN
+        + """
+@pytest.mark.perf(timer="scripted", max_time_us=15)
+def test_fast(gpu_bench): gpu_bench(fast)
+def test_late(gpu_bench): gpu_bench(slow)
+"""
+    )
+    result = pytester.runpytest()
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(
+        ["gpu_bench: 0.1.0, *", "*LimitBroken: slow is too slow*", "gpu_bench: limits: 1 pass, 1 fail"]
+    )
