@@ -75,19 +75,17 @@ class Sweep:
         """The parameter's values as the test was given them, by their place on the axis."""
         return {point.x: point.value for point in sorted(self.points, key=lambda point: point.x)}
 
-    def peak(self, metric: str) -> float | None:
-        """Return this GPU's measured peak of a rate; None if not measured, and for matmuls of several dtypes.
+    def peaks(self, metric: str) -> dict[str, float]:
+        """Return this GPU's measured peaks of a rate, those of matmuls by dtype, memory's under no name.
 
         Memory's is the one at the size of the largest call.
         """
         known = [(point.record.peaks, point.measurement.timing.moved_bytes) for point in self.points]
         if metric == "gbps":
             rates = [memory_gbps(peaks, moved) for peaks, moved in known if peaks is not None and moved]
-            return min(filter(None, rates), default=None)
-        if metric == "tflops":
-            matmuls = {each for peaks, _ in known if peaks is not None for each in peaks.matmul_tflops.items()}
-            return matmuls.pop()[1] if len(matmuls) == 1 else None
-        return None
+            return {"": min(filter(None, rates))} if any(rates) else {}
+        matmuls = [each for peaks, _ in known if peaks is not None for each in peaks.matmul_tflops.items()]
+        return dict(sorted(matmuls)) if metric == "tflops" else {}
 
     def limit(self, metric: str) -> float | None:
         """Return the number that all limits on a metric state; None without limits, or where they differ."""

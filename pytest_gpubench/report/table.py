@@ -138,9 +138,20 @@ def _column(name: str, lines: Sequence[_Line], unit: str, is_kept: bool, width: 
     if name == "function" and whole.width > WIDE:
         narrow = whole.moved(WIDE, rank=whole.rank, short=whole.moved())
         return replace(whole, rank=ranks["wide function"], short=narrow)
-    if name in ("function", "flags", "limit"):
+    if name == "flags":
+        return replace(whole, short=replace(whole, cells=_at_last_lines(long, lines)).moved(label=name))
+    if name in ("function", "limit"):
         return replace(whole, short=whole.moved(label="" if name == "function" else name))
     return whole
+
+
+def _at_last_lines(cells: Sequence[str], lines: Sequence[_Line]) -> list[str]:
+    """Return the cells of rows' first lines at their last lines."""
+    moved, of_row = [], ""
+    for cell, line, after in zip(cells, lines, [*lines[1:], None], strict=True):
+        of_row = cell if line.is_first else of_row
+        moved.append(of_row if after is None or after.is_first else "")
+    return moved
 
 
 def _ids(column: Column, lines: Sequence[_Line], width: int) -> Column:

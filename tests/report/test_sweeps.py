@@ -111,15 +111,20 @@ def test_the_peak_is_that_of_the_largest_call() -> None:
         for n, peaks in ((1, Peaks(memory=memory)), (100, Peaks(memory=memory)), (200, None))
     ]
     (sweep,) = sweeps_of(records)
-    assert sweep.peak("gbps") == 4.0
-    assert sweep.peak("median") is None
+    assert sweep.peaks("gbps") == {"": 4.0}
+    assert sweep.peaks("median") == {}
 
 
 @pytest.mark.parametrize(
-    ("rates", "peak"),
-    [([{"bfloat16": 790.0}, {}], 790.0), ([{"bfloat16": 790.0, "float32": 52.0}, {}], None), ([{}], None)],
+    "rates",
+    [
+        [{"bfloat16": 790.0}, {}],
+        [{"bfloat16": 790.0, "float32": 52.0}, {}],
+        [{"float32": 52.0}, {"bfloat16": 790.0}],
+        [{}],
+    ],
 )
-def test_the_peak_of_matmuls_is_that_of_the_only_dtype(rates: list[dict[str, float]], peak: float | None) -> None:
+def test_the_peaks_of_matmuls_are_those_of_their_dtypes(rates: list[dict[str, float]]) -> None:
     records = [
         record(
             Measurement(timing=timing("ours", 9.0, flops=10)),
@@ -130,7 +135,8 @@ def test_the_peak_of_matmuls_is_that_of_the_only_dtype(rates: list[dict[str, flo
         for n in (1, 2)
     ]
     (sweep,) = sweeps_of(records)
-    assert sweep.peak("tflops") == peak
+    assert sweep.peaks("tflops") == {name: peak for each in rates for name, peak in each.items()}
+    assert sweep.peaks("gbps") == {}
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ def _sweep_content(sweep: Sweep, places: dict[int, tuple[int, int]]) -> dict[str
         "log": is_log_axis(sweep),
         "ticks": [] if sweep.axis else list(sweep.values.items()),
         "rate": rate.name if rate else "",
-        "peak": five_digits(sweep.peak(rate.name)) if rate else None,
+        "peaks": [(name, five_digits(peak)) for name, peak in sweep.peaks(rate.name).items()] if rate else [],
         "limits": {metric: five_digits(sweep.limit(metric)) for metric in LIMIT_OF_METRIC},
         "faster": faster_lines(sweep),
         "more": len(sweep.series) - len(tones),

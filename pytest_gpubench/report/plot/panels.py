@@ -168,8 +168,8 @@ def _rules(sweep: Sweep, metric: Metric, scale: float) -> Iterator[RuleLine]:
         yield RuleLine(1.0, "")
     if (limit := sweep.limit(metric.name)) is not None:
         yield RuleLine(limit / scale, f"limit {round_to_digits(limit / scale, 3)}")
-    if (peak := sweep.peak(metric.name)) is not None:
-        yield RuleLine(peak, f"peak {round_to_digits(peak, 4)}")
+    for name, peak in sweep.peaks(metric.name).items():
+        yield RuleLine(peak, " ".join(filter(None, ("peak", name, str(round_to_digits(peak, 4))))))
 
 
 def _scale(values: Sequence[float], is_log: bool, share: float) -> Scale:

@@ -61,7 +61,7 @@ function clipped(points, low, high, steps) {
 
 function textOfLine({ text, tone }, points) {
   const [[x, y], [endX, endY]] = [points[0], points.at(-1)], beside = Math.max((x + endX) / 2, LEFT + 8 * text.length + 8); // a letter is about 8 wide
-  const at = y === endY ? { x: endX - 4, y: y - 3 } : { x: beside - 8, y: y + ((endY - y) * (beside - x)) / (endX - x) - 5 };
+  const at = y === endY ? { x: endX - 4, y: y - 3 } : { x: beside - 8, y: Math.max(y + ((endY - y) * (beside - x)) / (endX - x) - 5, TOP + 11) };
   return svg("text", { class: `mark-text tone-${tone}`, ...at, "text-anchor": "end" }, text);
 }
 

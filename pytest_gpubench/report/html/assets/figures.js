@@ -158,7 +158,7 @@ function overSize(size, series, rate, limits, sweep) {
   if (rate) {
     const name = rate === "gbps" ? "GB/s" : "TFLOP/s";
     panels.push({
-      title: name, limit: limits[rate], peak: sweep && sweep.peak, of: (item) => item[rate], text: (item) => `${digits(item[rate])} ${name}`,
+      title: name, limit: limits[rate], peaks: sweep ? sweep.peaks : [], of: (item) => item[rate], text: (item) => `${digits(item[rate])} ${name}`,
       ends: (item) => known(item[rate]) && item.interval && [...item.interval].reverse().map((us) => (item[rate] * item.median) / us),
     });
   }
@@ -170,15 +170,15 @@ function overSize(size, series, rate, limits, sweep) {
   }
   const own = sweep && (sweep.ticks.length ? sweep.ticks : marks.length <= 8 && marks.map((mark) => [mark, inThousands(mark)]));
   const ticks = own && ((shown, room) => withRoom(own, scaleOf(shown, [0, room], log)));
-  const panel = ({ title, limit, peak, of, ends, text }) => {
+  const panel = ({ title, limit, peaks = [], of, ends, text }) => {
     const values = items.map(of).filter(known), least = Math.min(...values), most = Math.max(...values);
-    const near = [limit, peak].filter((each) => known(each) && each >= least / 2 && each <= 2 * most);
+    const near = [limit, ...peaks.map(([, peak]) => peak)].filter((each) => known(each) && each >= least / 2 && each <= 2 * most);
     return chart({
       height: 270, zoom, label: `${title} over ${size}`, x: { title: size, log, ticks },
       y: { title, log: isWide(values), include: sweep ? [...near, 0.95 * least, 1.05 * most] : near },
       marks: [
         title === "speedup" && [{ kind: "rule", y: 1, tone: "none", dash: "2 3" }], limitRule(known(limit) && { value: limit }),
-        known(peak) && { kind: "rule", y: peak, tone: "none", dash: "5 4", text: `peak ${digits(peak)}` },
+        peaks.map(([name, peak]) => ({ kind: "rule", y: peak, tone: "none", dash: "5 4", text: ["peak", name, digits(peak)].filter(Boolean).join(" ") })),
         series.flatMap(({ name, tone, points }) => {
           const drawn = points.filter(({ item }) => known(of(item))), xs = drawn.map(({ x }) => x), ys = drawn.map(({ item }) => of(item));
           if (!drawn.length) return [];
