@@ -260,9 +260,8 @@ def _what_was_learnt(saved: Mapping[Path, int], settings: Settings) -> list[str]
     for path, sessions in saved.items():
         spread = Baseline([("", read_run(path))]).spreads["time"]
         usual = shrunk(replace(spread, freedom=sessions - 1), spread)  # of a test as most are
-        least = usual.decidable(settings.alpha, sessions)
         lines.append(
             f"{path} has {count(sessions, 'session')}: times differ by {format_share(spread.std)} from process to "
-            f"process, so a tolerance of {format_share(least)} or more can be decided"
+            f"process, so it can decide {usual.decidable_text(settings.alpha, sessions)}"
         )
     return lines
