@@ -12,6 +12,8 @@ MICROSECONDS_PER_UNIT = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 DECIMAL_PREFIXES = ("", "k", "M", "G", "T", "P")
 BYTES_PER_UNIT = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 LONGEST_REPR = 300
+MOST_TOLD = 9.0
+"""The largest share that is a number to a reader: ten times as long."""
 COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
 CI_COMMAND = re.compile(r"^:(?=:)|#(?=#\[|#vso\[)")
 """The commands of GitHub Actions and Azure Pipelines: `::` at the start of a line, `##[` anywhere."""
@@ -47,6 +49,11 @@ def format_time(value_us: float, unit: str | None = None) -> str:
 def format_share(fraction: float, digits: int = 2) -> str:
     """Write a fraction as per cent."""
     return f"{round_to_digits(100 * fraction, digits)} %"
+
+
+def share_or_more(share: float) -> str:
+    """Write the smallest change that can be told, `2.5 % or more`; one that leaves next to nothing to tell in words."""
+    return f"{format_share(share)} or more" if share < MOST_TOLD else "nothing below a factor of 10"
 
 
 def format_bytes(size: int) -> str:

@@ -17,6 +17,7 @@ from pytest_gpubench.units import (
     numbered,
     repr_of,
     round_to_digits,
+    share_or_more,
     shortened_inside,
 )
 
@@ -211,3 +212,16 @@ def test_the_middle_of_what_is_too_long_is_left_out(length: int, most: int, kept
 
 def test_the_middle_that_is_left_out_has_a_mark() -> None:
     assert [shortened_inside("a" * length, 12, "..") for length in (12, 13)] == ["a" * 12, "aaaaaa..aaaa"]
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0.025, "2.5 % or more"),
+        (8.99, "900 % or more"),
+        (9.0, "nothing below a factor of 10"),
+        (math.inf, "nothing below a factor of 10"),
+    ],
+)
+def test_a_change_that_is_next_to_impossible_is_no_number(share: float, text: str) -> None:
+    assert share_or_more(share) == text

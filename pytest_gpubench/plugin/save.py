@@ -19,7 +19,7 @@ from pytest_gpubench.plugin.results import NO_SWEEP, Results
 from pytest_gpubench.plugin.sessions import EarlierSessions
 from pytest_gpubench.plugin.workers import is_dry, is_worker
 from pytest_gpubench.settings import ROWS, TERMINAL, Settings, flag_name, ini_name
-from pytest_gpubench.units import count, format_share, printable
+from pytest_gpubench.units import count, format_share, printable, share_or_more
 
 if TYPE_CHECKING:
     from pytest_gpubench.results.model import SavedRun
@@ -262,6 +262,6 @@ def _what_was_learnt(saved: Mapping[Path, int], settings: Settings) -> list[str]
         usual = shrunk(replace(spread, freedom=sessions - 1), spread)  # of a test as most are
         lines.append(
             f"{path} has {count(sessions, 'session')}: times differ by {format_share(spread.std)} from process to "
-            f"process, so it can decide {usual.decidable_text(settings.alpha, sessions)}"
+            f"process, so it can decide {share_or_more(usual.decidable(settings.alpha, sessions))}"
         )
     return lines

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from pytest_gpubench.report.cells import interval_cell, time_cell
 from pytest_gpubench.report.layout import Column, Screen, lay_out
 from pytest_gpubench.results.phases import OUTSIDE, Phase, Phases, Region
-from pytest_gpubench.units import choose_time_unit, format_decimal, format_share, format_time, printable
+from pytest_gpubench.units import choose_time_unit, format_decimal, format_share, format_time
 
 
 def phases_block(title: str, found: Phases, time_unit: str, screen: Screen) -> str:
     """Return the table of one call of `phases`, and how the sum of its phases compares with the whole."""
     table = lay_out(title, _phase_columns(found, time_unit), screen)
-    return "\n".join([table, *([screen.encoded(printable(found.sentence))] if found.sentence else [])])
+    return "\n".join([table, *map(screen.encoded, screen.wrapped(found.sentence))])
 
 
 def _phase_columns(found: Phases, time_unit: str) -> list[Column]:

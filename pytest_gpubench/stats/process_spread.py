@@ -19,7 +19,6 @@ from functools import lru_cache
 from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.student import student_t
 from pytest_gpubench.stats.summary import Interval
-from pytest_gpubench.units import format_share
 
 LEAST_STD = 0.0005
 """Sessions that agree better by chance, or by the ticks of a clock, say nothing more."""
@@ -32,8 +31,6 @@ UNLIKE = 4.0
 "Limiting the risk of Bayes and empirical Bayes estimators": limited translation)."""
 POWER = 0.9
 """The chance with which a decidable change is decided."""
-MOST_TOLD = 9.0
-"""The largest tolerance, as a share, that is told as a number: ten times as long."""
 MODES_APART = 1.5
 """The slowest mode of a kernel over its fastest: 133 to 203 us were measured on H200s where atomics contend."""
 MOST_SESSIONS = 10
@@ -61,11 +58,6 @@ class ProcessSpread:
         return math.expm1(
             self.half_width(alpha, old, new) + _student_quantile(1 - POWER, self.freedom) * self._error(old, new)
         )
-
-    def decidable_text(self, alpha: float, old: int, new: int = 1) -> str:
-        """Return the tolerances that can be decided: `2.5 % or more`."""
-        least = self.decidable(alpha, old, new)
-        return f"{format_share(least)} or more" if least < MOST_TOLD else "nothing below a factor of 10"
 
     def _error(self, old: int, new: int) -> float:
         return self.std * math.sqrt(1 / old + 1 / new)

@@ -36,7 +36,7 @@ from pytest_gpubench.settings.cache import cache_words
 from pytest_gpubench.stats.regression import change_of_pairs
 from pytest_gpubench.stats.run_noise import RunNoise, noise_of
 from pytest_gpubench.stats.tolerance import RegressionTolerance
-from pytest_gpubench.units import count, format_share
+from pytest_gpubench.units import count, share_or_more
 from pytest_gpubench.verdict.counters import compare_counters
 from pytest_gpubench.verdict.reasons import explained_change
 from pytest_gpubench.verdict.regression import Change, judge_change
@@ -277,7 +277,7 @@ def _doubted(change: Change, smallest: float) -> Change:
     """
     if change.outcome is not Outcome.FAIL or change.estimate is None or change.estimate.ratio - 1 >= smallest:
         return change
-    sentence = f"{change.sentence}; no regression: this machine sees {format_share(smallest)} or more"
+    sentence = f"{change.sentence}; no regression: this machine sees {share_or_more(smallest)}"
     return replace(change, outcome=Outcome.INCONCLUSIVE, sentence=sentence)
 
 

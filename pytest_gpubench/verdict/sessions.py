@@ -27,7 +27,7 @@ from pytest_gpubench.stats.process_spread import (
 from pytest_gpubench.stats.regression import ChangeEstimate, TimeMetric, change_of_samples, change_of_speedups
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import RegressionTolerance
-from pytest_gpubench.units import count, format_share
+from pytest_gpubench.units import count, format_share, share_or_more
 from pytest_gpubench.verdict.decision import at_most, was_held_up
 
 PROFILER_TICK_US = 0.032
@@ -110,16 +110,16 @@ def _estimate_across(
         decidable = spread.decidable(alpha, *counts)
         is_due_to_samples = outcome_of(by_samples, tolerance) is Outcome.INCONCLUSIVE
         if not is_due_to_samples or _allowed(tolerance, estimate) < decidable:
-            remedy = _more_sessions(spread, counts, alpha)
+            remedy = _more_sessions(spread, counts[0], decidable)
     at_best = change_across(estimates, spread.half_width(alpha, counts[0], max(parting.needed, counts[1])))
     further = parting.further(outcome, outcome_of(at_best, tolerance))
     return replace(estimate, doubt=parting.doubt, remedy=remedy, further=further)
 
 
-def _more_sessions(spread: ProcessSpread, counts: tuple[int, int], alpha: float) -> str:
+def _more_sessions(spread: ProcessSpread, saved: int, decidable: float) -> str:
     return (
-        f"processes of the same code differ by {format_share(spread.std)}, so {count(counts[0], 'saved session')} can "
-        f"decide {spread.decidable_text(alpha, *counts)}: save more with {OPTION}, or compare with `pytest-gpubench ab`"
+        f"processes of the same code differ by {format_share(spread.std)}, so {count(saved, 'saved session')} can "
+        f"decide {share_or_more(decidable)}: save more with {OPTION}, or compare with `pytest-gpubench ab`"
     )
 
 

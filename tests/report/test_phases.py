@@ -43,12 +43,13 @@ PLAIN = Phases(
 NO_NUMBERS = Phases(title="both", timer="profiler", cache="cold", device="x", unmeasured="switched off")
 
 
-def test_the_table_has_a_title_and_a_sentence() -> None:
-    text = phases_block("gpu_bench phases: test_it", FOUND, "auto", Screen())
+def test_the_table_has_a_title_and_a_sentence_that_fits() -> None:
+    text = phases_block("gpu_bench phases: test_it", FOUND, "auto", Screen(width=80))
     assert text.startswith("gpu_bench phases: test_it\n")
-    assert text.endswith(
+    assert " ".join(text.split()).endswith(
         f"the phases take 1.111x [1.100, 1.120] the time of both (40.00 us against 36.00 us): {FOUND.explanation}"
     )
+    assert max(map(len, text.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(("unit", "median", "text"), [("auto", "Median (ms)", "1.500"), ("us", "Median (us)", "1500")])
@@ -82,7 +83,7 @@ def test_lines_of_a_failed_test() -> None:
         "decoder              10.00               -  25.0 %     100.0 M  overlap",
         "sum of phases        40.00  [39.00, 41.00]   100 %     25.00 M",
         "both                 36.00  [35.50, 36.50]       -     27.78 M",
-        FOUND.sentence,
+        *Screen().wrapped(FOUND.sentence),
     ]
     assert lines_of(PLAIN)[0] == "phases of one (1 round, hot, wall, seed 0):"
     assert lines_of(NO_NUMBERS) == ["phases of both: not measured (switched off)"]

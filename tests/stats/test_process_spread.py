@@ -121,13 +121,6 @@ def test_what_is_left_undecided_shrinks_with_sessions() -> None:
     assert spread.decidable(0.001, 5) == pytest.approx(math.expm1((3.5518 + 1.3253) * 0.003 * math.sqrt(1.2)), rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("std", "text"), [(0.003, "1.8 % or more"), (0.3975, "900 % or more"), (0.398, "nothing below a factor of 10")]
-)
-def test_what_next_to_nothing_can_be_decided_by_is_no_number(std: float, text: str) -> None:
-    assert ProcessSpread(std, 12).decidable_text(0.001, 5) == text
-
-
 def test_sessions_together_have_the_mean_and_a_wider_interval() -> None:
     alone = change(1.02, 1.01, 1.03)
     assert change_across([alone], 0.0) is alone

@@ -11,7 +11,7 @@ from pytest_gpubench.cli.output import say
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.run_noise import RunNoise
 from pytest_gpubench.stats.tolerance import RegressionTolerance
-from pytest_gpubench.units import count, format_share
+from pytest_gpubench.units import count, format_share, share_or_more
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.rounds import (
     ArmRun,
@@ -88,7 +88,7 @@ class CommitComparison:
         few = f": more than --fail-slower {format_share(margin)}, take more --rounds" if smallest > margin > 0 else ""
         return (
             f"runs of the same code differ by {format_share(noise.spread)} here, so {count(rounds, 'round')} "
-            f"{'shows' if rounds == 1 else 'show'} a slowdown of {format_share(smallest)} or more{few}"
+            f"{'shows' if rounds == 1 else 'show'} {share_or_more(smallest)}{few}"
         )
 
 

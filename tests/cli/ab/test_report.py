@@ -84,9 +84,7 @@ def test_what_this_machine_can_see_is_told(spread: float, few: bool) -> None:
         runs.append(ArmRun(arm, number // 4, SavedRun(records=(record,), datetime=""), {}))
     words = CommitComparison(runs, (), PLAN).noise_words(2)
     share = r"\d\.\d+ %"
-    assert re.match(
-        f"runs of the same code differ by {share} here, so 2 rounds show a slowdown of {share} or more", words
-    )
+    assert re.match(f"runs of the same code differ by {share} here, so 2 rounds show {share} or more", words)
     assert words.endswith(": more than --fail-slower 3.0 %, take more --rounds") == few
 
 
