@@ -188,17 +188,19 @@ def _fit_columns(columns: Sequence[Column], width: int) -> tuple[list[Column], l
 
 
 def _chosen(columns: list[Column], width: int) -> list[Column]:
-    chosen = list(columns)
-    while _least_width(chosen) > width - _indent(chosen):
-        last = max(chosen, key=lambda each: each.rank)
-        if not last.rank:
+    chosen = dict(enumerate(columns))
+    while _least_width([*chosen.values()]) > width - _indent([*chosen.values()]):
+        at = max(chosen, key=lambda place: chosen[place].rank)
+        if not chosen[at].rank:
             break
-        short = [last.short] if last.short else []
-        if short and short[0].lines:
-            return _chosen([short[0] if each is last else each for each in columns], width)
-        at = chosen.index(last)
-        chosen[at : at + 1] = short
-    return chosen
+        short = chosen[at].short
+        if short is None:
+            del chosen[at]
+        elif short.lines:
+            return _chosen([*columns[:at], short, *columns[at + 1 :]], width)
+        else:
+            chosen[at] = short
+    return [*chosen.values()]
 
 
 def _least_width(columns: Sequence[Column]) -> int:

@@ -131,6 +131,9 @@ def _column(name: str, lines: Sequence[_Line], unit: str, is_kept: bool, width: 
     whole = Column(header, long, styles, name not in TO_THE_LEFT, rank=ranks.get(name, 0))
     if not whole.rank:
         return whole
+    if name == "speedup":
+        below = replace(whole, cells=_at_last_lines(brief, lines)).moved(label=name)
+        return replace(whole, short=replace(whole, cells=brief, rank=ranks[f"{name} without interval"], short=below))
     if brief != long:
         return replace(whole, short=replace(whole, cells=brief, rank=ranks[f"{name} without interval"]))
     if name == "test":

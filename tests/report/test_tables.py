@@ -385,10 +385,22 @@ def test_on_any_screen_ids_and_numbers_are_whole_and_lines_fit(
     flat = " ".join(text.split())
     for item in items:
         assert time_cell(item.timing.median_us, "us") in text
-        assert not item.speedup or ratio_text(item.speedup.ratio) in text or "Speedup" not in text
+        assert not item.speedup or ratio_text(item.speedup.ratio) in text
         for each in item.verdicts:
             assert " ".join(LIMITS[each.limit].split()) in flat
             assert each.outcome.value.upper() in text
+
+
+def test_what_stands_below_a_row_is_below_its_last_limit() -> None:
+    limits = [verdict(limit, Outcome.PASS) for limit in ("max_time_us={'H200': 40, 'A100': 75}", "min_speedup=1.5")]
+    items = arms(timing("fused", 12.0, flags=("throttled",)), timing("eager", 24.0), *limits)
+    text = render([record(*items, nodeid="test_a.py::test_it")], Settings(), Screen(44))
+    assert text.splitlines()[-4:] == [
+        "  PASS           12.00  <= 40 us (H200)",
+        "  PASS                  >= 1.5x",
+        "    speedup: 2.000x",
+        "    flags: throttled",
+    ]
 
 
 COLUMNS = {
