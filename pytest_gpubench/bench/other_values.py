@@ -14,8 +14,8 @@ from pytest_gpubench.units import name_of
 __tracebackhide__ = True
 
 UNVARIED = (
-    "{} returned the same when the values of its inputs were to change, so a candidate that remembers its result would "
-    "not be noticed: pass tensors with differing elements as args=, not in a closure"
+    "the reference {} returned the same when the values of its inputs were to change, so a candidate that remembers "
+    "its result would not be noticed: pass tensors with differing elements as args=, not in a closure"
 )
 
 
