@@ -1,5 +1,7 @@
 """Runs that need our hooks have them, and no other run pays for them."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.plugin.conftest import HEAD
@@ -71,6 +73,23 @@ def test_a_variable_of_ours_registers_them(
 def test_a_key_of_the_ini_file_registers_them(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\ngpu_bench_device = cpu")
     assert has_hooks(pytester, PLAIN)
+
+
+def test_under_xdist_all_processes_have_them_before_tests_are_known(pytester: pytest.Pytester) -> None:
+    """The controller collects no tests, and a worker may be told by it which to collect."""
+    pytester.makeconftest(
+        """
+from pathlib import Path
+
+def pytest_sessionstart(session):
+    if session.config.pluginmanager.hasplugin("gpu_bench_lifecycle"):
+        Path("worker" if hasattr(session.config, "workerinput") else "controller").touch()
+"""
+    )
+    pytester.makepyfile(PLAIN)
+    pytester.runpytest_subprocess("-n1", "-p", "xdist").assert_outcomes(passed=1)
+    assert Path("controller").exists()
+    assert Path("worker").exists()
 
 
 def test_hooks_that_are_registered_after_the_collection_miss_nothing(pytester: pytest.Pytester) -> None:
