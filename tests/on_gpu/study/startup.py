@@ -1,8 +1,17 @@
-"""Compare the profiler's start in the background with one that the first measurement waits for: `startup`."""
+"""Compare the profiler's start in the background with one that the first measurement waits for: `startup`.
+
+With --empty, time pytest with one empty test instead, with the plugin and without it, which needs no GPU.
+"""
 
 import itertools
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from pytest_gpubench import bench
 from tests.on_gpu.study.harness import in_fresh_process, parser_of, print_head, print_row
@@ -10,6 +19,7 @@ from tests.on_gpu.study.harness import in_fresh_process, parser_of, print_head, 
 STARTUPS = 2
 OWN_WORK_S = 4.0
 STEPS = ("begin", "work", "wait", "measure")
+EMPTY_PAIRS = 40
 
 
 def start_up(mode: str) -> dict[str, float]:
@@ -42,8 +52,31 @@ def start_up(mode: str) -> dict[str, float]:
     return {**took, "all": marks_s[-1] - marks_s[0]}
 
 
+def time_empty(folder: str, *options: str) -> float:
+    """Return the seconds that pytest takes for the tests of a folder."""
+    command = [sys.executable, "-m", "pytest", "-q", *options]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    began_s = time.perf_counter()
+    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+    return time.perf_counter() - began_s
+
+
+def compare_empty() -> None:
+    """Time runs with and without the plugin in turn, after one of each that writes bytecode."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "test_it.py").write_text("def test_it(): pass\n")
+        Path(folder, "pytest.ini").write_text("[pytest]\n")
+        pairs = [(time_empty(folder), time_empty(folder, "-p", "no:gpu_bench")) for _ in range(EMPTY_PAIRS + 1)][1:]
+    with_s, without_s = map(statistics.median, zip(*pairs, strict=True))
+    print_head("with the plugin s | without s | median of differences s")
+    print_row(f"{with_s:.3f} | {without_s:.3f} | {statistics.median(a - b for a, b in pairs):.3f}")
+
+
 def main(arguments: Sequence[str]) -> None:
-    parser_of("startup", __doc__).parse_args(arguments)
+    parser = parser_of("startup", __doc__)
+    parser.add_argument("--empty", action="store_true", help="time an empty test")
+    if parser.parse_args(arguments).empty:
+        return compare_empty()
     print_head("start | begin s | the test's own work s | wait s | first measurement s | all s")
     for mode in ("background", "lazy") * STARTUPS:
         took = in_fresh_process(start_up, mode)
