@@ -18,7 +18,7 @@ const FILTERS = [
   ["soft", "not enforced", (row) => row.soft, false],
   ["none", "no limit, or NOT JUDGED", (row) => row.status === "measured" || row.status === "not judged", false],
   ["unmeasured", "not measured", (row) => row.status === "unmeasured", false],
-  ["all", "all", () => true, true],
+  ["all", "all rows", () => true, true],
 ];
 const filterOf = (name) => {
   const run = /^run (\d+)$/.exec(name);
@@ -250,7 +250,7 @@ function frontPage() {
   for (const [key, text, keep, always] of FILTERS) {
     const many = rows.filter(keep).length;
     if (!many && !always) continue;
-    const words = key === "all" && rows.length !== content.tests.length ? `all, of ${plural(content.tests.length, "test")}` : text;
+    const words = key === "all" && rows.length !== content.tests.length ? `all rows, of ${plural(content.tests.length, "test")}` : text;
     const attributes = { class: `tile tone-${key}${many ? "" : " zero"}`, type: "button", "data-filter": key, onclick: () => setFilter(key) };
     tiles.append(el("button", attributes, el("b", {}, many.toLocaleString("en")), el("span", {}, words)));
   }
