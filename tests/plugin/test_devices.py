@@ -1,12 +1,13 @@
 """Runs without a GPU: measurements, refusals and messages."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import torch
 
-from pytest_gpubench import DeviceFacts
+from pytest_gpubench import DeviceFacts, __version__
 from pytest_gpubench.bench.plan import unmeasured
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.plugin.results import has_remote_workers
@@ -45,12 +46,19 @@ def test_on_the_cpu_asked_for_by_name_limits_are_enforced(bench_run: BenchRun) -
     result.stdout.fnmatch_lines(["gpu_bench: *, no GPU used: the CPU was asked for, *", "*neg is too slow: median *"])
 
 
-def test_what_is_measured_on_fits_the_terminal(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["EPYC", "Xeon(R) Processor", 60 * "x", "several words of " * 4 + "10"])
+def test_what_is_measured_on_fits_the_terminal(
+    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    """Where its lines are broken depends on the name of the CPU."""
+    (tmp_path / "cpuinfo").write_text(f"model name : {name}")
+    monkeypatch.setattr("pytest_gpubench.results.provenance.CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr("pytest_gpubench.gpu.device.cpu_device", cpu_device.__wrapped__)  # it is kept
     monkeypatch.setenv("COLUMNS", "50")
-    lines = bench_run(REAL, "--gpu-bench-disable", timer="profiler").stdout.lines
-    first = next(at for at, line in enumerate(lines) if line.startswith("gpu_bench: 0."))
-    assert "no GPU used" in " ".join(lines[first : first + 3])
-    assert [line for line in lines[first : first + 3] if len(line) > 50] == []
+    output = bench_run(REAL, "--gpu-bench-disable", timer="profiler").stdout.str()
+    lines = output[output.index("\ngpu_bench: 0.") :].split("\n\n")[0].split("\n")[1:]
+    assert " ".join(line.strip() for line in lines) == f"gpu_bench: {__version__}, {name}, no GPU used: none found, switched off"
+    assert [line for line in lines if len(line) > 50 and name not in line] == []
 
 
 @pytest.mark.parametrize(

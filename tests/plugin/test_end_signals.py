@@ -48,14 +48,14 @@ def test_what_is_finished_is_written_and_saved(pytester: pytest.Pytester, number
 
 def test_a_main_thread_that_is_stuck(pytester: pytest.Pytester) -> None:
     """As by a kernel that hangs: what is finished is written by another thread, which ends the process."""
-    status, tests = ended(pytester, f"end_signals.GRACE_S = 0.1; {STUCK}")
+    status, tests = ended(pytester, f"end_signals.STUCK_AFTER_S = 0.1; {STUCK}")
     assert (status, tests) == (128 + signal.SIGTERM, ["test_finished"])
 
 
 def test_a_process_that_a_test_forks_ends_as_usual(pytester: pytest.Pytester) -> None:
     """Its signal neither is lost, however early it comes, nor reaches the run, which would take it for its own."""
     body = (
-        "end_signals.GRACE_S = 0.0; process = multiprocessing.get_context('fork').Process(target=time.sleep, "
+        "end_signals.STUCK_AFTER_S = 0.0; process = multiprocessing.get_context('fork').Process(target=time.sleep, "
         "args=(60,)); process.start(); process.terminate(); process.join(); assert process.exitcode == -15"
     )
     assert ended(pytester, body) == (pytest.ExitCode.OK, ["test_finished", "test_other", "test_later"])
