@@ -43,6 +43,7 @@ def test_calls_are_counted_by_shapes_and_dtypes(shapes: Path) -> None:
     assert numbers == sorted(numbers, reverse=True)
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_program_is_run_as_by_its_own_command(tmp_path: Path) -> None:
     (tmp_path / "beside.py").write_text("WIDTH = 7")
     (tmp_path / "model.py").write_text(PROGRAM)

@@ -3,11 +3,15 @@ from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
+import _pytest.config
 import pytest
 import torch  # noqa: F401 # before the garbage collector is told to pass over what is imported
 
 from pytest_gpubench.results.model import TestRecord
 from tests import fork_server
+
+UNUSED = ("doctest", "faulthandler", "legacypath", "logging", "pastebin", "stepwise")
+"""Plugins of pytest's own that no test is about."""
 
 RunResult = pytest.RunResult
 BenchRun = Callable[..., RunResult]
@@ -34,9 +38,11 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def without_autoload(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Load our plugin and no other that is installed: looking for them takes a quarter of a small run."""
+    """Load our plugin and no other that is installed, and few of pytest's: the rest takes a third of a small run."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTEST_PLUGINS", "pytest_gpubench.plugin.hooks")
+    few = tuple(name for name in _pytest.config.default_plugins if name not in UNUSED)
+    monkeypatch.setattr(_pytest.config, "default_plugins", few)
 
 
 @pytest.fixture
@@ -46,16 +52,12 @@ def stubbed_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPU_BENCH_DEVICE", "cpu")
 
 
-UNUSED = ("doctest", "faulthandler", "pastebin", "stepwise")
-"""Plugins of pytest's own that no test is about: to register them takes a part of a small run."""
-
-
 def plugins_for(source: str, arguments: Sequence[str]) -> list[str]:
-    """Return the options that load the plugins which a run needs beside ours, and those that leave others out."""
+    """Return the options that load the plugins which a run needs beside ours."""
     needed = ["_hypothesis_pytestplugin"] if "hypothesis" in source else []
     if any(each.startswith("-n") for each in arguments):
         needed.append("xdist")
-    return [f"-p{name}" for name in needed] + [f"-pno:{name}" for name in UNUSED]
+    return [f"-p{name}" for name in needed]
 
 
 @pytest.fixture

@@ -57,7 +57,10 @@ def test_what_is_measured_on_fits_the_terminal(
     monkeypatch.setenv("COLUMNS", "50")
     output = bench_run(REAL, "--gpu-bench-disable", timer="profiler").stdout.str()
     lines = output[output.index("\ngpu_bench: 0.") :].split("\n\n")[0].split("\n")[1:]
-    assert " ".join(line.strip() for line in lines) == f"gpu_bench: {__version__}, {name}, no GPU used: none found, switched off"
+    assert (
+        " ".join(line.strip() for line in lines)
+        == f"gpu_bench: {__version__}, {name}, no GPU used: none found, switched off"
+    )
     assert [line for line in lines if len(line) > 50 and name not in line] == []
 
 

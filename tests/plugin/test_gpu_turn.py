@@ -68,7 +68,7 @@ def test_who_is_waited_for_is_said_and_not_for_ever(host: Host) -> None:
     (host.folder / "test_plain.py").write_text("def test_plain(): pass\n")
     note = Holder.of_this_process("test_of_another", "pytest another")
     with held(GpuLock("GPU-a", host.folder / "locks", note)):
-        status, output = host.run("-k", "0 or plain", "--gpu-bench-lock-timeout=4")
+        status, output = host.run("-k", "0 or plain", "--gpu-bench-lock-timeout=2")
     assert status == 1
     assert "1 passed, 5 deselected, 1 error in" in output
     holder = rf"GPU-a, held by pid {os.getpid()} of .* \(pytest another, test_of_another, since "

@@ -13,6 +13,7 @@ COMPARED = (
     "--gpu-bench-device=cpu",
     "-p",
     "no:cacheprovider",
+    "--gpu-bench-reps=2",
 )
 FAILS = "--gpu-bench-missing=fail"
 ONE = f"{HEAD}\ndef test_one(gpu_bench): gpu_bench(fast)\n"

@@ -23,7 +23,7 @@ from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing.ranks import Job, measure_ranks
 from tests.timing.ranks.jobs import PLAN, notes
 
-PATIENT_S, IMPATIENT_S = 60.0, 5.0
+PATIENT_S, IMPATIENT_S = 60.0, 3.0
 
 
 def numbers(rank: Rank) -> tuple[torch.Tensor]:
@@ -150,7 +150,7 @@ def test_a_rank_that_dies_is_named_and_not_the_one_that_notices() -> None:
 
 @pytest.mark.usefixtures("forked")
 def test_a_rank_that_hangs_is_ended_and_said_where_it_hung() -> None:
-    with pytest.raises(MeasurementError, match="made no progress within the 5 s") as caught:
+    with pytest.raises(MeasurementError, match="made no progress within the 3 s") as caught:
         measured(Job(hang_on_second, PLAN, numbers), IMPATIENT_S)
     assert "\n" not in str(caught.value)
     first, second = notes(caught.value)
