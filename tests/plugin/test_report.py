@@ -115,21 +115,3 @@ def test_reads_a_number(gpu_bench):
             "SKIPPED*'slow' has no numbers: switched off by --gpu-bench-disable",
         ]
     )
-
-
-COMPARED = """
-import torch
-
-x = torch.arange(8.0)
-
-@scripted([20.0, 20.2, 19.8], kernels=["multiply"])
-def double(x): return x * 2
-
-@scripted([10.0, 10.1, 9.9], kernels=["load", "store"])
-def add(x): return x + x
-
-@pytest.mark.perf(min_speedup=1.5)
-def test_it(gpu_bench):
-    gpu_bench(fast)
-    gpu_bench.compare(add, double, (x,))
-"""

@@ -9,7 +9,7 @@ import warnings
 import pytest_gpubench.bench.work as inspection
 import torch
 from dataclasses import replace
-from pytest_gpubench.errors import ProfilerBusy
+from pytest_gpubench import ProfilerBusy
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import DeviceFacts
 from pytest_gpubench.timing import peaks

@@ -29,12 +29,10 @@ Noise = Callable[[np.random.Generator, Shape], Floats]
 MARGIN = 0.03
 TICK_US = 0.032
 METRICS: tuple[TimeMetric, ...] = ("median", "mean", "q1", "q3")
-ORDER: dict[str, int] = {"fail": 0, "inconclusive": 1, "pass": 2}
 
 metrics = st.sampled_from(METRICS)
 alphas = st.sampled_from([0.2, 0.05, 0.01, 0.001])
 times = st.lists(st.floats(1, 1e3) | st.integers(10, 14).map(float), min_size=1, max_size=60)
-logs = st.lists(st.floats(-3, 3), min_size=1, max_size=60)
 
 
 def changed(ratio: float, low: float, high: float) -> ChangeEstimate:

@@ -21,11 +21,9 @@ seeds = st.integers(0, 2**32)
 times_us = st.floats(1e-2, 1e6)
 quads = st.tuples(times_us, times_us)
 noisy_quads = st.lists(st.builds(Quad, quads, quads), min_size=1, max_size=40)
-ratio_lists = st.lists(st.floats(-3, 3), min_size=1, max_size=40)
 alphas = st.builds(lambda digits, power: digits / 10**power, st.integers(1, 4), st.integers(1, 6))
 limits = st.floats(0.1, 10)
 plans = st.lists(st.integers(1, 12), min_size=1, max_size=6).map(lambda steps: tuple(itertools.accumulate(steps)))
-ORDER: dict[str, int] = {"pass": 0, "inconclusive": 1, "fail": 2}
 
 
 # the order of the calls

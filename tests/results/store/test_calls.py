@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.errors import BadFile
+from pytest_gpubench import BadFile
 from pytest_gpubench.results.store.calls import KEY_BYTES, CallStore, user_key
 
 DATA = b"a call " * 1000
