@@ -75,6 +75,12 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("subprocess.Popen", fork_server.PopenWithTorch)
 
 
+@pytest.fixture
+def quick_collection() -> None:
+    """Let each collection of garbage that the test asks for pass over what there is by now."""
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def hypothesis_as_it_was() -> Iterator[None]:
     """Take back what an inner run leaves behind: its profile, and the seed of --hypothesis-seed."""

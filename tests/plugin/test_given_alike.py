@@ -1,7 +1,5 @@
 """Examples whose texts are equal: drawn within the test, or tensors whose values the text leaves out."""
 
-import gc
-
 import pytest
 
 from tests.plugin.conftest import BenchRun, RecordRun
@@ -12,12 +10,6 @@ TENSORS = "n=st.integers(0, 9).map(lambda k: torch.full((4,), float(k)))"
 ARRAYS = "n=st.integers(0, 9).map(lambda k: np.concatenate([np.zeros(999), np.full(5, k), np.zeros(999)]))"
 RANDOMS = "n=st.randoms(use_true_random=False)"
 HEAD = "import numpy as np\nfrom hypothesis import note\n"
-
-
-@pytest.fixture
-def quick_collection() -> None:
-    """Let the garbage collector pass over what there is: it is called for every example without room."""
-    gc.freeze()
 
 
 def alike(body: str, given: str, marks: str = "max_time_us=20", above: str = "") -> str:

@@ -18,6 +18,8 @@ from pytest_gpubench.search.out_of_memory import Examples
 from tests.search.errors import caused_by, full, notes
 from tests.search.intercepted import follow
 
+pytestmark = pytest.mark.usefixtures("quick_collection")
+
 
 def raise_full(n: int) -> None:
     raise full()

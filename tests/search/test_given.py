@@ -15,6 +15,8 @@ from pytest_gpubench import strategies as gst
 from pytest_gpubench.search import Example, intercepting_examples
 from tests.search.errors import notes
 
+pytestmark = pytest.mark.usefixtures("quick_collection")
+
 
 def test_the_inner_test_is_put_back() -> None:
     seen: list[Example] = []

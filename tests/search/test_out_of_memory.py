@@ -6,6 +6,8 @@ from pytest_gpubench import DeviceUnavailable
 from pytest_gpubench.search.out_of_memory import is_out_of_memory
 from tests.search.errors import caused_by, full
 
+pytestmark = pytest.mark.usefixtures("quick_collection")
+
 
 @pytest.mark.parametrize(
     ("error", "expected"),

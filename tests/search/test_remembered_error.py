@@ -8,6 +8,8 @@ from pytest_gpubench.search.out_of_memory import Examples
 from tests.search.errors import depth
 from tests.search.requests import Harness, request_of
 
+pytestmark = pytest.mark.usefixtures("quick_collection")
+
 
 @pytest.mark.parametrize("error", [WrongResult("no"), MeasurementError("no")])
 def test_a_traceback_does_not_grow_when_it_is_raised_again(error: Exception) -> None:

@@ -20,6 +20,8 @@ from tests.results.measured import verdict as verdict_on
 from tests.search.requests import WHEN_TIMED, WRONG, Harness, compared, request_of
 from tests.search.test_example import Opaque
 
+pytestmark = pytest.mark.usefixtures("quick_collection")
+
 NEAR = 1.1
 
 

@@ -22,6 +22,8 @@ from pytest_gpubench.structure.observation import Trace
 from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 
+pytestmark = pytest.mark.usefixtures("quick_collection")
+
 GPU = Device(torch.device("cuda", 0), DeviceFacts(type="cuda", name="NVIDIA H200", host="here"))
 
 
