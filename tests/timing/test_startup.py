@@ -68,6 +68,7 @@ print(os.environ.get("KINETO_LOG_LEVEL"))
 """
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("level", [None, "5"])
 def test_the_first_session_in_the_background_prints_nothing(level: str | None) -> None:
     """At level 5, which is kept where the user has set it, there may be log lines, but no error."""

@@ -21,6 +21,7 @@ import torch.distributed as dist
 from pytest_gpubench import MeasurementError, Rank, Ranks, WrongResult
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing.ranks import Job, measure_ranks
+from tests import fork_server
 from tests.timing.ranks.jobs import PLAN, notes
 
 PATIENT_S, IMPATIENT_S = 60.0, 3.0
@@ -159,8 +160,10 @@ def test_a_rank_that_hangs_is_ended_and_said_where_it_hung() -> None:
 
 
 ORPHANS = """
-import os, signal, sys, threading, time
+import multiprocessing, os, signal, sys, threading, time
 from tests.timing.ranks.test_worker import *
+
+torch.multiprocessing.get_context = lambda method: multiprocessing.get_context("fork")
 
 def end():
     while not os.path.exists(os.environ[MARK]):
@@ -168,17 +171,15 @@ def end():
     print(*children(), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 
-if __name__ == "__main__":
-    threading.Thread(target=end).start()
-    measured(Job(hang_on_second, PLAN, numbers))
+threading.Thread(target=end).start()
+measured(Job(hang_on_second, PLAN, numbers))
 """
 
 
-def test_ranks_end_with_the_process_of_the_test(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(ORPHANS)
+def test_ranks_end_with_the_process_of_the_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subprocess.Popen", fork_server.PopenWithTorch)
     root = Path(__file__).parents[3]
-    command, environment = [sys.executable, str(script)], {"PYTHONPATH": str(root), MARK: str(tmp_path / "hangs")}
+    command, environment = [sys.executable, "-c", ORPHANS], {"PYTHONPATH": str(root), MARK: str(tmp_path / "hangs")}
     ended = subprocess.run(
         command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, check=False, timeout=60
     )
