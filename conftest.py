@@ -76,6 +76,18 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def name_cpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Give the CPU another name: where lines are broken, and how wide columns are, depends on it."""
+    from pytest_gpubench.gpu.device import cpu_device
+
+    def name_it(name: str) -> None:
+        monkeypatch.setattr("pytest_gpubench.gpu.device.cpu_info", lambda: {"brand_raw": name})
+        monkeypatch.setattr("pytest_gpubench.gpu.device.cpu_device", cpu_device.__wrapped__)  # which is kept
+
+    return name_it
+
+
+@pytest.fixture
 def quick_collection() -> None:
     """Let each collection of garbage that the test asks for pass over what there is by now."""
     gc.freeze()

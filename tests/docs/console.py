@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 
 from pytest_gpubench.cli import main
-from pytest_gpubench.gpu.device import find_device
-from pytest_gpubench.results.store.names import device_folder
 from tests.cli.ab.faked import replace_processes
 
 CPU = "AMD EPYC"
@@ -95,7 +93,7 @@ class Console:
             self.shell(f"bash {setup}")
 
     def run(self, line: str) -> str:
-        """Return what a command line prints, errors first, with the CPU's name as in the pages."""
+        """Return what a command line prints, errors first."""
         first, _, filter_ = line.partition("  #")[0].partition(" | ")
         program, *words = shlex.split(first)
         if program == "pytest":
@@ -107,8 +105,6 @@ class Console:
             printed = captured.err + captured.out
         else:
             return self.shell(line)
-        name = find_device("cpu").facts.name
-        printed = printed.replace(name, CPU).replace(device_folder(name), device_folder(CPU))
         return self.shell(filter_, printed) if filter_ else printed
 
     def run_of_ab(self, command: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path) -> int:

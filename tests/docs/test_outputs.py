@@ -4,6 +4,7 @@
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from pytest_gpubench.report.terminal import header_line
 from pytest_gpubench.results.model import Outcome, SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.settings import Settings
-from tests.docs.console import Console, commands, renewed, unprinted
+from tests.docs.console import CPU, Console, commands, renewed, unprinted
 from tests.docs.pages import PATHS, Block, blocks
 
 CONSOLE = blocks("console")
@@ -37,9 +38,14 @@ def check(block: Block, outputs: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("page", PLAYED)
 def test_commands_print_what_is_shown(
-    page: str, pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    page: str,
+    pytester: pytest.Pytester,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name_cpu: Callable[[str], None],
 ) -> None:
     """The commands of a page are run in their order, in one folder."""
+    name_cpu(CPU)
     console = Console(page, pytester, capsys, monkeypatch)
     for block in CONSOLE:
         if block.page == page and not block.recorded:

@@ -1,6 +1,6 @@
 """Runs without a GPU: measurements, refusals and messages."""
 
-from pathlib import Path
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -48,12 +48,10 @@ def test_on_the_cpu_asked_for_by_name_limits_are_enforced(bench_run: BenchRun) -
 
 @pytest.mark.parametrize("name", ["EPYC", "Xeon(R) Processor", 60 * "x", "several words of " * 4 + "10"])
 def test_what_is_measured_on_fits_the_terminal(
-    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, name_cpu: Callable[[str], None], name: str
 ) -> None:
     """Where its lines are broken depends on the name of the CPU."""
-    (tmp_path / "cpuinfo").write_text(f"model name : {name}")
-    monkeypatch.setattr("pytest_gpubench.results.provenance.CPUINFO", tmp_path / "cpuinfo")
-    monkeypatch.setattr("pytest_gpubench.gpu.device.cpu_device", cpu_device.__wrapped__)  # it is kept
+    name_cpu(name)
     monkeypatch.setenv("COLUMNS", "50")
     output = bench_run(REAL, "--gpu-bench-disable", timer="profiler").stdout.str()
     lines = output[output.index("\ngpu_bench: 0.") :].split("\n\n")[0].split("\n")[1:]
