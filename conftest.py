@@ -15,7 +15,7 @@ from tests import fork_server
 
 pytest_plugins = ["pytester"]
 
-EXAMPLES = 100 if "CI" in os.environ else 25
+EXAMPLES = 50 if "CI" in os.environ else 25
 settings.register_profile(  # no test of ours asserts a wall time
     "gpubench", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=EXAMPLES
 )

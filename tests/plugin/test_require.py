@@ -9,7 +9,7 @@ from tests.plugin.conftest import BenchRun
 from tests.plugin.hosts import Host
 
 TWO = """
-@pytest.mark.perf(timer="scripted")
+@pytest.mark.perf(timer="scripted", reps=2)
 @pytest.mark.parametrize("number", [1, 2])
 def test_measured(gpu_bench, number): gpu_bench(fast)
 """
