@@ -1,5 +1,7 @@
 import compileall
+import functools
 import gc
+import importlib.metadata
 import os
 import signal
 import sys
@@ -64,9 +66,18 @@ class Snapshot(_pytest.pytester.SysModulesSnapshot):
         super().__init__(is_importable_without_the_inner_run)
 
 
+@functools.cache
+def distributions_of_plugins() -> list[importlib.metadata.Distribution]:
+    """Return what an inner run looks through for pytest's plugins: there are many more without one."""
+    found = importlib.metadata.distributions()
+    return [each for each in found if any(point.group == "pytest11" for point in each.entry_points)]
+
+
 @pytest.fixture(autouse=True)
 def imported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_pytest.pytester, "SysModulesSnapshot", Snapshot)
+    plugins = distributions_of_plugins()
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda: plugins)
 
 
 @pytest.fixture
