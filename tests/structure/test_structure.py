@@ -327,6 +327,25 @@ def test_garbage_in_cycles_is_no_leak(watched: Watched, allocator: Allocator) ->
     assert found.memory.kept_bytes == 0
 
 
+def test_garbage_of_before_hides_no_leak(watched: Watched, allocator: Allocator) -> None:
+    kept: list[object] = []
+
+    def leak() -> None:
+        kept.append(Held(allocator, 64))
+        gc.collect()
+
+    gc.disable()
+    try:
+        cycle: list[object] = [Held(allocator, 500)]
+        cycle.append(cycle)
+        del cycle
+        found = watched(leak)
+    finally:
+        gc.enable()
+    assert found.memory is not None
+    assert found.memory.kept_bytes == 64
+
+
 def test_what_is_prepared_is_not_what_the_call_takes(watched: Watched, allocator: Allocator) -> None:
     def prepare() -> Prepared:
         inputs = Held(allocator, 500)
