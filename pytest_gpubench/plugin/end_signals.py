@@ -32,9 +32,10 @@ class EndSignals:
         self.config = config
         self.results = results
         self.files = files
-        self._pid = os.getpid()
         self._numbers: list[signal.Signals] = []
-        """The signals to handle."""
+        """The signals that are handled."""
+        self._masks = threading.local()
+        """As `mask`, the signals that a thread had blocked before it forked."""
         self._wakeup: socket.socket | None = None
         """The end of a pair of sockets that Python's C handler writes to; None where somebody else's has its place."""
         self._handled_s = -STUCK_AFTER_S
@@ -49,8 +50,9 @@ class EndSignals:
         self._numbers = [number for number in END_SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
         if self._numbers:
             self._watch(session)
-            self._listen()
-            os.register_at_fork(before=self._stop_listening, after_in_parent=self._listen)
+            for number in self._numbers:
+                signal.signal(number, self._handle)
+            os.register_at_fork(before=self._hold, after_in_parent=self._release, after_in_child=self._forget)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
@@ -59,32 +61,43 @@ class EndSignals:
 
     def pytest_unconfigure(self) -> None:
         """Leave the signals as they were."""
-        self._stop_listening()
-        self._numbers = []
+        self._stop_handling()
         if self._wakeup is not None:
             self._wakeup.close()
             self._wakeup = None
 
-    def _listen(self) -> None:
-        """Handle the signals, in the process that began to."""
-        if self._numbers and os.getpid() == self._pid and threading.current_thread() is threading.main_thread():
-            for number in self._numbers:
-                signal.signal(number, self._handle)
-            if self._wakeup is not None:
-                signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
-
-    def _stop_listening(self) -> None:
-        """Handle them no more, as before a fork: a forked process would lose its own signals, or tell us of them."""
-        if threading.current_thread() is threading.main_thread():
-            self._numbers = [number for number in self._numbers if signal.getsignal(number) == self._handle]
-            for number in self._numbers:
+    def _stop_handling(self) -> None:
+        """Give back the signals, where nobody else has taken them since."""
+        for number in self._numbers:
+            if signal.getsignal(number) == self._handle:
                 signal.signal(number, signal.SIG_DFL)
-            if self._wakeup is not None:
-                signal.set_wakeup_fd(-1)
+        self._numbers = []
+        if self._wakeup is not None:
+            others = signal.set_wakeup_fd(-1)
+            if others != self._wakeup.fileno():
+                signal.set_wakeup_fd(others)
+
+    # a fork, by any thread: a signal to the new process waits until nothing of ours is left there to handle it
+
+    def _hold(self) -> None:
+        """Let the signals wait in this thread, and in the process that it is about to fork."""
+        if self._numbers:
+            self._masks.mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._numbers)
+
+    def _release(self) -> None:
+        """Let them come."""
+        mask = self._masks.__dict__.pop("mask", None)
+        if mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    def _forget(self) -> None:
+        """Let them do in the new process what they do in any."""
+        self._stop_handling()
+        self._release()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        """Raise KeyboardInterrupt; end the process at once where nothing would be lost, or where it is not ours."""
-        if os.getpid() != self._pid or not self.results.selected:
+        """Raise KeyboardInterrupt; end the process at once where nothing would be lost."""
+        if not self.results.selected:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         self._handled_s = time.monotonic()
@@ -101,6 +114,7 @@ class EndSignals:
             return
         reader, self._wakeup = socket.socketpair()
         self._wakeup.setblocking(False)
+        signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._end_stuck, args=(reader, session), name="gpu_bench signals", daemon=True).start()
 
     def _end_stuck(self, reader: socket.socket, session: pytest.Session) -> None:

@@ -13,7 +13,7 @@ END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 pytestmark = pytest.mark.usefixtures("forked")
 ONE_FINISHED = """
-import ctypes, multiprocessing, os, signal, time
+import ctypes, multiprocessing, os, signal, threading, time
 from pytest_gpubench.plugin import end_signals
 
 def test_finished(gpu_bench): gpu_bench(fast)
@@ -52,13 +52,25 @@ def test_a_main_thread_that_is_stuck(pytester: pytest.Pytester) -> None:
     assert (status, tests) == (128 + signal.SIGTERM, ["test_finished"])
 
 
-def test_a_process_that_a_test_forks_ends_as_usual(pytester: pytest.Pytester) -> None:
-    """Its signal neither is lost, however early it comes, nor reaches the run, which would take it for its own."""
-    body = (
-        "end_signals.STUCK_AFTER_S = 0.0; process = multiprocessing.get_context('fork').Process(target=time.sleep, "
-        "args=(60,)); process.start(); process.terminate(); process.join(); assert process.exitcode == -15"
-    )
-    assert ended(pytester, body) == (pytest.ExitCode.OK, ["test_finished", "test_other", "test_later"])
+FORK = "process = multiprocessing.get_context('fork').Process(target=time.sleep, args=(30,)); "
+SIGNALLED = "process.join(); assert process.exitcode == -15; time.sleep(0.3)"
+ALL = ["test_finished", "test_other", "test_later"]
+
+
+@pytest.mark.parametrize(
+    "start", ["process.start()", "t = threading.Thread(target=process.start); t.start(); t.join()"]
+)
+def test_a_process_that_a_test_forks_ends_as_usual(pytester: pytest.Pytester, start: str) -> None:
+    """Its signal does not reach the run, which would take it for its own."""
+    body = f"end_signals.STUCK_AFTER_S = 0.1; {FORK}{start}; process.terminate(); {SIGNALLED}"
+    assert ended(pytester, body) == (pytest.ExitCode.OK, ALL)
+
+
+def test_a_signal_that_comes_while_a_process_is_forked_ends_it(pytester: pytest.Pytester) -> None:
+    """What its conftest does in a new process comes before what we do there."""
+    pytester.makeconftest("import os, signal\nos.register_at_fork(after_in_child=lambda: signal.raise_signal(15))")
+    body = f"end_signals.STUCK_AFTER_S = 0.1; {FORK}process.start(); {SIGNALLED}"
+    assert ended(pytester, body) == (pytest.ExitCode.OK, ALL)
 
 
 @pytest.mark.parametrize("handler", ["signal.SIG_IGN", "lambda *_: None"])
