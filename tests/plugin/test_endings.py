@@ -93,7 +93,9 @@ CASES = {
     "a test is deselected": [Case(limited("max_time_us=5") + PLAIN, ("-k", "plain"))],
     "no perf test is left to run": [Case(limited("max_time_us=5"), ("-k", "other"))],
     "the xdist worker of a test dies": [Case(limited("max_time_us=15", "__import__('os')._exit(1)"), ("-n1",))],
-    "no GPU is found, and the CPU was not asked for": [Case(limited("max_time_us=1e9"), device="auto")],
+    "no GPU is found, and the CPU was not asked for": [
+        Case(limited("max_time_us=1e9"), ("--gpu-bench-reps=20", "--gpu-bench-cache=hot"), device="auto")
+    ],
     "`max_regression` without `--gpu-bench-compare`": [Case(REGRESSION)],
     "`--gpu-bench-compare-fail`, and the run to compare with does not exist": [Case(MEASURES, COMPARED)],
     "the same, named in the ini file or the environment": [Case(MEASURES, ini=IN_INI)],

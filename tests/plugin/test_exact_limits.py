@@ -97,7 +97,11 @@ def product(x): return x @ x
 def test_it(gpu_bench): gpu_bench.measure(product, (x,), backward="backward")
 """
     bench_run(
-        source.replace("@scripted([10.0, 10.1, 9.9])\n", ""), "--gpu-bench-device=cpu", timer="wall"
+        source.replace("@scripted([10.0, 10.1, 9.9])\n", ""),
+        "--gpu-bench-device=cpu",
+        "--gpu-bench-cache=hot",
+        "--gpu-bench-reps=20",
+        timer="wall",
     ).assert_outcomes(passed=1)
 
 
@@ -134,7 +138,7 @@ LATE_CALLS = {
 def test_what_raises_after_the_reps_loses_none_of_them(run_rows: RunRows) -> None:
     """What was found of the first function, whose look raised nothing, is kept with it."""
     tests = [LATE.format(marks="deterministic=True, max_time_us=1e9", call=call) for call in LATE_CALLS]
-    reports = run_rows("", tests, "--gpu-bench-timer=wall", "--gpu-bench-device=cpu")
+    reports = run_rows("", tests, "--gpu-bench-timer=wall", "--gpu-bench-device=cpu", "--gpu-bench-cache=hot")
     both = ["max_time_us=1000000000.0", "deterministic=True"]
     for report, roles in zip(reports, LATE_CALLS.values(), strict=True):
         assert "ValueError: late" in report.longreprtext
@@ -148,7 +152,7 @@ def test_what_raises_after_the_reps_loses_none_of_them(run_rows: RunRows) -> Non
 def test_the_work_of_phases_is_counted_before_their_reps(record_run: RecordRun) -> None:
     """The first call is there to see whether it is interpreted."""
     source = LATE.format(marks="min_gbps=1e-12", call="phases({'p': second}, double, (x,), reps=20)")
-    recorder = record_run(source, "--gpu-bench-timer=wall", "--gpu-bench-device=cpu")
+    recorder = record_run(source, "--gpu-bench-timer=wall", "--gpu-bench-device=cpu", "--gpu-bench-cache=hot")
     report = recorder.call
     assert "raised in the call of 'p' whose work is counted" in report.longreprtext
 
