@@ -29,7 +29,7 @@ from pytest_gpubench.judge.layout import (
     views,
 )
 from pytest_gpubench.judge.memory import GpuMemory, make_file, map_file
-from pytest_gpubench.judge.process import Ended, Process
+from pytest_gpubench.judge.process import STOP_S, Ended, Process
 from pytest_gpubench.judge.runner import ROTATED_SETS, cache_of
 from pytest_gpubench.timing.bandwidth import copy_bandwidth
 from pytest_gpubench.timing.l2flush import make_flush
@@ -228,7 +228,7 @@ class Candidate:
         found, spans = self._outputs_in_memory(), [self._spans_of([each]) for each in values]
         kept = unfilled(self.output_layout, self.device.torch_device, len(values))
         new_event: Any = partial(torch.cuda.Event, enable_timing=True)
-        clock = [new_event() for _ in range(2 * len(values) + 1)]
+        clock, copied = [new_event() for _ in range(2 * len(values) + 1)], new_event()
         first, at = self._counted + 1, self.layout.size
         self.process.ask("queue", calls=len(values), first=first, released_at=at, done_at=at + DONE_AT)
         clock[0].record()
@@ -242,9 +242,10 @@ class Candidate:
             self.gpu.wait_for(self._counters.data_ptr() + DONE_AT, number)
             end.record()
             copy_elements(outputs, found)
+        copied.record()
         self._counted += len(values)
-        self._wait_until(clock[-1])
-        self.device.synchronize()
+        with self.process.running():
+            self._wait_until(copied)
         laps_us = [1e3 * one.elapsed_time(other) for one, other in pairwise(clock)]
         return [
             Released(call_us, own_us, self._rebuilt(outputs))
@@ -252,17 +253,20 @@ class Candidate:
         ]
 
     def _wait_until(self, event: Any) -> None:
-        """Wait for an event that the candidate's work comes before; raise Ended where it takes too long."""
+        """Wait for an event that the candidate's work comes before; raise Ended where its time is over.
+
+        Its processes are killed first: while they live, they can count backwards.
+        """
         import torch
 
-        until_s = time.monotonic() + self.process.allowed_s
-        while not event.query():
-            if time.monotonic() > until_s:
-                with torch.cuda.stream(torch.cuda.Stream(self.device.torch_device)):  # type: ignore[no-untyped-call]
-                    self._counters.fill_(self._counted)
-                self.device.synchronize()
-                raise Ended("timeout", f"a call did not end within {self.process.allowed_s:g} s")
-            time.sleep(POLL_S)
+        if not _happens(event, self.process.left_s):
+            self.process.kill()
+            stream = torch.cuda.Stream(self.device.torch_device)  # type: ignore[no-untyped-call]
+            with torch.cuda.stream(stream):
+                self._counters.fill_(self._counted)
+            if not _happens(event, STOP_S):
+                raise MeasurementError("the GPU still waits for a candidate that was killed: end this process")
+            raise Ended("timeout", f"its calls did not end within {self.process.allowed_s:g} s")
 
     # outputs
 
@@ -309,7 +313,7 @@ class Candidate:
             with suppress(Ended):
                 self.process.freeze()
             self.gpu.close()
-        self.process.kill()
+        self.process.close()
         self._free(kept=0)
 
     def _free(self, kept: int) -> None:
@@ -317,6 +321,16 @@ class Candidate:
         while len(self._allocated) > kept:
             assert self.gpu is not None, "memory files are freed by themselves"
             self.gpu.free(self._allocated.pop(0))
+
+
+def _happens(event: Any, within_s: float) -> bool:
+    """Wait until an event of CUDA has happened; return False where it has not within this time."""
+    until_s = time.monotonic() + within_s
+    while not event.query():
+        if time.monotonic() > until_s:
+            return False
+        time.sleep(POLL_S)
+    return True
 
 
 def _dense(outputs: "Sequence[torch.Tensor]") -> Layout:

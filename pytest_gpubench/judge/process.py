@@ -9,8 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,8 @@ class Ended(Exception):
 
 class Process:
     """A process for one candidate, in a session and a folder of its own."""
+
+    _killed = False
 
     def __init__(
         self, device: str, memory_bytes: int, parts: Sequence[str], template: Path | None, nvml: Nvml | None = None
@@ -188,12 +190,29 @@ class Process:
         self.allowed_s, self._frozen_s = seconds, time.monotonic()
         self.deadline_s = self._frozen_s + seconds
 
+    @property
+    def left_s(self) -> float:
+        """The seconds that it may still run."""
+        return self.deadline_s - (self._frozen_s if self.frozen else time.monotonic())
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Count time as its own though it is stopped: the GPU works for it."""
+        started_s = time.monotonic()
+        yield
+        self.deadline_s -= time.monotonic() - started_s
+
     def kill(self) -> None:
-        """End all of its processes, and remove its folder."""
+        """End all of its processes."""
         self.send(signal.SIGKILL)
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(2 * STOP_S)
         self._reap()
+        self._killed = True
+
+    def close(self) -> None:
+        """End all of its processes, and remove its folder."""
+        self.kill()
         self.channel.socket.close()
         self._log.close()
         remove_folder(self.box)
@@ -207,9 +226,10 @@ class Process:
                     time.sleep(1e-3)
 
     def send(self, number: int) -> None:
-        """Send all of its processes a signal."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, number)
+        """Send all of its processes a signal, unless they were killed: their id may be another's by then."""
+        if not self._killed:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
 
     def _look(self) -> None:
         """Raise Ended where it has taken too long, or too much."""

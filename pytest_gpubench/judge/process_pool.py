@@ -80,7 +80,7 @@ class ProcessPool:
             candidate.practise()
             candidate.alone = self.paused
         except BaseException as error:
-            process.kill()
+            process.close()
             if not isinstance(error, (Ended, RuntimeError)):
                 raise
             detail = error.detail if isinstance(error, Ended) else ""
@@ -112,7 +112,7 @@ class ProcessPool:
     def close(self) -> None:
         """End the processes that wait."""
         for process in self._waiting:
-            process.kill()
+            process.close()
         self._waiting.clear()
         if self._template is not None:
             shutil.rmtree(self._template, ignore_errors=True)

@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from pytest_gpubench import BadRequest
+from pytest_gpubench import BadRequest, MeasurementError
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge.candidate import DONE_AT, Candidate
 from pytest_gpubench.judge.channel import Leaf, Reply
@@ -22,8 +23,9 @@ SET_WORDS = 512 // 4
 class Process:
     """Stands for the candidate's process: its output is its input."""
 
-    allowed_s = 0.01
+    allowed_s = left_s = 0.01
     pid = 0
+    running = staticmethod(nullcontext)
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -177,15 +179,33 @@ def test_a_call_that_ends_late_is_wrong() -> None:
 
 
 def test_a_call_that_never_ends_is_not_waited_for(event: type[Event], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its counter is set by another stream, so that the referee's own queue goes on."""
+    """Its process is killed, and then its counter is set: in another order it may be set back for ever."""
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)
     monkeypatch.setattr(event, "happens", False)
-    candidate = candidate_of(Process(), sets=1)
+    process = Process()
+    candidate = candidate_of(process, sets=1)
     candidate.capture()
-    with pytest.raises(Ended, match=r"a call did not end within 0.01 s") as found:
+
+    def kill() -> None:
+        assert 2 not in candidate._counters.tolist()
+        monkeypatch.setattr(event, "happens", True)
+
+    monkeypatch.setattr(process, "kill", kill, raising=False)
+    with pytest.raises(Ended, match=r"its calls did not end within 0.01 s") as found:
         candidate.release(VALUES[:2])
     assert found.value.status == "timeout"
     assert candidate._counters.tolist() == [2] * 128
+
+
+def test_a_gpu_that_is_never_free_again_ends_the_referee(event: type[Event], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would wait without an end in its next call."""
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)
+    monkeypatch.setattr("pytest_gpubench.judge.candidate.STOP_S", 0.01)
+    monkeypatch.setattr(event, "happens", False)
+    candidate = candidate_of(Process(), sets=1)
+    candidate.capture()
+    with pytest.raises(MeasurementError, match="still waits for a candidate that was killed"):
+        candidate.release(VALUES[:2])
 
 
 @pytest.mark.usefixtures("event")

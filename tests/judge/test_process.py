@@ -4,6 +4,7 @@ import os
 import signal
 import struct
 import subprocess
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -70,6 +71,36 @@ def test_a_process_that_has_ended_is_over() -> None:
         os.waitid(os.P_PID, true.pid, os.WEXITED | os.WNOWAIT)
         with pytest.raises(Ended, match="the candidate's process ended with exit status 0"):
             process.freeze()
+
+
+def test_time_that_the_gpu_works_for_a_stopped_process_is_its_own() -> None:
+    """Time that it is stopped otherwise is not."""
+    with subprocess.Popen(["sleep", "1000"], start_new_session=True) as sleeper:
+        process = Process.__new__(Process)
+        process.pid, process.frozen = sleeper.pid, False
+        process.allow(100)
+        process.freeze()
+        left_s = process.left_s
+        time.sleep(0.02)
+        assert process.left_s == left_s
+        with process.running():
+            time.sleep(0.02)
+        process.thaw()
+        assert 0.02 <= left_s - process.left_s < 1
+        sleeper.kill()
+
+
+def test_a_process_that_was_killed_is_sent_no_signal() -> None:
+    """Its id may be another's by then."""
+    with subprocess.Popen(["sleep", "1000"], start_new_session=True) as sleeper:
+        process: Any = Process.__new__(Process)
+        process.pid, process._process = sleeper.pid, sleeper
+        process.kill()
+    with subprocess.Popen(["sleep", "1000"], start_new_session=True) as other:
+        process.pid = other.pid
+        process.kill()
+        assert other.poll() is None
+        other.kill()
 
 
 @pytest.mark.parametrize(
