@@ -52,15 +52,18 @@ class Before:
         return max(released.call_us - self.blank_us + (more_us if more_us > self.blank_us / 2 else 0.0), LEAST_US)
 
 
-def measure_before(candidate: Candidate, ready: ReadyCase) -> Before:
-    """Measure a case with a function of ours in the place of the candidate, which is not loaded yet."""
+def measure_before(candidate: Candidate, ready: ReadyCase, replays: bool = False) -> Before:
+    """Measure a case with a function of ours in the place of the candidate, which is not loaded yet.
+
+    replays: its process is the referee's, which queues the calls: what saves a switch there has no kernel.
+    """
     candidate.begin_case(ready.example, 1, ready.outputs, blank=True)
     candidate.capture()
     blank = candidate.release([ready.example] * BLANK) if candidate.queued else []
     reference = time_of(ready.time_reference(BEFORE))
     if not blank:
         return Before(reference)
-    blank_us = 0.0 if ready.moves_data else min(each.call_us for each in blank)
+    blank_us = 0.0 if ready.moves_data and not replays else min(each.call_us for each in blank)
     return Before(reference, blank_us, statistics.median(each.own_us for each in blank))
 
 

@@ -153,8 +153,10 @@ class Candidate:
         self._free(kept=1)
 
     def fill(self, values: Sequence[Sequence[object]], first: int = 0) -> None:
-        """Write sets of inputs, from this one on."""
-        self._write(self._spans_of(values), first)
+        """Write sets of inputs, from this one on; on a GPU its copy engine does, and no kernel of this process."""
+        spans = self._spans_of(values)
+        for target, source in zip(self._spans[first * len(self.layout.leaves) :], spans, strict=False):
+            target.copy_(source)
         self.device.synchronize()
 
     def _spans_of(self, values: Sequence[Sequence[object]]) -> "list[torch.Tensor]":
@@ -166,8 +168,8 @@ class Candidate:
             spans += map(span_of, tensors)
         return spans
 
-    def _write(self, spans: "list[torch.Tensor]", first: int = 0) -> None:
-        copy_elements(self._spans[first * len(self.layout.leaves) :][: len(spans)], spans)
+    def _write(self, spans: "list[torch.Tensor]") -> None:
+        copy_elements(self._spans[: len(spans)], spans)
 
     # calls
 
@@ -175,6 +177,10 @@ class Candidate:
         """Call it once."""
         self.forget()
         self._note(self.process.ask("first"))
+
+    def approach(self, index: int) -> None:
+        """Call once before a rep on this set, before its inputs are written."""
+        self.process.ask("approach", index=index)
 
     def take(self, index: int, idle_s: float) -> None:
         """Take a rep on a set of inputs, after this much idle time."""

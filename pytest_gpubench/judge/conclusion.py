@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.errors import BadRequest, InvalidResult
 from pytest_gpubench.judge.judgement import Status, Time
 from pytest_gpubench.limits import as_written, limit_for_device
 from pytest_gpubench.results.model import Outcome, Verdict
@@ -18,7 +18,10 @@ from pytest_gpubench.verdict.limits import Limits
 
 __tracebackhide__ = True
 
-DISTRUST = "timed in the candidate's own process, and the spec does not say trust_claims = True"
+WITNESS_US, WITNESS_SHARE = 6.0, 0.05
+"""A replayed call may take so much longer by the referee's clock; 2 to 5 us were seen on an H200."""
+GAP_US = 2.0
+"""The longest time from one kernel of a call to the next."""
 CPU_FACTOR = 2.0
 """The factor by which two processes that do the same on a CPU may differ."""
 
@@ -59,6 +62,22 @@ def is_below(time: Time, least_us: float) -> bool:
     return (time.interval.high if time.interval else time.median_us) < least_us
 
 
+def require_witness(recorded: Time, attested: Time, kernels: int, queued: bool) -> None:
+    """Raise InvalidResult where a replayed call certainly took longer by the referee's clock than records say.
+
+    A kernel may write wherever the GPU may, in the memory of its process too: its times are not believed alone.
+    queued: False if that clock includes messages, so that it shows nothing.
+    """
+    most_us = recorded.median_us * (1 + WITNESS_SHARE) + WITNESS_US + GAP_US * (kernels - 1)
+    if not queued:
+        raise InvalidResult("the referee's clock cannot be read beside a replayed call")
+    if (attested.interval.low if attested.interval else attested.median_us) > most_us:
+        raise InvalidResult(
+            f"its records say {format_time(recorded.median_us)}, and the referee's clock "
+            f"{format_time(attested.median_us)}"
+        )
+
+
 def smaller_of(one: SpeedupEstimate, other: SpeedupEstimate) -> tuple[float, Interval | None]:
     """Return the smaller of two speedups, and the smaller of each end of their intervals; None where one has none."""
     ratio = min(one.ratio, other.ratio)
@@ -67,15 +86,24 @@ def smaller_of(one: SpeedupEstimate, other: SpeedupEstimate) -> tuple[float, Int
     return ratio, Interval(*map(min, one.interval, other.interval))
 
 
-def distrusted(verdict: Verdict) -> Verdict:
+def distrust(not_replayed: str) -> str:
+    """Return why a call that was not replayed, for this reason, does not pass."""
+    return f"not replayed ({not_replayed}), and the spec does not say trust_claims = True"
+
+
+def distrusted(verdict: Verdict, not_replayed: str) -> Verdict:
     """Return a verdict that is INCONCLUSIVE where it was PASS, as the spec does not trust the candidate's timer."""
     if verdict.outcome is not Outcome.PASS:
         return verdict
-    return msgspec.structs.replace(verdict, outcome=Outcome.INCONCLUSIVE, sentence=f"{DISTRUST}: {verdict.sentence}")
+    return msgspec.structs.replace(
+        verdict, outcome=Outcome.INCONCLUSIVE, sentence=f"{distrust(not_replayed)}: {verdict.sentence}"
+    )
 
 
 def ratio_words(claimed: SpeedupEstimate, attested: SpeedupEstimate) -> str:
-    """Return both speedups in words."""
+    """Return both speedups in words; they are one where the referee timed the call."""
+    if attested is claimed:
+        return f"{ratio_text(claimed.ratio, claimed.interval)} as fast as the reference"
     return (
         f"{ratio_text(claimed.ratio, claimed.interval)} as fast as the reference by its own timer, "
         f"{ratio_text(attested.ratio, attested.interval)} by the referee's clock"
@@ -100,7 +128,10 @@ def judge_speedup(claimed: Outcome, attested: Interval | None, wanted: float, wo
 
 
 def judge_time(claimed: Time, attested: Time, most: float | Mapping[str, float], device: str, alpha: float) -> Verdict:
-    """Judge a time: PASS where both medians are at most this, FAIL where the claimed one already is above."""
+    """Judge a time: PASS where both medians are at most this, FAIL where the claimed one already is above.
+
+    attested: the claimed one itself where the referee timed the call.
+    """
     wanted = limit_for_device(most, device)
     if wanted is None:
         return _verdict("max_time_us", most, Outcome.INCONCLUSIVE, f"there is no max_time_us for {device}")
@@ -108,6 +139,8 @@ def judge_time(claimed: Time, attested: Time, most: float | Mapping[str, float],
     if outcome is Outcome.PASS:
         outcome = other if other is Outcome.PASS else Outcome.INCONCLUSIVE
     times = f"{format_time(claimed.median_us)} by its own timer, {format_time(attested.median_us)} by the referee's"
+    if attested is claimed:
+        times = format_time(claimed.median_us)
     return _verdict("max_time_us", most, outcome, f"a call takes {times}, wanted at most {wanted:g} us")
 
 

@@ -63,19 +63,21 @@ class CaseJudgement(msgspec.Struct, frozen=True, kw_only=True):
     compared: int = 0
     """The calls whose outputs were compared with the reference's."""
     timed_by: Literal["candidate", "referee"] = "candidate"
-    """Whose process times a call; what the candidate's claims is bounded by the referee's clock."""
+    """Whose process times a call: the referee's replays it, the candidate's claims its times."""
+    not_replayed: str = ""
+    """The reason why the call was not replayed."""
     ratio: float | None = None
-    """The reference's time over the candidate's: the smaller of the claimed and the attested one."""
+    """The reference's time over the candidate's: of a call that was not replayed at most the attested one."""
     interval: Interval | None = None
-    """The smaller of each end of both intervals."""
+    """Of a call that was not replayed the smaller of each end of both intervals."""
     claimed_ratio: float | None = None
-    """By times that the candidate's own process claims."""
+    """By the times of the process that times a call."""
     claimed_interval: Interval | None = None
     attested_ratio: float | None = None
     """By the referee's clock around each call."""
     attested_interval: Interval | None = None
     claimed_us: Time | None = None
-    """One call, as the candidate's process claims."""
+    """One call, by the profiler in the process that times it."""
     reference_us: Time | None = None
     """One call of the reference, by the same timer in the referee's process."""
     attested_us: Time | None = None
@@ -91,7 +93,7 @@ class CaseJudgement(msgspec.Struct, frozen=True, kw_only=True):
     floor_us: float | None = None
     """The least time in which this GPU's memory moves the inputs and outputs, less the size of its cache."""
     kernels: tuple[str, ...] = ()
-    """Kernels of a call, as the candidate's process claims."""
+    """Kernels of a call, as the process that times it says."""
     phases_s: dict[str, float] = {}
     """The seconds that each phase took: checking, warming up, timing inside and outside of its process."""
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -25,6 +26,7 @@ from pytest_gpubench.judge.judgement import STATUSES, TIMED, CaseJudgement, Judg
 from pytest_gpubench.judge.process import Ended, adopt_orphans
 from pytest_gpubench.judge.process_pool import MEMORY_BYTES, ProcessPool
 from pytest_gpubench.judge.ready_case import ReadyCase
+from pytest_gpubench.judge.replayer import Replayer, saved_by
 from pytest_gpubench.judge.search import search
 from pytest_gpubench.judge.spec import Spec, read_spec
 from pytest_gpubench.judge.trial import Rules, Trial
@@ -72,6 +74,8 @@ def _guarded(case: str, judge: Callable[[], Found]) -> Found | CaseJudgement:
         return judge()
     except BadRequest:
         raise
+    except Ended as error:
+        return CaseJudgement(case=case, status=error.status, reason=error.reason)
     except Exception as error:
         reason = str(error) if isinstance(error, GpuBenchError) else f"{type(error).__name__} in the referee: {error}"
         return CaseJudgement(case=case, status="invalid", reason=reason)
@@ -198,6 +202,7 @@ class Judge:
             source = _read(path)
             cases = self._ready_cases()
             stopwatch = Stopwatch()
+            self._pool.start(1 if self.device.type == "cpu" else 2)  # one is to replay what another one has captured
             candidate = self._pool.get()
         except Ended as error:
             return _with(judgement, status=error.status, reason=error.reason)
@@ -254,17 +259,53 @@ class Judge:
     def _judge_cases(
         self, candidate: Candidate, cases: Sequence[ReadyCase], before: Sequence[Before]
     ) -> list[CaseJudgement]:
-        found: list[CaseJudgement] = []
-        for case, measured in zip(cases, before, strict=True):
+        """Return the judgements of all cases, or of those up to one that is not timed.
+
+        First outputs are compared, then calls that cannot be replayed are timed in the candidate's process, then that
+        is killed, and the others are replayed.
+        """
+        calls: list[bytes | str] = []
+        for case in cases:
+            checked, call = self._check(candidate, case)
+            if checked.status != "pass":
+                return [checked]
+            calls.append(call)
+        if self.rules.drawn:
             candidate.process.allow(self.timeout_s)
-            found.append(_guarded(case.name, Trial(candidate, case, self.rules, measured).judge))
-            self._give_memory_back(case)
-            if found[-1].status not in TIMED:
-                return found
-        if self.rules.drawn and all(each.status != "fail" for each in found):
             wrong = _guarded("drawn", lambda: search(candidate, self.spec, self.rules))
-            found += [] if wrong is None else [wrong]
-        return found
+            if wrong is not None:
+                return [wrong]
+        replayer = Replayer(self._pool.get, cases, self.rules, self.timeout_s)
+        try:
+            return self._time(candidate, replayer, list(zip(cases, before, calls, strict=True)))
+        finally:
+            replayer.end()
+
+    def _check(self, candidate: Candidate, case: ReadyCase) -> tuple[CaseJudgement, bytes | str]:
+        """Return the judgement of a case by its outputs, and its call as data or why it cannot be replayed."""
+        candidate.process.allow(self.timeout_s)
+        checked = _guarded(case.name, Trial(candidate, case, self.rules).check)
+        return checked, saved_by(candidate) if checked.status == "pass" else ""
+
+    def _time(
+        self, candidate: Candidate, replayer: Replayer, cases: Sequence[tuple[ReadyCase, Before, bytes | str]]
+    ) -> list[CaseJudgement]:
+        found: dict[int, CaseJudgement] = {}
+        calls = [replayer.problem(case, call) or call if isinstance(call, bytes) else call for case, _, call in cases]
+        for number in sorted(range(len(cases)), key=lambda each: isinstance(calls[each], bytes)):
+            (case, before, _), call = cases[number], calls[number]
+            judge: Callable[[], CaseJudgement]
+            if isinstance(call, bytes):
+                candidate.end()
+                judge = partial(replayer.judge, case, call)
+            else:
+                candidate.process.allow(self.timeout_s)
+                judge = Trial(candidate, case, self.rules, before, not_replayed=call).judge
+            found[number] = _guarded(case.name, judge)
+            self._give_memory_back(case)
+            if found[number].status not in TIMED:
+                break
+        return [found[number] for number in sorted(found)]
 
     def __enter__(self) -> "Judge":
         self._was_hidden, self._adopted = hide_memory(True), adopt_orphans(True)

@@ -54,6 +54,15 @@ class _Handle(ctypes.Structure):
     _fields_ = (("reserved", ctypes.c_char * 64),)
 
 
+def bytes_at(address: int, size: int, device: "torch.device") -> "torch.Tensor":
+    """Return the memory at an address, which has to be there."""
+    import torch
+
+    # public ways, such as __cuda_array_interface__, need numpy
+    storage: Any = torch._C._construct_storage_from_data_pointer(address, device, size)
+    return torch.empty(0, dtype=torch.uint8, device=device).set_(storage, 0, (size,), (1,))
+
+
 class GpuMemory:
     """The driver's calls for memory that two processes share; the CUDA context must be current."""
 
@@ -68,7 +77,7 @@ class GpuMemory:
         """Return new memory in blocks of its own, and its handle."""
         address = ctypes.c_uint64(0)
         self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(_whole_granules(size)))
-        return self._bytes_at(address.value, _whole_granules(size)), self._handle_of(address.value)
+        return bytes_at(address.value, _whole_granules(size), self._device), self._handle_of(address.value)
 
     def free(self, memory: "torch.Tensor") -> None:
         """Free memory that `allocate` returned."""
@@ -82,7 +91,7 @@ class GpuMemory:
             address = ctypes.c_uint64(0)
             self._call("cuIpcOpenMemHandle_v2", ctypes.byref(address), given, ctypes.c_uint(self.LAZY_PEER_ACCESS))
             size = self._size_of(address.value)
-            self._opened[handle] = self._bytes_at(address.value, size)
+            self._opened[handle] = bytes_at(address.value, size, self._device)
         return self._opened[handle]
 
     def wait_for(self, address: int, value: int) -> None:
@@ -123,13 +132,6 @@ class GpuMemory:
         handle = _Handle()
         self._call("cuIpcGetMemHandle", ctypes.byref(handle), ctypes.c_uint64(address))
         return ctypes.string_at(ctypes.byref(handle), 64).hex()
-
-    def _bytes_at(self, address: int, size: int) -> "torch.Tensor":
-        import torch
-
-        # public ways, such as __cuda_array_interface__, need numpy
-        storage: Any = torch._C._construct_storage_from_data_pointer(address, self._device, size)
-        return torch.empty(0, dtype=torch.uint8, device=self._device).set_(storage, 0, (size,), (1,))
 
     def _call(self, name: str, *arguments: object) -> None:
         code = getattr(self._driver, name)(*arguments)

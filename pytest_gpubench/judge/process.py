@@ -265,7 +265,9 @@ class Process:
         return Ended("crash", f"the candidate's process ended with {how_ended(code)}", self.tail())
 
     def tail(self) -> str:
-        """Return the end of its standard output and standard error."""
+        """Return the end of its standard output and standard error; empty once its folder is removed."""
+        if self._log.closed:
+            return ""
         size = os.fstat(self._log.fileno()).st_size
         text = os.pread(self._log.fileno(), LONGEST_TEXT, max(0, size - LONGEST_TEXT)).decode(errors="replace")
         return "\n".join(map(printable, text.splitlines()))

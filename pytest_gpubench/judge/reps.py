@@ -64,9 +64,11 @@ class Reps:
     def _take(self, arm: str, values: tuple[Any, ...]) -> None:
         index, idle_s = next(self._indices[arm]), self.reference.runner.idle_s  # the clocks of both are the same
         if arm == "reference":
+            self.reference.runner.approach(index)
             self.reference.fill([values], index)
             self.reference.runner.take(index, idle_s)
             return
+        self.candidate.approach(index)
         self.candidate.fill([values], index)
         self.candidate.take(index, idle_s)
         self._keep(values)

@@ -1,13 +1,15 @@
 """The calls of one arm: the candidate's process and the referee's run the same code."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
+from pytest_gpubench.correctness import flatten
 from pytest_gpubench.errors import GpuBenchError
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.settings.cache import CacheName
 from pytest_gpubench.timing import make_timer
-from pytest_gpubench.timing.base import Call, Prepared, Rep, Session, call_of
+from pytest_gpubench.timing.base import Call, Rep, Session, call_of
 from pytest_gpubench.timing.graph import Captured, capture
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.sampling import Instrument
@@ -27,7 +29,7 @@ class Runner:
         self.sets = sets
         self.device = device
         self.timer = make_timer("profiler", device, cache_of(device))
-        self.call = Call("candidate", self._prepare, self._call_once, prepares_on_device=True)
+        self.call = replace(call_of("candidate", self._call_once), prepares_on_device=True)  # as inputs are written
         self.output: object = None
         """The output of the last call or rep."""
         self._session: Session | None = None
@@ -41,10 +43,19 @@ class Runner:
         self._call_once()
         self.device.synchronize()
 
-    def _prepare(self) -> Prepared:
-        """Call on another set, untimed: after the other process has run the first call is slower, by 1 to 2 us."""
-        self.function(*self.sets[self._index - 1])
-        return Prepared(self._call_once)
+    @property
+    def first_call(self) -> Call:
+        """The call on the first set, with the memory that it is given."""
+        self._index = 0
+        return replace(self.call, inputs=lambda: flatten(self.sets[0]))
+
+    def approach(self, index: int) -> None:
+        """Call once before a rep on this set, on another one: the first call after another process's is slower.
+
+        By 1 to 2 us. The inputs of the rep are written after it, so that none of its work can be done here.
+        """
+        self.function(*self.sets[index - 1])
+        self.device.synchronize()
 
     def _call_once(self) -> object:
         self.output = self.function(*self.sets[self._index])

@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from pytest_gpubench.bench.candidates import speedup_limits
 from pytest_gpubench.bench.integrity import FLOOR_SHARE
@@ -11,13 +11,14 @@ from pytest_gpubench.correctness import moved_bytes
 from pytest_gpubench.judge.attestation import Attestation, Before
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.conclusion import (
-    DISTRUST,
+    distrust,
     distrusted,
     fail_on_cpu,
     is_below,
     judge_speedup,
     judge_time,
     ratio_words,
+    require_witness,
     smaller_of,
     worst_of,
 )
@@ -30,6 +31,7 @@ from pytest_gpubench.judge.reps import Reps
 from pytest_gpubench.judge.runner import ROTATED_SETS
 from pytest_gpubench.results.model import Outcome, Verdict
 from pytest_gpubench.settings import Settings
+from pytest_gpubench.stats.speedup import SpeedupEstimate
 from pytest_gpubench.units import format_time
 from pytest_gpubench.verdict.limits import Limits
 from pytest_gpubench.verdict.speedup import SpeedupJudgement
@@ -71,6 +73,10 @@ class Trial:
     rules: Rules
     before: Before | None = None
     """None where only outputs are compared."""
+    timed_by: Literal["candidate", "referee"] = "candidate"
+    """Whose process `candidate` is: the referee's replays a call of the candidate's."""
+    not_replayed: str = ""
+    """The reason why its call is not replayed."""
     found: dict[str, Any] = field(default_factory=dict)
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
     seed: int = field(default_factory=lambda: secrets.randbelow(2**31))
@@ -104,6 +110,8 @@ class Trial:
             reason=reason,
             compared=self.reference.compared - self._compared_before,
             phases_s=self.stopwatch.laps_s,
+            timed_by=self.timed_by,
+            not_replayed=self.not_replayed,
             **self.found,
         )
 
@@ -120,6 +128,8 @@ class Trial:
         self._time_inside(sets)
         self.stopwatch.lap("inside")
         self._time_outside()
+        if self.timed_by == "referee":
+            require_witness(self.claimed.candidate_us, self.attested_us, self.launches, self.candidate.queued)
         self.stopwatch.lap("outside")
         self._find_floor(example)
         return self._conclude()
@@ -152,6 +162,7 @@ class Trial:
             judged = SpeedupJudgement("candidate", self.rules.speedups, self.rules.alpha, self.rules.precision)
             self.claimed = time_arms(reps, judged, self.seed, self.rules.budget_s)
         finally:
+            self.launches = sum(number for _, number in reps.kernels)
             self.found["kernels"] = tuple(f"{number} x {name[:80]}" for name, number in reps.kernels[:20])
         claimed = self.claimed.speedup
         self.found |= {"claimed_ratio": claimed.ratio, "claimed_interval": claimed.interval}
@@ -164,12 +175,17 @@ class Trial:
         attestation = Attestation(self.candidate, self.ready, self.before, wanted)
         attestation.take(self.rules.alpha, ATTESTED_BUDGETS * self.rules.budget_s)
         self.attested, self.attested_us = attestation.speedup, attestation.call_us
-        ratio, interval = smaller_of(self.claimed.speedup, self.attested)
+        ratio, interval = smaller_of(self.claimed.speedup, self._bound)
         self.found |= {"ratio": ratio, "interval": interval}
         self.found |= {"attested_ratio": self.attested.ratio, "attested_interval": self.attested.interval}
         self.found |= {"attested_us": self.attested_us, "attested_reference_us": self.before.reference}
         self.found |= {"latency_us": min(attestation.times_us), "graph": self.candidate.queued}
         self.found |= {"batches": (attestation.together, len(attestation.times_us))}
+
+    @property
+    def _bound(self) -> SpeedupEstimate:
+        """The speedup that the claimed one may not be above."""
+        return self.attested if self.timed_by == "candidate" else self.claimed.speedup
 
     # the verdict
 
@@ -193,13 +209,13 @@ class Trial:
                 )
 
     def _conclude(self) -> tuple[Status, str]:
-        words = ratio_words(self.claimed.speedup, self.attested)
-        verdicts = tuple(self._verdicts(words))
-        if not self.ready.spec.trust_claims:
-            verdicts = tuple(map(distrusted, verdicts))
+        words = ratio_words(self.claimed.speedup, self._bound)
+        verdicts, trusted = tuple(self._verdicts(words)), self.ready.spec.trust_claims or self.timed_by == "referee"
+        if not trusted:
+            verdicts = tuple(distrusted(each, self.not_replayed) for each in verdicts)
         self.found["verdicts"] = verdicts
-        if not verdicts and not self.ready.spec.trust_claims:
-            return "inconclusive", f"{DISTRUST}: {words}"
+        if not verdicts and not trusted:
+            return "inconclusive", f"{distrust(self.not_replayed)}: {words}"
         return worst_of(verdicts, words)
 
     def _verdicts(self, words: str) -> Iterator[Verdict]:
@@ -208,7 +224,8 @@ class Trial:
             outcome, interval = claimed.outcome, claimed.speedup.interval
             if self.device.type == "cpu" and outcome is Outcome.FAIL and interval is not None:
                 outcome = fail_on_cpu(interval, wanted)
-            yield judge_speedup(outcome, self.attested.interval, wanted, words)
+            yield judge_speedup(outcome, self._bound.interval, wanted, words)
         if (most := self.rules.limits.max_time_us) is not None:
             name = self.device.facts.name
-            yield judge_time(claimed.candidate_us, self.attested_us, most, name, self.rules.alpha)
+            bound_us = self.attested_us if self.timed_by == "candidate" else claimed.candidate_us
+            yield judge_time(claimed.candidate_us, bound_us, most, name, self.rules.alpha)

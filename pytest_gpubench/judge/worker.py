@@ -9,6 +9,7 @@ import pickle
 import socket
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -23,8 +24,8 @@ from pytest_gpubench.judge.channel import LONGEST_TEXT, Channel, Closed, Layout,
 from pytest_gpubench.judge.isolation import Isolation
 from pytest_gpubench.judge.layout import describe, rebuild, unfilled, views
 from pytest_gpubench.judge.memory import GpuMemory, map_file
+from pytest_gpubench.judge.replayed import ReplayedCall, saved_call
 from pytest_gpubench.judge.runner import Runner
-from pytest_gpubench.timing.graph import Captured
 from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
 from pytest_gpubench.timing.windows import kernel_list
 
@@ -67,8 +68,8 @@ class Worker:
         self.device = cpu_device() if device == "cpu" else cuda_device(int(device))
         self.targets: list[torch.Tensor] = []
         """On the CPU, where outputs are copied to."""
-        self.graph: Captured | None = None
-        """A call, once it is captured."""
+        self.launch: Callable[[], object] | None = None
+        """Launches a call without waiting for it, once it is captured or replayed."""
         self.reply = Reply(kind="done")
         flatten(0)  # imports torch's pytree
         self.gpu = None if self.device.type == "cpu" else _warm_gpu(self.device, memory_bytes)
@@ -96,9 +97,13 @@ class Worker:
         """Load the candidate's file."""
         self.function = pickle.loads(bytes.fromhex(entry)).load(Path(path))
 
+    def do_replay(self, path: str) -> None:
+        """Take a call that another process has saved."""
+        self.function = ReplayedCall(Path(path).read_bytes(), self.device)
+
     def do_case(self, *files: int, structure: Any, layout: Any, outputs: Any, handle: str, blank: bool) -> None:
         """Map the inputs of a case; blank: take a function of ours, before the candidate is loaded."""
-        self.graph = None
+        self.launch = None
         self.inputs = map_file(files[0]) if self.gpu is None else self.gpu.open(handle)
         like = msgspec.convert(outputs, Layout)
         self.targets = [] if self.gpu else views(map_file(files[1]), like)[0]
@@ -110,6 +115,14 @@ class Worker:
         self.runner.first()
         self._deliver()
 
+    def do_save(self, path: str) -> None:
+        """Save a call as data; reply with the reason where it cannot be replayed."""
+        saved = saved_call(self.runner, self.device)
+        if isinstance(saved, bytes):
+            Path(path).write_bytes(saved)
+        else:
+            self.reply.text = saved[:LONGEST_TEXT]
+
     def do_warm(self) -> None:
         """Call until compilation is over and time has come to rest."""
         self.runner.warm()
@@ -119,6 +132,10 @@ class Worker:
         gc.collect()
         gc.disable()
         self.runner.begin()
+
+    def do_approach(self, index: int) -> None:
+        """Call once before a rep on this set."""
+        self.runner.approach(index)
 
     def do_take(self, index: int, idle_s: float) -> None:
         """Take a rep on a set of inputs, after this much idle time."""
@@ -135,21 +152,28 @@ class Worker:
 
     def do_capture(self) -> None:
         """Capture a call."""
-        self.graph = self.runner.captured()
-        if self.graph is not None:
-            self.graph.graph.replay()  # the first one may wait for the GPU
+        self.launch = self._launch()
+        if self.launch is not None:
+            self.launch()  # the first one may wait for the GPU
             self.device.synchronize()
-        self.reply.graph = self.graph is not None
+        self.reply.graph = self.launch is not None
         self._deliver()
+
+    def _launch(self) -> Callable[[], object] | None:
+        if isinstance(self.runner.function, ReplayedCall):
+            self.runner.first()
+            return partial(self.runner.function, *self.runner.sets[0])
+        captured = self.runner.captured()
+        return None if captured is None else captured.graph.replay
 
     def do_queue(self, calls: int, first: int, released_at: int, done_at: int) -> None:
         """Queue so many calls, each to begin when the referee has counted up to it, and to be counted when it ends."""
         assert self.gpu is not None, "calls are queued on a GPU"
-        assert self.graph is not None, "a call was captured"
+        assert self.launch is not None, "a call was captured"
         address = self.inputs.data_ptr()
         for number in range(first, first + calls):
             self.gpu.wait_for(address + released_at, number)
-            self.graph.graph.replay()
+            self.launch()
             self.gpu.write(address + done_at, number)
 
     def _deliver(self) -> None:

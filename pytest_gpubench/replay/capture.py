@@ -37,6 +37,8 @@ class CapturedCall:
 
     data: CallData
     images: dict[str, bytes] = field(repr=False)
+    starts: tuple[int, ...] = ()
+    """The addresses of its regions in the process that captured it; empty in any other."""
 
 
 def capture_call(call: Call, device: Device, cuda: GraphBuilder) -> CapturedCall:
@@ -82,8 +84,8 @@ def _captured(call: Call, leaves: Leaves, device: Device, cuda: GraphBuilder) ->
     outputs = outputs_of(call, captured.output)
     (graph,) = graphs
     with torch.cuda.stream(stream):  # the driver answers for the current device
-        data = _as_data(call, graph, leaves, captured, outputs, device.torch_device, cuda)
-    return CapturedCall(data, images.found)
+        data, starts = _as_data(call, graph, leaves, captured, outputs, device.torch_device, cuda)
+    return CapturedCall(data, images.found, starts)
 
 
 def before_the_end(call: Call, done: Callable[[], None]) -> Call:
@@ -118,13 +120,13 @@ def _as_data(
     outputs: Leaves,
     device: torch.device,
     cuda: GraphBuilder,
-) -> CallData:
+) -> tuple[CallData, tuple[int, ...]]:
     segments = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
     known = [place for place, _ in input_regions(leaves, device)]
     known += own_regions(captured.graph.pool(), segments)
     locating = Locating(known, OtherMemory(cuda, segments))
     graph = locating.locate(graph)
-    return CallData(
+    data = CallData(
         label=call.label,
         capability=torch.cuda.get_device_capability(device),
         graph=graph,
@@ -133,6 +135,7 @@ def _as_data(
         regions=tuple(each.region for each in locating.used),
         numbers=tuple(f"{name}={leaf!r}" for name, leaf in leaves if isinstance(leaf, NUMBERS)),
     )
+    return data, tuple(each.start for each in locating.used)
 
 
 def tensors_in(

@@ -34,6 +34,14 @@ STATUSES = {
         "calls = []\ndef candidate(x):\n    calls.append(0)\n"
         "    return work(x) if len(calls) < 12 or len(calls) % 2 else torch.zeros_like(x)",
     ),
+    "computes in the untimed call what a timed one returns": (
+        "wrong",
+        "from pytest_gpubench.judge.runner import Runner\napproach, kept = Runner.approach, {}\n"
+        "def ahead(runner, index):\n    approach(runner, index)\n"
+        "    (x,) = runner.sets[index]\n    kept[x.data_ptr()] = work(x)\n"
+        "Runner.approach = ahead\n"
+        "def candidate(x):\n    return kept.pop(x.data_ptr()) if x.data_ptr() in kept else work(x)",
+    ),
     "prints a verdict to all files": (
         "invalid",
         "def candidate(x):\n"
@@ -67,13 +75,6 @@ LEFT_BEHIND = {
 }
 """Candidates with other processes than the first, and their statuses; "" for that of an honest one."""
 CLAIMS = {
-    "computes in the untimed call what a timed one returns": (
-        "from pytest_gpubench.judge.runner import Runner\nprepare, kept = Runner._prepare, {}\n"
-        "def ahead(runner):\n    timed = prepare(runner)\n"
-        "    (x,) = runner.sets[runner._index]\n    kept[x.data_ptr()] = work(x)\n    return timed\n"
-        "Runner._prepare = ahead\n"
-        "def candidate(x):\n    return kept.pop(x.data_ptr()) if x.data_ptr() in kept else work(x)"
-    ),
     "claims other times": f"{FORGES}candidate = work",
     "claims other times, and keeps its output": (
         f"{FORGES}kept = []\ndef candidate(x):\n    kept or kept.append(torch.empty_like(x))\n"

@@ -117,17 +117,18 @@ def test_calls_are_released_together_as_memory_allows(memory_bytes: int, togethe
 
 
 @pytest.mark.parametrize(
-    ("is_graph", "moves_data", "blank_us"), [(True, False, 20.0), (True, True, 0.0), (False, False, 0.0)]
+    ("is_graph", "moves_data", "replays", "blank_us"),
+    [(True, False, False, 20.0), (True, True, False, 0.0), (True, True, True, 20.0), (False, False, False, 0.0)],
 )
 def test_what_is_taken_off_is_the_shortest_call_of_a_function_of_ours(
-    is_graph: bool, moves_data: bool, blank_us: float
+    is_graph: bool, moves_data: bool, replays: bool, blank_us: float
 ) -> None:
     """Others that use the GPU make some longer. A copy needs no kernel, so nothing is known to be saved there."""
     candidate = Candidate(repeated(900.0, 20.0, 21.0), queued=False, is_graph=is_graph)
     ready: Any = SimpleNamespace(
         example=(), outputs=[], moves_data=moves_data, time_reference=lambda calls: [7.0] * calls
     )
-    before = measure_before(candidate, ready)  # type: ignore[arg-type]
+    before = measure_before(candidate, ready, replays)  # type: ignore[arg-type]
     assert candidate.begun == [True]
     assert (before.blank_us, before.own_us) == (blank_us, 80.0 if is_graph else 0.0)
     assert before.reference.median_us == 7

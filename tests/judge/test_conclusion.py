@@ -80,9 +80,11 @@ def test_a_time_is_below_the_floor_by_its_whole_interval(samples_us: list[float]
 @pytest.mark.parametrize(("claimed", "outcome"), [(PASS, INCONCLUSIVE), (INCONCLUSIVE, INCONCLUSIVE), (FAIL, FAIL)])
 def test_what_is_not_trusted_does_not_pass(claimed: Outcome, outcome: Outcome) -> None:
     """The verdict says why; a FAIL stays one."""
-    verdict = distrusted(judge_speedup(claimed, Interval(2.0, 3.0), 1.5, "words"))
+    verdict = distrusted(judge_speedup(claimed, Interval(2.0, 3.0), 1.5, "words"), "it waits")
     assert verdict.outcome is outcome
-    assert verdict.sentence.startswith("timed in the candidate's own process") is (claimed is PASS)
+    assert verdict.sentence.startswith("not replayed (it waits), and the spec does not say trust_claims = True") is (
+        claimed is PASS
+    )
 
 
 @pytest.mark.parametrize(

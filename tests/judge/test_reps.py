@@ -28,6 +28,9 @@ class Arm:
     def fill(self, values: Sequence[tuple[int, ...]], first: int) -> None:
         self.filled = values, first
 
+    def approach(self, index: int) -> None:
+        self.filled = (), -1
+
     def take(self, index: int, idle_s: float) -> None:
         self.taken.append((*self.filled, index, idle_s))
         self.memory.fill_(self.filled[0][0][0])

@@ -24,7 +24,7 @@ def trial_of(claimed_us: float, attested_us: float, reference_us: float, trust_c
     trial.claimed = SimpleNamespace(candidate_us=claimed, reference_us=reference)
     trial.attested_us = time_of([attested_us] * 8)
     trial.ready = SimpleNamespace(spec=SimpleNamespace(trust_claims=trust_claims))
-    trial.found = {}
+    trial.found, trial.timed_by, trial.not_replayed = {}, "candidate", "it waits"
     return trial  # type: ignore[no-any-return]
 
 
@@ -39,7 +39,7 @@ def trial_of(claimed_us: float, attested_us: float, reference_us: float, trust_c
             Limits(min_speedup=1.5),
             1.6,
             "inconclusive",
-            "timed in the candidate's own process, and the spec does",
+            "not replayed (it waits), and the spec does",
         ),
         (False, Limits(max_time_us=1e9), 1.6, "inconclusive", "trust_claims = True: a call takes"),
         (False, Limits(min_speedup=2.5), 2.6, "fail", "2.000x"),

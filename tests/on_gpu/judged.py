@@ -158,6 +158,7 @@ def summary_of(found: Judgement) -> str:
             f"case {case.case!r}: {case.status}: {case.reason}",
             f"claimed {case.ratio} {case.interval}, attested {case.attested_ratio} {case.attested_interval}",
             *(f"{name} {time.median_us} {time.interval}: {time.samples_us[:8]}" for name, time in times.items()),
+            f"timed by {case.timed_by}, not replayed: {case.not_replayed!r}, phases {case.phases_s}",
             f"batches {case.batches}, graph {case.graph}, latency {case.latency_us}, floor {case.floor_us}, "
             f"compared {case.compared}, kernels {case.kernels}",
         ]

@@ -10,6 +10,7 @@ from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.judge.worker import Worker
 from dataclasses import replace
 end, capture, queue = Runner.end, Worker.do_capture, Worker.do_queue
+Worker.do_save = lambda worker, path: setattr(worker.reply, "text", "no")
 Runner.end = lambda self: [replace(each, elapsed_us=each.elapsed_us / 2) for each in end(self)]
 candidate = smooth
 
@@ -17,7 +18,7 @@ def addresses(worker, released_at, done_at):
     base = worker.inputs.data_ptr()
     return base + released_at, base + done_at
 """
-"""Claims half of its times, so that only the referee's clock can tell."""
+"""Claims half of its times, and lets nobody replay its calls, so that only the referee's clock can tell."""
 
 
 def queued(body: str, before: str = "") -> Trick:

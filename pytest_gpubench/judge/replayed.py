@@ -1,0 +1,145 @@
+"""A candidate's call as data: its process saves it, and a process that never loads the candidate replays it."""
+
+import ctypes
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pytest_gpubench.correctness import flatten
+from pytest_gpubench.errors import GpuBenchError, InvalidResult, first_line
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.judge.layout import Node, describe, rebuild
+from pytest_gpubench.judge.memory import bytes_at
+from pytest_gpubench.judge.runner import Runner
+from pytest_gpubench.units import format_bytes
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_gpubench.replay.call_data import CallData
+    from pytest_gpubench.replay.replayed import Memory, Replayed
+
+__tracebackhide__ = True
+
+NO_DRIVER = "the CUDA driver is too old to build graphs with"
+MOST_KEPT_BYTES = 2**29
+
+
+class SavedCall(msgspec.Struct, frozen=True):
+    """A call, and what its process had for it; all of it may be lies."""
+
+    call: bytes
+    images: dict[str, bytes]
+    """By their SHA-256."""
+    node: Node
+    """The structure of what it returns."""
+    contents: dict[int, bytes]
+    """Of memory that is neither an input nor the call's own, as packed weights, by the number of its region."""
+
+
+def saved_call(runner: Runner, device: Device) -> bytes | str:
+    """Return a warm call as data, or the reason why it cannot be replayed."""
+    from pytest_gpubench.replay.builder import find_builder
+    from pytest_gpubench.replay.call_data import encode_call
+    from pytest_gpubench.replay.capture import capture_call
+    from pytest_gpubench.replay.driver import DriverError
+    from pytest_gpubench.replay.reader import NotReplayable
+
+    cuda = find_builder()
+    if cuda is None:
+        return NO_DRIVER
+    try:
+        captured = capture_call(runner.first_call, device, cuda)
+        node, tensors = describe(runner.output, "the output")
+        if len(tensors) != len(captured.data.outputs):
+            return "it returns tensors that need no memory, or lie elsewhere"
+    except (NotReplayable, DriverError, GpuBenchError) as error:
+        return first_line(error)
+    kept = {number: each for number, each in enumerate(captured.data.regions) if each.kind == "other"}
+    if sum(each.bytes for each in kept.values()) > MOST_KEPT_BYTES:
+        return f"it keeps more than {format_bytes(MOST_KEPT_BYTES)} of memory beside its inputs"
+    contents = {number: _read(captured.starts[number], each.bytes, device) for number, each in kept.items()}
+    return msgspec.msgpack.encode(SavedCall(encode_call(captured.data), captured.images, node, contents))
+
+
+def _read(address: int, size: int, device: Device) -> bytes:
+    found = bytes_at(address, size, device.torch_device).cpu()
+    return ctypes.string_at(found.data_ptr(), size)
+
+
+class ReplayedCall:
+    """A saved call as a function: it is rebuilt on the memory of each set of inputs that it is called with."""
+
+    def __init__(self, saved: bytes, device: Device) -> None:
+        from pytest_gpubench.replay.builder import find_builder
+        from pytest_gpubench.replay.call_data import decode_call
+
+        found = msgspec.msgpack.decode(saved, type=SavedCall)
+        self.data, self.images, self.node, self.device = decode_call(found.call), found.images, found.node, device
+        refuse_other_memory(self.data)
+        self.contents = found.contents
+        self.cuda = find_builder()
+        self._built: dict[tuple[int, ...], tuple[Replayed, object]] = {}
+        self._memory: dict[int, torch.Tensor] = {}
+        """What is no input, by the number of its region: all sets share it."""
+        self._held = ExitStack()
+
+    def __call__(self, *args: object) -> object:
+        """Launch it, and return what the last launch on these inputs returns."""
+        key = tuple(each.data_ptr() for each in describe(args, "the inputs")[1])
+        if key not in self._built:
+            self._built[key] = self._build(args)
+        replayed, output = self._built[key]
+        replayed.launch()
+        return output
+
+    def _build(self, args: tuple[object, ...]) -> "tuple[Replayed, object]":
+        from pytest_gpubench.replay.replayed import replaying
+
+        assert self.cuda is not None, "another process has saved it"
+        memory = self._memory_for(args)
+        replayed = self._held.enter_context(replaying(self.data, self.images, memory, self.cuda, self.device))
+        return replayed, rebuild(self.node, [tensor for _, tensor in replayed.outputs()])
+
+    def _memory_for(self, args: tuple[object, ...]) -> "Memory":
+        from pytest_gpubench.replay.addresses import input_regions
+        from pytest_gpubench.replay.replayed import new_memory
+
+        inputs = {
+            place.region.names: memory for place, memory in input_regions(flatten(args), self.device.torch_device)
+        }
+        for number, region in enumerate(self.data.regions):
+            if region.kind != "input" and number not in self._memory:
+                self._memory[number] = new_memory(region, self.device.torch_device)
+                self._write(number)
+            elif region.kind == "input" and region.names not in inputs:
+                raise InvalidResult(f"the saved call has no input {', '.join(region.names)}")
+        return [
+            inputs[region.names] if region.kind == "input" else self._memory[number]
+            for number, region in enumerate(self.data.regions)
+        ]
+
+    def _write(self, number: int) -> None:
+        """Write what a region held, if it was saved; raise InvalidResult where it is not as long as the region."""
+        import torch
+
+        saved, memory = bytearray(self.contents.pop(number, b"")), self._memory[number]
+        if saved and len(saved) != memory.nbytes:
+            raise InvalidResult("the saved call has contents of another length than their memory")
+        if saved:
+            memory.copy_(torch.frombuffer(saved, dtype=memory.dtype))
+
+
+def refuse_other_memory(call: "CallData") -> None:
+    """Raise InvalidResult for copies that could read or write memory of the host."""
+    from pytest_gpubench.replay.structures import DEVICE_MEMORY, MemcpyEnd, MemcpyParams
+
+    for node in call.graph.all_nodes():
+        if node.kind != "memcpy":
+            continue
+        params, moved = MemcpyParams.from_buffer_copy(node.values[0]), {each.offset for each in node.pointers}
+        for name in ("source", "destination"):
+            at: Any = getattr(MemcpyParams, name).offset + MemcpyEnd.device.offset
+            if getattr(params, name).memory_type != DEVICE_MEMORY or at not in moved:
+                raise InvalidResult("the saved call copies from or to memory that is no region of it")

@@ -1,0 +1,96 @@
+"""The referee's own process for one candidate's calls: it replays them, and never loads the candidate."""
+
+import os
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from pytest_gpubench.errors import GpuBenchError, first_line
+from pytest_gpubench.judge.attestation import Before, measure_before
+from pytest_gpubench.judge.candidate import Candidate
+from pytest_gpubench.judge.judgement import CaseJudgement
+from pytest_gpubench.judge.process import Ended
+from pytest_gpubench.judge.ready_case import ReadyCase
+from pytest_gpubench.judge.trial import Rules, Trial
+from pytest_gpubench.units import printable
+
+__tracebackhide__ = True
+
+MOST_BYTES = 2**30
+"""Of a saved call: its images, mostly."""
+NO_GPU = "only calls on a GPU can be replayed"
+
+
+def saved_by(candidate: Candidate) -> bytes | str:
+    """Return the call of a candidate as data, or the reason why it cannot be replayed."""
+    if candidate.gpu is None:
+        return NO_GPU
+    path = candidate.process.box / "call"
+    candidate.forget()
+    reply = candidate.process.ask("save", path=str(path))
+    return printable(reply.text) or read_file(path)
+
+
+def read_file(path: Path) -> bytes:
+    """Return what a candidate wrote to a file; raise Ended where it is no plain one, or too large."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            facts = os.fstat(file.fileno())
+            if stat.S_ISREG(facts.st_mode) and facts.st_size <= MOST_BYTES:
+                return file.read(MOST_BYTES)
+    except OSError:
+        pass
+    raise Ended("invalid", "the candidate's process did not save its call in a file")
+
+
+@dataclass
+class Replayer:
+    """Replays a candidate's calls in a process of its own, which is started when it is needed."""
+
+    start: Callable[[], Candidate]
+    """Return a warm process."""
+    cases: Sequence[ReadyCase]
+    rules: Rules
+    timeout_s: float
+    _before: dict[str, Before] = field(default_factory=dict)
+
+    def problem(self, case: ReadyCase, call: bytes) -> str:
+        """Return what is wrong with the outputs of a replayed call; empty where they are right."""
+        try:
+            found = self._trial(case, call).check()
+        except (Ended, GpuBenchError) as error:
+            self.end()
+            return f"it cannot be rebuilt: {first_line(error)}"
+        if found.status == "pass":
+            return ""
+        if found.status != "wrong":
+            self.end()
+        return f"replayed, it does something else: {found.reason}"
+
+    def judge(self, case: ReadyCase, call: bytes) -> CaseJudgement:
+        """Return the judgement of a replayed call."""
+        return self._trial(case, call).judge()
+
+    def _trial(self, case: ReadyCase, call: bytes) -> Trial:
+        process = self._candidate.process
+        process.allow(self.timeout_s)
+        path = process.box / "call"
+        path.write_bytes(call)
+        process.ask("replay", path=str(path))
+        return Trial(self._candidate, case, self.rules, self._before[case.name], "referee")
+
+    @cached_property
+    def _candidate(self) -> Candidate:
+        candidate = self.start()
+        for each in self.cases:  # before any foreign kernel has run there
+            candidate.process.allow(self.timeout_s)
+            self._before[each.name] = measure_before(candidate, each, replays=True)
+        return candidate
+
+    def end(self) -> None:
+        """End the process, if one was started; another one is started when it is needed."""
+        if "_candidate" in vars(self):
+            self._candidate.end()
+            del self._candidate

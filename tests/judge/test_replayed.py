@@ -1,0 +1,140 @@
+"""A call that one process saves and another one replays, with a driver of tables."""
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from pytest_gpubench.errors import BadFile, InvalidResult
+from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.judge import replayed as replayed_module
+from pytest_gpubench.judge.replayed import ReplayedCall, SavedCall, refuse_other_memory, saved_call
+from pytest_gpubench.judge.runner import Runner
+from pytest_gpubench.replay import builder, images
+from pytest_gpubench.replay.call_data import CallData, Graph, Node, NodeKind, Pointer, Region
+from pytest_gpubench.replay.structures import DEVICE_MEMORY, HOST_MEMORY, MemcpyEnd, MemcpyParams
+from tests.replay.on_cpu import N, OnCpu, make_on_cpu, numbers
+from tests.timing.test_events import FakeGpu, gpu
+from tests.timing.test_graph import streams
+
+__all__ = ["gpu", "streams"]  # fixtures
+
+
+@pytest.fixture
+def on_cpu(streams: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> OnCpu:
+    found = make_on_cpu(streams, monkeypatch)
+    monkeypatch.setattr(builder, "find_builder", lambda: found.builder)
+    return found
+
+
+def runner_of(on_cpu: OnCpu, function: Callable[..., object] | None = None) -> Runner:
+    """Return the runner of a function that is given a number beside its tensors, and returns it too."""
+    function = function or (lambda x, y: {"scaled": [on_cpu.function(x, y)], "by": 3})
+    return Runner(function, [(numbers(), on_cpu.y)], cpu_device())
+
+
+@pytest.fixture
+def saved(on_cpu: OnCpu) -> bytes:
+    found = saved_call(runner_of(on_cpu), on_cpu.device)
+    assert isinstance(found, bytes), found
+    return found
+
+
+def test_another_process_replays_what_one_saved(on_cpu: OnCpu, saved: bytes) -> None:
+    """On each set of inputs, with their values of that time, and with the structure of what it returned."""
+    replayed = ReplayedCall(saved, on_cpu.device)
+    sets = [(numbers() + number, numbers()) for number in range(2)]
+    calls = on_cpu.calls
+    for number in (0, 1, 0):
+        sets[number][0].add_(1)
+        found: Any = replayed(*sets[number])
+        assert found == {"scaled": [found["scaled"][0]], "by": 3}
+        assert torch.equal(found["scaled"][0], sets[number][0] * 3 + sets[number][1])
+    assert on_cpu.calls == calls, "the function itself is not called"
+    assert len(on_cpu.cuda.executables) == len(sets)
+
+
+def kept_y(on_cpu: OnCpu) -> Runner:
+    """Return the runner of a call that keeps one of its tensors, 0, 1, 4, 9, ..., beside its inputs."""
+    return Runner(lambda x: on_cpu.function(x, on_cpu.y), [(numbers(),)], cpu_device())
+
+
+def test_memory_beside_the_inputs_is_saved(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a kernel's packed weights; up to a size. Another length than the region's is refused."""
+    on_cpu.cuda.memory = [(on_cpu.y.data_ptr(), on_cpu.y.nbytes, DEVICE_MEMORY)]
+    saved = saved_call(kept_y(on_cpu), on_cpu.device)
+    assert isinstance(saved, bytes), saved
+    expected, x = numbers() * 3 + on_cpu.y, numbers()
+    on_cpu.y.zero_()
+    found: Any = ReplayedCall(saved, on_cpu.device)(x)
+    assert torch.equal(found, expected)
+    call = msgspec.msgpack.decode(saved, type=SavedCall)
+    other = msgspec.structs.replace(call, contents=dict.fromkeys(call.contents, b"x"))
+    with pytest.raises(InvalidResult, match="contents of another length"):
+        ReplayedCall(msgspec.msgpack.encode(other), on_cpu.device)(x)
+    monkeypatch.setattr(replayed_module, "MOST_KEPT_BYTES", on_cpu.y.nbytes)
+    assert isinstance(saved_call(kept_y(on_cpu), on_cpu.device), bytes)
+    monkeypatch.setattr(replayed_module, "MOST_KEPT_BYTES", on_cpu.y.nbytes - 1)
+    assert saved_call(kept_y(on_cpu), on_cpu.device) == "it keeps more than 31 B of memory beside its inputs"
+
+
+def test_a_call_that_cannot_be_saved_says_why(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = runner_of(on_cpu, lambda x, y: (on_cpu.function(x, y), torch.empty(0)))
+    assert saved_call(runner, on_cpu.device) == "it returns tensors that need no memory, or lie elsewhere"
+    monkeypatch.setattr(images, "COMPILED", {})
+    assert "there is no image of kernels" in str(saved_call(runner_of(on_cpu), on_cpu.device))
+    monkeypatch.setattr(builder, "find_builder", lambda: None)
+    assert saved_call(runner, on_cpu.device) == "the CUDA driver is too old to build graphs with"
+
+
+@pytest.mark.parametrize("damage", [lambda saved: saved[:-9], lambda saved: b""])
+def test_what_is_no_call_is_refused(on_cpu: OnCpu, saved: bytes, damage: Callable[[bytes], bytes]) -> None:
+    with pytest.raises((msgspec.DecodeError, BadFile)):
+        ReplayedCall(damage(saved), on_cpu.device)
+
+
+def test_a_call_of_other_inputs_is_refused(on_cpu: OnCpu, saved: bytes) -> None:
+    """Its regions are named as inputs that the reference does not have."""
+    with pytest.raises(InvalidResult, match=r"the saved call has no input out\[1\]"):
+        ReplayedCall(saved, on_cpu.device)(numbers())
+    found = msgspec.msgpack.decode(saved, type=SavedCall)
+    assert sorted(found.images) == sorted(msgspec.msgpack.decode(found.call, type=CallData).images)
+
+
+def copy_of(source: int, destination: int, moved: tuple[str, ...], kind: NodeKind = "memcpy") -> CallData:
+    """Return a call that copies between memory of these types; moved: the ends whose addresses lie in a region."""
+    ends = {"source": MemcpyEnd(memory_type=source), "destination": MemcpyEnd(memory_type=destination)}
+    params = MemcpyParams(**ends)
+    pointers = tuple(Pointer(0, getattr(MemcpyParams, name).offset + MemcpyEnd.device.offset, 0, 0) for name in moved)
+    node = Node(kind=kind, values=(bytes(params),), pointers=pointers)
+    assert ctypes.sizeof(params) == len(node.values[0])
+    return CallData(
+        label="", capability=(9, 0), graph=Graph((node,), ()), inputs=(), outputs=(),
+        regions=(Region(kind="own", bytes=N, misalignment=0),),
+    )  # fmt: skip
+
+
+BOTH = ("source", "destination")
+
+
+def test_copies_between_regions_are_replayed() -> None:
+    refuse_other_memory(copy_of(DEVICE_MEMORY, DEVICE_MEMORY, BOTH))
+    refuse_other_memory(copy_of(HOST_MEMORY, HOST_MEMORY, (), "memset"))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        copy_of(HOST_MEMORY, DEVICE_MEMORY, BOTH),
+        copy_of(DEVICE_MEMORY, HOST_MEMORY, BOTH),
+        copy_of(DEVICE_MEMORY, DEVICE_MEMORY, ("source",)),
+        copy_of(DEVICE_MEMORY, DEVICE_MEMORY, ("destination",)),
+    ],
+)
+def test_copies_of_other_memory_are_refused(call: CallData) -> None:
+    """Of the host's, that is of the process that replays, and of any address that the candidate names."""
+    with pytest.raises(InvalidResult, match="no region of it"):
+        refuse_other_memory(call)

@@ -1,0 +1,204 @@
+"""The referee's own process for a candidate's calls, and the file that a candidate saves its call in."""
+
+import os
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_gpubench.errors import InvalidResult
+from pytest_gpubench.judge import replayer as replayer_module
+from pytest_gpubench.judge.attestation import Before
+from pytest_gpubench.judge.conclusion import require_witness, time_of
+from pytest_gpubench.judge.judgement import CaseJudgement
+from pytest_gpubench.judge.judging import Judge
+from pytest_gpubench.judge.process import Ended
+from pytest_gpubench.judge.replayer import Replayer, read_file, saved_by
+from pytest_gpubench.judge.trial import Rules, Trial
+from pytest_gpubench.verdict.limits import Limits
+
+
+class Candidate:
+    """Stands for a process; notes what it is asked, and fails at what it is told to."""
+
+    gpu: object = object()
+
+    def __init__(self, box: Path, done: list[str], reply: str = "", fails: str = "") -> None:
+        self.box, self.done, self.text, self.fails = box, done, reply, fails
+        self.process = self
+
+    def allow(self, seconds: float) -> None:
+        pass
+
+    def forget(self) -> None:
+        pass
+
+    def ask(self, do: str, path: str) -> SimpleNamespace:
+        assert path == str(self.box / "call")
+        self.done.append(do)
+        if do == self.fails:
+            raise Ended("crash", "it has ended")
+        return SimpleNamespace(text=self.text)
+
+    def end(self) -> None:
+        self.done.append("end")
+
+
+# the file of a saved call
+
+
+def test_a_call_is_what_the_candidate_wrote_or_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "call").write_bytes(b"the call")
+    assert saved_by(Candidate(tmp_path, [])) == b"the call"  # type: ignore[arg-type]
+    assert saved_by(Candidate(tmp_path, [], "it waits\x1b[2J")) == r"it waits\x1b[2J"  # type: ignore[arg-type]
+
+
+def test_calls_on_a_cpu_are_not_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Candidate, "gpu", None)
+    assert saved_by(Candidate(tmp_path, [])) == "only calls on a GPU can be replayed"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: None,
+        lambda path: path.symlink_to("/etc/passwd"),
+        lambda path: path.mkdir(),
+        lambda path: os.mkfifo(path),
+        lambda path: path.write_bytes(b"x" * 9),
+    ],
+)
+def test_what_is_no_plain_file_of_that_size_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], object]
+) -> None:
+    """A pipe would be read without an end; a link leads to files that the candidate may not read."""
+    monkeypatch.setattr(replayer_module, "MOST_BYTES", 8)
+    make(tmp_path / "call")
+    with pytest.raises(Ended, match="did not save its call in a file"):
+        read_file(tmp_path / "call")
+
+
+def test_a_file_of_the_most_bytes_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replayer_module, "MOST_BYTES", 8)
+    (tmp_path / "call").write_bytes(b"x" * 8)
+    assert read_file(tmp_path / "call") == b"x" * 8
+
+
+# the process
+
+
+def judged(status: Any, reason: str = "") -> CaseJudgement:
+    return CaseJudgement(case="", status=status, reason=reason)
+
+
+@pytest.fixture
+def replayer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Replayer:
+    """Return one whose processes fail, in this order, at nothing or at what `fails` says."""
+    cases: Any = [SimpleNamespace(name="one"), SimpleNamespace(name="two")]
+    done: list[str] = []
+    found = Replayer(lambda: Candidate(tmp_path, done), cases, Rules(Limits()), 1.0)  # type: ignore[arg-type, return-value]
+    found.done = done  # type: ignore[attr-defined]
+
+    def measure(candidate: Candidate, case: Any, replays: bool) -> Before:
+        assert replays
+        done.append(f"before {case.name}")
+        return Before(time_of([1.0]))
+
+    monkeypatch.setattr(replayer_module, "measure_before", measure)
+    monkeypatch.setattr(Trial, "__post_init__", lambda self: None)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("checked", "problem", "ended"),
+    [
+        (judged("pass"), "", []),
+        (judged("wrong", "out differs"), "replayed, it does something else: out differs", []),
+        (judged("crash", "it has ended"), "replayed, it does something else: it has ended", ["end"]),
+    ],
+)
+def test_outputs_of_a_replay_are_compared_first(
+    replayer: Any, monkeypatch: pytest.MonkeyPatch, checked: CaseJudgement, problem: str, ended: list[str]
+) -> None:
+    """All cases are measured without the candidate before any of its kernels runs; a process that ended is left."""
+    monkeypatch.setattr(Trial, "check", lambda self: checked)
+    assert replayer.problem(replayer.cases[1], b"call") == problem
+    assert replayer.done == ["before one", "before two", "replay", *ended]
+
+
+def test_a_call_that_cannot_be_rebuilt_costs_its_process(replayer: Any, tmp_path: Path) -> None:
+    replayer.start = lambda: Candidate(tmp_path, replayer.done, fails="replay")
+    assert replayer.problem(replayer.cases[0], b"call") == "it cannot be rebuilt: it has ended"
+    assert replayer.done[-1] == "end"
+
+
+def test_a_replayed_call_is_timed_by_the_referee(replayer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed: list[Any] = []
+
+    def judge(self: Trial) -> CaseJudgement:
+        timed.append((self.timed_by, self.before, (replayer._candidate.box / "call").read_bytes()))
+        return judged("pass")
+
+    monkeypatch.setattr(Trial, "judge", judge)
+    assert replayer.judge(replayer.cases[0], b"call").status == "pass"
+    assert timed == [("referee", Before(time_of([1.0])), b"call")]
+    replayer.end()
+    replayer.end()
+    assert replayer.done == ["before one", "before two", "replay", "end"]
+
+
+# the order
+
+
+def test_a_candidate_is_dead_before_its_calls_are_replayed_and_timed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What cannot be replayed is timed before, in its own process, and says why."""
+    done: list[Any] = []
+    cases: Any = [SimpleNamespace(name=name) for name in ("replayed", "waits", "differs")]
+    before, calls = [Before(time_of([1.0]))] * 3, [b"call", "it waits", b"other"]
+    judge: Any = Judge.__new__(Judge)
+    judge.timeout_s, judge.rules, judge._cases = 1.0, Rules(Limits()), ()
+
+    def replay(case: Any, call: bytes) -> CaseJudgement:
+        done.append(("replayed", case.name))
+        return judged("pass")
+
+    def claim(self: Trial) -> CaseJudgement:
+        done.append((self.timed_by, self.ready.name, self.not_replayed))
+        return judged("inconclusive")
+
+    monkeypatch.setattr(Trial, "__post_init__", lambda self: None)
+    monkeypatch.setattr(Trial, "judge", claim)
+    other: Any = SimpleNamespace(problem=lambda case, call: "it differs" * (call == b"other"), judge=replay)
+    found = judge._time(Candidate(tmp_path, done), other, list(zip(cases, before, calls, strict=True)))
+    assert done == [
+        ("candidate", "waits", "it waits"),
+        ("candidate", "differs", "it differs"),
+        "end",
+        ("replayed", "replayed"),
+    ]
+    assert [each.status for each in found] == ["pass", "inconclusive", "inconclusive"]
+
+
+# the witness
+
+
+@pytest.mark.parametrize(
+    ("attested_us", "queued", "message"),
+    [
+        (31.0, True, None),
+        (31.1, True, "its records say 20.00 us, and the referee's clock 31.10 us"),
+        (5.0, True, None),
+        (20.0, False, "the referee's clock cannot be read beside a replayed call"),
+    ],
+)
+def test_records_are_believed_as_far_as_the_referees_clock_agrees(
+    attested_us: float, queued: bool, message: str | None
+) -> None:
+    """It may say 6 us and 5 % more, and 2 us for each kernel after the first."""
+    with pytest.raises(InvalidResult, match=message) if message else nullcontext():
+        require_witness(time_of([20.0] * 8), time_of([attested_us] * 8), 3, queued)
