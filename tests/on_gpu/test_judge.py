@@ -13,6 +13,8 @@ from tests.on_gpu.judged import CHEATS, HONEST, KERNEL, SPEC, summary_of
 
 LENIENT, STRICT = 0.8, 1.2
 """A limit that an honest candidate keeps, and one that none keeps."""
+EACH = 2
+"""One in so many cheats is judged; all with `-m slow`."""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,9 @@ def test_honest_candidates_pass(judge: Judge, tmp_path: Path, name: str) -> None
     assert found.status == "pass", summary_of(found)
 
 
-@pytest.mark.parametrize("name", CHEATS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=pytest.mark.slow if at % EACH else ()) for at, each in enumerate(CHEATS)]
+)
 def test_cheats_do_not_pass(judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Each costs only itself."""
     if name == "hangs":
