@@ -14,7 +14,7 @@ from pytest_gpubench.judge import replayed as replayed_module
 from pytest_gpubench.judge.replayed import ReplayedCall, SavedCall, refuse_other_memory, saved_call
 from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.replay import builder, images
-from pytest_gpubench.replay.call_data import CallData, Graph, Node, NodeKind, Pointer, Region
+from pytest_gpubench.replay.call_data import CallData, Graph, Node, NodeKind, Pointer, Region, encode_call
 from pytest_gpubench.replay.structures import DEVICE_MEMORY, HOST_MEMORY, MemcpyEnd, MemcpyParams
 from tests.replay.on_cpu import N, OnCpu, make_on_cpu, numbers
 from tests.timing.test_events import FakeGpu, gpu
@@ -138,3 +138,6 @@ def test_copies_of_other_memory_are_refused(call: CallData) -> None:
     """Of the host's, that is of the process that replays, and of any address that the candidate names."""
     with pytest.raises(InvalidResult, match="no region of it"):
         refuse_other_memory(call)
+    saved = msgspec.msgpack.encode(SavedCall(encode_call(call), {}, ["v", None], {}))
+    with pytest.raises(InvalidResult, match="no region of it"):
+        ReplayedCall(saved, cpu_device())

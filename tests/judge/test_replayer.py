@@ -65,7 +65,7 @@ def test_calls_on_a_cpu_are_not_replayed(tmp_path: Path, monkeypatch: pytest.Mon
     "make",
     [
         lambda path: None,
-        lambda path: path.symlink_to("/etc/passwd"),
+        lambda path: path.symlink_to(path.with_name("short")),
         lambda path: path.mkdir(),
         lambda path: os.mkfifo(path),
         lambda path: path.write_bytes(b"x" * 9),
@@ -76,6 +76,7 @@ def test_what_is_no_plain_file_of_that_size_is_not_read(
 ) -> None:
     """A pipe would be read without an end; a link leads to files that the candidate may not read."""
     monkeypatch.setattr(replayer_module, "MOST_BYTES", 8)
+    (tmp_path / "short").write_bytes(b"x")
     make(tmp_path / "call")
     with pytest.raises(Ended, match="did not save its call in a file"):
         read_file(tmp_path / "call")

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from pytest_gpubench.errors import InvalidResult
 from pytest_gpubench.judge.conclusion import time_of
+from pytest_gpubench.judge.judgement import Stopwatch
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.trial import Rules, Trial
 from pytest_gpubench.stats.speedup import SpeedupEstimate
@@ -58,6 +60,50 @@ def test_what_the_candidates_process_timed_passes_only_where_the_spec_trusts_it(
     found, reason = trial._conclude()
     assert (found, words in reason) == (status, True), reason
     assert {each.outcome.value for each in trial.found["verdicts"]} <= {status}
+
+
+@pytest.mark.parametrize(
+    ("limits", "status", "words"),
+    [
+        (Limits(min_speedup=1.5), "pass", "2.000x [2.000, 2.000] as fast as the reference, wanted at least 1.5x"),
+        (Limits(min_speedup=2.5), "fail", "2.000x"),
+        (Limits(max_time_us=10), "pass", "a call takes 10.00 us, wanted at most 10 us"),
+        (Limits(max_time_us=9.9), "fail", "a call takes 10.00 us"),
+        (Limits(), "pass", "2.000x"),
+    ],
+)
+def test_what_the_referee_timed_passes_without_trust(limits: Limits, status: str, words: str) -> None:
+    """Its clock, which adds some microseconds, does not lower the ratio."""
+    trial = trial_of(10.0, 15.0, 20.0, trust_claims=False)
+    claimed = SpeedupEstimate(2.0, Interval(2.0, 2.0), 8, 0.001)
+    trial.claimed.speedup, trial.timed_by = claimed, "referee"  # type: ignore[misc]
+    trial.claimed.outcome = at_least(claimed.interval, limits.min_speedup or 0)  # type: ignore[misc]
+    trial.attested, trial.rules = SpeedupEstimate(1.3, Interval(1.3, 1.3), 8, 0.001), Rules(limits, 0.05)
+    found, reason = trial._conclude()
+    assert (found, words in reason) == (status, True), reason
+
+
+@pytest.mark.parametrize(
+    ("timed_by", "attested_us", "status"),
+    [("referee", 16.5, "pass"), ("referee", 16.6, "invalid"), ("candidate", 16.6, "pass")],
+)
+def test_a_replayed_call_has_the_referees_clock_as_its_witness(timed_by: Any, attested_us: float, status: str) -> None:
+    """Of the candidate's own process the ratio is bounded by that clock already."""
+    trial: Any = trial_of(10.0, attested_us, 20.0)
+    trial.timed_by, trial.launches = timed_by, 1
+    trial.ready.example, trial.stopwatch, trial._sets_for = (), Stopwatch(), lambda example: 1
+    ignore = lambda *given, **named: None  # noqa: E731
+    trial.reference = SimpleNamespace(begin_case=ignore)
+    trial.ready.outputs, trial.candidate = [], SimpleNamespace(begin_case=ignore, forget=ignore, queued=True)
+    trial.candidate.process = SimpleNamespace(ask=ignore)
+    for name in ("_check", "_time_inside", "_time_outside", "_find_floor"):
+        setattr(trial, name, ignore)
+    trial._conclude = lambda: ("pass", "")
+    if status == "invalid":
+        with pytest.raises(InvalidResult, match="the referee's clock"):
+            trial._judge()
+    else:
+        assert trial._judge() == ("pass", "")
 
 
 @pytest.mark.parametrize(
