@@ -191,8 +191,8 @@ def test_a_candidate_is_dead_before_its_calls_are_replayed_and_timed(
 @pytest.mark.parametrize(
     ("attested_us", "queued", "message"),
     [
-        (31.0, True, None),
-        (31.1, True, "its records say 20.00 us, and the referee's clock 31.10 us"),
+        (33.0, True, None),
+        (33.1, True, "its records say 20.00 us, and the referee's clock 33.10 us"),
         (5.0, True, None),
         (20.0, False, "the referee's clock cannot be read beside a replayed call"),
     ],
@@ -200,6 +200,6 @@ def test_a_candidate_is_dead_before_its_calls_are_replayed_and_timed(
 def test_records_are_believed_as_far_as_the_referees_clock_agrees(
     attested_us: float, queued: bool, message: str | None
 ) -> None:
-    """It may say 6 us and 5 % more, and 2 us for each kernel after the first."""
+    """It may say 8 us and 5 % more, and 2 us for each kernel after the first."""
     with pytest.raises(InvalidResult, match=message) if message else nullcontext():
         require_witness(time_of([20.0] * 8), time_of([attested_us] * 8), 3, queued)

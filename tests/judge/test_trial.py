@@ -85,7 +85,7 @@ def test_what_the_referee_timed_passes_without_trust(limits: Limits, status: str
 
 @pytest.mark.parametrize(
     ("timed_by", "attested_us", "status"),
-    [("referee", 16.5, "pass"), ("referee", 16.6, "invalid"), ("candidate", 16.6, "pass")],
+    [("referee", 18.5, "pass"), ("referee", 18.6, "invalid"), ("candidate", 18.6, "pass")],
 )
 def test_a_replayed_call_has_the_referees_clock_as_its_witness(timed_by: Any, attested_us: float, status: str) -> None:
     """Of the candidate's own process the ratio is bounded by that clock already."""

@@ -22,7 +22,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
     """Return a judge: the next processes are warmed while one is used."""
     spec = tmp_path_factory.mktemp("spec") / "spec.py"
     spec.write_text(SPEC.replace("LIMIT", str(LENIENT)))
-    with Judge(spec, "cuda", timeout_s=15, ahead=3) as judge:
+    with Judge(spec, "cuda", timeout_s=15, ahead=8) as judge:
         yield judge
 
 

@@ -19,7 +19,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
     """Return a judge: the next processes are warmed while two are used."""
     spec = tmp_path_factory.mktemp("spec") / "spec.py"
     spec.write_text(SPEC.replace("LIMIT", str(LENIENT)))
-    with Judge(spec, "cuda", timeout_s=5, budget_s=0.3, ahead=6) as judge:
+    with Judge(spec, "cuda", timeout_s=5, budget_s=0.3, ahead=8) as judge:
         yield judge
 
 

@@ -36,7 +36,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
     """Return a judge: the next processes are warmed while one is used."""
     spec = tmp_path_factory.mktemp("spec") / "spec.py"
     spec.write_text(SMOOTH)
-    with Judge(spec, "cuda", timeout_s=20, budget_s=0.3, ahead=4) as judge:
+    with Judge(spec, "cuda", timeout_s=20, budget_s=0.3, ahead=8) as judge:
         yield judge
 
 
