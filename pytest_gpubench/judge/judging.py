@@ -138,7 +138,9 @@ class Judge:
         if self.device.type == "cuda":
             ahead = min(ahead, (self.device.facts.memory_bytes or 0) // AHEAD_BYTES)
         self._pool = ProcessPool(self.device, memory_bytes, ahead)
-        self._pool.start(max(1, ahead))
+        self._needed = 1 if self.device.type == "cpu" else 2
+        """The processes for a candidate: on a GPU one more replays its calls."""
+        self._pool.start(max(self._needed, ahead))
         self.timeout_s = timeout_s
         self.rules = Rules(Limits(), budget_s=budget_s, drawn=search)
         self._own, self._trusts, self._read = spec, trust_claims, ("", 0)
@@ -202,7 +204,7 @@ class Judge:
             source = _read(path)
             cases = self._ready_cases()
             stopwatch = Stopwatch()
-            self._pool.start(1 if self.device.type == "cpu" else 2)  # one is to replay what another one has captured
+            self._pool.start(self._needed)
             candidate = self._pool.get()
         except Ended as error:
             return _with(judgement, status=error.status, reason=error.reason)
