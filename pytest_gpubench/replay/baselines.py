@@ -10,14 +10,17 @@ import torch
 
 from pytest_gpubench.errors import BadFile, GpuBenchError, MeasurementError, first_line
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.replay.builder import GraphBuilder, find_builder
+from pytest_gpubench.replay.addresses import input_regions
+from pytest_gpubench.replay.builder import NO_DRIVER, GraphBuilder, find_builder
 from pytest_gpubench.replay.call_data import decode_call, encode_call
 from pytest_gpubench.replay.capture import CapturedCall, capture_call
 from pytest_gpubench.replay.comparison import ReplayedPair
 from pytest_gpubench.replay.driver import DriverError
+from pytest_gpubench.replay.isolated import compare_isolated
 from pytest_gpubench.replay.proof import prove
 from pytest_gpubench.replay.reader import NotReplayable
 from pytest_gpubench.replay.resources import difference
+from pytest_gpubench.replay.stored import NO_ROOM, StoredPair, Values
 from pytest_gpubench.results.model import Measurement, Timing
 from pytest_gpubench.results.store.calls import FOREIGN, CallStore
 from pytest_gpubench.settings import Settings
@@ -31,7 +34,6 @@ __tracebackhide__ = True
 
 TIMERS = ("profiler", "events")
 """Those that time the launch of a graph as any other call."""
-NO_DRIVER = "the CUDA driver is too old to build graphs with"
 
 
 @dataclass(frozen=True)
@@ -81,13 +83,30 @@ class ReplayableCalls:
         cuda = find_builder()
         if isinstance(captured, str) or cuda is None:
             return f"today's call cannot be replayed: {captured if isinstance(captured, str) else NO_DRIVER}"
-        pair = ReplayedPair(saved, captured, self.calls[item.timing.label], self.device, cuda)
+        call = self.calls[item.timing.label]
         try:
-            return pair.compare(tolerance, self.settings, plan, say)
+            if not self.store.is_own(old.call):
+                return self._compare_foreign(StoredPair(saved, captured, tolerance, self.settings, plan), call, say)
+            return ReplayedPair(saved, captured, call, self.device, cuda).compare(tolerance, self.settings, plan, say)
         except (NotReplayable, DriverError, MeasurementError) as error:
             return first_line(error)
         except torch.OutOfMemoryError:
-            return "there is no room for its memory beside today's"
+            return NO_ROOM
+
+    def _compare_foreign(self, pair: StoredPair, call: Call, say: Callable[[str], None]) -> Replay:
+        """Return how today's call compares with one that another user or machine has saved.
+
+        Where they differ, both are built and launched in a process of their own, on copies of today's inputs.
+        """
+
+        def inputs() -> Values:
+            call.prepare()
+            found = input_regions(call.inputs() if call.inputs else [], self.device.torch_device)
+            values = {place.region.names: memory.cpu() for place, memory in found}
+            torch.cuda.empty_cache()  # the other process needs as much memory
+            return values
+
+        return compare_isolated(pair, say, inputs)
 
     def _captured(self, timing: Timing) -> CapturedCall | str:
         """Return a timed call as data, or the reason why it cannot be replayed: captured, it may do other work."""
@@ -128,3 +147,24 @@ def read_captured(name: str, store: CallStore, trusted: bool = False) -> Capture
     """Return a call of a store, with its images; raises BadFile as `CallStore.read` does."""
     data = decode_call(store.read(name, trusted))
     return CapturedCall(data, {image: store.read(image, trusted=True) for image in data.images})
+
+
+def compare_kept(
+    names: tuple[str, str],
+    store: CallStore,
+    trusted: bool,
+    how: tuple[RegressionTolerance, Settings, Plan],
+    device: Device,
+    say: Callable[[str], None],
+) -> Replay:
+    """Return how the second of two calls in a store compares with the first, on inputs that are made up.
+
+    Those that another user or machine has saved are launched in a process of their own. Raises BadFile as
+    `CallStore.read` does, and MeasurementError where they cannot be compared.
+    """
+    old, new = (read_captured(name, store, trusted) for name in names)
+    pair = StoredPair(old, new, *how)
+    try:
+        return pair.compare(device, say) if all(map(store.is_own, names)) else compare_isolated(pair, say)
+    except (NotReplayable, DriverError) as error:
+        raise MeasurementError(first_line(error)) from error

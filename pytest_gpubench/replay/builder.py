@@ -15,6 +15,8 @@ from pytest_gpubench.replay.structures import ATTRIBUTE_BYTES, STRUCTURES
 
 __tracebackhide__ = True
 
+NO_DRIVER = "the CUDA driver is too old to build graphs with"
+
 
 @dataclass
 class Executable:

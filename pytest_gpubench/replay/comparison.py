@@ -51,7 +51,6 @@ class ReplayedPair:
 
         Raises NotReplayable where the saved call cannot be given today's inputs, and DriverError.
         """
-        refuse_other_inputs(self.saved.data, self.today.data)
         if is_same(self.saved, self.today):
             return Replay(None)
         with ExitStack() as held:
@@ -138,7 +137,11 @@ def time_in_turn(
 
 
 def is_same(saved: CapturedCall, today: CapturedCall) -> bool:
-    """Tell whether two calls launch the same code with the same parameters, wherever its lines were in a file."""
+    """Tell whether two calls launch the same code with the same parameters, wherever its lines were in a file.
+
+    Raises NotReplayable where the saved call cannot be given what today's is given.
+    """
+    refuse_other_inputs(saved.data, today.data)
     one, other = (with_code(each.data.graph, each.images) for each in (saved, today))
     return (one, saved.data.regions) == (other, today.data.regions)
 

@@ -32,15 +32,15 @@ class Replayed:
 
     def outputs(self) -> list[tuple[str, torch.Tensor]]:
         """Return its outputs by name, in the memory that each launch writes."""
-        return [(each.name, self.tensor(each)) for each in self.data.outputs]
+        return [(each.name, tensor_in(self.memory[each.region], each)) for each in self.data.outputs]
 
-    def tensor(self, found: TensorData) -> torch.Tensor:
-        """Return a tensor in its memory."""
-        dtype: torch.dtype = getattr(torch, found.dtype)
-        memory = self.memory[found.region]
-        storage, start = memory.untyped_storage(), memory.storage_offset() + found.distance
-        whole = torch.empty(0, dtype=dtype, device=memory.device)
-        return whole.set_(storage, start // dtype.itemsize, found.shape, found.strides)
+
+def tensor_in(memory: torch.Tensor, found: TensorData) -> torch.Tensor:
+    """Return a tensor in the memory of its region."""
+    dtype: torch.dtype = getattr(torch, found.dtype)
+    storage, start = memory.untyped_storage(), memory.storage_offset() + found.distance
+    whole = torch.empty(0, dtype=dtype, device=memory.device)
+    return whole.set_(storage, start // dtype.itemsize, found.shape, found.strides)
 
 
 @contextmanager

@@ -1,49 +1,111 @@
-"""Time a stored call by itself, on inputs that are made up: random numbers, and 0 where numbers are whole."""
+"""Time stored calls without their code: one by itself, or two in turn. Their inputs are made up, or given as bytes."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 
+from pytest_gpubench.correctness.inputs import InputMemory
+from pytest_gpubench.correctness.leaves import Leaves
 from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.replay.builder import find_builder
+from pytest_gpubench.replay.addresses import input_regions
+from pytest_gpubench.replay.builder import NO_DRIVER, GraphBuilder, find_builder
+from pytest_gpubench.replay.call_data import CallData
 from pytest_gpubench.replay.capture import CapturedCall
+from pytest_gpubench.replay.comparison import ReplayedPair, replay_of
 from pytest_gpubench.replay.driver import DriverError
 from pytest_gpubench.replay.reader import NotReplayable
-from pytest_gpubench.replay.replayed import Replayed, memory_for, replaying
+from pytest_gpubench.replay.replayed import memory_for, new_memory, replaying, tensor_in
 from pytest_gpubench.results.model import Timing
 from pytest_gpubench.settings import Settings
+from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.timing import make_timer
-from pytest_gpubench.timing.base import call_of
+from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.measurement import Plan, measure_call
+from pytest_gpubench.verdict.replays import Replay
 
 __tracebackhide__ = True
 
 SEED = 0
+NO_ROOM = "there is no room for its memory beside today's"
+Values = Mapping[tuple[str, ...], torch.Tensor]
+"""The bytes of each region of inputs by its names."""
+
+
+@dataclass(frozen=True)
+class StoredPair:
+    """Two stored calls to be timed in turn, and how."""
+
+    old: CapturedCall
+    new: CapturedCall
+    tolerance: RegressionTolerance
+    settings: Settings
+    plan: Plan
+    inputs: Values | None = None
+    """The values of the inputs of the new one, for both; None makes them up."""
+
+    def compare(self, device: Device, say: Callable[[str], None]) -> Replay:
+        """Return how the new call compares with the old one; raises what `ReplayedPair.compare` does."""
+        cuda = builder_for(self.new.data, device)
+        call = stored_call(self.new.data, device.torch_device, self.inputs)
+        pair = ReplayedPair(self.old, self.new, call, device, cuda)
+        return pair.compare(self.tolerance, self.settings, self.plan, say)
 
 
 def time_stored(captured: CapturedCall, device: Device, settings: Settings, plan: Plan) -> Timing:
     """Return the timing of a stored call; raise MeasurementError where this GPU or its driver cannot run it."""
-    data, cuda = captured.data, find_builder()
-    capability = torch.cuda.get_device_capability(device.torch_device)
-    if capability != data.capability:
-        was, now = (".".join(map(str, each)) for each in (data.capability, capability))
-        raise MeasurementError(f"{data.label} was compiled for compute capability {was}, and this GPU has {now}")
-    if cuda is None:
-        raise MeasurementError("the CUDA driver is too old to build graphs with")
+    data = captured.data
     try:
-        memory = memory_for(data.regions, device.torch_device)
+        cuda = builder_for(data, device)
+        call = stored_call(data, device.torch_device)
+        assert call.inputs is not None, "a stored call has them"
+        inputs = {place.region.names: memory for place, memory in input_regions(call.inputs(), device.torch_device)}
+        memory = memory_for(data.regions, device.torch_device, lambda region: inputs[region.names])
         with replaying(data, captured.images, memory, cuda, device) as replayed:
-            fill_inputs(replayed)
-            call = call_of(data.label, replayed.launch)
+            timed = replay_of(call, data.label, replayed)
             timer = make_timer(settings.timer, device, settings.cache)
-            return measure_call(call, timer, device, plan, lambda timing: True, lambda text: None)
+            return measure_call(timed, timer, device, plan, lambda timing: True, lambda text: None)
     except (DriverError, NotReplayable) as error:
         raise MeasurementError(f"{data.label} cannot be replayed: {error}") from error
 
 
-def fill_inputs(replayed: Replayed) -> None:
-    """Fill inputs of floating-point numbers with random ones; all others hold 0, which is an index of anything."""
-    generator = torch.Generator(replayed.device.torch_device).manual_seed(SEED)
-    for each in replayed.data.inputs:
-        tensor = replayed.tensor(each)
+def builder_for(data: CallData, device: Device) -> GraphBuilder:
+    """Return the driver; raise NotReplayable where it is too old, or the call was compiled for another GPU."""
+    capability = torch.cuda.get_device_capability(device.torch_device)
+    if capability != data.capability:
+        was, now = (".".join(map(str, each)) for each in (data.capability, capability))
+        raise NotReplayable(f"it was compiled for compute capability {was}, and this GPU has {now}")
+    if (cuda := find_builder()) is None:
+        raise NotReplayable(NO_DRIVER)
+    return cuda
+
+
+def stored_call(data: CallData, device: torch.device, values: Values | None = None) -> Call:
+    """Return a call that gives each rep the inputs of a stored one as they were first, and launches nothing.
+
+    values: the bytes of the inputs. None makes random numbers, and 0 where numbers are whole: they may be indices.
+    """
+    memory = {at: new_memory(each, device) for at, each in enumerate(data.regions) if each.kind == "input"}
+    leaves: Leaves = [(each.name, tensor_in(memory[each.region], each)) for each in data.inputs]
+    if values is None:
+        fill_inputs(leaves, device)
+    else:
+        for at, bytes_ in memory.items():
+            bytes_.copy_(values[data.regions[at].names])
+    kept = InputMemory(lambda: leaves)
+
+    def prepare() -> Prepared:
+        kept.restore()
+        return Prepared(lambda: None, on_device=kept.launched)
+
+    return Call(data.label, prepare, lambda: None, inputs=lambda: leaves)
+
+
+def fill_inputs(leaves: Leaves, device: torch.device) -> None:
+    """Fill tensors of floating-point numbers with random ones; all others hold 0, which is an index of anything."""
+    generator = torch.Generator(device).manual_seed(SEED)
+    for _, tensor in leaves:
+        assert isinstance(tensor, torch.Tensor), "inputs of a stored call are tensors"
         if tensor.is_floating_point() and tensor.element_size() > 1:
             tensor.normal_(generator=generator)

@@ -1,5 +1,6 @@
 """Calls of a test that are kept in the storage, read back, and refused where they cannot be used."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.replay import baselines, comparison
 from pytest_gpubench.replay.baselines import NO_DRIVER, ReplayableCalls, read_captured
 from pytest_gpubench.replay.driver import DriverError
+from pytest_gpubench.replay.reader import NotReplayable
+from pytest_gpubench.replay.stored import StoredPair, Values
 from pytest_gpubench.results.store.calls import CallStore
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.tolerance import parse_tolerance
@@ -138,6 +141,29 @@ def test_a_call_of_another_user_is_replayed_only_where_it_is_trusted(
     assert "--gpu-bench-trust-calls" in found
     trusting = Settings(storage="runs", trust_calls=True)
     assert replayed(calls_of(on_cpu, trusting), old) == Replay(None)
+
+
+def test_a_call_from_elsewhere_is_timed_in_another_process_on_todays_inputs(
+    on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whatever it breaks there leaves the test its numbers."""
+    old = saved(on_cpu, OTHER)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
+    asked: list[StoredPair] = []
+
+    def compare_isolated(pair: StoredPair, say: object, inputs: Callable[[], Values]) -> Replay:
+        asked.append(replace(pair, inputs=inputs()))
+        raise NotReplayable("it gave no answer")
+
+    monkeypatch.setattr(baselines, "compare_isolated", compare_isolated)
+    trusting = Settings(storage="runs", trust_calls=True)
+    assert replayed(calls_of(on_cpu, trusting), old) == "it gave no answer"
+    (pair,) = asked
+    assert [[*each.images.values()] for each in (pair.old, pair.new)] == [[OTHER], [IMAGE]]
+    assert pair.inputs is not None
+    given = [each.view(torch.float32).tolist() for each in pair.inputs.values()]
+    assert given == [numbers().tolist(), on_cpu.y.tolist()]
+    assert on_cpu.cuda.loaded[2:] == []  # but for the proofs of both
 
 
 @pytest.mark.parametrize("which", ["the call", "its image"])

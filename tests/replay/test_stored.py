@@ -4,13 +4,19 @@ import msgspec
 import pytest
 import torch
 
+from pytest_gpubench.correctness.leaves import tensors_of
 from pytest_gpubench.errors import MeasurementError
-from pytest_gpubench.replay import stored
+from pytest_gpubench.replay import comparison, stored
+from pytest_gpubench.replay.addresses import input_regions
 from pytest_gpubench.replay.capture import CapturedCall, capture_call
-from pytest_gpubench.replay.replayed import memory_for, replaying
-from pytest_gpubench.replay.stored import fill_inputs, time_stored
+from pytest_gpubench.replay.stored import StoredPair, stored_call, time_stored
+from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.settings import Settings
+from pytest_gpubench.stats.tolerance import parse_tolerance
+from pytest_gpubench.timing.base import Call, Rep
 from pytest_gpubench.timing.measurement import Plan
+from pytest_gpubench.verdict.regression import Change
+from pytest_gpubench.verdict.replays import replayed_change
 from tests.replay.fake_graphs import FakeFunction
 from tests.replay.on_cpu import IMAGE, OnCpu, make_on_cpu, numbers
 from tests.timing.fakes import ArmsTimer, Clock, rep
@@ -19,6 +25,9 @@ from tests.timing.test_graph import streams
 
 __all__ = ["gpu", "streams"]  # fixtures
 
+CPU = torch.device("cpu")
+OTHER = b"another image"
+ENOUGH = Plan("cold", None, None, 0.005, 1e9)
 PLAN = Plan("cold", 12, None, 0.005, 1e9)
 
 
@@ -34,6 +43,11 @@ def captured(on_cpu: OnCpu) -> CapturedCall:
     return capture_call(on_cpu.call(numbers(), on_cpu.y), on_cpu.device, on_cpu.builder)
 
 
+def tensors_of_call(call: Call) -> list[torch.Tensor]:
+    assert call.inputs is not None
+    return [tensor for _, tensor in tensors_of(call.inputs())]
+
+
 def test_a_stored_call_is_timed(on_cpu: OnCpu) -> None:
     timing = time_stored(captured(on_cpu), on_cpu.device, Settings(), PLAN)
     assert (timing.label, timing.reps, timing.median_us) == ("scale", 12, 7.0)
@@ -46,12 +60,51 @@ def test_whole_numbers_are_zero(dtype: str, on_cpu: OnCpu) -> None:
     """They may be indices."""
     found = captured(on_cpu)
     inputs = tuple(msgspec.structs.replace(each, dtype=dtype) for each in found.data.inputs)
-    data = msgspec.structs.replace(found.data, inputs=inputs)
-    memory = memory_for(data.regions, torch.device("cpu"))
-    with replaying(data, found.images, memory, on_cpu.builder, on_cpu.device) as replayed:
-        fill_inputs(replayed)
-        filled = [bool(replayed.tensor(each).any()) for each in data.inputs]
-    assert filled == 2 * [dtype == "float32"]
+    first, second = tensors_of_call(stored_call(msgspec.structs.replace(found.data, inputs=inputs), CPU))
+    assert [bool(first.any()), bool(second.any())] == 2 * [dtype == "float32"]
+    assert torch.equal(first, second) == (dtype != "float32")
+
+
+def test_inputs_are_put_back_before_each_rep(on_cpu: OnCpu) -> None:
+    """Whether they are made up, or given as bytes."""
+    data = captured(on_cpu).data
+    values = {each.names: numbers().view(torch.int8) for each in data.regions if each.kind == "input"}
+    for given in (None, values):
+        call = stored_call(data, CPU, given)
+        call.prepare()
+        before = [each.clone() for each in tensors_of_call(call)]
+        for _ in range(3):
+            for each in tensors_of_call(call):
+                each.fill_(99.0)
+            call.prepare()
+            assert all(map(torch.equal, before, tensors_of_call(call)))
+    assert all(torch.equal(each, numbers()) for each in before)
+
+
+def test_inputs_lie_as_they_lay(on_cpu: OnCpu) -> None:
+    """In the same regions by the same names, so that another call of these inputs shares them."""
+    data = captured(on_cpu).data
+    inputs = stored_call(data, CPU).inputs
+    assert inputs is not None
+    found = {place.region for place, _ in input_regions(inputs(), CPU)}
+    assert found == {each for each in data.regions if each.kind == "input"}
+
+
+@pytest.mark.parametrize(("slower", "outcome"), [(1.015, Outcome.PASS), (1.025, Outcome.FAIL)])
+def test_two_stored_calls_are_timed_in_turn(
+    slower: float, outcome: Outcome, on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def play(name: str, at: int) -> Rep:
+        return rep(10.0 * (slower if name == "today" else 1.0) * (1 + 1e-4 * (at % 3)))
+
+    monkeypatch.setattr(comparison, "make_timer", lambda *args: ArmsTimer(Clock(), play))
+    old = captured(on_cpu)
+    on_cpu.cuda.images[OTHER] = [FakeFunction("scale", (8, 8, 8, 4))]
+    on_cpu.by_image = OTHER
+    tolerance = parse_tolerance("median:2%")
+    replay = StoredPair(old, captured(on_cpu), tolerance, Settings(), ENOUGH).compare(on_cpu.device, lambda text: None)
+    found = Change("test_it", "scale", Outcome.INVALID, "")
+    assert replayed_change(found, replay, tolerance, 0.001, "run 1").outcome is outcome
 
 
 def test_another_compute_capability_is_refused(on_cpu: OnCpu) -> None:

@@ -1,0 +1,80 @@
+"""Compare two stored calls in a process of its own: what one of them breaks there, a run does not lose."""
+
+import pickle
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import torch
+
+from pytest_gpubench.child_process import how_ended, inner_environment, run_logged
+from pytest_gpubench.errors import GpuBenchError, first_line
+from pytest_gpubench.gpu.device import required_device
+from pytest_gpubench.replay.comparison import is_same
+from pytest_gpubench.replay.driver import DriverError
+from pytest_gpubench.replay.reader import NotReplayable
+from pytest_gpubench.replay.stored import NO_ROOM, StoredPair, Values
+from pytest_gpubench.units import printable
+from pytest_gpubench.verdict.replays import Replay
+
+__tracebackhide__ = True
+
+PAIR, ANSWER, LOG = "pair", "answer", "log.txt"
+"""Files in the folder of one comparison."""
+START_S = 60.0
+"""The longest time to import torch, to start CUDA and its profiler, and to compile what flushes the cache."""
+COMPARISONS = 2
+"""So often is what is slower timed, at most."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Hold how the calls compare, or the reason why they could not be compared."""
+
+    replay: Replay | None = None
+    reason: str = ""
+
+
+def compare_isolated(
+    pair: StoredPair, say: Callable[[str], None], inputs: Callable[[], Values | None] = lambda: None
+) -> Replay:
+    """Return how a stored call compares with an older one.
+
+    inputs: returns the values of the inputs, where the calls have to be launched. Raises NotReplayable with the reason
+    why they cannot be compared, or how the process ended without an answer.
+    """
+    if is_same(pair.old, pair.new):
+        return Replay(None)
+    pair = replace(pair, inputs=inputs())
+    say(f"replaying {pair.new.data.label} in a process of its own")
+    with tempfile.TemporaryDirectory(prefix="gpubench-replay-") as name:
+        folder, timeout_s = Path(name), START_S + COMPARISONS * max(pair.plan.max_time_s, pair.plan.held_up_time_s)
+        (folder / PAIR).write_bytes(pickle.dumps(pair))
+        command = [sys.executable, "-m", __name__, name]
+        status = run_logged(command, Path.cwd(), inner_environment(), folder / LOG, timeout_s=timeout_s)
+        try:
+            answer = msgspec.msgpack.decode((folder / ANSWER).read_bytes(), type=Answer)
+        except (OSError, msgspec.DecodeError):
+            ended = how_ended(status, timeout_s)
+            raise NotReplayable(f"the process that replayed it gave no answer ({ended})") from None
+    if answer.replay is None:
+        raise NotReplayable(printable(answer.reason))
+    return replace(answer.replay, notes=tuple(map(printable, answer.replay.notes)))
+
+
+def answer_in(folder: Path) -> None:
+    """Compare the calls of a folder, and write the answer there."""
+    pair: StoredPair = pickle.loads((folder / PAIR).read_bytes())
+    try:
+        answer = Answer(pair.compare(required_device("cuda", True), lambda text: None))
+    except (NotReplayable, DriverError, GpuBenchError) as error:
+        answer = Answer(reason=first_line(error))
+    except torch.OutOfMemoryError:
+        answer = Answer(reason=NO_ROOM)
+    (folder / ANSWER).write_bytes(msgspec.msgpack.encode(answer))
+
+
+if __name__ == "__main__":
+    answer_in(Path(sys.argv[1]))

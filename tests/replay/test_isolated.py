@@ -1,0 +1,149 @@
+"""Two stored calls in a process of their own: its answer, and its endings without one."""
+
+import pickle
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from pytest_gpubench.errors import MeasurementError
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.replay import comparison, isolated, stored
+from pytest_gpubench.replay.capture import capture_call
+from pytest_gpubench.replay.isolated import ANSWER, PAIR, Answer, answer_in, compare_isolated
+from pytest_gpubench.replay.reader import NotReplayable
+from pytest_gpubench.replay.stored import NO_ROOM, StoredPair
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.stats.speedup import SpeedupEstimate
+from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.stats.tolerance import parse_tolerance
+from pytest_gpubench.timing.measurement import Plan
+from pytest_gpubench.verdict.replays import Replay
+from tests.replay.fake_graphs import FakeFunction
+from tests.replay.on_cpu import IMAGE, OnCpu, make_on_cpu, numbers
+from tests.timing.fakes import ArmsTimer, Clock, rep
+from tests.timing.test_events import FakeGpu, gpu
+from tests.timing.test_graph import streams
+
+__all__ = ["gpu", "streams"]  # fixtures
+
+OTHER = b"another image"
+FOUND = Replay(SpeedupEstimate(0.9, Interval(0.89, 0.91), 24, 0.001), 10.0, 11.1, "", ("a note",))
+ENCODED = msgspec.msgpack.encode(Answer(FOUND))
+
+
+@pytest.fixture
+def on_cpu(streams: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> OnCpu:
+    found = make_on_cpu(streams, monkeypatch)
+    monkeypatch.setattr(stored, "find_builder", lambda: found.builder)
+    monkeypatch.setattr(isolated, "required_device", lambda *args: found.device)
+    monkeypatch.setattr(comparison, "make_timer", lambda *args: ArmsTimer(Clock(), lambda name, at: rep(7.0)))
+    found.cuda.images[OTHER] = [FakeFunction("scale", (8, 8, 8, 4))]
+    return found
+
+
+@pytest.fixture
+def pair(on_cpu: OnCpu) -> StoredPair:
+    calls = []
+    for image in (OTHER, IMAGE):
+        on_cpu.by_image = image
+        calls.append(capture_call(on_cpu.call(numbers(), on_cpu.y), on_cpu.device, on_cpu.builder))
+    plan = Plan("cold", None, None, 0.005, 1.0, held_up_time_s=5.0)
+    return StoredPair(*calls, parse_tolerance("median:2%"), Settings(), plan)
+
+
+def process(answer: bytes | None, status: int | None = 0, asked: list[Any] | None = None) -> Callable[..., int | None]:
+    """Return what stands for a process that writes an answer, or none, and ends with a status."""
+
+    def run(command: list[str], folder: Path, environment: object, log: Path, timeout_s: float) -> int | None:
+        if asked is not None:
+            asked.extend([command, timeout_s, pickle.loads((log.parent / PAIR).read_bytes())])
+        if answer is not None:
+            (log.parent / ANSWER).write_bytes(answer)
+        return status
+
+    return run
+
+
+def test_the_answer_of_the_process_is_returned(pair: StoredPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(isolated, "run_logged", process(ENCODED, asked=asked))
+    values = {("args[0]",): torch.ones(4, dtype=torch.int8)}
+    assert compare_isolated(pair, lambda text: None, lambda: values) == FOUND
+    command, timeout_s, told = asked
+    assert command[1:3] == ["-m", "pytest_gpubench.replay.isolated"]
+    assert timeout_s == 70.0
+    assert (told.old, told.new, told.tolerance) == (pair.old, pair.new, pair.tolerance)
+    assert torch.equal(told.inputs["args[0]",], torch.ones(4, dtype=torch.int8))
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "reason"),
+    [
+        (None, -signal.SIGSEGV, r"the process that replayed it gave no answer \(SIGSEGV\)"),
+        (None, None, r"the process that replayed it gave no answer \(not within 70 s\)"),
+        (ENCODED[:-5], 0, r"the process that replayed it gave no answer \(exit status 0\)"),
+        (b"", 1, r"the process that replayed it gave no answer \(exit status 1\)"),
+        (msgspec.msgpack.encode({"replay": {"found": "nothing"}}), 0, "gave no answer"),
+        (msgspec.msgpack.encode(Answer(reason="it fails\033[2J")), 0, r"^it fails\\x1b\[2J$"),
+    ],
+)
+def test_a_process_that_breaks_is_a_reason(
+    answer: bytes | None, status: int | None, reason: str, pair: StoredPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolated, "run_logged", process(answer, status))
+    with pytest.raises(NotReplayable, match=reason):
+        compare_isolated(pair, lambda text: None)
+
+
+def test_the_same_code_needs_no_process(pair: StoredPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolated, "run_logged", lambda *args: pytest.fail("it was started"))
+    assert compare_isolated(replace(pair, old=pair.new), lambda text: None) == Replay(None)
+
+
+# in the process
+
+
+def answered(pair: StoredPair, folder: Path) -> Answer:
+    (folder / PAIR).write_bytes(pickle.dumps(pair))
+    answer_in(folder)
+    return msgspec.msgpack.decode((folder / ANSWER).read_bytes(), type=Answer)
+
+
+def test_the_process_compares_both(pair: StoredPair, tmp_path: Path) -> None:
+    answer = answered(pair, tmp_path)
+    assert answer.reason == ""
+    assert answer.replay is not None
+    assert answer.replay.found is not None
+    assert answer.replay.found.ratio == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (torch.OutOfMemoryError("full"), NO_ROOM),
+        (MeasurementError("a record is missing"), "a record is missing"),
+        (NotReplayable("its inputs differ"), "its inputs differ"),
+    ],
+)
+def test_what_cannot_be_compared_is_the_answer(
+    error: Exception, reason: str, pair: StoredPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object) -> None:
+        raise error
+
+    monkeypatch.setattr(StoredPair, "compare", fail)
+    assert answered(pair, tmp_path) == Answer(reason=reason)
+
+
+def test_without_a_gpu_the_answer_says_so(pair: StoredPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def required(*args: object) -> Device:
+        raise MeasurementError("the device is the CPU")
+
+    monkeypatch.setattr(isolated, "required_device", required)
+    assert answered(pair, tmp_path) == Answer(reason="the device is the CPU")
