@@ -11,7 +11,20 @@ from pytest_gpubench.settings.parsers import file_path, fraction
 RUN_HELP = "a file, the name or the number of a saved run, or latest"
 
 
-def add_storage(parser: argparse.ArgumentParser) -> None:
+Options = argparse.ArgumentParser | argparse._ArgumentGroup
+"""A parser, or a group of its options."""
+
+
+def add_trust_calls(parser: Options) -> None:
+    """Add the option to replay calls from elsewhere."""
+    parser.add_argument(
+        "--trust-calls",
+        action="store_true",
+        help="replay what another user or machine has saved too: a saved call is code",
+    )
+
+
+def add_storage(parser: Options) -> None:
     """Add the folder of saved runs, and the device whose runs are meant."""
     builtin = Settings.storage
     default = os.environ.get(environment_name("storage")) or builtin

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from pytest_gpubench.cli.arguments import RUN_HELP, add_storage
+from pytest_gpubench.cli.arguments import RUN_HELP, add_storage, add_trust_calls
 from pytest_gpubench.cli.output import write
 from pytest_gpubench.cli.saved import find_paths
 from pytest_gpubench.cli.show import matches
@@ -24,11 +24,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("which", metavar="RUN", help=RUN_HELP)
     parser.add_argument("test", metavar="TEST", help="part of the id of a test; * and ? stand for others")
     parser.add_argument("--label", metavar="NAME", help="of several calls of the test, the one of this name")
-    parser.add_argument(
-        "--trust-calls",
-        action="store_true",
-        help="replay what another user or machine has saved too: a saved call is code",
-    )
+    add_trust_calls(parser)
     add_storage(parser)
 
 

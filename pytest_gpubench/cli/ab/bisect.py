@@ -5,12 +5,13 @@ import re
 import subprocess
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Literal
 
 from pytest_gpubench.cli.ab.checkouts import Workspace, last_line
-from pytest_gpubench.cli.ab.command import add_arguments, comparison_plan, prepared
+from pytest_gpubench.cli.ab.command import ROUNDS, add_arguments, comparison_plan, prepared
 from pytest_gpubench.cli.ab.comparison import compare_commits, is_open
+from pytest_gpubench.cli.ab.replayed import Answer, bisect_runs
 from pytest_gpubench.cli.ab.report import report_lines
+from pytest_gpubench.cli.arguments import add_storage, add_trust_calls
 from pytest_gpubench.cli.output import complain, say, write
 from pytest_gpubench.errors import BadRequest, GpuBenchError
 from pytest_gpubench.results.model import Outcome
@@ -18,7 +19,6 @@ from pytest_gpubench.units import count
 from pytest_gpubench.verdict.regression import Change
 
 ABOUT = "find the commit that made a test slower"
-Answer = Literal["good", "bad", "skip"]
 TryCommit = Callable[[str], tuple[Answer, Sequence[Change]]]
 """Called with a commit, which it compares with GOOD."""
 STATUS: dict[Answer, int] = {"good": 0, "bad": 1, "skip": 125}
@@ -29,6 +29,7 @@ GOOD is compared with BAD, then with the commits that git bisect asks for, in wo
 bad where a test is slower than in GOOD by more than --fail-slower, good where all are not; one whose tests do not run,
 or cannot be told, is skipped. What counts are the tests that are slower in BAD. --tests PATH runs BAD's tests in all.
 Without BAD, the working tree alone is compared with GOOD, for `git bisect run pytest-gpubench bisect GOOD -- ...`.
+--replay TEST searches saved runs for the first slow call, without checkouts: `bisect 1 latest --replay softmax`.
 Exit status, for the newer of both: 0 good, not slower; 1 bad, slower, and the commit was found; 125 cannot be told,
 or bad usage, as `git bisect run` would take 2 for a bad commit.
 """
@@ -39,15 +40,39 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("good", metavar="GOOD", help="a commit in which the tests are fast")
     parser.add_argument("bad", metavar="BAD", nargs="?", help="a later one in which a test is slow")
     add_arguments(parser)
+    group = parser.add_argument_group("saved runs in place of commits")
+    group.add_argument(
+        "--replay",
+        metavar="TEST",
+        help="GOOD and BAD are saved runs: search those between for the first in which the kept call of a test of this "
+        "name is slower; * and ? stand for others",
+    )
+    add_trust_calls(group)
+    add_storage(group)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare the ends, then search between them; the exit status is that of EPILOG."""
     try:
-        return STATUS[_bisect(arguments)]
+        return STATUS[_bisect(arguments) if arguments.replay is None else _bisect_runs(arguments)]
     except GpuBenchError as error:
         complain("bisect", [str(error)])
         return STATUS["skip"]
+
+
+def _bisect_runs(arguments: argparse.Namespace) -> Answer:
+    """Search saved runs; raise BadRequest for an option that is about commits."""
+    about_commits = {
+        "PYTEST_ARGS": arguments.pytest_arguments,
+        "--setup": arguments.setup,
+        "--tests": arguments.tests,
+        "--keep": arguments.keep,
+        "--rounds": arguments.rounds != ROUNDS,
+        "--metric": arguments.metric not in ("speedup", "median"),
+    }
+    if given := [name for name, value in about_commits.items() if value]:
+        raise BadRequest(f"--replay searches saved runs, and runs no tests: leave out {', '.join(given)}")
+    return bisect_runs(arguments)
 
 
 def _bisect(arguments: argparse.Namespace) -> Answer:

@@ -1,0 +1,207 @@
+"""`pytest-gpubench bisect --replay`: the saved run in which a test became slower, by the calls that runs have kept."""
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, get_args
+
+from pytest_gpubench.cli.ab.report import report_lines
+from pytest_gpubench.cli.output import complain, say, write
+from pytest_gpubench.cli.saved import commit_text, find_paths, list_stored, read_each
+from pytest_gpubench.cli.show import matches
+from pytest_gpubench.errors import BadRequest, GpuBenchError, first_line
+from pytest_gpubench.results.counterpart import RunKey, by_run_key
+from pytest_gpubench.results.model import Measurement, Outcome, SavedRun
+from pytest_gpubench.results.provenance import minute_text
+from pytest_gpubench.results.store import Stored
+from pytest_gpubench.results.store.calls import CallStore
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.settings.cache import CacheName
+from pytest_gpubench.stats.tolerance import RegressionTolerance
+from pytest_gpubench.units import count, printable
+from pytest_gpubench.verdict.reasons import reasons
+from pytest_gpubench.verdict.regression import Change
+from pytest_gpubench.verdict.replays import REPLAYED, Replay, replayed_change
+
+Answer = Literal["good", "bad", "skip"]
+ANSWERS: dict[Outcome, Answer] = {Outcome.PASS: "good", Outcome.FAIL: "bad"}
+CACHES: tuple[CacheName, ...] = get_args(CacheName)
+Compare = Callable[[Measurement, Measurement, float], Replay]
+"""Called with an old measurement, a newer one, and alpha; raises GpuBenchError where they cannot be compared."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A measurement whose call a saved run has kept."""
+
+    run: str
+    """The run's number, date and commit."""
+    item: Measurement
+
+
+@dataclass
+class Series:
+    """The calls of one measurement in the runs from GOOD to BAD that have kept them, oldest first."""
+
+    nodeid: str
+    kept: Sequence[Kept]
+    tolerance: RegressionTolerance
+    alpha: float
+    """The chance that all comparisons of a search together have a wrong answer."""
+    compare: Compare
+    changes: dict[str, Change] = field(default_factory=dict)
+    """Against GOOD, by the name of the call: runs of the same code keep the same one."""
+
+    @property
+    def title(self) -> str:
+        """The test and the measurement in it."""
+        return printable(f"{self.nodeid} [{self.kept[0].item.timing.label}]")
+
+    def change(self, place: int) -> Change:
+        """Return the change of the call at a place since GOOD."""
+        first, kept = self.kept[0], self.kept[place]
+        if kept.item.call not in self.changes:
+            self.changes[kept.item.call] = self._compared(first, kept)
+        return self.changes[kept.item.call]
+
+    def _compared(self, first: Kept, kept: Kept) -> Change:
+        label, where = kept.item.timing.label, f"run {first.run}"
+        found = Change(self.nodeid, label, Outcome.INVALID, "", old=first.item, new=kept.item)
+        alpha = self.alpha / (1 + len(self.kept).bit_length())
+        try:
+            replay = self.compare(first.item, kept.item, alpha)
+        except GpuBenchError as error:
+            sentence = f"{printable(label)} cannot be compared with {where}: {first_line(error)}"
+            return replace(found, sentence=sentence)
+        change = replayed_change(found, replay, self.tolerance, alpha, where)
+        is_slower = change.outcome is Outcome.FAIL
+        return replace(change, reasons=reasons(first.item, kept.item, metric=REPLAYED) if is_slower else ())
+
+    def answer(self, place: int) -> Answer:
+        """Return whether the call at a place is slower than in GOOD."""
+        found = ANSWERS.get(self.change(place).outcome, "skip")
+        say(f"{self.title}: {found}: run {self.kept[place].run}")
+        return found
+
+    def first_bad(self) -> str:
+        """Return the sentence on the first run that is slower: BAD is."""
+        good, bad = find_first_bad(len(self.kept), self.answer)
+        runs = [each.run for each in self.kept[good + 1 : bad + 1]]
+        skipped = f"one of these, of which the others were skipped: {', '.join(runs)}"
+        which = f"run {runs[0]}" if len(runs) == 1 else skipped
+        return printable(f"{self.title} is slower since {which} ({count(len(self.changes), 'comparison')})")
+
+
+def find_first_bad(number: int, answer: Callable[[int], Answer]) -> tuple[int, int]:
+    """Return the last good and the first bad of so many places, of which the first is good and the last is bad.
+
+    Those between the two that are returned were skipped.
+    """
+    good, bad, skipped = 0, number - 1, set[int]()
+    while left := [place for place in range(good + 1, bad) if place not in skipped]:
+        place = left[len(left) // 2]
+        found = answer(place)
+        if found == "skip":
+            skipped.add(place)
+        elif found == "good":
+            good = place
+        else:
+            bad = place
+    return good, bad
+
+
+def bisect_runs(arguments: argparse.Namespace) -> Answer:
+    """Compare the calls of GOOD and BAD, search between them, and write what is found."""
+    runs = runs_between(arguments)
+    tolerance = RegressionTolerance("median", margin=arguments.fail_slower)
+    found = list(series_of(runs, arguments.replay, tolerance, arguments.alpha, _comparing(arguments, tolerance)))
+    ends = [each.change(len(each.kept) - 1) for each in found]
+    slower = [each for each, end in zip(found, ends, strict=True) if end.outcome is Outcome.FAIL]
+    sentences = [each.first_bad() for each in slower]
+    write("\n".join([*report_lines(ends), *sentences]))
+    if slower:
+        return "bad"
+    return "good" if {each.outcome for each in ends} == {Outcome.PASS} else "skip"
+
+
+def runs_between(arguments: argparse.Namespace) -> list[tuple[Stored, SavedRun]]:
+    """Return the saved runs from GOOD to BAD, oldest first; raise BadRequest unless there are two of one device."""
+    if arguments.bad is None:
+        raise BadRequest("--replay searches between two saved runs: give GOOD and BAD")
+    stored = list_stored(arguments)
+    ends = [_path_of(which, arguments) for which in (arguments.good, arguments.bad)]
+    if ends[0].parent != ends[1].parent:
+        raise BadRequest(f"{arguments.good} and {arguments.bad} are runs of different devices: choose with --device")
+    same = sorted((each for each in stored if each.path.parent == ends[0].parent), key=lambda each: each.number)
+    paths = [each.path for each in same]
+    if not all(end in paths for end in ends):
+        raise BadRequest(f"--replay searches in {arguments.storage}: give runs by their numbers or names")
+    first, last = map(paths.index, ends)
+    if first >= last:
+        raise BadRequest(f"{arguments.bad} is not newer than {arguments.good}: GOOD comes first")
+    errors: list[str] = []
+    found = list(read_each(same[first : last + 1], errors))
+    complain("bisect", errors)
+    if [found[0][0].path, found[-1][0].path] != ends:
+        raise BadRequest("GOOD or BAD cannot be read")
+    return found
+
+
+def _path_of(which: str, arguments: argparse.Namespace) -> Path:
+    path, *others = find_paths(which, arguments)
+    if others:
+        raise BadRequest(f"{which} is a run of several devices: choose one with --device")
+    return path
+
+
+def series_of(
+    runs: Sequence[tuple[Stored, SavedRun]],
+    pattern: str,
+    tolerance: RegressionTolerance,
+    alpha: float,
+    compare: Compare,
+) -> Iterator[Series]:
+    """Yield the series of each measurement of the tests that are meant whose calls GOOD and BAD have kept.
+
+    Raises BadRequest where there is none.
+    """
+    named = [(_run_text(stored, run), by_run_key(run)) for stored, run in runs]
+    meant = [key for key in named[0][1] if matches(key[1], pattern) and key in named[-1][1]]
+    both = [key for key in meant if named[0][1][key].call and named[-1][1][key].call]
+    if not both:
+        raise BadRequest(f"no call of {pattern!r} is in both runs: {_why_none(meant, named[0][1], named[-1][1])}")
+    for key in both:
+        kept = [Kept(text, items[key]) for text, items in named if key in items and items[key].call]
+        yield Series(key[1], kept, tolerance, alpha, compare)
+
+
+def _why_none(meant: Sequence[RunKey], *ends: dict[RunKey, Measurement]) -> str:
+    if not meant:
+        return "they share no test of this name"
+    told = (items[key].no_call for items in ends for key in meant)
+    return printable(next(filter(None, told), "they were saved without calls"))
+
+
+def _run_text(stored: Stored, run: SavedRun) -> str:
+    return f"{stored.number:04} ({', '.join(filter(None, [minute_text(run.datetime), commit_text(run)]))})"
+
+
+def _comparing(arguments: argparse.Namespace, tolerance: RegressionTolerance) -> Compare:
+    """Return what compares two calls of the storage on this machine's GPU, which it holds meanwhile."""
+    from pytest_gpubench.bench.plan import plan_of
+    from pytest_gpubench.gpu.device import required_device
+    from pytest_gpubench.gpu.lock_file import lock_folder
+    from pytest_gpubench.gpu.turn import turn_at
+    from pytest_gpubench.replay.baselines import compare_kept
+
+    store, device, settings = CallStore(Path(arguments.storage)), required_device("cuda", True), Settings()
+
+    def compare(old: Measurement, new: Measurement, alpha: float) -> Replay:
+        cache = next((each for each in CACHES if each == new.timing.cache), settings.cache)
+        own = replace(settings, alpha=alpha, cache=cache)
+        with turn_at(device, lock_folder(settings.lock_folder), settings.lock_timeout, "pytest-gpubench bisect"):
+            how = tolerance, own, plan_of(own)
+            return compare_kept((old.call, new.call), store, arguments.trust_calls, how, device, say)
+
+    return compare
