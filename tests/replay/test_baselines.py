@@ -11,7 +11,8 @@ from pytest_gpubench import Kernel, Measurement
 from pytest_gpubench.errors import BadFile, MeasurementError
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.replay import baselines, comparison
-from pytest_gpubench.replay.baselines import NO_DRIVER, ReplayableCalls, read_captured
+from pytest_gpubench.replay.baselines import ReplayableCalls, read_captured
+from pytest_gpubench.replay.builder import NO_DRIVER
 from pytest_gpubench.replay.driver import DriverError
 from pytest_gpubench.replay.reader import NotReplayable
 from pytest_gpubench.replay.stored import StoredPair, Values

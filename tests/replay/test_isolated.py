@@ -14,10 +14,10 @@ import torch
 from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.replay import comparison, isolated, stored
-from pytest_gpubench.replay.capture import capture_call
+from pytest_gpubench.replay.capture import CapturedCall, capture_call
 from pytest_gpubench.replay.isolated import ANSWER, PAIR, Answer, answer_in, compare_isolated
 from pytest_gpubench.replay.reader import NotReplayable
-from pytest_gpubench.replay.stored import NO_ROOM, StoredPair
+from pytest_gpubench.replay.stored import NO_ROOM, StoredPair, Values
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.speedup import SpeedupEstimate
 from pytest_gpubench.stats.summary import Interval
@@ -49,12 +49,12 @@ def on_cpu(streams: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> OnCpu:
 
 @pytest.fixture
 def pair(on_cpu: OnCpu) -> StoredPair:
-    calls = []
-    for image in (OTHER, IMAGE):
+    def captured(image: bytes) -> CapturedCall:
         on_cpu.by_image = image
-        calls.append(capture_call(on_cpu.call(numbers(), on_cpu.y), on_cpu.device, on_cpu.builder))
+        return capture_call(on_cpu.call(numbers(), on_cpu.y), on_cpu.device, on_cpu.builder)
+
     plan = Plan("cold", None, None, 0.005, 1.0, held_up_time_s=5.0)
-    return StoredPair(*calls, parse_tolerance("median:2%"), Settings(), plan)
+    return StoredPair(captured(OTHER), captured(IMAGE), parse_tolerance("median:2%"), Settings(), plan)
 
 
 def process(answer: bytes | None, status: int | None = 0, asked: list[Any] | None = None) -> Callable[..., int | None]:
@@ -73,7 +73,7 @@ def process(answer: bytes | None, status: int | None = 0, asked: list[Any] | Non
 def test_the_answer_of_the_process_is_returned(pair: StoredPair, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(isolated, "run_logged", process(ENCODED, asked=asked))
-    values = {("args[0]",): torch.ones(4, dtype=torch.int8)}
+    values: Values = {("args[0]",): torch.ones(4, dtype=torch.int8)}
     assert compare_isolated(pair, lambda text: None, lambda: values) == FOUND
     command, timeout_s, told = asked
     assert command[1:3] == ["-m", "pytest_gpubench.replay.isolated"]
