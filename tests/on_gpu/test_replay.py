@@ -3,22 +3,35 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
+import torch
 
 from pytest_gpubench.bench.arguments import kept_arguments
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.gpu.device import required_device
 from pytest_gpubench.replay.baselines import keep
 from pytest_gpubench.replay.builder import find_builder
+from pytest_gpubench.replay.call_data import CallData
 from pytest_gpubench.replay.capture import CapturedCall, capture_call
+from pytest_gpubench.replay.images import sha256_of
+from pytest_gpubench.replay.isolated import compare_isolated
 from pytest_gpubench.replay.proof import prove
 from pytest_gpubench.replay.reader import NotReplayable
+from pytest_gpubench.replay.stored import StoredPair
+from pytest_gpubench.results.store import Storage
 from pytest_gpubench.results.store.calls import CallStore
+from pytest_gpubench.settings import Settings
+from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import make_call
-from tests.on_gpu.replay_kernels import CALLS, OTHERS, Make
+from pytest_gpubench.timing.measurement import Plan
+from tests.on_gpu.replay_kernels import CALLS, OTHERS, Make, mix, mix_kernel, normal
+from tests.results.measured import alone, record, run
 
 
 def call_of(make: Make, function: object, backward: object, seed: int = 1) -> Call:
@@ -50,6 +63,7 @@ from pytest_gpubench.replay.builder import find_builder
 from pytest_gpubench.replay.capture import outputs_of
 from pytest_gpubench.replay.proof import give
 from pytest_gpubench.replay.replayed import memory_for, replaying
+from pytest_gpubench.results.store import Storage
 from pytest_gpubench.results.store.calls import CallStore
 from tests.on_gpu.replay_kernels import CALLS
 from tests.on_gpu.test_replay import call_of
@@ -122,6 +136,59 @@ def test_a_damaged_store_is_one_error(place: int, tmp_path: Path, monkeypatch: p
         store.read(image)
 
 
+def elsewhere(data: CallData) -> CallData:
+    """Return a call whose kernels write far beyond its memory."""
+    (node,) = data.graph.nodes
+    pointers = tuple(msgspec.structs.replace(each, distance=2**44) for each in node.pointers)
+    graph = msgspec.structs.replace(data.graph, nodes=(msgspec.structs.replace(node, pointers=pointers),))
+    return msgspec.structs.replace(data, graph=graph)
+
+
+def with_image(call: CapturedCall, image: bytes) -> CapturedCall:
+    """Return a call whose only image is another one."""
+    (node,) = call.data.graph.nodes
+    assert node.kernel is not None
+    node = msgspec.structs.replace(node, kernel=msgspec.structs.replace(node.kernel, image=sha256_of(image)))
+    graph = msgspec.structs.replace(call.data.graph, nodes=(node,))
+    return CapturedCall(msgspec.structs.replace(call.data, graph=graph), {sha256_of(image): image})
+
+
+def overwritten(image: bytes) -> bytes:
+    """Return an image with 0xff in its middle third: headers and code."""
+    third = len(image) // 3
+    return image[:third] + b"\xff" * third + image[2 * third :]
+
+
+REFUSED = ("no image", "cut image")
+HOSTILE: dict[str, Callable[[CapturedCall], CapturedCall]] = {
+    "memory of others": lambda call: replace(call, data=elsewhere(call.data)),
+    "no image": lambda call: with_image(call, b"\x7fELF" + bytes(1000)),
+    "overwritten image": lambda call: with_image(call, overwritten(next(iter(call.images.values())))),
+    "cut image": lambda call: with_image(call, next(iter(call.images.values()))[:2000]),
+}
+
+
+@pytest.mark.parametrize(
+    "what",
+    ["memory of others", "overwritten image", *(pytest.param(each, marks=pytest.mark.slow) for each in REFUSED)],
+)
+def test_a_hostile_call_breaks_nothing_but_its_own_process(what: str) -> None:
+    today = proved(call_of(*CALLS["mix"]))
+    plan = Plan("cold", None, None, 0.005, 1.0)
+    pair = StoredPair(HOSTILE[what](today), today, parse_tolerance("median:2%"), Settings(), plan)
+    with pytest.raises(NotReplayable) as found:
+        compare_isolated(pair, print)
+    print(what, found.value)
+    assert float(torch.ones(1000, device="cuda").sum()) == 1000
+
+
+def longer(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Compute 4 % of it twice."""
+    out = mix(x, y)
+    mix_kernel[(x.numel() // 1024 * 4 // 100,)](x, y, out, x.numel(), BLOCK=1024)
+    return out
+
+
 SUITE = """
 import os, torch
 from tests.on_gpu.replay_kernels import mix, mix_kernel, normal
@@ -165,3 +232,23 @@ def test_a_baseline_that_runs(extra: str, status: int, said: str, tmp_path: Path
     )
     assert compared.returncode == status, compared.stdout
     assert said in " ".join(compared.stdout.split())
+
+
+def test_the_calls_of_saved_runs_are_searched_and_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight runs, the last three of which have 4 % more blocks, found without the test."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    inputs = normal((1 << 24,), (1 << 24,))
+    calls = [keep(proved(call_of(inputs, function, "forward")), CallStore(tmp_path)) for function in (mix, longer)]
+    for number in range(1, 9):
+        item = msgspec.structs.replace(alone("mix", 60.0), call=calls[number > 5])
+        Storage(tmp_path).save_each(run(record(item, nodeid="test_it")), f"run{number}")
+
+    def tool(*words: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "pytest_gpubench", *words, "--storage", str(tmp_path)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+    timed = tool("replay", "run1", "test_it")
+    assert (timed.returncode, "mix takes " in timed.stdout) == (0, True), timed.stderr
+    found = tool("bisect", "run1", "run8", "--replay", "test_it", "--fail-slower", "2%")
+    assert found.returncode == 1, found.stderr
+    assert "[mix] is slower since run 0006 (" in found.stdout
