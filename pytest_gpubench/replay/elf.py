@@ -42,6 +42,8 @@ def _sections(image: bytes) -> Iterator[tuple[bytes, tuple[int, ...], bytes]]:
     if not magic.startswith(MAGIC) or size != SECTION.size or not number:
         raise ValueError("this is no ELF file of 64 bits")
     found = [SECTION.unpack_from(image, start + at * size) for at in range(number)]
+    if sum(each[5] for each in found if each[1] != NO_BITS) > len(image):
+        raise ValueError("its sections overlap")  # a few megabytes would be hashed for minutes
     texts = _contents(image, found[names])
     for each in found:
         name = texts[each[0] : texts.index(b"\0", each[0])]

@@ -1,5 +1,6 @@
 """The code of an image: line numbers are none of it, and everything else is."""
 
+import hashlib
 import struct
 from collections.abc import Mapping
 
@@ -55,6 +56,16 @@ def test_a_section_more_is_code() -> None:
 def test_of_what_is_no_elf_all_is_code(length: int) -> None:
     image = image_of(TEXT)[:length]
     assert code_of(image) != code_of(image + b"\0")
+
+
+@pytest.mark.parametrize(("more", "is_elf"), [(0, True), (1, False)])
+def test_sections_that_overlap_are_no_sections(more: int, is_elf: bool) -> None:
+    """Of 65,535 sections each could be all of a hostile image, which would take minutes to read."""
+    image = bytearray(image_of({".text.k": b"x" * 1000, ".text.j": b"y" * 1000}))
+    headers = HEADER.unpack_from(image)[6]
+    unused = len(image) - (headers - HEADER.size)
+    struct.pack_into("<Q", image, headers + 32, 1000 + unused + more)  # the size of the first
+    assert (code_of(bytes(image)) != hashlib.sha256(image).hexdigest()) is is_elf
 
 
 def test_an_elf_file_of_32_bits_is_all_code() -> None:
