@@ -43,7 +43,8 @@ class ReplayableCalls:
     calls: Mapping[str, Call]
     device: Device
     settings: Settings
-    _found: dict[str, CapturedCall | str] = field(default_factory=dict)
+    _found: dict[tuple[str, bool], CapturedCall | str] = field(default_factory=dict)
+    """By label, and whether the images of libraries were looked for."""
 
     @property
     def store(self) -> CallStore:
@@ -52,7 +53,7 @@ class ReplayableCalls:
 
     def with_call(self, item: Measurement) -> Measurement:
         """Return a measurement with the name of its call, which is kept, or with the reason why it has none."""
-        captured = self._captured(item.timing)
+        captured = self._captured(item.timing, self.settings.save_calls == "all")
         if isinstance(captured, str):
             return msgspec.structs.replace(item, no_call=captured)
         try:
@@ -78,8 +79,8 @@ class ReplayableCalls:
             return f"the saved call is not in {printable(self.settings.storage)}"
         if not (self.settings.trust_calls or self.store.is_own(old.call)):
             return f"the saved call was {FOREIGN}"
+        captured = self._captured(item.timing, libraries=True)  # first: its images are looked for in memory
         saved = read_captured(old.call, self.store, self.settings.trust_calls)
-        captured = self._captured(item.timing)
         cuda = find_builder()
         if isinstance(captured, str) or cuda is None:
             return f"today's call cannot be replayed: {captured if isinstance(captured, str) else NO_DRIVER}"
@@ -108,19 +109,22 @@ class ReplayableCalls:
 
         return compare_isolated(pair, say, inputs)
 
-    def _captured(self, timing: Timing) -> CapturedCall | str:
+    def _captured(self, timing: Timing, libraries: bool) -> CapturedCall | str:
         """Return a timed call as data, or the reason why it cannot be replayed: captured, it may do other work."""
         label = timing.label
-        if label not in self._found:
-            self._found[label] = captured_or_reason(self.calls.get(label), self.device, self.settings)
-        found = self._found[label]
+        found = self._found.get((label, False), "")
+        if isinstance(found, str):
+            if (label, libraries) not in self._found:
+                call = self.calls.get(label)
+                self._found[label, libraries] = captured_or_reason(call, self.device, self.settings, libraries)
+            found = self._found[label, libraries]
         if isinstance(found, str) or not timing.kernels:
             return found
         return difference(timing.kernels, Counter(map(demangled, found.data.kernels))) or found
 
 
-def captured_or_reason(call: Call | None, device: Device, settings: Settings) -> CapturedCall | str:
-    """Return a call as data, proved; or the reason why it cannot be replayed."""
+def captured_or_reason(call: Call | None, device: Device, settings: Settings, libraries: bool) -> CapturedCall | str:
+    """Return a call as data, proved; or the reason why it cannot be replayed. libraries: as in `capture_call`."""
     if call is None or device.type != "cuda":
         return "only calls on a GPU can be replayed"
     if settings.timer not in TIMERS:
@@ -129,7 +133,7 @@ def captured_or_reason(call: Call | None, device: Device, settings: Settings) ->
     if cuda is None:
         return NO_DRIVER
     try:
-        captured = capture_call(call, device, cuda)
+        captured = capture_call(call, device, cuda, libraries)
         prove(call, captured, device, cuda)
     except (NotReplayable, DriverError, GpuBenchError) as error:  # the last as of inputs that cannot be put back
         return first_line(error)

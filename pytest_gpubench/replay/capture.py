@@ -16,13 +16,13 @@ from pytest_gpubench.replay.builder import GraphBuilder
 from pytest_gpubench.replay.call_data import CallData, Graph, TensorData
 from pytest_gpubench.replay.driver import DriverError
 from pytest_gpubench.replay.images import Images
+from pytest_gpubench.replay.loaded_images import LoadedImages
 from pytest_gpubench.replay.memory import Locating, Placed
 from pytest_gpubench.replay.reader import NotReplayable
 from pytest_gpubench.replay.resources import UNCAPTURED, replays_compiled_graphs, side_stream
 from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.calls import backward_of
 from pytest_gpubench.timing.graph import REPLAYS, Captured, NotCaptured, call_on, capture_on, explain
-from pytest_gpubench.units import first_few
 
 __tracebackhide__ = True
 
@@ -41,11 +41,11 @@ class CapturedCall:
     """The addresses of its regions in the process that captured it; empty in any other."""
 
 
-def capture_call(call: Call, device: Device, cuda: GraphBuilder) -> CapturedCall:
+def capture_call(call: Call, device: Device, cuda: GraphBuilder, libraries: bool = False) -> CapturedCall:
     """Return a call as data; it is made on another stream, captured, and made as ever.
 
-    The call has to be warm. Raises NotReplayable with the reason; whatever the call itself raises, when it is made as
-    ever, goes through.
+    The call has to be warm. libraries: True looks for the images of kernels that Triton has not compiled. Raises
+    NotReplayable with the reason; whatever the call itself raises, when it is made as ever, goes through.
     """
     if call.inputs is None:
         raise NotReplayable(SETUP)
@@ -55,7 +55,9 @@ def capture_call(call: Call, device: Device, cuda: GraphBuilder) -> CapturedCall
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the timed calls have warned
         try:
-            return _captured(call, call.inputs(), device, cuda)
+            return _captured(
+                call, call.inputs(), device, cuda, Images(LoadedImages(cuda.module) if libraries else None)
+            )
         except NotCaptured as failed:
             raise NotReplayable(f"{UNCAPTURED}: {explain(failed.error, None)}") from failed
         except (NotReplayable, DriverError):
@@ -67,10 +69,10 @@ def capture_call(call: Call, device: Device, cuda: GraphBuilder) -> CapturedCall
             device.synchronize()
 
 
-def _captured(call: Call, leaves: Leaves, device: Device, cuda: GraphBuilder) -> CapturedCall:
+def _captured(call: Call, leaves: Leaves, device: Device, cuda: GraphBuilder, images: Images) -> CapturedCall:
     if replays_compiled_graphs(call):
         raise NotReplayable(f"{UNCAPTURED}: {REPLAYS}")
-    images, graphs = Images(), list[Graph]()
+    graphs = list[Graph]()
     stream = side_stream(device.torch_device)
     call_on(stream, call, 1)
 
@@ -79,8 +81,7 @@ def _captured(call: Call, leaves: Leaves, device: Device, cuda: GraphBuilder) ->
 
     captured = capture_on(stream, before_the_end(call, read), device)
     if images.missing:
-        libraries = first_few(list(dict.fromkeys(images.missing)), 3)
-        raise NotReplayable(f"there is no image of kernels that Triton did not compile: {libraries}")
+        raise NotReplayable(images.why_missing)
     outputs = outputs_of(call, captured.output)
     (graph,) = graphs
     with torch.cuda.stream(stream):  # the driver answers for the current device

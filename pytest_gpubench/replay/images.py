@@ -1,4 +1,4 @@
-"""Images of modules: the compiled code that a kernel is from, as Triton and torch.compile keep it."""
+"""Images of modules: the compiled code that a kernel is from, as Triton, torch.compile or the driver keep it."""
 
 import gc
 import hashlib
@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from weakref import ReferenceType, ref
+
+from pytest_gpubench.replay.loaded_images import LoadedImages
+from pytest_gpubench.units import first_few
 
 __tracebackhide__ = True
 
@@ -23,24 +26,38 @@ _launched: dict[int, ReferenceType[Any]] = {}
 
 
 class Images:
-    """The images of the kernels of one call, as far as Triton compiled them in this process; all have been launched."""
+    """The images of the kernels of one call, all of which have been launched in this process.
 
-    def __init__(self) -> None:
+    loaded: where those are looked for that Triton has not compiled; None leaves them out.
+    """
+
+    def __init__(self, loaded: LoadedImages | None = None) -> None:
         self.found: dict[str, bytes] = {}
         """Those that were asked for, by their SHA-256."""
         self.missing: list[str] = []
-        """The symbols of kernels without one: they are from a library."""
+        """The symbols of kernels without one."""
+        self._loaded = loaded
         self._has_looked = False
 
     def of(self, function: int, symbol: str) -> str:
         """Return the SHA-256 of the image that a function of the driver's is from; empty where it is not known."""
         image = image_of(self._kernel_of(function))
+        if image is None and self._loaded is not None:
+            image = self._loaded.image_of(function, symbol)
         if image is None:
             self.missing.append(symbol)
             return ""
         name = sha256_of(image)
         self.found[name] = image
         return name
+
+    @property
+    def why_missing(self) -> str:
+        """The reason why the call has no images, in words."""
+        symbols = first_few(list(dict.fromkeys(self.missing)), 3)
+        if self._loaded is None:
+            return f"it launches kernels that Triton did not compile, which --gpu-bench-save-calls=all keeps: {symbols}"
+        return f"the images of its kernels are not in this process's memory, or different ones are: {symbols}"
 
     def _kernel_of(self, function: int) -> Any:
         """Return Triton's kernel of a function; None where Triton has not compiled it."""

@@ -45,7 +45,7 @@ class GraphReader(Driver):
     """The functions of the driver that read a graph."""
 
     needed = (
-        *(*Driver.needed, "cuGraphGetEdges_v2", "cuFuncGetParamInfo"),
+        *(*Driver.needed, "cuGraphGetEdges_v2", "cuFuncGetParamInfo", "cuFuncGetModule"),
         *("cuGraphMemcpyNodeGetParams", "cuGraphMemsetNodeGetParams"),
         *("cuPointerGetAttribute", "cuMemGetAddressRange_v2"),
     )
@@ -117,6 +117,12 @@ class GraphReader(Driver):
         except DriverError:
             return b""
         return bytes(value).rstrip(b"\0")
+
+    def module(self, function: int) -> int:
+        """Return the module that a function is from."""
+        found = ctypes.c_void_p()
+        self.call("cuFuncGetModule", out(found), handle(function))
+        return found.value or 0
 
     def layout(self, function: int) -> list[tuple[int, int]]:
         """Return the offset and the size of each parameter of a function."""

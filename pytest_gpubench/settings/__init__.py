@@ -187,10 +187,10 @@ class Settings:
     storage: str = setting(
         ".gpu_benchmarks", "the folder that runs are saved in, one for each GPU model", folder_path, "FOLDER"
     )
-    save_calls: Literal["no", "triton"] = setting(
+    save_calls: Literal["no", "triton", "all"] = setting(
         "triton",
         "keep the calls of a saved run beside its numbers, as data that later runs replay: triton keeps those whose "
-        "kernels Triton compiled",
+        "kernels Triton compiled; all looks for the code of libraries in this process's memory too",
         in_marker=True,
     )
     compare: str | None = setting(

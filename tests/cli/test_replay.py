@@ -15,7 +15,7 @@ from tests.results.saved import make_run
 
 SOFTMAX = msgspec.structs.replace(alone("softmax", 10.0), call="a" * 64)
 GELU = msgspec.structs.replace(alone("gelu", 20.0), call="b" * 64)
-EAGER = msgspec.structs.replace(alone("eager", 30.0), no_call="there is no image of kernels")
+EAGER = msgspec.structs.replace(alone("eager", 30.0), no_call="it launches kernels that Triton did not compile")
 BARE = alone("bare", 5.0)
 RUN = run(
     record(SOFTMAX, GELU, nodeid="a.py::test_both[4]"),
@@ -39,7 +39,7 @@ def test_a_call_is_found_by_its_test_and_its_label(pattern: str, label: str | No
         ("test_both", None, r"'test_both' means 2 calls: a\.py::test_both\[4\] softmax, .*; say more, or give --label"),
         ("softmax", None, "no test of this run is meant by 'softmax'"),
         ("test_one", "gelu", "no test of this run is meant by 'test_one' with the label 'gelu'"),
-        ("test_eager", None, "the run has no call for 'test_eager': there is no image of kernels"),
+        ("test_eager", None, "the run has no call for 'test_eager': it launches kernels that Triton did not compile"),
         ("test_bare", None, "the run has no call for 'test_bare': the run was saved without calls"),
     ],
 )

@@ -121,8 +121,12 @@ CALLS: dict[str, tuple[Make, Callable[..., object], Any]] = {
     "forward and backward": (normal((1 << 20,), (1 << 20,), grad=True), Mixed.apply, "both"),
     "compiled": (normal((4096, 1024), (1024,)), torch.compile(rms_norm), "forward"),
     "compiled, both": (normal((4096, 1024), (1024,), grad=True), torch.compile(rms_norm), "both"),
+    "fill": (normal((1 << 20,)), lambda x: mix(x, torch.zeros_like(x)), "forward"),
+    "eager, both": (normal((4096, 1024), (1024,), grad=True), rms_norm, "both"),
+    "product": (normal((1024, 1024), (1024, 1024)), lambda x, y: (x.bfloat16() @ y.bfloat16()).float(), "forward"),
+    "largest": (normal((64, 20000)), lambda x: torch.topk(x, 50).values, "forward"),
 }
-"""Calls that can be replayed."""
+"""Calls that can be replayed, the last with kernels of torch, cuBLAS and CUB."""
 
 
 @functools.cache
@@ -131,8 +135,6 @@ def weight(size: int) -> torch.Tensor:
 
 
 OTHERS: dict[str, tuple[Make, Callable[..., object], str]] = {
-    "a library": (normal((1 << 20,)), lambda x: x * 2, "there is no image of kernels that Triton did not compile"),
-    "a fill": (normal((1 << 20,)), lambda x: mix(x, torch.zeros_like(x)), "there is no image of kernels"),
     "a wait": (normal((1 << 20,)), lambda x: mix(x, x) if float(x[0]) < 1e9 else x, "it waits for the GPU"),
     "cached weights": (
         normal((1 << 20,)),

@@ -46,7 +46,7 @@ def call_of(make: Make, function: object, backward: object, seed: int = 1) -> Ca
 def proved(call: Call) -> CapturedCall:
     device, cuda = required_device("cuda", True), find_builder()
     assert cuda is not None
-    captured = capture_call(call, device, cuda)
+    captured = capture_call(call, device, cuda, libraries=True)
     prove(call, captured, device, cuda)
     return captured
 
@@ -113,6 +113,13 @@ def test_the_same_call_elsewhere_is_the_same_data(name: str) -> None:
     first = proved(call_of(make, function, backward, seed=1))
     second = proved(call_of(make, function, backward, seed=2))
     assert first.data == second.data
+
+
+def test_a_call_of_a_library_is_not_looked_for_unless_asked() -> None:
+    device, cuda = required_device("cuda", True), find_builder()
+    assert cuda is not None
+    with pytest.raises(NotReplayable, match="it launches kernels that Triton did not compile, which"):
+        capture_call(call_of(*CALLS["fill"]), device, cuda)
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -133,6 +133,10 @@ class FakeGraphs:
         value._obj.value = self.functions[function.value].attributes.get(attribute.value, 0)
         return 0
 
+    def cuFuncGetModule(self, module: Any, function: Any) -> int:
+        module._obj.value = function.value + 10**9  # each from one of its own
+        return 0
+
     def cuFuncSetAttribute(self, function: Any, attribute: Any, value: Any) -> int:
         self.functions[function.value].attributes[attribute.value] = value.value
         return 0

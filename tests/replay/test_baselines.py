@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from pytest_gpubench.replay import baselines, comparison
 from pytest_gpubench.replay.baselines import ReplayableCalls, read_captured
 from pytest_gpubench.replay.builder import NO_DRIVER
 from pytest_gpubench.replay.driver import DriverError
+from pytest_gpubench.replay.loaded_images import LoadedImages
 from pytest_gpubench.replay.reader import NotReplayable
 from pytest_gpubench.replay.stored import StoredPair, Values
 from pytest_gpubench.results.store.calls import CallStore
@@ -93,7 +95,10 @@ def test_a_call_is_captured_once_for_both(on_cpu: OnCpu) -> None:
 
 def test_a_call_that_cannot_be_replayed_says_why_when_it_is_saved(on_cpu: OnCpu) -> None:
     found = saved(on_cpu, b"")
-    assert (found.call, found.no_call) == ("", "there is no image of kernels that Triton did not compile: scale")
+    assert (found.call, found.no_call) == (
+        "",
+        "it launches kernels that Triton did not compile, which --gpu-bench-save-calls=all keeps: scale",
+    )
     assert replayed(calls_of(on_cpu), found) == ""
 
 
@@ -122,8 +127,43 @@ def test_todays_call_that_cannot_be_replayed_says_why(on_cpu: OnCpu) -> None:
     old = saved(on_cpu)
     on_cpu.by_image = b""
     assert replayed(calls_of(on_cpu), old) == (
-        "today's call cannot be replayed: there is no image of kernels that Triton did not compile: scale"
+        "today's call cannot be replayed: "
+        "the images of its kernels are not in this process's memory, or different ones are: scale"
     )
+
+
+@pytest.mark.parametrize(("kept", "is_kept"), [("triton", False), ("all", True)])
+def test_a_call_of_a_library_is_kept_where_all_are(
+    kept: Literal["triton", "all"], is_kept: bool, on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And replayed wherever it was kept, whatever is kept today."""
+    monkeypatch.setattr(LoadedImages, "image_of", lambda self, function, symbol: IMAGE)
+    on_cpu.by_image = b""
+    found = calls_of(on_cpu, Settings(storage="runs", save_calls=kept)).with_call(ITEM)
+    assert bool(found.call) is is_kept
+    assert replayed(calls_of(on_cpu), found) == (Replay(None) if is_kept else "")
+
+
+def test_todays_images_are_looked_for_before_the_saved_ones_are_read(
+    on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would be found in memory too, and be taken for today's."""
+    old, steps = saved(on_cpu), []
+    on_cpu.by_image = b""
+    read = CallStore.read
+
+    def image_of(self: LoadedImages, function: int, symbol: str) -> bytes:
+        steps.append("looked")
+        return IMAGE
+
+    def reading(self: CallStore, name: str, trusted: bool = False) -> bytes:
+        steps.append("read")
+        return read(self, name, trusted)
+
+    monkeypatch.setattr(LoadedImages, "image_of", image_of)
+    monkeypatch.setattr(CallStore, "read", reading)
+    assert replayed(calls_of(on_cpu), old) == Replay(None)
+    assert steps == ["looked", "read", "read"]
 
 
 def test_a_call_that_is_not_in_the_storage_is_not_replayed(on_cpu: OnCpu) -> None:
