@@ -94,11 +94,31 @@ def test_a_module_keeps_its_image(symbol: str, alone: Kept) -> None:
 
 
 def test_an_image_that_is_gone_is_looked_for_again(symbol: str, alone: Kept) -> None:
-    """A handle may be another module's by then."""
+    where = alone(cuda_image(symbol))
+    assert found(symbol) == cuda_image(symbol)
+    alone(cuda_image(symbol))
+    ctypes.memset(where, 0, HEADER.size)
+    assert found(symbol) == cuda_image(symbol)
+
+
+def test_another_image_in_its_place_is_not_taken_for_it(symbol: str, alone: Kept) -> None:
     where = alone(cuda_image(symbol, b"first version"))
     assert found(symbol) == cuda_image(symbol, b"first version")
-    ctypes.memmove(where, cuda_image(symbol, b"other version"), len(cuda_image(symbol, b"first version")))
-    assert found(symbol) == cuda_image(symbol, b"other version")
+    alone(cuda_image(symbol, b"first version"))
+    other = cuda_image(symbol, b"other version")
+    ctypes.memmove(where, other, len(other))
+    assert found(symbol) is None
+
+
+@pytest.mark.parametrize(("missing", "is_found"), [(0, True), (1, False)])
+def test_an_image_whose_end_cannot_be_read_is_none(
+    missing: int, is_found: bool, symbol: str, alone: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where, read = alone(cuda_image(symbol)), ProcessMemory.read
+    stop = where + len(cuda_image(symbol)) - missing
+    monkeypatch.setattr(ProcessMemory, "read", lambda self, at, size: read(self, at, min(size, stop - at)))
+    assert (ProcessMemory().image_at(where) == cuda_image(symbol)) is is_found
+    assert (ProcessMemory().image_at(where) == b"") is not is_found
 
 
 @pytest.mark.parametrize("broken", ["another machine", "cut section", "no names"])

@@ -12,8 +12,9 @@ import pytest
 from pytest_gpubench import Measurement
 from pytest_gpubench.cli import INTERRUPTED, main
 from pytest_gpubench.cli.ab import bisect
-from pytest_gpubench.cli.ab.bisect import Answer, answer_of, watched_open_tests
+from pytest_gpubench.cli.ab.bisect import answer_of, watched_open_tests
 from pytest_gpubench.cli.ab.comparison import ComparisonPlan, compare_commits
+from pytest_gpubench.cli.ab.replayed import Answer
 from pytest_gpubench.results.model import Outcome, SavedRun, TestRecord
 from pytest_gpubench.settings import LISTED_TESTS
 from pytest_gpubench.stats.tolerance import RegressionTolerance

@@ -6,13 +6,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_gpubench.cli.ab.replayed import Answer, find_first_bad
+from pytest_gpubench import Measurement
+from pytest_gpubench.cli.ab.replayed import Answer, Kept, Series, find_first_bad
 from pytest_gpubench.replay import baselines, comparison, stored
 from pytest_gpubench.replay.baselines import keep
 from pytest_gpubench.replay.capture import capture_call
 from pytest_gpubench.replay.stored import StoredPair
+from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.results.store import Storage
 from pytest_gpubench.results.store.calls import CallStore
+from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.verdict.replays import Replay
 from tests.cli.stored import Command, dated
 from tests.replay.fake_graphs import FakeFunction
@@ -109,6 +112,25 @@ def test_a_step_of_2_percent_among_64_runs_is_found_10_times_of_10(
         assert last.startswith(f"{NODEID} [scale] is slower since run {slower_from:04} (")
         assert f", {slower_from:08x}) (" in last
         assert int(last.split("(")[-1].split()[0]) <= 7
+
+
+@pytest.mark.parametrize(("runs", "comparisons"), [(2, 1), (3, 2), (4, 3), (5, 3), (64, 7), (66, 8)])
+def test_alpha_is_of_all_comparisons_together(runs: int, comparisons: int) -> None:
+    told, kept = (
+        list[tuple[str, str, float]](),
+        [Kept(f"{number}", msgspec.structs.replace(alone(), call=f"{number}")) for number in range(runs)],
+    )
+
+    def compare(old: Measurement, new: Measurement, alpha: float) -> Replay:
+        told.append((old.call, new.call, alpha))
+        return Replay(None)
+
+    series = Series(NODEID, kept, parse_tolerance("median:1%"), 0.01, compare)
+    assert series.change(runs - 1).outcome is Outcome.PASS
+    assert series.change(runs - 1).outcome is Outcome.PASS
+    ((old, new, alpha),) = told
+    assert (old, new) == ("0", f"{runs - 1}")
+    assert alpha == pytest.approx(0.01 / comparisons)
 
 
 def test_runs_of_the_same_code_are_not_timed(on_cpu: OnCpu, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
