@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import struct
 from collections.abc import Callable
 
 import pytest
@@ -114,11 +115,14 @@ def test_another_image_in_its_place_is_not_taken_for_it(symbol: str, alone: Kept
 def test_an_image_whose_end_cannot_be_read_is_none(
     missing: int, is_found: bool, symbol: str, alone: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where, read = alone(cuda_image(symbol)), ProcessMemory.read
-    stop = where + len(cuda_image(symbol)) - missing
+    image = bytearray(cuda_image(symbol))
+    struct.pack_into("<Q", image, 32, len(image))  # program headers, which are the last in what the driver holds
+    struct.pack_into("<HH", image, 54, 56, 1)
+    whole = bytes(image) + bytes(56)
+    where, read = alone(whole), ProcessMemory.read
+    stop = where + len(whole) - missing
     monkeypatch.setattr(ProcessMemory, "read", lambda self, at, size: read(self, at, min(size, stop - at)))
-    assert (ProcessMemory().image_at(where) == cuda_image(symbol)) is is_found
-    assert (ProcessMemory().image_at(where) == b"") is not is_found
+    assert ProcessMemory().image_at(where) == (whole if is_found else b"")
 
 
 @pytest.mark.parametrize("broken", ["another machine", "cut section", "no names"])
