@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from pytest_gpubench.replay.scatter import CALLS, TIMES, Outputs, differing
+from pytest_gpubench.replay.scatter import CALLS, MOST_SHARE, TIMES, Outputs, differing
 
 ONES = {"out": torch.ones(4)}
 
@@ -29,10 +29,23 @@ def test_equal_outputs_are_not_computed_again() -> None:
 
 @pytest.mark.parametrize(("off", "wrong"), [(0.99, 0), (1.01, 1)])
 def test_outputs_may_differ_by_a_multiple_of_their_scatter(off: float, wrong: int) -> None:
-    further = calls(1.0, 1.1, 0.95, 1.0)
-    found = differing(at(1 + off * TIMES * 0.1), ONES, lambda: next(further))
+    further = calls(1.0, 1.01, 0.995, 1.0)
+    found = differing(at(1 + off * TIMES * 0.01), ONES, lambda: next(further))
     assert len(found) == wrong
     assert next(further, None) is None, f"{CALLS} calls were made"
+
+
+@pytest.mark.parametrize(("off", "wrong"), [(0.99, 0), (1.01, 1)])
+def test_outputs_that_scatter_widely_prove_nothing(off: float, wrong: int) -> None:
+    """As those of dropout, of which another call's are as far away as anything is."""
+    further = calls(0.0, 1.0, 0.0, 1.0)
+    assert len(differing(at(1 + off * MOST_SHARE), ONES, lambda: next(further))) == wrong
+
+
+def test_numbers_that_are_not_finite_give_no_room() -> None:
+    expected = {"out": torch.tensor([torch.inf, torch.nan, 1.0])}
+    further = {"out": torch.tensor([torch.inf, torch.nan, 2.0])}
+    assert len(differing({"out": torch.tensor([torch.inf, torch.nan, 1.1])}, expected, lambda: further)) == 1
 
 
 def test_outputs_that_do_not_scatter_may_not_differ() -> None:

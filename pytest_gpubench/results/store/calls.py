@@ -43,7 +43,7 @@ class CallStore:
             return name
         with explaining_os_errors(self.folder, "written"):
             make_root(self.folder.parent)
-        write_file(self._code(name) + zlib.compress(data, 9), self.path(name))
+        write_file(self._code(name) + zlib.compress(data), self.path(name))
         return name
 
     def read(self, name: str, trusted: bool = False) -> bytes:
