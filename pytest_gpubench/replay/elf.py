@@ -23,17 +23,17 @@ DEBUGGING = (b".debug", b".nv_debug", b".rel.debug", b".rela.debug", b".rel.nv_d
 def code_of(image: bytes) -> str:
     """Return the SHA-256 of what an image runs: of all sections but those for debugging; of all where it is no ELF."""
     try:
-        sections = list(_sections(image))
+        found = list(sections(image))
     except (struct.error, IndexError, ValueError):
         return hashlib.sha256(image).hexdigest()
     digest = hashlib.sha256(image[: PLACES.start] + image[PLACES.stop : FLAGS_STOP])
-    for name, header, contents in sorted(sections):
+    for name, header, contents in sorted(found):
         if not name.startswith(DEBUGGING):
             digest.update(name + struct.pack("<5Q", *header, len(contents)) + contents)
     return digest.hexdigest()
 
 
-def _sections(image: bytes) -> Iterator[tuple[bytes, tuple[int, ...], bytes]]:
+def sections(image: bytes) -> Iterator[tuple[bytes, tuple[int, ...], bytes]]:
     """Yield the name, what the header says (type, flags, link, info) and the contents of each section.
 
     Raises ValueError, struct.error or IndexError for what is no ELF file, or is cut off.
