@@ -79,8 +79,8 @@ class ReplayableCalls:
             return f"the saved call is not in {printable(self.settings.storage)}"
         if not (self.settings.trust_calls or self.store.is_own(old.call)):
             return f"the saved call was {FOREIGN}"
-        captured = self._captured(item.timing, libraries=True)  # first: its images are looked for in memory
         saved = read_captured(old.call, self.store, self.settings.trust_calls)
+        captured = self._captured(item.timing, libraries=True)
         cuda = find_builder()
         if isinstance(captured, str) or cuda is None:
             return f"today's call cannot be replayed: {captured if isinstance(captured, str) else NO_DRIVER}"

@@ -57,7 +57,7 @@ class Images:
         symbols = first_few(list(dict.fromkeys(self.missing)), 3)
         if self._loaded is None:
             return f"it launches kernels that Triton did not compile, which --gpu-bench-save-calls=all keeps: {symbols}"
-        return f"the images of its kernels are not in this process's memory, or different ones are: {symbols}"
+        return f"the images of its kernels were not found in this process's memory: {symbols}"
 
     def _kernel_of(self, function: int) -> Any:
         """Return Triton's kernel of a function; None where Triton has not compiled it."""

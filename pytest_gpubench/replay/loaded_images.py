@@ -1,93 +1,75 @@
 """Images of modules that libraries have loaded: the driver holds each of them, unpacked, in this process's memory.
 
-It returns none of them. CUPTI would, to its one subscriber, which is the profiler.
+It returns none of them, and CUPTI does so to its one subscriber, which is the profiler. But the handle of a module is
+the address of what the driver knows of it, which leads to its image over one more address in driver 580.159.04.
 """
 
-import hashlib
-import mmap
 import os
-import re
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from ctypes import addressof, c_char
-from pathlib import Path
-
-import torch
 
 from pytest_gpubench.replay.elf import HEADER, MAGIC, NO_BITS, SECTION, code_of
 
 __tracebackhide__ = True
 
-Range = tuple[int, int]
-MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) r\S* \S+ \S+ \S+ *(?:\[(?:heap|anon:[^]]*)\])?$", re.MULTILINE)
-"""A line of `/proc/self/maps` on memory that can be read, and is of no file."""
-CHUNK_BYTES = 2**26
+MEMORY = "/proc/self/mem"
+STRUCTURE = struct.Struct("<32Q")
+"""The part of a structure of the driver's that addresses are read from."""
 MACHINE = 190
 """CUDA, in the header of an ELF file."""
-VERSIONS = (0x33, 0x41)
-"""The bytes after the magic number in images of older toolchains, and from CUDA 13 on."""
 MOST_BYTES = 2**28
 """An image has less; a header that says otherwise is of none."""
 
-_known: dict[int, tuple[int, bytes]] = {}
-"""The address of a module's image, and its SHA-256, by the driver's handle of the module."""
-
 
 class LoadedImages:
-    """The images in this process's memory, which is searched for the first kernel whose module is not known."""
+    """The images of modules, as far as their handles lead to them."""
 
     def __init__(self, module_of: Callable[[int], int]) -> None:
         self._module_of = module_of
-        self._memory = ProcessMemory()
-        self._found: list[tuple[int, bytes]] | None = None
-        """The address of each image, and the names of its sections."""
+        self._found: dict[int, list[tuple[bytes, bytes]]] = {}
+        """The names of sections, and the image, of each that a module leads to."""
 
     def image_of(self, function: int, symbol: str) -> bytes | None:
-        """Return the image of a function's module; None where none, or different ones, have a kernel of its symbol.
+        """Return the image of a function's module.
 
-        Those of saved calls that were read before are among them.
+        None where the module leads to none with a kernel of this symbol, or to different ones.
         """
         module, name = self._module_of(function), b"\0.text." + symbol.encode(errors="backslashreplace") + b"\0"
-        address, digest = _known.get(module, (0, b""))
-        if name in self._memory.names_at(address):
-            image = self._memory.image_at(address)
-            if hashlib.sha256(image).digest() == digest:
-                return image
-        if self._found is None:
-            self._found = [(each, self._memory.names_at(each)) for each in self._memory.search()]
-        images = {each: self._memory.image_at(each) for each, names in self._found if name in names}
-        whole = {each: image for each, image in images.items() if image}
-        if len(set(map(code_of, whole.values()))) != 1:
+        if module not in self._found:
+            self._found[module] = images_from(module)
+        images = {image for names, image in self._found[module] if name in names}
+        if len(images) > 1 and len(set(map(code_of, images))) > 1:
             return None
-        address, image = next(iter(whole.items()))
-        _known[module] = address, hashlib.sha256(image).digest()
-        return image
+        return next(iter(images), None)
+
+
+def images_from(module: int) -> list[tuple[bytes, bytes]]:
+    """Return the whole images that a module leads to, each after the names of its sections."""
+    with suppress(OSError), open(MEMORY, "rb", buffering=0) as file:
+        memory = ProcessMemory(file.fileno())
+        steps = {further for each in memory.addresses_at(module) for further in memory.addresses_at(each)}
+        found = ((memory.names_at(each), memory.image_at(each)) for each in steps)
+        return [(names, image) for names, image in found if names and image]
+    return []
 
 
 class ProcessMemory:
-    """This process's memory, read so that what another thread has unmapped is missing, and crashes nothing."""
+    """This process's memory, read by a file: what is not there is missing, and crashes nothing."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
 
     def read(self, address: int, size: int) -> bytes:
         """Return the bytes at an address; fewer where there are fewer."""
-        with suppress(OSError, OverflowError), open("/proc/self/mem", "rb", buffering=0) as file:
-            return os.pread(file.fileno(), size, address)
+        with suppress(OSError, OverflowError):
+            return os.pread(self._descriptor, size, address)
         return b""
 
-    def search(self) -> Iterator[int]:
-        """Yield the addresses of headers of images in memory that is of no file."""
-        buffer = mmap.mmap(-1, CHUNK_BYTES)
-        words, own = torch.frombuffer(buffer, dtype=torch.int64), addressof(c_char.from_buffer(buffer))
-        wanted = [int.from_bytes(MAGIC + bytes([1, version]), "little") for version in VERSIONS]
-        with open("/proc/self/mem", "rb", buffering=0) as file:
-            for start, stop in without(mappings(), (own, own + CHUNK_BYTES)):
-                for address in range(start, stop, CHUNK_BYTES):
-                    try:
-                        size = os.preadv(file.fileno(), [memoryview(buffer)[: stop - address]], address)
-                    except OSError:  # of a device, or gone
-                        break
-                    part = words[: size // words.itemsize]
-                    places = ((part == wanted[0]) | (part == wanted[1])).nonzero().flatten().tolist()
-                    yield from (address + words.itemsize * place for place in places)
+    def addresses_at(self, address: int) -> Iterator[int]:
+        """Yield what may be addresses in a structure of the driver's."""
+        data = self.read(address, STRUCTURE.size)
+        yield from STRUCTURE.unpack(data) if len(data) == STRUCTURE.size else ()
 
     def image_at(self, address: int) -> bytes:
         """Return the image at an address; empty where it is not whole."""
@@ -95,7 +77,7 @@ class ProcessMemory:
         ends = [start + size for _, kind, _, _, start, size, *_ in sections if kind != NO_BITS]
         tables = [header[5] + header[9] * header[10], header[6] + header[11] * header[12]] if header else []
         end = max([*ends, *tables], default=MOST_BYTES)
-        image = self.read(address, end) if sections and end < MOST_BYTES else b""
+        image = self.read(address, end) if end < MOST_BYTES else b""
         return image if len(image) == end else b""
 
     def names_at(self, address: int) -> bytes:
@@ -117,17 +99,3 @@ class ProcessMemory:
             return (), []
         table = self.read(address + start, size * number)
         return header, list(SECTION.iter_unpack(table)) if len(table) == size * number else []
-
-
-def mappings() -> list[Range]:
-    """Return the memory of this process that can be read and is of no file."""
-    lines = Path("/proc/self/maps").read_text()
-    return [(int(start, 16), int(stop, 16)) for start, stop in MAPPING.findall(lines)]
-
-
-def without(ranges: list[Range], left_out: Range) -> Iterator[Range]:
-    """Yield what remains of ranges without one."""
-    for start, stop in ranges:
-        for one, other in ((start, min(stop, left_out[0])), (max(start, left_out[1]), stop)):
-            if one < other:
-                yield one, other

@@ -190,7 +190,7 @@ class Settings:
     save_calls: Literal["no", "triton", "all"] = setting(
         "triton",
         "keep the calls of a saved run beside its numbers, as data that later runs replay: triton keeps those whose "
-        "kernels Triton compiled; all looks for the code of libraries in this process's memory too",
+        "kernels Triton compiled; all keeps those with kernels of libraries too",
         in_marker=True,
     )
     compare: str | None = setting(
