@@ -7,7 +7,7 @@ import torch
 
 from pytest_gpubench.correctness.inputs import InputMemory
 from pytest_gpubench.correctness.leaves import Leaves
-from pytest_gpubench.errors import MeasurementError
+from pytest_gpubench.errors import MeasurementError, first_line
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.replay.addresses import input_regions
 from pytest_gpubench.replay.builder import NO_DRIVER, GraphBuilder, find_builder
@@ -66,8 +66,8 @@ def time_stored(captured: CapturedCall, device: Device, settings: Settings, plan
             timed = replay_of(call, data.label, replayed)
             timer = make_timer(settings.timer, device, settings.cache)
             return measure_call(timed, timer, device, plan, lambda timing: True, lambda text: None)
-    except (DriverError, NotReplayable) as error:
-        raise MeasurementError(f"{data.label} cannot be replayed: {error}") from error
+    except (DriverError, NotReplayable, RuntimeError) as error:  # the last is torch's, of what made-up inputs break
+        raise MeasurementError(f"{data.label} cannot be replayed: {first_line(error)}") from error
 
 
 def builder_for(data: CallData, device: Device) -> GraphBuilder:

@@ -125,3 +125,14 @@ def test_an_image_that_does_not_load_is_one_sentence(on_cpu: OnCpu) -> None:
     on_cpu.cuda.images[IMAGE] = [FakeFunction("other")]
     with pytest.raises(MeasurementError, match=r"^scale cannot be replayed: cuModuleGetFunction of the CUDA driver"):
         time_stored(found, on_cpu.device, Settings(), PLAN)
+
+
+def test_inputs_that_break_a_call_are_one_sentence(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a tensor holds addresses: made up, they are 0."""
+
+    def fail(*args: object) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be ...")
+
+    monkeypatch.setattr(stored, "measure_call", fail)
+    with pytest.raises(MeasurementError, match=r"^scale cannot be replayed: CUDA error: an illegal .* encountered$"):
+        time_stored(captured(on_cpu), on_cpu.device, Settings(), PLAN)

@@ -172,6 +172,20 @@ def test_a_run_that_cannot_be_compared_is_skipped(
     assert "is slower since one of these, of which the others were skipped: 0002 (" in out
 
 
+def test_inputs_that_break_a_call_leave_it_open(
+    on_cpu: OnCpu, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nmore")
+
+    save_runs(on_cpu, [b"one", b"other"])
+    monkeypatch.setattr(comparison, "time_in_turn", fail)
+    status, out, _ = command(*WORDS)
+    assert status == 125
+    assert "scale cannot be compared with run 0001 (" in out
+    assert ": CUDA error: an illegal memory access was encountered\n" in out
+
+
 def test_a_call_that_is_as_fast_is_good(on_cpu: OnCpu, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     save_runs(on_cpu, [b"one", b"other"])
     timed(on_cpu, {b"one": 10.0, b"other": 10.05}, monkeypatch)
