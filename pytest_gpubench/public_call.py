@@ -45,7 +45,7 @@ def answer(test: CurrentTest, request: Request[T], say: Say) -> T:
             return count_calls(test, request)
         found = judged_by_counters(test, request, _measure(test, request, say), say)
         calls = replayable_calls(test, request)
-        measured = with_calls(calls, request, found.measurements, say)
+        measured = keep_calls(test, calls, request, found.measurements, say)
         changes = compare_with_past(test, request, measured, say, calls)
         compared = [each.new for each in changes if each.new is not None] or measured
         measured = [explained_by_neighbours(item, test.neighbours) for item in compared]
@@ -150,6 +150,17 @@ def replayable_calls(test: CurrentTest, request: Request[T]) -> "ReplayableCalls
     from pytest_gpubench.replay.baselines import ReplayableCalls
 
     return ReplayableCalls(request.calls, request.device, settings)
+
+
+def keep_calls(
+    test: CurrentTest, calls: "ReplayableCalls | None", request: Request[T], measured: Sequence[Measurement], say: Say
+) -> Sequence[Measurement]:
+    """Return what `with_calls` does; an error, as where that breaks CUDA, loses nothing that was measured."""
+    try:
+        return with_calls(calls, request, measured, say)
+    except Exception:
+        test.measurements += measured
+        raise
 
 
 def with_calls(

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_gpubench import Measurement
 from pytest_gpubench.errors import BadFile
-from pytest_gpubench.public_call import compare_with_past, replayable_calls, with_calls
+from pytest_gpubench.public_call import compare_with_past, keep_calls, replayable_calls, with_calls
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.speedup import SpeedupEstimate
@@ -128,6 +128,18 @@ def test_calls_are_kept_where_the_run_is_saved(settings: dict[str, Any], kept: l
     found = with_calls(cast(Any, calls), request, items, lambda text: None)
     assert calls.kept == kept
     assert [bool(item.call) for item in found] == [bool(kept), False]
+
+
+def test_a_call_that_breaks_cuda_loses_no_measurement() -> None:
+    def fail(item: Measurement) -> Measurement:
+        raise RuntimeError("CUDA is broken")
+
+    test, request = running(None), request_of(Settings(timer="wall", device="cpu", save="main"))
+    calls = Calls()
+    calls.with_call = fail  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="CUDA is broken"):
+        keep_calls(test, cast(Any, calls), request, [taken_at(10.0)], lambda text: None)
+    assert [item.timing.label for item in test.measurements] == ["a"]
 
 
 def test_on_a_cpu_there_are_no_calls() -> None:

@@ -8,6 +8,7 @@ from pytest_gpubench.correctness import Variation
 from pytest_gpubench.correctness.leaves import Leaves, tensors_of
 from pytest_gpubench.correctness.variation import Way, tensors_for
 from pytest_gpubench.errors import first_line
+from pytest_gpubench.gpu.context import context_error
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.replay.addresses import input_regions
 from pytest_gpubench.replay.builder import GraphBuilder
@@ -30,7 +31,7 @@ def prove(call: Call, captured: CapturedCall, device: Device, cuda: GraphBuilder
     """Raise NotReplayable, with the reason, unless replays of a call give what it returns.
 
     It is built from its images with all of its memory elsewhere, and replayed with the values that it was given and
-    with others; what it changes among its inputs is compared too.
+    with others; what it changes among its inputs is compared too. Raises RuntimeError where that breaks CUDA.
     """
     assert call.inputs is not None, "it was captured"
     leaves, data = call.inputs(), captured.data
@@ -42,8 +43,15 @@ def prove(call: Call, captured: CapturedCall, device: Device, cuda: GraphBuilder
                 _prove_once(call, replayed, leaves, inputs, way)
     except torch.OutOfMemoryError as error:
         raise NotReplayable("there is no room for its memory twice") from error
-    except DriverError as error:
-        raise NotReplayable(f"rebuilt from its data, it fails: {first_line(error)}") from error
+    except (DriverError, RuntimeError) as error:
+        if broken := context_error():
+            raise RuntimeError(
+                f"replayed from its data, {data.label} has broken CUDA in this process ({broken}): "
+                "give perf(save_calls='no') to its test"
+            ) from error
+        if isinstance(error, DriverError):
+            raise NotReplayable(f"rebuilt from its data, it fails: {first_line(error)}") from error
+        raise
 
 
 def ways_for(leaves: Leaves) -> list[Way]:

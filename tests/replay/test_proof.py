@@ -8,6 +8,7 @@ import torch
 
 from pytest_gpubench.replay.call_data import CallData
 from pytest_gpubench.replay.capture import CapturedCall, capture_call
+from pytest_gpubench.replay.driver import DriverError
 from pytest_gpubench.replay.proof import prove, ways_for
 from pytest_gpubench.replay.reader import NotReplayable
 from pytest_gpubench.timing.base import Call
@@ -188,6 +189,35 @@ def test_no_room_is_a_reason(on_cpu: OnCpu, x: torch.Tensor, monkeypatch: pytest
 
     monkeypatch.setattr("pytest_gpubench.replay.proof.memory_for", full)
     with pytest.raises(NotReplayable, match="no room for its memory twice"):
+        prove_it(on_cpu, on_cpu.call(x, on_cpu.y))
+
+
+@pytest.mark.parametrize(
+    ("error", "broken", "kind", "said"),
+    [
+        (RuntimeError("mine"), "an illegal access", RuntimeError, "has broken CUDA .*an illegal.*save_calls='no'"),
+        (DriverError("mine"), "an illegal access", RuntimeError, "has broken CUDA .*an illegal.*save_calls='no'"),
+        (RuntimeError("mine"), None, RuntimeError, "^mine$"),
+        (DriverError("mine"), None, NotReplayable, "^rebuilt from its data, it fails: mine$"),
+    ],
+)
+def test_a_replay_that_breaks_cuda_says_so(
+    error: Exception,
+    broken: str | None,
+    kind: type[Exception],
+    said: str,
+    on_cpu: OnCpu,
+    x: torch.Tensor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is no reason to go on with: all later calls of the process fail."""
+
+    def fail(*args: object) -> None:
+        raise error
+
+    monkeypatch.setattr("pytest_gpubench.replay.proof.memory_for", fail)
+    monkeypatch.setattr("pytest_gpubench.replay.proof.context_error", lambda: broken)
+    with pytest.raises(kind, match=said):
         prove_it(on_cpu, on_cpu.call(x, on_cpu.y))
 
 
