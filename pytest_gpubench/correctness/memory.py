@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -33,6 +34,13 @@ class MemoryRange:
     def overlaps(self, other: "MemoryRange") -> bool:
         """Tell whether two ranges of one storage share a byte."""
         return self.place == other.place and self.start < other.stop and other.start < self.stop
+
+
+def bytes_at(address: int, size: int, device: torch.device) -> torch.Tensor:
+    """Return the memory at an address, which has to be there, as uint8."""
+    # public ways, such as __cuda_array_interface__, need numpy
+    storage: Any = torch._C._construct_storage_from_data_pointer(address, device, size)
+    return torch.empty(0, dtype=torch.uint8, device=device).set_(storage, 0, (size,), (1,))
 
 
 def memory_of(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, MemoryRange]]:

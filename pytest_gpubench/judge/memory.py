@@ -54,15 +54,6 @@ class _Handle(ctypes.Structure):
     _fields_ = (("reserved", ctypes.c_char * 64),)
 
 
-def bytes_at(address: int, size: int, device: "torch.device") -> "torch.Tensor":
-    """Return the memory at an address, which has to be there."""
-    import torch
-
-    # public ways, such as __cuda_array_interface__, need numpy
-    storage: Any = torch._C._construct_storage_from_data_pointer(address, device, size)
-    return torch.empty(0, dtype=torch.uint8, device=device).set_(storage, 0, (size,), (1,))
-
-
 class GpuMemory:
     """The driver's calls for memory that two processes share; the CUDA context must be current."""
 
@@ -77,7 +68,12 @@ class GpuMemory:
         """Return new memory in blocks of its own, and its handle."""
         address = ctypes.c_uint64(0)
         self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(_whole_granules(size)))
-        return bytes_at(address.value, _whole_granules(size), self._device), self._handle_of(address.value)
+        return self._bytes_at(address.value, _whole_granules(size)), self._handle_of(address.value)
+
+    def _bytes_at(self, address: int, size: int) -> "torch.Tensor":
+        from pytest_gpubench.correctness.memory import bytes_at
+
+        return bytes_at(address, size, self._device)
 
     def free(self, memory: "torch.Tensor") -> None:
         """Free memory that `allocate` returned."""
@@ -91,7 +87,7 @@ class GpuMemory:
             address = ctypes.c_uint64(0)
             self._call("cuIpcOpenMemHandle_v2", ctypes.byref(address), given, ctypes.c_uint(self.LAZY_PEER_ACCESS))
             size = self._size_of(address.value)
-            self._opened[handle] = bytes_at(address.value, size, self._device)
+            self._opened[handle] = self._bytes_at(address.value, size)
         return self._opened[handle]
 
     def wait_for(self, address: int, value: int) -> None:

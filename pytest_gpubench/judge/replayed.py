@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pytest_gpubench.correctness import flatten
+from pytest_gpubench.correctness.memory import bytes_at
 from pytest_gpubench.errors import GpuBenchError, InvalidResult, first_line
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.layout import Node, describe, rebuild
-from pytest_gpubench.judge.memory import bytes_at
 from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.units import format_bytes
 

@@ -8,8 +8,9 @@ import torch
 
 from pytest_gpubench.correctness.inputs import regions_of
 from pytest_gpubench.correctness.leaves import Leaves
+from pytest_gpubench.correctness.memory import bytes_at
 from pytest_gpubench.replay.driver import DriverError, handle, out
-from pytest_gpubench.replay.memory import Placed, placed
+from pytest_gpubench.replay.memory import POINTER_BYTES, Placed, placed
 from pytest_gpubench.replay.reader import GraphReader, NotReplayable
 from pytest_gpubench.replay.structures import HOST_MEMORY, MEMORY_TYPE
 
@@ -17,6 +18,11 @@ __tracebackhide__ = True
 
 Segments = Sequence[dict[str, Any]]
 """Memory as torch's snapshots describe it."""
+NEAR_BYTES = 2**36
+"""So far from torch's memory other memory of the GPU may lie whose addresses are looked for."""
+WORDS_AT_ONCE = 2**24
+MOST_ASKED = 64
+"""The most words of so many that the driver is asked about."""
 
 
 def input_regions(leaves: Leaves, device: torch.device) -> list[tuple[Placed, torch.Tensor]]:
@@ -64,3 +70,32 @@ class OtherMemory:
             for block in segment["blocks"]:
                 yield start, block["size"]
                 start += block["size"]
+
+
+def refuse_addresses(places: Sequence[Placed], other: OtherMemory, device: torch.device) -> None:
+    """Raise NotReplayable for memory that holds addresses, unless the call itself writes them.
+
+    A replay would follow them to where nothing is moved to, as to memory of another process. A number that happens to
+    be an address is taken for one.
+    """
+    for place in places:
+        if place.region.kind != "own" and any(map(other.memory_at, _near(other.segments, _words_of(place, device)))):
+            names = " and ".join(place.region.names) or "memory that is no argument of it"
+            raise NotReplayable(f"{names} holds addresses of memory, which cannot be moved")
+
+
+def _words_of(place: Placed, device: torch.device) -> torch.Tensor:
+    """Return all of a region that may be an address."""
+    start = place.start + -place.start % POINTER_BYTES
+    size = max(place.stop - start, 0) // POINTER_BYTES * POINTER_BYTES
+    return bytes_at(start, size, device).view(torch.int64)
+
+
+def _near(segments: Segments, words: torch.Tensor) -> Iterator[int]:
+    """Yield some of the words, each once, that are near the addresses of torch's memory."""
+    low = min((each["address"] for each in segments), default=0) - NEAR_BYTES
+    high = max((each["address"] + each["total_size"] for each in segments), default=0) + NEAR_BYTES
+    for start in range(0, len(words), WORDS_AT_ONCE):
+        part = words[start : start + WORDS_AT_ONCE]
+        found = part[(part >= low) & (part < high)]
+        yield from found.unique()[:MOST_ASKED].tolist()

@@ -11,7 +11,7 @@ from pytest_gpubench.correctness.memory import memory_of
 from pytest_gpubench.correctness.tolerance import dtype_name
 from pytest_gpubench.errors import first_line
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.replay.addresses import OtherMemory, input_regions, own_regions
+from pytest_gpubench.replay.addresses import OtherMemory, input_regions, own_regions, refuse_addresses
 from pytest_gpubench.replay.builder import GraphBuilder
 from pytest_gpubench.replay.call_data import CallData, Graph, TensorData
 from pytest_gpubench.replay.driver import DriverError
@@ -125,8 +125,10 @@ def _as_data(
     segments = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
     known = [place for place, _ in input_regions(leaves, device)]
     known += own_regions(captured.graph.pool(), segments)
-    locating = Locating(known, OtherMemory(cuda, segments))
+    other = OtherMemory(cuda, segments)
+    locating = Locating(known, other)
     graph = locating.locate(graph)
+    refuse_addresses(locating.used, other, device)
     data = CallData(
         label=call.label,
         capability=torch.cuda.get_device_capability(device),

@@ -56,6 +56,20 @@ def sums(x: torch.Tensor) -> torch.Tensor:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def led_kernel(table, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(table).to(tl.pointer_type(tl.float32))
+    tl.store(out + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
+
+
+def led(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    """Double what the address in a table leads to."""
+    out = torch.empty_like(x)
+    led_kernel[(triton.cdiv(x.numel(), 1024),)](table, out, x.numel(), BLOCK=1024)
+    return out
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def gather_kernel(x, rows, out, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
     row, column = tl.program_id(0), tl.arange(0, WIDTH)
     tl.store(out + row * WIDTH + column, tl.load(x + tl.load(rows + row) * WIDTH + column))
@@ -134,6 +148,12 @@ def weight(size: int) -> torch.Tensor:
     return torch.randn(size, device="cuda")
 
 
+def with_table(seed: int) -> list[torch.Tensor]:
+    """Return numbers, and a table of their address."""
+    (x,) = normal((1 << 20,))(seed)
+    return [x, torch.tensor([x.data_ptr()], device=x.device)]
+
+
 OTHERS: dict[str, tuple[Make, Callable[..., object], str]] = {
     "a wait": (normal((1 << 20,)), lambda x: mix(x, x) if float(x[0]) < 1e9 else x, "it waits for the GPU"),
     "cached weights": (
@@ -141,5 +161,6 @@ OTHERS: dict[str, tuple[Make, Callable[..., object], str]] = {
         lambda x: mix(x, weight(x.numel())),
         "computes something else: .* MiB that are no argument of it",
     ),
+    "a table of addresses": (with_table, led, r"args\[1\] holds addresses of memory"),
 }
 """Calls that cannot, each with the reason."""

@@ -68,6 +68,18 @@ def test_memory_that_is_neither_given_nor_allocated_is_told(on_cpu: OnCpu) -> No
     assert found.data.regions[1] == other
 
 
+@pytest.mark.parametrize(("given", "whose"), [(True, "args[1]"), (False, "memory that is no argument of it")])
+@pytest.mark.parametrize("leads_to_memory", [True, False])
+def test_memory_that_holds_addresses_is_refused(on_cpu: OnCpu, given: bool, whose: str, leads_to_memory: bool) -> None:
+    on_cpu.cuda.memory = [(on_cpu.y.data_ptr(), on_cpu.y.nbytes, 2), *([(X.data_ptr(), 4 * N, 2)] * leads_to_memory)]
+    on_cpu.y.view(torch.int64)[1] = X.data_ptr()
+    call = on_cpu.call(X, *[on_cpu.y] * given, function=lambda x, y=on_cpu.y: on_cpu.function(x, y))
+    if leads_to_memory:
+        assert reason_of(on_cpu, call) == f"{whose} holds addresses of memory, which cannot be moved"
+    else:  # the driver knows no memory there
+        assert capture_call(call, on_cpu.device, on_cpu.builder).data.regions
+
+
 def test_memory_of_the_host_is_refused(on_cpu: OnCpu) -> None:
     on_cpu.cuda.memory = [(on_cpu.y.data_ptr(), on_cpu.y.nbytes, 1)]
     call = on_cpu.call(X, function=lambda x: on_cpu.function(x, on_cpu.y))
