@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = True
 
-NO_DRIVER = "the CUDA driver is too old to build graphs with"
 MOST_KEPT_BYTES = 2**29
 
 
@@ -40,7 +39,7 @@ class SavedCall(msgspec.Struct, frozen=True):
 
 def saved_call(runner: Runner, device: Device) -> bytes | str:
     """Return a warm call as data, or the reason why it cannot be replayed."""
-    from pytest_gpubench.replay.builder import find_builder
+    from pytest_gpubench.replay.builder import NO_DRIVER, find_builder
     from pytest_gpubench.replay.call_data import encode_call
     from pytest_gpubench.replay.capture import capture_call
     from pytest_gpubench.replay.driver import DriverError

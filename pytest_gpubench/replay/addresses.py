@@ -98,4 +98,4 @@ def _near(segments: Segments, words: torch.Tensor) -> Iterator[int]:
     for start in range(0, len(words), WORDS_AT_ONCE):
         part = words[start : start + WORDS_AT_ONCE]
         found = part[(part >= low) & (part < high)]
-        yield from found.unique()[:MOST_ASKED].tolist()
+        yield from torch.unique(found)[:MOST_ASKED].tolist()

@@ -18,7 +18,7 @@ from pytest_gpubench.replay.comparison import ReplayedPair
 from pytest_gpubench.replay.driver import DriverError
 from pytest_gpubench.replay.isolated import compare_isolated
 from pytest_gpubench.replay.proof import prove
-from pytest_gpubench.replay.reader import NotReplayable
+from pytest_gpubench.replay.reader import ImagesMissing, NotReplayable
 from pytest_gpubench.replay.resources import difference
 from pytest_gpubench.replay.stored import NO_ROOM, StoredPair, Values
 from pytest_gpubench.results.model import Measurement, Timing
@@ -135,6 +135,8 @@ def captured_or_reason(call: Call | None, device: Device, settings: Settings, li
     try:
         captured = capture_call(call, device, cuda, libraries)
         prove(call, captured, device, cuda)
+    except ImagesMissing as error:
+        return str(error) if libraries else f"{error} (--gpu-bench-save-calls=all keeps such calls)"
     except (NotReplayable, DriverError, GpuBenchError) as error:  # the last as of inputs that cannot be put back
         return first_line(error)
     return captured

@@ -18,7 +18,7 @@ from pytest_gpubench.replay.driver import DriverError
 from pytest_gpubench.replay.images import Images
 from pytest_gpubench.replay.loaded_images import LoadedImages
 from pytest_gpubench.replay.memory import Locating, Placed
-from pytest_gpubench.replay.reader import NotReplayable
+from pytest_gpubench.replay.reader import ImagesMissing, NotReplayable
 from pytest_gpubench.replay.resources import UNCAPTURED, replays_compiled_graphs, side_stream
 from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.calls import backward_of
@@ -81,7 +81,7 @@ def _captured(call: Call, leaves: Leaves, device: Device, cuda: GraphBuilder, im
 
     captured = capture_on(stream, before_the_end(call, read), device)
     if images.missing:
-        raise NotReplayable(images.why_missing)
+        raise ImagesMissing(images.why_missing)
     outputs = outputs_of(call, captured.output)
     (graph,) = graphs
     with torch.cuda.stream(stream):  # the driver answers for the current device

@@ -56,7 +56,7 @@ class Images:
         """The reason why the call has no images, in words."""
         symbols = first_few(list(dict.fromkeys(self.missing)), 3)
         if self._loaded is None:
-            return f"it launches kernels that Triton did not compile, which --gpu-bench-save-calls=all keeps: {symbols}"
+            return f"it launches kernels that Triton did not compile: {symbols}"
         return f"the images of its kernels were not found in this process's memory: {symbols}"
 
     def _kernel_of(self, function: int) -> Any:

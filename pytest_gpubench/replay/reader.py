@@ -41,6 +41,10 @@ class NotReplayable(Exception):
     """Raised with the reason, in words, why a call cannot be replayed."""
 
 
+class ImagesMissing(NotReplayable):
+    """Raised with the names of kernels whose images were not found, or not looked for."""
+
+
 class GraphReader(Driver):
     """The functions of the driver that read a graph."""
 

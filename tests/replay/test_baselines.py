@@ -97,7 +97,7 @@ def test_a_call_that_cannot_be_replayed_says_why_when_it_is_saved(on_cpu: OnCpu)
     found = saved(on_cpu, b"")
     assert (found.call, found.no_call) == (
         "",
-        "it launches kernels that Triton did not compile, which --gpu-bench-save-calls=all keeps: scale",
+        "it launches kernels that Triton did not compile: scale (--gpu-bench-save-calls=all keeps such calls)",
     )
     assert replayed(calls_of(on_cpu), found) == ""
 
