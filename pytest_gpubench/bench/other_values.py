@@ -1,6 +1,6 @@
 """Give calls other values in the same memory, for which the reference returns something else."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pytest_gpubench.bench.agreement import Agreement
@@ -42,10 +42,12 @@ def other_values(agreement: Agreement, expected: Ran) -> Iterator[bool]:
         agreement.end_variation()
 
 
-def _ways(agreement: Agreement) -> Sequence[Way]:
-    """Return the ways that change the arguments; one where none does, as it changes the random numbers too."""
+def _ways(agreement: Agreement) -> Iterator[Way]:
+    """Yield the ways that change the arguments; one where none does, as it changes the random numbers too."""
     given = agreement.fresh()
-    return [way for way in Variation.WAYS if tensors_for(way, given)] or Variation.WAYS[:1]
+    ways = (way for way in Variation.WAYS if tensors_for(way, given))
+    yield next(ways, Variation.WAYS[0])
+    yield from ways
 
 
 def _has_single_numbers(agreement: Agreement) -> bool:

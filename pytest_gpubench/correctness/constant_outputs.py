@@ -1,5 +1,6 @@
 """Outputs that a single number matches within the tolerance: a function that computes nothing would pass."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -73,8 +74,8 @@ def least_and_largest(tensor: torch.Tensor) -> tuple[float, float]:
     dense = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
     dense = dense.detach()  # torch warns of numbers of a tensor with a gradient, and `-W error` makes that an error
     pairs = [torch.aminmax(_comparable(dense[block])) for block in blocks_of(dense, temporaries=16)]
-    low, high = torch.stack([pair.min for pair in pairs]).min(), torch.stack([pair.max for pair in pairs]).max()
-    return float(low), float(high)
+    ends: list[float] = torch.stack([end for pair in pairs for end in (pair.min, pair.max)]).tolist()
+    return (math.nan, math.nan) if any(map(math.isnan, ends)) else (min(ends), max(ends))
 
 
 def _comparable(chunk: torch.Tensor) -> torch.Tensor:

@@ -136,15 +136,16 @@ def _read(tensors: list[torch.Tensor]) -> list[Any]:
 
 def judge_by_tolerance(pair: Pair) -> Totals:
     """Return the differences; allow `atol + rtol * |reference|`."""
-    if (largest := _largest_within(pair)) is not None:
-        return Totals(max_abs_diff=largest)
+    if (seen := _in_float32(pair)) is not None:
+        return seen
     return judge_chunks(pair.found, partial(_judge_chunk, pair), pair.rules.poisoned, pair.rules.briefly)
 
 
-def _largest_within(pair: Pair) -> float | None:
-    """Return the largest difference, in float32, if all elements are within the tolerance by more than that rounds.
+def _in_float32(pair: Pair) -> Totals | None:
+    """Return the differences, in float32, if no element is near what is allowed: by more than that rounds.
 
-    None says nothing: judge the tensors in float64 then, which takes ten times as long.
+    None says nothing: judge the tensors in float64 then, which takes ten times as long. Elements beyond what is allowed
+    are told only where that is all that counts.
     """
     dtype = pair.found.dtype
     rtol, atol = pair.rules.tolerance.of(dtype)
@@ -152,8 +153,11 @@ def _largest_within(pair: Pair) -> float | None:
     if is_exact(dtype) or dtype.is_complex or dtype.itemsize > 4 or not telling:
         return None
     if can_check(pair.found, pair.expected) and dtype in (torch.float32, torch.float16, torch.bfloat16):
-        largest, excess = largest_of(pair.found, pair.expected, MARGIN * rtol)
-        return largest if excess <= MARGIN * atol else None
+        seen = largest_of(pair.found, pair.expected, (MARGIN * rtol, rtol / MARGIN))
+        if seen.least_allowed_excess <= MARGIN * atol:
+            return Totals(max_abs_diff=seen.diff)
+        is_off = pair.rules.briefly and seen.most_allowed_excess > atol / MARGIN
+        return Totals(mismatched=1, max_abs_diff=seen.diff) if is_off else None
     largest = 0.0
     for block in blocks_of(pair.found, temporaries=16):
         other = pair.expected[block].to(torch.float32)
@@ -163,7 +167,7 @@ def _largest_within(pair: Pair) -> float | None:
         if not here <= MARGIN * atol and not diff.abs_().sub_(other.abs(), alpha=MARGIN * rtol).max() <= MARGIN * atol:
             return None
         largest = max(largest, here)
-    return largest
+    return Totals(max_abs_diff=largest)
 
 
 def _judge_chunk(pair: Pair, block: ChunkRange) -> JudgedChunk:

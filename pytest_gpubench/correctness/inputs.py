@@ -8,10 +8,9 @@ from typing import TypeGuard
 
 import torch
 
-from pytest_gpubench.correctness.chunks import CHUNK_ELEMENTS
 from pytest_gpubench.correctness.leaves import Leaves, tensors_of
 from pytest_gpubench.correctness.memory import Place, memory_of
-from pytest_gpubench.correctness.one_pass import can_check, differing
+from pytest_gpubench.correctness.one_pass import bytes_differ
 from pytest_gpubench.correctness.snapshot import Snapshot, changed, checksum, moved, snapshot_of
 from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.units import format_bytes
@@ -46,13 +45,6 @@ class Region:
             self.values = None
         self.checksum = checksum(self.bytes) if self.values is None else 0
 
-    @property
-    def is_changed(self) -> bool:
-        """True if it holds other bytes than it is to hold."""
-        if self.values is None:
-            return checksum(self.bytes) != self.checksum
-        return not all(map(torch.equal, _chunks_of(self.bytes), _chunks_of(self.values)))
-
     def put_back(self) -> None:
         """Write what it is to hold; raise MeasurementError where there is no copy of it."""
         if self.values is None:
@@ -64,26 +56,14 @@ class Region:
 
 
 def changed_regions(regions: Sequence[Region]) -> list[Region]:
-    """Return those that hold other bytes than they are to hold; on a GPU all copies are read at once."""
-    copied = [
-        (region, words_of(region.bytes), words_of(region.values)) for region in regions if region.values is not None
+    """Return those that hold other bytes than they are to hold."""
+    copied = [(region, region.values) for region in regions if region.values is not None]
+    differ = iter(bytes_differ([(region.bytes, values) for region, values in copied]))
+    return [
+        region
+        for region in regions
+        if (checksum(region.bytes) != region.checksum if region.values is None else next(differ))
     ]
-    at_once = [each for each in copied if can_check(each[1], each[2])]
-    differ = differing([(words, values) for _, words, values in at_once])
-    found = {id(region) for (region, _, _), differs in zip(at_once, differ, strict=True) if differs}
-    known = {id(region) for region, _, _ in at_once}
-    return [region for region in regions if (id(region) in found if id(region) in known else region.is_changed)]
-
-
-def words_of(memory: torch.Tensor) -> torch.Tensor:
-    """Return bytes as words of eight bytes where they are aligned to that."""
-    is_aligned = not (memory.numel() % 8 or memory.storage_offset() % 8 or memory.data_ptr() % 8)
-    return memory.view(torch.int64) if is_aligned else memory
-
-
-def _chunks_of(memory: torch.Tensor) -> Sequence[torch.Tensor]:
-    words = words_of(memory)
-    return [words[start : start + CHUNK_ELEMENTS] for start in range(0, words.numel(), CHUNK_ELEMENTS)]
 
 
 @dataclass

@@ -29,13 +29,17 @@ def gpu_bench_differs(words, others, differs, count, BLOCK: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["count"])
-def gpu_bench_largest(found, expected, largest, count, rtol, BLOCK: tl.constexpr):
-    """Note a block's largest difference, and the largest less what rtol allows; infinite where an element is NaN."""
+def gpu_bench_largest(found, expected, largest, count, least_rtol, most_rtol, BLOCK: tl.constexpr):
+    """Note a block's largest difference, and the largest less what the least and the most rtol allow.
+
+    Where an element of either is not finite, the first two are infinite, and the third leaves it out.
+    """
     places = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     one = tl.load(found + places, mask=places < count, other=0).to(tl.float32)
     other = tl.load(expected + places, mask=places < count, other=0).to(tl.float32)
     diff = tl.abs(one - other)
     is_finite = diff < float("inf")
-    tl.store(largest + 2 * tl.program_id(0), tl.max(tl.where(is_finite, diff, float("inf")), 0))
-    excess = tl.where(is_finite, diff - rtol * tl.abs(other), float("inf"))
-    tl.store(largest + 2 * tl.program_id(0) + 1, tl.max(excess, 0))
+    noted = largest + 3 * tl.program_id(0)
+    tl.store(noted, tl.max(tl.where(is_finite, diff, float("inf")), 0))
+    tl.store(noted + 1, tl.max(tl.where(is_finite, diff - least_rtol * tl.abs(other), float("inf")), 0))
+    tl.store(noted + 2, tl.max(tl.where(is_finite, diff - most_rtol * tl.abs(other), -float("inf")), 0))

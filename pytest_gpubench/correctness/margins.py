@@ -10,6 +10,7 @@ import torch
 
 from pytest_gpubench.correctness.leaves import Leaves, inputs_of, map_leaves
 from pytest_gpubench.correctness.memory import memory_of
+from pytest_gpubench.correctness.one_pass import bytes_differ
 from pytest_gpubench.correctness.tolerance import dtype_name
 from pytest_gpubench.correctness.variation import dense, may_overlap_itself
 
@@ -59,12 +60,12 @@ class Buffer:
             _copy_values(self.view(leaf), leaf.detach())
         self.before = self.memory.clone()
 
-    def is_overwritten(self) -> bool:
-        """Tell whether a byte beyond the tensors has changed; the tensors get the values that they had."""
+    def put_back(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Give the tensors the values that they had; return what it holds then, and what it held."""
         assert self.before is not None, "it was not prepared"
         for _, leaf in self.leaves:
             _copy_values(self.view(leaf), self.view(leaf, self.before))
-        return not torch.equal(self.memory, self.before)
+        return self.memory, self.before
 
 
 def _copy_values(to: torch.Tensor, values: torch.Tensor) -> None:
@@ -117,7 +118,8 @@ class Moved:
 
     def overwritten(self) -> list[str]:
         """Return the names of the arguments beyond which was written."""
-        return [buffer.name for buffer in self.buffers if buffer.is_overwritten()]
+        differ = bytes_differ([buffer.put_back() for buffer in self.buffers])
+        return [buffer.name for buffer, differs in zip(self.buffers, differ, strict=True) if differs]
 
 
 def moved(args: Sequence[object], kwargs: Mapping[str, object], device: torch.device) -> Moved:

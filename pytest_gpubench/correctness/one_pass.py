@@ -3,10 +3,13 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
+
+from pytest_gpubench.correctness.chunks import CHUNK_ELEMENTS
 
 __tracebackhide__ = True
 
@@ -27,15 +30,47 @@ def checksum_of(words: torch.Tensor, seed: int) -> int:
     return int(sums.sum())
 
 
-def largest_of(found: torch.Tensor, expected: torch.Tensor, rtol: float) -> tuple[float, float]:
-    """Return the largest difference in float32, and the largest less what rtol allows; infinite for NaN."""
-    largest = _launch(_kernels().gpu_bench_largest, [found, expected], [2], torch.float32, rtol)
-    diff, excess = largest.amax(0).tolist()
-    return diff, excess
+@dataclass(frozen=True)
+class Largest:
+    """The largest difference of two tensors, in float32."""
+
+    diff: float
+    """Infinite where an element of either is not finite."""
+    least_allowed_excess: float
+    """The largest difference less what the smaller rtol allows; infinite where an element is not finite."""
+    most_allowed_excess: float
+    """The largest less what the larger rtol allows, of the elements that are finite."""
 
 
-def differing(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> list[bool]:
-    """Tell for each pair of tensors of words whether they differ; all on one GPU, and read at once."""
+def largest_of(found: torch.Tensor, expected: torch.Tensor, rtols: tuple[float, float]) -> Largest:
+    """Return the largest difference; rtols: the smaller one, and the larger one."""
+    largest = _launch(_kernels().gpu_bench_largest, [found, expected], [3], torch.float32, *rtols)
+    return Largest(*largest.amax(0).tolist())
+
+
+def bytes_differ(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> list[bool]:
+    """Tell for each pair of tensors of bytes, both as long, whether they differ; on a GPU all are read at once."""
+    words = [(_words_of(one), _words_of(other)) for one, other in pairs]
+    at_once = [place for place, each in enumerate(words) if can_check(*each)]
+    found = dict(zip(at_once, _differing([words[place] for place in at_once]), strict=True))
+    return [
+        found[place] if place in found else not all(map(torch.equal, _chunks_of(one), _chunks_of(other)))
+        for place, (one, other) in enumerate(words)
+    ]
+
+
+def _words_of(memory: torch.Tensor) -> torch.Tensor:
+    """Return bytes as words of eight bytes where they are aligned to that."""
+    is_aligned = not (memory.numel() % 8 or memory.storage_offset() % 8 or memory.data_ptr() % 8)
+    return memory.view(torch.int64) if is_aligned else memory
+
+
+def _chunks_of(words: torch.Tensor) -> Sequence[torch.Tensor]:
+    return [words[start : start + CHUNK_ELEMENTS] for start in range(0, words.numel(), CHUNK_ELEMENTS)]
+
+
+def _differing(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> list[bool]:
+    """Tell for each pair whether they differ, by a kernel of ours."""
     if not pairs:
         return []
     found = torch.zeros(len(pairs), dtype=torch.int32, device=pairs[0][0].device)
@@ -66,12 +101,12 @@ def _quietly(device: torch.device) -> Iterator[None]:
 
 
 def _launch(
-    kernel: Any, inputs: list[torch.Tensor], shape: list[int], dtype: torch.dtype, number: float
+    kernel: Any, inputs: list[torch.Tensor], shape: list[int], dtype: torch.dtype, *numbers: float
 ) -> torch.Tensor:
     """Return what the programs of a kernel note, one row each."""
     count, block = inputs[0].numel(), _kernels().BLOCK
     programs = -(-count // block)
     noted = torch.empty([programs, *shape], dtype=dtype, device=inputs[0].device)
     with _quietly(noted.device):
-        kernel[(programs,)](*inputs, noted, count, number, BLOCK=block, num_warps=8)
+        kernel[(programs,)](*inputs, noted, count, *numbers, BLOCK=block, num_warps=8)
     return noted
