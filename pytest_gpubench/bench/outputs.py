@@ -145,6 +145,9 @@ class OutputRecorder:
         """Have calls made again, each in memory of its own, where not all outputs are there and readable."""
         self.refuses_sharing = False  # `check` does, and says whose memory it is
         if self.anew:
+            self._look_back()
+            self._forget(*self.last)  # now, not between the calls, where the pool would have to be filled again
+            self.latest = ""
             self.take(take_again)
         if self.agreement.uses_cuda_graphs and not all(map(_is_readable, self.last.values())):
             self.copying = True

@@ -1,14 +1,14 @@
 """A pool of GPU memory for checked calls: it is filled with a pattern before each, so nothing older is in an output."""
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from pytest_gpubench.correctness.leaves import flatten
-from pytest_gpubench.correctness.memory import MemoryRange, memory_of
+from pytest_gpubench.correctness.memory import memory_of
 from pytest_gpubench.correctness.poison import POISON
 
 __tracebackhide__ = True
@@ -17,8 +17,8 @@ MOST_WATCHED_BYTES = 2**20
 """So many bytes before and behind an output are looked at, where nothing else was allocated there."""
 GUARD_BYTES = (2**16, 3 * 2**19)
 """So many bytes before all outputs, in the segments of small blocks and of large ones (above 1 MiB)."""
-Block = dict[str, Any]
-"""A block of memory as torch's snapshots describe it."""
+Span = tuple[int, int]
+"""The addresses where a range of memory begins and ends."""
 
 
 def _hold(pool: object) -> None:
@@ -28,6 +28,18 @@ def _hold(pool: object) -> None:
 
 def _let_go(pool: object) -> None:
     ctypes.pythonapi.Py_DecRef(ctypes.py_object(pool))
+
+
+class Counts(NamedTuple):
+    """What torch has allocated and freed on a GPU so far."""
+
+    segments: int
+    allocations: int
+    frees: int
+
+    def leave_free_memory(self, before: "Counts") -> bool:
+        """Tell whether memory that was free before, and is so now, was free all the time, and is all that there is."""
+        return (self.segments, self.frees) == (before.segments, before.frees)
 
 
 @contextmanager
@@ -60,6 +72,10 @@ class PoisonedPool:
         """The allocations of the last call."""
         self.guards: list[torch.Tensor] = []
         """Memory that no call gets, so that something that is watched lies before the first output."""
+        self.filled: list[Span] = []
+        """The memory that was filled last, in order."""
+        self._counts_when_filled: Counts | None = None
+        """None where memory that nothing uses any more could not be filled yet."""
 
     def close(self) -> None:
         """Let go of the pool, unless the GPU is broken: torch ends the process where it cannot give memory back."""
@@ -70,10 +86,16 @@ class PoisonedPool:
             _let_go(pool)
 
     def fill(self) -> None:
-        """Fill all of its free memory with the pattern."""
-        for block in [block for segment in self._segments() for block in segment["blocks"]]:
-            if block["state"] == "inactive":
-                _words_at(block["address"], block["size"], self.device).fill_(POISON - 2**16)
+        """Fill all of its free memory with the pattern, unless nothing was freed or added since that was done."""
+        counts = self._counts()
+        if self._counts_when_filled is not None and counts.leave_free_memory(self._counts_when_filled):
+            return
+        segments = self._segments()
+        self.filled = [span for segment in segments for span in self._free_spans(segment["blocks"])]
+        for start, stop in self.filled:
+            _words_at(start, stop - start, self.device).fill_(POISON - 2**16)
+        states = {block["state"] for segment in segments for block in segment["blocks"]}
+        self._counts_when_filled = None if "active_pending_free" in states else counts
 
     def reserve(self, outputs: object, copies: int) -> None:
         """Take as much memory as so many copies of outputs need, with guards before and room behind."""
@@ -100,58 +122,62 @@ class PoisonedPool:
             names = ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool")  # the second before torch 2.8
             next(getattr(torch._C, name) for name in names if hasattr(torch._C, name))(index, pool)
             torch._C._cuda_releasePool(index, pool)
-            segments, allocations = (now - then for now, then in zip(self._counts(), before, strict=True))
-            self.growths += segments > 0
-            self.allocations = allocations
+            after = self._counts()
+            self.growths += after.segments > before.segments
+            self.allocations = after.allocations - before.allocations
 
-    def _counts(self) -> tuple[int, int]:
-        """Return how many segments, and how many blocks in them, were allocated so far."""
-        stats: Any = torch.cuda.memory_stats_as_nested_dict(self.device)
-        return int(stats["segment"]["all"]["allocated"]), int(stats["allocation"]["all"]["allocated"])
+    def _counts(self) -> Counts:
+        stats = torch._C._cuda_memoryStats(self.device.index or 0)
+        blocks = stats["allocation"]["all"]
+        return Counts(stats["segment"]["all"]["allocated"], blocks["allocated"], blocks["freed"])
 
-    def _segments(self) -> list[Block]:
-        """Return this pool's segments; the guards in them count as free."""
+    def _segments(self) -> list[dict[str, Any]]:
+        """Return this pool's segments, as torch describes them."""
         # a snapshot of this pool alone, by its id, broke the heap of torch 2.11 after some hundred of them
         segments: Any = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
-        own = [each for each in segments if tuple(each.get("segment_pool_id", ())) == tuple(self.pool.id)]
-        guards = {guard.data_ptr() for guard in self.guards}
-        for block in [block for segment in own for block in segment["blocks"] if block["address"] in guards]:
-            block["state"] = "inactive"
-        return own
+        own = tuple(self.pool.id)
+        return [each for each in segments if tuple(each.get("segment_pool_id", ())) == own]
+
+    def _free_spans(self, blocks: Sequence[Mapping[str, Any]]) -> Iterator[Span]:
+        """Yield the memory among the blocks of a segment that nothing uses; guards are such."""
+        guards, start, stop = {guard.data_ptr() for guard in self.guards}, 0, 0
+        for block in blocks:
+            if block["state"] == "inactive" or block["address"] in guards:
+                start, stop = (start if stop else block["address"]), block["address"] + block["size"]
+            elif stop:
+                yield start, stop
+                stop = 0
+        if stop:
+            yield start, stop
 
     def overwritten(self, outputs: object) -> list[str]:
         """Return the outputs of the last call before or behind which it wrote, where it allocated nothing else."""
-        segments = self._segments()
-        blocks = [block for segment in segments for block in segment["blocks"]]
-        if self.allocations != sum(block["state"] != "inactive" for block in blocks):
+        found = memory_of(flatten(outputs))
+        beside = spans_beside({memory.storage: memory.storage_bytes for _, memory in found}, self.filled)
+        if self.allocations != len(beside):
             return []  # memory beside an output may be that of a temporary
-        spans = {block["address"]: span for segment in segments for block, span in _beside(segment["blocks"])}
-        return [
-            name
-            for name, memory in memory_of(flatten(outputs))
-            if memory.storage in spans and not self._is_filled_around(memory, *spans[memory.storage])
-        ]
+        return [name for name, memory in found if self._is_written(beside.get(memory.storage, []))]
 
-    def _is_filled_around(self, memory: MemoryRange, start: int, stop: int) -> bool:
-        return self._is_filled((start, memory.storage)) and self._is_filled(
-            (memory.storage + memory.storage_bytes, stop)
-        )
-
-    def _is_filled(self, span: tuple[int, int]) -> bool:
-        start, stop = span[0] + span[0] % 2, span[1]
-        return stop <= start or bool(_words_at(start, stop - start, self.device).eq(POISON - 2**16).all())
+    def _is_written(self, spans: Sequence[Span]) -> bool:
+        """Tell whether memory that was filled holds something else."""
+        even = [(start + start % 2, stop) for start, stop in spans]
+        words = [_words_at(start, stop - start, self.device) for start, stop in even if start < stop]
+        return bool(words) and not bool(torch.stack([each.eq(POISON - 2**16).all() for each in words]).all())
 
 
-def _beside(blocks: Sequence[Block]) -> Iterator[tuple[Block, tuple[int, int]]]:
-    """Yield each block that is in use, with the range that it and the free memory around it lie in."""
-    for place, block in enumerate(blocks):
-        start, stop = block["address"], block["address"] + block["size"]
-        if place and blocks[place - 1]["state"] == "inactive":
-            start -= min(blocks[place - 1]["size"], MOST_WATCHED_BYTES)
-        if place + 1 < len(blocks) and blocks[place + 1]["state"] == "inactive":
-            stop += min(blocks[place + 1]["size"], MOST_WATCHED_BYTES)
-        if block["state"] != "inactive":
-            yield block, (start, stop)
+def spans_beside(storages: Mapping[int, int], filled: Sequence[Span]) -> dict[int, list[Span]]:
+    """Return the memory before and behind each storage that lies in filled memory, up to other storages.
+
+    storages: their sizes in bytes by address.
+    """
+    found = {}
+    for start, stop in filled:
+        inside = sorted(address for address in storages if start <= address < stop)
+        gaps = [*zip([start, *(address + storages[address] for address in inside)], [*inside, stop], strict=True)]
+        for address, (low, _), (end, high) in zip(inside, gaps[:-1], gaps[1:], strict=True):
+            before = max(low, address - MOST_WATCHED_BYTES), address
+            found[address] = [before, (end, min(high, end + MOST_WATCHED_BYTES))]
+    return found
 
 
 class _Words:

@@ -1,7 +1,8 @@
 """What is known of the outputs of timed calls."""
 
 from collections.abc import Callable
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, cast
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from pytest_gpubench import UnfairComparison, WrongResult
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.correctness import Variation
+from pytest_gpubench.correctness.pool import PoisonedPool
 from pytest_gpubench.stats.speedup import round_orders
 from pytest_gpubench.timing.calls import make_call
 from tests.bench.calls import agreement_of, double, recorded
@@ -49,6 +51,35 @@ def test_every_arm_has_an_output_of_its_own_in_the_end(names: tuple[str, ...]) -
     recorder.keep_all(take)
     assert recorder.last.keys() == set(names)
     assert len({id(output) for output in recorder.last.values()}) == len(names)
+
+
+@pytest.mark.parametrize("growths", [0, 1, 2])
+def test_the_first_checked_round_drops_the_outputs_before_it(growths: int) -> None:
+    """Then nothing is freed between its calls, and the pool has to be filled once."""
+    agreement, kept = agreement_of(double, torch.ones(4)), list[list[str]]()
+
+    class Pool:
+        growths = 0
+
+        def fill(self) -> None:
+            kept.append([*recorder.last])
+
+        def use(self) -> AbstractContextManager[None]:
+            return nullcontext()
+
+    recorder = OutputRecorder(agreement, arms=2, pool=cast(PoisonedPool, Pool()))
+    calls = [recorder.watch(name, make_call(double, agreement.arguments, label=name)) for name in "ab"]
+
+    def take() -> None:
+        for call in calls:
+            call.prepare()()
+        Pool.growths += len(kept) <= 2 * growths
+
+    take()
+    recorder.end()
+    recorder.keep_all(take)
+    assert kept == [[], ["a"], *[["b"], ["a"]] * growths]
+    assert recorder.last.keys() == {"a", "b"}
 
 
 def test_an_output_that_is_the_references_in_a_timed_call() -> None:

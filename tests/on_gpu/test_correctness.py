@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -62,6 +63,27 @@ def test_elements_that_are_never_written_are_found(pool: PoisonedPool, dtype: to
     assert difference.unwritten == difference.mismatched == elements - elements // 2
     assert unwritten(output) == {"out": elements - elements // 2}
     assert compare_outputs(right, x, poisoned=True)[0].passed
+
+
+def test_memory_is_filled_again_only_where_something_was_freed(pool: PoisonedPool) -> None:
+    """Then all of it is: also what a temporary held."""
+    pool.reserve(torch.empty(1000, device="cuda"), 3)
+    pool.fill()
+    with patch.object(pool, "_segments", side_effect=pool._segments) as looked:
+        with pool.use():
+            first = torch.ones(1000, device="cuda")
+        pool.fill()
+        with pool.use():
+            second = torch.empty(1000, device="cuda")
+        assert looked.call_count == 0
+        assert unwritten((first, second)) == {"out[1]": 1000}
+        with pool.use():
+            first.add(1)
+        pool.fill()
+        assert looked.call_count == 1
+    with pool.use():
+        third = torch.empty(1000, device="cuda")
+    assert unwritten((first, third)) == {"out[1]": 1000}
 
 
 def test_all_that_a_call_allocates_comes_from_the_pool(pool: PoisonedPool) -> None:
@@ -160,10 +182,16 @@ def test_differences_are_the_same_in_one_pass(dtype: torch.dtype, elements: int)
     for tolerance in (Tolerance(0.0, 1.0), Tolerance(1.0, 0.2), Tolerance(0.0, 1e-3), Tolerance(0.5, 1e-6)):
         dense = compare_outputs(found, expected, tolerance)
         assert dense == compare_outputs(apart[:, 0], apart[:, 1], tolerance)
+    largest = compare_outputs(found, expected, Tolerance(0.0, 0.0))[0].max_abs_diff or 0.0
+    for atol in (0.5 * largest, largest * (1 - 1e-9), largest, largest * (1 + 1e-3)):
+        tolerance = Tolerance(0.0, atol)
+        (brief,) = compare_outputs(found, expected, tolerance, briefly=True)
+        assert brief.passed == compare_outputs(found, expected, tolerance)[0].passed == (atol >= largest)
     for wrong in (float("nan"), float("inf")):
         found[-1] = wrong
         (difference,) = compare_outputs(found, expected, Tolerance(1.0, 1.0))
         assert (difference.passed, difference.mismatched, difference.where) == (False, 1, (elements - 1,))
+        assert not compare_outputs(found, expected, Tolerance(1.0, 1.0), briefly=True)[0].passed
     expected[-1] = found[-1]
     assert compare_outputs(found, expected, Tolerance(1.0, 1.0))[0].passed  # infinities of one sign are equal
 

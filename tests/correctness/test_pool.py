@@ -1,0 +1,33 @@
+"""Memory beside outputs in a pool; what a GPU has to do with it is in tests/on_gpu/test_correctness.py."""
+
+import pytest
+
+from pytest_gpubench.correctness.pool import MOST_WATCHED_BYTES, Counts, Span, spans_beside
+
+FAR = 10 * MOST_WATCHED_BYTES
+
+
+@pytest.mark.parametrize(
+    ("storages", "filled", "beside"),
+    [
+        ({}, [(0, 100)], {}),
+        ({20: 10}, [], {}),
+        ({20: 10}, [(0, 100)], {20: [(0, 20), (30, 100)]}),
+        ({0: 100}, [(0, 100)], {0: [(0, 0), (100, 100)]}),
+        ({100: 10}, [(0, 100)], {}),  # in memory that was in use
+        ({20: 10, 30: 40}, [(0, 100)], {20: [(0, 20), (30, 30)], 30: [(30, 30), (70, 100)]}),
+        ({220: 10, 20: 10}, [(0, 100), (200, 300)], {20: [(0, 20), (30, 100)], 220: [(200, 220), (230, 300)]}),
+        (
+            {FAR: 10},
+            [(0, 2 * FAR)],
+            {FAR: [(FAR - MOST_WATCHED_BYTES, FAR), (FAR + 10, FAR + 10 + MOST_WATCHED_BYTES)]},
+        ),
+    ],
+)
+def test_memory_beside_outputs(storages: dict[int, int], filled: list[Span], beside: dict[int, list[Span]]) -> None:
+    assert spans_beside(storages, filled) == beside
+
+
+@pytest.mark.parametrize(("after", "left"), [((1, 5, 2), True), ((1, 4, 3), False), ((2, 4, 2), False)])
+def test_memory_that_was_freed_or_added_has_to_be_filled(after: tuple[int, int, int], left: bool) -> None:
+    assert Counts(*after).leave_free_memory(Counts(1, 4, 2)) is left
