@@ -241,6 +241,16 @@ class _Passes:
             self._compare()
         self.rested &= idle_s > 0 or not instrument.pacing.idle_s(self.sample.reps)
 
+    def refuse(self, call: Call) -> None:
+        """Raise where the last pass was not complete, or launched other kernels than the one before."""
+        if isinstance(self.failure, IncompleteRecords):
+            raise self.failure
+        if self.difference:
+            raise KernelsDiffer(
+                f"{call.label!r} does not launch the same kernels in every call, even after {self.calls} calls "
+                f"({self.difference}): its samples would not mean the same thing"
+            )
+
     def _compare(self) -> None:
         kernels = kernel_list(self.sample.reps[0].records)
         call_us, clock_mhz = statistics.median(self.sample.samples_us), median_clock_mhz(self.sample)
@@ -285,20 +295,13 @@ def pass_until_rest(instrument: Instrument, call: Call, plain: Warmth, first: _P
             if passes.rested and passes.clock_rested:
                 break
             passes.take(instrument, call)
-        if passes.rested:
-            reps, idle_s = passes.sample.reps, instrument.pacing.idle_s(passes.sample.reps)
-            passes.sample.reps = [*instrument.timer.calibrate(call, reps, idle_s, passes.cost_s)]
-    if passes.rested:
-        sample = Sample() if passes.sample.throttle_mask else passes.sample
-        return Warmth(passes.calls, passes.call_us, passes.cost_s, sample=sample)
-    if isinstance(passes.failure, IncompleteRecords):
-        raise passes.failure
-    if passes.difference:
-        raise KernelsDiffer(
-            f"{call.label!r} does not launch the same kernels in every call, even after {passes.calls} calls "
-            f"({passes.difference}): its samples would not mean the same thing"
-        )
-    return Warmth(passes.calls, passes.call_us, passes.cost_s, settled=False)
+        if not passes.rested:
+            passes.refuse(call)
+        reps, idle_s = passes.sample.reps, instrument.pacing.idle_s(passes.sample.reps)
+        passes.sample.reps = [*instrument.timer.calibrate(call, reps, idle_s, passes.cost_s)]
+    is_sound = passes.rested and not passes.sample.throttle_mask
+    sample = passes.sample if is_sound else Sample()
+    return Warmth(passes.calls, passes.call_us, passes.cost_s, settled=passes.rested, sample=sample)
 
 
 def median_clock_mhz(sample: Sample) -> float | None:

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.base import Call, Rep
 from pytest_gpubench.timing.events import Lap, key_of
 from pytest_gpubench.timing.tracing_tax import Laptimer, Taxes, untaxed
 from pytest_gpubench.timing.warmup import warm_up
@@ -38,6 +38,8 @@ class Gpu:
         self.known: list[Any] = []
         self.drift_us = 0.0
         """By so much each lap takes longer than the one before."""
+        self.slow_laps = 0
+        """So many laps, at first, take 10 us longer."""
         self.late_us = 5.0
         self.spoilt_laps: float = 0
         """In so many laps, at first, the host is not ahead."""
@@ -54,7 +56,8 @@ class Gpu:
 
     def lap(self, call: Call, idle_s: float) -> Lap:
         self.laps += 1
-        elapsed_us = 100 + self.added_us * self.is_traced + self.drift_us * self.laps + next(self.noise_us)
+        slow_us = 10.0 * (self.laps <= self.slow_laps) + self.drift_us * self.laps
+        elapsed_us = 100 + self.added_us * self.is_traced + slow_us + next(self.noise_us)
         return Lap(elapsed_us, 100, 5, 6, self.laps > self.spoilt_laps, self.late_us)
 
 
@@ -94,10 +97,18 @@ def test_each_gap_between_kernels_is_left_out() -> None:
     assert Gpu(6 * GAP_US + 4).taxes().learn(call_of(nothing), [rep(104, "abcdef")], 0.0, 1e-3) == pytest.approx(0.04)
 
 
-def test_a_drift_is_no_tax() -> None:
+@pytest.mark.parametrize("drift_us", [0.15, -0.15])
+def test_a_drift_is_no_tax(drift_us: float) -> None:
     gpu = Gpu(0.0)
-    gpu.drift_us = 0.15  # 0.6 us from the first laps to the next
+    gpu.drift_us = drift_us
     assert gpu.taxes().learn(call_of(nothing), [rep(100)], 0.0, 1e-3) == 0
+
+
+@pytest.mark.parametrize("slow_laps", [0, MOST_REPS // 2, MOST_REPS])
+def test_slow_first_laps_hide_no_tax(slow_laps: int) -> None:
+    gpu = Gpu(4.0 + GAP_US, noise_us=0.0)
+    gpu.slow_laps = slow_laps
+    assert gpu.taxes().learn(call_of(nothing), [rep(104)], 0.0, 1e-3) == pytest.approx(0.04)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +124,7 @@ def test_a_call_without_tax_costs_a_few_laps(added_us: float, rep_s: float, laps
 @pytest.mark.parametrize(("failures", "tax"), [(2, 0.04), (3, 0.0), (math.inf, 0.0)])
 def test_laps_that_the_host_spoils_are_taken_again(failures: float, tax: float) -> None:
     gpu = Gpu(4.0 + GAP_US)
-    gpu.spoilt_laps = failures * MOST_REPS
+    gpu.spoilt_laps = failures * MOST_REPS / 2
     assert gpu.taxes().learn(call_of(nothing), [rep(104)], 0.0, 1e-3) == pytest.approx(tax)
 
 
@@ -151,6 +162,21 @@ def test_the_same_kernels_pay_the_same_tax(kernels: str, traced_us: float, same:
 def test_a_rep_is_its_records_less_the_tax() -> None:
     assert untaxed(rep(104.0), 0.04) == replace(rep(104.0), elapsed_us=100.0, flags=("traced +4.0 %",))
     assert untaxed(rep(104.0), 0.0) == rep(104.0)
+
+
+def test_a_call_that_never_rests_pays_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chain of kernels and its graph may differ in whether they come to rest, not in what tracing adds."""
+    learnt: list[float] = []
+    timer = FakeTimer(Clock(), play=lambda number: rep(100 * 1.05 ** (number // 5)))
+
+    def calibrate(call: Call, reps: Sequence[Rep], *_: float) -> Sequence[Rep]:
+        learnt.append(reps[0].elapsed_us)
+        return reps
+
+    monkeypatch.setattr(timer, "calibrate", calibrate)
+    warmth = warm_up(instrument_of(timer), cpu_device(), {"a": call_of(nothing)}, None)["a"]
+    assert (warmth.settled, warmth.sample.reps) == (False, [])
+    assert learnt == [100 * 1.05 ** (timer.taken // 5 - 1)]
 
 
 def test_the_reps_at_rest_are_calibrated_too(monkeypatch: pytest.MonkeyPatch) -> None:
