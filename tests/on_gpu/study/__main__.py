@@ -8,6 +8,7 @@ NAMES = (
     "margins",
     "half",
     "itself",
+    "checks",
     "steady",
     "startup",
     "judge",
