@@ -27,14 +27,17 @@ SOME = ("square_matmul", "relu", "softmax", "layer_norm", "convolution")
     "name", [name if name in SOME else pytest.param(name, marks=pytest.mark.slow) for name in PROBLEMS]
 )
 def test_a_kernelbench_problem_is_as_fast_as_itself(judge: Judge, tmp_path: Path, name: str) -> None:
+    """By its own clock; the referee's adds some microseconds to a call, so that a short one is not attested.
+
+    Two processes time one of cuDNN's convolutions up to 4 % apart (64.1 and 61.8 us on an H200).
+    """
     spec, candidate = PROBLEMS[name].write(tmp_path)
-    """By its own clock; the referee's adds some microseconds to a call, so that a short one is not attested."""
     found = judge_by(judge, spec, candidate)
     assert found.status in ("pass", "inconclusive"), summary_of(found)
     interval = found.cases[0].claimed_interval
     assert interval is not None, summary_of(found)
-    assert interval.low <= 1.02, summary_of(found)
-    assert interval.high >= 0.98, summary_of(found)
+    assert interval.low <= 1.05, summary_of(found)
+    assert interval.high >= 0.95, summary_of(found)
 
 
 def test_a_solution_of_a_flashinfer_definition_is_judged(judge: Judge, tmp_path: Path) -> None:
