@@ -22,7 +22,7 @@ from pytest_gpubench.report.phases import phases_block, region_lines
 from pytest_gpubench.report.rows import Row, all_rows, fold, group, reference_label, sort, split
 from pytest_gpubench.results.model import SAME_CODE, PastChange, TestRecord, Verdict
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.units import bracketed, choose_time_unit, printable
+from pytest_gpubench.units import bracketed, choose_time_unit, printable, ratio_text
 from pytest_gpubench.verdict.limits import limit_text
 
 HEADERS = {
@@ -207,7 +207,10 @@ def _notes_of_both(row: Row) -> str:
 
 
 def _change_cell(change: PastChange | None, brief: bool) -> str:
-    """Return the change of the compared metric, `speedup -20.0 % [-21.0, -19.0]`; nothing without a change."""
+    """Return the change of the compared metric, `speedup -20.0 % [-21.0, -19.0]`; nothing without a change.
+
+    A factor, `median 0.002105x [0.001904, 0.002326]`, where one of these is ten times as much, or a tenth.
+    """
     if change is None:
         return ""
     if change.metric == SAME_CODE:
@@ -215,6 +218,8 @@ def _change_cell(change: PastChange | None, brief: bool) -> str:
     ratios = [change.ratio, *((not brief and change.interval) or ())]
     if change.metric == "speedup":  # whose ratio is old over new
         ratios = [1 / ratio for ratio in ratios[:1] + ratios[:0:-1]]
+    if min(ratios) <= 0.1 or max(ratios) >= 10:
+        return f"{printable(change.metric)} {ratio_text(ratios[0], ratios[1:] or None)}"
     found, *ends = (_signed_percent(ratio) for ratio in ratios)
     return f"{printable(change.metric)} {found} %" + bracketed(ends)
 

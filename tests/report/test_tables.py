@@ -228,6 +228,15 @@ def test_a_change_has_a_column_that_names_its_metric() -> None:
     assert row["Against main"] == "median -0.05 %"
     [row] = table(record(changed(alone, 1.0, interval=False, metric="same code")))
     assert row["Against main"] == "same code"
+    for ratio, told in (
+        (1 / 475, "0.002105x [0.002084, 0.002126]"),
+        (0.1009, "0.1009x [0.09989, 0.1019]"),
+        (0.1011, "-89.9 % [-90.0, -89.8]"),
+        (9.9, "+890.0 % [+880.1, +899.9]"),
+        (9.91, "9.910x [9.811, 10.01]"),
+    ):
+        [row] = table(record(changed(alone, ratio)))
+        assert row["Against main"] == f"median {told}"
     for columns in (("median",), ("median", "limit", "flags"), ("limit",)):
         [row] = table(record(changed(alone, 2.0)), columns=columns)
         assert row["Against main"] == "median +100.0 % [+98.0, +102.0]"
