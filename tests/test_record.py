@@ -2,11 +2,12 @@
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import find
+from hypothesis import find, given, settings
 from hypothesis.errors import InvalidArgument
 
 from pytest_gpubench import BadFile, BadRequest
@@ -114,6 +115,22 @@ def test_examples_shrink_towards_the_most_frequent_call(shapes: Path) -> None:
     calls = gst.recorded(shapes, "aten.mul")
     assert find(calls, lambda call: True).shapes == ((3, 4),)
     assert find(calls, lambda call: call.calls == 1).shapes == ((5, 4),)
+
+
+def test_calls_are_drawn_about_as_often_as_they_were_made(tmp_path: Path) -> None:
+    with recording(tmp_path / "shapes.json"):
+        for rows, calls in ((3, 300), (4, 100), (5, 1)):
+            for _ in range(calls):
+                torch.ones(rows, 2).mul(2)
+    drawn: Counter[int] = Counter()
+
+    @settings(max_examples=400, database=None, derandomize=True)
+    @given(gst.recorded(tmp_path / "shapes.json", "aten.mul"))
+    def draw(call: RecordedCall) -> None:
+        drawn[call.calls] += 1
+
+    draw()
+    assert drawn[300] > 2 * drawn[100] > 50 * drawn[1]
 
 
 def test_a_file_in_a_folder_that_is_not_there_is_refused_before_the_program_runs(

@@ -1,5 +1,6 @@
 """The lines around the table: the header, the measurements, the warnings, the verdicts."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -13,6 +14,7 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.settings.cache import cache_words
 from pytest_gpubench.units import count, first_few, printable, safe_line
 
+NUMBER_WITH_UNIT = re.compile(r"\d[\d.,]*(?=x\b| %| ?(?:us|ms|s|MHz|GB/s|TFLOP/s|bytes?|[KMG]i?B)\b)")
 MOST_WARNINGS = 3
 """Warnings of one test that are shown: under @given there can be one for each example."""
 MOST_LINES = 20
@@ -55,22 +57,32 @@ def summary_lines(records: Sequence[TestRecord], settings: Settings) -> list[str
 
 
 def _warning_lines(records: Sequence[TestRecord], everything: bool) -> list[str]:
-    """Return the tests' own warnings, each once, with the number of its tests; INCONCLUSIVE by one limit is one."""
-    tests: dict[str, dict[str, str]] = {}
-    undecided: dict[str, list[tuple[str, str]]] = {}
+    """Return the tests' own warnings: of those alike, for other tests, functions and numbers, one, and their number."""
+    alike: dict[str, list[tuple[str, str]]] = {}
     for record in records:
         kinds = {} if everything else _inconclusive(record)
-        for text in filter(kinds.__contains__, record.warnings):
-            undecided.setdefault(kinds[text], []).append((record.nodeid, text))
-        texts = [text for text in dict.fromkeys(record.warnings) if text not in kinds]
-        more = len(texts) - MOST_WARNINGS
-        for text in [*texts[:MOST_WARNINGS], *([f"{more} more like this"] if more > 0 else [])]:
-            tests.setdefault(_without_test(text, record.nodeid), {})[record.nodeid] = text
-    lines = [_undecided_line(kind, found) for kind, found in undecided.items()]
-    lines += [_said_by(text, found) for text, found in tests.items()]
+        own: dict[str, list[str]] = {}
+        for text in dict.fromkeys(record.warnings):
+            key = kinds.get(text) or (text if everything else _pattern(text, record))
+            own.setdefault(key, []).append(text)
+        most = len(own) if everything else MOST_WARNINGS
+        for key, texts in list(own.items())[:most]:
+            alike.setdefault(key, []).extend((record.nodeid, text) for text in texts)
+        if (more := len(own) - most) > 0:
+            alike.setdefault("more", []).append((record.nodeid, f"{more} more like this"))
+    limits = {kind for record in records for kind in _inconclusive(record).values()}
+    lines = [_line_of(key if key in limits else "", found) for key, found in alike.items()]
     if everything or len(lines) <= MOST_LINES:
         return lines
     return [*lines[:MOST_LINES], f"{count(len(lines) - MOST_LINES, 'more warning')} (--gpu-bench-verbose shows all)"]
+
+
+def _pattern(text: str, record: TestRecord) -> str:
+    """Return a warning without the names of its test and functions, and without numbers that have a unit."""
+    labels = sorted({item.timing.label for item in record.measurements}, key=len, reverse=True)
+    names = "|".join(rf"(?<!\w){re.escape(label)}(?!\w)" for label in labels if label)
+    text = _without_test(text, record.nodeid)
+    return NUMBER_WITH_UNIT.sub("", re.sub(names, "", text) if names else text)
 
 
 def _inconclusive(record: TestRecord) -> dict[str, str]:
@@ -79,14 +91,15 @@ def _inconclusive(record: TestRecord) -> dict[str, str]:
     return {each.sentence: each.kind for each in verdicts if each.outcome is Outcome.INCONCLUSIVE}
 
 
-def _undecided_line(kind: str, found: Sequence[tuple[str, str]]) -> str:
-    """Return what is INCONCLUSIVE by a limit, each time with its test; only the first sentence where there are more."""
+def _line_of(kind: str, found: Sequence[tuple[str, str]]) -> str:
+    """Return one line for warnings that are alike, each with its test; kind: the limit that all are INCONCLUSIVE by."""
     first, text = found[0]
     if len({_without_test(text, nodeid) for nodeid, text in found}) == 1:
         return _said_by(_without_test(text, first), dict(found))
     tests = list(dict.fromkeys(printable(nodeid) for nodeid, _ in found))
     named = f"{count(len(tests), 'test')} ({first_few(tests, MOST_TESTS_NAMED)})"
-    return f"{kind} INCONCLUSIVE {len(found)} times in {named}, first: {text} (--gpu-bench-verbose shows all)"
+    what = f"{kind} INCONCLUSIVE {len(found)} times" if kind else f"{len(found)} times"
+    return f"{what} in {named}, first: {text} (--gpu-bench-verbose shows all)"
 
 
 def _without_test(text: str, nodeid: str) -> str:

@@ -1,5 +1,7 @@
 """Calls that a program really made, as examples."""
 
+from bisect import bisect
+from itertools import accumulate
 from pathlib import Path
 
 from hypothesis import strategies as st
@@ -15,10 +17,13 @@ __tracebackhide__ = True
 def recorded(path: Path | str, op: str | None = None) -> SearchStrategy[RecordedCall]:
     """Draw a call that `python -m pytest_gpubench.record` has written to a file, with its shapes, dtypes and number.
 
-    op: the operator, such as "aten.native_layer_norm"; None is any. Shrinks towards the most frequent call. Raises
-    InvalidArgument for a file that cannot be read, and an operator that is not in it.
+    op: the operator, such as "aten.native_layer_norm"; None is any. A call is drawn about as often as it was made.
+    Shrinks towards the most frequent call. Raises InvalidArgument for a file that cannot be read, and an operator that
+    is not in it.
     """
     try:
-        return st.sampled_from(read(path, op))
+        calls = read(path, op)
+        ends = list(accumulate(each.calls for each in calls))
+        return st.integers(0, ends[-1] - 1).map(lambda nth: calls[bisect(ends, nth)])
     except (BadFile, BadRequest) as error:
         raise InvalidArgument(f"recorded({str(path)!r}): {error}") from None

@@ -239,14 +239,34 @@ def test_sweeps_and_examples_have_their_figures(shown: Shown) -> None:
     shown.page.wait_for_url(re.compile(rf"#t/{GIVEN_ROW}/\d+$"))
 
 
+def script(name: str) -> str:
+    """Return a script of the page."""
+    return (Path(html.__file__).parent / "assets" / name).read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("ratio", "text"),
     [(1.0, "±0.0 %"), (1.25, "+25 %"), (0.11, "−89 %"), (0.1, "÷10.0"), (1 / 475, "÷475"), (12, "×12.0")],
 )
 def test_a_change_by_more_than_ten_times_is_a_factor(shown: Shown, ratio: float, text: str) -> None:
-    source = (Path(html.__file__).parent / "assets" / "elements.js").read_text(encoding="utf-8")
-    inside = f"(() => {{ {source}; return signed({ratio!r}); }})()"
+    inside = f"(() => {{ {script('elements.js')}; return signed({ratio!r}); }})()"
     assert shown.page.evaluate(inside) == text
+
+
+@pytest.mark.parametrize(
+    ("most_us", "least", "middle"),
+    [(40, None, 0.4), (400, None, 4), (40, 1.5, 0.4), (400, 1.6, 1.25), (None, 1.6, 1.25), (None, None, 2)],
+)
+def test_the_margin_is_that_of_the_nearest_limit(
+    shown: Shown, most_us: float | None, least: float | None, middle: float
+) -> None:
+    limits = {"max_time_us": most_us, "min_speedup": least}
+    verdicts = [{"kind": kind, "value": value, "limit": kind} for kind, value in limits.items() if value]
+    item = {"median": 100, "interval": [99, 101], "speedup": {"ratio": 2, "interval": [1.9, 2.1]}, "verdicts": verdicts}
+    elements, rows = (script(name) for name in ("elements.js", "rows.js"))
+    functions = rows[rows.index("function limitOf") : rows.index("const FARTHEST")]
+    inside = f"(item) => {{ {elements}; {functions}; return marginOf({{ item }}).middle; }}"
+    assert shown.page.evaluate(inside, item) == pytest.approx(middle)
 
 
 def test_every_name_is_shown_as_it_is(shown: Shown) -> None:

@@ -99,6 +99,24 @@ def test_a_test_warns_a_few_times(number: int, shown: int) -> None:
     assert lines[-1].endswith("more like this") == (number > 3)
 
 
+def test_warnings_alike_of_several_functions_and_tests_are_one() -> None:
+    tests = [
+        record(
+            *(Measurement(timing=timing(f"f{nth}_{place}", 1.0)) for place in range(3)),
+            nodeid=f"test_a.py::test_{nth}",
+            warnings=(*(f"f{nth}_{place}: {nth}.5x as fast" for place in range(3)), f"f{nth}_0: no limit for H200"),
+        )
+        for nth in range(1, 13)
+    ]
+    lines = [line for line in summary_lines(tests, Settings()) if "warning" in line]
+    where = "12 tests (test_a.py::test_1, test_a.py::test_2, test_a.py::test_3 and 9 more)"
+    assert lines == [
+        f"gpu_bench: warning: {number} times in {where}, first: f1_0: {text} (--gpu-bench-verbose shows all)"
+        for number, text in ((36, "1.5x as fast"), (12, "no limit for H200"))
+    ]
+    assert len([line for line in summary_lines(tests, Settings(verbose=True)) if "warning" in line]) == 48
+
+
 @pytest.mark.parametrize(("number", "told"), [(1, 1), (2, 1), (30, 1)])
 def test_what_is_inconclusive_by_one_limit_is_one_warning(number: int, told: int) -> None:
     """Whatever their numbers; with --gpu-bench-verbose each has its sentence."""

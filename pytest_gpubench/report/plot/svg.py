@@ -13,7 +13,8 @@ from pytest_gpubench.units import printable
 WIDTH, HEIGHT = 380, 270
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 12, 44
 HEAD = 34
-LINE = 18
+LINE, LETTER = 18, 7.0
+"""The height of a line, and about the width of a letter."""
 STYLE = """
 svg { background: var(--card); font: 12px system-ui, sans-serif; }
 text { fill: var(--soft); } .title { fill: var(--text); font-weight: 600; }
@@ -37,10 +38,14 @@ def svg_text(sweep: Sweep) -> str:
     """Return the charts of a sweep side by side, with a legend and where each candidate is faster."""
     panels = panels_of(sweep)
     below = [*_legend(panels), *(_text_mark(0, 0, words) for words in faster_lines(sweep))]
-    width, height = WIDTH * len(panels), HEAD + HEIGHT + LINE * len(below) + LINE // 2
+    head = f"{sweep.test} on {sweep.device}"
+    width, height = (
+        max(WIDTH * len(panels), LEFT + round(len(head) * LETTER)),
+        HEAD + HEIGHT + LINE * len(below) + LINE // 2,
+    )
     charts = [_moved(nth * WIDTH, HEAD, "".join(_panel_marks(panel))) for nth, panel in enumerate(panels)]
     lines = [_moved(LEFT, HEAD + HEIGHT + LINE * nth + LINE // 2, line) for nth, line in enumerate(below)]
-    title = _text_mark(LEFT, 22, f"{sweep.test} on {sweep.device}", "title")
+    title = _text_mark(LEFT, 22, head, "title")
     colors = asset("style.css").partition("* {")[0].strip()  # those of the page, light and dark
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
@@ -72,7 +77,8 @@ def _panel_marks(panel: Panel) -> Iterator[str]:
         yield f'<path class="grid" d="M{LEFT} {at_y(tick):.1f}H{right}"/>'
         yield _text_mark(LEFT - 8, at_y(tick) + 4, shortened_number(tick), anchor="end")
     for x, text in panel.x_ticks(6):
-        yield _text_mark(at_x(x), floor + 17, text, anchor="middle")
+        is_inside = at_x(x) + len(text) * LETTER / 2 < WIDTH
+        yield _text_mark(at_x(x) if is_inside else WIDTH - 2, floor + 17, text, anchor="middle" if is_inside else "end")
     yield _text_mark((LEFT + right) / 2, HEIGHT - 8, panel.sweep.axis or panel.sweep.param, "title", "middle")
     title = _text_mark(0, 0, panel.title, "title", "middle")
     yield f'<g transform="translate(14 {(TOP + floor) / 2:.1f}) rotate(-90)">{title}</g>'

@@ -118,16 +118,18 @@ function setFilter(name, scroll) {
   if (scroll) tools.scrollIntoView({ block: "start" });
 }
 
+// What sorts rows of one verdict: a limit that is missed, but not on time or speedup, has no margin.
+const marginOfRow = (row) => (row.margin ? row.margin.middle : row.status === "fail" ? 0 : 99);
+
 function ordered(list) {
   if (view.sort === "run") return list;
   const column = COLUMNS.find(({ key }) => key === view.sort), value = column ? column.value : (row) => row.rank;
   const collator = new Intl.Collator("en", { numeric: true });
   const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : collator.compare(String(a), String(b)));
-  const middle = (row) => (row.margin ? row.margin.middle : 99);
   return list.map((row) => [row, value(row)]).sort(([one, a], [other, b]) => {
     const missing = (found) => found === null || found === undefined || found === "" || found === false;
     if (missing(a) || missing(b)) return missing(a) - missing(b) || one.index - other.index;
-    return (view.down ? -1 : 1) * compare(a, b) || (column ? 0 : middle(one) - middle(other)) || one.index - other.index;
+    return (view.down ? -1 : 1) * compare(a, b) || (column ? 0 : marginOfRow(one) - marginOfRow(other)) || one.index - other.index;
   }).map(([row]) => row);
 }
 
@@ -142,7 +144,7 @@ function tableRow(row) {
 // what needs attention
 
 function attention(key, title, sentence) {
-  const worst = (row) => (key === "slower" ? -row.change.ratio : key === "faster" ? row.change.ratio : row.margin ? row.margin.middle : 0);
+  const worst = (row) => (key === "slower" ? -row.change.ratio : key === "faster" ? row.change.ratio : marginOfRow(row));
   const found = rows.filter(filterOf(key)).sort((a, b) => worst(a) - worst(b));
   if (!found.length) return null;
   const mark = (STATUS[key] || { mark: key === "slower" ? "▲" : "▼" }).mark;

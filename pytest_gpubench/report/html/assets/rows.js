@@ -40,18 +40,21 @@ function verdictsOf(item, reference) {
   return [item, reference].flatMap((arm) => (arm && arm.verdicts) || []);
 }
 
-// How far on the good side of its limit a row is, as a ratio: above 1 is good.
+// How far on the good side of its limit a row is, as a ratio: above 1 is good; of two limits the one that it is nearer to.
 function marginOf({ item }) {
   if (!item || !known(item.median)) return null;
   const least = limitOf(item, "min_speedup"), most = limitOf(item, "max_time_us");
-  if (item.speedup && known(item.speedup.ratio)) {
+  const margins = [];
+  if (item.speedup && known(item.speedup.ratio) && (least || !most)) {
     const { ratio, interval } = item.speedup, limit = least ? least.value : 1;
     const [low, high] = interval || [ratio, ratio];
-    return { low: low / limit, high: high / limit, middle: ratio / limit, judged: Boolean(least), of: least ? least.limit : "1x" };
+    margins.push({ low: low / limit, high: high / limit, middle: ratio / limit, judged: Boolean(least), of: least ? least.limit : "1x" });
   }
-  if (!most || item.median <= 0) return null;
-  const [low, high] = item.interval || [item.median, item.median];
-  return { low: most.value / high, high: most.value / low, middle: most.value / item.median, judged: true, of: most.limit };
+  if (most && item.median > 0) {
+    const [low, high] = item.interval || [item.median, item.median];
+    margins.push({ low: most.value / high, high: most.value / low, middle: most.value / item.median, judged: true, of: most.limit });
+  }
+  return margins.sort((a, b) => a.middle - b.middle)[0] || null;
 }
 
 const FARTHEST = Math.log(1.6);
