@@ -330,7 +330,9 @@ class Lifecycle:
         item.user_properties += properties  # JUnit takes them from the teardown's report, made from these
 
     def _explain(self, report: pytest.TestReport, test: "CurrentTest") -> None:
+        from pytest_gpubench.report.layout import Screen
         from pytest_gpubench.report.section import report_section
 
         if report.failed:
-            report.sections.append(("gpu_bench", report_section(self._record(test), report.longreprtext)))
+            text = report_section(self._record(test), report.longreprtext, Screen.current(color=False))
+            report.sections.append(("gpu_bench", text))

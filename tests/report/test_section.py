@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from pytest_gpubench import Measurement
+from pytest_gpubench.report.layout import Screen
 from pytest_gpubench.report.section import report_section
 from pytest_gpubench.results.model import Outcome, Overhead
 from tests.report.records import record, speedup, timing
@@ -69,6 +70,20 @@ def test_a_verdict_has_a_line_for_each_reason() -> None:
     failed = msgspec.structs.replace(verdict("max_time_us=1", Outcome.FAIL, "too slow"), reasons=("one", "two"))
     found = report_section(record(Measurement(timing=timing("a", 10.0), verdicts=(failed,)))).splitlines()
     assert found[-3:] == ["  FAIL: too slow", "    with it: one", "    with it: two"]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_sentences_fit_the_screen(width: int) -> None:
+    reference = timing("reference", 20.0)
+    failed = msgspec.structs.replace(verdict("min_speedup=1", Outcome.FAIL, "too slow " * 20), reasons=("why " * 40,))
+    candidate = Measurement(
+        timing=timing("candidate", 10.0), speedup=speedup(reference, 2.0), role="candidate", verdicts=(failed,),
+        differences=("out PASS " * 20,),
+    )  # fmt: skip
+    whole = record(Measurement(timing=reference, role="reference"), candidate, Measurement(timing=timing("alone", 1.0)))
+    lines = report_section(whole, screen=Screen(width)).splitlines()
+    assert max(map(len, lines)) <= width
+    assert " ".join("\n".join(lines).split()) == " ".join(report_section(whole).split())
 
 
 def test_what_differs_from_the_reference_is_told_where_no_verdict_says_it() -> None:
