@@ -53,7 +53,8 @@ def find_call(run: SavedRun, pattern: str, label: str | None) -> tuple[str, Meas
         names = first_few([f"{nodeid} {item.timing.label}" for nodeid, item in found], 3)
         raise BadRequest(f"{asked} means {count(len(found), 'call')}: {printable(names)}; say more, or give --label")
     if not meant:
-        raise BadRequest(f"no test of this run is meant by {asked}")
+        names = first_few(list(dict.fromkeys(f"{nodeid} {item.timing.label}" for nodeid, item in there)), 3)
+        raise BadRequest(f"no call of this run is meant by {asked}: it has {printable(names) or 'none'}")
     reason = next((item.no_call for _, item in meant if item.no_call), "the run was saved without calls")
     raise BadRequest(f"the run has no call for {asked}: {printable(reason)}")
 

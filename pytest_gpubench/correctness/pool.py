@@ -31,7 +31,7 @@ def _let_go(pool: object) -> None:
 
 
 class Counts(NamedTuple):
-    """What torch has allocated and freed on a GPU so far."""
+    """Torch's counters of segments and blocks on a GPU, since the process began."""
 
     segments: int
     allocations: int

@@ -81,7 +81,7 @@ class ReplayedCall:
         self.cuda = find_builder()
         self._built: dict[tuple[int, ...], tuple[Replayed, object]] = {}
         self._memory: dict[int, torch.Tensor] = {}
-        """What is no input, by the number of its region: all sets share it."""
+        """Memory of regions that are no input, by their numbers; all sets of inputs share it."""
         self._held = ExitStack()
 
     def __call__(self, *args: object) -> object:

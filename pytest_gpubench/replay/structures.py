@@ -16,7 +16,7 @@ UNSUPPORTED_NODES = {
     12: "it has batched memory operations",
     13: "it branches on a value in the graph",
 }
-"""What a graph with such a node does, in words."""
+"""Sentences for kinds of nodes that cannot be replayed."""
 ACCESS_POLICY_WINDOW = 1
 LAUNCH_ATTRIBUTES = (2, 4, 5, 8, 9, 10, 11, 14)
 """Cooperative, cluster, its scheduling, priority, memory domains, preferred cluster, shared memory carveout."""

@@ -38,7 +38,7 @@ TOLD = {
     "load_sectors": "touches {}the sectors by its loads",
     "instructions": "executes {}the instructions",
 }
-"""What is told of a slower call that counts more, the most telling first."""
+"""Sentences on counters of a slower call that grew, the most telling first."""
 NEAR_ONE = 0.01
 """Ratios nearer to 1 are told with more digits."""
 CONFIRMED = 2

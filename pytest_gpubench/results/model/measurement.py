@@ -130,7 +130,7 @@ class Overhead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 SAME_CODE = "same code"
-"""What counts as the metric where a saved call and today's launch the same code alike: nothing is timed."""
+"""The metric of a change where a saved call and today's launch the same code alike: nothing is timed."""
 
 
 class PastChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pytest_gpubench import Measurement
 from pytest_gpubench.report.layout import Screen
 from pytest_gpubench.report.plot.panels import Scale, panels_of, shortened_number
-from pytest_gpubench.report.plot.svg import svg_files
+from pytest_gpubench.report.plot.svg import LEFT, LETTER, WIDTH, svg_files
 from pytest_gpubench.report.plot.text import text_charts
 from pytest_gpubench.report.sweeps import sweeps_of
 from tests.report.records import record, timing
@@ -82,6 +82,25 @@ def test_only_some_series_are_drawn_and_the_rest_is_counted() -> None:
     ((_, text),) = svg_files(sweeps_of(records)).items()
     assert text.count('class="line') == MOST_SERIES
     assert "and 2 more" in text
+
+
+def right_ends(panel: ElementTree.Element) -> list[float]:
+    """Return where the texts of a panel end, with letters of the usual width."""
+    of_width = {"end": 0.0, "middle": LETTER / 2, None: LETTER}
+    texts = [each for each in panel.iter() if each.tag.endswith("text")]
+    return [float(each.attrib["x"]) + of_width[each.get("text-anchor")] * len(each.text or "") for each in texts]
+
+
+@pytest.mark.parametrize("test", ["a.py::b", "tests/test_kernels.py::TestNorm::test_rms_norm_of_a_long_sequence"])
+def test_no_text_of_a_chart_is_cut(test: str) -> None:
+    records = [
+        record(Measurement(timing=timing("f", 9.0)), params={"shape": shape}, nodeid=f"{test}[{shape}]")
+        for shape in ("(64, 4096)", "(4096, 64)", "(512, 512)")
+    ]
+    ((_, text),) = svg_files(sweeps_of(records)).items()
+    root = ElementTree.fromstring(text)
+    assert max(right_ends(root[2])) <= WIDTH  # after the style and the title
+    assert LEFT + LETTER * len(root[1].text or "") <= float(root.attrib["width"])
 
 
 def test_files_are_named_by_their_test_and_are_xml() -> None:
