@@ -1,4 +1,4 @@
-"""A pool of GPU memory for checked calls: it is filled with a pattern before each, so nothing older is in an output."""
+"""A pool of GPU memory for checked calls: what was freed is filled with a pattern before any of them may get it."""
 
 import ctypes
 from collections.abc import Iterator, Mapping, Sequence
