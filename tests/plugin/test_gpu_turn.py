@@ -252,11 +252,15 @@ def test_our_own_workers_are_not_strangers(host: Host) -> None:
     source = """
 @pytest.fixture(scope="session", autouse=True)
 def listed():
-    import json, subprocess
+    import fcntl, json, subprocess
     child = subprocess.Popen(["sleep", "60"])
-    table = json.loads(open("gpus.json").read())
-    table["GPU-a"] += [os.getpid(), child.pid]
-    open("gpus.json", "w").write(json.dumps(table))
+    with open("gpus.lock", "w") as lock:  # both workers add theirs, and read it at any time
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        table = json.loads(open("gpus.json").read())
+        table["GPU-a"] += [os.getpid(), child.pid]
+        with open("gpus.new", "w") as file:
+            json.dump(table, file)
+        os.replace("gpus.new", "gpus.json")
     yield
     child.kill()
     child.wait()
