@@ -2,18 +2,21 @@
 
 import argparse
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from pytest_gpubench.cli.arguments import add_storage, checked
-from pytest_gpubench.cli.calls import calls_in, calls_line, remove_unused_calls
 from pytest_gpubench.cli.output import complain, table, write
 from pytest_gpubench.cli.saved import commit_text, list_stored, nothing_saved, read_each
 from pytest_gpubench.errors import BadFile, BadRequest
+from pytest_gpubench.replay.call_data import decode_call
 from pytest_gpubench.report.layout import Column
 from pytest_gpubench.report.rows import verdicts_of
 from pytest_gpubench.results.model import Outcome, SavedRun
 from pytest_gpubench.results.provenance import minute_text, moment
+from pytest_gpubench.results.store import Storage, read_run
+from pytest_gpubench.results.store.calls import CallStore
 from pytest_gpubench.results.store.storage import count_sessions
 from pytest_gpubench.settings.parsers import positive_count, whole_number_or_zero
 from pytest_gpubench.units import count, format_bytes, printable
@@ -130,3 +133,33 @@ def _remove(path: Path, errors: list[str]) -> bool:
         errors.append(f"{path} cannot be removed: {error.strerror}")
         return False
     return True
+
+
+def calls_in(run: SavedRun) -> list[str]:
+    """Return the names of the calls of a run."""
+    return [item.call for record in run.records for item in record.measurements if item.call]
+
+
+def calls_line(storage: Path) -> str:
+    """Return how much the calls in a storage folder take; empty where there are none."""
+    store = CallStore(storage)
+    sizes = [store.size(name) for name in store.names()]
+    return f"calls of these runs: {count(len(sizes), 'file')}, {format_bytes(sum(sizes))}" if sizes else ""
+
+
+def remove_unused_calls(storage: Path) -> int:
+    """Remove the calls, and the images of kernels, that no saved run refers to; return the bytes that this frees.
+
+    Raises BadFile where a run cannot be read: what it refers to is not known.
+    """
+    store = CallStore(storage)
+    calls = {name for stored in Storage(storage).runs() for name in calls_in(read_run(stored.path))}
+    return store.remove_others({*calls, *_images_of(calls, store)})
+
+
+def _images_of(calls: Iterable[str], store: CallStore) -> Iterator[str]:
+    for name in calls:
+        try:
+            yield from decode_call(store.read(name, trusted=True)).images
+        except BadFile:  # it cannot be replayed, with images or without
+            continue

@@ -1,27 +1,19 @@
 """`pytest-gpubench ab`: its arguments, the order of its steps, and what it writes."""
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from pytest_gpubench.bounds import positive_number
 from pytest_gpubench.child_process import INTERRUPTS, raise_interrupt, signals_handled
 from pytest_gpubench.cli.ab.checkouts import Checkout, Workspace
-from pytest_gpubench.cli.ab.comparison import CommitComparison, ComparisonInterrupted, ComparisonPlan, compare_commits
-from pytest_gpubench.cli.ab.environments import differing_packages, with_environments
-from pytest_gpubench.cli.ab.report import (
-    TITLE,
-    exit_status,
-    json_text,
-    markdown_text,
-    package_lines,
-    page_text,
-    report_lines,
-)
+from pytest_gpubench.cli.ab.comparison import ComparisonInterrupted, ComparisonPlan, compare_commits
+from pytest_gpubench.cli.ab.environments import with_environments
+from pytest_gpubench.cli.ab.report import TITLE, exit_status, write_report
 from pytest_gpubench.cli.ab.runs import PytestRunner
 from pytest_gpubench.cli.arguments import add_alpha, add_output, checked
-from pytest_gpubench.cli.output import say, write
+from pytest_gpubench.cli.output import say
 from pytest_gpubench.counters import COUNTER_BY_NAME, is_counter
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, GpuBenchError
 from pytest_gpubench.report.markdown import CROSS
@@ -134,21 +126,12 @@ def run(arguments: argparse.Namespace) -> int:
     except ComparisonInterrupted as interrupt:
         found = interrupt.found
         if found.changes:
-            _write_report(found, checkouts, arguments)
+            write_report(found, checkouts, arguments)
         else:
             _write_stopped(found.interrupted_words, arguments.markdown)
         raise
-    _write_report(found, checkouts, arguments)
+    write_report(found, checkouts, arguments)
     return exit_status(found.changes)
-
-
-def _write_report(
-    found: CommitComparison, checkouts: Mapping[CommitArm, Checkout], arguments: argparse.Namespace
-) -> None:
-    write("\n".join([*package_lines(differing_packages(checkouts)), *report_lines(found.changes)]))
-    for path, form in ((arguments.markdown, markdown_text), (arguments.json, json_text), (arguments.html, page_text)):
-        if path:
-            write_text(form(found, checkouts), Path(path))
 
 
 def _write_stopped(why: str, markdown: str | None) -> None:

@@ -1,8 +1,10 @@
 """Output of a comparison of two commits: lines for a terminal, Markdown for a comment, JSON, and a page."""
 
+import argparse
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -11,12 +13,13 @@ from pytest_gpubench.cli.ab.checkouts import Checkout
 from pytest_gpubench.cli.ab.comparison import CommitComparison
 from pytest_gpubench.cli.ab.environments import differing_packages
 from pytest_gpubench.cli.compare import change_values
-from pytest_gpubench.cli.output import table
+from pytest_gpubench.cli.output import table, write
 from pytest_gpubench.report.html.page import html_page
 from pytest_gpubench.report.layout import Column
 from pytest_gpubench.report.markdown import CROSS, TICK, WARNING, Part, fit, found_cell
 from pytest_gpubench.report.markdown_text import code, table_head, table_row, text
 from pytest_gpubench.results.counterpart import FactChange, by_test
+from pytest_gpubench.results.files import write_text
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord, Verdict
 from pytest_gpubench.units import count, printable, ratio_text
 from pytest_gpubench.verdict.regression import Change
@@ -30,6 +33,16 @@ COMMENT_BYTES = 60_000
 """A comment on GitHub has at most 65,536 characters."""
 
 
+def write_report(
+    found: CommitComparison, checkouts: Mapping[CommitArm, Checkout], arguments: argparse.Namespace
+) -> None:
+    """Write the comparison to the terminal, and to the files that the arguments name."""
+    write("\n".join([*_package_lines(differing_packages(checkouts)), *report_lines(found.changes)]))
+    for path, form in ((arguments.markdown, markdown_text), (arguments.json, _json_text), (arguments.html, _page_text)):
+        if path:
+            write_text(form(found, checkouts), Path(path))
+
+
 def exit_status(changes: Sequence[Change]) -> int:
     """Return 1 where something failed, 2 where nothing was compared, 1 where something is INVALID, else 0."""
     outcomes = {each.outcome for each in changes}
@@ -38,7 +51,7 @@ def exit_status(changes: Sequence[Change]) -> int:
     return int(Outcome.INVALID in outcomes) if any(each.estimate is not None for each in changes) else 2
 
 
-def package_lines(packages: Sequence[FactChange]) -> list[str]:
+def _package_lines(packages: Sequence[FactChange]) -> list[str]:
     """Return a table of packages that differ; nothing where none does."""
     if not packages:
         return []
@@ -134,7 +147,7 @@ def _outcome_word(change: Change) -> str:
 # JSON, and the page
 
 
-def json_text(found: CommitComparison, checkouts: Mapping[CommitArm, Checkout]) -> str:
+def _json_text(found: CommitComparison, checkouts: Mapping[CommitArm, Checkout]) -> str:
     """Return the comparison as JSON."""
     noise = found.noise
     content = {
@@ -169,7 +182,7 @@ def _json_of(change: Change) -> dict[str, object]:
     return content | numbers | {"interval": estimate.interval and list(estimate.interval)}
 
 
-def page_text(found: CommitComparison, checkouts: Mapping[CommitArm, Checkout]) -> str:
+def _page_text(found: CommitComparison, checkouts: Mapping[CommitArm, Checkout]) -> str:
     """Return a page of each test's last run of HEAD with the verdicts of the comparison, beside its last of BASE."""
     base, head = (_last_of_each([each.run for each in found.runs if each.arm == arm]) for arm in checkouts)
     base = msgspec.structs.replace(base, name=checkouts["BASE"].title)
