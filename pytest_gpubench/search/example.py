@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_gpubench.correctness import flatten
 from pytest_gpubench.timing.compilations import Compilations
 
 __tracebackhide__ = True
@@ -110,8 +109,3 @@ def is_told(value: object) -> bool:
         return True
     is_ours = isinstance(getattr(getattr(value, "_repr_pretty_", None), "text", None), str)
     return is_ours or type(value) in (type(None), bool, int, float, complex, str, bytes)
-
-
-def described(arguments: object) -> list[str]:
-    """Return the text of each argument."""
-    return [f"{name}={argument_text(leaf)}" for name, leaf in flatten(arguments, "arguments")]

@@ -11,11 +11,12 @@ import msgspec
 from pytest_gpubench.bench.comparison import CompareRequest
 from pytest_gpubench.bench.placement import measure_confirmed
 from pytest_gpubench.bench.request import CallResult, Request, Say, T
+from pytest_gpubench.correctness import flatten
 from pytest_gpubench.errors import MeasurementError, WrongResult, annotate
 from pytest_gpubench.results.model import Comparison, Measurement, Outcome, Verdict
 from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.search.budget import AlphaBudget, TimeBudget
-from pytest_gpubench.search.example import Example, ExampleKey, described
+from pytest_gpubench.search.example import Example, ExampleKey, argument_text
 from pytest_gpubench.search.remembered_error import RememberedError, clear_frames
 from pytest_gpubench.stats.trend import Point, size_that_matters, steps
 from pytest_gpubench.units import count, round_to_digits
@@ -136,7 +137,7 @@ class Search:
         """Return the key of the next call of this example."""
         self.calls += 1
         self._count()
-        arguments = described(request.given)
+        arguments = [f"{name}={argument_text(leaf)}" for name, leaf in flatten(request.given, "arguments")]
         return (self.example.text, self.calls, type(request), *request.calls, *arguments, *self.example.key)
 
     def _try(self, request: Request[Any], say: Say) -> "CallResult[Any] | RememberedError":

@@ -129,11 +129,6 @@ def order_of(round: int) -> tuple[CommitArm, ...]:
     return first, second, second, first
 
 
-def pair_of(round: int) -> tuple[CommitArm, ...]:
-    """Return the versions of the two runs of a round of counters, counted from 0."""
-    return order_of(round)[:2]
-
-
 def alpha_of_look(taken: int, rounds: int, alpha: float) -> float | None:
     """Return the alpha of the look after so many rounds; None where none is taken: a single round shows no spread.
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from pytest_gpubench import Measurement
-from pytest_gpubench.report.html import rooflines
-from pytest_gpubench.report.html.rooflines import roofline_contents
+from pytest_gpubench.report.html import content
+from pytest_gpubench.report.html.content import roofline_contents
 from pytest_gpubench.results.model import MemoryPeak, Outcome, Peaks, TestRecord
 from tests.results.measured import alone, facts, pair, record, timing_of, verdict
 
@@ -89,6 +89,6 @@ def test_each_device_has_its_own() -> None:
 
 
 def test_very_many_are_not_all_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rooflines, "MOST_POINTS", 2)
+    monkeypatch.setattr(content, "MOST_POINTS", 2)
     roof = roof_of(record(call(), call(), call()))
     assert (roof["points"], roof["more"]) == ([(0, 0), (0, 1)], 1)

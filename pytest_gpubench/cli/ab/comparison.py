@@ -20,7 +20,6 @@ from pytest_gpubench.verdict.rounds import (
     judge_rounds,
     noise_between,
     order_of,
-    pair_of,
 )
 
 
@@ -32,10 +31,9 @@ class ComparisonPlan:
     alpha: float
     rounds: int
 
-    @property
-    def order(self) -> Callable[[int], tuple[CommitArm, ...]]:
-        """Returns the versions of the runs of a round: of counters, which have no drift that could cancel, one each."""
-        return pair_of if self.tolerance.is_on_counter else order_of
+    def order(self, round: int) -> tuple[CommitArm, ...]:
+        """Return the versions of the runs of a round: of counters, which have no drift that could cancel, one each."""
+        return order_of(round)[:2] if self.tolerance.is_on_counter else order_of(round)
 
     @property
     def runs_per_round(self) -> int:

@@ -1,13 +1,12 @@
 """The job of every rank, in a form that other processes can read."""
 
-import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.timing.measurement import Plan
-from pytest_gpubench.units import name_of, repr_of
+from pytest_gpubench.units import name_of
 
 if TYPE_CHECKING:
     import torch
@@ -65,24 +64,6 @@ class Job:
     def name(self) -> str:
         """The name in tables and messages."""
         return self.label if self.label is not None else name_of(self.function)
-
-
-def pickled_job(job: Job, world_size: int) -> bytes:
-    """Return a job as another process can read it; raise BadRequest for invalid arguments."""
-    if (job.collective is None) != (job.message_bytes is None):
-        raise BadRequest("ranks() needs collective= and message_bytes= together, or neither: found only one of them")
-    if job.collective is not None and job.message_bytes is not None:
-        bus_bytes(job.collective, job.message_bytes, world_size)
-    for name, given in (("setup", job.setup), ("check", job.check)):
-        if given is not None and not callable(given):
-            raise BadRequest(f"ranks({name}={repr_of(given)}) is not valid: it must be a function")
-    try:
-        return pickle.dumps(job)
-    except Exception as error:
-        raise BadRequest(
-            f"ranks({job.name}) cannot be run by other processes ({error}): its function, setup= and check= must be "
-            "defined at the top of a module that can be imported, not in a test, and not be lambdas"
-        ) from None
 
 
 def bus_bytes(collective: str, message_bytes: int, world_size: int) -> int:

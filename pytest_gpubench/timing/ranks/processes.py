@@ -1,6 +1,7 @@
 """The processes of a call over several ranks: start them, listen to them, and leave none behind."""
 
 import os
+import pickle
 import signal
 import socket
 import tempfile
@@ -17,11 +18,10 @@ from pytest_gpubench.errors import BadRequest, MeasurementError, annotate
 from pytest_gpubench.gpu.device import Device, cuda_device
 from pytest_gpubench.results.model import Timing
 from pytest_gpubench.timing.pacing import Pacing
-from pytest_gpubench.timing.ranks.failure import OURS, Failure
-from pytest_gpubench.timing.ranks.job import LOOPBACK, START_TIMEOUT_S, Job, pickled_job
+from pytest_gpubench.timing.ranks.job import LOOPBACK, START_TIMEOUT_S, Job, bus_bytes
 from pytest_gpubench.timing.ranks.result import Ranks, combine
-from pytest_gpubench.timing.ranks.worker import Assignment, run_worker
-from pytest_gpubench.units import count
+from pytest_gpubench.timing.ranks.worker import OURS, Assignment, Failure, run_worker
+from pytest_gpubench.units import count, repr_of
 
 __tracebackhide__ = True
 
@@ -239,3 +239,21 @@ def ranks_text(indices: Sequence[int]) -> str:
     """Return ranks by their numbers: `rank 1`, `ranks 0, 1 and 3`."""
     *most, last = map(str, indices)
     return f"ranks {', '.join(most)} and {last}" if most else f"rank {last}"
+
+
+def pickled_job(job: Job, world_size: int) -> bytes:
+    """Return a job as another process can read it; raise BadRequest for invalid arguments."""
+    if (job.collective is None) != (job.message_bytes is None):
+        raise BadRequest("ranks() needs collective= and message_bytes= together, or neither: found only one of them")
+    if job.collective is not None and job.message_bytes is not None:
+        bus_bytes(job.collective, job.message_bytes, world_size)
+    for name, given in (("setup", job.setup), ("check", job.check)):
+        if given is not None and not callable(given):
+            raise BadRequest(f"ranks({name}={repr_of(given)}) is not valid: it must be a function")
+    try:
+        return pickle.dumps(job)
+    except Exception as error:
+        raise BadRequest(
+            f"ranks({job.name}) cannot be run by other processes ({error}): its function, setup= and check= must be "
+            "defined at the top of a module that can be imported, not in a test, and not be lambdas"
+        ) from None

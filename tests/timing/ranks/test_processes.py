@@ -17,9 +17,8 @@ from pytest_gpubench.gpu.clocks import ClockLock
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.ranks import Job, processes
-from pytest_gpubench.timing.ranks.failure import Failure
 from pytest_gpubench.timing.ranks.processes import Processes, RankProcess, serve_on_loopback
-from pytest_gpubench.timing.ranks.worker import Assignment
+from pytest_gpubench.timing.ranks.worker import Assignment, Failure
 from tests.gpu.recording_nvml import Recording
 from tests.timing.ranks.jobs import PLAN, notes, nothing
 
