@@ -20,7 +20,6 @@ from pytest_gpubench.structure.counters import take_captures
 from pytest_gpubench.structure.ncu import Capture, NotCounted, counts_of
 from pytest_gpubench.verdict.limits import Limits
 from pytest_gpubench.verdict.limits.base import Seen
-from pytest_gpubench.verdict.limits.counters import counters_wanted
 from pytest_gpubench.verdict.reasons import explained_by_references
 from pytest_gpubench.verdict.regression import Change
 
@@ -51,7 +50,8 @@ def counters_asked(settings: Settings, limits: Limits, option: str | None) -> fr
     )
     tolerance = parse_tolerance(option) if option is not None and limits.max_regression is None else None
     of_option = {tolerance.metric} if tolerance is not None and tolerance.is_on_counter else set()
-    return counters_wanted(limits) | of_option | frozenset(named)
+    wanted = frozenset(name for limit in limits for name in limit.counters)
+    return wanted | of_option | frozenset(named)
 
 
 def judged_by_counters(test: CurrentTest, request: Request[T], found: CallResult[T], say: Say) -> CallResult[T]:

@@ -15,7 +15,7 @@ from pytest_gpubench.bench.candidates import name_functions
 from pytest_gpubench.bench.comparison import CompareRequest, judging_timer
 from pytest_gpubench.bench.measurement import MeasureRequest
 from pytest_gpubench.bench.phases import PhasesRequest, phase_calls
-from pytest_gpubench.bench.plan import clock_warnings, drawn_seed, plan_of
+from pytest_gpubench.bench.plan import call_settings, plan_of
 from pytest_gpubench.bench.ranks import RanksRequest
 from pytest_gpubench.bench.request import Request, T
 from pytest_gpubench.bounds import argument, checked_count, duration_s, optional_count
@@ -31,7 +31,6 @@ from pytest_gpubench.settings import MARKER_SETTINGS, ROWS, CallSettings, Settin
 from pytest_gpubench.settings.resolver import Resolver
 from pytest_gpubench.spelling import Spelled, hint
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
-from pytest_gpubench.timing.graph import refuse_backward
 from pytest_gpubench.timing.ranks import PROGRESS_TIMEOUT_S, Collective, Job, Rank, Ranks
 from pytest_gpubench.timing.regions import region
 from pytest_gpubench.verdict.limits import NAMES, Limits
@@ -333,12 +332,9 @@ class GpuBench(Spelled):
             raise TypeError(f"gpu_bench.{method}() takes no {_unknown_keyword(method, min(unknown))}")
         given = {name: value for name, value in chosen.items() if value is not None}
         settings = self._resolver.override(test.settings, given, f"{method}({{}}=...)")
-        if settings.timer == "graph":
-            refuse_backward(backward)
         device = self._device(test)
-        test.warn(*clock_warnings(settings, device))
-        if settings.seed is None:
-            settings = replace(settings, seed=drawn_seed(settings.timer))
+        settings, warnings = call_settings(settings, device, backward)
+        test.warn(*warnings)
         return settings, device, test.limits
 
     def _answer(self, request: Request[T]) -> T:

@@ -140,15 +140,18 @@ class CurrentTest:
             for item in self.measurements
         ]
 
-    def invalidate(self, reason: str) -> None:
-        """Add an INVALID verdict to every measurement."""
+    def invalidate(self, reason: str) -> bool:
+        """Add an INVALID verdict to every measurement, and return True; False where counters alone judge the test."""
+        if self._is_on_counters:
+            return False
         verdict = Verdict(kind=VALIDITY, asked="nobody else on the GPU", outcome=Outcome.INVALID, sentence=reason)
         self.measurements[:] = [
             msgspec.structs.replace(each, verdicts=(*each.verdicts, verdict)) for each in self.measurements
         ]
+        return True
 
     @property
-    def is_on_counters(self) -> bool:
+    def _is_on_counters(self) -> bool:
         """True if it is judged by counters alone."""
         verdicts = self._verdicts()
         return bool(verdicts) and all(map(is_on_counter, verdicts))

@@ -81,4 +81,5 @@ def test_only_a_test_that_counters_alone_judge_can_share_its_gpu(limits: list[st
     test = CurrentTest("here", COLD, Limits())
     verdicts = tuple(verdict(each, Outcome.PASS) for each in limits)
     test.keep([Measurement(timing=timing("f", 1.0), verdicts=verdicts)])
-    assert test.is_on_counters is is_on_counters
+    assert test.invalidate("another process came") is not is_on_counters
+    assert (len(test.measurements[0].verdicts) > len(limits)) is not is_on_counters

@@ -6,11 +6,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 
-from pytest_gpubench.errors import ProfilerBusy
+from pytest_gpubench.errors import BadRequest, ProfilerBusy
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import Timing
 from pytest_gpubench.settings import HELD_UP_TIME_S, LIMIT_TIME_S, PRECISION_TIME_S, Settings
+from pytest_gpubench.timing.calls import Backward
 from pytest_gpubench.timing.measurement import Plan
 
 __tracebackhide__ = True
@@ -38,7 +40,22 @@ def plan_of(settings: Settings) -> Plan:
     return Plan(settings.cache, settings.reps, settings.warmup, settings.precision, *times_s)
 
 
-def drawn_seed(timer: str) -> int:
+def call_settings(settings: Settings, device: Device, backward: Backward) -> tuple[Settings, list[str]]:
+    """Return the settings of a call, with a seed, and warnings about the host's clock where that times it.
+
+    Raises BadRequest where only the backward run is to be a graph: what it reads is made anew by every forward run.
+    """
+    if settings.timer == "graph" and backward == "backward":
+        raise BadRequest(
+            "timer='graph' with backward='backward' was asked for, but a graph replays on the memory it was captured "
+            "with, and every forward run makes what backward reads anew: use backward='both', or timer='profiler'"
+        )
+    if settings.seed is None:
+        settings = replace(settings, seed=_drawn_seed(settings.timer))
+    return settings, _clock_warnings(settings, device)
+
+
+def _drawn_seed(timer: str) -> int:
     """Return another seed for each call, so that the errors of verdicts are independent of each other.
 
     The scripted timer has one seed, and so have processes of a group, which have to call in the same order.
@@ -46,8 +63,7 @@ def drawn_seed(timer: str) -> int:
     return 0 if timer == "scripted" or "WORLD_SIZE" in os.environ else secrets.randbelow(10**6)
 
 
-def clock_warnings(settings: Settings, device: Device) -> list[str]:
-    """Return warnings about the host's clock, where that times the calls."""
+def _clock_warnings(settings: Settings, device: Device) -> list[str]:
     if settings.timer != "wall" and (device.type == "cuda" or settings.timer == "scripted"):
         return []
     warnings = []

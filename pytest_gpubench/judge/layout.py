@@ -138,13 +138,6 @@ def span_of(tensor: "torch.Tensor") -> "torch.Tensor":
     return tensor.as_strided((_extent_of(tensor.shape, tensor.stride()),), (1,))
 
 
-def same_bytes(one: "torch.Tensor", other: "torch.Tensor") -> bool:
-    """Tell whether the memory of two tensors holds the same."""
-    import torch
-
-    return torch.equal(span_of(one).view(torch.uint8), span_of(other).view(torch.uint8))
-
-
 def unfilled(layout: Layout, device: "torch.device | str", sets: int) -> list[list["torch.Tensor"]]:
     """Return new tensors like those of a layout, for so many sets."""
     import torch

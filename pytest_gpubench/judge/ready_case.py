@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.judge.layout import describe, same_bytes
+from pytest_gpubench.judge.layout import describe, span_of
 from pytest_gpubench.judge.movement import moves_data
 from pytest_gpubench.judge.reference import Reference, copied
 from pytest_gpubench.judge.runner import ROTATED_SETS
@@ -75,3 +75,10 @@ class ReadyCase:
         """Return inputs of so many calls, from new seeds."""
         seeds = [secrets.randbelow(2**31) for _ in range(number)]
         return [self.spec.inputs(self.case, seed, self.device.torch_device) for seed in seeds]
+
+
+def same_bytes(one: "torch.Tensor", other: "torch.Tensor") -> bool:
+    """Tell whether the memory of two tensors holds the same."""
+    import torch
+
+    return torch.equal(span_of(one).view(torch.uint8), span_of(other).view(torch.uint8))

@@ -282,19 +282,13 @@ class Lifecycle:
         return False
 
     def _invalidate_disturbed(self) -> str | None:
-        """Call a test INVALID if another process came to its GPU meanwhile; return a sentence, or None.
-
-        Counters are as they would be without it.
-        """
+        """Call a test INVALID if another process came to its GPU meanwhile; return a sentence, or None."""
         test = self._test
         sentence = self.turns.newcomers() if test is not None and test.has_numbers else None
         if test is None or sentence is None:
             return None
         self.turns.warnings.append(sentence)
-        if test.is_on_counters:
-            return None
-        test.invalidate(sentence)
-        return sentence
+        return sentence if test.invalidate(sentence) else None
 
     # its report
 

@@ -106,15 +106,6 @@ class GraphTimer(EventsTimer):
         return captured.graph.replay
 
 
-def refuse_backward(backward: str) -> None:
-    """Raise BadRequest where only the backward run is to be a graph: what it reads is made anew by every forward."""
-    if backward == "backward":
-        raise BadRequest(
-            "timer='graph' with backward='backward' was asked for, but a graph replays on the memory it was captured "
-            "with, and every forward run makes what backward reads anew: use backward='both', or timer='profiler'"
-        )
-
-
 def identities_of(prepared: Prepared) -> list[object]:
     """Return the identity of each argument: a tensor's memory, a number's or text's value, the type of others."""
     from torch.utils._pytree import tree_leaves

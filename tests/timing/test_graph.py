@@ -13,7 +13,7 @@ from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing import graph
 from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.calls import make_arguments, make_call
-from pytest_gpubench.timing.graph import GraphTimer, refuse_backward
+from pytest_gpubench.timing.graph import GraphTimer
 from tests.timing.test_events import FakeGpu, gpu, take
 
 SIDE_CALLS = 3
@@ -168,17 +168,6 @@ def test_inputs_are_known_by_memory_and_value(
     call = Call("mine", lambda: Prepared(lambda: None, next(given)), print)
     with nullcontext() if same else pytest.raises(BadRequest, match="'mine' is given others in each rep"):
         take(timer_of(), call)
-
-
-@pytest.mark.parametrize("backward", ["forward", "both"])
-def test_graphs_of_forward_and_both(backward: str) -> None:
-    """Neither is refused."""
-    refuse_backward(backward)
-
-
-def test_a_graph_of_backward_alone_is_refused() -> None:
-    with pytest.raises(BadRequest, match="use backward='both'"):
-        refuse_backward("backward")
 
 
 def failing(times: int, error: Exception) -> tuple[Call, list[int]]:

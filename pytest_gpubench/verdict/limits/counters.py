@@ -1,7 +1,7 @@
 """Limits on the counters of a call: instructions, bytes read from memory, or any other; taken by ncu, without noise."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from pytest_gpubench.bounds import at_least, whole_number
@@ -170,11 +170,6 @@ class MaxCounters(OnCounter):
 
 
 LIMITS = (MaxInstructions, MaxDramBytes, MaxCounters)
-
-
-def counters_wanted(limits: Iterable[Limit]) -> frozenset[str]:
-    """Return the counters that limits are judged by."""
-    return frozenset(name for limit in limits for name in limit.counters)
 
 
 def counter_unknown(timing: Timing, name: str, named: str) -> Judged | None:
