@@ -11,8 +11,7 @@ from pytest_gpubench.bench.request import CallResult, Request, Say, T
 from pytest_gpubench.counters import COUNTER_BY_NAME, groups_of
 from pytest_gpubench.errors import first_and_last_line
 from pytest_gpubench.results.model import Counts, Measurement, Outcome, TestRecord, Verdict
-from pytest_gpubench.running_test import CurrentTest
-from pytest_gpubench.search import NoSearch
+from pytest_gpubench.running_test import CurrentTest, NoSearch
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.settings.parsers import COUNTER_WISHES
 from pytest_gpubench.stats.tolerance import parse_tolerance

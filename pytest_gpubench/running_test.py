@@ -1,22 +1,32 @@
 """The running test: its settings, limits and measurements, and whether it fails by them."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from pytest_gpubench.bench.placement import measure_confirmed
 from pytest_gpubench.bench.plan import is_enforced
+from pytest_gpubench.bench.request import CallResult, Request, Say, T
 from pytest_gpubench.bench.work import peaks_for
 from pytest_gpubench.errors import LimitBroken, MeasurementError, WrongResult
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.results.counterpart import KeyReader
-from pytest_gpubench.results.model import VALIDITY, DeviceFacts, Measurement, Outcome, TestRecord, Turn, Verdict
+from pytest_gpubench.results.model import (
+    VALIDITY,
+    DeviceFacts,
+    Measurement,
+    Outcome,
+    TestRecord,
+    Turn,
+    Verdict,
+)
 from pytest_gpubench.results.phases import Phases
-from pytest_gpubench.search import Example, NoSearch, Search
+from pytest_gpubench.search import Example, Search
 from pytest_gpubench.search.budget import TimeBudget
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.structure.ncu import Capture
@@ -27,6 +37,36 @@ from pytest_gpubench.verdict.limits.speedup import MinWeightedSpeedup
 from pytest_gpubench.verdict.saved_runs import BaselineLimit
 
 __tracebackhide__ = True
+
+
+class NoSearch:
+    """Stand in for the search of a test without @given: each call is measured as asked, and nothing is shared."""
+
+    has_baseline: ClassVar[bool] = True
+    """True if the next run makes the same calls, which can then be compared with a saved run."""
+    example_text: ClassVar[str] = ""
+
+    def __str__(self) -> str:
+        return ""
+
+    def obtain(self, request: Request[T], say: Say) -> CallResult[T]:
+        """Return the result of a call."""
+        return measure_confirmed(request, say)
+
+    def replaced(self, title: str, measured: Sequence[Measurement]) -> Sequence[Measurement]:
+        """Return the measurements that these replace, which a failed call left."""
+        return ()
+
+    def shown_phases(self, before: Iterable[Phases], found: Phases) -> list[Phases]:
+        """Return the phases to show."""
+        return [*before, found]
+
+    def told(self, verdicts: Sequence[Verdict], warnings: list[str]) -> Sequence[Verdict]:
+        """Return verdicts with the sentences to show, and remove outdated warnings."""
+        return verdicts
+
+    def note_failure(self, error: Exception, measurement: Measurement) -> None:
+        """Note that a limit was broken, and add notes to its error."""
 
 
 @dataclass

@@ -12,7 +12,7 @@ from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call, Rep, Session, call_of
 from pytest_gpubench.timing.graph import Captured, capture
 from pytest_gpubench.timing.profiler import ProfilerTimer
-from pytest_gpubench.timing.sampling import Instrument
+from pytest_gpubench.timing.rounds import Instrument
 from pytest_gpubench.timing.warmup import Warmth, warm_up
 
 __tracebackhide__ = True

@@ -9,6 +9,6 @@ text of an example is not enough: st.data(), tensors and large arrays look the s
 
 from pytest_gpubench.search.example import Example
 from pytest_gpubench.search.given import intercepting_examples
-from pytest_gpubench.search.search import NoSearch, Search
+from pytest_gpubench.search.search import Search
 
-__all__ = ["Example", "NoSearch", "Search", "intercepting_examples"]
+__all__ = ["Example", "Search", "intercepting_examples"]

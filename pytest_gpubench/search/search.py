@@ -35,36 +35,6 @@ Functions = tuple[str, str, int]
 """Labels of candidate and reference, and which call of the example compares them."""
 
 
-class NoSearch:
-    """Stand in for the search of a test without @given: each call is measured as asked, and nothing is shared."""
-
-    has_baseline: ClassVar[bool] = True
-    """True if the next run makes the same calls, which can then be compared with a saved run."""
-    example_text: ClassVar[str] = ""
-
-    def __str__(self) -> str:
-        return ""
-
-    def obtain(self, request: Request[T], say: Say) -> CallResult[T]:
-        """Return the result of a call."""
-        return measure_confirmed(request, say)
-
-    def replaced(self, title: str, measured: Sequence[Measurement]) -> Sequence[Measurement]:
-        """Return the measurements that these replace, which a failed call left."""
-        return ()
-
-    def shown_phases(self, before: Iterable[Phases], found: Phases) -> list[Phases]:
-        """Return the phases to show."""
-        return [*before, found]
-
-    def told(self, verdicts: Sequence[Verdict], warnings: list[str]) -> Sequence[Verdict]:
-        """Return verdicts with the sentences to show, and remove outdated warnings."""
-        return verdicts
-
-    def note_failure(self, error: Exception, measurement: Measurement) -> None:
-        """Note that a limit was broken, and add notes to its error."""
-
-
 @dataclass
 class Search:
     """The calls of one test under @given."""

@@ -16,8 +16,8 @@ from pytest_gpubench.timing.attempts import until_complete
 from pytest_gpubench.timing.base import Call, Timer
 from pytest_gpubench.timing.measurement import Plan, summarise
 from pytest_gpubench.timing.pacing import Pacing
-from pytest_gpubench.timing.rounds import Arm, Interleaved, take_rounds
-from pytest_gpubench.timing.sampling import Instrument, Sample, check_same_kernels, collection_off
+from pytest_gpubench.timing.rounds import Arm, Instrument, Interleaved, Sample, check_same_kernels, take_rounds
+from pytest_gpubench.timing.sampling import collection_off
 from pytest_gpubench.timing.warmup import Warmth, warm_up
 
 __tracebackhide__ = True

@@ -26,7 +26,8 @@ from pytest_gpubench.results.phases import OUTSIDE, Region, ancestors_of
 from pytest_gpubench.timing.attempts import until_complete
 from pytest_gpubench.timing.base import Call, Prepared, Record, Rep, Timer
 from pytest_gpubench.timing.profiler import ProfilerTimer
-from pytest_gpubench.timing.sampling import Sample, check_same_kernels, reps_of
+from pytest_gpubench.timing.rounds import Sample, check_same_kernels
+from pytest_gpubench.timing.sampling import reps_of
 from pytest_gpubench.timing.wall import WallTimer
 from pytest_gpubench.timing.windows import BEGIN, END
 from pytest_gpubench.units import count, printable

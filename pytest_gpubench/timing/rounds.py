@@ -3,21 +3,62 @@
 import random
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
-from pytest_gpubench.errors import annotating
-from pytest_gpubench.gpu.readings import NO_READING, Reading
+from pytest_gpubench.errors import KernelsDiffer, annotating
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.gpu.readings import NO_READING, Reading, Watcher
 from pytest_gpubench.stats.speedup import Quad, dithered
 from pytest_gpubench.timing.attempts import ATTEMPTS, Pauses, until_complete
-from pytest_gpubench.timing.base import Call, Rep, Session
-from pytest_gpubench.timing.sampling import Instrument, Sample, check_same_kernels, collection_off
+from pytest_gpubench.timing.base import Call, Rep, Session, Timer
+from pytest_gpubench.timing.pacing import Pacing
+from pytest_gpubench.timing.sampling import collection_off
+from pytest_gpubench.timing.windows import describe_difference, kernel_list
 
 __tracebackhide__ = True
 
 ArmOrder = Sequence[str]
 """The arms of a round by name, each twice in a comparison; once where one arm is measured."""
+
+
+@dataclass(frozen=True)
+class Instrument:
+    """A timer, what is read of the GPU after each of its reps, and how the reps are paced."""
+
+    timer: Timer
+    watch: Callable[[], Reading]
+    pacing: Pacing
+
+    @classmethod
+    def on(cls, device: Device, timer: Timer) -> "Instrument":
+        """Return what measures on a device; nothing is read where the timer's times do not come from it."""
+        return cls(timer, Watcher(device.nvml if timer.settles else None), Pacing.of(device))
+
+
+@dataclass
+class Sample:
+    """The reps of one measurement so far."""
+
+    reps: list[Rep] = field(default_factory=list)
+    throttle_mask: int = 0
+    discarded: int = 0
+    remeasured: int = 0
+
+    @property
+    def samples_us(self) -> tuple[float, ...]:
+        """The time of each rep."""
+        return tuple(rep.elapsed_us for rep in self.reps)
+
+    def keep(self, rep: Rep, reading: Reading) -> None:
+        """Add a rep and what was read after it."""
+        self.reps.append(replace(rep, reading=reading))
+        self.throttle_mask |= reading.throttle_mask or 0
+
+    def count_again(self) -> None:
+        """Count a session that is measured again."""
+        self.remeasured += 1
 
 
 @dataclass(frozen=True)
@@ -189,3 +230,16 @@ def _keep_rounds(reps: Taken, taken: Interleaved, wanted: int) -> None:
             readings.setdefault(turn.name, []).append(rep.elapsed_us)
             taken.samples[turn.name].keep(rep, turn.reading)
         taken.add_round(readings)
+
+
+def check_same_kernels(call: Call, reps: Sequence[Rep]) -> None:
+    """Raise KernelsDiffer unless every rep launched the same kernels equally often."""
+    if not reps:
+        return
+    first = kernel_list(reps[0].records)
+    for number, rep in enumerate(reps[1:], 2):
+        if (found := kernel_list(rep.records)) != first:
+            raise KernelsDiffer(
+                f"{call.label!r} does not launch the same kernels in every call: rep 1 and rep {number} differ, "
+                f"{describe_difference(first, found)}; does it autotune, cache or branch?"
+            )

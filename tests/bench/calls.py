@@ -14,8 +14,7 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.base import call_of
 from pytest_gpubench.timing.calls import Backward, make_call
 from pytest_gpubench.timing.comparison import Match
-from pytest_gpubench.timing.rounds import Interleaved
-from pytest_gpubench.timing.sampling import Sample
+from pytest_gpubench.timing.rounds import Interleaved, Sample
 from tests.timing.fakes import rep
 
 MIB = 2**20

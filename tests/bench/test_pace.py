@@ -12,8 +12,7 @@ from pytest_gpubench import InvalidResult
 from pytest_gpubench.bench.pace import Pace
 from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.comparison import take_once_more
-from pytest_gpubench.timing.rounds import Interleaved
-from pytest_gpubench.timing.sampling import Sample
+from pytest_gpubench.timing.rounds import Interleaved, Sample
 from tests.bench.calls import agreement_of, double, match_of, taken_before
 from tests.timing.fakes import ArmsTimer, Clock, rep
 

@@ -15,7 +15,7 @@ from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 from pytest_gpubench.timing.overhead import take_reps
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.regions import forget_regions, take_regions
-from pytest_gpubench.timing.sampling import Sample
+from pytest_gpubench.timing.rounds import Sample
 from pytest_gpubench.timing.wall import WallTimer
 from pytest_gpubench.verdict.limits import Limits
 

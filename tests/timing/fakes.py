@@ -15,7 +15,7 @@ from pytest_gpubench.gpu.readings import Reading
 from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timer
 from pytest_gpubench.timing.base import call_of as call_of_name
 from pytest_gpubench.timing.pacing import Pacing
-from pytest_gpubench.timing.sampling import Instrument
+from pytest_gpubench.timing.rounds import Instrument
 
 POWER, HEAT = 0x04, 0x20
 """Masks of what throttles: a power cap, and a temperature."""

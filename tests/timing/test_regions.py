@@ -19,7 +19,7 @@ from pytest_gpubench.timing.base import Record, Rep
 from pytest_gpubench.timing.calls import make_arguments, make_call
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.regions import forget_regions, take_regions
-from pytest_gpubench.timing.sampling import Sample
+from pytest_gpubench.timing.rounds import Sample
 from pytest_gpubench.timing.scripted import ScriptedTimer
 from pytest_gpubench.timing.tracing_tax import Taxes
 from pytest_gpubench.timing.wall import WallTimer

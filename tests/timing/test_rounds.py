@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from pytest_gpubench import KernelsDiffer
 from pytest_gpubench.stats.speedup import round_orders
 from pytest_gpubench.timing.base import call_of
-from pytest_gpubench.timing.rounds import Arm, Interleaved, take_rounds
-from pytest_gpubench.timing.sampling import Sample
+from pytest_gpubench.timing.rounds import Arm, Interleaved, Sample, take_rounds
 from tests.timing.fakes import HEAT, POWER, ArmsTimer, Clock, instrument_of, numbered, rep
 
 ABBA, BAAB = "ABBA", "BAAB"

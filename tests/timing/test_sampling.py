@@ -10,8 +10,7 @@ import pytest
 from pytest_gpubench import BadRequest, GpuBenchError, KernelsDiffer, NothingRecorded, ProfilerBusy
 from pytest_gpubench.stats.stopping import Budget
 from pytest_gpubench.timing.measurement import take_sample
-from pytest_gpubench.timing.rounds import add_reps
-from pytest_gpubench.timing.sampling import Sample
+from pytest_gpubench.timing.rounds import Sample, add_reps
 from tests.timing.fakes import (
     HEAT,
     LOST,

@@ -14,7 +14,8 @@ from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.ranks.peers import Peers
 from pytest_gpubench.timing.ranks.timers import SynchronisedTimer
-from pytest_gpubench.timing.sampling import PROBE_REPS, Sample, check_same_kernels, collection_off
+from pytest_gpubench.timing.rounds import Sample, check_same_kernels
+from pytest_gpubench.timing.sampling import PROBE_REPS, collection_off
 from pytest_gpubench.units import count
 
 __tracebackhide__ = True

@@ -11,7 +11,7 @@ from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.ranks import Job, worker
 from pytest_gpubench.timing.ranks.sampling import RankSampler
 from pytest_gpubench.timing.ranks.worker import Assignment, do_job
-from pytest_gpubench.timing.sampling import Sample
+from pytest_gpubench.timing.rounds import Sample
 from tests.timing.fakes import Clock, FakeTimer, rep
 from tests.timing.ranks.jobs import PLAN, nothing
 
