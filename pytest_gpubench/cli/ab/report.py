@@ -38,7 +38,11 @@ def write_report(
 ) -> None:
     """Write the comparison to the terminal, and to the files that the arguments name."""
     write("\n".join([*_package_lines(differing_packages(checkouts)), *report_lines(found.changes)]))
-    for path, form in ((arguments.markdown, markdown_text), (arguments.json, _json_text), (arguments.html, _page_text)):
+    for path, form in (
+        (arguments.markdown, markdown_text),
+        (arguments.json, _findings_json),
+        (arguments.html, _page_text),
+    ):
         if path:
             write_text(form(found, checkouts), Path(path))
 
@@ -147,7 +151,7 @@ def _outcome_word(change: Change) -> str:
 # JSON, and the page
 
 
-def _json_text(found: CommitComparison, checkouts: Mapping[CommitArm, Checkout]) -> str:
+def _findings_json(found: CommitComparison, checkouts: Mapping[CommitArm, Checkout]) -> str:
     """Return the comparison as JSON."""
     noise = found.noise
     content = {
