@@ -5,7 +5,7 @@ import pytest
 
 from pytest_gpubench import Verdict
 from pytest_gpubench.cli.history import sparkline
-from pytest_gpubench.results.model import VALIDITY, Outcome, SavedRun
+from pytest_gpubench.results.model import Outcome, SavedRun
 from pytest_gpubench.results.store import Storage
 from pytest_gpubench.units import round_to_digits
 from tests.cli.stored import Command, dated, fill
@@ -14,7 +14,7 @@ from tests.results.saved import make_run
 
 ROOT = Path(".gpu_benchmarks")
 
-INVALID = Verdict(kind=VALIDITY, asked="nobody else on the GPU", outcome=Outcome.INVALID, sentence="somebody else")
+INVALID = Verdict(kind="validity", asked="nobody else on the GPU", outcome=Outcome.INVALID, sentence="somebody else")
 
 
 def test_a_change_is_marked_at_the_first_run_that_has_it(command: Command) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_gpubench import DeviceFacts, Measurement, Speedup, Timing
-from pytest_gpubench.cli import INTERRUPTED, main, noise
+from pytest_gpubench.cli import main, noise
 from pytest_gpubench.cli.noise import CallNoise, SafeLimits
 from pytest_gpubench.results.model import SavedRun, TestRecord
 from pytest_gpubench.results.store import read_run, write_run
@@ -189,7 +189,7 @@ def test_five_processes_with_default_settings(
 
 def test_ctrl_c_ends_it(fake: FakePytest, capsys: pytest.CaptureFixture[str]) -> None:
     fake.interrupt_at = 2
-    assert main(["doctor", "--noise"]) == INTERRUPTED
+    assert main(["doctor", "--noise"]) == 130
     assert (len(fake.environments), capsys.readouterr().out) == (2, "")
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pytest_gpubench.correctness.pool import MOST_WATCHED_BYTES, Counts, Span, spans_beside
+from pytest_gpubench.correctness.pool import Counts, Span, spans_beside
 
-FAR = 10 * MOST_WATCHED_BYTES
+FAR = 10 * 2**20
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ FAR = 10 * MOST_WATCHED_BYTES
         (
             {FAR: 10},
             [(0, 2 * FAR)],
-            {FAR: [(FAR - MOST_WATCHED_BYTES, FAR), (FAR + 10, FAR + 10 + MOST_WATCHED_BYTES)]},
+            {FAR: [(FAR - 2**20, FAR), (FAR + 10, FAR + 10 + 2**20)]},
         ),
     ],
 )

@@ -8,7 +8,7 @@ from pytest_gpubench import Judgement
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge.conclusion import judge_speedup, judge_time, time_of
 from pytest_gpubench.judge.confirmation import fails_closely
-from pytest_gpubench.judge.judgement import STATUSES, CaseJudgement, Status
+from pytest_gpubench.judge.judgement import CaseJudgement, Status
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.trial import Rules
 from pytest_gpubench.results.model import Outcome
@@ -31,7 +31,7 @@ def case_of(outcome: Outcome, ratio: float = 0.98) -> CaseJudgement:
 
 
 def judgement_of(*cases: CaseJudgement, status: Status | None = None, seconds: float = 0.0) -> Judgement:
-    worst = STATUSES[max((STATUSES.index(each.status) for each in cases), default=0)]
+    worst = max((each.status for each in cases), key=["pass", "inconclusive", "fail"].index, default="pass")
     return Judgement(
         status=status or worst, reason="", candidate="", spec="", spec_digest="", cases=cases, seconds=seconds,
         phases_s={"cases": seconds}, device=CPU.facts,

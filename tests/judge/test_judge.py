@@ -20,7 +20,7 @@ from pytest_gpubench.judge.attestation import LOOKS
 from pytest_gpubench.judge.isolation import LEVELS, landlock
 from pytest_gpubench.judge.judgement import CaseJudgement
 from pytest_gpubench.judge.judging import Judge
-from pytest_gpubench.judge.process import WALL, Process, _processes_and_bytes
+from pytest_gpubench.judge.process import Process, _processes_and_bytes
 from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.judge.spec import read_spec
 from pytest_gpubench.judge.trial import Rules, Trial
@@ -126,7 +126,7 @@ def test_no_process_outlives_a_candidate_or_answers_for_it(
     found = judged(judge, tmp_path, body)
     assert found.status == status if status else is_right(found), found
     with pytest.raises(ChildProcessError):
-        os.waitpid(-groups[0], os.WNOHANG | WALL)
+        os.waitpid(-groups[0], os.WNOHANG | 0x40000000)
     assert _processes_and_bytes(groups[0]) == (0, 0)
 
 

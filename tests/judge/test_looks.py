@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from pytest_gpubench.judge.looks import ARMS, Orders, time_arms
+from pytest_gpubench.judge.looks import Orders, time_arms
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.speedup import round_orders
 from pytest_gpubench.verdict.speedup import SpeedupJudgement
@@ -40,4 +40,4 @@ def test_rounds_are_added_until_all_is_decided_or_the_time_is_spent(
     calls = FakeCalls(candidate_us)
     found = time_arms(calls, SpeedupJudgement("candidate", {"candidate": 1.0}, 0.05, 0.01), 7, budget_s)
     assert (found.outcome, found.reference_us.median_us) == (outcome, 1.0)
-    assert calls.orders == [*round_orders(ARMS, rounds, 7)]
+    assert calls.orders == [*round_orders(("reference", "candidate"), rounds, 7)]

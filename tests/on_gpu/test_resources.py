@@ -13,10 +13,9 @@ import torch
 
 from pytest_gpubench import Timing
 from pytest_gpubench.gpu.device import find_device
-from pytest_gpubench.replay.resources import UNCAPTURED, with_resources
+from pytest_gpubench.replay.resources import with_resources
 from pytest_gpubench.results.model import Resources
 from pytest_gpubench.timing.calls import Backward, make_call
-from pytest_gpubench.timing.graph import REPLAYS, SHAPE, SYNC
 from pytest_gpubench.timing.measurement import Plan, measure_call
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from tests.on_gpu.resource_kernels import COLUMNS, LIBRARY, ROWS, TRITON
@@ -134,11 +133,14 @@ def compiled_with_graphs(x: torch.Tensor) -> Callable[[], object]:
 
 kept: list[torch.Tensor] = []
 UNCAPTURED_CALLS: dict[str, tuple[Callable[[torch.Tensor], Callable[[], object]], str]] = {
-    "item": (lambda x: lambda: x.sum().item(), SYNC),
-    "mask": (lambda x: lambda: x[x > 0], SHAPE),
-    "from host": (lambda _: lambda: torch.tensor([1.0, 2.0], device="cuda") + 1, SYNC),
-    "replay": (replay, REPLAYS),
-    "torch.compile with graphs": (compiled_with_graphs, REPLAYS),
+    "item": (lambda x: lambda: x.sum().item(), "it waits for the GPU or copies to or from the host"),
+    "mask": (lambda x: lambda: x[x > 0], "a shape depends on the data"),
+    "from host": (
+        lambda _: lambda: torch.tensor([1.0, 2.0], device="cuda") + 1,
+        "it waits for the GPU or copies to or from the host",
+    ),
+    "replay": (replay, "it replays a CUDA graph, which cannot be captured in another"),
+    "torch.compile with graphs": (compiled_with_graphs, "it replays a CUDA graph, which cannot be captured in another"),
 }
 
 
@@ -148,7 +150,7 @@ def test_a_call_that_cannot_be_captured_has_a_reason_and_goes_on(name: str, x: t
     make, reason = UNCAPTURED_CALLS[name]
     function = make(x)
     found = timed(function)
-    assert found.no_resources.startswith(f"{UNCAPTURED}: {reason}")
+    assert found.no_resources.startswith(f"it cannot be captured as a CUDA graph: {reason}")
     assert not found.resources
     again = timed(function, explained=False)
     assert [each.name for each in again.kernels] == [each.name for each in found.kernels]

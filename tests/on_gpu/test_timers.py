@@ -12,7 +12,7 @@ from pytest_gpubench.settings.cache import CacheName
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import make_arguments, make_call
 from pytest_gpubench.timing.events import EventsRep, EventsTimer
-from pytest_gpubench.timing.graph import SHAPE, SYNC, GraphTimer
+from pytest_gpubench.timing.graph import GraphTimer
 from pytest_gpubench.timing.overhead import take_overhead, take_reps
 from pytest_gpubench.timing.profiler import ProfilerTimer
 
@@ -154,13 +154,19 @@ def masked() -> Callable[[], object]:
 
 
 UNCAPTURED: dict[str, tuple[Callable[[], Callable[[], object]], str]] = {
-    "item": (lambda: normal(1000).sum().item, SYNC),
-    "item after a random number": (lambda: lambda: normal(1000).sum().item(), SYNC),
-    "to host": (lambda: normal(1000).cpu, SYNC),
-    "from host": (lambda: lambda: torch.tensor([1.0, 2.0], device="cuda"), SYNC),
-    "synchronize": (lambda: torch.cuda.synchronize, SYNC),
-    "nonzero": (lambda: normal(1000).nonzero, SHAPE),
-    "mask": (masked, SHAPE),
+    "item": (lambda: normal(1000).sum().item, "it waits for the GPU or copies to or from the host"),
+    "item after a random number": (
+        lambda: lambda: normal(1000).sum().item(),
+        "it waits for the GPU or copies to or from the host",
+    ),
+    "to host": (lambda: normal(1000).cpu, "it waits for the GPU or copies to or from the host"),
+    "from host": (
+        lambda: lambda: torch.tensor([1.0, 2.0], device="cuda"),
+        "it waits for the GPU or copies to or from the host",
+    ),
+    "synchronize": (lambda: torch.cuda.synchronize, "it waits for the GPU or copies to or from the host"),
+    "nonzero": (lambda: normal(1000).nonzero, "a shape depends on the data"),
+    "mask": (masked, "a shape depends on the data"),
 }
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.settings import LISTED_TESTS
 from tests.plugin.conftest import BenchRun
 
 SOURCE = """
@@ -27,7 +26,7 @@ def test_only_listed_tests_are_run(
     own = "test_only_listed_tests_are_run.py::test_it"
     ids = [f"{own}[a::b]", f"{own}[[c]]", f"{own}[\\xe9]", f"{own}[d/e.py]", f"{own}[gone]"]
     Path("listed.json").write_text(json.dumps(ids))
-    monkeypatch.setenv(LISTED_TESTS, "listed.json")
+    monkeypatch.setenv("PYTEST_GPUBENCH_TESTS", "listed.json")
     outcomes = {"passed": 4} if "-n1" in arguments else {"passed": 4, "deselected": 1}
     bench_run(SOURCE, *arguments).assert_outcomes(**outcomes)
 
@@ -35,5 +34,5 @@ def test_only_listed_tests_are_run(
 def test_a_listed_file_that_is_gone_leaves_the_others(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
     own = "test_a_listed_file_that_is_gone_leaves_the_others.py::test_it"
     Path("listed.json").write_text(json.dumps(["gone.py::test_it", f"{own}[a]"]))
-    monkeypatch.setenv(LISTED_TESTS, "listed.json")
+    monkeypatch.setenv("PYTEST_GPUBENCH_TESTS", "listed.json")
     bench_run(SOURCE).assert_outcomes(passed=1, deselected=4)

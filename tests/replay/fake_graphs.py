@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_gpubench.replay.driver import Dim
-from pytest_gpubench.replay.structures import ATTRIBUTE_BYTES, HOST_MEMORY, STRUCTURES
+from pytest_gpubench.replay.structures import HOST_MEMORY, STRUCTURES
 
 INVALID_VALUE = 1
 NUMBERS = {"kernel": 0, "memcpy": 1, "memset": 2, "child": 4, "empty": 5}
@@ -190,7 +190,7 @@ class FakeGraphs:
 
     def cuGraphKernelNodeGetAttribute(self, node: Any, attribute: Any, value: Any) -> int:
         held = self.nodes[node.value].attributes.get(attribute.value, b"")
-        value[:] = list(held.ljust(ATTRIBUTE_BYTES, b"\0"))
+        value[:] = list(held.ljust(64, b"\0"))
         return 0
 
     def _structure(self, node: Any, out: Any, kind: str) -> int:

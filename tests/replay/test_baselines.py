@@ -13,7 +13,6 @@ from pytest_gpubench.errors import BadFile, MeasurementError
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.replay import baselines, comparison
 from pytest_gpubench.replay.baselines import ReplayableCalls, read_captured
-from pytest_gpubench.replay.builder import NO_DRIVER
 from pytest_gpubench.replay.driver import DriverError
 from pytest_gpubench.replay.loaded_images import LoadedImages
 from pytest_gpubench.replay.reader import NotReplayable
@@ -227,8 +226,11 @@ def test_replays_that_cannot_be_timed_leave_it_to_the_numbers(
 def test_an_old_driver_is_a_reason(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
     old = saved(on_cpu)
     monkeypatch.setattr(baselines, "find_builder", lambda: None)
-    assert calls_of(on_cpu).with_call(ITEM).no_call == NO_DRIVER
-    assert replayed(calls_of(on_cpu), old) == f"today's call cannot be replayed: {NO_DRIVER}"
+    assert calls_of(on_cpu).with_call(ITEM).no_call == "the CUDA driver is too old to build graphs with"
+    assert (
+        replayed(calls_of(on_cpu), old)
+        == "today's call cannot be replayed: the CUDA driver is too old to build graphs with"
+    )
 
 
 def test_a_storage_that_cannot_be_written_costs_no_measurement(on_cpu: OnCpu) -> None:

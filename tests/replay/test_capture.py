@@ -5,7 +5,7 @@ import torch
 
 from pytest_gpubench.bench.arguments import kept_arguments
 from pytest_gpubench.replay.call_data import Region, TensorData
-from pytest_gpubench.replay.capture import BACKWARD, SETUP, capture_call
+from pytest_gpubench.replay.capture import capture_call
 from pytest_gpubench.replay.images import sha256_of
 from pytest_gpubench.replay.reader import NotReplayable
 from pytest_gpubench.timing.base import Call
@@ -93,13 +93,13 @@ def test_a_kernel_of_a_library_is_named(on_cpu: OnCpu) -> None:
 
 def test_setup_makes_other_arguments(on_cpu: OnCpu) -> None:
     call = make_call(on_cpu.function, make_arguments(setup=lambda: (X, on_cpu.y)))
-    assert reason_of(on_cpu, call) == SETUP
+    assert reason_of(on_cpu, call) == "setup= gives each call other arguments"
     assert on_cpu.calls == 0
 
 
 def test_a_backward_run_alone_is_refused(on_cpu: OnCpu) -> None:
     call = make_call(on_cpu.function, kept_arguments([], (X,), None, None), "backward")
-    assert reason_of(on_cpu, call) == BACKWARD
+    assert reason_of(on_cpu, call) == "a backward run reads what its forward run made anew: give backward='both'"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from pytest_gpubench.replay.elf import HEADER, NO_BITS, SECTION, code_of
+from pytest_gpubench.replay.elf import HEADER, SECTION, code_of
 
 TEXT = {".text.k": b"code", ".nv.info": b"info", ".debug_line": b"line 3", ".nv_debug_ptx_txt": b"ptx"}
 
@@ -37,7 +37,7 @@ def test_all_else_is_code(name: str) -> None:
 
 
 def test_flags_and_types_are_code() -> None:
-    codes = {code_of(image_of(TEXT)), code_of(image_of(TEXT, flags=7)), code_of(image_of(TEXT, kind=NO_BITS))}
+    codes = {code_of(image_of(TEXT)), code_of(image_of(TEXT, flags=7)), code_of(image_of(TEXT, kind=8))}
     assert len(codes) == 3
 
 

@@ -11,8 +11,6 @@ from pytest_gpubench.replay.driver import DriverError
 from pytest_gpubench.replay.memory import Locating, Placed, placed, with_addresses
 from pytest_gpubench.replay.reader import NotReplayable, in_order
 from pytest_gpubench.replay.structures import (
-    ACCESS_POLICY_WINDOW,
-    ARRAY_MEMORY,
     DEVICE_MEMORY,
     UNSUPPORTED_NODES,
     MemcpyParams,
@@ -203,7 +201,7 @@ def test_a_node_that_cannot_be_replayed_is_named(number: int) -> None:
 
 def test_a_copy_from_an_array_is_refused() -> None:
     cuda = library()
-    values = (memcpy_between(INPUT, OWN, ARRAY_MEMORY),)
+    values = (memcpy_between(INPUT, OWN, 3),)
     with pytest.raises(NotReplayable, match="array of CUDA's"):
         read(cuda, cuda.graph(FakeNode(NUMBERS["memcpy"], values)))
 
@@ -212,7 +210,7 @@ def test_a_copy_from_an_array_is_refused() -> None:
 def test_a_window_of_the_cache_is_refused(window: bytes) -> None:
     cuda = library()
     node = FakeNode(0, (word(INPUT), word(OWN), bytes(4)), cuda.function("mine"))
-    node.attributes[ACCESS_POLICY_WINDOW] = window
+    node.attributes[1] = window
     graph = cuda.graph(node)
     if any(window):
         with pytest.raises(NotReplayable, match="mine has a window of the L2 cache"):

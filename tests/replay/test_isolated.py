@@ -15,9 +15,9 @@ from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.replay import comparison, isolated, stored
 from pytest_gpubench.replay.capture import CapturedCall, capture_call
-from pytest_gpubench.replay.isolated import ANSWER, PAIR, Answer, answer_in, compare_isolated
+from pytest_gpubench.replay.isolated import Answer, answer_in, compare_isolated
 from pytest_gpubench.replay.reader import NotReplayable
-from pytest_gpubench.replay.stored import NO_ROOM, StoredPair, Values
+from pytest_gpubench.replay.stored import StoredPair, Values
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.speedup import SpeedupEstimate
 from pytest_gpubench.stats.summary import Interval
@@ -62,9 +62,9 @@ def process(answer: bytes | None, status: int | None = 0, asked: list[Any] | Non
 
     def run(command: list[str], folder: Path, environment: object, log: Path, timeout_s: float) -> int | None:
         if asked is not None:
-            asked.extend([command, timeout_s, pickle.loads((log.parent / PAIR).read_bytes())])
+            asked.extend([command, timeout_s, pickle.loads((log.parent / "pair").read_bytes())])
         if answer is not None:
-            (log.parent / ANSWER).write_bytes(answer)
+            (log.parent / "answer").write_bytes(answer)
         return status
 
     return run
@@ -110,9 +110,9 @@ def test_the_same_code_needs_no_process(pair: StoredPair, monkeypatch: pytest.Mo
 
 
 def answered(pair: StoredPair, folder: Path) -> Answer:
-    (folder / PAIR).write_bytes(pickle.dumps(pair))
+    (folder / "pair").write_bytes(pickle.dumps(pair))
     answer_in(folder)
-    return msgspec.msgpack.decode((folder / ANSWER).read_bytes(), type=Answer)
+    return msgspec.msgpack.decode((folder / "answer").read_bytes(), type=Answer)
 
 
 def test_the_process_compares_both(pair: StoredPair, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_the_process_compares_both(pair: StoredPair, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (torch.OutOfMemoryError("full"), NO_ROOM),
+        (torch.OutOfMemoryError("full"), "there is no room for its memory beside today's"),
         (MeasurementError("a record is missing"), "a record is missing"),
         (NotReplayable("its inputs differ"), "its inputs differ"),
     ],

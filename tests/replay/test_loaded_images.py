@@ -8,7 +8,7 @@ import pytest
 
 from pytest_gpubench.replay import loaded_images
 from pytest_gpubench.replay.elf import HEADER
-from pytest_gpubench.replay.loaded_images import STRUCTURE, LoadedImages, ProcessMemory
+from pytest_gpubench.replay.loaded_images import LoadedImages, ProcessMemory
 from tests.replay.test_elf import image_of
 
 FUNCTION, SYMBOL = 7, "kernel"
@@ -21,7 +21,7 @@ def kept() -> Kept:
     held: list[ctypes.Array[ctypes.c_char]] = []
 
     def keep(data: bytes) -> int:
-        held.append(ctypes.create_string_buffer(data, len(data) + STRUCTURE.size))
+        held.append(ctypes.create_string_buffer(data, len(data) + 256))
         return ctypes.addressof(held[-1])
 
     return keep

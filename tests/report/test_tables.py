@@ -14,7 +14,7 @@ from pytest_gpubench import Measurement, PastChange, Region, Verdict
 from pytest_gpubench.report.cells import time_cell
 from pytest_gpubench.report.layout import Screen, shorten
 from pytest_gpubench.report.table import render
-from pytest_gpubench.results.model import VALIDITY, Outcome, TestRecord
+from pytest_gpubench.results.model import Outcome, TestRecord
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import printable, ratio_text
@@ -330,7 +330,7 @@ def test_a_limit_is_short_and_has_the_measured_value(limit: str, text: str) -> N
     ],
 )
 def test_an_invalid_test_has_its_limits_as_other_rows_have_them(asked: str, text: str) -> None:
-    found = Verdict(kind=VALIDITY, asked=asked, outcome=Outcome.INVALID, sentence="no")
+    found = Verdict(kind="validity", asked=asked, outcome=Outcome.INVALID, sentence="no")
     assert limit_text(found, Measurement(timing=timing_of((), "fused", unmeasured="no"))) == text
 
 

@@ -9,7 +9,7 @@ import msgspec
 from pytest_gpubench import DeviceFacts, Kernel, Measurement, Speedup, Timing, Verdict
 from pytest_gpubench.results.baseline import Baseline
 from pytest_gpubench.results.counterpart import Missing, PastTest
-from pytest_gpubench.results.model import VALIDITY, Outcome, Resources, SavedRun, TestRecord
+from pytest_gpubench.results.model import Outcome, Resources, SavedRun, TestRecord
 
 GPU = DeviceFacts(type="cuda", name="NVIDIA H200", host="here", uuid="GPU-1", driver="570.1", multiprocessors=132)
 BARE_GPU = DeviceFacts(type="cuda", name="NVIDIA H200", host="here")
@@ -49,7 +49,7 @@ def verdict(limit: str, outcome: Outcome, sentence: str = "so", enforced: bool =
     """Return a verdict on a limit as a marker states it, `max_time_us=10`; other text is about the test as a whole."""
     kind, equals, asked = limit.partition("=")
     if not equals:
-        kind, asked = VALIDITY, limit
+        kind, asked = "validity", limit
     return Verdict(kind=kind, asked=asked, outcome=outcome, sentence=sentence, enforced=enforced)
 
 

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from pytest_gpubench import Measurement
-from pytest_gpubench.cli import INTERRUPTED, main
+from pytest_gpubench.cli import main
 from pytest_gpubench.cli.ab import bisect
 from pytest_gpubench.cli.ab.bisect import answer_of, watched_open_tests
 from pytest_gpubench.cli.ab.comparison import ComparisonPlan, compare_commits
 from pytest_gpubench.cli.ab.replayed import Answer
 from pytest_gpubench.results.model import Outcome, SavedRun, TestRecord
-from pytest_gpubench.settings import LISTED_TESTS
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.rounds import ArmRun, CommitArm
@@ -101,7 +100,9 @@ def test_a_step_of_2_percent_among_64_commits(
     assert counts == "gpu_bench: 1 measurement compared: 1 fail"
     assert last.startswith(f"slower since {commits[slower_from][:7]} A, 1970-01-01: Change {slower_from + 1} (")
     assert len(fake.commands) == 4 * 7
-    assert [LISTED_TESTS in each for each in fake.environments] == [False] * 4 + [True] * 24  # only the slower test
+    assert ["PYTEST_GPUBENCH_TESTS" in each for each in fake.environments] == [False] * 4 + [
+        True
+    ] * 24  # only the slower test
     assert len(re.findall("^gpu_bench: step [1-6]: (?:good|bad): ", printed.err, re.MULTILINE)) == 6
     assert left(tmp_path) == []
     assert len(git("worktree", "list").splitlines()) == 1
@@ -177,7 +178,7 @@ def test_an_interrupt_says_what_is_left(
     """Of eight commits the first comparison leaves four."""
     commits = planted(git, tmp_path, slower_from=3, total=9)
     fake.interrupt_at = 4 * 2 + 1
-    assert main(["bisect", commits[0], "main", "--fail-slower", "1%", "--rounds", "1"]) == INTERRUPTED
+    assert main(["bisect", commits[0], "main", "--fail-slower", "1%", "--rounds", "1"]) == 130
     left = f"4 commits, {commits[1][:7]} to {commits[4][:7]}"
     assert capsys.readouterr().err.splitlines()[-1] == (
         f"gpu_bench: interrupted after 2 comparisons: slower since one of {left}"

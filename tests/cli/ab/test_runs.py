@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from pytest_gpubench import BadFile, BadRequest
-from pytest_gpubench.cli import INTERRUPTED, main
+from pytest_gpubench.cli import main
 from pytest_gpubench.cli.ab.runs import junit_names, read_ended
 from pytest_gpubench.results.model import SavedRun, TestRecord
-from pytest_gpubench.settings import LISTED_TESTS
 from tests.cli.ab.faked import CPU, NODEID, FakePytest, Git, call, commit, left, write_results
 from tests.results.measured import timing_of
 
@@ -124,7 +123,7 @@ def ran(git: Git, fake: FakePytest, monkeypatch: pytest.MonkeyPatch) -> list[lis
     ran: list[list[str]] = []
 
     def write(folder: Path, junit: Path, results: Path) -> None:
-        listed = fake.environments[-1].get(LISTED_TESTS)
+        listed = fake.environments[-1].get("PYTEST_GPUBENCH_TESTS")
         ran.append([name for name in names if listed is None or name in json.loads(Path(listed).read_text())])
         step = (-1) ** len(ran) + len(ran) % 3
         samples = {name: (10.0 + names[name] * step,) for name in ran[-1]}
@@ -148,7 +147,7 @@ def test_an_interrupt_reports_what_is_decided(
     ran: list[list[str]], fake: FakePytest, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake.interrupt_at = 10
-    assert main(["ab", "main", "HEAD", "--fail-slower", "1%", *WRITTEN]) == INTERRUPTED
+    assert main(["ab", "main", "HEAD", "--fail-slower", "1%", *WRITTEN]) == 130
     printed = capsys.readouterr()
     words = "interrupted after 9 of at most 16 runs: the verdicts are those so far"
     assert printed.err.splitlines()[-1] == f"gpu_bench: {words}"
@@ -168,7 +167,7 @@ def test_an_interrupt_before_anything_is_decided(
     ran: list[list[str]], fake: FakePytest, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake.interrupt_at = 8
-    assert main(["ab", "main", "HEAD", *WRITTEN]) == INTERRUPTED
+    assert main(["ab", "main", "HEAD", *WRITTEN]) == 130
     printed = capsys.readouterr()
     words = "interrupted after 7 of at most 16 runs: nothing is decided yet"
     assert printed.err.splitlines()[-1] == f"gpu_bench: {words}"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pytest_gpubench import Measurement
 from pytest_gpubench.report.layout import Screen
 from pytest_gpubench.report.plot.panels import Scale, panels_of, shortened_number
-from pytest_gpubench.report.plot.svg import LEFT, LETTER, WIDTH, svg_files
+from pytest_gpubench.report.plot.svg import svg_files
 from pytest_gpubench.report.plot.text import text_charts
 from pytest_gpubench.report.sweeps import sweeps_of
 from tests.report.records import record, timing
@@ -86,7 +86,7 @@ def test_only_some_series_are_drawn_and_the_rest_is_counted() -> None:
 
 def right_ends(panel: ElementTree.Element) -> list[float]:
     """Return where the texts of a panel end, with letters of the usual width."""
-    of_width = {"end": 0.0, "middle": LETTER / 2, None: LETTER}
+    of_width = {"end": 0.0, "middle": 3.5, None: 7.0}
     texts = [each for each in panel.iter() if each.tag.endswith("text")]
     return [float(each.attrib["x"]) + of_width[each.get("text-anchor")] * len(each.text or "") for each in texts]
 
@@ -99,8 +99,8 @@ def test_no_text_of_a_chart_is_cut(test: str) -> None:
     ]
     ((_, text),) = svg_files(sweeps_of(records)).items()
     root = ElementTree.fromstring(text)
-    assert max(right_ends(root[2])) <= WIDTH  # after the style and the title
-    assert LEFT + LETTER * len(root[1].text or "") <= float(root.attrib["width"])
+    assert max(right_ends(root[2])) <= 380  # after the style and the title
+    assert 56 + 7 * len(root[1].text or "") <= float(root.attrib["width"])
 
 
 def test_files_are_named_by_their_test_and_are_xml() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpubench import BadFile
-from pytest_gpubench.results.store.calls import KEY_BYTES, CallStore, user_key
+from pytest_gpubench.results.store.calls import CallStore, user_key
 
 DATA = b"a call " * 1000
 
@@ -43,7 +43,7 @@ def test_a_name_that_is_none_is_refused(store: CallStore, name: str) -> None:
         store.read(name)
 
 
-@pytest.mark.parametrize("place", [KEY_BYTES, KEY_BYTES + 10, -1])
+@pytest.mark.parametrize("place", [32, 32 + 10, -1])
 def test_a_damaged_call_is_refused_and_mended_by_saving_again(store: CallStore, place: int) -> None:
     name = store.add(DATA)
     packed = bytearray(store.path(name).read_bytes())
@@ -55,7 +55,7 @@ def test_a_damaged_call_is_refused_and_mended_by_saving_again(store: CallStore, 
     assert store.read(name) == DATA
 
 
-@pytest.mark.parametrize("length", [KEY_BYTES, KEY_BYTES + 5])
+@pytest.mark.parametrize("length", [32, 32 + 5])
 def test_a_call_that_is_cut_off_is_refused(store: CallStore, length: int) -> None:
     name = store.add(DATA)
     store.path(name).write_bytes(store.path(name).read_bytes()[:length])
@@ -96,7 +96,7 @@ def test_what_no_name_means_is_removed(store: CallStore) -> None:
 def test_only_the_user_can_read_the_key(store: CallStore) -> None:
     store.add(DATA)
     assert store.key.stat().st_mode & 0o777 == 0o600
-    assert len(store.key.read_bytes()) == KEY_BYTES
+    assert len(store.key.read_bytes()) == 32
     assert os.listdir(store.key.parent) == ["calls.key"]
 
 
