@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_gpubench.report import html
+import pytest_gpubench
 from pytest_gpubench.report.html.page import html_page
 from pytest_gpubench.results.model import MemoryPeak, Peaks, SavedRun
 from tests.report.showcase import NASTY, SWEEP, history, showcase
@@ -241,7 +241,7 @@ def test_sweeps_and_examples_have_their_figures(shown: Shown) -> None:
 
 def script(name: str) -> str:
     """Return a script of the page."""
-    return (Path(html.__file__).parent / "assets" / name).read_text(encoding="utf-8")
+    return (Path(pytest_gpubench.__file__).parent / "report/html/assets" / name).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from pytest_gpubench import Measurement
-from pytest_gpubench.report.html import content
-from pytest_gpubench.report.html.content import roofline_contents
 from pytest_gpubench.results.model import MemoryPeak, Outcome, Peaks, TestRecord
+from tests.report.page import content_of
 from tests.results.measured import alone, facts, pair, record, timing_of, verdict
 
 MB = 10**6
@@ -26,30 +25,30 @@ def call(us: float = 100.0, moved_bytes: int = 10 * MB, flops: int = 20 * MB, **
 
 
 def roof_of(*records: TestRecord) -> dict[str, Any]:
-    (found,) = roofline_contents(records)
-    return found
+    (found,) = content_of(*records)["rooflines"]
+    return dict(found)
 
 
 def test_calls_are_found_by_their_test_and_place() -> None:
     records = [record(call(), alone()), record(alone()), record(alone(), call(), nodeid="b.py::test_b")]
     roof = roof_of(*records)
-    assert (roof["device"], roof["points"], roof["more"]) == ("NVIDIA H200", [(0, 0), (2, 1)], 0)
+    assert (roof["device"], roof["points"], roof["more"]) == ("NVIDIA H200", [[0, 0], [2, 1]], 0)
 
 
 @pytest.mark.parametrize("others", [{"cache": "hot"}, {"cache": "producer f"}, {"flops": 0}, {"moved_bytes": 0}])
 def test_what_reads_no_memory_or_whose_work_is_not_known_has_no_place(others: dict[str, Any]) -> None:
-    assert roofline_contents([record(call(**others))]) == []
+    assert content_of(record(call(**others)))["rooflines"] == []
 
 
 def test_what_was_not_measured_or_cannot_be_true_has_no_place() -> None:
     invalid = Measurement(timing=call().timing, verdicts=(verdict("too fast", Outcome.INVALID),))
     unmeasured = Measurement(timing=timing_of(moved_bytes=MB, flops=MB, unmeasured="off"))
-    assert roofline_contents([record(invalid, unmeasured)]) == []
+    assert content_of(record(invalid, unmeasured))["rooflines"] == []
 
 
 def test_references_have_a_place_too() -> None:
     arms = [Measurement(timing=call().timing, role=item.role, speedup=item.speedup) for item in pair("triton", 90)]
-    assert roof_of(record(*arms))["points"] == [(0, 0), (0, 1)]
+    assert roof_of(record(*arms))["points"] == [[0, 0], [0, 1]]
 
 
 @pytest.mark.parametrize(("moved_bytes", "gbps"), [(99 * MB, 5000), (100 * MB, 4000)])
@@ -60,7 +59,7 @@ def test_the_roof_of_memory_is_that_of_the_largest_call(moved_bytes: int, gbps: 
 
 def test_matmuls_of_nearly_the_same_rate_share_a_roof() -> None:
     assert roof_of(record(call(), peaks=PEAKS))["tflops"] == [
-        ("float8_e4m3fn", 1580), ("bfloat16, float16", 790), ("tfloat32", 713), ("float32", 52),
+        ["float8_e4m3fn", 1580], ["bfloat16, float16", 790], ["tfloat32", 713], ["float32", 52],
     ]  # fmt: skip
 
 
@@ -75,20 +74,20 @@ def test_without_measured_peaks_the_most_that_a_call_reached_stands_for_them() -
     assert (roof["measured"], roof["gbps"], roof["tflops"]) == (
         False,
         pytest.approx(200, 0.01),
-        [("", roof["tflops"][0][1])],
+        [["", roof["tflops"][0][1]]],
     )
     assert roof["tflops"][0][1] == pytest.approx(2, 0.01)
 
 
 def test_each_device_has_its_own() -> None:
-    found = roofline_contents([record(call()), record(call(), device=OTHER_GPU), record(alone(), device=facts("L4"))])
-    assert [(each["device"], each["points"]) for each in found] == [
-        ("NVIDIA H200", [(0, 0)]),
-        ("NVIDIA A100", [(1, 0)]),
+    records = record(call()), record(call(), device=OTHER_GPU), record(alone(), device=facts("L4"))
+    assert [(each["device"], each["points"]) for each in content_of(*records)["rooflines"]] == [
+        ("NVIDIA H200", [[0, 0]]),
+        ("NVIDIA A100", [[1, 0]]),
     ]
 
 
 def test_very_many_are_not_all_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(content, "MOST_POINTS", 2)
+    monkeypatch.setattr("pytest_gpubench.report.html.content.MOST_POINTS", 2)
     roof = roof_of(record(call(), call(), call()))
-    assert (roof["points"], roof["more"]) == ([(0, 0), (0, 1)], 1)
+    assert (roof["points"], roof["more"]) == ([[0, 0], [0, 1]], 1)
