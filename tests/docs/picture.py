@@ -15,7 +15,7 @@ import msgspec
 
 from pytest_gpubench import Measurement, PastChange
 from pytest_gpubench.report.html.page import html_page
-from pytest_gpubench.report.plot.svg import svg_text
+from pytest_gpubench.report.plot.svg import svg_files
 from pytest_gpubench.report.sweeps import sweeps_of
 from pytest_gpubench.results.model import CommitInfo, SavedRun
 from pytest_gpubench.results.store import read_run
@@ -89,8 +89,8 @@ def with_change(item: Measurement, old: Measurement) -> Measurement:
 
 def sweep_picture() -> str:
     """Return the picture of a sweep."""
-    (sweep,) = sweeps_of(read_run(RECORDED_SWEEP).records)
-    return svg_text(sweep)
+    (text,) = svg_files(sweeps_of(read_run(RECORDED_SWEEP).records)).values()
+    return text
 
 
 if __name__ == "__main__":

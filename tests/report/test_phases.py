@@ -5,9 +5,10 @@ from msgspec.structs import replace
 
 from pytest_gpubench import Measurement, Phases, Region
 from pytest_gpubench.report.layout import Screen
-from pytest_gpubench.report.phases import phases_block
 from pytest_gpubench.report.section import report_section
+from pytest_gpubench.report.table import render
 from pytest_gpubench.results.phases import Phase
+from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.summary import Interval
 from tests.results.measured import record, timing
 
@@ -43,9 +44,13 @@ PLAIN = Phases(
 NO_NUMBERS = Phases(title="both", timer="profiler", cache="cold", device="x", unmeasured="switched off")
 
 
+def table_of(found: Phases, unit: str = "us", width: int = 300) -> str:
+    return render([record(phases=(found,))], Settings(time_unit=unit), Screen(width))
+
+
 def test_the_table_has_a_title_and_a_sentence_that_fits() -> None:
-    text = phases_block("gpu_bench phases: test_it", FOUND, "auto", Screen(width=80))
-    assert text.startswith("gpu_bench phases: test_it\n")
+    text = table_of(FOUND, "auto", 80)
+    assert text.startswith("gpu_bench phases: ")
     assert " ".join(text.split()).endswith(
         f"the phases take 1.111x [1.100, 1.120] the time of both (40.00 us against 36.00 us): {FOUND.explanation}"
     )
@@ -54,7 +59,7 @@ def test_the_table_has_a_title_and_a_sentence_that_fits() -> None:
 
 @pytest.mark.parametrize(("unit", "median", "text"), [("auto", "Median (ms)", "1.500"), ("us", "Median (us)", "1500")])
 def test_columns_and_lines_with_nothing_to_say_are_left_out(unit: str, median: str, text: str) -> None:
-    head, _, *lines = phases_block("", PLAIN, unit, Screen()).splitlines()
+    _, head, _, *lines = table_of(PLAIN, unit).splitlines()
     assert head == f"Phase  {median}  95 % interval  Share"
     assert [line.split() for line in lines] == [["one", text, "-", "100", "%"]]
 
@@ -64,7 +69,7 @@ def test_columns_and_lines_with_nothing_to_say_are_left_out(unit: str, median: s
     [(71, "Elements/s  Flags"), (60, "95 % interval   Share  Flags"), (44, "Share  Flags"), (40, "Share")],
 )
 def test_a_narrow_screen_has_fewer_columns(width: int, left: str) -> None:
-    head, *lines = phases_block("", FOUND, "us", Screen(width)).splitlines()[:-1]
+    _, head, *lines = table_of(FOUND, "us", width).splitlines()[:-1]
     assert head.endswith(left)
     assert max(map(len, (head, *lines))) <= width
 
@@ -106,7 +111,7 @@ def test_lines_of_a_failed_test() -> None:
 )
 def test_rates(per_s: float | None, text: str) -> None:
     found = replace(FOUND, phases=(replace(ENCODER, elements_per_s=per_s),), whole=None)
-    line = phases_block("", found, "us", Screen()).splitlines()[2]
+    line = table_of(found).splitlines()[3]
     assert line.removeprefix("encoder").split("%")[1].strip() == text
 
 

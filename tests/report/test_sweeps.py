@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from pytest_gpubench import Measurement
-from pytest_gpubench.report.crossover import faster_lines
-from pytest_gpubench.report.sweeps import Sweep, rate_metric, sweeps_of
+from pytest_gpubench.report.sweeps import sweeps_of
 from pytest_gpubench.results.model import MemoryPeak, Outcome, Peaks, TestRecord
+from tests.report.page import content_of
 from tests.report.records import arms, record, timing, verdict
 
 
@@ -27,10 +27,6 @@ def over(name: str, *texts: str) -> list[dict[str, str]]:
     return [{name: text} for text in texts]
 
 
-def axis_of(sweep: Sweep) -> tuple[str, dict[float, str]]:
-    return sweep.axis, sweep.values
-
-
 @pytest.mark.parametrize(
     ("texts", "axis", "values"),
     [
@@ -46,7 +42,7 @@ def axis_of(sweep: Sweep) -> tuple[str, dict[float, str]]:
 )
 def test_a_number_or_a_shape_has_an_axis(texts: tuple[str, ...], axis: str, values: dict[float, str]) -> None:
     (sweep,) = sweeps_of(swept(*over("n", *texts)))
-    assert axis_of(sweep) == (axis, values)
+    assert (sweep.axis, sweep.values) == (axis, values)
     assert [(each.label, len(points)) for each, points in sweep.series.items()] == [
         ("torch", len(texts)),
         ("ours", len(texts)),
@@ -62,9 +58,9 @@ def test_what_has_less_than_two_places_is_no_sweep(texts: tuple[str, ...]) -> No
 
 def test_parameters_that_change_together_are_one_axis() -> None:
     (cube,) = sweeps_of(swept(*({"m": n, "n": n, "k": n} for n in ("8", "16"))))
-    assert (cube.param, *axis_of(cube)) == ("m x n x k", "m", {8: "8x8x8", 16: "16x16x16"})
+    assert (cube.param, cube.axis, cube.values) == ("m x n x k", "m", {8: "8x8x8", 16: "16x16x16"})
     (others,) = sweeps_of(swept({"m": "2", "n": "3", "dtype": "a"}, {"m": "4", "n": "5", "dtype": "a"}))
-    assert axis_of(others) == ("m x n", {6: "2x3", 20: "4x5"})
+    assert (others.axis, others.values) == ("m x n", {6: "2x3", 20: "4x5"})
     assert {each.fixed for each in others.series} == {"dtype=a"}
 
 
@@ -87,16 +83,16 @@ def test_devices_and_ways_of_timing_are_apart() -> None:
 
 
 def test_the_limit_is_drawn_where_all_tests_have_one() -> None:
-    def limited(*limits: str) -> Sweep:
+    def limit_of(metric: str, *limits: str) -> float | None:
         pairs = [arms(timing("ours", 9.0), timing("torch", 9.0), verdict(limit, Outcome.PASS)) for limit in limits]
         (sweep,) = sweeps_of(
             record(*pair, nodeid=f"tests/test_a.py::test_it[{n}]", params={"n": str(n)}) for n, pair in enumerate(pairs)
         )
-        return sweep
+        return sweep.limit(metric)
 
-    assert limited("min_speedup=1.2", "min_speedup=1.2").limit("speedup") == 1.2
-    assert limited("min_speedup=1.2", "min_speedup=1.3").limit("speedup") is None
-    assert limited("min_speedup=1.2", "min_speedup=1.2").limit("median") is None
+    assert limit_of("speedup", "min_speedup=1.2", "min_speedup=1.2") == 1.2
+    assert limit_of("speedup", "min_speedup=1.2", "min_speedup=1.3") is None
+    assert limit_of("median", "min_speedup=1.2", "min_speedup=1.2") is None
 
 
 def test_the_peak_is_that_of_the_largest_call() -> None:
@@ -141,13 +137,13 @@ def test_the_peaks_of_matmuls_are_those_of_their_dtypes(rates: list[dict[str, fl
 
 @pytest.mark.parametrize(
     ("flops", "moved", "name"),
-    [(None, None, None), (8, None, "tflops"), (None, 8, "gbps"), (6000, 100, "gbps"), (6001, 100, "tflops")],
+    [(None, None, ""), (8, None, "tflops"), (None, 8, "gbps"), (6000, 100, "gbps"), (6001, 100, "tflops")],
 )
-def test_the_rate_that_matters(flops: int | None, moved: int | None, name: str | None) -> None:
-    metric = rate_metric([Measurement(timing=timing("ours", 9.0, flops=flops, moved_bytes=moved))])
-    assert (metric and metric.name) == name
+def test_the_rate_that_matters(flops: int | None, moved: int | None, name: str) -> None:
+    item = Measurement(timing=timing("ours", 9.0, flops=flops, moved_bytes=moved))
+    assert content_of(record(item))["tests"][0]["rate"] == name
 
 
 def test_the_page_names_where_a_candidate_is_faster() -> None:
-    (sweep,) = sweeps_of(swept(*over("n", "8", "16", "32")))
-    assert faster_lines(sweep) == ["ours against torch: faster up to n=16"]
+    (sweep,) = content_of(*swept(*over("n", "8", "16", "32")))["sweeps"]
+    assert sweep["faster"] == ["ours against torch: faster up to n=16"]

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from pytest_gpubench import Measurement, PastChange, Region, Verdict
-from pytest_gpubench.report.cells import time_cell
 from pytest_gpubench.report.layout import Screen, shorten
 from pytest_gpubench.report.table import render
 from pytest_gpubench.results.model import Outcome, TestRecord
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.summary import Interval
-from pytest_gpubench.units import printable, ratio_text
+from pytest_gpubench.units import printable, ratio_text, round_to_digits
 from pytest_gpubench.verdict.limits import Limits, limit_text
 from tests.report.records import arms, record, timing, unmeasured, verdict
 from tests.results.measured import timing_of
@@ -393,7 +392,7 @@ def test_on_any_screen_ids_and_numbers_are_whole_and_lines_fit(
         assert any(end in line for line in lines for end in ends)
     flat = " ".join(text.split())
     for item in items:
-        assert time_cell(item.timing.median_us, "us") in text
+        assert round_to_digits(item.timing.median_us, 4) in text
         assert not item.speedup or ratio_text(item.speedup.ratio) in text
         for each in item.verdicts:
             assert " ".join(LIMITS[each.limit].split()) in flat

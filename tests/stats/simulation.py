@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_gpubench.stats.student import student_quantile
-from pytest_gpubench.stats.summary import median_rank
+from pytest_gpubench.stats.summary import median_interval
 
 Floats = npt.NDArray[np.float64]
 Truth = float
@@ -88,6 +88,12 @@ def two_modes(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats
 DISTRIBUTIONS: list[Draw] = [normal, lognormal, bimodal, quantised]
 STEADINESS: list[Draw] = [steady_normal, steady_uniform, steady_lognormal, outliers]
 HARD: list[Draw] = [*STEADINESS, far_outliers, two_modes]
+
+
+def median_rank(samples: int, alpha: float) -> int | None:
+    """Return the place, from 1, of the sample that is the lower end of `median_interval`."""
+    interval = median_interval(range(1, samples + 1), alpha)
+    return None if interval is None else round(interval.low)
 
 
 def median_bounds(samples: Floats, alpha: float) -> tuple[Floats, Floats]:

@@ -15,8 +15,6 @@ from pytest_gpubench.stats.summary import (
     Interval,
     least_count,
     median_interval,
-    median_rank,
-    quartiles,
     rel_std,
     std_interval,
 )
@@ -26,6 +24,7 @@ from tests.stats.simulation import (
     STEADINESS,
     Draw,
     median_bounds,
+    median_rank,
     quantised,
     slack,
     std_bounds,
@@ -38,19 +37,6 @@ alphas = st.builds(lambda digits, power: digits / 10**power, st.integers(1, 9), 
 
 
 # plain calls
-
-
-@pytest.mark.parametrize(
-    ("samples", "expected"),
-    [
-        ((5.0,), (5, 5, 5)),
-        ((1.0, 2.0), (1.25, 1.5, 1.75)),
-        ((5.0, 3.0, 1.0, 2.0, 4.0), (2, 3, 4)),
-        ((7.0,) * 9, (7, 7, 7)),
-    ],
-)
-def test_quartiles(samples: tuple[float, ...], expected: tuple[float, ...]) -> None:
-    assert quartiles(samples) == expected
 
 
 @pytest.mark.parametrize(("samples", "expected"), [((9.0, 10.0, 11.0), 0.1), ((4.0, 4.0), 0.0), ((3.0, 5.0), 0.5**1.5)])

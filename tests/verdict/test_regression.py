@@ -3,13 +3,13 @@
 import msgspec
 import pytest
 
-from pytest_gpubench import Measurement
+from pytest_gpubench import Measurement, Timing
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.verdict.regression import Change, judge_change
-from pytest_gpubench.verdict.sessions import change_between, outcome_of, tick_between
+from pytest_gpubench.verdict.sessions import change_between
 from tests.results.measured import ALPHA, alone, pair, timing
 
 PROFILER_TICK_US = 0.032
@@ -97,7 +97,7 @@ def test_sentences_say_what_was_found_and_wanted(estimate: ChangeEstimate, toler
     ],
 )
 def test_outcomes_change_at_the_tolerance(low: float, high: float, tolerance: str, outcome: Outcome) -> None:
-    assert outcome_of(measured((low + high) / 2, low, high), parse_tolerance(tolerance)) is outcome
+    assert judged(measured((low + high) / 2, low, high), tolerance).outcome is outcome
 
 
 @pytest.mark.parametrize(
@@ -149,8 +149,13 @@ def test_the_fastest_rep_may_be_all_that_a_held_up_call_takes(
     old, new = (
         Measurement(timing=timing("x", 1, samples_us=tuple(samples_us), timer=timer)) for samples_us in (old_us, new_us)
     )
-    asked = parse_tolerance(tolerance)
-    assert outcome_of(change_between(old, new, asked, ALPHA), asked) is outcome
+    assert judged(change_between(old, new, parse_tolerance(tolerance), ALPHA), tolerance).outcome is outcome
+
+
+def width_between(old: Timing, new: Timing) -> float:
+    change = change_between(Measurement(timing=old), Measurement(timing=new), parse_tolerance("median:5%"), ALPHA)
+    assert change.difference is not None
+    return change.difference.width
 
 
 def test_a_tick_is_seen_where_the_profiler_shows_it() -> None:
@@ -160,9 +165,9 @@ def test_a_tick_is_seen_where_the_profiler_shows_it() -> None:
     ticks = timing("x", 3, samples_us=tuple(0.032 * (90 + step % 3) for step in range(30)))
     rounded = timing("x", 3, samples_us=tuple(round(sample, 3) for sample in ticks.samples_us))
     smooth, wall = timing("x", 3), msgspec.structs.replace(ticks, timer="wall")
-    assert tick_between(ticks, rounded) == PROFILER_TICK_US
-    assert tick_between(ticks, smooth) == tick_between(smooth, ticks) == tick_between(wall, wall) == 0
-    item = Measurement(timing=ticks)
-    estimate = change_between(item, item, parse_tolerance("median:5%"), ALPHA)
-    assert estimate.difference is not None
-    assert estimate.difference.width >= 2 * PROFILER_TICK_US
+    exact = width_between(wall, wall)
+    assert width_between(ticks, ticks) == pytest.approx(exact + 2 * PROFILER_TICK_US)
+    assert width_between(ticks, rounded) == pytest.approx(exact + 2 * PROFILER_TICK_US, abs=0.01)
+    for pair_of in ((ticks, smooth), (smooth, ticks)):
+        without = (msgspec.structs.replace(each, timer="wall") for each in pair_of)
+        assert width_between(*pair_of) == width_between(*without)

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from pytest_gpubench import Verdict
 from pytest_gpubench.limits import limit_for_device
 from pytest_gpubench.results.model import Outcome
-from pytest_gpubench.stats.summary import Interval, least_count, median_interval, median_rank, std_interval
+from pytest_gpubench.stats.summary import Interval, least_count, median_interval, std_interval
 from pytest_gpubench.units import round_to_digits
 from pytest_gpubench.verdict.decision import at_most
 from pytest_gpubench.verdict.limits import Limits
-from pytest_gpubench.verdict.limits.base import Seen, Stage
+from pytest_gpubench.verdict.limits.base import Seen
 from pytest_gpubench.verdict.time import Judgement
 from tests.results.measured import timing_of as timing
 from tests.stats.simulation import (
@@ -355,7 +355,7 @@ def with_rates(rates: Callable[[Seen], tuple[Verdict, ...]], **asked: object) ->
     """Return limits, with verdicts on rates as they are told."""
 
     class Rated(Limits):
-        def judge(self, stage: Stage, seen: Seen, enforced: bool = True) -> tuple[Verdict, ...]:
+        def judge(self, stage: str, seen: Seen, enforced: bool = True) -> tuple[Verdict, ...]:
             return rates(seen) if stage == "rate" else super().judge(stage, seen, enforced)
 
     return Rated(**asked)
@@ -393,7 +393,7 @@ def false_fails_of_looks(draw: Draw, bounds: Bounds, alpha: float, trials: int) 
         samples, at_limit = draw(rng, batch, LOOKS[-1])
         fails = np.zeros(batch, dtype=bool)
         for count, part in zip(LOOKS, spent, strict=True):
-            if bounds is std_bounds or median_rank(count, part) is not None:
+            if bounds is std_bounds or median_interval([1.0] * count, part) is not None:
                 fails |= bounds(samples[:, :count], part)[0] > at_limit * (1 + 1e-9)
         failed += int(fails.sum())
     return failed / trials
