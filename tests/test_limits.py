@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from pytest_gpubench import BadRequest
 from pytest_gpubench.limits import memory_size
 from pytest_gpubench.verdict.limits import BY_NAME, NAMES, Limits
-from pytest_gpubench.verdict.limits.exact import Kernels
 
 FORBIDDABLE = ("memcpy", "memset", "sync", "alloc")
 ON_KERNELS = {"max_registers", "max_local_bytes", "max_shared", "min_blocks_per_sm", "max_tail"}
@@ -48,8 +47,8 @@ def test_limits_read_as_they_were_asked_for(limits: Limits, text: str) -> None:
 @pytest.mark.parametrize("patterns", [PATTERNS, list(PATTERNS[::-1]), (*PATTERNS[::-1], *PATTERNS)])
 def test_the_order_of_names_is_kept_but_for_sets_which_have_none(patterns: Sequence[str]) -> None:
     """In any other process a set would be listed otherwise."""
-    assert Kernels.parse(patterns) == tuple(dict.fromkeys(patterns))
-    assert Kernels.parse(set(patterns)) == Kernels.parse(frozenset(patterns)) == PATTERNS
+    assert BY_NAME["kernels"].parse(patterns) == tuple(dict.fromkeys(patterns))
+    assert BY_NAME["kernels"].parse(set(patterns)) == BY_NAME["kernels"].parse(frozenset(patterns)) == PATTERNS
 
 
 def test_no_limits_are_false() -> None:

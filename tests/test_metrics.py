@@ -1,17 +1,21 @@
 """The table of metrics: each row is shown wherever it has a name, with the stored number."""
 
+import json
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from pytest_gpubench import Measurement
-from pytest_gpubench.cli.forms import csv_row
+from pytest_gpubench.cli import main
 from pytest_gpubench.counters import COUNTERS
 from pytest_gpubench.metrics import BY_NAME, METRICS, Metric
 from pytest_gpubench.report.layout import Screen
 from pytest_gpubench.report.properties import median_properties
 from pytest_gpubench.report.section import report_section
 from pytest_gpubench.report.table import render
-from pytest_gpubench.results.model import Counts
+from pytest_gpubench.results.model import Counts, TestRecord
+from pytest_gpubench.results.store import write_run
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.settings.resolver import Resolver
 from tests.report.page import content_of
@@ -32,8 +36,15 @@ WITH_WORK = msgspec.structs.replace(
 )
 
 
+def written(whole: TestRecord, folder: Path) -> Path:
+    write_run(msgspec.structs.replace(RUN, records=(whole,)), folder / "run.json")
+    return folder / "run.json"
+
+
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_every_writer_shows_a_metric_that_has_a_name_there(metric: Metric) -> None:
+def test_every_writer_shows_a_metric_that_has_a_name_there(
+    metric: Metric, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pair = (RUN.records[0].measurements[0], WITH_WORK)
     whole = msgspec.structs.replace(RUN.records[0], measurements=pair)
     value, text = metric.value(WITH_WORK), metric.text(WITH_WORK)
@@ -47,7 +58,8 @@ def test_every_writer_shows_a_metric_that_has_a_name_there(metric: Metric) -> No
         assert f"  {metric.section} " in report_section(whole)
         assert metric.told(value) in report_section(whole)
     if metric.csv:
-        assert csv_row(RUN, whole, WITH_WORK)[metric.csv] == value
+        assert main(["show", str(written(whole, tmp_path)), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)[1][metric.csv] == value
     assert dict(median_properties(whole)).keys() >= (
         {f"gpu_bench.{pair[1].timing.label}.{metric.csv}"} if metric.junit else set()
     )

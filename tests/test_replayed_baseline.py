@@ -7,8 +7,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from pytest_gpubench import Measurement
-from pytest_gpubench.errors import BadFile
+from pytest_gpubench import BadFile, Measurement
 from pytest_gpubench.public_call import compare_with_past, keep_calls, replayable_calls, with_calls
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.settings import Settings

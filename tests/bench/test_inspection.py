@@ -5,10 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_gpubench import Measurement, Timing
+from pytest_gpubench import Measurement, ProfilerBusy, Timing
 from pytest_gpubench.bench import work
 from pytest_gpubench.bench.work import Inspection
-from pytest_gpubench.errors import ProfilerBusy
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.results.observed import Observed

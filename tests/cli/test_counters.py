@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from pytest_gpubench import Measurement
 from pytest_gpubench.cli import counters, main
 from pytest_gpubench.counters import COUNTERS
-from pytest_gpubench.results.model import Counts, Measurement, SavedRun, TestRecord
+from pytest_gpubench.results.model import Counts, SavedRun, TestRecord
 from tests.report.records import GPU
 from tests.results.measured import timing_of
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_gpubench.cli.forms import csv_row
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.store import Storage, write_run
 from tests.cli.stored import Command
@@ -31,7 +30,6 @@ def test_each_measurement_has_a_line_with_the_numbers_of_the_run(command: Comman
     assert len(rows) == len(items)
     for row, (record, item) in zip(rows, items, strict=True):
         timing = item.timing
-        assert list(row) == list(csv_row(run, record, item))
         assert (row["test"], row["function"], row["device"]) == (record.nodeid, timing.label, record.device.name)
         assert row["commit"] == run.commit_info.id
         assert int(row["reps"]) == timing.reps
@@ -81,15 +79,14 @@ def test_no_cell_is_a_formula(value: str, written: str, command: Command) -> Non
 def test_json_has_the_columns_of_the_csv_file(command: Command) -> None:
     """Numbers as numbers, null for what is not known, parameters and verdicts as they are."""
     run = make_run(tests=7, reps=1)
-    rows = json.loads(export(run, command, "--json"))
+    rows, plain_rows = json.loads(export(run, command, "--json")), rows_of(export(run, command, "--csv"))
     items = [(record, item) for record in run.records for item in record.measurements]
-    for row, (record, item) in zip(rows, items, strict=True):
-        plain = csv_row(run, record, item)
+    for row, plain, (record, item) in zip(rows, plain_rows, items, strict=True):
         assert list(row) == list(plain)
         assert (row["params"], row["dirty"]) == (record.params, False)
         assert [each["outcome"] for each in row["limits"]] == [each.outcome.value for each in item.verdicts]
         for name in plain.keys() - {"params", "dirty", "limits", "std_us", "rel_std"}:
-            assert row[name] == plain[name]
+            assert plain[name] == ("" if row[name] is None else str(row[name]))
         assert row["std_us"] is None
 
 

@@ -3,13 +3,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_gpubench import Verdict
-from pytest_gpubench.cli.history import sparkline
+from pytest_gpubench import Measurement, Verdict
 from pytest_gpubench.results.model import Outcome, SavedRun
 from pytest_gpubench.results.store import Storage
 from pytest_gpubench.units import round_to_digits
 from tests.cli.stored import Command, dated, fill
-from tests.results.measured import kernel
+from tests.results.measured import kernel, record, run, timing_of
 from tests.results.saved import make_run
 
 ROOT = Path(".gpu_benchmarks")
@@ -141,11 +140,14 @@ def test_a_damaged_run_is_told_and_the_others_shown(command: Command) -> None:
         ([100.0], "▅"),
         ([1.0, None, 3.0, 2.0], "▁ █▅"),
         ([None], ""),
-        ([1.0] + [2.0] * 60, "▅" * 60),
+        ([1.0] + [2.0] * 59 + [2.0], "▅" * 60),
     ],
 )
-def test_lines(values: list[float | None], drawn: str) -> None:
-    assert sparkline(values) == drawn
+def test_lines(values: list[float | None], drawn: str, command: Command) -> None:
+    for day, us in enumerate(values):
+        item = Measurement(timing=timing_of((us or 1.0,)), verdicts=() if us else (INVALID,))
+        Storage(ROOT).save_each(run(record(item), datetime=f"2026-03-01T00:00:{day:02}+00:00"), "")
+    assert f"\n{drawn} {sum(map(bool, values))} run" in command("history", "*", "--brief")[1]
 
 
 # a test with a reference

@@ -1,13 +1,13 @@
 """`pytest-gpubench replay`: which call is meant, and what is written of it."""
 
+import re
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from pytest_gpubench import Measurement
-from pytest_gpubench.cli.replay import find_call, lines_of
-from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.cli.replay import lines_of
 from pytest_gpubench.results.store import Storage
 from tests.cli.stored import Command
 from tests.results.measured import alone, kernel, record, run, timing
@@ -29,8 +29,11 @@ RUN = run(
     ("pattern", "label", "found"),
     [("test_one", None, SOFTMAX), ("test_both[4]", "gelu", GELU), ("test_b*4]", "softmax", SOFTMAX)],
 )
-def test_a_call_is_found_by_its_test_and_its_label(pattern: str, label: str | None, found: Measurement) -> None:
-    assert find_call(RUN, pattern, label)[1] is found
+def test_a_call_is_found_by_its_test_and_its_label(
+    pattern: str, label: str | None, found: Measurement, command: Command
+) -> None:
+    """Here the storage has lost it."""
+    assert f"calls/{found.call[:2]}/{found.call[2:]} cannot be read" in refused(command, pattern, label)
 
 
 @pytest.mark.parametrize(
@@ -47,9 +50,16 @@ def test_a_call_is_found_by_its_test_and_its_label(pattern: str, label: str | No
         ("test_bare", None, "the run has no call for 'test_bare': the run was saved without calls"),
     ],
 )
-def test_what_is_no_single_call_is_refused(pattern: str, label: str | None, sentence: str) -> None:
-    with pytest.raises(BadRequest, match=sentence):
-        find_call(RUN, pattern, label)
+def test_what_is_no_single_call_is_refused(pattern: str, label: str | None, sentence: str, command: Command) -> None:
+    assert re.search(sentence, refused(command, pattern, label))
+
+
+def refused(command: Command, pattern: str, label: str | None) -> str:
+    Storage(Path("runs")).save_each(RUN, "main")
+    words = ["--label", label] if label else []
+    status, _, err = command("replay", "main", pattern, *words, "--storage", "runs")
+    assert status == 2
+    return err
 
 
 def test_the_time_is_written_beside_the_saved_one() -> None:

@@ -14,7 +14,7 @@ from pytest_gpubench.gpu.lock import GpuLock, Patience
 IMPORTS = """
 import json, os, sys
 from pathlib import Path
-from pytest_gpubench.errors import DeviceUnavailable
+from pytest_gpubench import DeviceUnavailable
 from pytest_gpubench.gpu.claim import claim_gpu
 from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.gpu.lock import GpuLock, Patience, take_over_turns

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import torch
 
-from pytest_gpubench.errors import BadFile, InvalidResult
+from pytest_gpubench import BadFile, InvalidResult
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge import replayed as replayed_module
 from pytest_gpubench.judge.replayed import ReplayedCall, SavedCall, refuse_other_memory, saved_call

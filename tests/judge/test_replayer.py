@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench.errors import InvalidResult
+from pytest_gpubench import InvalidResult
 from pytest_gpubench.judge import replayer as replayer_module
 from pytest_gpubench.judge.attestation import Before
 from pytest_gpubench.judge.conclusion import require_witness, time_of

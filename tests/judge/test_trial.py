@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_gpubench.errors import InvalidResult
+from pytest_gpubench import InvalidResult
 from pytest_gpubench.judge.conclusion import time_of
 from pytest_gpubench.judge.judgement import Stopwatch
 from pytest_gpubench.judge.process import Ended

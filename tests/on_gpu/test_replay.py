@@ -11,8 +11,8 @@ import msgspec
 import pytest
 import torch
 
+from pytest_gpubench import BadFile
 from pytest_gpubench.bench.arguments import kept_arguments
-from pytest_gpubench.errors import BadFile
 from pytest_gpubench.gpu.device import required_device
 from pytest_gpubench.replay.baselines import keep
 from pytest_gpubench.replay.builder import find_builder

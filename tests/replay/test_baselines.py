@@ -8,8 +8,7 @@ from typing import Literal
 import pytest
 import torch
 
-from pytest_gpubench import Kernel, Measurement
-from pytest_gpubench.errors import BadFile, MeasurementError
+from pytest_gpubench import BadFile, Kernel, Measurement, MeasurementError
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.replay import baselines, comparison
 from pytest_gpubench.replay.baselines import ReplayableCalls, read_captured

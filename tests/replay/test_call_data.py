@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from pytest_gpubench.errors import BadFile
+from pytest_gpubench import BadFile
 from pytest_gpubench.replay.call_data import (
     CallData,
     Edge,

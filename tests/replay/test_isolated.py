@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import torch
 
-from pytest_gpubench.errors import MeasurementError
+from pytest_gpubench import MeasurementError
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.replay import comparison, isolated, stored
 from pytest_gpubench.replay.capture import CapturedCall, capture_call

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 import torch
 
+from pytest_gpubench import MeasurementError
 from pytest_gpubench.correctness.leaves import tensors_of
-from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.replay import comparison, stored
 from pytest_gpubench.replay.addresses import input_regions
 from pytest_gpubench.replay.capture import CapturedCall, capture_call

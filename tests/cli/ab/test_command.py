@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_gpubench.cli import parse
-from pytest_gpubench.cli.ab.command import one_gpu, slower
+from pytest_gpubench.cli.ab.command import one_gpu
 from pytest_gpubench.cli.ab.report import exit_status, report_lines
 from pytest_gpubench.gpu.visible import VisibleGpu
 from pytest_gpubench.results.model import Outcome
@@ -57,7 +57,7 @@ def test_bad_usage_gets_a_sentence(words: list[str], sentence: str, capsys: pyte
 
 @pytest.mark.parametrize(("text", "value"), [("3%", 0.03), ("0.5 %", 0.005), ("0.03", 0.03), ("0", 0), ("150%", 1.5)])
 def test_how_much_slower(text: str, value: float) -> None:
-    assert slower(text) == pytest.approx(value)
+    assert parse(["ab", "main", "--fail-slower", text]).fail_slower == pytest.approx(value)
 
 
 # what is run

@@ -2,15 +2,16 @@
 
 import json
 import os
+import platform
 import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from pytest_gpubench import BadRequest
 from pytest_gpubench.cli.ab.checkouts import Checkout
-from pytest_gpubench.cli.ab.environments import Package, package_changes, packages_of, with_environments
-from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.cli.ab.environments import with_environments
 from pytest_gpubench.results.baseline import toolchain
 from tests.cli.ab.environment import environment
 from tests.cli.ab.faked import FakePytest, Git, call, commit, left
@@ -61,28 +62,39 @@ def test_one_commit_in_two_environments(
     assert left(tmp_path) == []
 
 
-def test_what_differs_is_a_version_a_package_or_its_files() -> None:
-    base = {"a": Package("1", "x"), "b": Package("1", "x"), "c": Package("1", "x"), "d": Package("1", "x")}
-    head = {"a": Package("2", "x"), "b": Package("1", "y"), "d": Package("1", "x"), "E": Package("3", "")}
-    assert package_changes(base, head) == [
-        ("a", "1", "2"),
-        ("b", "1", "1 with other files"),
-        ("c", "1", "not installed"),
-        ("E", "not installed", "3"),
+def differing(base: str, head: str | None = None) -> dict[str, tuple[str, str]]:
+    """Return the packages that differ between two environments, given by their interpreters; None is this one's."""
+    found = with_environments({"BASE": checkout(), "HEAD": checkout()}, base, head)
+    return {name: (was, found["HEAD"].packages[name]) for name, was in found["BASE"].packages.items()}
+
+
+def test_what_differs_is_a_version_a_package_or_its_files(tmp_path: Path) -> None:
+    base = {"a": ("1", "x"), "b": ("1", "x"), "c": ("1", "x"), "d": ("1", "x")}
+    head = {"a": ("2", "x"), "b": ("1", "y"), "d": ("1", "x"), "E": ("3", "")}
+    for name, packages in (("base", base), ("head", head)):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho '{json.dumps([packages, True])}'\n")
+        (tmp_path / name).chmod(0o755)
+    assert list(differing(str(tmp_path / "base"), str(tmp_path / "head")).items()) == [
+        ("a", ("1", "2")),
+        ("b", ("1", "1 with other files")),
+        ("c", ("1", "not installed")),
+        ("E", ("not installed", "3")),
     ]
 
 
 def test_files_of_an_installer_and_scripts_with_the_path_of_an_environment_do_not_differ(tmp_path: Path) -> None:
     """The same package in two folders, and one whose module was built again."""
-    digests = []
-    for name, source in (("one", "x = 1"), ("two", "x = 1"), ("three", "x = 2")):
-        python = environment(tmp_path / name, ("Some.Thing", "1.0", source))
-        digests.append(packages_of(checkout(python=python))["some-thing"].digest)
-    assert digests[0] == digests[1] != digests[2]
+    sources = {"one": "x = 1", "two": "x = 1", "three": "x = 2"}
+    one, two, three = (environment(tmp_path / each, ("Some.Thing", "1.0", source)) for each, source in sources.items())
+    assert differing(one, two) == {}
+    assert differing(one, three) == {"some-thing": ("1.0", "1.0 with other files")}
 
 
-def test_python_itself_is_one_of_the_packages() -> None:
-    assert packages_of(checkout())["Python"].version == ".".join(map(str, sys.version_info[:3]))
+def test_python_itself_is_one_of_the_packages(tmp_path: Path) -> None:
+    other = tmp_path / "python"
+    other.write_text('#!/bin/sh\necho \'[{"Python": ["3.9", ""]}, true]\'\n')
+    other.chmod(0o755)
+    assert differing(str(other))["Python"] == ("3.9", platform.python_version())
 
 
 def test_packages_are_facts_of_a_run() -> None:

@@ -22,8 +22,9 @@ from pathlib import Path
 
 import msgspec
 
+from pytest_gpubench import Measurement, Timing
 from pytest_gpubench.counters import groups_of
-from pytest_gpubench.results.model import Counts, Measurement, Outcome, Timing
+from pytest_gpubench.results.model import Counts, Outcome
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.structure.ncu import Capture, counts_of, find_ncu, ncu_command, read_captures
 from pytest_gpubench.verdict.counters import compare_counters

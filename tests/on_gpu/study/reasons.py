@@ -11,9 +11,9 @@ from datetime import datetime, timezone
 
 import msgspec
 
-from pytest_gpubench import LimitBroken
+from pytest_gpubench import LimitBroken, Measurement
 from pytest_gpubench.results.baseline import Baseline
-from pytest_gpubench.results.model import Measurement, SavedRun, TestRecord
+from pytest_gpubench.results.model import SavedRun, TestRecord
 from pytest_gpubench.results.provenance import machine_info
 from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.settings import TimerName
