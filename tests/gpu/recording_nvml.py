@@ -5,7 +5,7 @@ Copied to `pynvml.py` in a folder on PYTHONPATH it takes the variable FAKE_NVML:
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -121,6 +121,21 @@ class Recording:
         if query not in found:
             raise NVMLError_NotSupported(query)
         return found[query]
+
+
+def nvml_of(instances: Mapping[str, Sequence[str]], names: Mapping[str, str] | None = None) -> Recording:
+    """Return an NVML of GPUs by UUID, each with its MIG instances, none where it is not split."""
+    handles, given = list(instances), names or {}
+    answers = {
+        "HandleByIndex": lambda index: known(dict(enumerate(handles)), index),
+        "UUID": lambda handle: handle,
+        "Name": lambda handle: given.get(handle, "NVIDIA H200"),
+        "MigMode": lambda handle: [int(bool(instances.get(handle))), 0],
+        "SystemGetDriverVersion": "580.1",
+        "MaxMigDeviceCount": 7,
+        "MigDeviceHandleByIndex": lambda handle, index: known(dict(enumerate(instances[handle])), index),
+    }
+    return Recording(answers=answers, gpus=handles)
 
 
 def known(handles: dict[Any, str], asked: Any) -> str:

@@ -10,7 +10,6 @@ from pytest_gpubench import DeviceUnavailable
 from pytest_gpubench.gpu.foreign import (
     ForeignWork,
     GpuProcess,
-    GpuReading,
     apply_busy_policy,
     find_foreign,
     newcomers,
@@ -26,32 +25,47 @@ OURS = {10, 11}
 COMMANDS = {10: "pytest", 11: "pytest", 20: "python train.py", 21: "", 22: "ollama serve", 23: "x", 24: "y"}
 
 
-def reading(*pids: int, utilisation: float | None = 0.0) -> GpuReading:
-    return GpuReading(tuple(GpuProcess(pid, None, COMMANDS.get(pid)) for pid in pids), utilisation)
+@pytest.fixture(autouse=True)
+def commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_gpubench.gpu.foreign.command_of", COMMANDS.get)
+
+
+def found_on(
+    pids: Iterable[int] | None, utilisation: float | None, uses_gpu: bool, memory: int | None = None
+) -> ForeignWork | None:
+    """Return the foreign work that NVML's answers show."""
+    answers: dict[str, Any] = {}
+    if pids is not None:
+        answers["ComputeRunningProcesses"] = [SimpleNamespace(pid=pid, usedGpuMemory=memory) for pid in pids]
+    if utilisation is not None:
+        answers["UtilizationRates"] = SimpleNamespace(gpu=round(100 * utilisation), memory=90)
+    return find_foreign(read_gpu(Nvml(Recording(answers=answers), "handle")), OURS, uses_gpu)
 
 
 @pytest.mark.parametrize(
-    ("found", "uses_gpu", "pids"),
+    ("listed", "utilisation", "uses_gpu", "pids"),
     [
-        (reading(), False, None),
-        (reading(10, 11), True, None),
-        (reading(10, 20), True, [20]),
-        (reading(20), False, [20]),
-        (reading(20), True, None),  # none of ours is listed: these are ids of another container
-        (reading(20, utilisation=0.5), True, []),
-        (reading(10, 99), True, None),  # no such process here
-        (reading(10, 99, 20), True, [20]),
-        (reading(10, 99, utilisation=0.5), True, []),
-        (reading(10, utilisation=0.05), True, None),
-        (reading(10, utilisation=0.06), True, []),
-        (reading(10, utilisation=None), True, None),
-        (GpuReading(None, 0.05), True, None),
-        (GpuReading(None, 0.06), True, []),
-        (GpuReading(None, None), True, None),
+        ([], 0, False, None),
+        ([10, 11], 0, True, None),
+        ([10, 20], 0, True, [20]),
+        ([20], 0, False, [20]),
+        ([20], 0, True, None),  # none of ours is listed: these are ids of another container
+        ([20], 0.5, True, []),
+        ([10, 99], 0, True, None),  # no such process here
+        ([10, 99, 20], 0, True, [20]),
+        ([10, 99], 0.5, True, []),
+        ([10], 0.05, True, None),
+        ([10], 0.06, True, []),
+        ([10], None, True, None),
+        (None, 0.05, True, None),
+        (None, 0.06, True, []),
+        (None, None, True, None),
     ],
 )
-def test_what_is_foreign(found: GpuReading, uses_gpu: bool, pids: list[int] | None) -> None:
-    work = find_foreign(found, OURS, uses_gpu)
+def test_what_is_foreign(
+    listed: list[int] | None, utilisation: float | None, uses_gpu: bool, pids: list[int] | None
+) -> None:
+    work = found_on(listed, utilisation, uses_gpu)
     assert (None if work is None else [process.pid for process in work.processes]) == pids
 
 
@@ -59,48 +73,46 @@ UNTOLD = "the GPU is 40 % busy while this run leaves it idle; whose work it is c
 
 
 @pytest.mark.parametrize(
-    ("found", "sentence"),
+    ("listed", "utilisation", "sentence"),
     [
         (
-            GpuReading((GpuProcess(20, 3 * 2**29, "python train.py"),), 0.87),
-            "1 other process: pid 20 (python train.py, 1.5 GiB) computes on the GPU, which is 87 % busy",
-        ),
-        (
-            reading(10, 20, 21, 22, 23, 24, utilisation=None),
+            [10, 20, 21, 22, 23, 24],
+            None,
             "5 other processes: pid 20 (python train.py), pid 21, pid 22 (ollama serve) and 2 more compute on the GPU",
         ),
         (
-            reading(10, 98, 99, utilisation=0.4),
+            [10, 98, 99],
+            0.4,
             f"{UNTOLD} NVML lists 2 processes that are not to be found in this container",
         ),
-        (reading(99, utilisation=0.4), f"{UNTOLD} NVML lists 1 process that is not to be found in this container"),
-        (reading(10, utilisation=0.4), f"{UNTOLD} NVML names no process of others"),
+        ([99], 0.4, f"{UNTOLD} NVML lists 1 process that is not to be found in this container"),
+        ([10], 0.4, f"{UNTOLD} NVML names no process of others"),
     ],
 )
-def test_it_is_named_in_a_sentence(found: GpuReading, sentence: str) -> None:
-    work = find_foreign(found, OURS, 10 in [each.pid for each in found.processes or ()])
+def test_it_is_named_in_a_sentence(listed: list[int], utilisation: float | None, sentence: str) -> None:
+    work = found_on(listed, utilisation, 10 in listed)
     assert work is not None
     assert work.sentence == sentence
 
 
 @pytest.mark.parametrize(
-    ("memory", "expected"), [(2**30, 2**30), (0, 0), (None, None), (2**64 - 1, None), (2**63 - 1, 2**63 - 1)]
+    ("memory", "told"),
+    [(3 * 2**29, ", 1.5 GiB"), (0, ", 0 B"), (None, ""), (2**64 - 1, ""), (2**63 - 1, ", 8389000 TiB")],
 )
-def test_nvml_is_read(memory: int | None, expected: int | None) -> None:
-    answers = {
-        "ComputeRunningProcesses": [SimpleNamespace(pid=2**30, usedGpuMemory=memory)],
-        "UtilizationRates": SimpleNamespace(gpu=37, memory=90),
-    }
-    assert read_gpu(Nvml(Recording(answers=answers), "handle")) == GpuReading((GpuProcess(2**30, expected),), 0.37)
-
-
-def test_what_nvml_cannot_say_is_none() -> None:
-    assert read_gpu(Nvml(Recording(), "handle")) == GpuReading(None, None)
+def test_its_memory_is_told_where_nvml_knows_it(memory: int | None, told: str) -> None:
+    work = found_on([20], 0.87, False, memory)
+    assert work is not None
+    assert work.sentence == f"1 other process: pid 20 (python train.py{told}) computes on the GPU, which is 87 % busy"
 
 
 # what to do about it
 
-BUSY = ForeignWork((GpuProcess(20),), 0.9, "pid 20 computes")
+
+def work(*pids: int, sentence: str = "") -> ForeignWork:
+    return ForeignWork(tuple(GpuProcess(pid) for pid in pids), 0.9, sentence)
+
+
+BUSY = work(20, sentence="pid 20 computes")
 LOADED = ForeignWork((), 0.9, "the GPU is 90 % busy")
 
 
@@ -168,10 +180,6 @@ def test_wait_waits_so_long(looks: int, in_time: bool) -> None:
         with pytest.raises(DeviceUnavailable, match="waited 1 s for the GPU to be free, but pid 20 computes"):
             world.enforce("wait", timeout_s)
     assert world.now_s == timeout_s
-
-
-def work(*pids: int) -> ForeignWork:
-    return ForeignWork(tuple(GpuProcess(pid) for pid in pids), 1.0, "")
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,27 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench.gpu import visible
-from pytest_gpubench.gpu.nvml import Nvml
-from pytest_gpubench.gpu.visible import (
-    HostGpu,
-    VisibleGpu,
-    find_visible,
-    has_gpu_driver,
-    index_caveat,
-    read_host,
-    visible_facts,
-)
-from tests.gpu.recording_nvml import Recording, known
+from pytest_gpubench.gpu.visible import VisibleGpu, find_visible, has_gpu_driver, visible_facts
+from tests.gpu.recording_nvml import Recording, known, nvml_of
 
 UUIDS = ["GPU-aa11", "GPU-aa22", "GPU-bb33", "GPU-c"]
-HOST = [HostGpu(gpu, (gpu,)) for gpu in (VisibleGpu(uuid, index, "NVIDIA H200") for index, uuid in enumerate(UUIDS))]
-INSTANCES = tuple(VisibleGpu(f"MIG-{letter}", None, "H200 MIG 1g.18gb", mig=True) for letter in "xyz")
-SPLIT_HOST = [
-    HostGpu(VisibleGpu("GPU-aa11", 0, "NVIDIA H200"), INSTANCES[:2]),
-    HOST[1],
-    HostGpu(VisibleGpu("GPU-bb33", 2, "NVIDIA H200"), INSTANCES[2:]),
-    HostGpu(VisibleGpu("GPU-c", 3, "NVIDIA H200"), ()),  # split, but no instance was made
-]
+HOST: dict[str, Sequence[str]] = dict.fromkeys(UUIDS, ())
+SPLIT_HOST = HOST | {
+    "GPU-aa11": ("MIG-x", "MIG-y"),
+    "GPU-bb33": ("MIG-z",),
+    "GPU-c": ("",),
+}  # of the last no instance was made
 
 
 @pytest.mark.parametrize(
@@ -52,10 +41,10 @@ def test_what_is_let_through(listed: str | None, numbers: list[int]) -> None:
     assert [gpu.index for gpu in listed_of(HOST, listed)] == numbers
 
 
-def listed_of(host: list[HostGpu], listed: str | None) -> list[VisibleGpu]:
+def listed_of(host: dict[str, Sequence[str]], listed: str | None) -> list[VisibleGpu]:
     """Return the GPUs of a host that CUDA_VISIBLE_DEVICES lists; None where it is not set."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(visible, "read_host", lambda: host)
+        patch.setitem(sys.modules, "pynvml", nvml_of(host))
         return find_visible({} if listed is None else {"CUDA_VISIBLE_DEVICES": listed})
 
 
@@ -106,9 +95,12 @@ def test_it_is_read_as_torch_reads_it(listed: str) -> None:
         ({"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "AB", False),
     ],
 )
-def test_an_index_among_unlike_gpus_is_warned_of(environment: dict[str, str], names: str, warned: bool) -> None:
-    host = [HostGpu(VisibleGpu(f"GPU-{name}", index, name), ()) for index, name in enumerate(names)]
-    assert (index_caveat(environment, host) is not None) == warned
+def test_an_index_among_unlike_gpus_is_warned_of(
+    environment: dict[str, str], names: str, warned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = {f"GPU-{index}": name for index, name in enumerate(names)}
+    monkeypatch.setitem(sys.modules, "pynvml", nvml_of(dict.fromkeys(named, ()), named))
+    assert (visible.index_caveat(environment, visible.read_host()) is not None) == warned
 
 
 def split_nvml() -> Recording:
@@ -129,10 +121,6 @@ def test_the_host_is_read_from_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", split_nvml())
     first = VisibleGpu("GPU-1", 0, "name of first")
     left, right = (VisibleGpu(f"MIG-{name[0]}", None, f"name of {name}", True) for name in ("left", "right"))
-    assert read_host() == [
-        HostGpu(first, (first,)),
-        HostGpu(VisibleGpu("GPU-2", 1, "name of second"), (left, right)),
-    ]
     assert find_visible({"CUDA_VISIBLE_DEVICES": "MIG-r,MIG-l"}) == [right, left]
     assert find_visible({}) == [first, left, right]
     monkeypatch.setitem(os.environ, "CUDA_VISIBLE_DEVICES", "0")
@@ -161,9 +149,7 @@ def test_a_driver_counts_unless_every_gpu_is_hidden(
 
 def test_facts_of_what_is_visible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    gpu = VisibleGpu("GPU-a", 0, "NVIDIA H200")
-    monkeypatch.setattr(visible, "read_host", lambda: [HostGpu(gpu, (gpu,))])
-    monkeypatch.setattr(Nvml, "open", lambda uuid: SimpleNamespace(driver=lambda: "580.1"))
+    monkeypatch.setitem(sys.modules, "pynvml", nvml_of({"GPU-a": ()}))
     (facts,) = visible_facts()
     assert (facts.type, facts.name, facts.uuid, facts.driver) == ("cuda", "NVIDIA H200", "GPU-a", "580.1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")

@@ -31,7 +31,7 @@ def case_of(outcome: Outcome, ratio: float = 0.98) -> CaseJudgement:
 
 
 def judgement_of(*cases: CaseJudgement, status: Status | None = None, seconds: float = 0.0) -> Judgement:
-    worst = max((each.status for each in cases), key=["pass", "inconclusive", "fail"].index, default="pass")
+    worst: Status = max((each.status for each in cases), key=["pass", "inconclusive", "fail"].index, default="pass")
     return Judgement(
         status=status or worst, reason="", candidate="", spec="", spec_digest="", cases=cases, seconds=seconds,
         phases_s={"cases": seconds}, device=CPU.facts,

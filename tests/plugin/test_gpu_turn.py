@@ -13,16 +13,16 @@ from typing import Any, cast
 import pytest
 
 from pytest_gpubench import BadRequest
-from pytest_gpubench.gpu import visible
 from pytest_gpubench.gpu.claim import claim_gpu
 from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.gpu.lock import GpuLock
-from pytest_gpubench.gpu.visible import HostGpu, VisibleGpu
+from pytest_gpubench.gpu.visible import VisibleGpu
 from pytest_gpubench.plugin.gpu_turn import GpuTurns, TooFewGpus
 from pytest_gpubench.plugin.markers import gpus_needed
 from pytest_gpubench.plugin.pin import Pin
 from pytest_gpubench.settings import Settings
 from tests.gpu.holding import held
+from tests.gpu.recording_nvml import nvml_of
 from tests.plugin.hosts import Host, overlaps, turns_by_gpu
 
 SIX = """
@@ -366,7 +366,7 @@ def test_the_current_gpu_is_held_first(
     monkeypatch: pytest.MonkeyPatch, uuid: str | None, count: int, gpus: tuple[str, ...]
 ) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(visible, "read_host", lambda: [HostGpu(gpu, (gpu,)) for gpu in GPUS])
+    monkeypatch.setitem(sys.modules, "pynvml", nvml_of({gpu.uuid: () for gpu in GPUS}))
     turns = turns_with(None)
     assert turns._choose(device(uuid), count) == gpus
     with pytest.raises(TooFewGpus, match=r"the test needs 5 GPUs, and this process may use [134]"):

@@ -2,16 +2,18 @@
 
 import os
 import re
+import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.gpu import context, visible
-from pytest_gpubench.gpu.visible import HostGpu, VisibleGpu, same_gpu
+from pytest_gpubench.gpu import context
+from pytest_gpubench.gpu.visible import VisibleGpu, same_gpu
 from pytest_gpubench.plugin.hooks import pytest_xdist_auto_num_workers
 from pytest_gpubench.plugin.pin import pin_to
 from pytest_gpubench.settings import Settings
+from tests.gpu.recording_nvml import nvml_of
 from tests.plugin.conftest import BenchRun
 from tests.plugin.hosts import Host, overlaps
 
@@ -83,7 +85,7 @@ def test_how_many_workers(
     environment: dict[str, str],
     expected: int | None,
 ) -> None:
-    monkeypatch.setattr(visible, "read_host", lambda: [HostGpu(gpu, (gpu,)) for gpu in GPUS])
+    monkeypatch.setitem(sys.modules, "pynvml", nvml_of({gpu.uuid: () for gpu in GPUS}))
     for name in ("PYTEST_XDIST_AUTO_NUM_WORKERS", "PYTEST_XDIST_WORKER", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)  # a worker would pin itself here
     for name, value in environment.items():

@@ -1,5 +1,7 @@
 """Tables and lines of phases and regions."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -44,7 +46,7 @@ PLAIN = Phases(
 NO_NUMBERS = Phases(title="both", timer="profiler", cache="cold", device="x", unmeasured="switched off")
 
 
-def table_of(found: Phases, unit: str = "us", width: int = 300) -> str:
+def table_of(found: Phases, unit: Any = "us", width: int = 300) -> str:
     return render([record(phases=(found,))], Settings(time_unit=unit), Screen(width))
 
 

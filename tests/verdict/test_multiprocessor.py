@@ -259,7 +259,7 @@ def test_invalid_limits(name: str, value: Any, words: str) -> None:
     [{"max_registers": 9}, {"max_local_bytes": 0}, {"max_shared": 0}, {"min_blocks_per_sm": 1}, {"max_tail": 0.1}],
 )
 def test_each_limit_needs_resources(limit: dict[str, float]) -> None:
-    assert Limits(**limit).need("resources")  # type: ignore[arg-type]
+    assert Limits(**limit).need("resources")
 
 
 def test_values_in_tables() -> None:

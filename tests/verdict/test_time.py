@@ -6,6 +6,7 @@ import random
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -355,7 +356,7 @@ def with_rates(rates: Callable[[Seen], tuple[Verdict, ...]], **asked: object) ->
     """Return limits, with verdicts on rates as they are told."""
 
     class Rated(Limits):
-        def judge(self, stage: str, seen: Seen, enforced: bool = True) -> tuple[Verdict, ...]:
+        def judge(self, stage: Any, seen: Seen, enforced: bool = True) -> tuple[Verdict, ...]:
             return rates(seen) if stage == "rate" else super().judge(stage, seen, enforced)
 
     return Rated(**asked)
