@@ -12,12 +12,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from functools import reduce
 from pathlib import Path
+
+import msgspec
 
 from pytest_gpubench.results.model import Outcome, SavedRun
 from pytest_gpubench.results.store import read_run
-from pytest_gpubench.results.store.storage import add_session
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.verdict.saved_runs import compare_runs
 from tests.on_gpu.study.harness import parser_of
@@ -62,6 +62,13 @@ def verdicts(run: SavedRun) -> Counter[tuple[str, Outcome]]:
     )
 
 
+def joined(runs: Sequence[SavedRun]) -> SavedRun:
+    """Return the runs, each of a process of its own, as the sessions of one."""
+    *earlier, last = runs
+    before = [record for each in earlier for record in (*each.earlier, *each.records)]
+    return msgspec.structs.replace(last, earlier=(*before, *last.earlier))
+
+
 def judge(folders: list[Path]) -> None:
     """Print what the plugin said, then what the baseline says of every five runs in a row."""
     for kind in ("same", "planted"):
@@ -79,7 +86,7 @@ def judge(folders: list[Path]) -> None:
             for folder in folders:
                 runs = [read_run(path) for path in sorted(folder.glob(f"{kind}-*.json"))]
                 for first in range(len(runs) - SAVED_SESSIONS + 1):
-                    new = reduce(add_session, runs[first : first + SAVED_SESSIONS])
+                    new = joined(runs[first : first + SAVED_SESSIONS])
                     for change in compare_runs(read_run(folder / "baseline.json"), new, parse_tolerance(text), ALPHA):
                         if change.outcome is not Outcome.NOT_JUDGED and change.estimate is not None:
                             found[change.outcome] += 1

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpubench import BadFile
-from pytest_gpubench.results.store.calls import CallStore, user_key
+from pytest_gpubench.results.store.calls import CallStore
 
 DATA = b"a call " * 1000
 
@@ -112,7 +112,7 @@ def test_the_key_lies_in_the_users_state(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("XDG_STATE_HOME", state)
     monkeypatch.setenv("HOME", str(tmp_path))
     folder = Path(state or tmp_path / ".local" / "state")
-    assert user_key() == folder / "pytest-gpubench" / "calls.key"
+    assert CallStore(tmp_path).key == folder / "pytest-gpubench" / "calls.key"
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

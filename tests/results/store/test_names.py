@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from pytest_gpubench.results.model import CommitInfo
 from pytest_gpubench.results.store import Storage, read_run
-from pytest_gpubench.results.store.names import device_folder, file_part
 from tests.results.saved import make_run
 from tests.results.store.files import RUN, replace, save
 
@@ -48,28 +47,24 @@ def test_a_time_that_cannot_be_read_is_now(tmp_path: Path) -> None:
         ("gro\u0308ße", "größe"),
         ("50%", "50%25"),
         ("a\nb\0", "a%0Ab%00"),
-        ("   ", ""),
         ("x" * 999, "x" * 163 + "-0000000000000000"),
         ("x" * 162 + "//" + "x" * 99, "x" * 162 + "-0000000000000000"),
         ("x" * 160 + "//" + "x" * 99, "x" * 160 + "%2F-0000000000000000"),
     ],
 )
-def test_a_name_in_the_name_of_a_file(name: str, part: str) -> None:
+def test_a_name_in_the_name_of_a_file(name: str, part: str, tmp_path: Path) -> None:
     """A long one is cut between characters, never within what stands for one."""
-    assert re.sub("-[0-9a-f]{16}$", "-0000000000000000", file_part(name)) == part
+    found = save(Storage(tmp_path), RUN, name).name
+    assert re.sub(r"-[0-9a-f]{16}\.json$", "-0000000000000000.json", found) == f"0001_{part}.json"
 
 
-@given(st.text(max_size=300))
-def test_any_name_fits_the_name_of_a_file(name: str) -> None:
-    part = file_part(name)
-    assert len(part.encode()) <= LONGEST_PART
-    assert "/" not in part
-    assert "\0" not in part
+NAMES = st.text(st.characters(codec="ascii"), max_size=60).filter(str.strip)
 
 
-@given(st.text(st.characters(codec="ascii"), max_size=60), st.text(st.characters(codec="ascii"), max_size=60))
-def test_no_two_names_share_a_file(one: str, other: str) -> None:
-    assert (file_part(one) == file_part(other)) == (one.strip() == other.strip())
+@given(NAMES, NAMES)
+def test_no_two_names_share_a_file(tmp_path_factory: pytest.TempPathFactory, one: str, other: str) -> None:
+    parts = {save(Storage(tmp_path_factory.mktemp("names")), RUN, name).name for name in (one, other)}
+    assert (len(parts) == 1) == (one.strip() == other.strip())
 
 
 @pytest.mark.parametrize(("length", "hashed"), [(LONGEST_PART, False), (LONGEST_PART + 1, True), (5000, True)])
@@ -83,14 +78,15 @@ def test_a_long_name_is_cut_and_still_found(length: int, hashed: bool, tmp_path:
     assert read_run(path).name == name
 
 
-@given(st.text(min_size=1, max_size=60).filter(lambda text: text.strip()))
+@given(st.text(min_size=1, max_size=300).filter(str.strip))
 def test_whatever_the_name_it_is_found(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     root = tmp_path_factory.mktemp("names")
     path = save(Storage(root), make_run(1, 1), name)
     assert path.parent.parent == root
+    assert len(path.name.encode()) <= len("0001_.json") + LONGEST_PART
     assert Storage(root).find(name) == [path]
     (stored,) = Storage(root).runs()
-    assert file_part(stored.name) == file_part(name)
+    assert Storage(root).find(stored.name) == [path]
 
 
 @pytest.mark.parametrize(
@@ -104,6 +100,7 @@ def test_whatever_the_name_it_is_found(tmp_path_factory: pytest.TempPathFactory,
         ("A" * 300, "A" * 80),
     ],
 )
-def test_the_folder_of_a_device(device: str, folder: str) -> None:
-    assert device_folder(device) == folder
-    assert device_folder(folder) == folder
+def test_the_folder_of_a_device(device: str, folder: str, tmp_path: Path) -> None:
+    storage = Storage(tmp_path)
+    assert save(storage, make_run(1, 1, device=device), "main").parent.name == folder
+    assert len(storage.runs(device)) == len(storage.runs(folder)) == 1
