@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from pytest_gpubench import BadFile, Measurement
 from pytest_gpubench.results.model import SavedRun, TestRecord
 from pytest_gpubench.results.store import encode_run, read_run, run_file, write_run
-from pytest_gpubench.results.store.run_file import sample_stats
 from tests.results.saved import make_run
 from tests.results.store.files import RUN, content, refusal, replace, timing_of
 from tests.results.test_files import failing
@@ -296,12 +295,18 @@ def test_no_two_entries_of_a_test_have_one_name(labels: list[tuple[str, str, boo
     assert len({entry["fullname"] for entry in entries}) == len(entries) == sum(measured for *_, measured in labels)
 
 
+def stats_of(samples_s: list[float]) -> tuple[dict[str, Any], Any]:
+    """Return the statistics that a saved run holds of these samples, and those of pytest-benchmark."""
+    timing = replace(timing_of(RUN), samples_us=tuple(1e6 * sample for sample in samples_s))
+    (entry,) = entries_of(replace(RUN.records[0], measurements=(Measurement(timing=timing),)))
+    real = pytest.importorskip("pytest_benchmark.stats").Stats()
+    real.data = entry["stats"]["data"]
+    return entry["stats"], real
+
+
 @given(st.lists(st.floats(1e-7, 10), min_size=1, max_size=60))
 def test_statistics_are_those_of_pytest_benchmark(data: list[float]) -> None:
-    stats = pytest.importorskip("pytest_benchmark.stats")
-    real = stats.Stats()
-    real.data = data
-    ours = sample_stats(data)
+    ours, real = stats_of(data)
     expected = real.as_dict()
     counts = {"iqr_outliers", "stddev_outliers", "outliers"}  # ties at a bound fall by the last digit of the mean
     for name in expected.keys() - counts:
@@ -321,10 +326,8 @@ def test_statistics_are_those_of_pytest_benchmark(data: list[float]) -> None:
     ],
 )
 def test_outliers_are_counted(data: list[float], outliers: str) -> None:
-    stats = pytest.importorskip("pytest_benchmark.stats")
-    real = stats.Stats()
-    real.data = data
-    assert sample_stats(data)["outliers"] == real.outliers == outliers
+    ours, real = stats_of(data)
+    assert ours["outliers"] == real.outliers == outliers
 
 
 def test_a_single_rep_has_no_nan(tmp_path: Path) -> None:
