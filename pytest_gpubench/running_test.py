@@ -12,7 +12,7 @@ import msgspec
 from pytest_gpubench.bench.placement import measure_confirmed
 from pytest_gpubench.bench.plan import is_enforced
 from pytest_gpubench.bench.request import CallResult, Request, Say, T
-from pytest_gpubench.bench.work import peaks_for
+from pytest_gpubench.bench.work import Inspection
 from pytest_gpubench.errors import LimitBroken, MeasurementError, WrongResult
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.results.counterpart import KeyReader
@@ -282,7 +282,7 @@ class CurrentTest:
         peaks = None
         if self.has_numbers:
             with suppress(Exception):  # peaks are only shown: a record without them is better than none
-                peaks = peaks_for(self.settings, device, self.limits)
+                peaks = Inspection(self.settings, device, self.limits).peaks(None)
         if peaks is not None and not peaks.memory and not self.limits.need("peaks"):
             self.warn(f"not compared with what the GPU can do at most: {'; '.join(peaks.remarks)}")
         return TestRecord(

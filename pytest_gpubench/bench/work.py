@@ -182,11 +182,6 @@ class Inspection:
         return None
 
 
-def peaks_for(settings: Settings, device: Device, limits: Limits) -> Peaks | None:
-    """Return the GPU's peaks, which the limits of tests so far had measured; None without such limits."""
-    return Inspection(settings, device, limits).peaks(None)
-
-
 def with_work(timing: Timing, work: Work) -> Timing:
     """Return a timing with the bytes and operations of its call."""
     read = None if work.moved_bytes is None or work.read_share is None else round(work.moved_bytes * work.read_share)

@@ -11,7 +11,6 @@ from pytest_gpubench.limits import as_written, limit_for_device
 from pytest_gpubench.results.model import Outcome, Verdict
 from pytest_gpubench.stats.speedup import SpeedupEstimate
 from pytest_gpubench.stats.summary import Interval, median_interval
-from pytest_gpubench.timing.tracing_tax import ALIKE
 from pytest_gpubench.units import format_time, ratio_text
 from pytest_gpubench.verdict.decision import at_least, at_most
 from pytest_gpubench.verdict.limits import Limits
@@ -42,21 +41,6 @@ def time_of(samples_us: Sequence[float], alpha: float = 0.05) -> Time:
     )
 
 
-def less_the_same_tax(
-    claimed_us: Sequence[float], tax: float, reference_us: Sequence[float], reference_tax: float
-) -> list[float]:
-    """Return claimed times with the reference's tax instead of their own, if both arms are alike; else as they are.
-
-    It is for a candidate that launches the reference's kernels. Each process has measured its tax for itself: taking
-    off the same one keeps that noise out of the ratio.
-    """
-    traced_us = [each * (1 + tax) for each in claimed_us]
-    like_us = statistics.median(reference_us) * (1 + reference_tax)
-    if not traced_us or abs(statistics.median(traced_us) - like_us) > ALIKE * like_us:
-        return [*claimed_us]
-    return [each / (1 + reference_tax) for each in traced_us]
-
-
 def is_below(time: Time, least_us: float) -> bool:
     """Tell whether a time is certainly less than this: by the upper end of its interval, if it has one."""
     return (time.interval.high if time.interval else time.median_us) < least_us
@@ -76,14 +60,6 @@ def require_witness(recorded: Time, attested: Time, kernels: int, queued: bool) 
             f"its records say {format_time(recorded.median_us)}, and the referee's clock "
             f"{format_time(attested.median_us)}"
         )
-
-
-def smaller_of(one: SpeedupEstimate, other: SpeedupEstimate) -> tuple[float, Interval | None]:
-    """Return the smaller of two speedups, and the smaller of each end of their intervals; None where one has none."""
-    ratio = min(one.ratio, other.ratio)
-    if one.interval is None or other.interval is None:
-        return ratio, None
-    return ratio, Interval(*map(min, one.interval, other.interval))
 
 
 def distrust(not_replayed: str) -> str:

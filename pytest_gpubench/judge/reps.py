@@ -1,17 +1,18 @@
 """Reps of both arms in turn, each on new inputs, by the timer inside the arm's process."""
 
 import math
+import statistics
 from collections.abc import Sequence
 from itertools import cycle
 from typing import Any
 
 from pytest_gpubench.judge.candidate import Candidate
-from pytest_gpubench.judge.conclusion import less_the_same_tax
 from pytest_gpubench.judge.looks import ARMS, Draw, Orders
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.reference import Reference
 from pytest_gpubench.judge.runner import ROTATED_SETS
 from pytest_gpubench.timing.sampling import collection_off
+from pytest_gpubench.timing.tracing_tax import ALIKE
 from pytest_gpubench.timing.windows import kernel_list
 
 __tracebackhide__ = True
@@ -87,3 +88,18 @@ class Reps:
     def each_us(self, arm: str) -> list[float]:
         """Return the time of each rep."""
         return self.times_us[arm]
+
+
+def less_the_same_tax(
+    claimed_us: Sequence[float], tax: float, reference_us: Sequence[float], reference_tax: float
+) -> list[float]:
+    """Return claimed times with the reference's tax instead of their own, if both arms are alike; else as they are.
+
+    It is for a candidate that launches the reference's kernels. Each process has measured its tax for itself: taking
+    off the same one keeps that noise out of the ratio.
+    """
+    traced_us = [each * (1 + tax) for each in claimed_us]
+    like_us = statistics.median(reference_us) * (1 + reference_tax)
+    if not traced_us or abs(statistics.median(traced_us) - like_us) > ALIKE * like_us:
+        return [*claimed_us]
+    return [each / (1 + reference_tax) for each in traced_us]

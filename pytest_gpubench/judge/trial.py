@@ -19,7 +19,6 @@ from pytest_gpubench.judge.conclusion import (
     judge_time,
     ratio_words,
     require_witness,
-    smaller_of,
     worst_of,
 )
 from pytest_gpubench.judge.judgement import CaseJudgement, Status, Stopwatch
@@ -32,6 +31,7 @@ from pytest_gpubench.judge.runner import ROTATED_SETS
 from pytest_gpubench.results.model import Outcome, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.speedup import SpeedupEstimate
+from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import format_time
 from pytest_gpubench.verdict.limits import Limits
 from pytest_gpubench.verdict.speedup import SpeedupJudgement
@@ -229,3 +229,11 @@ class Trial:
             name = self.device.facts.name
             bound_us = self.attested_us if self.timed_by == "candidate" else claimed.candidate_us
             yield judge_time(claimed.candidate_us, bound_us, most, name, self.rules.alpha)
+
+
+def smaller_of(one: SpeedupEstimate, other: SpeedupEstimate) -> tuple[float, Interval | None]:
+    """Return the smaller of two speedups, and the smaller of each end of their intervals; None where one has none."""
+    ratio = min(one.ratio, other.ratio)
+    if one.interval is None or other.interval is None:
+        return ratio, None
+    return ratio, Interval(*map(min, one.interval, other.interval))

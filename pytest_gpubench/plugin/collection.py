@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Container
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,10 +26,10 @@ LISTED = "gpu_bench_listed"
 class Collection:
     """The hooks that select perf tests, and prepare the device for them."""
 
-    def __init__(self, settings: Settings, turns: GpuTurns, listed: Container[str] | None = None) -> None:
+    def __init__(self, config: pytest.Config, settings: Settings, turns: GpuTurns) -> None:
         self.settings = settings
         self.turns = turns
-        self._listed = listed
+        self._listed = _narrow_to_listed(config)
         """The node ids of the only tests to run; None for all."""
         self._header: str | None = None
 
@@ -100,7 +99,7 @@ def _needs_several(item: pytest.Item) -> bool:
         return False
 
 
-def narrow_to_listed(config: pytest.Config) -> frozenset[str] | None:
+def _narrow_to_listed(config: pytest.Config) -> frozenset[str] | None:
     """Return the tests that a list in the environment names, and collect their files only; None without a list.
 
     The list is written by `ab`, and by a run that starts a fresh process.

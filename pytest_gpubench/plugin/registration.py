@@ -4,7 +4,7 @@ import pytest
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.plugin.baseline import ComparedRun
-from pytest_gpubench.plugin.collection import Collection, narrow_to_listed
+from pytest_gpubench.plugin.collection import Collection
 from pytest_gpubench.plugin.containment import Containment
 from pytest_gpubench.plugin.end_signals import EndSignals
 from pytest_gpubench.plugin.exit_status import ExitStatus
@@ -49,7 +49,7 @@ def register_hooks(config: pytest.Config) -> None:
     plugins: dict[str, object] = {  # the hooks of the later are called first, and wrap those of the earlier
         "workers": workers,
         "turns": turns,
-        "collection": Collection(settings, turns, narrow_to_listed(config)),
+        "collection": Collection(config, settings, turns),
         "lifecycle": lifecycle,
         "counting": lifecycle.counting,
         "failures": failures,

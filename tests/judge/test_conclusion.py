@@ -9,12 +9,12 @@ from pytest_gpubench.judge.conclusion import (
     is_below,
     judge_speedup,
     judge_time,
-    less_the_same_tax,
     refuse_limits,
-    smaller_of,
     time_of,
     worst_of,
 )
+from pytest_gpubench.judge.reps import less_the_same_tax
+from pytest_gpubench.judge.trial import smaller_of
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.speedup import SpeedupEstimate
 from pytest_gpubench.stats.summary import Interval

@@ -113,7 +113,7 @@ def test_tests_are_left_out() -> None:
 
     def leave_out(number: int) -> None:
         items = [Item(fixturenames) for fixturenames in [(), ("gpu_bench",)] * number]
-        Collection(Settings(skip=True), Any).pytest_collection_modifyitems(Config(), items)  # type: ignore[arg-type]
+        Collection(Config(), Settings(skip=True), Any).pytest_collection_modifyitems(Config(), items)  # type: ignore[arg-type]
 
     assert_linear(leave_out)
 

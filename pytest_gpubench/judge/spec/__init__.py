@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pytest_gpubench.errors import BadFile, GpuBenchError
 from pytest_gpubench.judge.spec.flashinfer_trace import spec_of_definition
-from pytest_gpubench.judge.spec.kernelbench import is_kernelbench, spec_of_problem
+from pytest_gpubench.judge.spec.kernelbench import spec_of_problem
 from pytest_gpubench.judge.spec.model import Case, Entry, Spec
 from pytest_gpubench.judge.spec.python_file import spec_of_module
 from pytest_gpubench.judge.spec.source import load_source
@@ -24,7 +24,8 @@ def read_spec(path: "Path | str") -> Spec:
         if path.suffix == ".json":
             return spec_of_definition(path)
         module = load_source(path)
-        return spec_of_problem(module, path) if is_kernelbench(module) else spec_of_module(module, path)
+        is_kernelbench = hasattr(module, "Model") and hasattr(module, "get_inputs")
+        return spec_of_problem(module, path) if is_kernelbench else spec_of_module(module, path)
     except GpuBenchError:
         raise
     except Exception as error:

@@ -74,11 +74,6 @@ def _build_model(model: Callable[..., Any], arguments: tuple[Any, ...], seed: in
         return model(*arguments)
 
 
-def is_kernelbench(module: ModuleType) -> bool:
-    """Tell whether a module is a KernelBench problem."""
-    return hasattr(module, "Model") and hasattr(module, "get_inputs")
-
-
 def spec_of_problem(module: ModuleType, path: Path) -> Spec:
     """Return the spec of a KernelBench problem."""
     model, get_inputs, get_init_inputs = (required(module, path, name) for name in NAMES)
