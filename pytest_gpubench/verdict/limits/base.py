@@ -69,7 +69,7 @@ class Limit:
         self.parse(self.asked)
 
     @staticmethod
-    def parse(asked: Any) -> Any:
+    def parse(asked: Any, /) -> Any:
         """Return the value that was asked for; raise ValueError saying what is wrong with it."""
         raise NotImplementedError
 

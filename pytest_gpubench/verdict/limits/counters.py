@@ -83,10 +83,7 @@ class MaxInstructions(OnCounter):
         "GPU name {'H200': 2e9}"
     )
     counter = "instructions"
-
-    @staticmethod
-    def parse(asked: Any) -> float | Mapping[str, float]:
-        return number_by_name("GPUs", "{'H200': 2e9, 'A100': 3e9}")(asked)
+    parse = staticmethod(number_by_name("GPUs", "{'H200': 2e9, 'A100': 3e9}"))
 
     def most(self, timing: Timing) -> float | None:
         return limit_for_device(self.value, timing.device)

@@ -35,19 +35,16 @@ class OnKernels(Limit):
     needed = frozenset({"resources"})
     example: ClassVar[Any]
     """A value for messages."""
+    field: ClassVar[str]
+    """The name in `Resources` of what is limited."""
     noun: ClassVar[str]
     """What a value is, in a table."""
     is_least: ClassVar[bool] = False
     """True if what is found has to be at least the limit, not at most."""
 
     @staticmethod
-    def read(asked: Any) -> Any:
+    def read(asked: Any, /) -> Any:
         """Return the limit on one kernel as a number; raise ValueError saying what is wrong with it."""
-        raise NotImplementedError
-
-    @staticmethod
-    def value_of(launch: Resources) -> float:
-        """Return what is limited."""
         raise NotImplementedError
 
     @staticmethod
@@ -56,7 +53,7 @@ class OnKernels(Limit):
         raise NotImplementedError
 
     @staticmethod
-    def text(value: Any) -> str:
+    def text(value: Any, /) -> str:
         """Return a number with its unit."""
         return str(value)
 
@@ -96,7 +93,7 @@ class OnKernels(Limit):
         if not found:
             return ", ".join(f"{compared} {self.text(wanted)} {self.noun}" for wanted in dict.fromkeys(limits.values()))
         worst = self._worst(found)
-        return f"{self.text(self.value_of(worst.launch))} {compared} {self.text(worst.wanted)} {self.noun}"
+        return f"{self.text(getattr(worst.launch, self.field))} {compared} {self.text(worst.wanted)} {self.noun}"
 
     def _found(self, timing: Timing, limits: Mapping[str, Any]) -> list[Found]:
         """Return the launches of each kernel that has a limit, of those of several kinds the worst."""
@@ -110,7 +107,7 @@ class OnKernels(Limit):
 
     def _excess(self, found: Found) -> float:
         """Return how far beyond its limit something is; at most 0 where it keeps it."""
-        beyond = self.value_of(found.launch) - found.wanted
+        beyond = getattr(found.launch, self.field) - found.wanted
         return float(-beyond if self.is_least else beyond)
 
     def _worst(self, found: Sequence[Found]) -> Found:
@@ -154,14 +151,8 @@ class MaxRegisters(OnKernels):
     name = "max_registers"
     help = "registers of a thread, at most: a number, or one per kernel {'*softmax*': 64}, or per GPU name {'H200': 64}"
     example, noun = 64, "registers"
-
-    @staticmethod
-    def read(asked: Any) -> int:
-        return whole_number(asked)
-
-    @staticmethod
-    def value_of(launch: Resources) -> float:
-        return launch.registers
+    field = "registers"
+    read = staticmethod(whole_number)
 
     @staticmethod
     def words(launch: Resources) -> str:
@@ -177,22 +168,13 @@ class MaxLocalBytes(OnKernels):
         "spill; or as max_registers"
     )
     example, noun = 0, "local"
-
-    @staticmethod
-    def read(asked: Any) -> int:
-        return memory_size(asked)
-
-    @staticmethod
-    def value_of(launch: Resources) -> float:
-        return launch.local_bytes
+    field = "local_bytes"
+    read = staticmethod(memory_size)
+    text = staticmethod(format_bytes)
 
     @staticmethod
     def words(launch: Resources) -> str:
         return f"takes {format_bytes(launch.local_bytes)} of local memory a thread"
-
-    @staticmethod
-    def text(value: Any) -> str:
-        return format_bytes(value)
 
 
 class MaxShared(OnKernels):
@@ -201,22 +183,13 @@ class MaxShared(OnKernels):
     name = "max_shared"
     help = "shared memory of a block, static and dynamic, at most: bytes, or a text as in '48KiB'; or as max_registers"
     example, noun = "48KiB", "shared"
-
-    @staticmethod
-    def read(asked: Any) -> int:
-        return memory_size(asked)
-
-    @staticmethod
-    def value_of(launch: Resources) -> float:
-        return launch.shared_bytes
+    field = "shared_bytes"
+    read = staticmethod(memory_size)
+    text = staticmethod(format_bytes)
 
     @staticmethod
     def words(launch: Resources) -> str:
         return f"takes {format_bytes(launch.shared_bytes)} of shared memory a block"
-
-    @staticmethod
-    def text(value: Any) -> str:
-        return format_bytes(value)
 
 
 class MinBlocksPerSm(OnKernels):
@@ -225,14 +198,8 @@ class MinBlocksPerSm(OnKernels):
     name = "min_blocks_per_sm"
     help = "blocks that a multiprocessor holds at once, as the driver says, at least: a number, or as max_registers"
     example, noun, is_least = 2, "blocks per SM", True
-
-    @staticmethod
-    def read(asked: Any) -> int:
-        return whole_number(asked)
-
-    @staticmethod
-    def value_of(launch: Resources) -> float:
-        return launch.blocks_per_sm
+    field = "blocks_per_sm"
+    read = staticmethod(whole_number)
 
     @staticmethod
     def words(launch: Resources) -> str:
@@ -245,14 +212,11 @@ class MaxTail(OnKernels):
     name = "max_tail"
     help = "share of the GPU that a kernel's last wave of blocks leaves idle, at most: 0.2 is 20 %; or as max_registers"
     example, noun = 0.2, "idle"
+    field = "tail"
 
     @staticmethod
     def read(asked: Any) -> float:
         return 0.0 if asked == 0 and not isinstance(asked, bool) else fraction_below_one(asked)
-
-    @staticmethod
-    def value_of(launch: Resources) -> float:
-        return launch.tail
 
     @staticmethod
     def words(launch: Resources) -> str:

@@ -21,10 +21,7 @@ class MinRate(Limit):
 
     stage = "rate"
     is_noisy = is_on_speed = True
-
-    @staticmethod
-    def parse(asked: Any) -> float:
-        return positive_number(asked)
+    parse = staticmethod(positive_number)
 
     def judge(self, seen: Seen) -> Judged:
         impossible = too_fast(seen.timing, seen.peaks, seen.dtype, seen.spent) if seen.peaks is not None else None

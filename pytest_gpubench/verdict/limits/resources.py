@@ -25,10 +25,7 @@ class MaxKernels(Limit):
     name = "max_kernels"
     help = "kernels that one call launches, at most; copies and memsets are none: forbid them"
     stage = "structure"
-
-    @staticmethod
-    def parse(asked: Any) -> int:
-        return whole_number(asked)
+    parse = staticmethod(whole_number)
 
     def judge(self, seen: Seen) -> Judged:
         if unknown := kernels_unknown(seen.timing):
@@ -88,10 +85,7 @@ class MaxMemory(Limit):
     )
     stage = "structure"
     needed = frozenset({"observation"})
-
-    @staticmethod
-    def parse(asked: Any) -> int:
-        return memory_size(asked)
+    parse = staticmethod(memory_size)
 
     def judge(self, seen: Seen) -> Judged:
         """Judge the most memory that a call takes at once, and that it gives all of it back: a leak has no limit."""

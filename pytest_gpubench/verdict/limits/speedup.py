@@ -1,7 +1,6 @@
 """The limit on the speedup over a reference."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from pytest_gpubench.bounds import positive_number
 from pytest_gpubench.limits import number_by_name
@@ -23,10 +22,7 @@ class MinSpeedup(Limit):
     stage = "speedup"
     needed = frozenset({"reference"})
     is_noisy = is_on_speed = True
-
-    @staticmethod
-    def parse(asked: Any) -> float | Mapping[str, float]:
-        return number_by_name("variants", "{'triton': 1.5, 'compiled': 1.2}")(asked)
+    parse = staticmethod(number_by_name("variants", "{'triton': 1.5, 'compiled': 1.2}"))
 
     def number(self, timing: Timing) -> float | None:
         return self.asked.get(timing.label) if isinstance(self.asked, Mapping) else super().number(timing)
@@ -52,10 +48,7 @@ class MinWeightedSpeedup(Limit):
     stage = "speedup"
     needed = frozenset({"reference", "totals"})
     is_noisy = is_on_speed = True
-
-    @staticmethod
-    def parse(asked: Any) -> float:
-        return positive_number(asked)
+    parse = staticmethod(positive_number)
 
     def cell(self, item: Measurement) -> str:
         """Return `all shapes >= 1.5x`."""

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from pytest_gpubench.limits import fraction_below_one, limit_for_device, number_by_name
 from pytest_gpubench.results.model import Measurement, Timing
@@ -22,10 +21,7 @@ class MaxRelStd(Limit):
     help = "standard deviation of the reps over their mean, at most: 0.02 is 2 %"
     stage = "time"
     is_noisy = True
-
-    @staticmethod
-    def parse(asked: Any) -> float:
-        return fraction_below_one(asked)
+    parse = staticmethod(fraction_below_one)
 
     def judge(self, seen: Seen) -> Judged:
         timing, most = seen.timing, self.asked
@@ -58,10 +54,7 @@ class MaxTime(Limit):
     help = "median time of one call in microseconds, at most: a number, or one per GPU name {'H200': 40}"
     stage = "time"
     is_noisy = is_on_speed = holds_throttled = True
-
-    @staticmethod
-    def parse(asked: Any) -> float | Mapping[str, float]:
-        return number_by_name("GPUs", "{'H200': 40, 'A100': 75}")(asked)
+    parse = staticmethod(number_by_name("GPUs", "{'H200': 40, 'A100': 75}"))
 
     def number(self, timing: Timing) -> float | None:
         return limit_for_device(self.asked, timing.device)
