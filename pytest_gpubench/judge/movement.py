@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.correctness.leaves import map_leaves
 from pytest_gpubench.judge.layout import describe
+from pytest_gpubench.judge.reference import copied
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +26,7 @@ def moves_data(function: Callable[..., object], args: tuple[Any, ...]) -> bool:
         return True
     try:
         replace = _replacing(torch.unique(torch.cat([_numbers(each).flatten() for each in floats])))
-        same: Any = map_leaves(_copied, args)
+        same = copied(args)
         replaced: Any = map_leaves(lambda leaf: _replaced(leaf, replace), args)
         first, other = (describe(function(*each), "the reference's output")[1] for each in (same, replaced))
         return all(_is_moved(one, _replaced(one, replace), found) for one, found in zip(first, other, strict=True))
@@ -65,15 +66,9 @@ def _replaced(leaf: Any, replace: "Callable[[torch.Tensor], torch.Tensor]") -> A
     import torch
 
     if not _is_float(leaf):
-        return _copied(leaf)
+        return copied(leaf)
     numbers = replace(_numbers(leaf))
     return torch.view_as_complex(numbers) if leaf.is_complex() else numbers.to(leaf.dtype)
-
-
-def _copied(leaf: Any) -> Any:
-    import torch
-
-    return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
 
 
 def _is_moved(before: "torch.Tensor", expected: "torch.Tensor", found: "torch.Tensor") -> bool:

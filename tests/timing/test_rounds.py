@@ -1,15 +1,20 @@
 """Rounds: shuffled orders, throttled rounds taken again, and the size of sessions."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpubench import KernelsDiffer
+from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.gpu.nvml import Nvml
+from pytest_gpubench.gpu.readings import NO_READING
 from pytest_gpubench.stats.speedup import round_orders
 from pytest_gpubench.timing.base import call_of
-from pytest_gpubench.timing.rounds import Arm, Interleaved, Sample, take_rounds
+from pytest_gpubench.timing.rounds import Arm, Instrument, Interleaved, Sample, take_rounds
+from tests.gpu.recording_nvml import Recording
 from tests.timing.fakes import HEAT, POWER, ArmsTimer, Clock, instrument_of, numbered, rep
 
 ABBA, BAAB = "ABBA", "BAAB"
@@ -215,3 +220,11 @@ def test_each_arm_keeps_what_was_read_after_its_own_reps(clock: Clock) -> None:
     held = taken_by(ArmsTimer(clock), [ABBA], masks=[0, POWER, HEAT, 0], left_s=0.0)
     assert [one.reading.throttle_mask for one in held.samples["A"].reps] == [0, 0]
     assert [one.reading.throttle_mask for one in held.samples["B"].reps] == [POWER, HEAT]
+
+
+@pytest.mark.parametrize("settles", [True, False])
+def test_the_gpu_is_read_unless_the_times_are_not_its(settles: bool) -> None:
+    """A throttled GPU says nothing of times that somebody gave."""
+    device, timer = replace(cpu_device(), nvml=Nvml(Recording(answers={"Temperature": 60}), None)), ArmsTimer(Clock())
+    timer.settles = settles  # type: ignore[misc] # a constant of real timers
+    assert (Instrument.on(device, timer).watch() != NO_READING) is settles
