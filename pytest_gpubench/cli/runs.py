@@ -135,6 +135,9 @@ def _remove(path: Path, errors: list[str]) -> bool:
     return True
 
 
+# the calls of runs
+
+
 def calls_in(run: SavedRun) -> list[str]:
     """Return the names of the calls of a run."""
     return [item.call for record in run.records for item in record.measurements if item.call]

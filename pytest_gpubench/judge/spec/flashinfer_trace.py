@@ -30,6 +30,8 @@ TOLERANCE = {"rtol": 1e-2, "atol": 1e-2}
 INTEGERS = {"int8": (-128, 128), "int16": (-1024, 1024), "int32": (-1024, 1024), "int64": (-1024, 1024)}
 """Random integers lie between these, the second excluded, as in flashinfer-bench."""
 TORCH_NAMES = {"float4_e2m1": "float4_e2m1fn_x2"}
+COMPILED = (".cu", ".cpp", ".cc", ".cxx", ".c")
+"""Endings of sources for a compiler."""
 UUID = "workload"
 """The key of a case that names its workload; the others are its axes."""
 
@@ -261,7 +263,7 @@ def _loaded(path: Path, key: str) -> Any:
         raise BadFile(f"{path}: {key} cannot be read ({error}): is it a Git LFS pointer? see git lfs pull") from None
 
 
-COMPILED = (".cu", ".cpp", ".cc", ".cxx", ".c")
+# solutions
 
 
 class SourceFile(msgspec.Struct, frozen=True):

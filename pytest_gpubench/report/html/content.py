@@ -35,6 +35,10 @@ from pytest_gpubench.units import printable, shortened
 MOST_GONE = 200
 MOST_OLDER_RUNS = 100
 LONGEST_EXTRA = 2000
+MOST_POINTS = 3000
+"""Calls of one roofline that are drawn."""
+ALIKE = 0.95
+"""Dtypes whose matmuls reach this part of another's rate share its line."""
 
 
 def page_content(run: SavedRun, baseline: SavedRun | None, history: Sequence[SavedRun]) -> dict[str, Any]:
@@ -231,10 +235,7 @@ def _sweep_content(sweep: Sweep, places: dict[int, tuple[int, int]]) -> dict[str
     }
 
 
-MOST_POINTS = 3000
-"""Calls of one roofline that are drawn."""
-ALIKE = 0.95
-"""Dtypes whose matmuls reach this part of another's rate share its line."""
+# rooflines: the calls whose rates are known, under what their device reaches at most
 
 
 def roofline_contents(records: Sequence[TestRecord]) -> list[dict[str, Any]]:

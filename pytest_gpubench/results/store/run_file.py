@@ -19,6 +19,8 @@ from pytest_gpubench.units import numbered, printable
 
 SCHEMA = 3
 """The version of the `gpu_bench` block: a new one where readers of the last would misread a file."""
+PYTEST_BENCHMARK = "5.3.1"
+"""The version of pytest-benchmark whose form `benchmarks` is."""
 
 
 class GpuBenchBlock(msgspec.Struct, kw_only=True):
@@ -170,8 +172,7 @@ def _refuse_other_schema(block: GpuBenchBlock | _BlockOutline | None) -> None:
         raise BadFile(f"has schema {block.schema}, and this pytest-gpubench reads {SCHEMA}: save the run again")
 
 
-PYTEST_BENCHMARK = "5.3.1"
-"""The version of pytest-benchmark whose form it is."""
+# pytest-benchmark's form
 
 
 def benchmark_entries(record: TestRecord) -> list[dict[str, Any]]:

@@ -30,6 +30,8 @@ from pytest_gpubench.timing.warmup import Warmth
 __tracebackhide__ = True
 
 WARMUP_CALLS = 8
+OURS = f"{Path(__file__).parents[2]}{os.sep}"
+"""The beginning of the names of our files."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,21 @@ class Assignment:
     """The file for a traceback of what it is doing."""
     pacing: Pacing
     """From the process of the test: it alone knows of clocks that it has locked."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a rank cannot go on."""
+
+    kind: type[Exception]
+    """The error that the test raises for it."""
+    sentence: str
+    traceback: str = ""
+    """The user's own lines of it."""
+    died: bool = False
+    """True if the process ended without a message."""
+    at_s: float = field(default_factory=time.monotonic)
+    """The time of the failure, by a clock that all processes share."""
 
 
 def run_worker(assignment: Assignment, pickled: bytes, pipe: Connection) -> None:
@@ -130,23 +147,7 @@ def call_once(call: Call, job: Job, rank: Rank, device: Device, peers: Peers) ->
         raise WrongResult(text_of(error) or "its check found another result than it expects") from error
 
 
-OURS = f"{Path(__file__).parents[2]}{os.sep}"
-"""The beginning of the names of our files."""
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a rank cannot go on."""
-
-    kind: type[Exception]
-    """The error that the test raises for it."""
-    sentence: str
-    traceback: str = ""
-    """The user's own lines of it."""
-    died: bool = False
-    """True if the process ended without a message."""
-    at_s: float = field(default_factory=time.monotonic)
-    """The time of the failure, by a clock that all processes share."""
+# its failure
 
 
 def failure_of(error: BaseException, label: str) -> Failure:
