@@ -279,6 +279,26 @@ def test_a_traceback_is_of_the_users_own_lines() -> None:
     assert in_order == ["convert", "divide", "convert"]  # what it came from is told first
 
 
+def wrap() -> None:
+    raise RuntimeError("later") from through_ours(convert)
+
+
+def test_the_cause_of_an_error_is_of_the_users_own_lines_too() -> None:
+    found = failure_of(raised(wrap), "f")
+    assert re.findall(r", in (divide|convert|call_once|wrap)\n", found.traceback) == [
+        "convert",
+        "divide",
+        "convert",
+        "wrap",
+    ]
+    assert OURS not in found.traceback
+
+
+def test_an_error_before_the_job_is_known_is_one_of_the_beginning() -> None:
+    assert failure_of(raised(divide), "").sentence == "cannot begin (ZeroDivisionError: division by zero)"
+    assert failure_of(raised(divide), "f").sentence == "raised ZeroDivisionError: division by zero"
+
+
 def test_an_error_of_ours_has_no_traceback() -> None:
     ours = raised(lambda: combine([timing(1.0), timing()]))
     assert (failure_of(ours, "f").traceback, failure_of(ours, "f").kind) == ("", MeasurementError)
