@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from pytest_gpubench.cli.arguments import add_alpha, add_storage
 from pytest_gpubench.cli.output import complain, table, write
-from pytest_gpubench.cli.saved import commit_text, list_stored, nothing_saved, read_each
-from pytest_gpubench.cli.show import matches
+from pytest_gpubench.cli.saved import commit_text, list_stored, matches, nothing_saved, read_each
 from pytest_gpubench.metrics import BY_NAME
 from pytest_gpubench.report.cells import speedup_text
 from pytest_gpubench.report.layout import Column

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from pytest_gpubench.cli.arguments import RUN_HELP, add_storage, add_trust_calls
 from pytest_gpubench.cli.output import write
-from pytest_gpubench.cli.saved import find_paths
-from pytest_gpubench.cli.show import matches
+from pytest_gpubench.cli.saved import find_path, matches
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.results.model import Measurement, SavedRun, Timing
 from pytest_gpubench.results.store import read_run
@@ -30,10 +29,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Time the call, and write its time now and then; 0."""
-    (path, *others) = find_paths(arguments.which, arguments)
-    if others:
-        raise BadRequest(f"{arguments.which} is a run of several devices: choose one with --device")
-    nodeid, item = find_call(read_run(path), arguments.test, arguments.label)
+    nodeid, item = find_call(read_run(find_path(arguments.which, arguments)), arguments.test, arguments.label)
     write("\n".join(lines_of(nodeid, item, _timed(item, arguments))))
     return 0
 

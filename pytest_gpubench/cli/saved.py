@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pytest_gpubench.errors import BadFile, BadRequest
@@ -56,6 +57,15 @@ def find_paths(which: str, arguments: argparse.Namespace) -> list[Path]:
     return kept
 
 
+def find_path(which: str, arguments: argparse.Namespace) -> Path:
+    """Return the file that `which` means, as in `find_paths`; raise BadRequest too where it is one for each device."""
+    path, *others = find_paths(which, arguments)
+    if others:
+        devices = ", ".join(each.parent.name for each in (path, *others))
+        raise BadRequest(f"{which} is a run of several devices ({devices}): choose one with --device")
+    return path
+
+
 def run_title(path: Path, run: SavedRun) -> str:
     """Return a line that says which run it is: file, date, commit."""
     return ", ".join(filter(None, [path.name, minute_text(run.datetime), commit_text(run) or "commit not known"]))
@@ -69,3 +79,8 @@ def commit_text(run: SavedRun) -> str:
 
 def _letters(text: str) -> str:
     return "".join(each for each in text.lower() if each.isalnum())
+
+
+def matches(nodeid: str, pattern: str) -> bool:
+    """Tell whether a test's id has a pattern in it; brackets stand for themselves, as parameters have them."""
+    return pattern in nodeid or fnmatchcase(nodeid, f"*{pattern.replace('[', '[[]')}*")

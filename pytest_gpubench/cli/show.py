@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import msgspec
@@ -10,7 +9,7 @@ import msgspec
 from pytest_gpubench.cli.arguments import RUN_HELP, add_output, add_storage
 from pytest_gpubench.cli.forms import FORMS
 from pytest_gpubench.cli.output import has_colour, write, write_raw
-from pytest_gpubench.cli.saved import find_paths, run_title
+from pytest_gpubench.cli.saved import find_path, find_paths, matches, run_title
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.report.layout import Screen
 from pytest_gpubench.report.table import render
@@ -50,11 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
             found = _select(read_run(path), arguments.test)
             write("\n".join([printable(run_title(path, found)), _run_text(found, arguments.verbose)]))
         return 0
-    path, *others = find_paths(arguments.which, arguments)
-    if others:
-        devices = ", ".join(each.parent.name for each in (path, *others))
-        raise BadRequest(f"{arguments.which} is a run of several devices ({devices}): choose one with --device")
-    found = _select(read_run(path), arguments.test)
+    found = _select(read_run(find_path(arguments.which, arguments)), arguments.test)
     for name, target in asked:
         _write_form(FORMS[name][0](found), target, found, name)
     return 0
@@ -67,11 +62,6 @@ def _write_form(text: str, target: str, run: SavedRun, form: str) -> None:
         return
     write_text(text, Path(target))
     print(safe_line(f"{target}: {count(len(run.records), 'test')} as {form}"), file=sys.stderr)
-
-
-def matches(nodeid: str, pattern: str) -> bool:
-    """Tell whether a test's id has a pattern in it; brackets stand for themselves, as parameters have them."""
-    return pattern in nodeid or fnmatchcase(nodeid, f"*{pattern.replace('[', '[[]')}*")
 
 
 def _run_text(run: SavedRun, verbose: bool) -> str:

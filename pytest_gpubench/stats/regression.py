@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Literal
 
 from pytest_gpubench.stats.student import student_quantile, student_t
-from pytest_gpubench.stats.summary import Interval, median_rank, quartiles
+from pytest_gpubench.stats.summary import Interval, check_alpha, median_rank, quartiles
 
 TimeMetric = Literal["median", "mean", "q1", "q3"]
 
@@ -68,7 +68,7 @@ def change_of_samples(
     tick_us: of the clock, by which every statistic may be half a tick off; 0 is none. Raises ValueError for samples
     that are not above 0 and finite, or where there are none.
     """
-    _check_alpha(alpha)
+    check_alpha(alpha)
     if not 0 <= tick_us < math.inf:
         raise ValueError(f"a clock's tick must be at least 0 us and finite: {tick_us!r}")
     rule = "must be above 0 us and finite", math.ulp(0.0), sys.float_info.max
@@ -96,7 +96,7 @@ def change_of_speedups(
     What reference and candidate share, a clock that is 3 % slower today, is in neither speedup. Raises ValueError for
     log-ratios that are no numbers, or where there are none.
     """
-    _check_alpha(alpha)
+    check_alpha(alpha)
     rule = "cannot be measured", -LARGEST_LOG_RATIO, LARGEST_LOG_RATIO
     old = _ordered(old_log_ratios, "log-ratio of the old run", *rule)
     new = _ordered(new_log_ratios, "log-ratio of the new run", *rule)
@@ -132,18 +132,13 @@ def change_of_pairs(
 
 def least_samples(metric: str, alpha: float) -> int:
     """Return the smallest number of samples of each run that gives an interval ("speedup" is a median of quads)."""
-    _check_alpha(alpha)
+    check_alpha(alpha)
     if metric == "mean":
         return LEAST_FOR_MEAN
     quarter, number = QUARTERS.get(metric, 2), 1
     while low_rank(number, quarter, alpha) is None or low_rank(number, 4 - quarter, alpha) is None:
         number += 1
     return number
-
-
-def _check_alpha(alpha: float) -> None:
-    if not 0 < alpha < 0.5:
-        raise ValueError(f"alpha must be between 0 and 0.5: {alpha!r}")
 
 
 # order statistics

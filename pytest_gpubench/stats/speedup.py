@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
-from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.stats.summary import Interval, check_alpha
 
 ArmName = TypeVar("ArmName")
 Times = tuple[float, ...]
@@ -158,8 +158,7 @@ def critical_ranks(looks: tuple[int, ...], alpha: float) -> tuple[int | None, ..
     """
     if not looks or looks[0] < 1 or any(later <= look for look, later in pairwise(looks)):
         raise ValueError(f"looks must be increasing numbers of quads: {looks}")
-    if not 0 < alpha < 0.5:
-        raise ValueError(f"alpha must be between 0 and 0.5: {alpha!r}")
+    check_alpha(alpha)
     ranks: list[int | None] = []
     chances, spent, taken = [1.0], 0.0, 0
     for look, quads in enumerate(looks, 1):

@@ -24,6 +24,12 @@ class Interval(NamedTuple):
         return self.high - self.low
 
 
+def check_alpha(alpha: float) -> None:
+    """Raise ValueError for an alpha that decides nothing."""
+    if not 0 < alpha < 0.5:
+        raise ValueError(f"alpha must be between 0 and 0.5: {alpha!r}")
+
+
 def quartiles(samples: Sequence[float]) -> tuple[float, float, float]:
     """Return the three quartiles, interpolated between samples (the samples are the whole population)."""
     if len(samples) == 1:

@@ -46,6 +46,12 @@ def test_a_spec_has_a_reference_inputs_and_what_the_candidate_needs(tmp_path: Pa
     assert len(spec.digest) == 64
 
 
+@pytest.mark.parametrize("words", ["Model = None", "def get_inputs(): pass"])
+def test_a_spec_of_our_own_may_have_a_name_of_kernelbenchs(tmp_path: Path, words: str) -> None:
+    """A problem of KernelBench has both."""
+    assert spec_of(tmp_path, f"{DOUBLE}\n{words}\n").name == "double"
+
+
 @pytest.mark.parametrize(
     ("words", "trusted"), [("", False), ("trust_claims = True", True), ("trust_claims = False", False)]
 )

@@ -8,8 +8,7 @@ from typing import Literal, get_args
 
 from pytest_gpubench.cli.ab.report import report_lines
 from pytest_gpubench.cli.output import complain, say, write
-from pytest_gpubench.cli.saved import commit_text, find_paths, list_stored, read_each
-from pytest_gpubench.cli.show import matches
+from pytest_gpubench.cli.saved import commit_text, find_path, list_stored, matches, read_each
 from pytest_gpubench.errors import BadRequest, GpuBenchError, first_line
 from pytest_gpubench.results.counterpart import RunKey, by_run_key
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun
@@ -130,7 +129,7 @@ def runs_between(arguments: argparse.Namespace) -> list[tuple[Stored, SavedRun]]
     if arguments.bad is None:
         raise BadRequest("--replay searches between two saved runs: give GOOD and BAD")
     stored = list_stored(arguments)
-    ends = [_path_of(which, arguments) for which in (arguments.good, arguments.bad)]
+    ends = [find_path(which, arguments) for which in (arguments.good, arguments.bad)]
     if ends[0].parent != ends[1].parent:
         raise BadRequest(f"{arguments.good} and {arguments.bad} are runs of different devices: choose with --device")
     same = sorted((each for each in stored if each.path.parent == ends[0].parent), key=lambda each: each.number)
@@ -146,13 +145,6 @@ def runs_between(arguments: argparse.Namespace) -> list[tuple[Stored, SavedRun]]
     if [found[0][0].path, found[-1][0].path] != ends:
         raise BadRequest("GOOD or BAD cannot be read")
     return found
-
-
-def _path_of(which: str, arguments: argparse.Namespace) -> Path:
-    path, *others = find_paths(which, arguments)
-    if others:
-        raise BadRequest(f"{which} is a run of several devices: choose one with --device")
-    return path
 
 
 def series_of(

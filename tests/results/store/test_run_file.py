@@ -243,6 +243,7 @@ def test_times_are_seconds() -> None:
     stats = content()["benchmarks"][0]["stats"]
     assert stats["data"] == pytest.approx([sample / 1e6 for sample in timing_of(RUN).samples_us], rel=1e-15)
     assert stats["median"] == pytest.approx(150e-6, rel=0.05)
+    assert stats["iterations"] == 1
 
 
 def test_what_has_no_samples_has_no_entry_but_is_kept() -> None:
