@@ -12,7 +12,7 @@ from pytest_gpubench.results.roofline import highest_gbps, highest_tflops, memor
 from pytest_gpubench.timing import peaks
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.overhead import take_reps
-from pytest_gpubench.timing.peaks import measured_memory, measured_peaks
+from pytest_gpubench.timing.peaks import measured_peaks
 from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
 
 
@@ -53,7 +53,7 @@ def test_they_cost_less_than_a_second_each() -> None:
     take_reps_of_noop(ProfilerTimer(device, "cold"))  # what the profiler's start costs is none of theirs
     found_peaks("float32")
     began_s = time.perf_counter()
-    measured_memory.__wrapped__(device)
+    peaks.measured_memory.__wrapped__(device)
     memory_s = time.perf_counter() - began_s
     began_s = time.perf_counter()
     peaks.measure_matmul(device, "float32")
@@ -65,7 +65,7 @@ def test_they_cost_less_than_a_second_each() -> None:
 
 def test_measured_again_they_are_the_same() -> None:
     device, found = find_device("cuda"), found_peaks("bfloat16")
-    again = measured_memory.__wrapped__(device)
+    again = peaks.measured_memory.__wrapped__(device)
     assert again.largest(0.5) == pytest.approx(found.copy_gbps, rel=0.03)
     assert again.largest(1.0) == pytest.approx(found.read_gbps, rel=0.03)
     rate = peaks.measure_matmul(device, "bfloat16")
@@ -113,7 +113,7 @@ def test_nothing_stays() -> None:
     expected = torch.rand(4, device="cuda").tolist()
     torch.manual_seed(0)
     before = torch.cuda.memory_allocated()
-    measured_memory.__wrapped__(device)
+    peaks.measured_memory.__wrapped__(device)
     peaks.measure_matmul(device, "float16")
     assert torch.cuda.memory_allocated() <= before + 64 * 2**20  # cuBLAS keeps a workspace
     assert torch.rand(4, device="cuda").tolist() == expected

@@ -15,7 +15,7 @@ from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.search import Example, Search
 from pytest_gpubench.search.budget import TimeBudget
 from pytest_gpubench.search.example import example_of
-from pytest_gpubench.timing.compilations import Compilations, Graphs
+from pytest_gpubench.timing.compilations import Compilations
 from tests.results.measured import verdict as verdict_on
 from tests.search.requests import WHEN_TIMED, WRONG, Harness, compared, request_of
 from tests.search.test_example import Opaque
@@ -223,7 +223,7 @@ def phases_of(title: str, sum_us: float, outcome: str) -> CallResult[Phases]:
 
 
 def compiled(number: int, elapsed_s: float = 31.0) -> Compilations:
-    return Compilations(number, elapsed_s, began=Graphs(0, 0.0), ended=Graphs(0, 0.0))
+    return Compilations(number, elapsed_s)
 
 
 @pytest.mark.parametrize(
