@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pytest_gpubench import DeviceFacts, Timing
 from pytest_gpubench.gpu.device import Device
@@ -246,3 +248,46 @@ def test_a_timer_that_sees_no_kernels_flags_no_idle_gpu(clock: Clock) -> None:
 
     records = (Record("a", "kernel", 0, 1_000), Record("a", "kernel", 900_000, 901_000))
     assert measured(Blind(clock, lambda number: Rep(2.0, records)), reps=3).flags == ()
+
+
+# sum, busy and span
+
+
+def add(start_ns: int, end_ns: int) -> Record:
+    return Record("add", "kernel", start_ns, end_ns)
+
+
+TWO_STREAMS = [add(0, 60_000), add(35_000, 77_000), add(95_000, 130_000)]
+
+
+def busy_and_span(records: Sequence[Record]) -> tuple[float, float]:
+    """Return what a timing says of reps with these records, in ns."""
+    timing = measured(FakeTimer(Clock(), lambda number: Rep(1.0, tuple(records))), reps=1)
+    return round(1e3 * timing.busy_us[0]), round(1e3 * timing.span_us[0])
+
+
+@pytest.mark.parametrize(
+    ("records", "busy", "span"),
+    [
+        ([add(100, 130), add(150, 160)], 40, 60),
+        ([add(100, 130), add(120, 140)], 40, 40),
+        ([add(100, 200), add(120, 140), add(190, 210)], 110, 110),
+        (TWO_STREAMS, 112_000, 130_000),
+        (TWO_STREAMS[::-1], 112_000, 130_000),
+    ],
+)
+def test_busy_and_span(records: list[Record], busy: int, span: int) -> None:
+    assert busy_and_span(records) == (busy, span)
+
+
+spans = st.tuples(st.integers(0, 60), st.integers(1, 20)).map(lambda pair: add(pair[0], sum(pair)))
+
+
+@settings(max_examples=30)
+@given(st.lists(spans, min_size=1, max_size=8))
+def test_busy_is_the_union(records: list[Record]) -> None:
+    """Counted nanosecond by nanosecond; neither the sum nor the span is less."""
+    covered = {moment for record in records for moment in range(record.start_ns, record.end_ns)}
+    busy, span = busy_and_span(records)
+    assert busy == len(covered)
+    assert busy <= min(span, sum(record.duration_ns for record in records))

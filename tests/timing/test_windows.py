@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_gpubench import IncompleteRecords, KernelsDiffer, MeasurementError, NothingRecorded
 from pytest_gpubench.timing.base import Call, Record, call_of
-from pytest_gpubench.timing.windows import busy_ns, span_ns, split_reps
+from pytest_gpubench.timing.windows import split_reps
 
 FLUSHES = {"cold": "gpu_bench_read_flush", "dirty": "gpu_bench_write_flush"}
 END = "gpu_bench_end"
@@ -331,38 +331,3 @@ def test_more_or_fewer_calls_than_reps_are_refused(tape: Tape) -> None:
     for calls in (tape.calls[:-1], [*tape.calls, call()]):
         with pytest.raises(IncompleteRecords):
             tape.split(tape.records, calls)
-
-
-# sum, busy and span
-
-TWO_STREAMS = [kernel(0, 60_000), kernel(35_000, 77_000), kernel(95_000, 130_000)]
-
-
-@pytest.mark.parametrize(
-    ("records", "total_ns", "busy", "span"),
-    [
-        ([], 0, 0, 0),
-        ([kernel(100, 130), kernel(150, 160)], 40, 40, 60),
-        ([kernel(100, 130), kernel(120, 140)], 50, 40, 40),
-        ([kernel(100, 200), kernel(120, 140), kernel(190, 210)], 140, 110, 110),
-        (TWO_STREAMS, 137_000, 112_000, 130_000),
-        (TWO_STREAMS[::-1], 137_000, 112_000, 130_000),
-    ],
-)
-def test_sum_busy_and_span(records: list[Record], total_ns: int, busy: int, span: int) -> None:
-    assert sum(record.duration_ns for record in records) == total_ns
-    assert busy_ns(records) == busy
-    assert busy_ns(iter(records)) == busy
-    assert span_ns(records) == span
-
-
-spans = st.tuples(st.integers(0, 60), st.integers(1, 20)).map(lambda pair: kernel(pair[0], sum(pair)))
-
-
-@given(st.lists(spans, max_size=8))
-def test_busy_is_the_union(records: list[Record]) -> None:
-    """Counted nanosecond by nanosecond; neither the sum nor the span is less."""
-    covered = {moment for record in records for moment in range(record.start_ns, record.end_ns)}
-    assert busy_ns(records) == len(covered)
-    assert busy_ns(records) <= sum(record.duration_ns for record in records)
-    assert busy_ns(records) <= span_ns(records)
