@@ -11,6 +11,8 @@ from pytest_gpubench.results.model import CommitInfo, SavedRun
 from pytest_gpubench.results.store import Storage
 from tests.results.saved import make_run
 
+COMMANDS = ("list", "show", "compare", "ab", "bisect", "merge", "history", "replay", "judge", "doctor", "docs")
+
 Command = Callable[..., tuple[int, str, str]]
 
 

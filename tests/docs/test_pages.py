@@ -8,11 +8,11 @@ import pytest
 
 from pytest_gpubench import GpuBench, errors
 from pytest_gpubench import __all__ as public_names
-from pytest_gpubench.cli import MODULES
 from pytest_gpubench.counters import COUNTERS
 from pytest_gpubench.plugin.options import default_text
 from pytest_gpubench.settings import GROUPS, ROWS, CallSettings, flag_name
 from pytest_gpubench.verdict.limits import NAMES
+from tests.cli.stored import COMMANDS
 from tests.docs.pages import PACKAGE, PAGES, README, TEXTS
 
 WIDTH = 120
@@ -97,7 +97,7 @@ def test_the_table_of_options_is_theirs() -> None:
 
 def test_every_command_is_in_the_table() -> None:
     table = TEXTS["baselines"].split("| command | what it does |\n")[1].split("\n\n")[0]
-    assert sorted(re.findall(r"^\| `(\w+)", table, re.MULTILINE)) == sorted(MODULES)
+    assert sorted(re.findall(r"^\| `(\w+)", table, re.MULTILINE)) == sorted(COMMANDS)
 
 
 def test_the_readme_links_every_page() -> None:

@@ -12,17 +12,16 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_gpubench import BadRequest
 from pytest_gpubench.gpu.claim import claim_gpu
 from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.gpu.lock import GpuLock
 from pytest_gpubench.gpu.visible import VisibleGpu
 from pytest_gpubench.plugin.gpu_turn import GpuTurns, TooFewGpus
-from pytest_gpubench.plugin.markers import gpus_needed
 from pytest_gpubench.plugin.pin import Pin
 from pytest_gpubench.settings import Settings
 from tests.gpu.holding import held
 from tests.gpu.recording_nvml import nvml_of
+from tests.plugin.conftest import BenchRun
 from tests.plugin.hosts import Host, overlaps, turns_by_gpu
 
 SIX = """
@@ -205,16 +204,13 @@ def test_too_few_gpus_are_an_error_where_gpus_are_required(host: Host) -> None:
     assert "the test needs 2 GPUs, and there is none to use" in output
 
 
-@pytest.mark.parametrize("value", [0, -1, 1.5, "2", True])
-def test_a_number_of_gpus_that_is_none(value: object) -> None:
-    item = cast(
-        Any,
-        SimpleNamespace(
-            get_closest_marker=lambda name: pytest.mark.gpu_turn(gpus=value).mark if name == "gpu_turn" else None
-        ),
-    )
-    with pytest.raises(BadRequest, match=r"gpu_turn\(gpus=.*\) is not valid: it must be "):
-        gpus_needed(item)
+def test_a_number_of_gpus_that_is_none(bench_run: BenchRun) -> None:
+    values = [0, -1, 1.5, "2", True]
+    tests = [f"@pytest.mark.gpu_turn(gpus={each!r})\ndef test_{at}(): pass" for at, each in enumerate(values)]
+    result = bench_run("\n".join(tests))
+    result.assert_outcomes(errors=len(values))
+    for value in values:
+        result.stdout.fnmatch_lines([f"gpu_turn(gpus={value!r}) is not valid: it must be *"])
 
 
 @pytest.mark.parametrize(

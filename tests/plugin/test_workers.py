@@ -10,7 +10,6 @@ import pytest
 
 from pytest_gpubench.gpu import context
 from pytest_gpubench.gpu.visible import VisibleGpu, same_gpu
-from pytest_gpubench.plugin.hooks import pytest_xdist_auto_num_workers
 from pytest_gpubench.plugin.pin import pin_to
 from pytest_gpubench.settings import Settings
 from tests.gpu.recording_nvml import nvml_of
@@ -62,20 +61,24 @@ def test_the_real_torch_is_pinned_like_the_stub(tmp_path: Path) -> None:
     assert {record.extra_info["seen"] for record in host.records()} == {"GPU-a"}
 
 
+CORES = 77
+"""What xdist counts by itself."""
+
+
 @pytest.mark.parametrize(
     ("arguments", "environment", "expected"),
     [
         ([], {}, 4),
         ([], {"CUDA_VISIBLE_DEVICES": "2,0"}, 2),
         ([], {"CUDA_VISIBLE_DEVICES": "GPU-c"}, 1),
-        ([], {"CUDA_VISIBLE_DEVICES": ""}, None),
-        (["--gpu-bench-device=cpu"], {}, None),
-        (["--gpu-bench-skip"], {}, None),
-        (["-m", "not perf"], {}, None),
+        ([], {"CUDA_VISIBLE_DEVICES": ""}, CORES),
+        (["--gpu-bench-device=cpu"], {}, CORES),
+        (["--gpu-bench-skip"], {}, CORES),
+        (["-m", "not perf"], {}, CORES),
         (["-m", "perf and not perf_slow"], {}, 4),
         (["-m", "perf"], {}, 4),
-        (["-n", "logical"], {}, None),
-        ([], {"PYTEST_XDIST_AUTO_NUM_WORKERS": "3"}, None),
+        (["-n", "logical"], {}, CORES),
+        ([], {"PYTEST_XDIST_AUTO_NUM_WORKERS": "3"}, 3),
     ],
 )
 def test_how_many_workers(
@@ -83,7 +86,7 @@ def test_how_many_workers(
     monkeypatch: pytest.MonkeyPatch,
     arguments: list[str],
     environment: dict[str, str],
-    expected: int | None,
+    expected: int,
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", nvml_of({gpu.uuid: () for gpu in GPUS}))
     for name in ("PYTEST_XDIST_AUTO_NUM_WORKERS", "PYTEST_XDIST_WORKER", "CUDA_VISIBLE_DEVICES"):
@@ -91,8 +94,10 @@ def test_how_many_workers(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     number = [] if "-n" in arguments else ["-n", "auto"]
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: range(CORES))
     config = pytester.parseconfig("-p", "xdist.plugin", *number, *arguments)
-    assert pytest_xdist_auto_num_workers(config) == expected
+    assert config.hook.pytest_xdist_auto_num_workers(config=config) == expected
 
 
 def test_a_bad_setting_is_a_usage_error_for_auto_too(bench_run: BenchRun) -> None:
