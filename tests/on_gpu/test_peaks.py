@@ -8,7 +8,7 @@ import torch
 from pytest_gpubench.correctness.flops import counted
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.results.model import Peaks
-from pytest_gpubench.results.roofline import highest_gbps, highest_tflops, memory_gbps
+from pytest_gpubench.results.roofline import memory_gbps
 from pytest_gpubench.timing import peaks
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.overhead import take_reps
@@ -38,8 +38,6 @@ def test_peaks_are_below_the_datasheet_and_not_far() -> None:
     for rate in (found.copy_gbps, found.read_gbps):
         assert 0.75 * found.datasheet_gbps < rate < found.datasheet_gbps
     assert 0.5 * found.datasheet_tflops["bfloat16"] < found.matmul_tflops["bfloat16"]
-    assert found.matmul_tflops["bfloat16"] < (highest_tflops(found, "bfloat16") or 0)
-    assert max(found.copy_gbps, found.read_gbps) < (highest_gbps(found) or 0)
 
 
 def test_what_was_measured_before_is_known() -> None:

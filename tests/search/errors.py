@@ -12,6 +12,12 @@ def caused_by(error: Exception, outer: Exception) -> Exception:
     return outer
 
 
+def with_context(error: Exception, handled: Exception) -> Exception:
+    """Return an error as it is raised while the other one is handled."""
+    error.__context__ = handled
+    return error
+
+
 def notes(error: BaseException | None) -> str:
     return "\n".join(getattr(error, "__notes__", []))
 

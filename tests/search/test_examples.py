@@ -15,7 +15,7 @@ from pytest_gpubench import DeviceUnavailable, LimitBroken, MeasurementError, Wr
 from pytest_gpubench import strategies as gst
 from pytest_gpubench.search import Example
 from pytest_gpubench.search.out_of_memory import Examples
-from tests.search.errors import caused_by, full, notes
+from tests.search.errors import caused_by, full, notes, with_context
 from tests.search.intercepted import follow
 
 pytestmark = pytest.mark.usefixtures("quick_collection")
@@ -266,3 +266,29 @@ def test_what_is_drawn_from_our_strategies_is_known_by_its_text(monkeypatch: pyt
     draw(monkeypatch, 1, 2)
     with pytest.raises(UnsatisfiedAssumption):
         inside(lambda: examples.draw("tensor(shape=(3,), seed=0)", {}, lambda: 1))
+
+
+# which errors are of a GPU whose memory is full
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (full(), True),
+        (caused_by(full(), DeviceUnavailable("no room for the buffer")), True),
+        (RuntimeError("CUDA error: out of memory\nCompile with ..."), True),
+        (RuntimeError("Triton Error [CUDA]: out of memory"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
+        (ValueError("CUDA error: out of memory"), False),
+        (MemoryError(), False),
+        (DeviceUnavailable("no room"), False),
+        (with_context(AssertionError("the fallback is wrong"), full()), False),  # raised while handling it
+    ],
+)
+def test_what_is_out_of_memory(error: Exception, expected: bool) -> None:
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(UnsatisfiedAssumption if expected else type(error)):
+        inside(lambda: Examples("reject").run(Example("n=1", {}), fail))
