@@ -7,11 +7,11 @@ import pytest
 
 from pytest_gpubench import Verdict
 from pytest_gpubench.results.model import Outcome
-from pytest_gpubench.search.budget import AlphaBudget, reps_to_decide
+from pytest_gpubench.search.budget import AlphaBudget
 from pytest_gpubench.search.search import noisy_limits
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.speedup import critical_ranks
-from pytest_gpubench.stats.summary import median_interval, std_interval
+from pytest_gpubench.stats.summary import least_count, median_interval, std_interval
 from pytest_gpubench.verdict.limits import Limits
 
 ALPHAS = [0.4, 0.05, 0.01, 0.001, 0.0005, 1e-6, 1e-9]
@@ -21,18 +21,22 @@ def verdict(limit: str, outcome: Outcome = Outcome.INCONCLUSIVE) -> Verdict:
     return Verdict(kind=limit, asked="1", outcome=outcome, sentence=f"a sentence about {limit}")
 
 
+def is_too_few(reps: int, limit: str, alpha: float) -> bool:
+    budget = AlphaBudget(alpha)
+    budget.note(Settings(reps=reps, alpha=alpha), [verdict(limit)])
+    return bool(budget.open)
+
+
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_so_many_reps_decide_and_one_less_does_not(alpha: float) -> None:
-    for limit in ("max_time_us", "min_gbps", "min_tflops", "min_peak_fraction"):
-        least = reps_to_decide(verdict(limit), alpha)
-        assert [median_interval([1.0] * reps, alpha) is None for reps in (least - 1, least)] == [True, False]
-    quads, odd = divmod(reps_to_decide(verdict("min_speedup"), alpha), 2)
-    assert not odd
-    assert critical_ranks((quads,), alpha) != (None,)
-    assert quads == 1 or alpha > 0.3 or critical_ranks((quads - 1,), alpha) == (None,)
-    least = reps_to_decide(verdict("max_rel_std"), alpha)
-    assert [std_interval([1.0] * reps, alpha) is None for reps in (least - 1, least)] == [True, False]
-    assert reps_to_decide(verdict("max_kernels"), alpha) == 0
+    for reps in range(2, 80):
+        no_median = median_interval([1.0] * reps, alpha) is None
+        for limit in ("max_time_us", "min_gbps", "min_tflops", "min_peak_fraction"):
+            assert is_too_few(reps, limit, alpha) is no_median
+        no_ranks = critical_ranks((reps // 2,), alpha) == (None,)
+        assert is_too_few(reps, "min_speedup", alpha) is no_ranks or alpha > 0.3
+        assert is_too_few(reps, "max_rel_std", alpha) is (std_interval([1.0] * reps, alpha) is None)
+        assert not is_too_few(reps, "max_kernels", alpha)
 
 
 @pytest.mark.parametrize("limits", [0, 1, 3])
@@ -61,7 +65,7 @@ def test_noisy_limits(limits: Limits, candidates: int, number: int) -> None:
 def test_only_what_so_few_reps_cannot_decide_is_noted() -> None:
     budget = AlphaBudget()
     settings = budget.spend(Settings(alpha=0.001))
-    enough = reps_to_decide(verdict("max_time_us"), settings.alpha)
+    enough = least_count(settings.alpha)
     few = replace(settings, reps=enough - 1)
     budget.note(replace(settings, reps=enough), [verdict("max_time_us")])
     budget.note(settings, [verdict("max_time_us")])
@@ -70,7 +74,7 @@ def test_only_what_so_few_reps_cannot_decide_is_noted() -> None:
     budget.note(few, [verdict("max_time_us")])
     (needed,) = budget.needed.values()
     last = hypothesis.settings().max_examples + 1000
-    assert needed == reps_to_decide(verdict("max_time_us"), 0.001 / (last * (last + 1)))
+    assert needed == least_count(0.001 / (last * (last + 1)))
     open_one, kept = budget.told([verdict("max_time_us"), verdict("max_time_us", Outcome.PASS)])
     assert open_one.sentence.startswith(f"with reps={enough - 1} not every example")
     assert kept == verdict("max_time_us", Outcome.PASS)
@@ -87,10 +91,10 @@ def test_the_needed_reps_grow_with_the_judgements_and_never_shrink() -> None:
     budget.judged = 10**6 - 1
     budget.note(budget.spend(asked), [verdict("max_time_us")])
     assert len(budget.outdated) == 2
-    assert budget.needed[4] == reps_to_decide(verdict("max_time_us"), 0.001 / (2e6 * (2e6 + 1)))
+    assert budget.needed[4] == least_count(0.001 / (2e6 * (2e6 + 1)))
     budget.judged = 2
     budget.note(budget.spend(asked), [verdict("max_time_us")])
     assert len(budget.outdated) == 2
     budget.judged = 10**6 - 1
     budget.note(budget.spend(asked, limits=6), [verdict("max_time_us")])
-    assert budget.needed[4] == reps_to_decide(verdict("max_time_us"), 0.001 / 6 / (2e6 * (2e6 + 1)))
+    assert budget.needed[4] == least_count(0.001 / 6 / (2e6 * (2e6 + 1)))
