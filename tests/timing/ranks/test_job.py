@@ -7,8 +7,8 @@ import pytest
 from pytest_gpubench import BadRequest
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing.ranks import Job, measure_ranks
-from pytest_gpubench.timing.ranks.job import bus_bytes
-from tests.timing.ranks.jobs import PLAN, nothing
+from pytest_gpubench.timing.ranks.result import combine
+from tests.timing.ranks.jobs import PLAN, nothing, timing
 
 
 @pytest.mark.parametrize("others", [{"collective": "all_reduce"}, {"message_bytes": 8}])
@@ -50,6 +50,6 @@ def test_what_other_processes_cannot_import_is_refused(part: str) -> None:
         ("reduce", 1000, 1000),
     ],
 )
-def test_bus_bytes(collective: str, of_two: int, of_eight: int) -> None:
-    assert bus_bytes(collective, 1000, 2) == of_two
-    assert bus_bytes(collective, 1000, 8) == of_eight
+def test_bus_bytes(collective: Any, of_two: int, of_eight: int) -> None:
+    for ranks, moved_bytes in ((2, of_two), (8, of_eight)):
+        assert combine([timing(1.0)] * ranks, collective, 1000).timing.moved_bytes == moved_bytes
