@@ -16,7 +16,6 @@ import pytest_gpubench
 from pytest_gpubench import BadRequest, Judgement, UnfairComparison
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge import judging
-from pytest_gpubench.judge.attestation import LOOKS
 from pytest_gpubench.judge.isolation import LEVELS, landlock
 from pytest_gpubench.judge.judgement import CaseJudgement
 from pytest_gpubench.judge.judging import Judge
@@ -77,7 +76,7 @@ def test_an_honest_candidate_passes(judge: Judge, tmp_path: Path) -> None:
     assert case.compared > 20
     assert (case.timed_by, case.graph) == ("candidate", False)
     assert case.batches is not None
-    assert case.batches[1] in LOOKS
+    assert case.batches[1] in (12, 24, 48, 96, 192)
     assert found.attested_ratio is not None
     assert case.claimed_ratio is not None
     assert found.ratio == case.ratio == min(case.claimed_ratio, found.attested_ratio)

@@ -16,7 +16,7 @@ from pytest_gpubench.report.table import render
 from pytest_gpubench.results.model import Outcome, TestRecord
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.summary import Interval
-from pytest_gpubench.units import printable, ratio_text, round_to_digits
+from pytest_gpubench.units import printable, round_to_digits
 from pytest_gpubench.verdict.limits import Limits, limit_text
 from tests.report.records import arms, record, timing, unmeasured, verdict
 from tests.results.measured import timing_of
@@ -393,7 +393,7 @@ def test_on_any_screen_ids_and_numbers_are_whole_and_lines_fit(
     flat = " ".join(text.split())
     for item in items:
         assert round_to_digits(item.timing.median_us, 4) in text
-        assert not item.speedup or ratio_text(item.speedup.ratio) in text
+        assert not item.speedup or f"{round_to_digits(item.speedup.ratio, 4)}x" in text
         for each in item.verdicts:
             assert " ".join(LIMITS[each.limit].split()) in flat
             assert each.outcome.value.upper() in text

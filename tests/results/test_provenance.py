@@ -13,7 +13,7 @@ import pytest
 
 from pytest_gpubench.results import provenance
 from pytest_gpubench.results.model import CommitInfo
-from pytest_gpubench.results.provenance import commit_info, machine_info, minute_text, moment, now
+from pytest_gpubench.results.provenance import commit_info, machine_info, minute_text, now
 
 NAMES_OF_PYTEST_BENCHMARK = {
     "node",
@@ -162,7 +162,7 @@ def test_the_minute_of_a_time_is_that_of_utc(text: str, minute: str) -> None:
 
 
 def test_now_is_a_moment() -> None:
-    before, found, after = datetime.now(timezone.utc), moment(now()), datetime.now(timezone.utc)
+    before, found, after = datetime.now(timezone.utc), datetime.fromisoformat(now()), datetime.now(timezone.utc)
     assert before <= found <= after
 
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from pytest_gpubench import DeviceFacts, Timing
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import Nvml
-from pytest_gpubench.results.model import Stretch
 from pytest_gpubench.timing.base import Record, Rep, Timer
 from pytest_gpubench.timing.measurement import Plan, measure_call
 from tests.gpu.recording_nvml import Recording
@@ -189,11 +188,11 @@ def test_many_reps_take_little_room(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("reps", [3, 5])
-def test_stretches_that_are_not_of_these_reps_are_not_read(reps: int) -> None:
-    stretch = Stretch(reps=reps, temperature_c=40, throttle_mask=0)
-    timing = Timing(label="a", timer="t", cache="cold", device="d", samples_us=(1.0,) * 4, stretches=(stretch,))
+def test_stretches_that_are_not_of_these_reps_are_not_read(clock: Clock, reps: int) -> None:
+    whole = measured(FakeTimer(clock), reps=reps, warmup=0, gpu=Warming())
+    timing = msgspec.structs.replace(whole, samples_us=(1.0,) * 4)
     assert timing.temperature_c == timing.throttle_masks == ()
-    assert timing.max_temperature_c == 40
+    assert timing.max_temperature_c == whole.max_temperature_c == max(whole.temperature_c)
 
 
 # kernel names and idle time of a timing

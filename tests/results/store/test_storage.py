@@ -13,7 +13,7 @@ from filelock import FileLock
 
 from pytest_gpubench import BadFile
 from pytest_gpubench.results.model import CommitInfo
-from pytest_gpubench.results.store import Storage, Stored, read_run
+from pytest_gpubench.results.store import Storage, read_run
 from tests.results.saved import make_run
 from tests.results.store.files import RUN, replace, save
 from tests.results.test_files import failing
@@ -36,7 +36,8 @@ def test_runs_are_numbered_in_a_folder_of_their_gpu(tmp_path: Path) -> None:
     assert read_run(first) == replace(RUN, name="main")
     assert (storage.root / ".gitignore").read_text() == "*\n"
     assert sorted(one.name for one in folder.iterdir()) == [LOCK, first.name, second.name]
-    assert storage.runs()[0] == Stored(path=first, device="NVIDIA-H200", number=1, name="main")
+    found = storage.runs()[0]
+    assert (found.path, found.device, found.number, found.name) == (first, "NVIDIA-H200", 1, "main")
 
 
 def test_a_gitignore_is_left_as_it_is(tmp_path: Path) -> None:
