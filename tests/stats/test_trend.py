@@ -62,6 +62,7 @@ def plain_correlation(first: Sequence[float], second: Sequence[float]) -> float:
         ({"rows": [1, 1, 2, 2, 3]}, [1, 2, 3, 4, 5], "rows"),
         ({"rows": [1, 10, 100, 1000, 10**9], "width": [1, 2, 3, 5, 4]}, [0.1, 0.2, 0.3, 0.4, 0.5], "rows"),  # of ranks
         ({"rows": [2, 1, 4, 3, 5], "width": [1, 2, 3, 5, 4]}, [1, 2, 3, 4, 5], "width"),
+        ({"rows": [4, 2, 3, 3, 3], "width": [5, 3, 2, 1, 4]}, [1, 2, 3, 4, 5], "width"),  # equal sizes have a mean rank
         ({"b": [1, 2, 3, 4, 5], "a": [1, 2, 3, 4, 5]}, [1, 2, 3, 4, 5], "a"),  # of equals the first by name
     ],
 )
