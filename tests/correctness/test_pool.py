@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_gpubench.correctness.pool import Counts, Span, spans_beside
+from pytest_gpubench.correctness.pool import Counts, spans_beside
 
 FAR = 10 * 2**20
 
@@ -24,7 +24,9 @@ FAR = 10 * 2**20
         ),
     ],
 )
-def test_memory_beside_outputs(storages: dict[int, int], filled: list[Span], beside: dict[int, list[Span]]) -> None:
+def test_memory_beside_outputs(
+    storages: dict[int, int], filled: list[tuple[int, int]], beside: dict[int, list[tuple[int, int]]]
+) -> None:
     assert spans_beside(storages, filled) == beside
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from pytest_gpubench.judge.looks import Orders, time_arms
+from pytest_gpubench.judge.looks import time_arms
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.speedup import round_orders
 from pytest_gpubench.verdict.speedup import SpeedupJudgement
@@ -17,7 +17,7 @@ class FakeCalls:
         self.times_us = {"candidate": candidate_us, "reference": (1.0, 1.0)}
         self.orders: list[Sequence[str]] = []
 
-    def take(self, orders: Orders) -> None:
+    def take(self, orders: Sequence[Sequence[str]]) -> None:
         self.orders += orders
 
     def each_us(self, arm: str) -> list[float]:

@@ -2,7 +2,7 @@
 
 import ctypes
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -14,7 +14,7 @@ from pytest_gpubench.judge import replayed as replayed_module
 from pytest_gpubench.judge.replayed import ReplayedCall, SavedCall, refuse_other_memory, saved_call
 from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.replay import builder, images
-from pytest_gpubench.replay.call_data import CallData, Graph, Node, NodeKind, Pointer, Region, encode_call
+from pytest_gpubench.replay.call_data import CallData, Graph, Node, Pointer, Region, encode_call
 from pytest_gpubench.replay.structures import DEVICE_MEMORY, HOST_MEMORY, MemcpyEnd, MemcpyParams
 from tests.replay.on_cpu import N, OnCpu, make_on_cpu, numbers
 from tests.timing.test_events import FakeGpu, gpu
@@ -104,7 +104,9 @@ def test_a_call_of_other_inputs_is_refused(on_cpu: OnCpu, saved: bytes) -> None:
     assert sorted(found.images) == sorted(msgspec.msgpack.decode(found.call, type=CallData).images)
 
 
-def copy_of(source: int, destination: int, moved: tuple[str, ...], kind: NodeKind = "memcpy") -> CallData:
+def copy_of(
+    source: int, destination: int, moved: tuple[str, ...], kind: Literal["memcpy", "memset"] = "memcpy"
+) -> CallData:
     """Return a call that copies between memory of these types; moved: the ends whose addresses lie in a region."""
     ends = {"source": MemcpyEnd(memory_type=source), "destination": MemcpyEnd(memory_type=destination)}
     params = MemcpyParams(**ends)

@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 import torch
 
 from pytest_gpubench import MeasurementError
 from pytest_gpubench.gpu.device import find_device
-from pytest_gpubench.settings.cache import CacheName
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import make_arguments, make_call
 from pytest_gpubench.timing.events import EventsRep, EventsTimer
@@ -56,7 +56,7 @@ def check_usable() -> None:
 
 @pytest.mark.parametrize("timer", [EventsTimer, GraphTimer])
 @pytest.mark.parametrize("cache", ["cold", "hot"])
-def test_a_long_kernel_takes_what_the_profiler_says(timer: type[EventsTimer], cache: CacheName) -> None:
+def test_a_long_kernel_takes_what_the_profiler_says(timer: type[EventsTimer], cache: Literal["cold", "hot"]) -> None:
     x, out = normal(8 * ELEMENTS), torch.empty(8 * ELEMENTS, device="cuda")
     call, device = make_call(lambda: torch.neg(x, out=out)), find_device("cuda")
     expected_us = median_us(ProfilerTimer(device, cache), call)

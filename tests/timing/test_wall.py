@@ -2,14 +2,14 @@
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
 
 from pytest_gpubench import BadRequest, DeviceFacts
 from pytest_gpubench.gpu.device import Device, cpu_device
-from pytest_gpubench.settings.cache import CacheName, Producer, without_producer
+from pytest_gpubench.settings.cache import Producer, without_producer
 from pytest_gpubench.timing import l2flush, make_timer, wall
 from pytest_gpubench.timing.calls import Arguments, leaves_of, make_arguments, make_call
 from pytest_gpubench.timing.interpreter import counting_launches
@@ -20,7 +20,7 @@ from pytest_gpubench.units import name_of
 
 
 @pytest.mark.parametrize("cache", ["cold", "dirty", "hot"])
-def test_reps_are_taken_in_order_and_none_is_empty(cache: CacheName) -> None:
+def test_reps_are_taken_in_order_and_none_is_empty(cache: Literal["cold", "dirty", "hot"]) -> None:
     calls: list[str] = []
     call = make_call(lambda: calls.append("timed"), make_arguments(setup=lambda: calls.append("setup")))
     with WallTimer(cpu_device(), cache).session() as session:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime, timezone
+from typing import Literal
 
 import msgspec
 
@@ -16,7 +17,6 @@ from pytest_gpubench.results.baseline import Baseline
 from pytest_gpubench.results.model import SavedRun, TestRecord
 from pytest_gpubench.results.provenance import machine_info
 from pytest_gpubench.running_test import CurrentTest
-from pytest_gpubench.settings import TimerName
 from pytest_gpubench.verdict.limits import Limits
 from pytest_gpubench.verdict.saved_runs import BaselineLimit
 from tests.on_gpu.study.harness import bench_of, parser_of, print_head, print_row, start_profiler, study_test_with
@@ -30,12 +30,12 @@ REPS = 30
 SLOWER = 1.3
 
 
-def test_of(timer: TimerName, limits: Limits) -> CurrentTest:
+def test_of(timer: Literal["profiler", "wall"], limits: Limits) -> CurrentTest:
     test = study_test_with(limits, seed=1)
     return replace(test, settings=replace(test.settings, timer=timer, json="run.json", reps=REPS))
 
 
-def saved(function: Callable[[], object], timer: TimerName) -> TestRecord:
+def saved(function: Callable[[], object], timer: Literal["profiler", "wall"]) -> TestRecord:
     """Return the record of a test that measures a call."""
     test = test_of(timer, Limits())
     bench_of(test).measure(function, label="call")
@@ -43,7 +43,7 @@ def saved(function: Callable[[], object], timer: TimerName) -> TestRecord:
 
 
 def reasons_of(
-    before: TestRecord, after: Callable[[], object], timer: TimerName, neighbours: tuple[str, ...]
+    before: TestRecord, after: Callable[[], object], timer: Literal["profiler", "wall"], neighbours: tuple[str, ...]
 ) -> list[str]:
     """Return the reasons why a call fails that is compared with a saved one."""
     run = SavedRun(records=(before,), datetime=datetime.now(timezone.utc).isoformat(), machine_info=machine_info())
@@ -102,7 +102,7 @@ def compare_the_same(number: int) -> int:
     """Compare so many calls with themselves, and print the reasons of any; return how many have none."""
     silent = 0
     for place, (name, make) in zip(range(number), itertools.cycle(SAME.items()), strict=False):
-        timer: TimerName = "wall" if place % 5 == 4 else "profiler"
+        timer: Literal["profiler", "wall"] = "wall" if place % 5 == 4 else "profiler"
         function = make()
         found = reasons_of(saved(function, timer), function, timer, ())
         silent += not found

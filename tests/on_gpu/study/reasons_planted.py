@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import torch
 
-from pytest_gpubench.settings import TimerName
 from tests.on_gpu.resource_kernels import COLUMNS, ROWS, matmul, softmax, softmax_kernel
 from tests.on_gpu.study import reasons_after, reasons_before
 from tests.on_gpu.study.reasons_kernels import (
@@ -39,7 +38,7 @@ class Planted:
     make: Callable[[], tuple[Function, Function]]
     words: str
     """What the first reason has to hold."""
-    timer: TimerName = "profiler"
+    timer: Literal["profiler", "wall"] = "profiler"
     beside: Literal["", "faster clock before", "neighbour"] = ""
     """What is not in the calls."""
 
