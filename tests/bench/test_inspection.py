@@ -1,9 +1,11 @@
 """What untimed calls show: resources and waits, where a limit asks for them and where a run is kept."""
 
+import itertools
 from typing import Any
 
 import msgspec
 import pytest
+import torch
 
 from pytest_gpubench import Measurement, ProfilerBusy, Timing
 from pytest_gpubench.bench import work
@@ -83,6 +85,14 @@ def test_what_has_to_be_read_is_a_part_of_what_is_moved(
     moved: int | None, share: float | None, read: int | None
 ) -> None:
     assert work.with_work(TAKEN, work.Work(moved, share)).read_bytes == read
+
+
+@pytest.mark.parametrize(("step", "outcome"), [(1, Outcome.FAIL), (0, Outcome.PASS)])
+def test_outputs_that_have_to_repeat_are_compared(step: int, outcome: Outcome) -> None:
+    numbers = itertools.count(0, step)
+    call = call_of("f", lambda: torch.tensor(float(next(numbers))))
+    found = Inspection(Settings(), cpu_device(), Limits(deterministic=True)).conclude(Measurement(timing=TAKEN), call)
+    assert [each.outcome for each in found.verdicts] == [outcome]
 
 
 # waits, memory and launches
