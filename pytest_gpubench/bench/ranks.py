@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from pytest_gpubench.bench.integrity import auditing
-from pytest_gpubench.bench.plan import is_enforced
+from pytest_gpubench.bench.plan import is_enforced, unmeasured_reason
 from pytest_gpubench.bench.request import CallResult, Request, Say
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
@@ -44,8 +44,8 @@ class RanksRequest(Request[Ranks]):
 
     def measure(self, say: Say) -> CallResult[Ranks]:
         """Return what the ranks took."""
-        if self.settings.disable:
-            return self.call_only("switched off by --gpu-bench-disable")
+        if reason := unmeasured_reason(self.settings, self.device, interpreted=0):
+            return self.call_only(reason)
         plan = self.job.plan
         if self.limits:
             plan = replace(plan, precision_time_s=plan.max_time_s)
