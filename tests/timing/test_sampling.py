@@ -10,7 +10,7 @@ import pytest
 from pytest_gpubench import BadRequest, GpuBenchError, KernelsDiffer, NothingRecorded, ProfilerBusy
 from pytest_gpubench.stats.stopping import Budget
 from pytest_gpubench.timing.measurement import take_sample
-from pytest_gpubench.timing.rounds import Sample, add_reps
+from pytest_gpubench.timing.rounds import Arm, Interleaved, Sample, take_rounds
 from tests.timing.fakes import (
     HEAT,
     LOST,
@@ -45,7 +45,9 @@ def batch(
 ) -> Sample:
     """Take a batch and return the sample that it was added to."""
     sample = Sample() if sample is None else sample
-    add_reps(instrument_of(timer, masks), call_of(function), wanted, idle_s, sample, left_s, attempts)
+    call = call_of(function)
+    arms, taken = {call.label: Arm(call, idle_s)}, Interleaved({call.label: sample})
+    take_rounds(instrument_of(timer, masks), arms, [(call.label,)] * wanted, taken, left_s, attempts=attempts)
     return sample
 
 

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from pytest_gpubench import DeviceUnavailable, NothingRecorded, ProfilerBusy
+from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing import profiler
-from pytest_gpubench.timing.profiler import open_profile, read_records
-from pytest_gpubench.timing.sentinels import check_triton, mean_clock_mhz
+from pytest_gpubench.timing.profiler import ProfilerTimer, open_profile, read_records
+from pytest_gpubench.timing.sentinels import mean_clock_mhz
 from pytest_gpubench.timing.startup import others_waiting
 from tests.timing.fakes import ProfilerEvent
 
@@ -112,14 +113,14 @@ def test_empty_results_name_the_tool_that_takes_them(monkeypatch: pytest.MonkeyP
 def test_the_interpreter_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", value)
     with pytest.raises(DeviceUnavailable, match="TRITON_INTERPRET=1 is set"):
-        check_triton()
+        ProfilerTimer(cpu_device(), "hot")
 
 
 def test_a_missing_triton_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setitem(__import__("sys").modules, "triton", None)
     with pytest.raises(DeviceUnavailable, match=r"install triton, or use --gpu-bench-timer=wall"):
-        check_triton()
+        ProfilerTimer(cpu_device(), "hot")
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,6 @@ def test_a_tick_is_seen_where_the_profiler_shows_it() -> None:
     exact = width_between(wall, wall)
     assert width_between(ticks, ticks) == pytest.approx(exact + 2 * PROFILER_TICK_US)
     assert width_between(ticks, rounded) == pytest.approx(exact + 2 * PROFILER_TICK_US, abs=0.01)
-    for pair_of in ((ticks, smooth), (smooth, ticks)):
+    for pair_of in ((ticks, smooth), (smooth, ticks), (ticks, wall), (wall, ticks)):
         without = (msgspec.structs.replace(each, timer="wall") for each in pair_of)
         assert width_between(*pair_of) == width_between(*without)
