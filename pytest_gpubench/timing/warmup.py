@@ -264,22 +264,23 @@ class _Passes:
 def _first_passes(
     instrument: Instrument, calls: Mapping[str, Call], plains: Mapping[str, Warmth]
 ) -> Mapping[str, _Passes]:
-    """Return the first two passes of each call, all of one session; none where it is not complete, or too small."""
+    """Return the first two passes of each call, all of one session; empty where that is too small for them."""
     sizes = {name: pass_reps(plain.call_us) for name, plain in plains.items()}
     order = [name for name, size in sizes.items() for _ in range(2 * size)]
     if len(order) > instrument.timer.max_reps:
         return {}
     arms, taken = {name: Arm(call) for name, call in calls.items()}, Interleaved({name: Sample() for name in calls})
-    started_s = time.perf_counter()
+    found = {name: _Passes(plain.calls + 2 * sizes[name], plain.call_us, 0.0) for name, plain in plains.items()}
+    started_s = instrument.timer.clock_s()
     try:
         with annotating(lambda: "gpu_bench: which was in a first warm-up pass"):
             take_rounds(instrument, arms, [order], taken, 0.0, attempts=1)
     except NOT_COMPLETE:
-        return {}
-    cost_s, found = (time.perf_counter() - started_s) / len(order), {}
-    for name, plain in plains.items():
-        found[name] = _Passes(plain.calls + 2 * sizes[name], plain.call_us, cost_s, taken.samples[name])
-        found[name].look(instrument, sizes[name])
+        return found
+    cost_s = (instrument.timer.clock_s() - started_s) / len(order)
+    for name, passes in found.items():
+        passes.cost_s, passes.sample = cost_s, taken.samples[name]
+        passes.look(instrument, sizes[name])
     return found
 
 
