@@ -16,7 +16,7 @@ from pytest_gpubench.timing import warmup
 from pytest_gpubench.timing.base import Call, Prepared, Rep, Timer
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.scripted import ScriptedTimer
-from pytest_gpubench.timing.warmup import Warmth, call_until_steady, warm_up
+from pytest_gpubench.timing.warmup import Warmth, warm_up
 from tests.timing.fakes import LOST, POWER, Clock, Counted, FakeTimer, call_of, instrument_of, rep
 
 PROBE_REPS = 5
@@ -71,6 +71,13 @@ def lasting(clock: Clock, times_s: Sequence[float], untimed_s: float = 0.0) -> C
     return Call("softmax", prepare, run)
 
 
+def plain_calls(call: Call, clock: Clock, made: int = 0) -> int:
+    """Return the calls of a warm-up without those of its passes."""
+    timer = FakeTimer(clock)
+    warmth = warm_up(instrument_of(timer), cpu_device(), {"softmax": call}, None, made=made)["softmax"]
+    return warmth.calls - timer.taken
+
+
 NEARLY = 2.1e-3
 
 
@@ -96,17 +103,19 @@ def test_calls_are_made_until_nothing_is_compiled_any_more(
     clock: Clock, times_s: list[float], calls: int, untimed_s: float
 ) -> None:
     """Two in a row that take at most about twice as long as the fastest; preparing a call is not a part of it."""
-    warmth = call_until_steady(cpu_device(), lasting(clock, times_s, untimed_s))
-    assert warmth.calls == calls
-    shortest_s = min([*times_s, *[times_s[-1]] * calls][:calls])
-    assert warmth.rep_cost_s == pytest.approx(shortest_s)
-    assert warmth.call_us == pytest.approx(1e6 * shortest_s)
+    assert plain_calls(lasting(clock, times_s, untimed_s), clock) == calls
+
+
+def test_the_fastest_call_says_how_many_reps_a_pass_has(clock: Clock) -> None:
+    timer = FakeTimer(clock)
+    warm_up(instrument_of(timer), cpu_device(), {"softmax": lasting(clock, [30, 1e-4, 1e-4, 30])}, None)
+    assert timer.sizes[0] == 2 * PROBE_REPS
 
 
 @pytest.mark.parametrize(("made", "calls"), [(0, 3), (1, 2), (9, 2)])
 def test_calls_that_were_made_before_need_not_be_made_again(clock: Clock, made: int, calls: int) -> None:
-    assert call_until_steady(cpu_device(), lasting(clock, [1e-3]), made).calls == calls
-    assert call_until_steady(cpu_device(), lasting(clock, [30, 1e-3]), made).calls == 3
+    assert plain_calls(lasting(clock, [1e-3]), clock, made) == calls
+    assert plain_calls(lasting(clock, [30, 1e-3]), clock, made) == 3
 
 
 @pytest.mark.parametrize(
@@ -139,7 +148,7 @@ def test_one_more_call_is_enough_where_the_host_is_ahead(
         monkeypatch.setitem(sys.modules, warmup.CUDA_GRAPHS, ModuleType("graphs"))
     else:
         monkeypatch.delitem(sys.modules, warmup.CUDA_GRAPHS, raising=False)
-    assert call_until_steady(cpu_device(), lasting(clock, [launching_s]), made).calls == calls
+    assert plain_calls(lasting(clock, [launching_s]), clock, made) == calls
 
 
 @pytest.mark.parametrize("wanted", [None, 9])
