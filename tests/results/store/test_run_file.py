@@ -324,6 +324,7 @@ def test_statistics_are_those_of_pytest_benchmark(data: list[float]) -> None:
         ([1.0, 2.0, 3.0, 4.0, 5.0], "2;0"),
         ([1.0, 2.0, 3.0, 4.0, 5.0, 60.0, -60.0], "2;2"),
         ([*range(1, 21), 100.0], "1;1"),
+        ([4.0, 10.0, 11.0, 12.0, 13.0, 14.0], "1;1"),
     ],
 )
 def test_outliers_are_counted(data: list[float], outliers: str) -> None:
