@@ -17,7 +17,6 @@ from pytest_gpubench.bounds import (
     duration_s,
     optional_count,
     positive_number,
-    real_number,
     whole_number,
 )
 
@@ -69,7 +68,7 @@ def test_real_numbers_of_every_kind(given: Any) -> None:
 @pytest.mark.parametrize("given", NO_NUMBERS)
 def test_what_is_no_number(given: object) -> None:
     with pytest.raises(ValueError, match="it must be a number"):
-        real_number(given)
+        positive_number(given)
 
 
 @pytest.mark.parametrize(
