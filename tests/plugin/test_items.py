@@ -3,12 +3,12 @@
 import linecache
 import runpy
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pytest_gpubench.plugin.items import parameters, source_hash
+from pytest_gpubench.plugin.items import source_hash
+from tests.plugin.conftest import RecordRun
 
 LONGEST_PARAMETER = 500
 
@@ -94,16 +94,18 @@ def test_what_is_otherwise_differs(text: str, by: str, tmp_path: Path) -> None:
     assert is_changed(text, by, tmp_path)
 
 
-def text_of(value: object) -> str:
-    item: Any = SimpleNamespace(callspec=SimpleNamespace(params={"n": value}))
-    return parameters(item)["n"]
-
-
-def test_a_long_parameter_is_kept_short_and_told_from_others() -> None:
+def test_a_long_parameter_is_kept_short_and_told_from_others(record_run: RecordRun) -> None:
     """A list of two million numbers was stored whole, twice."""
-    long, other = (text_of([*range(100_000), last]) for last in (1, 2))
+    source = """
+LONG = [[*range(100_000), last] for last in (1, 2, 1)]
+TEXTS = ["x" * 500, "x" * 501]
+
+@pytest.mark.parametrize("n", [*LONG, *TEXTS], ids=[*"abcde"])
+def test_it(gpu_bench, n): gpu_bench(fast)
+"""
+    long, other, again, text, cut = (each.params["n"] for each in record_run(source).records)
     assert len(long) < LONGEST_PARAMETER + 60
     assert long != other
-    assert long == text_of([*range(100_000), 1])
-    assert text_of("x" * LONGEST_PARAMETER) == "x" * LONGEST_PARAMETER
-    assert text_of("x" * (LONGEST_PARAMETER + 1)).startswith("x" * LONGEST_PARAMETER + "… (501 letters, ")
+    assert long == again
+    assert text == "x" * LONGEST_PARAMETER
+    assert cut.startswith("x" * LONGEST_PARAMETER + "… (501 letters, ")
