@@ -5,8 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 import triton
 import triton.language as tl
+
+from pytest_gpubench.bench.arguments import kept_arguments
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.calls import make_call
 
 Make = Callable[[int], list[torch.Tensor]]
 
@@ -109,20 +114,33 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * weight
 
 
-def normal(*shapes: tuple[int, ...], grad: bool = False) -> Make:
+def normal(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32, grad: bool = False) -> Make:
     """Return what makes normal inputs of these shapes from a seed."""
 
     def make(seed: int) -> list[torch.Tensor]:
         chance = torch.Generator("cuda").manual_seed(seed)
-        return [torch.randn(*each, generator=chance, device="cuda").requires_grad_(grad) for each in shapes]
+        found = (torch.randn(*each, generator=chance, device="cuda") for each in shapes)
+        return [each.to(dtype).requires_grad_(grad) for each in found]
 
     return make
 
 
-def rows_of(seed: int) -> list[torch.Tensor]:
-    chance = torch.Generator("cuda").manual_seed(seed)
-    (x,) = normal((1000, 256))(seed)
-    return [x, torch.randint(0, 1000, (5000,), generator=chance, device="cuda")]
+def with_indices(*shapes: tuple[int, ...], number: int, below: int, grad: bool = False) -> Make:
+    """Return what makes normal inputs, and so many indices below a number."""
+
+    def make(seed: int) -> list[torch.Tensor]:
+        chance = torch.Generator("cuda").manual_seed(seed)
+        return [*normal(*shapes, grad=grad)(seed), torch.randint(0, below, (number,), generator=chance, device="cuda")]
+
+    return make
+
+
+def warm_call(make: Make, function: Callable[..., object], backward: Any = "forward", seed: int = 1) -> Call:
+    """Return a call that was made three times."""
+    call = make_call(function, kept_arguments([function], make(seed), None, None), backward)
+    for _ in range(3):
+        call.prepare()()
+    return call
 
 
 CALLS: dict[str, tuple[Make, Callable[..., object], Any]] = {
@@ -130,7 +148,7 @@ CALLS: dict[str, tuple[Make, Callable[..., object], Any]] = {
     "views": (normal((1 << 20,), (1 << 20,)), lambda x, y: mix(x[512 : 1 << 19], y[: (1 << 19) - 512]), "forward"),
     "halve": (normal((1 << 20,)), halve, "forward"),
     "sums": (normal((1 << 20,)), sums, "forward"),
-    "gather": (rows_of, gather, "forward"),
+    "gather": (with_indices((1000, 256), number=5000, below=1000), gather, "forward"),
     "two streams": (normal((1 << 20,), (1 << 20,)), on_two_streams, "forward"),
     "forward and backward": (normal((1 << 20,), (1 << 20,), grad=True), Mixed.apply, "both"),
     "compiled": (normal((4096, 1024), (1024,)), torch.compile(rms_norm), "forward"),
@@ -141,6 +159,41 @@ CALLS: dict[str, tuple[Make, Callable[..., object], Any]] = {
     "largest": (normal((64, 20000)), lambda x: torch.topk(x, 50).values, "forward"),
 }
 """Calls that can be replayed, the last with kernels of torch, cuBLAS and CUB."""
+
+BF16 = torch.bfloat16
+HEADS = (4, 16, 1024, 64)
+LIBRARY: dict[str, tuple[Make, Callable[..., object], Any]] = {
+    "multiply": (normal((1 << 24,)), lambda x: x * 2, "forward"),
+    "row sums": (normal((8192, 4096)), lambda x: x.sum(-1), "forward"),
+    "sum": (normal((8192, 4096)), torch.sum, "forward"),
+    "softmax": (normal((8192, 2048)), lambda x: torch.softmax(x, -1), "forward"),
+    "layer norm": (normal((8192, 2048)), lambda x: F.layer_norm(x, x.shape[1:]), "forward"),
+    "layer norm, both": (normal((4096, 2048), grad=True), lambda x: F.layer_norm(x, x.shape[1:]), "both"),
+    "product 1024": (normal((1024, 1024), (1024, 1024), dtype=BF16), torch.matmul, "forward"),
+    "product 4096": (normal((4096, 4096), (4096, 4096), dtype=BF16), torch.matmul, "forward"),
+    "product float32": (normal((1024, 1024), (1024, 1024)), torch.matmul, "forward"),
+    "product of few": (normal((64, 16384), (16384, 64), dtype=BF16), torch.matmul, "forward"),
+    "products": (normal((16, 512, 512), (16, 512, 512), dtype=BF16), torch.bmm, "forward"),
+    "linear": (normal((2048, 1024), (2048, 1024), (2048,), dtype=BF16), F.linear, "forward"),
+    "linear, both": (normal((2048, 1024), (2048, 1024), dtype=BF16, grad=True), F.linear, "both"),
+    "convolution": (normal((16, 64, 56, 56), (64, 64, 3, 3), dtype=BF16), F.conv2d, "forward"),
+    "convolution float32": (normal((8, 32, 56, 56), (32, 32, 3, 3)), F.conv2d, "forward"),
+    "convolution, both": (normal((16, 64, 28, 28), (64, 64, 3, 3), dtype=BF16, grad=True), F.conv2d, "both"),
+    "attention": (normal(HEADS, HEADS, HEADS, dtype=BF16), F.scaled_dot_product_attention, "forward"),
+    "attention, both": (normal(HEADS, HEADS, HEADS, dtype=BF16, grad=True), F.scaled_dot_product_attention, "both"),
+    "sort": (normal((1 << 20,)), torch.sort, "forward"),
+    "running sums": (normal((1024, 16384)), lambda x: torch.cumsum(x, -1), "forward"),
+    "transpose": (normal((4096, 4096)), lambda x: x.t().contiguous(), "forward"),
+    "gelu": (normal((8192, 4096), dtype=BF16), F.gelu, "forward"),
+    "batch norm": (normal((32, 64, 56, 56)), lambda x: F.batch_norm(x, None, None, training=True), "forward"),
+    "embedding": (with_indices((20000, 512), number=16384, below=20000), lambda w, i: F.embedding(i, w), "forward"),
+    "cross entropy": (with_indices((4096, 8192), number=4096, below=8192), F.cross_entropy, "forward"),
+    "cross entropy, both": (with_indices((4096, 4096), number=4096, below=4096, grad=True), F.cross_entropy, "both"),
+    "dropout": (normal((4096, 4096)), lambda x: F.dropout(x, 0.1), "forward"),
+    "nonzero": (normal((1 << 20,)), torch.nonzero, "forward"),
+    "fft": (normal((1024, 4096)), torch.fft.rfft, "forward"),
+}
+"""Calls of torch; three of the last cannot be replayed."""
 
 
 @functools.cache

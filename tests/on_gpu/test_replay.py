@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from pytest_gpubench import BadFile
-from pytest_gpubench.bench.arguments import kept_arguments
 from pytest_gpubench.gpu.device import required_device
 from pytest_gpubench.replay.baselines import keep
 from pytest_gpubench.replay.builder import find_builder
@@ -29,19 +28,9 @@ from pytest_gpubench.results.store.calls import CallStore
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.timing.base import Call
-from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.measurement import Plan
-from tests.on_gpu.replay_kernels import CALLS, OTHERS, Make, mix, mix_kernel, normal
+from tests.on_gpu.replay_kernels import CALLS, OTHERS, mix, mix_kernel, normal, warm_call
 from tests.results.measured import alone, record, run
-
-
-def call_of(make: Make, function: object, backward: object, seed: int = 1) -> Call:
-    """Return a warm call."""
-    args = make(seed)
-    call = make_call(function, kept_arguments([function], args, None, None), backward)  # type: ignore[arg-type, list-item]
-    for _ in range(3):
-        call.prepare()()
-    return call
 
 
 def proved(call: Call) -> CapturedCall:
@@ -66,14 +55,13 @@ from pytest_gpubench.replay.proof import give
 from pytest_gpubench.replay.replayed import memory_for, replaying
 from pytest_gpubench.results.store import Storage
 from pytest_gpubench.results.store.calls import CallStore
-from tests.on_gpu.replay_kernels import CALLS
-from tests.on_gpu.test_replay import call_of
+from tests.on_gpu.replay_kernels import CALLS, warm_call
 
 device, cuda = required_device("cuda", True), find_builder()
 pad = torch.empty(12345678, device="cuda")  # so that nothing lies where it lay
 for name, saved in zip(CALLS, sys.argv[2:], strict=True):
     data = read_captured(saved, CallStore(Path(sys.argv[1])))
-    call = call_of(*CALLS[name], seed=77)
+    call = warm_call(*CALLS[name], seed=77)
     inputs = input_regions(call.inputs(), device.torch_device)
     memory = memory_for(data.data.regions, device.torch_device)
     with replaying(data.data, data.images, memory, cuda, device) as replayed:
@@ -92,7 +80,7 @@ def test_another_process_replays_what_was_proved(tmp_path: Path, monkeypatch: py
     """With other inputs, elsewhere in memory: bit for bit, but for atomics, and code that was compiled again."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     store = CallStore(tmp_path)
-    names = [keep(proved(call_of(*each)), store) for each in CALLS.values()]
+    names = [keep(proved(warm_call(*each)), store) for each in CALLS.values()]
     root = Path(__file__).parents[2]
     env = os.environ | {"PYTHONPATH": f"{root}:{os.environ.get('PYTHONPATH', '')}"}
     command = [sys.executable, "-c", REPLAYED, str(tmp_path), *names]
@@ -115,8 +103,8 @@ UNSTEADY = ("eager, both", "largest")
 @pytest.mark.parametrize("name", CALLS)
 def test_the_same_call_elsewhere_is_the_same_data(name: str) -> None:
     make, function, backward = CALLS[name]
-    first = proved(call_of(make, function, backward, seed=1))
-    second = proved(call_of(make, function, backward, seed=2))
+    first = proved(warm_call(make, function, backward, seed=1))
+    second = proved(warm_call(make, function, backward, seed=2))
     if name not in UNSTEADY:
         assert first.data == second.data
     assert first.images == second.images
@@ -126,21 +114,21 @@ def test_a_call_of_a_library_is_not_looked_for_unless_asked() -> None:
     device, cuda = required_device("cuda", True), find_builder()
     assert cuda is not None
     with pytest.raises(NotReplayable, match="it launches kernels that Triton did not compile"):
-        capture_call(call_of(*CALLS["fill"]), device, cuda)
+        capture_call(warm_call(*CALLS["fill"]), device, cuda)
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_cannot_be_replayed_says_why(name: str) -> None:
     make, function, reason = OTHERS[name]
     with pytest.raises(NotReplayable, match=reason):
-        proved(call_of(make, function, "forward"))
+        proved(warm_call(make, function, "forward"))
 
 
 @pytest.mark.parametrize("place", [40, 500, -1])
 def test_a_damaged_store_is_one_error(place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     store = CallStore(tmp_path)
-    captured = proved(call_of(*CALLS["mix"]))
+    captured = proved(warm_call(*CALLS["mix"]))
     keep(captured, store)
     (image,) = captured.images
     packed = bytearray(store.path(image).read_bytes())
@@ -187,7 +175,7 @@ HOSTILE: dict[str, Callable[[CapturedCall], CapturedCall]] = {
     ["memory of others", "overwritten image", *(pytest.param(each, marks=pytest.mark.slow) for each in REFUSED)],
 )
 def test_a_hostile_call_breaks_nothing_but_its_own_process(what: str) -> None:
-    today = proved(call_of(*CALLS["mix"]))
+    today = proved(warm_call(*CALLS["mix"]))
     plan = Plan("cold", None, None, 0.005, 1.0)
     pair = StoredPair(HOSTILE[what](today), today, parse_tolerance("median:2%"), Settings(), plan)
     with pytest.raises(NotReplayable) as found:
@@ -252,7 +240,7 @@ def test_the_calls_of_saved_runs_are_searched_and_timed(tmp_path: Path, monkeypa
     """Eight runs, the last three of which have 4 % more blocks, found without the test."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     inputs = normal((1 << 24,), (1 << 24,))
-    calls = [keep(proved(call_of(inputs, function, "forward")), CallStore(tmp_path)) for function in (mix, longer)]
+    calls = [keep(proved(warm_call(inputs, function, "forward")), CallStore(tmp_path)) for function in (mix, longer)]
     for number in range(1, 9):
         item = msgspec.structs.replace(alone("mix", 60.0), call=calls[number > 5])
         Storage(tmp_path).save_each(run(record(item, nodeid="test_it")), f"run{number}")

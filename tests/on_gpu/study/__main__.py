@@ -21,6 +21,7 @@ NAMES = (
     "reasons",
     "resources",
     "counters",
+    "replay",
 )
 
 if __name__ == "__main__":

@@ -1,0 +1,124 @@
+"""Tell which calls can be replayed, and what a replay takes beside the graph of the call itself.
+
+replay [--rounds N] [--only REGEX] [--out FILE]
+
+Three graphs are timed in turn: the call's own, a second one that was captured alike, and the replay from its data. What
+the two native ones differ by is the least that can be told: memory that a call takes is elsewhere for each.
+"""
+
+import math
+import re
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.on_gpu.study.harness import parser_of, print_head, print_row
+from tests.on_gpu.study.items import Row, append
+
+if TYPE_CHECKING:
+    from pytest_gpubench.gpu.device import Device
+    from pytest_gpubench.replay.builder import GraphBuilder
+    from pytest_gpubench.timing.base import Call
+    from pytest_gpubench.timing.rounds import Interleaved
+
+NATIVE, AGAIN, REPLAYED = "native", "native again", "replayed"
+WITHIN = {3.0: 0.01, 10.0: 0.005}
+"""The share by which a replay may differ, above so many microseconds."""
+
+
+def take(call: "Call", device: "Device", cuda: "GraphBuilder", rounds: int) -> Row:
+    """Return how a call is replayed, or why it cannot be."""
+    from pytest_gpubench.replay.addresses import input_regions
+    from pytest_gpubench.replay.capture import capture_call
+    from pytest_gpubench.replay.proof import prove
+    from pytest_gpubench.replay.reader import NotReplayable
+    from pytest_gpubench.replay.replayed import memory_for, replaying
+    from pytest_gpubench.timing.graph import capture
+
+    try:
+        found = capture_call(call, device, cuda, libraries=True)
+        prove(call, found, device, cuda)
+    except NotReplayable as error:
+        return {"why": str(error)}
+    assert call.inputs is not None, "it was captured"
+    natives = [capture(call, device) for _ in (NATIVE, AGAIN)]
+    inputs = {place.region.names: memory for place, memory in input_regions(call.inputs(), device.torch_device)}
+    memory = memory_for(found.data.regions, device.torch_device, lambda region: inputs[region.names])
+    with replaying(found.data, found.images, memory, cuda, device) as replayed:
+        launches = {NATIVE: natives[0].graph.replay, AGAIN: natives[1].graph.replay, REPLAYED: replayed.launch}
+        taken, us = time_in_turn(call, launches, device, rounds)
+    shares = {name: estimate(taken, name) for name in (AGAIN, REPLAYED)}
+    return {"us": us, "kernels": len(found.data.kernels), "shares": shares}
+
+
+def time_in_turn(
+    call: "Call", launches: Mapping[str, Callable[[], object]], device: "Device", rounds: int
+) -> tuple["Interleaved", float]:
+    """Return the rounds, and the time of the first in microseconds."""
+    from pytest_gpubench.timing import make_timer
+    from pytest_gpubench.timing.base import Call, Prepared
+    from pytest_gpubench.timing.comparison import Match, measure_in_turn
+    from pytest_gpubench.timing.measurement import Plan
+
+    def arm(name: str, launch: Callable[[], object]) -> Call:
+        return Call(name, lambda: Prepared(launch, on_device=call.prepare().on_device), call.function)
+
+    calls = {name: arm(name, launch) for name, launch in launches.items()}
+    plan, timer = Plan("cold", 2 * rounds, None, 0.005, 4.0), make_timer("profiler", device, "cold")
+    taken, timings = measure_in_turn(Match(calls, NATIVE), timer, device, plan, lambda *_: True, lambda text: None)
+    return taken, timings[NATIVE].median_us
+
+
+def estimate(taken: "Interleaved", name: str) -> tuple[float, float]:
+    """Return by what share an arm is slower than the native one, and the standard error of that."""
+    logs = [
+        math.fsum(map(math.log, quad.candidate_us)) / 2 - math.fsum(map(math.log, quad.reference_us)) / 2
+        for quad in taken.quads(NATIVE, name)
+    ]
+    return statistics.median(logs), 1.2533 * statistics.stdev(logs) / math.sqrt(len(logs))
+
+
+def summarise(rows: Sequence[Row]) -> None:
+    timed = [row for row in rows if "us" in row]
+    print(f"\n{len(timed)} of {len(rows)} calls can be replayed")
+    for above_us, most in WITHIN.items():
+        below_us = min((each for each in WITHIN if each > above_us), default=math.inf)
+        part = [row for row in timed if above_us < row["us"] <= below_us]
+        for name in (AGAIN, REPLAYED):
+            shares = [abs(row["shares"][name][0]) for row in part]
+            within = sum(share <= most for share in shares)
+            worst = ", ".join(f"{share:.2%}" for share in sorted(shares, reverse=True)[:3])
+            print(
+                f"{above_us:g} to {below_us:g} us, {name}: {within} of {len(shares)} within {most:.1%}; worst {worst}"
+            )
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = parser_of("replay", __doc__)
+    parser.add_argument("--rounds", type=int, default=120)
+    parser.add_argument("--only", default="", help="a regular expression on calls")
+    parser.add_argument("--out", type=Path, default=Path("replay.jsonl"), help="a file of JSON lines")
+    chosen = parser.parse_args(arguments)
+    import torch
+
+    from pytest_gpubench.gpu.device import required_device
+    from pytest_gpubench.replay.builder import find_builder
+    from tests.on_gpu.replay_kernels import CALLS, LIBRARY, warm_call
+
+    device, cuda, rows = required_device("cuda", True), find_builder(), list[Row]()
+    assert cuda is not None
+    chosen.out.write_text("")
+    calls: Mapping[str, Any] = {**CALLS, **LIBRARY}
+    print_head("call | us | kernels | native again | replayed")
+    for name in [each for each in calls if re.search(chosen.only, each)]:
+        row = {"name": name, **take(warm_call(*calls[name]), device, cuda, chosen.rounds)}
+        rows.append(row)
+        append(chosen.out, row)
+        if "why" in row:
+            print_row(f"{name} | | | | {row['why'][:100]}")
+        else:
+            told = " | ".join(f"{share:+.2%} ({error:.2%})" for share, error in row["shares"].values())
+            print_row(f"{name} | {row['us']:.2f} | {row['kernels']} | {told}")
+        torch.cuda.empty_cache()
+    summarise(rows)
