@@ -9,7 +9,7 @@ import torch
 from pytest_gpubench.correctness.inputs import regions_of
 from pytest_gpubench.correctness.leaves import Leaves
 from pytest_gpubench.correctness.memory import bytes_at
-from pytest_gpubench.replay.driver import DriverError, handle, out
+from pytest_gpubench.replay.driver import DriverError, out
 from pytest_gpubench.replay.memory import POINTER_BYTES, Placed, placed
 from pytest_gpubench.replay.reader import GraphReader, NotReplayable
 from pytest_gpubench.replay.structures import HOST_MEMORY, MEMORY_TYPE
@@ -44,24 +44,29 @@ class OtherMemory:
         self.cuda = cuda
         self.segments = segments
 
-    def memory_at(self, address: int) -> Placed | None:
-        """Return torch's block, or else the driver's allocation, at an address; None where the driver knows none.
-
-        Raises NotReplayable for memory of the host.
-        """
+    def knows(self, address: int) -> bool:
+        """Tell whether the driver knows memory at an address; raises NotReplayable for memory of the host."""
         kind = ctypes.c_uint()
         try:
             self.cuda.call("cuPointerGetAttribute", out(kind), ctypes.c_int(MEMORY_TYPE), ctypes.c_uint64(address))
         except DriverError:
-            return None
+            return False
         if kind.value == HOST_MEMORY:
             raise NotReplayable("it reads or writes memory of the host")
+        return True
+
+    def memory_at(self, address: int) -> Placed | None:
+        """Return torch's block at an address; None where the driver knows no memory.
+
+        Raises NotReplayable for memory of the host, and for what torch has not allocated: a library keeps there what
+        its kernels rely on, as tables and addresses.
+        """
+        if not self.knows(address):
+            return None
         for start, size in self._blocks():
             if start <= address < start + size:
                 return placed("other", start, size)
-        base, length = ctypes.c_uint64(), ctypes.c_size_t()
-        self.cuda.call("cuMemGetAddressRange_v2", out(base), out(length), handle(address))
-        return placed("other", base.value, length.value)
+        raise NotReplayable("it uses memory that torch has not allocated, as tables of a library")
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
         """Yield the address and the size of each block of torch's."""
@@ -79,7 +84,7 @@ def refuse_addresses(places: Sequence[Placed], other: OtherMemory, device: torch
     be an address is taken for one.
     """
     for place in places:
-        if place.region.kind != "own" and any(map(other.memory_at, _near(other.segments, _words_of(place, device)))):
+        if place.region.kind != "own" and any(map(other.knows, _near(other.segments, _words_of(place, device)))):
             names = " and ".join(place.region.names) or "memory that is no argument of it"
             raise NotReplayable(f"{names} holds addresses of memory, which cannot be moved")
 

@@ -44,7 +44,7 @@ class GraphBuilder(GraphReader):
         *("cuGraphCreate", "cuGraphDestroy", "cuGraphAddKernelNode_v2", "cuGraphKernelNodeSetAttribute"),
         *("cuGraphAddMemcpyNode", "cuGraphAddMemsetNode", "cuGraphAddEmptyNode", "cuGraphAddChildGraphNode"),
         *("cuGraphAddDependencies_v2", "cuGraphInstantiateWithFlags", "cuGraphExecDestroy", "cuGraphLaunch"),
-        *("cuCtxGetCurrent",),
+        *("cuCtxGetCurrent", "cuModuleGetGlobal_v2", "cuMemcpyDtoH_v2"),
     )
 
     def build(self, call: CallData, images: Mapping[str, bytes], starts: Sequence[int]) -> Executable:
@@ -53,7 +53,7 @@ class GraphBuilder(GraphReader):
         images: by their SHA-256. Raises DriverError, and NotReplayable for an image that is not the kernel's.
         """
         with ExitStack() as held:
-            modules = {name: self._load(images[name], held) for name in call.images}
+            modules = {name: self.load(images[name], held) for name in call.images}
             with ExitStack() as made:
                 graph = self._graph(call.graph, _Building(modules, starts, made))
                 found = ctypes.c_void_p()
@@ -61,7 +61,8 @@ class GraphBuilder(GraphReader):
             held.callback(self._release, "cuGraphExecDestroy", found.value or 0)
             return Executable(self, found.value or 0, held.pop_all())
 
-    def _load(self, image: bytes, held: ExitStack) -> int:
+    def load(self, image: bytes, held: ExitStack) -> int:
+        """Return the module of an image, which is unloaded with what holds it."""
         module = ctypes.c_void_p()
         self.call("cuModuleLoadData", out(module), ctypes.c_char_p(image))
         held.callback(self._release, "cuModuleUnload", module.value or 0)

@@ -20,6 +20,7 @@ from pytest_gpubench.replay.loaded_images import LoadedImages
 from pytest_gpubench.replay.memory import Locating, Placed
 from pytest_gpubench.replay.reader import ImagesMissing, NotReplayable
 from pytest_gpubench.replay.resources import UNCAPTURED, replays_compiled_graphs, side_stream
+from pytest_gpubench.replay.variables import refuse_written
 from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.calls import backward_of
 from pytest_gpubench.timing.graph import REPLAYS, Captured, NotCaptured, call_on, capture_on, explain
@@ -85,6 +86,8 @@ def _captured(call: Call, leaves: Leaves, device: Device, cuda: GraphBuilder, im
     outputs = outputs_of(call, captured.output)
     (graph,) = graphs
     with torch.cuda.stream(stream):  # the driver answers for the current device
+        modules = {name: cuda.module(function) for name, function in images.functions.items()}
+        refuse_written(modules, images.found, cuda)
         data, starts = _as_data(call, graph, leaves, captured, outputs, device.torch_device, cuda)
     return CapturedCall(data, images.found, starts)
 

@@ -1,4 +1,4 @@
-"""The code of an image without its line numbers: two images that differ only in them run alike."""
+"""What an image holds: its code without line numbers, as images that differ only in them run alike; its variables."""
 
 import hashlib
 import struct
@@ -13,6 +13,11 @@ PLACES = slice(32, 48)
 FLAGS_STOP = 52
 """The end of the part of the header that says what machine the code is for."""
 SECTION = struct.Struct("<IIQQQQIIQQ")
+SYMBOL = struct.Struct("<IBBHQQ")
+SYMBOLS = 2
+"""The type of a section that holds them."""
+VARIABLE = 1
+"""The type of a symbol, in the lower half of its second field."""
 MAGIC = b"\x7fELF\x02\x01"
 NO_BITS = 8
 """The type of a section that takes no room in the file."""
@@ -31,6 +36,21 @@ def code_of(image: bytes) -> str:
         if not name.startswith(DEBUGGING):
             digest.update(name + struct.pack("<5Q", *header, len(contents)) + contents)
     return digest.hexdigest()
+
+
+def variables_of(image: bytes) -> list[bytes]:
+    """Return the names of the variables of an image; none where it is no ELF file."""
+    try:
+        found = list(sections(image))
+        return [
+            found[link][2][name : found[link][2].index(b"\0", name)]
+            for _, (kind, _, link, _), contents in found
+            if kind == SYMBOLS
+            for name, info, *_ in SYMBOL.iter_unpack(contents)
+            if info & 15 == VARIABLE
+        ]
+    except (struct.error, IndexError, ValueError):
+        return []
 
 
 def sections(image: bytes) -> Iterator[tuple[bytes, tuple[int, ...], bytes]]:

@@ -34,6 +34,8 @@ class Images:
     def __init__(self, loaded: LoadedImages | None = None) -> None:
         self.found: dict[str, bytes] = {}
         """Those that were asked for, by their SHA-256."""
+        self.functions: dict[str, int] = {}
+        """The last function that each of them was asked for."""
         self.missing: list[str] = []
         """The symbols of kernels without one."""
         self._loaded = loaded
@@ -48,7 +50,7 @@ class Images:
             self.missing.append(symbol)
             return ""
         name = sha256_of(image)
-        self.found[name] = image
+        self.found[name], self.functions[name] = image, function
         return name
 
     @property

@@ -51,7 +51,7 @@ class GraphReader(Driver):
     needed = (
         *(*Driver.needed, "cuGraphGetEdges_v2", "cuFuncGetParamInfo", "cuFuncGetModule"),
         *("cuGraphMemcpyNodeGetParams", "cuGraphMemsetNodeGetParams"),
-        *("cuPointerGetAttribute", "cuMemGetAddressRange_v2"),
+        "cuPointerGetAttribute",
     )
 
     def read(self, graph: int, image_of: ImageOf) -> Graph:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_gpubench.replay.driver import Dim
-from pytest_gpubench.replay.structures import HOST_MEMORY, STRUCTURES
+from pytest_gpubench.replay.structures import STRUCTURES
 
 INVALID_VALUE = 1
 NUMBERS = {"kernel": 0, "memcpy": 1, "memset": 2, "child": 4, "empty": 5}
@@ -75,9 +75,14 @@ class FakeGraphs:
     """The executables that were launched."""
     kernels: dict[str, Callable[..., None]] = field(default_factory=dict)
     """What kernels compute, by their symbols: called with the numbers that their parameters are."""
+    variables: dict[bytes, bytes] = field(default_factory=dict)
+    """What the variables of a module are when it is loaded, by their names."""
+    written: dict[bytes, bytes] = field(default_factory=dict)
+    """What variables of modules are that were not loaded from an image here."""
     captured: int = 0
     """The graph that a stream is captured into."""
     fails: str = ""
+    kept: list[Any] = field(default_factory=list)
     numbers: Iterator[int] = HANDLES
 
     def __getattribute__(self, name: str) -> Any:
@@ -135,6 +140,18 @@ class FakeGraphs:
 
     def cuFuncGetModule(self, module: Any, function: Any) -> int:
         module._obj.value = function.value + 10**9  # each from one of its own
+        return 0
+
+    def cuModuleGetGlobal_v2(self, address: Any, size: Any, module: Any, name: Any) -> int:
+        value = (self.variables if module.value in self.modules else self.written).get(name.value)
+        if value is None:
+            return INVALID_VALUE
+        self.kept.append(ctypes.create_string_buffer(value, len(value)))
+        address._obj.value, size._obj.value = ctypes.addressof(self.kept[-1]), len(value)
+        return 0
+
+    def cuMemcpyDtoH_v2(self, to: Any, address: Any, size: Any) -> int:
+        ctypes.memmove(to, address.value, size.value)
         return 0
 
     def cuFuncSetAttribute(self, function: Any, attribute: Any, value: Any) -> int:
@@ -207,13 +224,6 @@ class FakeGraphs:
         for start, size, type_ in self.memory:
             if start <= address.value < start + size:
                 kind._obj.value = type_
-                return 0
-        return INVALID_VALUE
-
-    def cuMemGetAddressRange_v2(self, base: Any, length: Any, address: Any) -> int:
-        for start, size, type_ in self.memory:
-            if start <= address.value < start + size and type_ != HOST_MEMORY:
-                base._obj.value, length._obj.value = start, size
                 return 0
         return INVALID_VALUE
 

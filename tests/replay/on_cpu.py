@@ -65,6 +65,8 @@ class OnCpu:
     changes: Callable[[torch.Tensor, torch.Tensor], None] = lambda x, y: None
     """What the call does to its inputs that its graph does not."""
     kept: list[Any] = field(default_factory=list)
+    others: list[torch.Tensor] = field(default_factory=list)
+    """What torch has allocated beside the pool."""
 
     @property
     def builder(self) -> GraphBuilder:
@@ -90,10 +92,17 @@ class OnCpu:
         return make_call(function or self.function, kept_arguments([], args, None, None), label="scale")
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """Return torch's account of the pool."""
-        size = self.out.nbytes
-        block = {"address": self.out.data_ptr(), "size": size, "state": "active_allocated"}
-        return [{"address": block["address"], "total_size": size, "segment_pool_id": POOL, "blocks": [block]}]
+        """Return torch's account of its memory."""
+        pools = [(self.out, POOL), *((each, (0, 0)) for each in self.others)]
+        return [
+            {
+                "address": each.data_ptr(),
+                "total_size": each.nbytes,
+                "segment_pool_id": pool,
+                "blocks": [{"address": each.data_ptr(), "size": each.nbytes, "state": "active_allocated"}],
+            }
+            for each, pool in pools
+        ]
 
 
 def make_on_cpu(streams: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> OnCpu:

@@ -10,6 +10,7 @@ from pytest_gpubench.replay.images import sha256_of
 from pytest_gpubench.replay.reader import NotReplayable
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import make_arguments, make_call
+from tests.replay.image_files import image_with
 from tests.replay.on_cpu import IMAGE, N, OnCpu, make_on_cpu
 from tests.timing.test_events import FakeGpu, gpu
 from tests.timing.test_graph import CAPTURING, streams
@@ -60,9 +61,12 @@ def test_a_call_is_made_as_ever_at_the_end(on_cpu: OnCpu) -> None:
     assert on_cpu.calls == 3  # on the other stream, captured, and as ever
 
 
-def test_memory_that_is_neither_given_nor_allocated_is_told(on_cpu: OnCpu) -> None:
+def test_memory_of_torch_that_is_neither_given_nor_allocated_is_told(on_cpu: OnCpu) -> None:
+    """That of others, a library keeps tables in, and addresses: a replay would follow them."""
     on_cpu.cuda.memory = [(on_cpu.y.data_ptr(), on_cpu.y.nbytes, 2)]
     call = on_cpu.call(X, function=lambda x: on_cpu.function(x, on_cpu.y))
+    assert reason_of(on_cpu, call) == "it uses memory that torch has not allocated, as tables of a library"
+    on_cpu.others = [on_cpu.y]
     found = capture_call(call, on_cpu.device, on_cpu.builder)
     other = Region(kind="other", bytes=4 * N, misalignment=on_cpu.y.data_ptr() % 512)
     assert found.data.regions[1] == other
@@ -72,6 +76,7 @@ def test_memory_that_is_neither_given_nor_allocated_is_told(on_cpu: OnCpu) -> No
 @pytest.mark.parametrize("leads_to_memory", [True, False])
 def test_memory_that_holds_addresses_is_refused(on_cpu: OnCpu, given: bool, whose: str, leads_to_memory: bool) -> None:
     on_cpu.cuda.memory = [(on_cpu.y.data_ptr(), on_cpu.y.nbytes, 2), *([(X.data_ptr(), 4 * N, 2)] * leads_to_memory)]
+    on_cpu.others = [on_cpu.y]
     on_cpu.y.view(torch.int64)[1] = X.data_ptr()
     call = on_cpu.call(X, *[on_cpu.y] * given, function=lambda x, y=on_cpu.y: on_cpu.function(x, y))
     if leads_to_memory:
@@ -84,6 +89,20 @@ def test_memory_of_the_host_is_refused(on_cpu: OnCpu) -> None:
     on_cpu.cuda.memory = [(on_cpu.y.data_ptr(), on_cpu.y.nbytes, 1)]
     call = on_cpu.call(X, function=lambda x: on_cpu.function(x, on_cpu.y))
     assert reason_of(on_cpu, call) == "it reads or writes memory of the host"
+
+
+@pytest.mark.parametrize("written", [b"0123", b"4567"])
+def test_a_variable_that_was_written_is_refused(on_cpu: OnCpu, written: bytes) -> None:
+    on_cpu.by_image = image_with({b"table": 1})
+    on_cpu.cuda.images[on_cpu.by_image.split(b"\0")[0]] = []
+    on_cpu.cuda.variables, on_cpu.cuda.written = {b"table": b"0123"}, {b"table": written}
+    call = on_cpu.call(X, on_cpu.y)
+    if written == b"0123":
+        assert capture_call(call, on_cpu.device, on_cpu.builder).data.regions
+    else:
+        reason = "table, a variable of a kernel's module, was written since it was loaded"
+        assert reason_of(on_cpu, call) == reason
+    assert on_cpu.cuda.modules == {}
 
 
 def test_a_kernel_of_a_library_is_named(on_cpu: OnCpu) -> None:

@@ -2,27 +2,13 @@
 
 import hashlib
 import struct
-from collections.abc import Mapping
 
 import pytest
 
-from pytest_gpubench.replay.elf import HEADER, SECTION, code_of
+from pytest_gpubench.replay.elf import HEADER, SECTION, SYMBOL, code_of, variables_of
+from tests.replay.image_files import image_of, image_with
 
 TEXT = {".text.k": b"code", ".nv.info": b"info", ".debug_line": b"line 3", ".nv_debug_ptx_txt": b"ptx"}
-
-
-def image_of(sections: Mapping[str, bytes], flags: int = 6, kind: int = 1) -> bytes:
-    """Return an ELF file with these sections; flags, kind: of the first."""
-    names = b"\0" + b"".join(name.encode() + b"\0" for name in (*sections, ".shstrtab"))
-    start, bodies, headers = HEADER.size, b"", []
-    for number, (name, body) in enumerate({**sections, ".shstrtab": names}.items()):
-        at = names.index(b"\0" + name.encode() + b"\0") + 1
-        headers.append(
-            SECTION.pack(at, kind if not number else 1, flags if not number else 0, 0, start, len(body), 0, 0, 1, 0)
-        )
-        bodies, start = bodies + body, start + len(body)
-    header = (b"\x7fELF\x02\x01\x01", 2, 190, 1, 0, 0, start, 0, HEADER.size, 0, 0, SECTION.size, len(headers))
-    return HEADER.pack(*header, len(headers) - 1) + bodies + b"".join(headers)
 
 
 @pytest.mark.parametrize("name", [".debug_line", ".nv_debug_ptx_txt"])
@@ -73,6 +59,15 @@ def test_an_elf_file_of_32_bits_is_all_code() -> None:
     assert code_of(image) != code_of(image.replace(b"line 3", b"line 4"))
 
 
+def test_variables_are_symbols_of_one_type() -> None:
+    """0x11 is a global one; 2 and 0x12 are functions."""
+    image = image_with({b"local": 1, b"kernel": 0x12, b"global": 0x11, b"function": 2})
+    assert variables_of(image) == [b"local", b"global"]
+    assert variables_of(image_of(TEXT)) == []
+    for length in (0, HEADER.size + 5, len(image) - 1):
+        assert variables_of(image[:length]) == []
+
+
 def test_structures_are_as_large_as_they_should() -> None:
-    assert (HEADER.size, SECTION.size) == (64, 64)
+    assert (HEADER.size, SECTION.size, SYMBOL.size) == (64, 64, 24)
     assert struct.calcsize("<5Q") == 40

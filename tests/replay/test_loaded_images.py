@@ -9,7 +9,7 @@ import pytest
 from pytest_gpubench.replay import loaded_images
 from pytest_gpubench.replay.elf import HEADER
 from pytest_gpubench.replay.loaded_images import LoadedImages, ProcessMemory
-from tests.replay.test_elf import image_of
+from tests.replay.image_files import image_of
 
 FUNCTION, SYMBOL = 7, "kernel"
 Kept = Callable[[bytes], int]

@@ -97,7 +97,7 @@ def test_what_the_host_computed_is_found_out_by_other_values(on_cpu: OnCpu, x: t
 
 
 def test_memory_beside_the_arguments_is_blamed(on_cpu: OnCpu, x: torch.Tensor) -> None:
-    on_cpu.cuda.memory = [(on_cpu.y.data_ptr(), on_cpu.y.nbytes, 2)]
+    on_cpu.cuda.memory, on_cpu.others = [(on_cpu.y.data_ptr(), on_cpu.y.nbytes, 2)], [on_cpu.y]
     call = on_cpu.call(x, function=lambda x: on_cpu.function(x, on_cpu.y))
     with pytest.raises(NotReplayable, match="it uses 32 B that are no argument of it: give tensors as arguments"):
         prove_it(on_cpu, call)
@@ -106,7 +106,7 @@ def test_memory_beside_the_arguments_is_blamed(on_cpu: OnCpu, x: torch.Tensor) -
 def test_memory_beside_the_arguments_may_hold_zeros(on_cpu: OnCpu, x: torch.Tensor) -> None:
     """As a lock does, or a workspace."""
     on_cpu.y.zero_()
-    on_cpu.cuda.memory = [(on_cpu.y.data_ptr(), on_cpu.y.nbytes, 2)]
+    on_cpu.cuda.memory, on_cpu.others = [(on_cpu.y.data_ptr(), on_cpu.y.nbytes, 2)], [on_cpu.y]
     prove_it(on_cpu, on_cpu.call(x, function=lambda x: on_cpu.function(x, on_cpu.y)))
 
 

@@ -1,0 +1,42 @@
+"""Variables of modules: memory that kernels find by name, to which no parameter leads.
+
+An image holds what they are when it is loaded. What a host or a kernel has written since is kept nowhere.
+"""
+
+import ctypes
+from collections.abc import Mapping
+from contextlib import ExitStack
+
+from pytest_gpubench.replay.builder import GraphBuilder
+from pytest_gpubench.replay.driver import DriverError, handle, out
+from pytest_gpubench.replay.elf import variables_of
+from pytest_gpubench.replay.reader import NotReplayable
+
+__tracebackhide__ = True
+
+
+def refuse_written(modules: Mapping[str, int], images: Mapping[str, bytes], cuda: GraphBuilder) -> None:
+    """Raise NotReplayable where a module has a variable that differs from that of its image loaded anew.
+
+    modules: those of this process, by the SHA-256 of their images.
+    """
+    for name, module in modules.items():
+        if variables := variables_of(images[name]):
+            with ExitStack() as held:
+                fresh = cuda.load(images[name], held)
+                for each in variables:
+                    if value_of(each, module, cuda) != value_of(each, fresh, cuda):
+                        text = each.decode(errors="backslashreplace")
+                        raise NotReplayable(f"{text}, a variable of a kernel's module, was written since it was loaded")
+
+
+def value_of(variable: bytes, module: int, cuda: GraphBuilder) -> bytes | None:
+    """Return the bytes of a variable; None where the driver knows none of this name."""
+    address, size = ctypes.c_uint64(), ctypes.c_size_t()
+    try:
+        cuda.call("cuModuleGetGlobal_v2", out(address), out(size), handle(module), ctypes.c_char_p(variable))
+    except DriverError:
+        return None
+    value = ctypes.create_string_buffer(size.value)
+    cuda.call("cuMemcpyDtoH_v2", value, address, size)
+    return value.raw
