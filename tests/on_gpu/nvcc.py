@@ -1,4 +1,4 @@
-"""Compile CUDA code whose kernels launch kernels."""
+"""Compile CUDA code, whose kernels may launch kernels."""
 
 import shutil
 import subprocess

@@ -1,5 +1,6 @@
 """Calls as data on the real thing: proved, replayed by another process, and timed in turn with today's."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.measurement import Plan
+from tests.on_gpu.nvcc import compiled
 from tests.on_gpu.replay_kernels import CALLS, OTHERS, mix, mix_kernel, normal, warm_call
 from tests.results.measured import alone, record, run
 
@@ -122,6 +124,55 @@ def test_what_cannot_be_replayed_says_why(name: str) -> None:
     make, function, reason = OTHERS[name]
     with pytest.raises(NotReplayable, match=reason):
         proved(warm_call(make, function, "forward"))
+
+
+CODE = """
+#include <cuda_runtime.h>
+__device__ float factor = 2;
+__global__ void scale(float *x, const float *table, int n) {
+  int at = blockIdx.x * blockDim.x + threadIdx.x;
+  if (at < n) x[at] *= table ? *table : factor;
+}
+extern "C" int set_factor(float value) { return cudaMemcpyToSymbol(factor, &value, sizeof value); }
+extern "C" int make_table(void **table) { return cudaMalloc(table, 512); }
+extern "C" int launch(void *x, void *table, int n, void *stream) {
+  scale<<<n / 256, 256, 0, (cudaStream_t)stream>>>((float *)x, (float *)table, n);
+  return cudaGetLastError();
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def code(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    return ctypes.CDLL(str(compiled(CODE, tmp_path_factory.mktemp("code"))))
+
+
+@pytest.mark.parametrize(
+    ("factor", "has_table", "reason"),
+    [
+        (2.0, False, ""),
+        (3.0, False, "factor, a variable of a kernel's module, was written since it was loaded"),
+        (2.0, True, "it uses memory that torch has not allocated"),
+    ],
+)
+def test_what_no_parameter_leads_to_is_as_it_was_loaded(
+    code: ctypes.CDLL, factor: float, has_table: bool, reason: str
+) -> None:
+    table = ctypes.c_void_p()
+    assert not has_table or code.make_table(ctypes.byref(table)) == 0
+    assert code.set_factor(ctypes.c_float(factor)) == 0
+
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        assert code.launch(ctypes.c_void_p(x.data_ptr()), table, x.numel(), stream) == 0
+        return x
+
+    call = warm_call(normal((1 << 20,)), scaled)
+    if reason:
+        with pytest.raises(NotReplayable, match=reason):
+            proved(call)
+    else:
+        proved(call)
 
 
 @pytest.mark.parametrize("place", [40, 500, -1])
