@@ -1,0 +1,41 @@
+"""A module whose variables are not those of its image loaded anew is refused."""
+
+import pytest
+
+from pytest_gpubench.replay.builder import GraphBuilder
+from pytest_gpubench.replay.reader import NotReplayable
+from pytest_gpubench.replay.variables import refuse_written
+from tests.replay.fake_graphs import FakeGraphs
+from tests.replay.image_files import image_of, image_with
+
+MODULE = 5
+IMAGE = image_with({b"table": 1, b"lut": 0x11, b"kernel": 0x12})
+LOADED = {b"table": b"01", b"lut": b"23"}
+
+
+def refuse(written: dict[bytes, bytes], image: bytes = IMAGE) -> FakeGraphs:
+    cuda = FakeGraphs({image.split(b"\0")[0]: []}, variables=LOADED, written=written)
+    refuse_written({"name": MODULE}, {"name": image}, GraphBuilder(cuda))
+    return cuda
+
+
+def test_variables_as_they_were_loaded_are_fine() -> None:
+    cuda = refuse(LOADED)
+    assert (len(cuda.loaded), cuda.modules) == (1, {})
+
+
+@pytest.mark.parametrize("value", [b"24", b"230", b"2", None])
+def test_a_variable_that_differs_is_named(value: bytes | None) -> None:
+    written = {name: each for name, each in {**LOADED, b"lut": value}.items() if each is not None}
+    with pytest.raises(NotReplayable, match=r"^lut, a variable of a kernel's module, was written since it was loaded$"):
+        refuse(written)
+
+
+def test_what_the_driver_knows_in_neither_is_no_variable() -> None:
+    """As the driver's own, in shared memory."""
+    refuse(LOADED, image_with({b"table": 1, b".nv.reservedSmem.offset0": 1}))
+
+
+@pytest.mark.parametrize("image", [image_of({".text.k": b"code"}), image_with({b"kernel": 2}), b"no image"])
+def test_an_image_without_variables_is_not_loaded(image: bytes) -> None:
+    assert refuse({}, image).loaded == []
