@@ -81,7 +81,7 @@ class ReplayedPair:
                 for name, (call, at) in ((name, each[name]) for name in order)
             }
             notes = self._differences(replayed[SAVED], replayed[TODAY])
-            calls = {name: replay_of(self.call, name, replayed[name]) for name in (SAVED, TODAY)}
+            calls = {name: launching(self.call, name, replayed[name].launch) for name in (SAVED, TODAY)}
             replay, outcome = time_in_turn(calls, tolerance, settings, plan, self.device, say)
             self.call.prepare()
         yield replace(replay, notes=notes), outcome
@@ -105,12 +105,12 @@ class ReplayedPair:
         return {name: tensor.clone() for name, tensor in replayed.outputs()}
 
 
-def replay_of(call: Call, label: str, replayed: Replayed) -> Call:
-    """Return the call that launches a replayed one, on inputs that are prepared as those of another."""
+def launching(call: Call, label: str, launch: Callable[[], object]) -> Call:
+    """Return the call of a graph's launch, on inputs that are prepared as those of another call."""
 
     def prepare() -> Prepared:
         prepared = call.prepare()
-        return Prepared(replayed.launch, on_device=prepared.on_device)
+        return Prepared(launch, on_device=prepared.on_device)
 
     return Call(label, prepare, call.function, call.prepares_on_device)
 

@@ -13,7 +13,7 @@ from pytest_gpubench.replay.addresses import input_regions
 from pytest_gpubench.replay.builder import NO_DRIVER, GraphBuilder, find_builder
 from pytest_gpubench.replay.call_data import CallData
 from pytest_gpubench.replay.capture import CapturedCall
-from pytest_gpubench.replay.comparison import ReplayedPair, replay_of
+from pytest_gpubench.replay.comparison import ReplayedPair, launching
 from pytest_gpubench.replay.driver import DriverError
 from pytest_gpubench.replay.reader import NotReplayable
 from pytest_gpubench.replay.replayed import memory_for, new_memory, replaying, tensor_in
@@ -63,7 +63,7 @@ def time_stored(captured: CapturedCall, device: Device, settings: Settings, plan
         inputs = {place.region.names: memory for place, memory in input_regions(call.inputs(), device.torch_device)}
         memory = memory_for(data.regions, device.torch_device, lambda region: inputs[region.names])
         with replaying(data, captured.images, memory, cuda, device) as replayed:
-            timed = replay_of(call, data.label, replayed)
+            timed = launching(call, data.label, replayed.launch)
             timer = make_timer(settings.timer, device, settings.cache)
             return measure_call(timed, timer, device, plan, lambda timing: True, lambda text: None)
     except (DriverError, NotReplayable, RuntimeError) as error:  # the last is torch's, of what made-up inputs break

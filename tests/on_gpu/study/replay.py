@@ -2,14 +2,16 @@
 
 replay [--rounds N] [--only REGEX] [--out FILE]
 
-Three graphs are timed in turn: the call's own, a second one that was captured alike, and the replay from its data. What
-the two native ones differ by is the least that can be told: memory that a call takes is elsewhere for each.
+Four graphs are timed in turn: the call's own, a second one that was captured alike, whose memory is elsewhere, and two
+that were rebuilt from its data in one memory, as a saved call and today's are. The two of a kind show what differs
+although nothing has changed.
 """
 
 import math
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,59 +24,56 @@ if TYPE_CHECKING:
     from pytest_gpubench.timing.base import Call
     from pytest_gpubench.timing.rounds import Interleaved
 
-NATIVE, AGAIN, REPLAYED = "native", "native again", "replayed"
+NATIVE, AGAIN, REPLAYED, REBUILT = "native", "native again", "replayed", "rebuilt"
+PAIRS = {AGAIN: (NATIVE, AGAIN), REPLAYED: (NATIVE, REPLAYED), "rebuilt against replayed": (REPLAYED, REBUILT)}
 WITHIN = {3.0: 0.01, 10.0: 0.005}
 """The share by which a replay may differ, above so many microseconds."""
 
 
 def take(call: "Call", device: "Device", cuda: "GraphBuilder", rounds: int) -> Row:
-    """Return how a call is replayed, or why it cannot be."""
+    """Return how a call is replayed; raise NotReplayable, or an error of ours, where it cannot be."""
     from pytest_gpubench.replay.addresses import input_regions
     from pytest_gpubench.replay.capture import capture_call
     from pytest_gpubench.replay.proof import prove
-    from pytest_gpubench.replay.reader import NotReplayable
     from pytest_gpubench.replay.replayed import memory_for, replaying
     from pytest_gpubench.timing.graph import capture
 
-    try:
-        found = capture_call(call, device, cuda, libraries=True)
-        prove(call, found, device, cuda)
-    except NotReplayable as error:
-        return {"why": str(error)}
+    found = capture_call(call, device, cuda, libraries=True)
+    prove(call, found, device, cuda)
     assert call.inputs is not None, "it was captured"
     natives = [capture(call, device) for _ in (NATIVE, AGAIN)]
     inputs = {place.region.names: memory for place, memory in input_regions(call.inputs(), device.torch_device)}
     memory = memory_for(found.data.regions, device.torch_device, lambda region: inputs[region.names])
-    with replaying(found.data, found.images, memory, cuda, device) as replayed:
-        launches = {NATIVE: natives[0].graph.replay, AGAIN: natives[1].graph.replay, REPLAYED: replayed.launch}
+    with ExitStack() as built:
+        launches = {name: each.graph.replay for name, each in zip((NATIVE, AGAIN), natives, strict=True)}
+        for name in (REPLAYED, REBUILT):
+            again = built.enter_context(replaying(found.data, found.images, memory, cuda, device))
+            launches[name] = again.launch
         taken, us = time_in_turn(call, launches, device, rounds)
-    shares = {name: estimate(taken, name) for name in (AGAIN, REPLAYED)}
+    shares = {name: estimate(taken, *pair) for name, pair in PAIRS.items()}
     return {"us": us, "kernels": len(found.data.kernels), "shares": shares}
 
 
 def time_in_turn(
     call: "Call", launches: Mapping[str, Callable[[], object]], device: "Device", rounds: int
 ) -> tuple["Interleaved", float]:
-    """Return the rounds, and the time of the first in microseconds."""
+    """Return the rounds, and the time of the native graph in microseconds."""
+    from pytest_gpubench.replay.comparison import launching
     from pytest_gpubench.timing import make_timer
-    from pytest_gpubench.timing.base import Call, Prepared
     from pytest_gpubench.timing.comparison import Match, measure_in_turn
     from pytest_gpubench.timing.measurement import Plan
 
-    def arm(name: str, launch: Callable[[], object]) -> Call:
-        return Call(name, lambda: Prepared(launch, on_device=call.prepare().on_device), call.function)
-
-    calls = {name: arm(name, launch) for name, launch in launches.items()}
+    calls = {name: launching(call, name, launch) for name, launch in launches.items()}
     plan, timer = Plan("cold", 2 * rounds, None, 0.005, 4.0), make_timer("profiler", device, "cold")
     taken, timings = measure_in_turn(Match(calls, NATIVE), timer, device, plan, lambda *_: True, lambda text: None)
     return taken, timings[NATIVE].median_us
 
 
-def estimate(taken: "Interleaved", name: str) -> tuple[float, float]:
-    """Return by what share an arm is slower than the native one, and the standard error of that."""
+def estimate(taken: "Interleaved", reference: str, name: str) -> tuple[float, float]:
+    """Return by what share an arm is slower than another, and the standard error of that."""
     logs = [
         math.fsum(map(math.log, quad.candidate_us)) / 2 - math.fsum(map(math.log, quad.reference_us)) / 2
-        for quad in taken.quads(NATIVE, name)
+        for quad in taken.quads(reference, name)
     ]
     return statistics.median(logs), 1.2533 * statistics.stdev(logs) / math.sqrt(len(logs))
 
@@ -85,7 +84,7 @@ def summarise(rows: Sequence[Row]) -> None:
     for above_us, most in WITHIN.items():
         below_us = min((each for each in WITHIN if each > above_us), default=math.inf)
         part = [row for row in timed if above_us < row["us"] <= below_us]
-        for name in (AGAIN, REPLAYED):
+        for name in PAIRS:
             shares = [abs(row["shares"][name][0]) for row in part]
             within = sum(share <= most for share in shares)
             worst = ", ".join(f"{share:.2%}" for share in sorted(shares, reverse=True)[:3])
@@ -102,21 +101,27 @@ def main(arguments: Sequence[str]) -> None:
     chosen = parser.parse_args(arguments)
     import torch
 
+    from pytest_gpubench.errors import GpuBenchError, first_line
     from pytest_gpubench.gpu.device import required_device
     from pytest_gpubench.replay.builder import find_builder
+    from pytest_gpubench.replay.reader import NotReplayable
     from tests.on_gpu.replay_kernels import CALLS, LIBRARY, warm_call
 
     device, cuda, rows = required_device("cuda", True), find_builder(), list[Row]()
     assert cuda is not None
     chosen.out.write_text("")
     calls: Mapping[str, Any] = {**CALLS, **LIBRARY}
-    print_head("call | us | kernels | native again | replayed")
+    print_head(f"call | us | kernels | {' | '.join(PAIRS)}")
     for name in [each for each in calls if re.search(chosen.only, each)]:
-        row = {"name": name, **take(warm_call(*calls[name]), device, cuda, chosen.rounds)}
+        row: Row = {"name": name}
+        try:
+            row |= take(warm_call(*calls[name]), device, cuda, chosen.rounds)
+        except (NotReplayable, GpuBenchError) as error:
+            row["why"] = first_line(error)
         rows.append(row)
         append(chosen.out, row)
         if "why" in row:
-            print_row(f"{name} | | | | {row['why'][:100]}")
+            print_row(f"{name} | | | | | {row['why'][:100]}")
         else:
             told = " | ".join(f"{share:+.2%} ({error:.2%})" for share, error in row["shares"].values())
             print_row(f"{name} | {row['us']:.2f} | {row['kernels']} | {told}")
