@@ -6,9 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+import pytest
 
+from pytest_gpubench import DeviceUnavailable
 from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.gpu.lock import GpuLock, Patience
+from pytest_gpubench.gpu.lock_file import LockFile
 
 IMPORTS = """
 import json, os, sys
@@ -33,6 +36,16 @@ def held(lock: GpuLock, timeout_s: float | None = None) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def refusal(turn: LockFile, note: bytes) -> str:
+    """Return why a GPU is not to be had while its lock is held with this note."""
+    assert turn.try_acquire()
+    turn.path.write_bytes(note)
+    with pytest.raises(DeviceUnavailable) as caught:
+        GpuLock("GPU-1", turn.path.parent).acquire(Patience(0))
+    turn.release()
+    return str(caught.value)
 
 
 def hear(process: "subprocess.Popen[str]") -> str:

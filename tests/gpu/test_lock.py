@@ -12,9 +12,9 @@ import pytest
 
 from pytest_gpubench import BadRequest, DeviceUnavailable
 from pytest_gpubench.gpu.holder import Holder
-from pytest_gpubench.gpu.lock import GpuLock, Patience, holder_text, turns_to_hand_over
+from pytest_gpubench.gpu.lock import GpuLock, Patience, turns_to_hand_over
 from pytest_gpubench.gpu.lock_file import LockFile
-from tests.gpu.holding import IMPORTS, Start, hear, held, tell
+from tests.gpu.holding import IMPORTS, Start, hear, held, refusal, tell
 
 LOCK_HEADER = b"pytest-gpubench lock\n"
 HOLDER = """
@@ -264,7 +264,8 @@ def test_a_crash_frees_the_gpus_and_its_note_does_not_lie(folder: Path, start: S
     holder = turn.holder()
     assert holder is not None
     assert (holder.pid, holder.has_ended) == (other.pid, True)
-    assert "held by an unnamed process, perhaps a child of pid" in holder_text(turn)
+    said = refusal(turn, turn.path.read_bytes())
+    assert f"GPU-1, held by an unnamed process, perhaps a child of pid {other.pid}" in said
     assert is_free(folder, "GPU-1", "GPU-2")
     assert turn.holder() is None
 

@@ -10,9 +10,8 @@ import pytest
 
 from pytest_gpubench import BadRequest
 from pytest_gpubench.gpu import lock_file as module
-from pytest_gpubench.gpu.lock import holder_text
 from pytest_gpubench.gpu.lock_file import LockFile, lock_folder
-from tests.gpu.holding import Start
+from tests.gpu.holding import Start, refusal
 
 LOCK_HEADER = b"pytest-gpubench lock\n"
 NAME = "GPU-1.turn"
@@ -207,13 +206,18 @@ def test_the_folder_is_in_the_temp_folder(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert lock_folder() == tmp_path / "pytest-gpubench-locks"
 
 
-@pytest.mark.parametrize(
-    "text", [b"", LOCK_HEADER, LOCK_HEADER + b"{", LOCK_HEADER + b'{"pid": "x"}', LOCK_HEADER + b"[" * 4000, b"\xff"]
-)
+NO_NOTES = [b"", LOCK_HEADER, LOCK_HEADER + b"{", LOCK_HEADER + b'{"pid": "x"}', LOCK_HEADER + b"[" * 4000]
+
+
+@pytest.mark.parametrize("text", [*NO_NOTES, b"\xff"])
 def test_a_note_that_is_none(folder: Path, text: bytes) -> None:
     folder.mkdir()
     file = LockFile(folder, NAME)
     assert file.holder() is None
     file.path.write_bytes(text)
     assert file.holder() is None
-    assert "held by a process that does not say who it is" in holder_text(file)
+
+
+@pytest.mark.parametrize("text", NO_NOTES)
+def test_a_holder_without_a_note_is_told_so(folder: Path, text: bytes) -> None:
+    assert "GPU-1, held by a process that does not say who it is" in refusal(LockFile(folder, NAME), text)
