@@ -56,6 +56,7 @@ class ReadyCase:
         """Return the times of so many calls of the reference alone, each on new inputs."""
         runner = self.reference.runner
         self.reference.begin_case(self.example, ROTATED_SETS)
+        self.reference.launch(as_graph=False)
         with collection_off():
             try:
                 runner.begin()

@@ -7,11 +7,11 @@ from pytest_gpubench.bench.agreement import check_golden
 from pytest_gpubench.correctness import Tolerance, compare_outputs, float64_by_default, widened
 from pytest_gpubench.correctness.difference import Difference
 from pytest_gpubench.correctness.leaves import map_leaves
-from pytest_gpubench.errors import BadRequest, UnfairComparison
+from pytest_gpubench.errors import BadRequest, GpuBenchError, UnfairComparison
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.layout import copy_into, describe
 from pytest_gpubench.judge.process import Ended
-from pytest_gpubench.judge.runner import Runner
+from pytest_gpubench.judge.runner import GraphedCall, Runner
 from pytest_gpubench.judge.spec import Spec
 
 if TYPE_CHECKING:
@@ -41,8 +41,20 @@ class Reference:
     def begin_case(self, example: tuple[Any, ...], sets: int) -> None:
         """Make inputs for so many calls; if there are as many already, keep them."""
         if len(self.sets) != sets:
+            self.runner.function = self.function
             self.sets[:] = [copied(example) for _ in range(sets)]
             self.runner.call_on_each()
+
+    def launch(self, as_graph: bool) -> None:
+        """Launch timed calls as graphs, as replayed ones are: or as ever, also where they cannot be captured."""
+        if not as_graph:
+            self.runner.function = self.function
+        elif not isinstance(self.runner.function, GraphedCall):
+            self.runner.function = GraphedCall(self.function, self.device)
+            try:
+                self.runner.call_on_each()
+            except (GpuBenchError, RuntimeError):
+                self.runner.function = self.function
 
     def fill(self, values: Sequence[tuple[Any, ...]], first: int = 0) -> None:
         """Write sets of inputs, from this one on."""

@@ -119,6 +119,7 @@ class Trial:
         example = self.ready.example
         sets = self._sets_for(example)
         self.reference.begin_case(example, sets)
+        self.reference.launch(as_graph=self.timed_by == "referee")
         self.candidate.begin_case(example, sets, self.ready.outputs)
         self._check(example)
         self.stopwatch.lap("checking")

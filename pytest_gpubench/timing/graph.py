@@ -134,10 +134,11 @@ def check_same_inputs(label: str, captured: Sequence[object], found: Sequence[ob
     )
 
 
-def capture(call: Call, device: Device, explained: bool = True) -> Captured:
+def capture(call: Call, device: Device, explained: bool = True, pool: Any = None) -> Captured:
     """Return a call as a graph, after a few calls on the stream it is captured on.
 
-    explained: whether to look for the reason where it cannot be captured, which may take seconds.
+    explained: whether to look for the reason where it cannot be captured, which may take seconds. pool: torch's memory
+    for it, which graphs may share that are replayed one after the other; None takes new memory.
     Raises MeasurementError with a sentence where it cannot be captured, NothingRecorded where it launches nothing;
     whatever else the call raises goes through. The process can go on in every case.
     """
@@ -146,7 +147,7 @@ def capture(call: Call, device: Device, explained: bool = True) -> Captured:
     stream = torch.cuda.Stream(device.torch_device)  # type: ignore[no-untyped-call]
     call_on(stream, call, SIDE_CALLS)
     try:
-        return capture_on(stream, call, device)
+        return capture_on(stream, call, device, pool)
     except NotCaptured as failed:
         reason = explain(failed.error, call) if explained else type(failed.error).__name__
         raise MeasurementError(
@@ -166,7 +167,7 @@ def call_on(stream: "torch.cuda.Stream", call: Call, calls: int) -> None:
         current.wait_stream(stream)
 
 
-def capture_on(stream: "torch.cuda.Stream", call: Call, device: Device) -> Captured:
+def capture_on(stream: "torch.cuda.Stream", call: Call, device: Device, pool: Any = None) -> Captured:
     """Return a call as a graph, captured on a stream that it was called on before.
 
     It is prepared there too: a backward run follows its forward run. Raises NotCaptured, and the rest as `capture`.
@@ -178,7 +179,7 @@ def capture_on(stream: "torch.cuda.Stream", call: Call, device: Device) -> Captu
         timed = call.prepare()
     device.synchronize()
     torch.cuda.empty_cache()  # a graph cannot use what the allocator has cached
-    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+    graph, pool = torch.cuda.CUDAGraph(), pool or torch.cuda.graph_pool_handle()
     try:
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
