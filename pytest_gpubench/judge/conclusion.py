@@ -17,8 +17,8 @@ from pytest_gpubench.verdict.limits import Limits
 
 __tracebackhide__ = True
 
-WITNESS_US, WITNESS_SHARE = 8.0, 0.05
-"""A replayed call may take so much longer by the referee's clock; 2 to 6 us were seen on an H200."""
+WITNESS_SHARE = 0.05
+"""A replayed call may take so much longer by the referee's clock, as clocks and power differ."""
 GAP_US = 2.0
 """The longest time from one kernel of a call to the next."""
 CPU_FACTOR = 2.0
@@ -46,13 +46,14 @@ def is_below(time: Time, least_us: float) -> bool:
     return (time.interval.high if time.interval else time.median_us) < least_us
 
 
-def require_witness(recorded: Time, attested: Time, kernels: int, queued: bool) -> None:
+def require_witness(recorded: Time, attested: Time, kernels: int, slack_us: float, queued: bool) -> None:
     """Raise InvalidResult where a replayed call certainly took longer by the referee's clock than records say.
 
     A kernel may write wherever the GPU may, in the memory of its process too: its times are not believed alone.
-    queued: False if that clock includes messages, so that it shows nothing.
+    slack_us: by so much more a call of one kernel may take. queued: False if that clock includes messages, so that it
+    shows nothing.
     """
-    most_us = recorded.median_us * (1 + WITNESS_SHARE) + WITNESS_US + GAP_US * (kernels - 1)
+    most_us = recorded.median_us * (1 + WITNESS_SHARE) + slack_us + GAP_US * (kernels - 1)
     if not queued:
         raise InvalidResult("the referee's clock cannot be read beside a replayed call")
     if (attested.interval.low if attested.interval else attested.median_us) > most_us:

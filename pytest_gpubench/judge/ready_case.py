@@ -1,6 +1,7 @@
 """A case of a spec with its reference, made ready before any candidate is loaded."""
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,10 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.layout import describe, span_of
 from pytest_gpubench.judge.movement import moves_data
 from pytest_gpubench.judge.reference import Reference, copied
+from pytest_gpubench.judge.replayed import NO_GPU, saved_call
 from pytest_gpubench.judge.runner import ROTATED_SETS
 from pytest_gpubench.judge.spec import Case, Spec
+from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.sampling import collection_off
 
 if TYPE_CHECKING:
@@ -32,6 +35,8 @@ class ReadyCase:
     """The tensors that the reference returns."""
     moves_data: bool = True
     """False if the reference computes values: then a candidate needs a kernel."""
+    saved: bytes = b""
+    """The reference's call as data; empty where it cannot be replayed."""
 
     @classmethod
     def of(cls, spec: Spec, case: Case, device: Device) -> "ReadyCase":
@@ -43,7 +48,9 @@ class ReadyCase:
             raise BadRequest("inputs of the spec overwrite earlier ones: return new tensors for each seed")
         ready.reference.check_fair(ready.example, other)
         ready.reference.runner.warm()
-        return replace(ready, moves_data=moves_data(spec.reference, ready.example))
+        saved = NO_GPU if device.type == "cpu" else saved_call(ready.reference.runner, device)
+        moves = moves_data(spec.reference, ready.example)
+        return replace(ready, moves_data=moves, saved=saved if isinstance(saved, bytes) else b"")
 
     @classmethod
     def untimed(cls, spec: Spec, case: Case, device: Device) -> "ReadyCase":
@@ -52,18 +59,18 @@ class ReadyCase:
         (example,) = ready.draw(1)
         return replace(ready, example=example, outputs=ready.reference.outputs(example))
 
-    def time_reference(self, calls: int) -> list[float]:
-        """Return the times of so many calls of the reference alone, each on new inputs."""
+    def time_reference(self, calls: int, as_graph: bool = False) -> Sequence[Rep]:
+        """Return so many reps of the reference alone, each on new inputs."""
         runner = self.reference.runner
         self.reference.begin_case(self.example, ROTATED_SETS)
-        self.reference.launch(as_graph=False)
+        self.reference.launch(as_graph)
         with collection_off():
             try:
                 runner.begin()
                 for number, values in enumerate(self.draw(calls)):
                     self.reference.fill([values], number % ROTATED_SETS)
                     runner.take(number % ROTATED_SETS, runner.idle_s)
-                return [rep.elapsed_us for rep in runner.end()]
+                return runner.end()
             finally:
                 runner.stop()
 

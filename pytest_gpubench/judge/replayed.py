@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __tracebackhide__ = True
 
 MOST_KEPT_BYTES = 2**29
+NO_GPU = "only calls on a GPU can be replayed"
 
 
 class SavedCall(msgspec.Struct, frozen=True):
@@ -92,6 +93,12 @@ class ReplayedCall:
         replayed, output = self._built[key]
         replayed.launch()
         return output
+
+    def close(self) -> None:
+        """Unload it, and free its memory."""
+        self._built.clear()
+        self._held.close()
+        self._memory.clear()
 
     def _build(self, args: tuple[object, ...]) -> "tuple[Replayed, object]":
         from pytest_gpubench.replay.replayed import replaying

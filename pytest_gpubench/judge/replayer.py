@@ -8,11 +8,12 @@ from functools import cached_property
 from pathlib import Path
 
 from pytest_gpubench.errors import GpuBenchError, first_line
-from pytest_gpubench.judge.attestation import Before, measure_before
+from pytest_gpubench.judge.attestation import Before, measure_before, measure_replays
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.judgement import CaseJudgement
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.ready_case import ReadyCase
+from pytest_gpubench.judge.replayed import NO_GPU
 from pytest_gpubench.judge.trial import Rules, Trial
 from pytest_gpubench.units import printable
 
@@ -20,7 +21,6 @@ __tracebackhide__ = True
 
 MOST_BYTES = 2**30
 """Of a saved call: its images, mostly."""
-NO_GPU = "only calls on a GPU can be replayed"
 
 
 def saved_by(candidate: Candidate) -> bytes | str:
@@ -74,19 +74,30 @@ class Replayer:
         return self._trial(case, call).judge()
 
     def _trial(self, case: ReadyCase, call: bytes) -> Trial:
-        process = self._candidate.process
-        process.allow(self.timeout_s)
-        path = process.box / "call"
-        path.write_bytes(call)
-        process.ask("replay", path=str(path))
+        _give(self._candidate, call, self.timeout_s)
         return Trial(self._candidate, case, self.rules, self._before[case.name], "referee")
 
     @cached_property
     def _candidate(self) -> Candidate:
+        """A warm process in which no foreign kernel has run when the cases were measured."""
+        try:
+            return self._started(with_reference=True)
+        except (Ended, GpuBenchError):  # the reference cannot be replayed
+            return self._started(with_reference=False)
+
+    def _started(self, with_reference: bool) -> Candidate:
         candidate = self.start()
-        for each in self.cases:  # before any foreign kernel has run there
-            candidate.process.allow(self.timeout_s)
-            self._before[each.name] = measure_before(candidate, each, replays=True)
+        try:
+            for each in self.cases:
+                candidate.process.allow(self.timeout_s)
+                if with_reference and each.saved:
+                    _give(candidate, each.saved, self.timeout_s)
+                    self._before[each.name] = measure_replays(candidate, each)
+                else:
+                    self._before[each.name] = measure_before(candidate, each, replays=True)
+        except BaseException:
+            candidate.end()
+            raise
         return candidate
 
     def end(self) -> None:
@@ -94,3 +105,12 @@ class Replayer:
         if "_candidate" in vars(self):
             self._candidate.end()
             del self._candidate
+
+
+def _give(candidate: Candidate, call: bytes, timeout_s: float) -> None:
+    """Let the process take a saved call."""
+    process = candidate.process
+    process.allow(timeout_s)
+    path = process.box / "call"
+    path.write_bytes(call)
+    process.ask("replay", path=str(path))

@@ -130,7 +130,8 @@ class Trial:
         self.stopwatch.lap("inside")
         self._time_outside()
         if self.timed_by == "referee":
-            require_witness(self.claimed.candidate_us, self.attested_us, self.launches, self.candidate.queued)
+            slack_us = self.before.slack_us if self.before else 0.0
+            require_witness(self.claimed.candidate_us, self.attested_us, self.launches, slack_us, self.candidate.queued)
         self.stopwatch.lap("outside")
         self._find_floor(example)
         return self._conclude()
@@ -172,7 +173,7 @@ class Trial:
     def _time_outside(self) -> None:
         """Time released calls by the referee's clock."""
         assert self.before is not None, "it was measured"
-        wanted = self.rules.speedups.get("candidate")
+        wanted = self.rules.speedups.get("candidate") if self.timed_by == "candidate" else None
         attestation = Attestation(self.candidate, self.ready, self.before, wanted)
         attestation.take(self.rules.alpha, ATTESTED_BUDGETS * self.rules.budget_s)
         self.attested, self.attested_us = attestation.speedup, attestation.call_us

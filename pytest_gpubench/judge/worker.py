@@ -99,6 +99,8 @@ class Worker:
 
     def do_replay(self, path: str) -> None:
         """Take a call that another process has saved."""
+        if isinstance(self.function, ReplayedCall):
+            self.function.close()
         self.function = ReplayedCall(Path(path).read_bytes(), self.device)
 
     def do_case(self, *files: int, structure: Any, layout: Any, outputs: Any, handle: str, blank: bool) -> None:
