@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_gpubench.judge.attestation import Attestation, Before, measure_before
+from pytest_gpubench.judge.attestation import Attestation, Before, measure_before, measure_replays
 from pytest_gpubench.judge.candidate import Released
 from pytest_gpubench.judge.conclusion import time_of
+from pytest_gpubench.timing.base import Record, Rep
 
 
 class Candidate:
@@ -126,9 +127,24 @@ def test_what_is_taken_off_is_the_shortest_call_of_a_function_of_ours(
     """Others that use the GPU make some longer. A copy needs no kernel, so nothing is known to be saved there."""
     candidate = Candidate(repeated(900.0, 20.0, 21.0), queued=False, is_graph=is_graph)
     ready: Any = SimpleNamespace(
-        example=(), outputs=[], moves_data=moves_data, time_reference=lambda calls: [7.0] * calls
+        example=(), outputs=[], moves_data=moves_data, time_reference=lambda calls: [Rep(7.0)] * calls
     )
     before = measure_before(candidate, ready, replays)  # type: ignore[arg-type]
     assert candidate.begun == [True]
     assert (before.blank_us, before.own_us) == (blank_us, 80.0 if is_graph else 0.0)
     assert before.reference.median_us == 7
+
+
+@pytest.mark.parametrize(("kernels", "lag_us"), [(1, 143.0), (4, 140.6)])
+def test_what_is_taken_off_a_replay_is_what_the_references_costs(kernels: int, lag_us: float) -> None:
+    """By its median, and less the gaps between its kernels, which a candidate of one kernel has not."""
+    candidate, compared = Candidate(repeated(900.0, 150.0, 1.0)), []
+    records = (Record("kernel", "kernel", 0, 1),) * kernels
+    ready: Any = SimpleNamespace(
+        example=(), outputs=[], reference=SimpleNamespace(require=lambda *given: compared.append(given))
+    )
+    ready.time_reference = lambda calls, as_graph: [Rep(7.0, records)] * calls if as_graph else []
+    before = measure_replays(candidate, ready)  # type: ignore[arg-type]
+    assert (before.blank_us, before.own_us, before.slack_us) == (pytest.approx(lag_us), 80.0, 2.0)
+    assert before.reference.median_us == 7
+    assert (candidate.begun, len(compared)) == ([False], 1)

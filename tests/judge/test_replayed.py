@@ -85,7 +85,7 @@ def test_a_call_that_cannot_be_saved_says_why(on_cpu: OnCpu, monkeypatch: pytest
     runner = runner_of(on_cpu, lambda x, y: (on_cpu.function(x, y), torch.empty(0)))
     assert saved_call(runner, on_cpu.device) == "it returns tensors that need no memory, or lie elsewhere"
     monkeypatch.setattr(images, "COMPILED", {})
-    assert "it launches kernels that Triton did not compile" in str(saved_call(runner_of(on_cpu), on_cpu.device))
+    assert "the images of its kernels were not found" in str(saved_call(runner_of(on_cpu), on_cpu.device))
     monkeypatch.setattr(builder, "find_builder", lambda: None)
     assert saved_call(runner, on_cpu.device) == "the CUDA driver is too old to build graphs with"
 

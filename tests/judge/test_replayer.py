@@ -98,17 +98,18 @@ def judged(status: Any, reason: str = "") -> CaseJudgement:
 @pytest.fixture
 def replayer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Replayer:
     """Return one whose processes fail, in this order, at nothing or at what `fails` says."""
-    cases: Any = [SimpleNamespace(name="one"), SimpleNamespace(name="two")]
+    cases: Any = [SimpleNamespace(name="one", saved=b"one"), SimpleNamespace(name="two", saved=b"")]
     done: list[str] = []
     found = Replayer(lambda: Candidate(tmp_path, done), cases, Rules(Limits()), 1.0)  # type: ignore[arg-type, return-value]
     found.done = done  # type: ignore[attr-defined]
 
-    def measure(candidate: Candidate, case: Any, replays: bool) -> Before:
-        assert replays
+    def measure(candidate: Candidate, case: Any, replays: bool = False) -> Before:
+        assert replays is not bool(case.saved)
         done.append(f"before {case.name}")
         return Before(time_of([1.0]))
 
     monkeypatch.setattr(replayer_module, "measure_before", measure)
+    monkeypatch.setattr(replayer_module, "measure_replays", measure)
     monkeypatch.setattr(Trial, "__post_init__", lambda self: None)
     return found
 
@@ -127,13 +128,27 @@ def test_outputs_of_a_replay_are_compared_first(
     """All cases are measured without the candidate before any of its kernels runs; a process that ended is left."""
     monkeypatch.setattr(Trial, "check", lambda self: checked)
     assert replayer.problem(replayer.cases[1], b"call") == problem
-    assert replayer.done == ["before one", "before two", "replay", *ended]
+    assert replayer.done == ["replay", "before one", "before two", "replay", *ended]
 
 
 def test_a_call_that_cannot_be_rebuilt_costs_its_process(replayer: Any, tmp_path: Path) -> None:
+    replayer.cases[0].saved = b""
     replayer.start = lambda: Candidate(tmp_path, replayer.done, fails="replay")
     assert replayer.problem(replayer.cases[0], b"call") == "it cannot be rebuilt: it has ended"
     assert replayer.done[-1] == "end"
+
+
+def test_a_reference_that_cannot_be_replayed_costs_a_process(
+    replayer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one is measured by blank calls."""
+    fails = iter(["replay"])
+    replayer.start = lambda: Candidate(tmp_path, replayer.done, fails=next(fails, ""))
+    monkeypatch.setattr(
+        replayer_module, "measure_before", lambda candidate, case, replays: replayer.done.append("blank")
+    )
+    assert replayer._candidate is replayer._candidate
+    assert replayer.done == ["replay", "end", "blank", "blank"]
 
 
 def test_a_replayed_call_is_timed_by_the_referee(replayer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +163,7 @@ def test_a_replayed_call_is_timed_by_the_referee(replayer: Any, monkeypatch: pyt
     assert timed == [("referee", Before(time_of([1.0])), b"call")]
     replayer.end()
     replayer.end()
-    assert replayer.done == ["before one", "before two", "replay", "end"]
+    assert replayer.done == ["replay", "before one", "before two", "replay", "end"]
 
 
 # the order
@@ -200,6 +215,6 @@ def test_a_candidate_is_dead_before_its_calls_are_replayed_and_timed(
 def test_records_are_believed_as_far_as_the_referees_clock_agrees(
     attested_us: float, queued: bool, message: str | None
 ) -> None:
-    """It may say 8 us and 5 % more, and 2 us for each kernel after the first."""
+    """It may say 8 us and 5 % more here, and 2 us for each kernel after the first."""
     with pytest.raises(InvalidResult, match=message) if message else nullcontext():
-        require_witness(time_of([20.0] * 8), time_of([attested_us] * 8), 3, queued)
+        require_witness(time_of([20.0] * 8), time_of([attested_us] * 8), 3, 8.0, queued)

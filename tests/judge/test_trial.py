@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from pytest_gpubench import InvalidResult
+from pytest_gpubench.judge.attestation import Before
 from pytest_gpubench.judge.conclusion import time_of
 from pytest_gpubench.judge.judgement import Stopwatch
 from pytest_gpubench.judge.process import Ended
@@ -90,10 +91,12 @@ def test_what_the_referee_timed_passes_without_trust(limits: Limits, status: str
 def test_a_replayed_call_has_the_referees_clock_as_its_witness(timed_by: Any, attested_us: float, status: str) -> None:
     """Of the candidate's own process the ratio is bounded by that clock already."""
     trial: Any = trial_of(10.0, attested_us, 20.0)
+    launched: list[bool] = []
     trial.timed_by, trial.launches = timed_by, 1
     trial.ready.example, trial.stopwatch, trial._sets_for = (), Stopwatch(), lambda example: 1
     ignore = lambda *given, **named: None  # noqa: E731
-    trial.reference = SimpleNamespace(begin_case=ignore)
+    trial.before, trial.reference = Before(time_of([20.0]), slack_us=8.0), SimpleNamespace(begin_case=ignore)
+    trial.reference.launch = lambda as_graph: launched.append(as_graph)
     trial.ready.outputs, trial.candidate = [], SimpleNamespace(begin_case=ignore, forget=ignore, queued=True)
     trial.candidate.process = SimpleNamespace(ask=ignore)
     for name in ("_check", "_time_inside", "_time_outside", "_find_floor"):
@@ -104,6 +107,7 @@ def test_a_replayed_call_has_the_referees_clock_as_its_witness(timed_by: Any, at
             trial._judge()
     else:
         assert trial._judge() == ("pass", "")
+    assert launched == [timed_by == "referee"], "both arms are launched in the same way"
 
 
 @pytest.mark.parametrize(

@@ -22,38 +22,38 @@ def addresses(worker, released_at, done_at):
 
 
 def queued(body: str, before: str = "") -> Trick:
-    """Return a candidate that queues its calls in its own way; `graph` is the call, `gpu` waits and counts."""
+    """Return a candidate that queues its calls in its own way; `launch` is the call, `gpu` waits and counts."""
     lines = "".join(f"    {line}\n" for line in body.splitlines())
     return Trick(
         SMOOTH,
         f"{CLAIMS}{before}\ndef queue(worker, calls, first, released_at, done_at):\n"
-        "    graph, gpu = worker.graph.graph, worker.gpu\n"
+        "    launch, gpu = worker.launch, worker.gpu\n"
         "    released, done = addresses(worker, released_at, done_at)\n"
         f"    numbers = range(first, first + calls)\n{lines}Worker.do_queue = queue",
     )
 
 
-HONESTLY = "for number in numbers:\n    gpu.wait_for(released, number)\n    graph.replay()\n    gpu.write(done, number)"
+HONESTLY = "for number in numbers:\n    gpu.wait_for(released, number)\n    launch()\n    gpu.write(done, number)"
 
 ATTACKS = {
     "only claims": Trick(SMOOTH, CLAIMS),
     "says that a call is done when it begins": queued(
-        "for number in numbers:\n    gpu.wait_for(released, number)\n    gpu.write(done, number)\n    graph.replay()"
+        "for number in numbers:\n    gpu.wait_for(released, number)\n    gpu.write(done, number)\n    launch()"
     ),
     "says that a call is done while it runs": queued(
         "side = torch.cuda.Stream()\nfor number in numbers:\n    gpu.wait_for(released, number)\n"
-        "    side.wait_stream(torch.cuda.current_stream())\n    graph.replay()\n"
+        "    side.wait_stream(torch.cuda.current_stream())\n    launch()\n"
         "    with torch.cuda.stream(side):\n        torch.cuda._sleep(20_000)\n        gpu.write(done, number)"
     ),
     "begins all calls when the first is released": queued(
-        "gpu.wait_for(released, first)\nfor number in numbers:\n    graph.replay()\n    gpu.write(done, number)"
+        "gpu.wait_for(released, first)\nfor number in numbers:\n    launch()\n    gpu.write(done, number)"
     ),
     "does all calls in one at the end": queued(
         "for number in numbers:\n    gpu.wait_for(released, number)\n"
         "    if number < numbers[-1]: gpu.write(done, number)\n"
-        "graph.replay()\ngpu.write(done, numbers[-1])"
+        "launch()\ngpu.write(done, numbers[-1])"
     ),
-    "waits for nothing": queued("for number in numbers:\n    graph.replay()\n    gpu.write(done, number)"),
+    "waits for nothing": queued("for number in numbers:\n    launch()\n    gpu.write(done, number)"),
     "releases its calls itself": queued(f"gpu.write(released, numbers[-1])\n{HONESTLY}"),
     "counts up to the end at once": queued(f"gpu.write(done, numbers[-1])\n{HONESTLY}"),
     "counts backwards": queued(f"{HONESTLY}\n    gpu.write(done, 0)"),

@@ -73,6 +73,7 @@ def test_no_attack_on_the_referees_clock_passes(
     monkeypatch.setattr(judge, "timeout_s", 5)
     found = judged(judge, tmp_path, ATTACKS[name])
     assert not found.passed, summary_of(found)
+    assert found.status != "crash", f"it does not attack: {summary_of(found)}"
     assert found.score == 0
     assert (found.ratio or 0.0) < LIMIT, summary_of(found)
 
