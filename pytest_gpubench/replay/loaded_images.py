@@ -4,16 +4,17 @@ It returns none of them, and CUPTI does so to its one subscriber, which is the p
 the address of what the driver knows of it, which leads to its image over one more address in driver 580.159.04.
 """
 
+import ctypes
 import os
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from pytest_gpubench.replay.elf import HEADER, MAGIC, NO_BITS, SECTION, code_of
 
 __tracebackhide__ = True
 
-MEMORY = "/proc/self/mem"
+HIGHEST = 2**64
 STRUCTURE = struct.Struct("<32Q")
 """The part of a structure of the driver's that addresses are read from."""
 MACHINE = 190
@@ -46,8 +47,7 @@ class LoadedImages:
 
 def images_from(module: int) -> list[tuple[bytes, bytes]]:
     """Return the whole images that a module leads to, each after the names of its sections."""
-    with suppress(OSError), open(MEMORY, "rb", buffering=0) as file:
-        memory = ProcessMemory(file.fileno())
+    with suppress(OSError), closing(ProcessMemory()) as memory:
         steps = {further for each in memory.addresses_at(module) for further in memory.addresses_at(each)}
         found = ((memory.names_at(each), memory.image_at(each)) for each in steps)
         return [(names, image) for names, image in found if names and image]
@@ -55,16 +55,26 @@ def images_from(module: int) -> list[tuple[bytes, bytes]]:
 
 
 class ProcessMemory:
-    """This process's memory, read by a file: what is not there is missing, and crashes nothing."""
+    """This process's memory, written to a file by the kernel: what is not there is missing, and crashes nothing.
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    /proc/self/mem would do, but cannot be opened by a process that hides its memory.
+    """
+
+    def __init__(self) -> None:
+        self._descriptor = os.memfd_create("gpu_bench_images")
+        self._write = ctypes.CDLL(None).pwrite
+        self._write.restype = ctypes.c_ssize_t
 
     def read(self, address: int, size: int) -> bytes:
         """Return the bytes at an address; fewer where there are fewer."""
-        with suppress(OSError, OverflowError):
-            return os.pread(self._descriptor, size, address)
-        return b""
+        if not 0 <= address < HIGHEST:
+            return b""
+        given = ctypes.c_void_p(address), ctypes.c_size_t(size), ctypes.c_long(0)
+        return os.pread(self._descriptor, max(0, self._write(self._descriptor, *given)), 0)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
 
     def addresses_at(self, address: int) -> Iterator[int]:
         """Yield what may be addresses in a structure of the driver's."""

@@ -1,11 +1,16 @@
 """Images of libraries, to which the handle of a module leads."""
 
 import ctypes
+import errno
+import mmap
+import os
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 
+from pytest_gpubench.judge.isolation import hide_memory
 from pytest_gpubench.replay import loaded_images
 from pytest_gpubench.replay.elf import HEADER
 from pytest_gpubench.replay.loaded_images import LoadedImages, ProcessMemory
@@ -29,8 +34,8 @@ def kept() -> Kept:
 
 @pytest.fixture
 def memory() -> Iterator[ProcessMemory]:
-    with open(loaded_images.MEMORY, "rb", buffering=0) as file:
-        yield ProcessMemory(file.fileno())
+    with closing(ProcessMemory()) as memory:
+        yield memory
 
 
 def cuda_image(code: bytes = b"code", machine: int = 190, line: bytes = b"1") -> bytes:
@@ -120,7 +125,28 @@ def test_memory_that_is_not_there_is_empty(memory: ProcessMemory) -> None:
     assert list(memory.addresses_at(0)) == []
 
 
+def test_memory_is_read_up_to_its_end(memory: ProcessMemory) -> None:
+    pages = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+    pages[mmap.PAGESIZE - 4 : mmap.PAGESIZE] = b"last"
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(address + mmap.PAGESIZE), mmap.PAGESIZE, 0) == 0
+    assert memory.read(address + mmap.PAGESIZE - 4, 9) == b"last"
+
+
+def test_a_process_that_hides_its_memory_can_read_it(memory: ProcessMemory, kept: Kept) -> None:
+    """As the referee does; then no user but root may open /proc/self/mem."""
+    was_hidden = hide_memory(True)
+    try:
+        assert memory.read(kept(b"seen"), 4) == b"seen"
+    finally:
+        hide_memory(was_hidden)
+
+
 def test_where_memory_cannot_be_read_there_is_no_image(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     module = module_of(kept, cuda_image())
-    monkeypatch.setattr(loaded_images, "MEMORY", "/proc/self/nothing")
+
+    def fail(name: str) -> int:
+        raise OSError(errno.EMFILE, name)
+
+    monkeypatch.setattr(os, "memfd_create", fail)
     assert found(module) is None
