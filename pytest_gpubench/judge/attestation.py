@@ -1,17 +1,15 @@
-"""Attest a candidate's time: released calls, by the referee's clock, less the least that a call can cost.
+"""Attest a candidate's time: released calls, by the referee's clock, less what a replay costs.
 
-That is the shortest of blank calls, which launch one kernel that does next to nothing: the GPU switches to the
-candidate's context and back. They and the reference are timed before the candidate is loaded, with the same process and
-memory. So nothing that a candidate does or says takes more off, or makes the reference slower. What of it ran while the
-referee wrote and copied would have cost two switches more: so much there counts for the call.
-
-Nothing is taken off where a candidate could save that cost: from calls by messages, which its process answers; and
-where the reference only moves data, as copy engines do that without a switch.
+Nothing is taken off a call of the candidate's own process, which is asked for it by a message. Replays are queued by a
+process of the referee's; for each the GPU switches to its context and back, which takes longer than many calls. So the
+same process has replayed the reference before, whose time is known, or, where that cannot be replayed, has launched a
+kernel that does next to nothing. What of a replay ran while the referee wrote and copied would have cost two switches
+more: so much there counts for the call.
 """
 
 import statistics
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_gpubench.judge.candidate import Candidate, Released
 from pytest_gpubench.judge.conclusion import time_of
@@ -45,31 +43,30 @@ class Before:
 
     reference: Time
     blank_us: float = 0.0
-    """The shortest queued call that does nothing; 0 where a candidate's could be shorter."""
+    """The cost of a queued call by the referee's clock, beside its own time; 0 for calls by messages."""
     own_us: float = 0.0
-    """The median time that the referee itself takes between such calls."""
+    """The median time that the referee itself takes between queued calls."""
     slack_us: float = 8.0
     """By so much a replayed call of one kernel may take longer than its records: 2 to 6 us were seen on an H200."""
 
     def less_blank(self, released: Released) -> float:
-        """Return the time of a queued call without what a blank one takes."""
+        """Return the time of a call without its cost."""
         more_us = released.own_us - self.own_us
         return max(released.call_us - self.blank_us + (more_us if more_us > self.blank_us / 2 else 0.0), LEAST_US)
 
 
-def measure_before(candidate: Candidate, ready: ReadyCase, replays: bool = False) -> Before:
-    """Measure a case with a function of ours in the place of the candidate, which is not loaded yet.
+def measure_before(ready: ReadyCase) -> Before:
+    """Measure the reference alone."""
+    return Before(time_of([rep.elapsed_us for rep in ready.time_reference(BEFORE)]))
 
-    replays: its process is the referee's, which queues the calls: what saves a switch there has no kernel.
-    """
+
+def measure_blank(candidate: Candidate, ready: ReadyCase) -> Before:
+    """Measure a case by calls of a function of ours in the referee's own process, where the reference has no replay."""
     candidate.begin_case(ready.example, 1, ready.outputs, blank=True)
-    candidate.capture()
-    blank = candidate.release([ready.example] * BLANK) if candidate.queued else []
-    reference = time_of([rep.elapsed_us for rep in ready.time_reference(BEFORE)])
-    if not blank:
-        return Before(reference)
-    blank_us = 0.0 if ready.moves_data and not replays else min(each.call_us for each in blank)
-    return Before(reference, blank_us, statistics.median(each.own_us for each in blank))
+    candidate.queue()
+    blank = candidate.release([ready.example] * BLANK)
+    own_us = statistics.median(each.own_us for each in blank)
+    return replace(measure_before(ready), blank_us=min(each.call_us for each in blank), own_us=own_us)
 
 
 def measure_replays(candidate: Candidate, ready: ReadyCase) -> Before:
@@ -79,7 +76,7 @@ def measure_replays(candidate: Candidate, ready: ReadyCase) -> Before:
     are wrong.
     """
     candidate.begin_case(ready.example, 1, ready.outputs)
-    candidate.capture()
+    candidate.queue()
     released = candidate.release([ready.example] * BLANK)
     ready.reference.require(released[-1].output, ready.example, "where the reference is replayed")
     reps = ready.time_reference(BEFORE, as_graph=True)
@@ -95,11 +92,9 @@ class Attestation:
     def __init__(self, candidate: Candidate, ready: ReadyCase, before: Before, wanted: float | None) -> None:
         self.candidate, self.ready, self.before, self.wanted = candidate, ready, before, wanted
         self.times_us: list[float] = []
-        self.together = 0
 
     def take(self, alpha: float, budget_s: float) -> None:
         """Release calls, look by look, until the ratio is decided or the time is spent; all outputs are compared."""
-        self.candidate.capture()
         self._release(2)  # the first ones take longer
         self.times_us.clear()
         until_s = time.monotonic() + budget_s
@@ -116,12 +111,10 @@ class Attestation:
         return max(1, self.candidate.process.memory_bytes // (KEPT_SHARE * size))
 
     def _release(self, calls: int) -> None:
-        self.together = max(self.together, calls)
         values = self.ready.draw(calls)
         for inputs, released in zip(values, self.candidate.release(values), strict=True):
             self.ready.reference.require(released.output, inputs, "in a call by the referee's clock")
-            queued = self.candidate.queued
-            self.times_us.append(self.before.less_blank(released) if queued else released.call_us)
+            self.times_us.append(self.before.less_blank(released))
 
     def _is_decided(self) -> bool:
         speedup = self.speedup

@@ -96,7 +96,7 @@ class Candidate:
         self.take(0, 0.0)
         self._check_practice(self.output(), given)
         self.process.ask("end")
-        self.capture()
+        self.queue()
         for released, number in zip(self.release([(given + 2,), (given + 3,)]), (2, 3), strict=True):
             self._check_practice(released.output, given + number)
         self.forget()
@@ -187,14 +187,10 @@ class Candidate:
         self.forget()
         self._note(self.process.ask("take", index=index, idle_s=idle_s))
 
-    def capture(self) -> None:
-        """Let released calls be queued on the GPU if they can be: on a CPU, and without a CUDA graph, they cannot."""
-        if self.gpu is None:
-            return
-        self.forget()
-        reply = self.process.ask("capture")
-        self.queued = reply.graph
-        self._note(reply)
+    def queue(self) -> None:
+        """Let released calls be queued on the GPU, by a process that is the referee's: no other is asked to."""
+        self.first()
+        self.queued = self.gpu is not None
 
     def release(self, values: Sequence[Sequence[object]]) -> list[Released]:
         """Call on each of these inputs, one after the other."""

@@ -64,8 +64,6 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fie
     tax: float = 0.0
     """The share of these times that tracing added, which is taken off already."""
     kernels: list[tuple[str, int]] = []
-    graph: bool = False
-    """True if the call was captured as a CUDA graph."""
     isolation: dict[str, str] = {}
     stage: str = ""
     error: str = ""

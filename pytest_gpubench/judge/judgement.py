@@ -10,7 +10,7 @@ from pytest_gpubench.stats.summary import Interval
 
 __tracebackhide__ = True
 
-VERSION = 2
+VERSION = 3
 Status = Literal[
     "pass",
     "inconclusive",
@@ -86,10 +86,6 @@ class CaseJudgement(msgspec.Struct, frozen=True, kw_only=True):
     """One call of the reference, before the candidate was loaded."""
     latency_us: float | None = None
     """The shortest of these calls."""
-    batches: tuple[int, int] | None = None
-    """The most calls that were queued together for the referee's clock, and all of them."""
-    graph: bool = False
-    """True if these calls were queued as CUDA graphs; False if each was asked for by a message."""
     floor_us: float | None = None
     """The least time in which this GPU's memory moves the inputs and outputs, less the size of its cache."""
     kernels: tuple[str, ...] = ()

@@ -221,7 +221,7 @@ class Judge:
             copy.parent.mkdir()
             copy.write_bytes(source)
             process.allow(self.timeout_s)
-            before = [self._measure_before(candidate, case) for case in cases]
+            before = [self._measure_before(case) for case in cases]
             stopwatch.lap("before")
             candidate.load(pickle.dumps(self.spec.entry), str(copy))
             stopwatch.lap("loading")
@@ -247,9 +247,8 @@ class Judge:
                 raise BadRequest(f"the spec's reference raises {type(error).__name__}: {error}") from error
         return self._cases
 
-    def _measure_before(self, candidate: Candidate, case: ReadyCase) -> Before:
-        candidate.process.allow(self.timeout_s)
-        before = measure_before(candidate, case)
+    def _measure_before(self, case: ReadyCase) -> Before:
+        before = measure_before(case)
         self._give_memory_back(case)
         return before
 

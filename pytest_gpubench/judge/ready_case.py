@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.layout import describe, span_of
-from pytest_gpubench.judge.movement import moves_data
 from pytest_gpubench.judge.reference import Reference, copied
 from pytest_gpubench.judge.replayed import NO_GPU, saved_call
 from pytest_gpubench.judge.runner import ROTATED_SETS
@@ -33,8 +32,6 @@ class ReadyCase:
     example: tuple[Any, ...]
     outputs: "list[torch.Tensor]"
     """The tensors that the reference returns."""
-    moves_data: bool = True
-    """False if the reference computes values: then a candidate needs a kernel."""
     saved: bytes = b""
     """The reference's call as data; empty where it cannot be replayed."""
 
@@ -49,8 +46,7 @@ class ReadyCase:
         ready.reference.check_fair(ready.example, other)
         ready.reference.runner.warm()
         saved = NO_GPU if device.type == "cpu" else saved_call(ready.reference.runner, device)
-        moves = moves_data(spec.reference, ready.example)
-        return replace(ready, moves_data=moves, saved=saved if isinstance(saved, bytes) else b"")
+        return replace(ready, saved=saved if isinstance(saved, bytes) else b"")
 
     @classmethod
     def untimed(cls, spec: Spec, case: Case, device: Device) -> "ReadyCase":

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from pytest_gpubench.errors import GpuBenchError, first_line
-from pytest_gpubench.judge.attestation import Before, measure_before, measure_replays
+from pytest_gpubench.judge.attestation import Before, measure_blank, measure_replays
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.judgement import CaseJudgement
 from pytest_gpubench.judge.process import Ended
@@ -94,7 +94,7 @@ class Replayer:
                     _give(candidate, each.saved, self.timeout_s)
                     self._before[each.name] = measure_replays(candidate, each)
                 else:
-                    self._before[each.name] = measure_before(candidate, each, replays=True)
+                    self._before[each.name] = measure_blank(candidate, each)
         except BaseException:
             candidate.end()
             raise

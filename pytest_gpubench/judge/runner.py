@@ -5,12 +5,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.correctness import flatten
-from pytest_gpubench.errors import GpuBenchError
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.settings.cache import CacheName
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call, Rep, Session, call_of
-from pytest_gpubench.timing.graph import Captured, capture, identity_of
+from pytest_gpubench.timing.graph import capture, identity_of
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.rounds import Instrument
 from pytest_gpubench.timing.warmup import Warmth, warm_up
@@ -106,16 +105,6 @@ class Runner:
             session, self._session = self._session, None
             error = RuntimeError("left")
             session.__exit__(type(error), error, None)
-
-    def captured(self) -> Captured | None:
-        """Return a call on the first set as a CUDA graph; None where it cannot be captured."""
-        self._index = 0
-        try:
-            captured = capture(call_of("call", self._call_once), self.device, explained=False)
-        except (GpuBenchError, RuntimeError):
-            return None
-        self.output = captured.output
-        return captured
 
 
 class GraphedCall:

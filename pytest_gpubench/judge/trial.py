@@ -131,7 +131,7 @@ class Trial:
         self._time_outside()
         if self.timed_by == "referee":
             slack_us = self.before.slack_us if self.before else 0.0
-            require_witness(self.claimed.candidate_us, self.attested_us, self.launches, slack_us, self.candidate.queued)
+            require_witness(self.claimed.candidate_us, self.attested_us, self.launches, slack_us)
         self.stopwatch.lap("outside")
         self._find_floor(example)
         return self._conclude()
@@ -174,6 +174,8 @@ class Trial:
         """Time released calls by the referee's clock."""
         assert self.before is not None, "it was measured"
         wanted = self.rules.speedups.get("candidate") if self.timed_by == "candidate" else None
+        if self.timed_by == "referee":
+            self.candidate.queue()
         attestation = Attestation(self.candidate, self.ready, self.before, wanted)
         attestation.take(self.rules.alpha, ATTESTED_BUDGETS * self.rules.budget_s)
         self.attested, self.attested_us = attestation.speedup, attestation.call_us
@@ -181,8 +183,7 @@ class Trial:
         self.found |= {"ratio": ratio, "interval": interval}
         self.found |= {"attested_ratio": self.attested.ratio, "attested_interval": self.attested.interval}
         self.found |= {"attested_us": self.attested_us, "attested_reference_us": self.before.reference}
-        self.found |= {"latency_us": min(attestation.times_us), "graph": self.candidate.queued}
-        self.found |= {"batches": (attestation.together, len(attestation.times_us))}
+        self.found |= {"latency_us": min(attestation.times_us)}
 
     @property
     def _bound(self) -> SpeedupEstimate:

@@ -9,7 +9,6 @@ import pickle
 import socket
 import traceback
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -68,8 +67,6 @@ class Worker:
         self.device = cpu_device() if device == "cpu" else cuda_device(int(device))
         self.targets: list[torch.Tensor] = []
         """On the CPU, where outputs are copied to."""
-        self.launch: Callable[[], object] | None = None
-        """Launches a call without waiting for it, once it is captured or replayed."""
         self.reply = Reply(kind="done")
         flatten(0)  # imports torch's pytree
         self.gpu = None if self.device.type == "cpu" else _warm_gpu(self.device, memory_bytes)
@@ -88,7 +85,7 @@ class Worker:
 
     def do_practise(self) -> None:
         """Take a function of ours instead of a candidate."""
-        self.function = _double
+        self.function = _doubling()
 
     def do_wake(self) -> None:
         """Reply, as a process that was stopped needs time to run at full speed."""
@@ -105,7 +102,6 @@ class Worker:
 
     def do_case(self, *files: int, structure: Any, layout: Any, outputs: Any, handle: str, blank: bool) -> None:
         """Map the inputs of a case; blank: take a function of ours, before the candidate is loaded."""
-        self.launch = None
         self.inputs = map_file(files[0]) if self.gpu is None else self.gpu.open(handle)
         like = msgspec.convert(outputs, Layout)
         self.targets = [] if self.gpu else views(map_file(files[1]), like)[0]
@@ -152,30 +148,13 @@ class Worker:
         self.reply.samples_us = [rep.elapsed_us for rep in reps]
         self.reply.kernels = list(kernel_list(reps[0].records).items())[:50] if reps else []
 
-    def do_capture(self) -> None:
-        """Capture a call."""
-        self.launch = self._launch()
-        if self.launch is not None:
-            self.launch()  # the first one may wait for the GPU
-            self.device.synchronize()
-        self.reply.graph = self.launch is not None
-        self._deliver()
-
-    def _launch(self) -> Callable[[], object] | None:
-        if isinstance(self.runner.function, ReplayedCall):
-            self.runner.first()
-            return partial(self.runner.function, *self.runner.sets[0])
-        captured = self.runner.captured()
-        return None if captured is None else captured.graph.replay
-
     def do_queue(self, calls: int, first: int, released_at: int, done_at: int) -> None:
         """Queue so many calls, each to begin when the referee has counted up to it, and to be counted when it ends."""
         assert self.gpu is not None, "calls are queued on a GPU"
-        assert self.launch is not None, "a call was captured"
         address = self.inputs.data_ptr()
         for number in range(first, first + calls):
             self.gpu.wait_for(address + released_at, number)
-            self.launch()
+            self.runner.function(*self.runner.sets[0])
             self.gpu.write(address + done_at, number)
 
     def _deliver(self) -> None:
@@ -232,8 +211,16 @@ def _warm_cpu() -> None:
     torch.matmul(torch.ones(64, 64), torch.ones(64, 64)).sum().item()
 
 
-def _double(x: Any) -> Any:
-    return x * 2
+def _doubling() -> Callable[..., Any]:
+    """Return a function that doubles a tensor, always into the same memory, as a replay does."""
+    kept: list[Any] = []
+
+    def double(x: Any) -> Any:
+        if not kept:
+            kept.append(x.clone())
+        return kept[0].copy_(x).mul_(2)
+
+    return double
 
 
 def _is_ours(frame: FrameType) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_gpubench.judge.attestation import Attestation, Before, measure_before, measure_replays
+from pytest_gpubench.judge.attestation import Attestation, Before, measure_blank, measure_replays
 from pytest_gpubench.judge.candidate import Released
 from pytest_gpubench.judge.conclusion import time_of
 from pytest_gpubench.timing.base import Record, Rep
@@ -18,8 +18,8 @@ class Candidate:
 
     memory_bytes = 2**30
 
-    def __init__(self, times_us: Iterator[float], queued: bool = True, is_graph: bool = True) -> None:
-        self.times_us, self.queued, self.is_graph = times_us, queued, is_graph
+    def __init__(self, times_us: Iterator[float], queued: bool = True) -> None:
+        self.times_us, self.queued = times_us, queued
         self.process = self
         self.output_layout = SimpleNamespace(size=512)
         self.layout = SimpleNamespace(set_bytes=512)
@@ -29,19 +29,22 @@ class Candidate:
     def begin_case(self, example: object, sets: int, outputs: object, blank: bool = False) -> None:
         self.begun.append(blank)
 
-    def capture(self) -> None:
-        self.queued = self.is_graph
+    def queue(self) -> None:
+        self.queued = True
 
     def release(self, values: list[object]) -> list[Released]:
         self.released.append(len(values))
-        return [Released(next(self.times_us), 80.0, torch.zeros(1)) for _ in values]
+        return [Released(next(self.times_us), 80.0 * self.queued, torch.zeros(1)) for _ in values]
 
 
-def attestation_of(candidate: Candidate, wanted: float | None) -> Attestation:
-    """Return an attestation whose reference takes 100 us, and a blank call 50 us, after 80 us of the referee's own."""
+BEFORE = Before(time_of([100.0] * 16), 50.0, 80.0)
+"""The reference takes 100 us, a replay costs 50 us, and the referee itself takes 80 us before it."""
+
+
+def attestation_of(candidate: Candidate, wanted: float | None, before: Before = BEFORE) -> Attestation:
+    """Return an attestation of a candidate."""
     reference = SimpleNamespace(require=lambda *given: None)
     ready: Any = SimpleNamespace(draw=lambda number: [()] * number, reference=reference)
-    before = Before(time_of([100.0] * 16), 50.0, 80.0)
     return Attestation(candidate, ready, before, wanted)  # type: ignore[arg-type]
 
 
@@ -50,10 +53,10 @@ def repeated(*times_us: float) -> Iterator[float]:
         yield from times_us
 
 
-@pytest.mark.parametrize(("is_graph", "each_us"), [(True, 100.0), (False, 150.0)])
-def test_the_cost_of_a_blank_call_is_taken_off(is_graph: bool, each_us: float) -> None:
+@pytest.mark.parametrize(("before", "each_us"), [(BEFORE, 100.0), (Before(BEFORE.reference), 150.0)])
+def test_the_cost_of_a_replay_is_taken_off(before: Before, each_us: float) -> None:
     """Nothing is taken off where the candidate's own process is asked each time."""
-    found = attestation_of(Candidate(repeated(150.0), is_graph=is_graph), None)
+    found = attestation_of(Candidate(repeated(150.0), queued=before is BEFORE), None, before)
     found.take(0.05, 10.0)
     assert found.call_us.median_us == each_us
     assert found.call_us.interval == (each_us, each_us)
@@ -66,8 +69,7 @@ def test_the_cost_of_a_blank_call_is_taken_off(is_graph: bool, each_us: float) -
 )
 def test_work_beside_the_referees_own_counts(call_us: float, own_us: float, found_us: float) -> None:
     """It would have cost two switches of the GPU, half of a blank call each; less is the cache's doing."""
-    before = Before(time_of([100.0] * 16), 50.0, 80.0)
-    assert before.less_blank(Released(call_us, own_us, None)) == found_us
+    assert BEFORE.less_blank(Released(call_us, own_us, None)) == found_us
 
 
 def test_no_time_is_less_than_nothing() -> None:
@@ -114,24 +116,15 @@ def test_calls_are_released_together_as_memory_allows(memory_bytes: int, togethe
     found = attestation_of(candidate, None)
     found.take(0.05, 10.0)
     assert candidate.released[1:] == together
-    assert found.together == max(2, *together)
 
 
-@pytest.mark.parametrize(
-    ("is_graph", "moves_data", "replays", "blank_us"),
-    [(True, False, False, 20.0), (True, True, False, 0.0), (True, True, True, 20.0), (False, False, False, 0.0)],
-)
-def test_what_is_taken_off_is_the_shortest_call_of_a_function_of_ours(
-    is_graph: bool, moves_data: bool, replays: bool, blank_us: float
-) -> None:
-    """Others that use the GPU make some longer. A copy needs no kernel, so nothing is known to be saved there."""
-    candidate = Candidate(repeated(900.0, 20.0, 21.0), queued=False, is_graph=is_graph)
-    ready: Any = SimpleNamespace(
-        example=(), outputs=[], moves_data=moves_data, time_reference=lambda calls: [Rep(7.0)] * calls
-    )
-    before = measure_before(candidate, ready, replays)  # type: ignore[arg-type]
-    assert candidate.begun == [True]
-    assert (before.blank_us, before.own_us) == (blank_us, 80.0 if is_graph else 0.0)
+def test_what_is_taken_off_where_the_reference_has_no_replay_is_the_shortest_call_of_a_function_of_ours() -> None:
+    """Others that use the GPU make some longer."""
+    candidate = Candidate(repeated(900.0, 20.0, 21.0), queued=False)
+    ready: Any = SimpleNamespace(example=(), outputs=[], time_reference=lambda calls: [Rep(7.0)] * calls)
+    before = measure_blank(candidate, ready)  # type: ignore[arg-type]
+    assert (candidate.begun, candidate.queued) == ([True], True)
+    assert (before.blank_us, before.own_us, before.slack_us) == (20.0, 80.0, 8.0)
     assert before.reference.median_us == 7
 
 

@@ -29,7 +29,7 @@ class Process:
 
     def __init__(self) -> None:
         self.done: list[str] = []
-        self.reply = Reply(kind="done", output=(["t", 0], [LEAF]), graph=True)
+        self.reply = Reply(kind="done", output=(["t", 0], [LEAF]))
         self.queued: list[int] = []
 
     def ask(self, do: str, files: object = (), **message: Any) -> Reply:
@@ -153,7 +153,7 @@ def test_a_call_is_released_when_the_one_before_was_copied_away(event: type[Even
     candidate = candidate_of(process, sets=1)
     memory: Any = candidate.gpu
     memory.work = lambda words, number: seen.append((number, float(words[0]), [*memory.waited]))
-    candidate.capture()
+    candidate.queue()
     for began in (1, 4):
         found = candidate.release(VALUES)
         assert [(each.own_us, each.call_us, each.output[0].item()) for each in found] == [
@@ -161,7 +161,7 @@ def test_a_call_is_released_when_the_one_before_was_copied_away(event: type[Even
         ]
         assert seen == [(began + at, float(at), [*range(1, began + at)]) for at in range(3)]
         seen.clear()
-    assert process.done == ["case", "capture", "queue", "queue"]
+    assert process.done == ["case", "first", "queue", "queue"]
 
 
 @pytest.mark.usefixtures("event")
@@ -174,7 +174,7 @@ def test_a_call_that_ends_late_is_wrong() -> None:
         memory[:100] = late[-2] if len(late) > 1 else -1.0
 
     candidate = candidate_of(Process(), sets=1, work=work)
-    candidate.capture()
+    candidate.queue()
     assert [each.output[0].item() for each in candidate.release(VALUES)] == [-1.0, 0.0, 1.0]
 
 
@@ -184,7 +184,7 @@ def test_a_call_that_never_ends_is_not_waited_for(event: type[Event], monkeypatc
     monkeypatch.setattr(event, "happens", False)
     process = Process()
     candidate = candidate_of(process, sets=1)
-    candidate.capture()
+    candidate.queue()
 
     def kill() -> None:
         assert 2 not in candidate._counters.tolist()
@@ -203,21 +203,19 @@ def test_a_gpu_that_is_never_free_again_ends_the_referee(event: type[Event], mon
     monkeypatch.setattr("pytest_gpubench.judge.candidate.STOP_S", 0.01)
     monkeypatch.setattr(event, "happens", False)
     candidate = candidate_of(Process(), sets=1)
-    candidate.capture()
+    candidate.queue()
     with pytest.raises(MeasurementError, match="still waits for a candidate that was killed"):
         candidate.release(VALUES[:2])
 
 
 @pytest.mark.usefixtures("event")
-def test_what_is_not_captured_is_called_by_messages() -> None:
+def test_calls_of_another_process_than_the_referees_are_asked_for_by_messages() -> None:
     process = Process()
-    process.reply.graph = False
     candidate = candidate_of(process, sets=1)
-    candidate.capture()
     [found] = candidate.release(VALUES[1:2])
     assert found.call_us > 0
     assert found.output.tolist() == [1.0] * 100
-    assert process.done[2:] == ["wake", "tell", "thaw", "hear_undecoded", "freeze", "read"]
+    assert process.done[1:] == ["wake", "tell", "thaw", "hear_undecoded", "freeze", "read"]
 
 
 # calls by messages on a CPU

@@ -74,9 +74,7 @@ def test_an_honest_candidate_passes(judge: Judge, tmp_path: Path) -> None:
     assert is_right(found), found
     [case] = found.cases
     assert case.compared > 20
-    assert (case.timed_by, case.graph) == ("candidate", False)
-    assert case.batches is not None
-    assert case.batches[1] in (12, 24, 48, 96, 192)
+    assert case.timed_by == "candidate"
     assert found.attested_ratio is not None
     assert case.claimed_ratio is not None
     assert found.ratio == case.ratio == min(case.claimed_ratio, found.attested_ratio)

@@ -103,12 +103,11 @@ def replayer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Replayer:
     found = Replayer(lambda: Candidate(tmp_path, done), cases, Rules(Limits()), 1.0)  # type: ignore[arg-type, return-value]
     found.done = done  # type: ignore[attr-defined]
 
-    def measure(candidate: Candidate, case: Any, replays: bool = False) -> Before:
-        assert replays is not bool(case.saved)
+    def measure(candidate: Candidate, case: Any) -> Before:
         done.append(f"before {case.name}")
         return Before(time_of([1.0]))
 
-    monkeypatch.setattr(replayer_module, "measure_before", measure)
+    monkeypatch.setattr(replayer_module, "measure_blank", measure)
     monkeypatch.setattr(replayer_module, "measure_replays", measure)
     monkeypatch.setattr(Trial, "__post_init__", lambda self: None)
     return found
@@ -144,9 +143,7 @@ def test_a_reference_that_cannot_be_replayed_costs_a_process(
     """The next one is measured by blank calls."""
     fails = iter(["replay"])
     replayer.start = lambda: Candidate(tmp_path, replayer.done, fails=next(fails, ""))
-    monkeypatch.setattr(
-        replayer_module, "measure_before", lambda candidate, case, replays: replayer.done.append("blank")
-    )
+    monkeypatch.setattr(replayer_module, "measure_blank", lambda candidate, case: replayer.done.append("blank"))
     assert replayer._candidate is replayer._candidate
     assert replayer.done == ["replay", "end", "blank", "blank"]
 
@@ -204,17 +201,10 @@ def test_a_candidate_is_dead_before_its_calls_are_replayed_and_timed(
 
 
 @pytest.mark.parametrize(
-    ("attested_us", "queued", "message"),
-    [
-        (33.0, True, None),
-        (33.1, True, "its records say 20.00 us, and the referee's clock 33.10 us"),
-        (5.0, True, None),
-        (20.0, False, "the referee's clock cannot be read beside a replayed call"),
-    ],
+    ("attested_us", "message"),
+    [(33.0, None), (33.1, "its records say 20.00 us, and the referee's clock 33.10 us"), (5.0, None)],
 )
-def test_records_are_believed_as_far_as_the_referees_clock_agrees(
-    attested_us: float, queued: bool, message: str | None
-) -> None:
+def test_records_are_believed_as_far_as_the_referees_clock_agrees(attested_us: float, message: str | None) -> None:
     """It may say 8 us and 5 % more here, and 2 us for each kernel after the first."""
     with pytest.raises(InvalidResult, match=message) if message else nullcontext():
-        require_witness(time_of([20.0] * 8), time_of([attested_us] * 8), 3, 8.0, queued)
+        require_witness(time_of([20.0] * 8), time_of([attested_us] * 8), 3, 8.0)

@@ -97,7 +97,7 @@ def test_a_replayed_call_has_the_referees_clock_as_its_witness(timed_by: Any, at
     ignore = lambda *given, **named: None  # noqa: E731
     trial.before, trial.reference = Before(time_of([20.0]), slack_us=8.0), SimpleNamespace(begin_case=ignore)
     trial.reference.launch = lambda as_graph: launched.append(as_graph)
-    trial.ready.outputs, trial.candidate = [], SimpleNamespace(begin_case=ignore, forget=ignore, queued=True)
+    trial.ready.outputs, trial.candidate = [], SimpleNamespace(begin_case=ignore, forget=ignore)
     trial.candidate.process = SimpleNamespace(ask=ignore)
     for name in ("_check", "_time_inside", "_time_outside", "_find_floor"):
         setattr(trial, name, ignore)

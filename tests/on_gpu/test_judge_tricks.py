@@ -18,17 +18,6 @@ from tests.on_gpu.nvcc import compiled
 LOOKS = 4
 EACH = 3
 """One in so many tricks and honest candidates is judged; all with `-m slow`."""
-SOME_ATTACKS = (
-    "only claims",
-    "says that a call is done while it runs",
-    "begins all calls when the first is released",
-    "counts backwards",
-    "keeps the GPU busy after each call",
-    "says that it cannot be captured",
-    "lets a copy engine copy",
-    "writes one row, and expands it",
-)
-"""One of each class."""
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +52,7 @@ def test_work_that_the_gpu_launches_itself(judge: Judge, tmp_path: Path) -> None
     assert not found.passed, summary_of(found)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=() if each in SOME_ATTACKS else pytest.mark.slow) for each in ATTACKS]
-)
+@pytest.mark.parametrize("name", ATTACKS)
 def test_no_attack_on_the_referees_clock_passes(
     judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
