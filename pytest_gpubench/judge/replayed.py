@@ -17,6 +17,7 @@ from pytest_gpubench.units import format_bytes
 if TYPE_CHECKING:
     import torch
 
+    from pytest_gpubench.replay.builder import Modules
     from pytest_gpubench.replay.call_data import CallData
     from pytest_gpubench.replay.replayed import Memory, Replayed
 
@@ -83,6 +84,8 @@ class ReplayedCall:
         self._built: dict[tuple[int, ...], tuple[Replayed, object]] = {}
         self._memory: dict[int, torch.Tensor] = {}
         """Memory of regions that are no input, by their numbers; all sets of inputs share it."""
+        self._modules: Modules | None = None
+        """All sets share them, too: the first launch from new memory finds none of its code in a cache."""
         self._held = ExitStack()
 
     def __call__(self, *args: object) -> object:
@@ -98,14 +101,17 @@ class ReplayedCall:
         """Unload it, and free its memory."""
         self._built.clear()
         self._held.close()
+        self._modules = None
         self._memory.clear()
 
     def _build(self, args: tuple[object, ...]) -> "tuple[Replayed, object]":
-        from pytest_gpubench.replay.replayed import replaying
+        from pytest_gpubench.replay.replayed import replaying_loaded
 
         assert self.cuda is not None, "another process has saved it"
         memory = self._memory_for(args)
-        replayed = self._held.enter_context(replaying(self.data, self.images, memory, self.cuda, self.device))
+        if self._modules is None:
+            self._modules = self._held.enter_context(self.cuda.loaded(self.data, self.images))
+        replayed = self._held.enter_context(replaying_loaded(self.data, self._modules, memory, self.cuda, self.device))
         return replayed, rebuild(self.node, [tensor for _, tensor in replayed.outputs()])
 
     def _memory_for(self, args: tuple[object, ...]) -> "Memory":

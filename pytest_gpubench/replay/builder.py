@@ -1,9 +1,9 @@
 """Build a graph from data in this process: modules loaded from their images, nodes, edges, and an executable graph."""
 
 import ctypes
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -15,6 +15,9 @@ from pytest_gpubench.replay.structures import ATTRIBUTE_BYTES, STRUCTURES
 
 __tracebackhide__ = True
 
+Modules = Mapping[str, int]
+"""The driver's modules by the SHA-256 of their images."""
+
 NO_DRIVER = "the CUDA driver is too old to build graphs with"
 
 
@@ -24,16 +27,14 @@ class Executable:
 
     cuda: "GraphBuilder"
     handle: int
-    held: ExitStack = field(repr=False)
-    """The modules, which have to be unloaded with it."""
 
     def launch(self, stream: int) -> None:
         """Launch it once on a stream."""
         self.cuda.call("cuGraphLaunch", handle(self.handle), handle(stream))
 
     def close(self) -> None:
-        """Let go of it, and of its modules, when it has run."""
-        self.held.close()
+        """Let go of it when it has run."""
+        self.cuda.release("cuGraphExecDestroy", self.handle)
 
 
 class GraphBuilder(GraphReader):
@@ -47,35 +48,40 @@ class GraphBuilder(GraphReader):
         *("cuCtxGetCurrent", "cuModuleGetGlobal_v2", "cuMemcpyDtoH_v2"),
     )
 
-    def build(self, call: CallData, images: Mapping[str, bytes], starts: Sequence[int]) -> Executable:
+    @contextmanager
+    def loaded(self, call: CallData, images: Mapping[str, bytes]) -> Iterator[Modules]:
+        """Load the images of a call, which are given by their SHA-256; raise DriverError where one is none."""
+        with ExitStack() as held:
+            yield {name: self.load(images[name], held) for name in call.images}
+
+    def build(self, call: CallData, modules: Modules, starts: Sequence[int]) -> Executable:
         """Return the executable graph of a call whose regions start at these addresses.
 
-        images: by their SHA-256. Raises DriverError, and NotReplayable for an image that is not the kernel's.
+        Graphs that share modules share the cache of instructions. Raises DriverError, and NotReplayable for an image
+        that is not the kernel's.
         """
-        with ExitStack() as held:
-            modules = {name: self.load(images[name], held) for name in call.images}
-            with ExitStack() as made:
-                graph = self._graph(call.graph, _Building(modules, starts, made))
-                found = ctypes.c_void_p()
-                self.call("cuGraphInstantiateWithFlags", out(found), handle(graph), ctypes.c_uint64(0))
-            held.callback(self._release, "cuGraphExecDestroy", found.value or 0)
-            return Executable(self, found.value or 0, held.pop_all())
+        with ExitStack() as made:
+            graph = self._graph(call.graph, _Building(modules, starts, made))
+            found = ctypes.c_void_p()
+            self.call("cuGraphInstantiateWithFlags", out(found), handle(graph), ctypes.c_uint64(0))
+        return Executable(self, found.value or 0)
 
     def load(self, image: bytes, held: ExitStack) -> int:
         """Return the module of an image, which is unloaded with what holds it."""
         module = ctypes.c_void_p()
         self.call("cuModuleLoadData", out(module), ctypes.c_char_p(image))
-        held.callback(self._release, "cuModuleUnload", module.value or 0)
+        held.callback(self.release, "cuModuleUnload", module.value or 0)
         return module.value or 0
 
-    def _release(self, name: str, value: int) -> None:
+    def release(self, name: str, value: int) -> None:
+        """Let the driver release what it made, by its function for that."""
         with suppress(DriverError):  # the context is broken, and what it held is gone
             self.call(name, handle(value))
 
     def _graph(self, graph: Graph, building: "_Building") -> int:
         made = ctypes.c_void_p()
         self.call("cuGraphCreate", out(made), ctypes.c_uint(0))
-        building.made.callback(self._release, "cuGraphDestroy", made.value or 0)
+        building.made.callback(self.release, "cuGraphDestroy", made.value or 0)
         nodes = [self._add(made.value or 0, node, building) for node in graph.nodes]
         if graph.edges:
             starts, ends = (
@@ -106,9 +112,7 @@ class GraphBuilder(GraphReader):
             self.call(name, *place, out(STRUCTURES[node.kind].from_buffer_copy(values[0])), context)
         return added.value or 0
 
-    def _add_kernel(
-        self, place: tuple[Any, ...], kernel: Kernel, values: Sequence[bytes], modules: Mapping[str, int]
-    ) -> None:
+    def _add_kernel(self, place: tuple[Any, ...], kernel: Kernel, values: Sequence[bytes], modules: Modules) -> None:
         function = ctypes.c_void_p()
         symbol = ctypes.c_char_p(kernel.symbol.encode(errors="backslashreplace"))
         self.call("cuModuleGetFunction", out(function), handle(modules[kernel.image]), symbol)
@@ -139,7 +143,7 @@ class GraphBuilder(GraphReader):
 class _Building:
     """The sources of the parts of one graph."""
 
-    modules: Mapping[str, int]
+    modules: Modules
     starts: Sequence[int]
     made: ExitStack
     """Ends the graphs when the executable one is made."""

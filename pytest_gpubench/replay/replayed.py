@@ -7,7 +7,7 @@ import torch
 
 from pytest_gpubench.correctness.poison import POISON
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.replay.builder import Executable, GraphBuilder
+from pytest_gpubench.replay.builder import Executable, GraphBuilder, Modules
 from pytest_gpubench.replay.call_data import CallData, Region, TensorData
 from pytest_gpubench.replay.memory import ALIGNMENTS
 
@@ -47,8 +47,17 @@ def tensor_in(memory: torch.Tensor, found: TensorData) -> torch.Tensor:
 def replaying(
     data: CallData, images: Mapping[str, bytes], memory: Memory, cuda: GraphBuilder, device: Device
 ) -> Iterator[Replayed]:
-    """Give a call that can be launched; raises what `GraphBuilder.build` raises."""
-    graph = cuda.build(data, images, [each.data_ptr() for each in memory])
+    """Give a call that can be launched; raises what `GraphBuilder.loaded` and `.build` raise."""
+    with cuda.loaded(data, images) as modules, replaying_loaded(data, modules, memory, cuda, device) as replayed:
+        yield replayed
+
+
+@contextmanager
+def replaying_loaded(
+    data: CallData, modules: Modules, memory: Memory, cuda: GraphBuilder, device: Device
+) -> Iterator[Replayed]:
+    """Give a call whose images are loaded; raises what `GraphBuilder.build` raises."""
+    graph = cuda.build(data, modules, [each.data_ptr() for each in memory])
     try:
         yield Replayed(data, memory, graph, device)
     finally:

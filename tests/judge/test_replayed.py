@@ -54,7 +54,9 @@ def test_another_process_replays_what_one_saved(on_cpu: OnCpu, saved: bytes) -> 
         assert found == {"scaled": [found["scaled"][0]], "by": 3}
         assert torch.equal(found["scaled"][0], sets[number][0] * 3 + sets[number][1])
     assert on_cpu.calls == calls, "the function itself is not called"
-    assert len(on_cpu.cuda.executables) == len(sets)
+    assert (len(on_cpu.cuda.executables), len(on_cpu.cuda.modules)) == (len(sets), 1)
+    replayed.close()
+    assert (on_cpu.cuda.executables, on_cpu.cuda.modules) == ({}, {})
 
 
 def kept_y(on_cpu: OnCpu) -> Runner:

@@ -1,11 +1,12 @@
 """From a captured graph to data and back to a graph, by a driver that holds graphs."""
 
 import ctypes
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
-from pytest_gpubench.replay.builder import GraphBuilder
+from pytest_gpubench.replay.builder import Executable, GraphBuilder
 from pytest_gpubench.replay.call_data import CallData, Graph, Node, Region
 from pytest_gpubench.replay.driver import DriverError
 from pytest_gpubench.replay.memory import Locating, Placed, placed, with_addresses
@@ -81,11 +82,17 @@ def data_of(graph: Graph, regions: list[Region]) -> CallData:
     return CallData(label="f", capability=(9, 0), graph=graph, regions=tuple(regions), inputs=(), outputs=())
 
 
+def build(cuda: FakeGraphs, data: CallData, starts: list[int], held: ExitStack) -> Executable:
+    """Return the executable graph of some data, whose modules are loaded."""
+    builder = GraphBuilder(cuda)
+    return builder.build(data, held.enter_context(builder.loaded(data, IMAGES)), starts)
+
+
 def rebuilt(cuda: FakeGraphs, shift: int = 0) -> tuple[int, CallData, Any]:
     """Return the graph that was built of what was read, the data and the executable."""
     graph, locating = read(cuda, captured(cuda))
     data = data_of(graph, [each.region for each in locating.used])
-    built = GraphBuilder(cuda).build(data, IMAGES, [each.start + shift for each in locating.used])
+    built = build(cuda, data, [each.start + shift for each in locating.used], ExitStack())
     return cuda.executables[built.handle], data, built
 
 
@@ -159,11 +166,17 @@ def test_a_built_graph_is_launched_on_a_stream() -> None:
     assert cuda.launched == [executable.handle]
 
 
-def test_nothing_is_left_when_it_is_closed() -> None:
-    cuda = library()
-    _, _, executable = rebuilt(cuda)
+def test_nothing_is_left_when_they_are_closed() -> None:
+    """Two graphs of one call share the modules, and so the cache of instructions."""
+    cuda, held = library(), ExitStack()
+    graph, locating = read(cuda, captured(cuda))
+    data, builder = data_of(graph, [each.region for each in locating.used]), GraphBuilder(cuda)
+    modules = held.enter_context(builder.loaded(data, IMAGES))
+    executables = [builder.build(data, modules, starts) for starts in ([INPUT, OWN], [OWN, INPUT])]
     assert len(cuda.modules) == 2
-    executable.close()
+    for each in executables:
+        each.close()
+    held.close()
     assert (cuda.modules, cuda.executables, cuda.made) == ({}, {}, [])
 
 
@@ -175,8 +188,8 @@ def test_an_error_of_the_driver_leaves_nothing_behind(name: str) -> None:
     graph, locating = read(cuda, captured(cuda))
     cuda.fails = name
     data = data_of(graph, [each.region for each in locating.used])
-    with pytest.raises(DriverError, match=f"^{name} of the CUDA driver fails"):
-        GraphBuilder(cuda).build(data, IMAGES, [INPUT, OWN])
+    with pytest.raises(DriverError, match=f"^{name} of the CUDA driver fails"), ExitStack() as held:
+        build(cuda, data, [INPUT, OWN], held)
     assert (cuda.modules, cuda.executables, cuda.made) == ({}, {}, [])
 
 
@@ -185,8 +198,8 @@ def test_an_image_whose_kernel_has_other_parameters_is_refused() -> None:
     graph, locating = read(cuda, captured(cuda))
     cuda.images[IMAGE] = [FakeFunction("mine", (8, 8, 8))]
     data = data_of(graph, [each.region for each in locating.used])
-    with pytest.raises(NotReplayable, match="the image of mine has other parameters"):
-        GraphBuilder(cuda).build(data, IMAGES, [INPUT, OWN])
+    with pytest.raises(NotReplayable, match="the image of mine has other parameters"), ExitStack() as held:
+        build(cuda, data, [INPUT, OWN], held)
     assert cuda.modules == {}
 
 
