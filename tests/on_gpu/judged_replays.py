@@ -78,7 +78,57 @@ def candidate(x):
     _ahead[(triton.cdiv(x.numel(), 1024),)](x, kept[0], out, x.numel(), x.numel(), STEPS=256, BLOCK=1024)
     return out
 """
+COUNTS = """
+@triton.jit
+def _counting(x, out, calls, count, STEPS: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    given = tl.load(x + at, mask=at < count, other=0.0)
+    value = given
+    number = tl.load(calls)
+    if tl.program_id(0) == 0:
+        tl.atomic_add(calls, 1)
+    BODY
+    for _ in range(STEPS):
+        value = value * 0.9 + given * 0.05
+    tl.store(out + at, value, mask=at < count)
+
+kept = []
+def candidate(x):
+    kept or kept.append(torch.zeros(1, dtype=torch.int32, device=x.device))
+    out = torch.empty_like(x)
+    _counting[(triton.cdiv(x.numel(), 1024),)](x, out, kept[0], x.numel(), STEPS=256, BLOCK=1024)
+    return out
+"""
+"""A kernel that counts its calls, in memory beside its inputs."""
+NAMED = """
+@triton.jit
+def gpu_bench_begin(x):
+    pass
+
+@triton.jit
+def gpu_bench_end(x):
+    pass
+
+def candidate(x):
+    gpu_bench_end[(1,)](x)
+    out = smooth(x)
+    gpu_bench_begin[(1,)](x)
+    return out
+"""
+SLOW_ATTACKS = {
+    "never ends, from its thirteenth call on": COUNTS.replace(
+        "BODY", "while (number > 12) & (tl.load(x, volatile=True) < 1e30):\n        pass"
+    ),
+    "counts its calls as done, in the memory behind its inputs": COUNTS.replace(
+        "BODY", "tl.store((x + count).to(tl.pointer_type(tl.int32)) + tl.arange(0, 128), 2000000)"
+    ),
+}
 ATTACKS = {
+    "does nothing from its thirteenth call on": COUNTS.replace("BODY", "count = tl.where(number > 12, 0, count)"),
+    "does nothing in every second call": COUNTS.replace(
+        "BODY", "count = tl.where((number > 12) & (number % 2 == 1), 0, count)"
+    ),
+    "works between sentinels of its own": NAMED,
     "saves no call": "from pytest_gpubench.judge import worker\nworker.saved_call = lambda *given: b'x' * 1000\n"
     "candidate = smooth",
     "saves fewer blocks": f"{SAVES}changed(lambda found, call: msgspec.structs.replace("

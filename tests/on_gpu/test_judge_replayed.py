@@ -9,7 +9,7 @@ from pytest_gpubench import Judgement
 from pytest_gpubench.judge.judging import Judge
 from tests.judge.problems import judge_by
 from tests.on_gpu.judged import KERNEL, SPEC, summary_of
-from tests.on_gpu.judged_replays import ATTACKS, HONEST
+from tests.on_gpu.judged_replays import ATTACKS, HONEST, SLOW_ATTACKS
 
 LENIENT, STRICT = 0.5, 1.06
 
@@ -40,10 +40,10 @@ def test_what_is_replayed_passes_without_trust(judge: Judge, tmp_path: Path, nam
     assert (found.ratio or 0.0) < 1.05, summary_of(found)
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("name", [*ATTACKS, *(pytest.param(each, marks=pytest.mark.slow) for each in SLOW_ATTACKS)])
 def test_no_attack_on_replays_passes(judge: Judge, tmp_path: Path, name: str) -> None:
     """Each costs only itself."""
-    found = judged(judge, tmp_path, STRICT, ATTACKS[name])
+    found = judged(judge, tmp_path, STRICT, (ATTACKS | SLOW_ATTACKS)[name])
     assert not found.passed, summary_of(found)
     assert found.score == 0
 
