@@ -4,13 +4,14 @@ The referee's process owns the inputs, the reference and its outputs, the limits
 process is started and warmed beforehand, limits itself as far as the kernel allows, and serves one candidate. It is
 stopped (SIGSTOP) while the referee works. Its messages are plain data.
 
-A candidate is timed twice. *Claimed*: single calls with a cold cache, by the timer of `compare`, which runs inside the
-candidate's process and may lie. *Attested*: single calls by the referee's clock, each on inputs that are written when
-the output of the call before has been copied. No ratio is above the attested one.
+A call is saved as data by the candidate's process, and replayed by another one of the referee's, once the candidate is
+dead (`replayed`, `replayer`). What cannot be replayed is *claimed*: timed by the candidate's process, which may lie.
+Both are timed twice: single calls with a cold cache, by the timer of `compare` in the process that makes them, and
+*attested*, by the referee's clock, each on inputs that are written when the output of the call before has been copied.
 
-`judging` judges a candidate case by case: `ready_case`, `reference` and `movement`, then `trial`, with `reps` that
-`looks` adds until their speedup is decided, `attestation`, and `conclusion`. By `confirmation` a close FAIL is judged
-again, in new processes. `serving` judges by request.
+`judging` judges a candidate case by case: `ready_case` and `reference`, then `trial`, with `reps` that `looks` adds
+until their speedup is decided, `attestation`, and `conclusion`. By `confirmation` a close FAIL is judged again, in new
+processes. `serving` judges by request.
 `process_pool`, `process` and `candidate` are the referee's side of the candidate's process, `worker` and `isolation`
 its own. Both sides exchange messages (`channel`) and memory (`layout`, `memory`), and make calls by `runner`.
 

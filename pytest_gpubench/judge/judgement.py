@@ -81,11 +81,9 @@ class CaseJudgement(msgspec.Struct, frozen=True, kw_only=True):
     reference_us: Time | None = None
     """One call of the reference, by the same timer in the referee's process."""
     attested_us: Time | None = None
-    """One call by the referee's clock, less the cost of a call that does nothing."""
+    """One call by the referee's clock; of a replayed one less what a replay costs."""
     attested_reference_us: Time | None = None
     """One call of the reference, before the candidate was loaded."""
-    latency_us: float | None = None
-    """The shortest of these calls."""
     floor_us: float | None = None
     """The least time in which this GPU's memory moves the inputs and outputs, less the size of its cache."""
     kernels: tuple[str, ...] = ()

@@ -183,7 +183,6 @@ class Trial:
         self.found |= {"ratio": ratio, "interval": interval}
         self.found |= {"attested_ratio": self.attested.ratio, "attested_interval": self.attested.interval}
         self.found |= {"attested_us": self.attested_us, "attested_reference_us": self.before.reference}
-        self.found |= {"latency_us": min(attestation.times_us)}
 
     @property
     def _bound(self) -> SpeedupEstimate:

@@ -159,6 +159,6 @@ def summary_of(found: Judgement) -> str:
             f"claimed {case.ratio} {case.interval}, attested {case.attested_ratio} {case.attested_interval}",
             *(f"{name} {time.median_us} {time.interval}: {time.samples_us[:8]}" for name, time in times.items()),
             f"timed by {case.timed_by}, not replayed: {case.not_replayed!r}, phases {case.phases_s}",
-            f"latency {case.latency_us}, floor {case.floor_us}, compared {case.compared}, kernels {case.kernels}",
+            f"floor {case.floor_us}, compared {case.compared}, kernels {case.kernels}",
         ]
     return "\n".join([*lines, found.detail[-500:]])
