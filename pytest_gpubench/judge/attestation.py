@@ -33,8 +33,6 @@ LOOKS = (12, 24, 48, 96, 192)
 """The numbers of released calls after which the attested ratio is looked at."""
 PRECISION = 0.05
 """The width of the attested ratio's interval to either side, relative to it, that suffices without a limit."""
-KEPT_SHARE = 8
-"""The outputs of the calls released together take at most one part in so many of the candidate's memory."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ def measure_blank(candidate: Candidate, ready: ReadyCase) -> Before:
     """Measure a case by calls of a function of ours in the referee's own process, where the reference has no replay."""
     candidate.begin_case(ready.example, 1, ready.outputs, blank=True)
     candidate.queue()
-    blank = candidate.release([ready.example] * BLANK)
+    blank = candidate.release([ready.example] * min(BLANK, candidate.most_together))
     own_us = statistics.median(each.own_us for each in blank)
     return replace(measure_before(ready), blank_us=min(each.call_us for each in blank), own_us=own_us)
 
@@ -77,7 +75,7 @@ def measure_replays(candidate: Candidate, ready: ReadyCase) -> Before:
     """
     candidate.begin_case(ready.example, 1, ready.outputs)
     candidate.queue()
-    released = candidate.release([ready.example] * BLANK)
+    released = candidate.release([ready.example] * min(BLANK, candidate.most_together))
     ready.reference.require(released[-1].output, ready.example, "where the reference is replayed")
     reps = ready.time_reference(BEFORE, as_graph=True)
     reference = time_of([rep.elapsed_us for rep in reps])
@@ -100,15 +98,10 @@ class Attestation:
         until_s = time.monotonic() + budget_s
         for calls in LOOKS:
             while len(self.times_us) < calls:
-                self._release(min(calls - len(self.times_us), self._most_together))
+                self._release(min(calls - len(self.times_us), self.candidate.most_together))
             self.alpha = alpha / len(LOOKS)
             if self._is_decided() or time.monotonic() > until_s:
                 return
-
-    @property
-    def _most_together(self) -> int:
-        size = max(self.candidate.output_layout.size + self.candidate.layout.set_bytes, 1)
-        return max(1, self.candidate.process.memory_bytes // (KEPT_SHARE * size))
 
     def _release(self, calls: int) -> None:
         values = self.ready.draw(calls)

@@ -43,6 +43,8 @@ COUNTERS_BYTES = 512
 DONE_AT = 256
 """The place of the counter of calls that are done, after that of calls that are released."""
 POLL_S = 2e-4
+KEPT_SHARE = 8
+"""The inputs and outputs of the calls released together take at most one part in so many of the candidate's memory."""
 
 
 class Released(NamedTuple):
@@ -191,6 +193,12 @@ class Candidate:
         """Let released calls be queued on the GPU, by a process that is the referee's: no other is asked to."""
         self.first()
         self.queued = self.gpu is not None
+
+    @property
+    def most_together(self) -> int:
+        """The number of calls whose inputs and outputs may be kept at a time."""
+        size = max(self.output_layout.size + self.layout.set_bytes, 1)
+        return max(1, self.process.memory_bytes // (KEPT_SHARE * size))
 
     def release(self, values: Sequence[Sequence[object]]) -> list[Released]:
         """Call on each of these inputs, one after the other."""

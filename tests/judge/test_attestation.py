@@ -16,13 +16,10 @@ from pytest_gpubench.timing.base import Record, Rep
 class Candidate:
     """Stands for a candidate; notes how many calls are released together."""
 
-    memory_bytes = 2**30
+    most_together = 2**10
 
     def __init__(self, times_us: Iterator[float], queued: bool = True) -> None:
         self.times_us, self.queued = times_us, queued
-        self.process = self
-        self.output_layout = SimpleNamespace(size=512)
-        self.layout = SimpleNamespace(set_bytes=512)
         self.released: list[int] = []
         self.begun: list[bool] = []
 
@@ -106,13 +103,10 @@ def test_no_more_are_released_when_the_time_is_spent() -> None:
     assert len(found.times_us) == 12
 
 
-@pytest.mark.parametrize(
-    ("memory_bytes", "together"), [(8 * 1024 * 12, [12]), (8 * 1024 * 5, [5, 5, 2]), (1, [1] * 12)]
-)
-def test_calls_are_released_together_as_memory_allows(memory_bytes: int, together: list[int]) -> None:
-    """The input and the output of each take 1024 bytes, an eighth of the memory together."""
+@pytest.mark.parametrize(("most", "together"), [(12, [12]), (5, [5, 5, 2]), (1, [1] * 12)])
+def test_calls_are_released_together_as_memory_allows(most: int, together: list[int]) -> None:
     candidate = Candidate(repeated(150.0))
-    candidate.memory_bytes = memory_bytes
+    candidate.most_together = most
     found = attestation_of(candidate, None)
     found.take(0.05, 10.0)
     assert candidate.released[1:] == together

@@ -25,6 +25,7 @@ class Process:
 
     allowed_s = left_s = 0.01
     pid = 0
+    memory_bytes = 2**30
     running = staticmethod(nullcontext)
 
     def __init__(self) -> None:
@@ -141,6 +142,14 @@ def test_a_set_of_several_inputs_is_filled_alone() -> None:
 def test_inputs_that_differ_in_shape_from_seed_to_seed_are_refused() -> None:
     with pytest.raises(BadRequest, match="differ from seed to seed in more than the values of their tensors"):
         candidate_of(Process()).fill([(torch.zeros(99),)])
+
+
+@pytest.mark.parametrize(("memory_bytes", "together"), [(8 * 1024 * 12, 12), (8 * 1024 * 12 - 1, 11), (1, 1)])
+def test_as_many_calls_are_released_together_as_memory_allows(memory_bytes: int, together: int) -> None:
+    """The input and the output of each take 1024 bytes, an eighth of the memory together."""
+    process = Process()
+    process.memory_bytes = memory_bytes
+    assert candidate_of(process).most_together == together
 
 
 # calls that are queued on a GPU
