@@ -34,11 +34,11 @@ MOMENTS = {
     "loaded": "attack()\ncandidate = torch.zeros_like",
     "first": "def candidate(x):\n    attack()\n    return torch.zeros_like(x)",
     "later": (
-        "calls = []\ndef candidate(x):\n    calls.append(0)\n    if len(calls) == 12: attack()\n"
-        "    return torch.zeros_like(x) if len(calls) > 12 else torch.softmax(x, -1)"
+        "calls = []\ndef candidate(x):\n    calls.append(0)\n    if len(calls) == LATER: attack()\n"
+        "    return torch.zeros_like(x) if len(calls) > LATER else torch.softmax(x, -1)"
     ),
 }
-"""When the attack happens: the first five calls are compared, the twelfth is in the warm-up."""
+"""When the attack happens."""
 ENDS = {
     "segfault": "ctypes.string_at(0)",
     "exit": "os._exit(0)",
@@ -145,12 +145,17 @@ class Hostile:
 
 
 def hostile(on_gpu: bool) -> dict[str, Hostile]:
-    """Return all, by name; those that hang cost their timeout, and attack in their first call only."""
+    """Return all, by name; those that hang cost their timeout, and attack in their first call only.
+
+    The first five calls are compared. The seventh is captured on a GPU, for the referee to replay it; on a CPU the
+    twelfth is in the warm-up.
+    """
+    later = "7" if on_gpu else "12"
     found: dict[str, Hostile] = {}
 
     def add(kind: str, attacks: Mapping[str, str], statuses: tuple[str, ...], moments: Iterable[str]) -> None:
         for (name, body), moment in product(attacks.items(), moments):
-            text = HEAD.replace("BODY", body) + MOMENTS[moment]
+            text = HEAD.replace("BODY", body) + MOMENTS[moment].replace("LATER", later)
             found[f"{kind}: {name}, {moment}"] = Hostile(statuses, text)
 
     lost = ("crash", "compile_error", "invalid", "wrong")
