@@ -140,13 +140,13 @@ class Judge:
         self._pool = ProcessPool(self.device, memory_bytes, ahead)
         self._needed = 1 if self.device.type == "cpu" else 2
         """The processes for a candidate: on a GPU one more replays its calls."""
-        self._pool.start(max(self._needed, ahead))
         self.timeout_s = timeout_s
         self.rules = Rules(Limits(), budget_s=budget_s, drawn=search)
         self._own, self._trusts, self._read = spec, trust_claims, ("", 0)
         self._cases: Sequence[ReadyCase] = ()
         try:
             self.use_spec()
+            self._pool.start(max(self._needed, ahead))
         except BaseException:
             self._pool.close()
             raise
@@ -170,6 +170,7 @@ class Judge:
                 f"{self.rules.drawn} cases are to be drawn, and the spec has no strategy for them: give it search = ..."
             )
         self.spec = replace(spec, trust_claims=spec.trust_claims or self._trusts)
+        self._pool.claims = self.spec.trust_claims
         self.name = spec.name if isinstance(wanted, Spec) else str(wanted)
         self.rules = replace(self.rules, limits=spec.limits)
         self._read, self._cases = read, ()
@@ -276,7 +277,7 @@ class Judge:
             wrong = _guarded("drawn", lambda: search(candidate, self.spec, self.rules))
             if wrong is not None:
                 return [wrong]
-        replayer = Replayer(self._pool.get, cases, self.rules, self.timeout_s)
+        replayer = Replayer(partial(self._pool.get, traces=True), cases, self.rules, self.timeout_s)
         try:
             return self._time(candidate, replayer, list(zip(cases, before, calls, strict=True)))
         finally:

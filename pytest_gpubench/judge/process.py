@@ -68,11 +68,19 @@ class Process:
     _killed = False
 
     def __init__(
-        self, device: str, memory_bytes: int, parts: Sequence[str], template: Path | None, nvml: Nvml | None = None
+        self,
+        device: str,
+        memory_bytes: int,
+        parts: Sequence[str],
+        template: Path | None,
+        nvml: Nvml | None = None,
+        traces: bool = False,
     ) -> None:
         import torch
 
         self.nvml = nvml
+        self.traces = traces
+        """True if its profiler is started ahead, which takes seconds."""
         self.memory_bytes = memory_bytes
         self.box = Path(tempfile.mkdtemp(prefix="gpu_bench_judge_"))
         variables = environment(self.box)
@@ -90,6 +98,7 @@ class Process:
         self.channel = Channel(mine)
         wanted = {"box": str(self.box), "device": device, "memory_bytes": memory_bytes, "parts": list(parts)}
         wanted |= {"threads": 1 if device == "cpu" else torch.get_num_threads(), "folders": library_folders()}
+        wanted["traces"] = traces
         self._log = (self.box / "log").open("w+b")
         with theirs:
             self._process = subprocess.Popen(

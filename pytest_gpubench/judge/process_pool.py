@@ -27,6 +27,8 @@ class ProcessPool:
     device: Device
     memory_bytes: int = MEMORY_BYTES
     ahead: int = 1
+    claims: bool = False
+    """True if what candidates claim may pass: then the profiler is started ahead in their own processes, too."""
     _waiting: list[Process] = field(default_factory=list)
     _template: Path | None = None
     """A copy of Triton's cache after warming up, before a candidate was loaded."""
@@ -37,16 +39,22 @@ class ProcessPool:
     """True once a process has worked: later ones fail for lack of memory, where less isolation would not help."""
 
     def start(self, number: int) -> None:
-        """Start processes until so many wait for a candidate."""
+        """Start processes until so many wait; on a GPU at least every other one traces, for replays."""
         while len(self._waiting) < number:
-            self._waiting.append(self._start())
+            tracing = sum(each.traces for each in self._waiting)
+            self._waiting.append(self._start(self._traces(2 * tracing < len(self._waiting))))
 
-    def get(self) -> Candidate:
-        """Return a candidate in a warm process; raise MeasurementError where no process works."""
-        candidate = None
+    def get(self, traces: bool = False) -> Candidate:
+        """Return a candidate in a warm process; raise MeasurementError where no process works.
+
+        traces: its profiler has been started; in any other that takes seconds when calls are first timed.
+        """
+        candidate, traces = None, self._traces(traces)
         while candidate is None:
-            is_new = not self._waiting
-            process = self._start() if is_new else self._waiting.pop(0)
+            waiting = [each for each in self._waiting if each.traces == traces]
+            is_new = not waiting
+            process = self._start(traces) if is_new else waiting[0]
+            self._waiting = [each for each in self._waiting if each is not process]
             try:
                 candidate = self._warmed(process)
             except MeasurementError as error:
@@ -87,10 +95,13 @@ class ProcessPool:
             raise MeasurementError(f"the candidate's process does not work: {error} {detail}".strip()) from None
         return candidate
 
-    def _start(self) -> Process:
+    def _traces(self, replays: bool) -> bool:
+        return self.device.type == "cuda" and (replays or self.claims)
+
+    def _start(self, traces: bool) -> Process:
         torch_device = self.device.torch_device
         name = "cpu" if self.device.type == "cpu" else str(torch_device.index)
-        return Process(name, self.memory_bytes, self._levels[0], self._template, self.device.nvml)
+        return Process(name, self.memory_bytes, self._levels[0], self._template, self.device.nvml, traces)
 
     def _keep_cache(self, process: Process) -> None:
         if self._template is None and self.device.type == "cuda":

@@ -40,7 +40,7 @@ OUR_MODULES = "__tracebackhide__"
 def main(descriptor: int, settings: Mapping[str, Any], isolation: Isolation) -> None:
     """Answer the referee's messages until it closes the channel."""
     channel = Channel(socket.socket(fileno=descriptor))
-    worker = Worker(channel, settings["device"], settings["memory_bytes"], settings["threads"])
+    worker = Worker(channel, settings["device"], settings["memory_bytes"], settings["threads"], settings["traces"])
     isolation.finish()
     gc.collect()
     gc.freeze()  # no collection walks over what is imported
@@ -59,7 +59,7 @@ class Worker:
     function: Callable[..., Any]
     runner: Runner
 
-    def __init__(self, channel: Channel, device: str, memory_bytes: int, threads: int) -> None:
+    def __init__(self, channel: Channel, device: str, memory_bytes: int, threads: int, traces: bool) -> None:
         import torch
 
         torch.set_num_threads(threads)
@@ -69,7 +69,7 @@ class Worker:
         """On the CPU, where outputs are copied to."""
         self.reply = Reply(kind="done")
         flatten(0)  # imports torch's pytree
-        self.gpu = None if self.device.type == "cpu" else _warm_gpu(self.device, memory_bytes)
+        self.gpu = None if self.device.type == "cpu" else _warm_gpu(self.device, memory_bytes, traces)
         if self.gpu is None:
             _warm_cpu()
 
@@ -191,14 +191,17 @@ class _Blank:
         return self.outputs
 
 
-def _warm_gpu(device: Device, memory_bytes: int) -> "GpuMemory":
-    """Start CUDA, Triton and the profiler."""
+def _warm_gpu(device: Device, memory_bytes: int, traces: bool) -> "GpuMemory":
+    """Start CUDA and Triton, and the profiler if it traces."""
     import torch
 
     torch.cuda.set_device(device.torch_device)
     share = memory_bytes / torch.cuda.get_device_properties(device.torch_device).total_memory
     torch.cuda.set_per_process_memory_fraction(min(1.0, share), device.torch_device)
-    take_reps_of_noop(ProfilerTimer(device, "cold"), 3)
+    timer = ProfilerTimer(device, "cold")
+    timer.flush()
+    if traces:
+        take_reps_of_noop(timer, 3)
     torch.matmul(torch.ones(64, 64, device=device.torch_device), torch.ones(64, 64, device=device.torch_device))
     device.synchronize()
     return GpuMemory(device.torch_device)

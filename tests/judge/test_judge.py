@@ -214,7 +214,7 @@ def test_each_of_several_cases_gives_its_memory_back(spec: Path, monkeypatch: py
     monkeypatch.setattr(Trial, "judge", trial)
     monkeypatch.setattr(Trial, "check", lambda self: CaseJudgement(case="", status="pass", reason=""))
     judge: Any = Judge.__new__(Judge)
-    judge.timeout_s, judge.rules, judge._pool = 1.0, Rules(Limits()), SimpleNamespace(get=None)
+    judge.timeout_s, judge.rules, judge._pool = 1.0, Rules(Limits()), SimpleNamespace(get=lambda: None)
     candidate: Any = SimpleNamespace(process=SimpleNamespace(allow=lambda timeout_s: None), gpu=None)
     for number, sets in ((1, [5]), (2, [1, 1])):
         cases = judge._cases = [ReadyCase.untimed(read_spec(spec), {}, cpu_device()) for _ in range(number)]

@@ -20,8 +20,8 @@ class FakePool(ProcessPool):
         super().__init__(cpu_device(), ahead=2)
         self.works = works
 
-    def _start(self) -> Any:
-        return SimpleNamespace(works=self.works.pop(0), isolation={}, kill=lambda: None)
+    def _start(self, traces: bool) -> Any:
+        return SimpleNamespace(works=self.works.pop(0), isolation={}, kill=lambda: None, traces=traces)
 
     def _warmed(self, process: Any) -> Any:
         if not process.works:
@@ -39,6 +39,23 @@ def test_processes_that_a_candidate_broke_are_replaced_at_the_same_isolation() -
     pool = FakePool([False, True, True, True])
     pool.get()
     assert pool._levels == levels[1:]
+
+
+@pytest.mark.parametrize(
+    ("kind", "claims", "traced", "got"),
+    [("cuda", False, 2, (True, False, False)), ("cuda", True, 4, (True,) * 3), ("cpu", True, 0, (False,) * 3)],
+)
+def test_every_other_process_traces_on_a_gpu(kind: str, claims: bool, traced: int, got: tuple[bool, ...]) -> None:
+    """For each candidate one process loads it, and one replays its call; claims need a profiler in the former, too."""
+    pool = FakePool([True] * 9)
+    pool.device, pool.ahead, pool.claims = SimpleNamespace(type=kind), 4, claims  # type: ignore[assignment]
+    pool._keep_cache = lambda process: None  # type: ignore[method-assign]
+    pool.start(4)
+    assert sum(each.traces for each in pool._waiting) == traced
+    for wanted, found in zip((True, False, False), got, strict=True):
+        assert pool.get(wanted).traces is found  # type: ignore[attr-defined]
+        assert len(pool._waiting) == 4
+    assert sum(each.traces for each in pool._waiting) == traced
 
 
 def test_processes_that_warm_up_are_stopped_while_a_call_is_timed() -> None:
