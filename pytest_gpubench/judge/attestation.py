@@ -18,6 +18,9 @@ from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.speedup import SpeedupEstimate
 from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.timing.base import Rep
+from pytest_gpubench.timing.tracing_tax import GAP_US
+from pytest_gpubench.timing.windows import busy_ns, span_ns
 from pytest_gpubench.verdict.decision import at_least
 
 __tracebackhide__ = True
@@ -27,8 +30,7 @@ BEFORE = 16
 """The calls of the reference before the candidate is loaded."""
 BLANK = 32
 SLACK_US = 2.0
-LEAST_GAP_US = 0.8
-"""The shortest time from one kernel of a graph to the next."""
+"""By so much a replayed call of one kernel may take longer than its records, less what a replay costs."""
 LOOKS = (12, 24, 48, 96, 192)
 """The numbers of released calls after which the attested ratio is looked at."""
 PRECISION = 0.05
@@ -70,8 +72,7 @@ def measure_blank(candidate: Candidate, ready: ReadyCase) -> Before:
 def measure_replays(candidate: Candidate, ready: ReadyCase) -> Before:
     """Measure a case by replays of the reference in the referee's own process, which has replayed nothing else.
 
-    What they take longer than its records is what a replay costs; it is known to `SLACK_US`. Raises Ended where they
-    are wrong.
+    A replay costs what they take longer than its kernels and the gaps between these. Raises Ended where they are wrong.
     """
     candidate.begin_case(ready.example, 1, ready.outputs)
     candidate.queue()
@@ -79,9 +80,15 @@ def measure_replays(candidate: Candidate, ready: ReadyCase) -> Before:
     ready.reference.require(released[-1].output, ready.example, "where the reference is replayed")
     reps = ready.time_reference(BEFORE, as_graph=True)
     reference = time_of([rep.elapsed_us for rep in reps])
-    gaps_us = LEAST_GAP_US * (len(reps[0].records) - 1)
-    lag_us = statistics.median(each.call_us for each in released) - reference.median_us - gaps_us
+    lag_us = statistics.median(each.call_us for each in released) - statistics.median(map(untraced_us, reps))
     return Before(reference, lag_us, statistics.median(each.own_us for each in released), SLACK_US)
+
+
+def untraced_us(rep: Rep) -> float:
+    """Return the time from the start of a rep's first kernel to the end of its last, less what tracing adds."""
+    busy_us, recorded_us = busy_ns(rep.records) / 1e3, sum(each.duration_ns for each in rep.records) / 1e3
+    between_us = span_ns(rep.records) / 1e3 - busy_us - GAP_US * (len(rep.records) - 1)
+    return busy_us * rep.elapsed_us / recorded_us + max(0.0, between_us)
 
 
 class Attestation:

@@ -122,16 +122,19 @@ def test_what_is_taken_off_where_the_reference_has_no_replay_is_the_shortest_cal
     assert before.reference.median_us == 7
 
 
-@pytest.mark.parametrize(("kernels", "lag_us"), [(1, 143.0), (4, 140.6)])
-def test_what_is_taken_off_a_replay_is_what_the_references_costs(kernels: int, lag_us: float) -> None:
-    """By its median, and less the gaps between its kernels, which a candidate of one kernel has not."""
-    candidate, compared = Candidate(repeated(900.0, 150.0, 1.0)), []
-    records = (Record("kernel", "kernel", 0, 1),) * kernels
-    ready: Any = SimpleNamespace(
-        example=(), outputs=[], reference=SimpleNamespace(require=lambda *given: compared.append(given))
-    )
+@pytest.mark.parametrize(
+    ("gap_ns", "kernels", "lag_us"),
+    [(0, 1, 143.0), (900, 4, 140.9), (100, 4, 143.0), (-250, 4, 143.0 + 7.0 * 3 / 16)],
+)
+def test_what_is_taken_off_a_replay_is_what_the_references_costs(gap_ns: int, kernels: int, lag_us: float) -> None:
+    """By its median, less the gaps between its kernels, to each of which tracing has added 0.2 us, or their overlap."""
+    candidate, compared = Candidate(repeated(900.0, 150.0, 1.0), queued=False), []
+    starts = [at * (1000 + gap_ns) for at in range(kernels)]
+    records = tuple(Record("kernel", "kernel", start, start + 1000) for start in starts)
+    ready: Any = SimpleNamespace(example=(), outputs=[], reference=SimpleNamespace())
+    ready.reference.require = lambda *given: compared.append(given)
     ready.time_reference = lambda calls, as_graph: [Rep(7.0, records)] * calls if as_graph else []
     before = measure_replays(candidate, ready)  # type: ignore[arg-type]
     assert (round(before.blank_us, 6), before.own_us, before.slack_us) == (lag_us, 80.0, 2.0)
     assert before.reference.median_us == 7
-    assert (candidate.begun, len(compared)) == ([False], 1)
+    assert (candidate.begun, candidate.queued, len(compared)) == ([False], True, 1)
