@@ -31,8 +31,8 @@ BEFORE = 16
 BLANK = 32
 SLACK_US = 2.0
 """By so much a replayed call of one kernel may take longer than its records, less what a replay costs."""
-LOOKS = (12, 24, 48, 96, 192)
-"""The numbers of released calls after which the attested ratio is looked at."""
+LOOKS = (14, 24, 48, 96, 192)
+"""The numbers of released calls after which the attested ratio is looked at: with fewer it has no interval."""
 PRECISION = 0.05
 """The width of the attested ratio's interval to either side, relative to it, that suffices without a limit."""
 
