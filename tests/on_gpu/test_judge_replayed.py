@@ -23,10 +23,11 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
         yield judge
 
 
-def judged(judge: Judge, folder: Path, limit: float, body: str) -> Judgement:
+def judged(judge: Judge, folder: Path, limit: float, body: str, size: str = "4 * 2**20") -> Judgement:
     """Return the judgement of a candidate by a spec that trusts no claims."""
     spec, candidate = folder / "spec.py", folder / "candidate.py"
-    spec.write_text(SPEC.replace("LIMIT", str(limit)).replace("trust_claims = True", ""))
+    text = SPEC.replace("LIMIT", str(limit)).replace("trust_claims = True", "")
+    spec.write_text(text.replace("4 * 2**20", size))
     candidate.write_text(f"{KERNEL}\n\n{body}\n")
     return judge_by(judge, spec, candidate)
 
@@ -38,6 +39,15 @@ def test_what_is_replayed_passes_without_trust(judge: Judge, tmp_path: Path, nam
     [case] = found.cases
     assert (found.status, case.timed_by) == ("pass", "referee"), summary_of(found)
     assert (found.ratio or 0.0) < 1.05, summary_of(found)
+
+
+def test_a_short_call_is_as_fast_as_itself(judge: Judge, tmp_path: Path) -> None:
+    """The reference is a graph too, and comes back from another context: both cost a call of 3 us 4 % or more."""
+    found = judged(judge, tmp_path, LENIENT, HONEST["the same kernel"], size="2**10")
+    interval = found.cases[0].interval
+    assert interval is not None, summary_of(found)
+    assert interval.low <= 1.02, summary_of(found)
+    assert interval.high >= 0.98, summary_of(found)
 
 
 @pytest.mark.parametrize("name", [*ATTACKS, *(pytest.param(each, marks=pytest.mark.slow) for each in SLOW_ATTACKS)])
