@@ -92,10 +92,21 @@ def untraced_us(rep: Rep) -> float:
 
 
 class Attestation:
-    """Released calls of a candidate, added until the ratio that they show is decided."""
+    """Released calls of a candidate, added until the ratio that they show is decided.
 
-    def __init__(self, candidate: Candidate, ready: ReadyCase, before: Before, wanted: float | None) -> None:
+    most_us: of replays, the longest time that their records explain: that they take less, or more, is decided instead.
+    """
+
+    def __init__(
+        self,
+        candidate: Candidate,
+        ready: ReadyCase,
+        before: Before,
+        wanted: float | None,
+        most_us: float | None = None,
+    ) -> None:
         self.candidate, self.ready, self.before, self.wanted = candidate, ready, before, wanted
+        self.most_us = most_us
         self.times_us: list[float] = []
 
     def take(self, alpha: float, budget_s: float) -> None:
@@ -117,7 +128,9 @@ class Attestation:
             self.times_us.append(self.before.less_blank(released))
 
     def _is_decided(self) -> bool:
-        speedup = self.speedup
+        speedup, call = self.speedup, self.call_us.interval
+        if self.most_us is not None:
+            return call is not None and (call.high <= self.most_us or call.low > self.most_us)
         if self.wanted is not None:
             return at_least(speedup.interval, self.wanted) is not Outcome.INCONCLUSIVE
         return speedup.interval is not None and speedup.interval.width <= 2 * PRECISION * speedup.ratio

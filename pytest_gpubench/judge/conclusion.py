@@ -46,13 +46,19 @@ def is_below(time: Time, least_us: float) -> bool:
     return (time.interval.high if time.interval else time.median_us) < least_us
 
 
-def require_witness(recorded: Time, attested: Time, kernels: int, slack_us: float) -> None:
-    """Raise InvalidResult where a replayed call certainly took longer by the referee's clock than records say.
+def longest_us(recorded: Time, kernels: int, slack_us: float) -> float:
+    """Return the longest time of a replayed call by the referee's clock that its records explain.
 
-    A kernel may write wherever the GPU may, in the memory of its process too: its times are not believed alone.
     slack_us: by so much more a call of one kernel may take.
     """
-    most_us = recorded.median_us * (1 + WITNESS_SHARE) + slack_us + GAP_US * (kernels - 1)
+    return recorded.median_us * (1 + WITNESS_SHARE) + slack_us + GAP_US * (kernels - 1)
+
+
+def require_witness(recorded: Time, attested: Time, most_us: float) -> None:
+    """Raise InvalidResult where a replayed call certainly took longer by the referee's clock than its records explain.
+
+    A kernel may write wherever the GPU may, in the memory of its process too: its times are not believed alone.
+    """
     if (attested.interval.low if attested.interval else attested.median_us) > most_us:
         raise InvalidResult(
             f"its records say {format_time(recorded.median_us)}, and the referee's clock "

@@ -38,11 +38,13 @@ BEFORE = Before(time_of([100.0] * 16), 50.0, 80.0)
 """The reference takes 100 us, a replay costs 50 us, and the referee itself takes 80 us before it."""
 
 
-def attestation_of(candidate: Candidate, wanted: float | None, before: Before = BEFORE) -> Attestation:
+def attestation_of(
+    candidate: Candidate, wanted: float | None, before: Before = BEFORE, most_us: float | None = None
+) -> Attestation:
     """Return an attestation of a candidate."""
     reference = SimpleNamespace(require=lambda *given: None)
     ready: Any = SimpleNamespace(draw=lambda number: [()] * number, reference=reference)
-    return Attestation(candidate, ready, before, wanted)  # type: ignore[arg-type]
+    return Attestation(candidate, ready, before, wanted, most_us)  # type: ignore[arg-type]
 
 
 def repeated(*times_us: float) -> Iterator[float]:
@@ -95,6 +97,14 @@ def test_calls_are_released_until_the_limit_is_decided(
     found.take(0.05, 100.0)
     assert len(found.times_us) == calls
     assert candidate.released[0] == 2
+
+
+@pytest.mark.parametrize(("most_us", "calls"), [(110.0, 14), (109.9, 192), (90.0, 192), (89.9, 14)])
+def test_replays_are_released_until_their_records_are_believed_or_not(most_us: float, calls: int) -> None:
+    """They take 90 to 110 us."""
+    found = attestation_of(Candidate(repeated(140.0, 160.0)), 0.9, most_us=most_us)
+    found.take(0.05, 100.0)
+    assert len(found.times_us) == calls
 
 
 def test_no_more_are_released_when_the_time_is_spent() -> None:

@@ -12,7 +12,7 @@ import pytest
 from pytest_gpubench import InvalidResult
 from pytest_gpubench.judge import replayer as replayer_module
 from pytest_gpubench.judge.attestation import Before
-from pytest_gpubench.judge.conclusion import require_witness, time_of
+from pytest_gpubench.judge.conclusion import longest_us, require_witness, time_of
 from pytest_gpubench.judge.judgement import CaseJudgement
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.process import Ended
@@ -207,4 +207,5 @@ def test_a_candidate_is_dead_before_its_calls_are_replayed_and_timed(
 def test_records_are_believed_as_far_as_the_referees_clock_agrees(attested_us: float, message: str | None) -> None:
     """It may say 8 us and 5 % more here, and 2 us for each kernel after the first."""
     with pytest.raises(InvalidResult, match=message) if message else nullcontext():
-        require_witness(time_of([20.0] * 8), time_of([attested_us] * 8), 3, 8.0)
+        recorded = time_of([20.0] * 8)
+        require_witness(recorded, time_of([attested_us] * 8), longest_us(recorded, 3, 8.0))

@@ -88,8 +88,13 @@ def test_what_the_referee_timed_passes_without_trust(limits: Limits, status: str
     ("timed_by", "attested_us", "status"),
     [("referee", 18.5, "pass"), ("referee", 18.6, "invalid"), ("candidate", 18.6, "pass")],
 )
-def test_a_replayed_call_has_the_referees_clock_as_its_witness(timed_by: Any, attested_us: float, status: str) -> None:
+def test_a_replayed_call_has_the_referees_clock_as_its_witness(
+    monkeypatch: pytest.MonkeyPatch, timed_by: Any, attested_us: float, status: str
+) -> None:
     """Of the candidate's own process the ratio is bounded by that clock already."""
+    found = SpeedupEstimate(2.0, None, 8, 0.001)
+    attestation = SimpleNamespace(take=lambda *given: None, speedup=found, call_us=time_of([attested_us] * 8))
+    monkeypatch.setattr("pytest_gpubench.judge.trial.Attestation", lambda *given: attestation)
     trial: Any = trial_of(10.0, attested_us, 20.0)
     launched: list[bool] = []
     trial.timed_by, trial.launches = timed_by, 1
@@ -97,9 +102,10 @@ def test_a_replayed_call_has_the_referees_clock_as_its_witness(timed_by: Any, at
     ignore = lambda *given, **named: None  # noqa: E731
     trial.before, trial.reference = Before(time_of([20.0]), slack_us=8.0), SimpleNamespace(begin_case=ignore)
     trial.reference.launch = lambda as_graph: launched.append(as_graph)
-    trial.ready.outputs, trial.candidate = [], SimpleNamespace(begin_case=ignore, forget=ignore)
+    trial.claimed.speedup, trial.rules = found, Rules(Limits())
+    trial.ready.outputs, trial.candidate = [], SimpleNamespace(begin_case=ignore, forget=ignore, queue=ignore)
     trial.candidate.process = SimpleNamespace(ask=ignore)
-    for name in ("_check", "_time_inside", "_time_outside", "_find_floor"):
+    for name in ("_check", "_time_inside", "_find_floor"):
         setattr(trial, name, ignore)
     trial._conclude = lambda: ("pass", "")
     if status == "invalid":
