@@ -1,6 +1,6 @@
 """The reference, which only the referee's process holds, and comparisons with its outputs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.bench.agreement import check_golden
@@ -35,26 +35,27 @@ class Reference:
         self.device = device
         self.sets: list[tuple[Any, ...]] = []
         self.runner = Runner(self.function, self.sets, device)
+        self._graphed: Callable[..., object] | None = None
+        """The function as a graph for each set of inputs, or itself where it cannot be captured."""
         self.compared = 0
         """The outputs of candidates that were compared."""
 
     def begin_case(self, example: tuple[Any, ...], sets: int) -> None:
         """Make inputs for so many calls; if there are as many already, keep them."""
         if len(self.sets) != sets:
-            self.runner.function = self.function
+            self.runner.function, self._graphed = self.function, None
             self.sets[:] = [copied(example) for _ in range(sets)]
             self.runner.call_on_each()
 
     def launch(self, as_graph: bool) -> None:
         """Launch timed calls as graphs, as replayed ones are: or as ever, also where they cannot be captured."""
-        if not as_graph:
-            self.runner.function = self.function
-        elif not isinstance(self.runner.function, GraphedCall):
-            self.runner.function = GraphedCall(self.function, self.device)
+        if as_graph and self._graphed is None:
+            self._graphed = self.runner.function = GraphedCall(self.function, self.device)
             try:
                 self.runner.call_on_each()
             except (GpuBenchError, RuntimeError):
-                self.runner.function = self.function
+                self._graphed = self.function
+        self.runner.function = self._graphed if as_graph and self._graphed else self.function
 
     def fill(self, values: Sequence[tuple[Any, ...]], first: int = 0) -> None:
         """Write sets of inputs, from this one on."""

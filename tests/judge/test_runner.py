@@ -28,13 +28,14 @@ def test_a_reference_is_launched_as_a_graph_while_that_is_asked_for(
     """What was captured is kept for the next candidate, and for the same inputs only."""
     reference = Reference(spec_of(torch.neg, lambda seed: torch.ones(4), None), cpu_device())
     reference.begin_case((torch.ones(4),), 2)
-    for wanted, captured in ((False, 0), (True, 2), (True, 2), (False, 2)):
+    for wanted, captured in ((False, 0), (True, 2), (True, 2), (False, 2), (True, 2)):
         reference.launch(as_graph=wanted)
         assert isinstance(reference.runner.function, GraphedCall) is wanted
         assert streams.log.count("captured") == captured
-    reference.launch(as_graph=True)
     reference.begin_case((torch.ones(4),), 3)
     assert reference.runner.function is reference.function
+    reference.launch(as_graph=True)
+    assert streams.log.count("captured") == 5
 
 
 def test_a_reference_that_cannot_be_captured_is_launched_as_ever(
