@@ -51,33 +51,6 @@ def with_node(call, **changes):
     node = msgspec.structs.replace(node, **changes)
     return msgspec.structs.replace(call, graph=msgspec.structs.replace(call.graph, nodes=(node,)))
 """
-AHEAD = """
-@triton.jit
-def _ahead(x, kept, out, count, stride, STEPS: tl.constexpr, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mine = tl.load(x + at)
-    known = tl.load(kept + at)
-    if tl.sum(tl.abs(mine - known)) == 0.0:
-        tl.store(out + at, tl.load(kept + count + at))
-    else:
-        value = mine
-        for _ in range(STEPS):
-            value = value * 0.9 + mine * 0.05
-        tl.store(out + at, value)
-    next = tl.load(x + stride + at)
-    value = next
-    for _ in range(STEPS):
-        value = value * 0.9 + next * 0.05
-    tl.store(kept + at, next)
-    tl.store(kept + count + at, value)
-
-kept = []
-def candidate(x):
-    kept or kept.append(torch.empty(2 * x.numel(), device=x.device))
-    out = torch.empty_like(x)
-    _ahead[(triton.cdiv(x.numel(), 1024),)](x, kept[0], out, x.numel(), x.numel(), STEPS=256, BLOCK=1024)
-    return out
-"""
 COUNTS = """
 @triton.jit
 def _counting(x, out, calls, count, STEPS: tl.constexpr, BLOCK: tl.constexpr):
@@ -140,6 +113,5 @@ ATTACKS = {
     "for each in call.graph.nodes[0].pointers)))))\ncandidate = smooth",
     "saves a huge grid": f"{SAVES}changed(lambda found, call: msgspec.structs.replace("
     "found, call=encode_call(with_kernel(call, grid=(2**31 - 1, 60000, 1)))))\ncandidate = smooth",
-    "computes the next call ahead, in the memory beside its inputs": AHEAD,
 }
 """Truly at most 1.0x."""

@@ -54,7 +54,7 @@ def test_a_short_call_is_as_fast_as_itself(judge: Judge, tmp_path: Path) -> None
 def test_no_attack_on_replays_passes(judge: Judge, tmp_path: Path, name: str) -> None:
     """Each costs only itself."""
     found = judged(judge, tmp_path, STRICT, (ATTACKS | SLOW_ATTACKS)[name])
-    assert not found.passed, summary_of(found)
+    assert found.status not in ("pass", "crash", "compile_error"), summary_of(found)
     assert found.score == 0
 
 
