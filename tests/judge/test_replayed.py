@@ -67,6 +67,7 @@ def kept_y(on_cpu: OnCpu) -> Runner:
 def test_memory_beside_the_inputs_is_saved(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a kernel's packed weights; up to a size. Another length than the region's is refused."""
     on_cpu.cuda.memory = [(on_cpu.y.data_ptr(), on_cpu.y.nbytes, DEVICE_MEMORY)]
+    on_cpu.others = [on_cpu.y]
     saved = saved_call(kept_y(on_cpu), on_cpu.device)
     assert isinstance(saved, bytes), saved
     expected, x = numbers() * 3 + on_cpu.y, numbers()
