@@ -1,13 +1,14 @@
 """Take counters by ncu, and judge by them.
 
 counters captures     25 calls in several processes, each judged against every other one as a saved run
+counters times        gates on times, alone and beside a process that keeps the GPU busy
 counters doctor       `pytest-gpubench doctor --counters`
 counters gate         a gate of pytest's: the same code, 1 % more rows, limits, reasons, beside a busy process
 counters bisect       `bisect` over 64 commits
 
 Of captures, no process may fail beside another, the last of which takes its captures beside a process that keeps the
-GPU busy. In one more process each call has 1 % more rows, and has to fail. --several takes the second group of counters
-too.
+GPU busy. In one more process each call has 1 % more rows, and has to fail. --earlier judges them together with those
+of an earlier start of the machine, which --json wrote; --several takes the second group of counters too.
 """
 
 import json
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import permutations
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -30,15 +32,23 @@ from pytest_gpubench.structure.ncu import Capture, counts_of, find_ncu, ncu_comm
 from pytest_gpubench.verdict.counters import compare_counters
 from pytest_gpubench.verdict.limits.counters import says_nothing, spread_of_captures
 from pytest_gpubench.verdict.regression import Change
-from tests.on_gpu.study import counted_runs
+from tests.on_gpu.study import counted_runs, timed_runs
 from tests.on_gpu.study.harness import code_of, parser_of, print_head, print_row
 from tests.on_gpu.study.neighbour import neighbour
 
 ROWS, COLUMNS = 8192, 8192
 MORE = 1.01
+WHOLE_RUNS = {"doctor": counted_runs.doctor, "gate": counted_runs.gate, "times": timed_runs.gate}
 GATES = ("instructions:0.1%", "dram_read_bytes:1%")
 Process = Mapping[str, Counts]
 """The counters of each call in one process."""
+
+
+class Taken(NamedTuple):
+    """The counters of processes that run the same code, and of those with more rows."""
+
+    same: list[Process]
+    more: list[Process]
 
 
 def calls(rows: float) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -151,10 +161,10 @@ def _all(processes: Iterable[Process], call: str, name: str) -> Iterator[float]:
         yield from each[call].captures[name]
 
 
-def print_gates(same: Sequence[Process], more: Process) -> None:
+def print_gates(taken: Taken) -> None:
     for gate in GATES:
-        judged = [outcome(gate, name, old, new) for old, new in permutations(same, 2) for name in old]
-        planted = [outcome(gate, name, same[0], more) for name in more]
+        judged = [outcome(gate, name, old, new) for old, new in permutations(taken.same, 2) for name in old]
+        planted = [outcome(gate, name, taken.same[0], more) for more in taken.more for name in more]
         print_row(f"{gate} | {_counted(judged)} | {_counted(planted)}")
         for each in judged:
             if each.outcome is Outcome.FAIL:
@@ -169,41 +179,44 @@ def _counted(changes: Sequence[Change]) -> str:
     return ", ".join(f"{outcomes.count(each)} {each.value}" for each in Outcome if each in outcomes)
 
 
-def take_all(quiet: int, busy: int) -> list[Process]:
-    """Return the counters of each call from so many processes, the last of them beside a busy one."""
+def take_all(quiet: int, busy: int, more: int) -> Taken:
+    """Return the counters of each call from so many processes; more: of how many each call has more rows."""
     (group,) = groups_of(["instructions"])
     found = [take(group) for _ in range(quiet)]
     with neighbour() if busy else nullcontext():
-        return found + [take(group) for _ in range(busy)]
+        found += [take(group) for _ in range(busy)]
+    return Taken(found, [take(group, MORE) for _ in range(more)])
 
 
-def captures(processes: int, busy: int, several: bool, json_path: Path | None) -> None:
-    one_pass, other = groups_of(["instructions", "atomics"])
-    same, more = take_all(processes - busy, busy), take(one_pass, MORE)
+def captures(processes: int, busy: int, several: bool, json_path: Path | None, earlier: Sequence[Path]) -> None:
+    before = [msgspec.json.decode(path.read_bytes(), type=Taken) for path in earlier]
+    now = take_all(processes - busy, busy, more=not any(each.more for each in before))
+    if json_path:
+        json_path.write_bytes(msgspec.json.encode(now))
+    taken = Taken(*([process for each in (*before, now) for process in each[part]] for part in range(2)))
     head = "counter | the same in all captures of | median spread | largest | reads less than the cache"
     print_head(head)
-    print_spreads(same)
+    print_spreads(taken.same)
     print_head("gate | the same code | 1 % more rows")
-    print_gates(same, more)
-    if json_path:
-        json_path.write_text(json.dumps([{call: each[call].captures for call in each} for each in (*same, more)]))
+    print_gates(taken)
     if several:
         print_head(head)
-        print_spreads([take(other)])
+        print_spreads([take(groups_of(["atomics"])[0])])
 
 
 def main(arguments: Sequence[str]) -> None:
     parser = parser_of("counters", __doc__)
-    parser.add_argument("what", choices=("captures", "doctor", "gate", "bisect"))
+    parser.add_argument("what", choices=("captures", *WHOLE_RUNS, "bisect"))
     parser.add_argument("--processes", type=int, default=4, help="processes of the same code")
     parser.add_argument("--busy", type=int, default=1, help="how many of them run beside a busy one")
-    parser.add_argument("--json", type=Path, help="write all counts")
+    parser.add_argument("--json", type=Path, help="write the counts that are taken")
+    parser.add_argument("--earlier", type=Path, nargs="+", default=[], help="counts of earlier runs, as --json wrote")
     parser.add_argument("--several", action="store_true", help="take what needs several passes, too")
     parser.add_argument("--by", nargs="+", choices=("instructions", "time"), default=["instructions", "time"])
     chosen = parser.parse_args(arguments)
     if chosen.what == "captures":
-        captures(chosen.processes, chosen.busy, chosen.several, chosen.json)
+        captures(chosen.processes, chosen.busy, chosen.several, chosen.json, chosen.earlier)
     elif chosen.what == "bisect":
         counted_runs.search(chosen.by)
     else:
-        {"doctor": counted_runs.doctor, "gate": counted_runs.gate}[chosen.what]()
+        WHOLE_RUNS[chosen.what]()

@@ -16,19 +16,22 @@ BUSY_S = 2.0
 NEIGHBOUR = """
 import torch
 x = torch.randn(4096, 4096, device="cuda")
+y = torch.empty_like(x)
 print("ready", flush=True)
 while True:
     for _ in range(100):
-        x @ x
+        {}
     torch.cuda.synchronize()
 """
+MULTIPLIES, COPIES = "torch.mm(x, x, out=y)", "y.copy_(x)"
+"""The work of a neighbour: little of the memory's, or all."""
 
 
 @contextmanager
-def neighbour() -> Iterator[tuple[str, ...]]:
+def neighbour(work: str = MULTIPLIES) -> Iterator[tuple[str, ...]]:
     """Keep the GPU busy from another process; yields what is said of it."""
     (gpu,) = find_visible()[:1]
-    with subprocess.Popen([sys.executable, "-c", NEIGHBOUR], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([sys.executable, "-c", NEIGHBOUR.format(work)], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             process.stdout.readline()
