@@ -1,7 +1,7 @@
 """Take counters by ncu, and judge by them.
 
 counters captures     25 calls in several processes, each judged against every other one as a saved run
-counters times        gates on times, alone and beside a process that keeps the GPU busy
+counters times        gates on times beside a process that keeps the GPU busy
 counters doctor       `pytest-gpubench doctor --counters`
 counters gate         a gate of pytest's: the same code, 1 % more rows, limits, reasons, beside a busy process
 counters bisect       `bisect` over 64 commits
