@@ -15,6 +15,8 @@ ACCESS = re.compile(r"\b(ld|st)\.[\w.:]*?global[\w.:]*?(?:\.v(\d))?\.[busf](\d+)
 """A load or a store in PTX: `ld.global.L1::evict_first.v4.b32`."""
 ASYNCHRONOUS_LOAD = re.compile(r"\bcp\.async\.c[ag]\.shared\.global[^,;]*,[^,;]*, *0x([0-9a-f]+)")
 ATOMIC = re.compile(r"\b(?:atom|red)\.[\w.:]*global\b")
+INSTRUCTION = re.compile(r"^[ \t]*(?:@!?%\w+[ \t]+)?[a-z][^;]*;", re.M)
+"""A statement of PTX that is no directive: those begin with a dot."""
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 PLAIN = (bool, int, float, str, type(None))
 
@@ -66,6 +68,7 @@ def code_of(kernel: Any) -> Code:
         stores=len(stores),
         store_bytes=max(stores, default=0),
         atomics=len(ATOMIC.findall(ptx)),
+        instructions=len(INSTRUCTION.findall(ptx)),
     )
 
 

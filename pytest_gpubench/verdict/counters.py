@@ -36,6 +36,9 @@ TOLD = {
     "local_loads": "makes {}the loads from local memory",
     "atomics": "makes {}the atomic operations",
     "load_sectors": "touches {}the sectors by its loads",
+    "loads": "makes {}the loads from memory",
+    "stores": "makes {}the stores to memory",
+    "divergent_branches": "takes {}the branches that part a warp",
     "instructions": "executes {}the instructions",
 }
 """Sentences on counters of a slower call that grew, the most telling first."""

@@ -143,19 +143,26 @@ def _resource_words(old: Resources, new: Resources, is_same: bool) -> list[str]:
     """
     was, now = (old.code, new.code) if old.code and new.code else (Code(), Code())
     changed = list(islice(_of_constants(was, now), MOST_CONSTANTS)) if is_same else []
-    counts_accesses = is_same and not changed
-    changed += [*_of_local_memory(old, new, is_same), *_of_code(was, now, counts_accesses)]
+    same_tile = is_same and not changed
+    changed += [*_of_local_memory(old, new, is_same), *_of_code(was, now, same_tile)]
     return [*changed, *_of_threads(old, new, is_same), *_of_grids(old, new, is_same)]
 
 
-def _of_code(old: Code, new: Code, counts: bool) -> Iterator[str]:
-    """Yield what the code of a kernel does more, or in smaller parts.
+def _of_code(old: Code, new: Code, same_tile: bool) -> Iterator[str]:
+    """Yield what the code of a kernel does more, or in smaller parts; of other code that does neither its length.
 
-    counts: True for the numbers of its accesses, which another tile changes too.
+    same_tile: False where another tile changes the numbers of its instructions.
     """
-    if 0 < new.load_bytes < old.load_bytes or (counts and new.loads > old.loads):
+    words = list(_of_accesses(old, new, same_tile))
+    yield from words
+    if same_tile and not words and old.instructions and new.instructions not in (0, old.instructions):
+        yield f"instructions in its code {step(old.instructions, new.instructions)}"
+
+
+def _of_accesses(old: Code, new: Code, same_tile: bool) -> Iterator[str]:
+    if 0 < new.load_bytes < old.load_bytes or (same_tile and new.loads > old.loads):
         yield f"loads in its code {_accesses(old.loads, old.load_bytes)} -> {_accesses(new.loads, new.load_bytes)}"
-    if 0 < new.store_bytes < old.store_bytes or (counts and new.stores > old.stores):
+    if 0 < new.store_bytes < old.store_bytes or (same_tile and new.stores > old.stores):
         yield f"stores {_accesses(old.stores, old.store_bytes)} -> {_accesses(new.stores, new.store_bytes)}"
     if new.atomics > old.atomics:
         yield f"atomics in its code {step(old.atomics, new.atomics)}"

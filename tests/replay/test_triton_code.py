@@ -26,6 +26,23 @@ NARROW = """
     @%p1 st.global.b8 [ %rd10 + 0 ], { %rs2 };
 """
 ASYNCHRONOUS = "cp.async.cg.shared.global [ %r188 + 0 ], [ %rd24 + 0 ], 0x10, %r189;\ncp.async.commit_group;"
+DIRECTIVES = """
+.version 8.7
+.visible .entry add_kernel(.param .u64 .ptr .global .align 1 add_kernel_param_0) .reqntid 128
+{
+	.reg .b32 	%r<3>;
+$L__BB0_1:
+	.loc	1 8 24                          // kernels.py:8:24
+	mov.u32 %r1, %ctaid.x;
+	// begin inline asm
+	@!%p1 add.f32 	%r2, %r1, 0f3F000000;
+	call.uni (retval0),
+	__nv_sinf,
+	(param0);
+	ret;
+}
+	.section	.debug_abbrev
+"""
 METADATA = SimpleNamespace(num_warps=8, num_stages=3, num_ctas=1, maxnreg=None)
 OPTIONS = {"num_warps": "8", "num_stages": "3", "num_ctas": "1"}
 
@@ -51,10 +68,11 @@ def compiled(ptx: str = WIDE, function: Any = 7, **others: Any) -> Any:
 @pytest.mark.parametrize(
     ("ptx", "expected"),
     [
-        (WIDE, Code(constants=OPTIONS, loads=2, load_bytes=16, stores=1, store_bytes=8)),
-        (NARROW, Code(constants=OPTIONS, loads=3, load_bytes=4, stores=1, store_bytes=1, atomics=2)),
-        (ASYNCHRONOUS, Code(constants=OPTIONS, loads=1, load_bytes=16)),
-        ("ret;", Code(constants=OPTIONS)),
+        (WIDE, Code(constants=OPTIONS, loads=2, load_bytes=16, stores=1, store_bytes=8, instructions=5)),
+        (NARROW, Code(constants=OPTIONS, loads=3, load_bytes=4, stores=1, store_bytes=1, atomics=2, instructions=7)),
+        (ASYNCHRONOUS, Code(constants=OPTIONS, loads=1, load_bytes=16, instructions=2)),
+        ("ret;", Code(constants=OPTIONS, instructions=1)),
+        (DIRECTIVES, Code(constants=OPTIONS, instructions=4)),
     ],
 )
 def test_accesses_to_global_memory_are_counted(ptx: str, expected: Code) -> None:

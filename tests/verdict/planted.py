@@ -178,6 +178,11 @@ PLANTED: dict[str, tuple[Measurement, Measurement, str]] = {
         measured(small(us=90, code=Code(loads=4, load_bytes=16))),
         f"{NORM}: loads in its code 2 of 16 B -> 4 of 16 B",
     ),
+    "more arithmetic": (
+        measured(small(code=Code(loads=1, load_bytes=16, instructions=60))),
+        measured(small(us=90, code=Code(loads=1, load_bytes=16, instructions=248))),
+        f"{NORM}: instructions in its code 60 -> 248",
+    ),
     "atomics": (
         measured(small(code=Code(stores=1, store_bytes=4))),
         measured(small(us=90, code=Code(atomics=1))),

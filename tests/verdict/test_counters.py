@@ -271,6 +271,10 @@ def test_commits_are_compared_by_counters(extra: int, rounds: int, outcome: Outc
         ("instructions", 1000, 500, None),
         ("local_loads", 0, 64, "makes the loads from local memory: 0 -> 64"),
         ("atomics", 8, 64, "makes 8.0x the atomic operations: 8 -> 64"),
+        ("loads", 8, 32, "makes 4.0x the loads from memory: 8 -> 32"),
+        ("stores", 8, 16, "makes 2.0x the stores to memory: 8 -> 16"),
+        ("divergent_branches", 0, 64, "takes the branches that part a warp: 0 -> 64"),
+        ("l2_bytes", 8, 16, None),
     ],
 )
 def test_a_slower_call_that_counts_more_says_so(name: str, old: float, new: float, words: str | None) -> None:

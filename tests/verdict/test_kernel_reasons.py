@@ -1,6 +1,7 @@
 """Reasons in kernels: of one that takes longer what changed of it, and nothing else."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -91,6 +92,26 @@ def test_more_accesses_are_told_unless_the_tile_is_another(constants: dict[str, 
     new = msgspec.structs.replace(old, loads=2, stores=2, constants=old.constants | constants)
     (found,) = reasons(measured(small(code=old)), measured(small(us=90, code=new)))
     assert ("loads in its code 1 of 16 B -> 2 of 16 B, stores 1 of 16 B -> 2 of 16 B" in found) == said
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ({"instructions": 60}, {"instructions": 60}, False),
+        ({"instructions": 60}, {"instructions": 59}, True),
+        ({"instructions": 0}, {"instructions": 60}, False),  # an older run did not count them
+        ({"instructions": 60}, {"instructions": 0}, False),
+        ({"instructions": 60}, {"instructions": 70, "loads": 2}, False),  # these say more
+        ({"instructions": 60}, {"instructions": 70, "constants": {"BLOCK": "2"}}, False),
+    ],
+)
+def test_other_code_is_told_by_its_length_where_nothing_says_more(
+    old: dict[str, Any], new: dict[str, Any], said: bool
+) -> None:
+    known = {"constants": {"BLOCK": "1"}, "loads": 1, "load_bytes": 16}
+    before, after = (small(us=us, code=Code(**{**known, **each})) for us, each in ((57, old), (90, new)))
+    found = reasons(measured(before), measured(after))
+    assert any("instructions in its code" in each for each in found) == said
 
 
 def test_code_of_which_one_is_not_known_is_not_compared() -> None:

@@ -36,6 +36,8 @@ class Code(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """As for loads."""
     atomics: int = 0
     """Atomic instructions on global memory."""
+    instructions: int = 0
+    """All instructions of its PTX; 0 where an older run did not count them."""
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,4 +1,4 @@
-"""The same kernels after it: each row is loaded twice, and all sums are added to one place."""
+"""The same kernels after it: each row is loaded twice, all sums are added to one place, the polynomial is long."""
 
 import triton
 import triton.language as tl
@@ -19,3 +19,12 @@ def norm_kernel(x, out, columns, BLOCK: tl.constexpr):
 def sums_kernel(x, out, count, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.atomic_add(out, tl.sum(tl.load(x + offsets, mask=offsets < count, other=0.0), 0))
+
+
+@triton.jit
+def polynomial_kernel(x, out, count, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    values = tl.load(x + offsets, mask=offsets < count)
+    for _ in tl.static_range(256):
+        values = values * 0.75 + 0.5
+    tl.store(out + offsets, values, mask=offsets < count)

@@ -1,4 +1,4 @@
-"""Twenty causes of a slowdown, planted: a call before and after, and the words that a first reason has to hold."""
+"""Causes of a slowdown, planted: a call before and after, and the words that a first reason has to hold."""
 
 import itertools
 from collections.abc import Callable
@@ -108,6 +108,15 @@ def summed() -> tuple[Function, Function]:
     return before, after
 
 
+def more_arithmetic() -> tuple[Function, Function]:
+    x, out = vector(), torch.empty(COUNT, device="cuda")
+    before, after = (
+        partial(module.polynomial_kernel[(COUNT // BLOCK,)], x, out, COUNT, BLOCK=BLOCK)
+        for module in (reasons_before, reasons_after)
+    )
+    return before, after
+
+
 def with_shared() -> tuple[Function, Function]:
     x, out = vector(), torch.empty(COUNT, device="cuda")
     kernel = torch.cuda._compile_kernel(TAKES_SHARED, "copy_kernel")
@@ -179,6 +188,7 @@ PLANTED = (
     Planted("unrolling", unrolled, "UNROLL 16 -> 1"),
     Planted("lost vector loads", misaligned, "loads in its code 1 of 16 B -> "),
     Planted("a row loaded twice", loaded_twice, "loads in its code "),
+    Planted("more arithmetic", more_arithmetic, "instructions in its code "),
     Planted("an extra copy", changed(doubled, lambda x: doubled(x.clone()), vector), "Memcpy"),
     Planted(
         "a cast to float32",
