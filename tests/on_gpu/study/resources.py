@@ -1,4 +1,7 @@
-"""Compare what kernels take with what ncu says, which must be on the PATH: `resources`.
+"""Compare what kernels take with what ncu says, and tell what asking costs.
+
+resources agree     the kernels of 36 calls; ncu must be on the PATH
+resources cost      the seconds of it in a run of the example suite that keeps them of every call
 
 ncu says 16 registers where a kernel has fewer, and rounds waves to two places.
 """
@@ -6,11 +9,15 @@ ncu says 16 registers where a kernel has fewer, and rounds waves to two places.
 import csv
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 
+from tests.on_gpu.study import resources_cost
 from tests.on_gpu.study.harness import code_of, parser_of, print_head, print_row
 
+ROOT = Path(__file__).parents[3]
 LIMITS = ("blocks", "registers", "shared_mem", "warps")
 """What ncu says limits the blocks of a multiprocessor, each by itself."""
 TAKEN = ("registers_per_thread", "shared_mem_per_block_static", "shared_mem_per_block_dynamic", "grid_size")
@@ -98,11 +105,26 @@ def differing(found: Iterable[Row], said: Iterable[Row]) -> list[tuple[Row, Row]
     return [(one, other) for one, other in pairs if one[1] != other[1] or abs(one[2] - other[2]) > 0.0051]
 
 
-def main(arguments: Sequence[str]) -> None:
-    parser_of("resources", __doc__).parse_args(arguments)
+def agree() -> None:
+    """Print the kernels of which ncu says otherwise."""
     said, found = ask_ncu(), ours()
     wrong = differing(found, said)
     print_head("kernel | registers, static and dynamic shared bytes, blocks, blocks per SM; waves | by ncu")
     for one, other in wrong:
         print_row(f"{one[0]} | {one[1]}; {one[2]:.2f} | {other[1]}; {other[2]:.2f}")
     print(f"{len(found) - len(wrong)} of {len(found)} kernels as ncu says")
+
+
+def cost() -> None:
+    """Run the example suite, whose last line says what asking cost."""
+    command = [sys.executable, "-m", "pytest", "example_suite", "-q", "-p", "no:cacheprovider", "-m", "perf"]
+    with tempfile.TemporaryDirectory() as folder:
+        kept = f"--gpu-bench-json={Path(folder) / 'run.json'}"
+        subprocess.run([*command, kept, "-p", resources_cost.__name__], cwd=ROOT, check=False)
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = parser_of("resources", __doc__)
+    studies = {"agree": agree, "cost": cost}
+    parser.add_argument("what", choices=studies)
+    studies[parser.parse_args(arguments).what]()
