@@ -198,10 +198,8 @@ def _of_threads(old: Resources, new: Resources, is_same: bool) -> Iterator[str]:
         takes_more = new.registers > old.registers or new.shared_bytes > old.shared_bytes
         so = "so " if takes_more and new.blocks_per_sm < old.blocks_per_sm and new.block == old.block else ""
         yield f"{so}blocks per SM {step(old.blocks_per_sm, new.blocks_per_sm)}"
-    if math.prod(new.block) != math.prod(old.block):
-        yield f"threads per block {step(math.prod(old.block), math.prod(new.block))}"
-    if math.prod(new.cluster) != math.prod(old.cluster):
-        yield f"blocks per cluster {step(math.prod(old.cluster), math.prod(new.cluster))}"
+    yield from _of_shape(old.block, new.block, "threads per block", "block")
+    yield from _of_shape(old.cluster, new.cluster, "blocks per cluster", "cluster")
 
 
 def _of_grids(old: Resources, new: Resources, is_same: bool) -> Iterator[str]:
@@ -210,10 +208,18 @@ def _of_grids(old: Resources, new: Resources, is_same: bool) -> Iterator[str]:
     if blocks < multiprocessors and blocks < before and math.prod(new.cluster) == 1:
         yield f"blocks {step(before, blocks)}, on {multiprocessors} multiprocessors"
         return
-    if is_same and blocks != before:
-        yield f"blocks {step(before, blocks)}"
+    if is_same:
+        yield from _of_shape(old.grid, new.grid, "blocks", "grid")
     if _idle(new) >= _idle(old) + MORE_IDLE:
         yield f"{MaxTail.words(new)}, was {format_share(old.tail)}"
+
+
+def _of_shape(old: tuple[int, ...], new: tuple[int, ...], number: str, shape: str) -> Iterator[str]:
+    """Yield how many there are where that changed, else how they are laid out."""
+    if math.prod(old) != math.prod(new):
+        yield f"{number} {step(math.prod(old), math.prod(new))}"
+    elif old != new:
+        yield f"{shape} {'x'.join(map(str, old))} -> {'x'.join(map(str, new))}"
 
 
 def _idle(launch: Resources) -> float:

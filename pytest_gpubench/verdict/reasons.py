@@ -7,6 +7,7 @@ is no cause, and neither is a time that grew while nothing else changed. A count
 work of a call alone.
 """
 
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import starmap
@@ -233,20 +234,28 @@ def _faster_reference(old: Measurement, new: Measurement) -> Iterator[Cause]:
 
 
 def _clock_causes(old: Measurement, new: Measurement, explains: bool, alone: bool) -> Iterator[Cause]:
-    """Yield a lower clock and new throttling.
+    """Yield lower clocks and new throttling.
 
     explains: False where both arms had the clock. alone: True where nothing else is known to differ.
     """
-    was, now = old.timing.median_sm_clock_mhz, new.timing.median_sm_clock_mhz
+    slower = new.timing.median_us / old.timing.median_us
+    lower = {name: (was, now) for name, was, now in _clocks(old.timing, new.timing) if now <= was * (1 - LOWER_CLOCK)}
     throttled = sorted({*new.timing.throttle_reasons} - {*old.timing.throttle_reasons})
-    words = [f"throttled ({', '.join(throttled)})"] if throttled else []
+    words = [f"{name} {was:.0f} -> {now:.0f} MHz" for name, (was, now) in lower.items()]
+    words += [f"throttled ({', '.join(throttled)})"] if throttled else []
     share, not_code = 0.0, ""
-    if was and now and now <= was * (1 - LOWER_CLOCK):
-        words.insert(0, f"SM clock {was:.0f} -> {now:.0f} MHz")
-        if explains:
-            slower = new.timing.median_us / old.timing.median_us
-            share = 1 - now / was if slower > 1 else 0.0
-            is_all = abs(slower * now / was - 1) <= LOWER_CLOCK and has_resources(old) and has_resources(new)
-            not_code = ": not the code" if is_all and alone and not is_against_reference(old, new) else ""
+    if lower and explains:
+        share = max(1 - now / was for was, now in lower.values()) if slower > 1 else 0.0
+        is_all = any(abs(slower * now / was - 1) <= LOWER_CLOCK for was, now in lower.values())
+        is_known = has_resources(old) and has_resources(new) and not is_against_reference(old, new)
+        not_code = ": not the code" if is_all and alone and is_known else ""
     if words:
         yield Cause(share, ", ".join(words) + not_code)
+
+
+def _clocks(old: Timing, new: Timing) -> Iterator[tuple[str, float, float]]:
+    """Yield the name of each clock that is known of both, and its medians."""
+    if old.median_sm_clock_mhz and new.median_sm_clock_mhz:
+        yield "SM clock", old.median_sm_clock_mhz, new.median_sm_clock_mhz
+    if old.memory_clock_mhz and new.memory_clock_mhz:
+        yield "memory clock", statistics.median(old.memory_clock_mhz), statistics.median(new.memory_clock_mhz)

@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 from pytest_gpubench import Kernel, Measurement, Speedup
-from pytest_gpubench.results.model import Code, Overhead
+from pytest_gpubench.results.model import Code, Overhead, Stretch
 from pytest_gpubench.results.observed import AllocatedMemory, Observed, Wait
 from tests.results.measured import kernel, resources, timing_of
 
@@ -45,6 +45,10 @@ def took(peak_bytes: int) -> Observed:
 
 def code(**constants: str) -> Code:
     return Code(constants=constants)
+
+
+def at_memory_clock(mhz: int) -> tuple[Stretch, ...]:
+    return (Stretch(reps=20, memory_clock_mhz=mhz),)
 
 
 def against(reference_us: float) -> Speedup:
@@ -213,6 +217,11 @@ PLANTED: dict[str, tuple[Measurement, Measurement, str]] = {
         measured(small(), sm_clock_mhz=(1980.0,)),
         measured(small(us=80), sm_clock_mhz=(1410.0,) * 20),
         "SM clock 1980 -> 1410 MHz: not the code",
+    ),
+    "a lower memory clock": (
+        measured(small(), sm_clock_mhz=(1980.0,) * 20, stretches=at_memory_clock(3201)),
+        measured(small(us=71.3), sm_clock_mhz=(1980.0,) * 20, stretches=at_memory_clock(2560)),
+        "memory clock 3201 -> 2560 MHz: not the code",
     ),
     "throttling": (
         measured(small(), sm_clock_mhz=(1980.0,)),

@@ -32,6 +32,23 @@ def test_a_cause_has_half_of_what_was_lost_or_a_hundredth_of_the_time(
     assert bool(reasons(measured(*old), measured(*new))) == said
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ({"grid": (64, 33, 1)}, {"grid": (33, 64, 1)}, "grid 64x33x1 -> 33x64x1"),
+        ({"grid": (64, 33, 1)}, {"grid": (32, 33, 1)}, "blocks 2112 -> 1056"),
+        ({"block": (128, 1, 1)}, {"block": (4, 32, 1)}, "block 128x1x1 -> 4x32x1"),
+        ({"block": (128, 1, 1)}, {"block": (64, 1, 1)}, "threads per block 128 -> 64"),
+        ({"cluster": (2, 1, 1)}, {"cluster": (1, 2, 1)}, "cluster 2x1x1 -> 1x2x1"),
+        ({"cluster": (2, 1, 1)}, {"cluster": (2, 2, 1)}, "blocks per cluster 2 -> 4"),
+    ],
+)
+def test_another_launch_is_told_by_its_numbers_else_by_its_layout(
+    before: dict[str, Any], after: dict[str, Any], words: str
+) -> None:
+    assert reasons(measured(small(**before)), measured(small(us=90, **after))) == (f"{NORM}: {words}",)
+
+
 @pytest.mark.parametrize("turned", [False, True])
 def test_of_launches_of_several_kinds_one_that_did_not_change_is_not_blamed(turned: bool) -> None:
     large, little = resources(grid=(10000, 1, 1), launches=2), resources(grid=(10, 1, 1), launches=2)
@@ -58,16 +75,6 @@ def test_a_launch_that_was_added_stands_for_no_other() -> None:
     large, little = resources(grid=(10000, 1, 1)), resources(grid=(10, 1, 1), registers=255)
     old, new = kernel(NORM, 1, 57.0, resources=(large,)), kernel(NORM, 2, 80.0, resources=(large, little))
     assert reasons(measured(old), measured(new)) == ("layer_norm_kernel: launches 1 -> 2",)
-
-
-def test_another_cluster_is_told() -> None:
-    assert reasons(measured(small(cluster=(2, 1, 1))), measured(small(us=80, cluster=(1, 2, 1)))) == ()
-    found = reasons(measured(small(cluster=(2, 1, 1))), measured(small(us=80)))
-    assert found == (f"{NORM}: blocks per cluster 2 -> 1",)
-
-
-def test_a_block_of_another_shape_has_as_many_threads() -> None:
-    assert reasons(measured(small()), measured(small(us=80, block=(32, 4, 1)))) == ()
 
 
 def test_four_constants_are_named() -> None:

@@ -19,7 +19,7 @@ from pytest_gpubench.verdict.reasons import (
 )
 from pytest_gpubench.verdict.regression import Change
 from tests.results.measured import kernel, timing_of
-from tests.verdict.planted import COPY, NORM, PLANTED, against, launched, measured, one, small, took
+from tests.verdict.planted import COPY, NORM, PLANTED, against, at_memory_clock, launched, measured, one, small, took
 
 
 @pytest.mark.parametrize("planted", PLANTED)
@@ -63,6 +63,18 @@ def test_a_clock_clears_the_code_only_where_the_call_is_slower_by_as_much(us: fl
     old, new = (measured(small(us=each), sm_clock_mhz=(mhz,) * 20) for each, mhz in [(100.0, 1400.0), (us, 1000.0)])
     assert reasons(old, new) == (f"SM clock 1400 -> 1000 MHz{': not the code' * said}",)
     assert reasons(old, new, VERSIONS)[0] == "SM clock 1400 -> 1000 MHz"
+
+
+@pytest.mark.parametrize(("mhz", "said"), [(3105, False), (3104, True)])
+def test_a_memory_clock_that_is_lower_by_little_is_no_cause(mhz: int, said: bool) -> None:
+    old, new = (measured(us=us, stretches=at_memory_clock(each)) for us, each in [(100.0, 3201), (110.0, mhz)])
+    assert bool(reasons(old, new)) == said
+
+
+def test_both_clocks_are_told_and_one_of_them_clears_the_code() -> None:
+    old = measured(small(us=100.0), sm_clock_mhz=(1980.0,) * 20, stretches=at_memory_clock(3200))
+    new = measured(small(us=125.0), sm_clock_mhz=(1400.0,) * 20, stretches=at_memory_clock(2560))
+    assert reasons(old, new) == ("SM clock 1980 -> 1400 MHz, memory clock 3200 -> 2560 MHz: not the code",)
 
 
 @pytest.mark.parametrize("has_kernels", [False, True])
