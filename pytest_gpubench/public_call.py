@@ -28,6 +28,7 @@ from pytest_gpubench.verdict.reasons import explained_by_neighbours
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.replays import is_replayed_for
 from pytest_gpubench.verdict.saved_runs import BaselineLimit, compare_with_baseline
+from pytest_gpubench.verdict.throttling import beside
 
 if TYPE_CHECKING:
     from pytest_gpubench.replay.baselines import ReplayableCalls
@@ -43,7 +44,7 @@ def answer(test: CurrentTest, request: Request[T], say: Say) -> T:
         test.calls += 1
         if test.note_capture is not None:
             return count_calls(test, request)
-        found = judged_by_counters(test, request, _measure(test, request, say), say)
+        found = judged_by_counters(test, request, _beside_others(test, request, _measure(test, request, say)), say)
         calls = replayable_calls(test, request)
         measured = keep_calls(test, calls, request, found.measurements, say)
         changes = compare_with_past(test, request, measured, say, calls)
@@ -70,6 +71,15 @@ def _measure(test: CurrentTest, request: Request[T], say: Say) -> CallResult[T]:
         finally:
             say("")
             test.warn(*request.remarks)
+
+
+def _beside_others(test: CurrentTest, request: Request[T], found: CallResult[T]) -> CallResult[T]:
+    """Return what a call measured; INVALID where other processes that computed on the GPU may have made it."""
+    neighbours = test.computing()
+    if neighbours is None or request.settings.disable:
+        return found
+    measured = [beside(item, neighbours) for item in found.measurements]
+    return CallResult(request.with_measurements(found.result, measured), measured)
 
 
 @contextmanager

@@ -111,6 +111,8 @@ class CurrentTest:
     """True if it was marked xfail before it measured."""
     neighbours: Sequence[str] = ()
     """A sentence on each other process that computed on its GPUs before it began, and may go on."""
+    computing: Callable[[], str | None] = lambda: None
+    """Returns in a sentence which other processes have computed on its GPUs since it began; None where none has."""
     leaving: tuple[type[BaseException], ...] = ()
     """Exceptions that end a test without failing it."""
     earlier_threads: Sequence[threading.Thread] = field(

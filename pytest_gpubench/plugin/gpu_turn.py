@@ -40,6 +40,7 @@ class ForeignWatch:
         self.settings = settings
         self.gpus = gpus
         self._before: dict[str, ForeignWork | None] = {}
+        self._began_s = time.time()
 
     def look_first(self, idle_s: float, say: Callable[[str], None]) -> None:
         """Wait, warn or fail as --gpu-bench-busy says.
@@ -67,6 +68,19 @@ class ForeignWatch:
 
         sentences = (newcomers(before, self._look(uuid, False)) for uuid, before in self._before.items())
         return next(filter(None, sentences), None)
+
+    def computing(self) -> str | None:
+        """Return in one sentence which foreign processes computed since the first look; None where none did."""
+        from pytest_gpubench.gpu.foreign import computing, newcomers, shares_since
+        from pytest_gpubench.gpu.nvml import Nvml
+
+        for uuid, before in self._before.items():
+            after = self._look(uuid, False)
+            is_alone = not (before and before.processes) and not (after and after.processes)
+            shares = {} if is_alone else shares_since(Nvml.open(uuid), self._began_s)
+            if found := newcomers(before, after) or computing([before, after], shares):
+                return found
+        return None
 
     def _look(self, uuid: str, idle: bool) -> "ForeignWork | None":
         """Return foreign work on a GPU; the utilisation counts only where this run leaves the GPU idle."""
@@ -203,6 +217,10 @@ class GpuTurns:
     def neighbours(self) -> list[str]:
         """A sentence on each other process that computed on the GPUs when the turn began."""
         return [] if self.held is None else self.held.watch.neighbours
+
+    def computing(self) -> str | None:
+        """Return in one sentence which other processes computed on the GPUs since the turn began; None if none did."""
+        return None if self.held is None else self.held.watch.computing()
 
     def newcomers(self) -> str | None:
         """Return in one sentence which processes came to the GPUs since the turn began; None where none did."""

@@ -190,7 +190,7 @@ class Lifecycle:
             gpus=marks.gpus,
             source=source_hash(getattr(item, "obj", None)),
         )
-        test.leaving, test.neighbours = LEAVING, self.turns.neighbours
+        test.leaving, test.neighbours, test.computing = LEAVING, self.turns.neighbours, self.turns.computing
         test.counters = self._counters(test.settings, test.limits)
         test.captures = functools.partial(self.counting.captures, item.nodeid)
         if self.counting.notes is not None:

@@ -80,14 +80,17 @@ def explained_by_references(measured: Sequence[Measurement]) -> list[Measurement
 
 
 def explained_by_neighbours(item: Measurement, neighbours: Sequence[str]) -> Measurement:
-    """Return a measurement whose FAIL verdicts on its speed have the other processes on the GPU, a sentence each."""
+    """Return a measurement whose FAIL verdicts on its speed have the other processes on the GPU, a sentence each.
+
+    Of one that was taken while they computed, the verdicts say so themselves.
+    """
     verdicts = tuple(
         msgspec.structs.replace(each, reasons=(*each.reasons, *neighbours)[:MOST_REASONS])
         if each.outcome in WITH_REASONS and _is_on_speed(each) and not is_counter(_metric_of(each, item))
         else each
         for each in item.verdicts
     )
-    return msgspec.structs.replace(item, verdicts=verdicts) if neighbours else item
+    return msgspec.structs.replace(item, verdicts=verdicts) if neighbours and not item.timing.neighbours else item
 
 
 def explained_change(change: Change, versions: Sequence[FactChange]) -> Change:

@@ -1,35 +1,62 @@
-"""Verdicts on a GPU that was throttled."""
+"""Verdicts on a GPU that was slower than it can be: throttled, or used by other processes."""
 
 from collections.abc import Sequence
 
 import msgspec
 
-from pytest_gpubench.results.model import Outcome, Timing, Verdict
+from pytest_gpubench.results.model import Measurement, Outcome, Timing, Verdict
 from pytest_gpubench.verdict.limits import BY_NAME
 
 __tracebackhide__ = True
 
 
 def invalidate_throttled(verdicts: Sequence[Verdict], timings: Sequence[Timing], throttled: str) -> tuple[Verdict, ...]:
-    """Return the verdicts, INVALID where throttling may have made them; as they are if `throttled` is "warn"."""
+    """Return the verdicts, INVALID where what slowed the GPU may have made them.
+
+    throttled: "warn" leaves those on a throttled GPU as they are.
+    """
+    why = _why_slower(timings, throttled)
+    return tuple(verdict if not why or _holds_anyhow(verdict) else _invalid(verdict, *why) for verdict in verdicts)
+
+
+def beside(item: Measurement, neighbours: str) -> Measurement:
+    """Return a measurement that was taken while other processes computed on the GPU."""
+    timing = msgspec.structs.replace(item.timing, neighbours=neighbours)
+    verdicts = tuple(
+        each
+        if each.outcome is Outcome.INVALID or not _is_noisy(each)
+        else invalidate_throttled([each], [timing], "")[0]
+        for each in item.verdicts
+    )
+    return msgspec.structs.replace(item, timing=timing, verdicts=verdicts)
+
+
+def _why_slower(timings: Sequence[Timing], throttled: str) -> tuple[str, str] | None:
+    """Return what slowed the GPU, and what to do about it; None where nothing did."""
+    for timing in timings:
+        if timing.neighbours:
+            return timing.neighbours, "end what is not yours, or let tests wait with --gpu-bench-busy=wait"
     reasons = sorted({reason for timing in timings for reason in timing.throttle_reasons})
     if not reasons or throttled == "warn":
-        return tuple(verdicts)
-    return tuple(verdict if _holds_anyhow(verdict) else _invalid(verdict, reasons) for verdict in verdicts)
+        return None
+    return f"the GPU was throttled while it was measured ({', '.join(reasons)})", (
+        "let the GPU cool or raise its power cap, give more --gpu-bench-budget-s to wait for clean reps, or accept it "
+        "with --gpu-bench-throttled=warn"
+    )
+
+
+def _is_noisy(verdict: Verdict) -> bool:
+    limit = BY_NAME.get(verdict.kind)
+    return limit is not None and limit.is_noisy
 
 
 def _holds_anyhow(verdict: Verdict) -> bool:
-    """Tell whether throttling cannot have changed a verdict: it makes nothing faster."""
+    """Tell whether a slower GPU cannot have changed a verdict: it makes nothing faster."""
     limit = BY_NAME.get(verdict.kind)
     is_kept = verdict.outcome is Outcome.PASS and limit is not None and limit.holds_throttled
     return is_kept or verdict.outcome is Outcome.NOT_JUDGED
 
 
-def _invalid(verdict: Verdict, reasons: Sequence[str]) -> Verdict:
-    return msgspec.structs.replace(
-        verdict,
-        outcome=Outcome.INVALID,
-        sentence=f"the GPU was throttled while it was measured ({', '.join(reasons)}), so this says more about the GPU "
-        f"than about the code: {verdict.sentence}; let the GPU cool or raise its power cap, give more "
-        "--gpu-bench-budget-s to wait for clean reps, or accept it with --gpu-bench-throttled=warn",
-    )
+def _invalid(verdict: Verdict, why: str, remedy: str) -> Verdict:
+    sentence = f"{why}, so this says more about the GPU than about the code: {verdict.sentence}; {remedy}"
+    return msgspec.structs.replace(verdict, outcome=Outcome.INVALID, sentence=sentence)

@@ -149,6 +149,8 @@ class Timing(Spelled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """NVML's readings of the GPU, one for all reps in a row with the same values; empty if nothing was read."""
     throttle_reasons: tuple[str, ...] = ()
     """NVML's reasons for throttling during the kept reps."""
+    neighbours: str = ""
+    """Other processes that computed on the GPU meanwhile, in a sentence; empty where NVML knows of none."""
     kernels: tuple[Kernel, ...] = ()
     no_resources: str = ""
     """Why the resources of its kernels are not known, though they were asked for; empty where they are."""

@@ -179,20 +179,30 @@ def _counted(changes: Sequence[Change]) -> str:
     return ", ".join(f"{outcomes.count(each)} {each.value}" for each in Outcome if each in outcomes)
 
 
-def take_all(quiet: int, busy: int, more: int) -> Taken:
-    """Return the counters of each call from so many processes; more: of how many each call has more rows."""
+def take_all(quiet: int, busy: int, more: int, json_path: Path | None) -> Taken:
+    """Return the counters of each call from so many processes; more: of how many each call has more rows.
+
+    Those taken so far are written after each process.
+    """
     (group,) = groups_of(["instructions"])
-    found = [take(group) for _ in range(quiet)]
+    taken = Taken([], [])
+
+    def add(processes: list[Process], number: int, rows: float = 1.0) -> None:
+        for _ in range(number):
+            processes.append(take(group, rows))
+            if json_path:
+                json_path.write_bytes(msgspec.json.encode(taken))
+
+    add(taken.same, quiet)
+    add(taken.more, more, MORE)
     with neighbour() if busy else nullcontext():
-        found += [take(group) for _ in range(busy)]
-    return Taken(found, [take(group, MORE) for _ in range(more)])
+        add(taken.same, busy)
+    return taken
 
 
 def captures(processes: int, busy: int, several: bool, json_path: Path | None, earlier: Sequence[Path]) -> None:
     before = [msgspec.json.decode(path.read_bytes(), type=Taken) for path in earlier]
-    now = take_all(processes - busy, busy, more=not any(each.more for each in before))
-    if json_path:
-        json_path.write_bytes(msgspec.json.encode(now))
+    now = take_all(processes - busy, busy, not any(each.more for each in before), json_path)
     taken = Taken(*([process for each in (*before, now) for process in each[part]] for part in range(2)))
     head = "counter | the same in all captures of | median spread | largest | reads less than the cache"
     print_head(head)

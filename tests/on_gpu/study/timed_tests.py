@@ -13,9 +13,8 @@ CALLS: dict[str, tuple[Rows, int, int]] = {
     "small add": (lambda x: x + 1, 256, 1024),
     "softmax": (lambda x: torch.softmax(x, -1), 8192, 8192),
     "long rms norm": (rms_norm, 81920, 4096),
-    "long matmul": (lambda x: x @ x[:8192], 8192, 8192),
 }
-"""Calls from 2 us to 20 ms, and the shapes of their inputs."""
+"""Calls from 2 us to 2 ms, and the shapes of their inputs."""
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -38,7 +37,7 @@ def test_slower(gpu_bench: GpuBench, name: str) -> None:
     function, rows, columns = CALLS[name]
 
     def slower(x: torch.Tensor) -> torch.Tensor:
-        function(x if "matmul" in name else x[: rows // 2])
+        function(x[: rows // 2])
         return function(x)
 
     gpu_bench.compare({name: slower}, function, args=(normal(rows, columns),))
