@@ -11,9 +11,11 @@ from pytest_gpubench.gpu.foreign import (
     ForeignWork,
     GpuProcess,
     apply_busy_policy,
+    computing,
     find_foreign,
     newcomers,
     read_gpu,
+    shares_since,
 )
 from pytest_gpubench.gpu.nvml import Nvml
 from tests.gpu.recording_nvml import Recording
@@ -103,6 +105,40 @@ def test_its_memory_is_told_where_nvml_knows_it(memory: int | None, told: str) -
     work = found_on([20], 0.87, False, memory)
     assert work is not None
     assert work.sentence == f"1 other process: pid 20 (python train.py{told}) computes on the GPU, which is 87 % busy"
+
+
+@pytest.mark.parametrize(
+    ("samples", "shares"),
+    [
+        ([(20, 99), (21, 5), (20, 3)], {20: 0.99, 21: 0.05}),
+        ([], {}),
+        (None, {}),  # this GPU has no samples
+    ],
+)
+def test_what_processes_took_since_a_time(samples: list[tuple[int, int]] | None, shares: dict[int, float]) -> None:
+    asked: list[int] = []
+
+    def answer(handle: str, since_us: int) -> list[SimpleNamespace]:
+        asked.append(since_us)
+        return [SimpleNamespace(pid=pid, smUtil=percent) for pid, percent in samples or ()]
+
+    answers = {} if samples is None else {"ProcessUtilization": answer}
+    assert shares_since(Nvml(Recording(answers=answers), "handle"), 100.0) == shares
+    assert asked == ([] if samples is None else [99_500_000])
+
+
+@pytest.mark.parametrize(
+    ("shares", "sentence"),
+    [
+        ({20: 0.05}, None),
+        ({20: 0.06}, "1 other process: pid 20 computed on the GPU while it was measured on"),
+        ({20: 0.5, 21: 0.5, 99: 1.0}, "2 other processes: pid 20, pid 21 computed on the GPU while it was measured on"),
+        ({99: 1.0}, None),  # no process of others that is known
+    ],
+)
+def test_who_computed_meanwhile(shares: dict[int, float], sentence: str | None) -> None:
+    before, after = (ForeignWork((GpuProcess(pid),), None, "") for pid in (20, 21))
+    assert computing([before, None, after], shares) == sentence
 
 
 # what to do about it

@@ -1,6 +1,7 @@
 """Pytest's `-p fake_gpus`: a host with GPUs that are not there, for runs in processes of their own.
 
-A file `gpus.json` beside this one says which there are, and which processes NVML lists on each. Every process sees
+A file `gpus.json` beside this one says which there are, and which processes NVML lists on each; `shares.json`, if it is
+there, what each process takes of them in percent. Every process sees
 them through a fake NVML; measurements are scripted, but each test has a device that says it is a GPU.
 """
 
@@ -26,6 +27,12 @@ def host() -> dict[str, list[int]]:
     return found
 
 
+def samples() -> list[SimpleNamespace]:
+    path = HERE / "shares.json"
+    shares = json.loads(path.read_text()) if path.exists() else {}
+    return [SimpleNamespace(pid=int(pid), smUtil=percent) for pid, percent in shares.items()]
+
+
 class HostNvml(Recording):
     """The NVML of this host."""
 
@@ -37,6 +44,7 @@ class HostNvml(Recording):
             "UUID": str,
             "Name": lambda uuid: "Fake GPU of another kind" if uuid.endswith("unlike") else "Fake GPU",
             "SystemGetDriverVersion": "0",
+            "ProcessUtilization": lambda uuid, since_us: samples(),
             "ComputeRunningProcesses": lambda uuid: [
                 SimpleNamespace(pid=pid, usedGpuMemory=None) for pid in host()[uuid]
             ],

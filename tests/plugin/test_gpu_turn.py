@@ -1,5 +1,6 @@
 """Turns: one test at a time on a GPU, in all processes; several GPUs at once; work of other processes."""
 
+import json
 import os
 import re
 import subprocess
@@ -242,6 +243,32 @@ def test_a_stranger_is_a_reason_of_what_fails(host: Host, stranger: "subprocess.
     status, output = host.run(CUDA_VISIBLE_DEVICES="0")
     assert status == 1
     assert (f"with it: 1 other process: pid {pid} (" in output) == ("with it: " in output) == busy
+
+
+@pytest.mark.parametrize(
+    ("percent", "limit", "outcome", "words"),
+    [
+        (
+            6,
+            "max_time_us=1",
+            "invalid",
+            "computed on the GPU while it was measured on, so this says more about the GPU",
+        ),
+        (5, "max_time_us=1", "fail", "with it: 1 other process: pid {pid} ("),
+        (6, "max_time_us=50", "pass", "what was measured meanwhile may be too slow"),
+    ],
+)
+def test_what_a_stranger_may_have_made_is_invalid_where_it_computed_meanwhile(
+    host: Host, stranger: "subprocess.Popen[bytes]", percent: int, limit: str, outcome: str, words: str
+) -> None:
+    pid = pid_of(stranger)
+    host.list_processes({"GPU-a": [pid], "GPU-b": []})
+    (host.folder / "shares.json").write_text(json.dumps({pid: percent, os.getpid(): 90}))
+    host.write(f"@pytest.mark.perf({limit})\ndef test_it(gpu_bench): gpu_bench(fast)\n")
+    status, output = host.run(CUDA_VISIBLE_DEVICES="0")
+    assert status == (outcome in ("invalid", "fail")), output
+    assert [each.outcome.value for each in host.records()[0].measurements[0].verdicts] == [outcome]
+    assert words.format(pid=pid) in output
 
 
 def test_our_own_workers_are_not_strangers(host: Host) -> None:

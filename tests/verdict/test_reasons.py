@@ -229,6 +229,8 @@ def test_other_processes_are_told_after_what_differs_and_of_what_is_too_slow_alo
     verdicts = (*judged("max_time_us"), *judged("max_kernels"), *judged("max_regression", Outcome.PASS))
     new = explained(msgspec.structs.replace(NEW, verdicts=verdicts), OLD)
     assert explained_by_neighbours(new, ()) is new
+    beside = msgspec.structs.replace(new, timing=msgspec.structs.replace(new.timing, neighbours="pid 7 computed"))
+    assert explained_by_neighbours(beside, ["pid 7 computes on the GPU"]) is beside
     found = explained_by_neighbours(new, ["pid 7 computes on the GPU"]).verdicts
     assert [each.reasons for each in found] == [(WORDS, "pid 7 computes on the GPU"), (), ()]
 

@@ -1,10 +1,10 @@
-"""Verdicts that throttling may have made are INVALID."""
+"""Verdicts that throttling or other processes may have made are INVALID."""
 
 import pytest
 
-from pytest_gpubench import Verdict
+from pytest_gpubench import Measurement, Verdict
 from pytest_gpubench.results.model import Outcome
-from pytest_gpubench.verdict.throttling import invalidate_throttled
+from pytest_gpubench.verdict.throttling import beside, invalidate_throttled
 from tests.results.measured import timing
 from tests.results.measured import verdict as verdict_on
 
@@ -30,6 +30,32 @@ def test_throttled_verdicts(outcome: Outcome, limit: str, setting: str) -> None:
     assert found.sentence.startswith("the GPU was throttled while it was measured (sw_power_cap), so this says more ")
     assert "it is what it is" in found.sentence
     assert found.sentence.endswith("--gpu-bench-throttled=warn")
+
+
+OTHER = "1 other process: pid 7 computed on the GPU while it was measured on"
+
+
+@pytest.mark.parametrize("limit", [*LIMITS, "max_kernels=1", "max_instructions=7"])
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_verdicts_beside_another_process(outcome: Outcome, limit: str) -> None:
+    given = verdict(outcome, limit)
+    item = beside(Measurement(timing=timing("f", 1.0, throttle_reasons=["sw_power_cap"]), verdicts=(given,)), OTHER)
+    assert item.timing.neighbours == OTHER
+    (found,) = item.verdicts
+    holds = outcome is Outcome.NOT_JUDGED or (outcome is Outcome.PASS and limit.startswith("max_time_us"))
+    if holds or outcome is Outcome.INVALID or limit not in LIMITS:
+        assert found == given
+        return
+    assert (found.outcome, found.limit, found.enforced) == (Outcome.INVALID, limit, True)
+    assert found.sentence == (
+        f"{OTHER}, so this says more about the GPU than about the code: it is what it is; end what is not yours, or "
+        "let tests wait with --gpu-bench-busy=wait"
+    )
+
+
+def test_a_change_beside_another_process_is_invalid_whatever_throttling_does() -> None:
+    (found,) = invalidate_throttled([verdict(Outcome.FAIL)], [timing("f", 1.0, neighbours=OTHER)], "warn")
+    assert found.sentence.startswith(OTHER)
 
 
 def test_each_reason_is_named_once() -> None:
