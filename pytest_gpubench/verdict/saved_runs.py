@@ -26,7 +26,7 @@ from pytest_gpubench.verdict.reasons import explained, explained_change
 from pytest_gpubench.verdict.regression import Change, compare_measurements
 from pytest_gpubench.verdict.replays import REPLAYED, Replay, replayed_change
 from pytest_gpubench.verdict.sessions import Sessions
-from pytest_gpubench.verdict.throttling import invalidate_throttled
+from pytest_gpubench.verdict.throttling import invalidate_throttled, what_slowed
 
 __tracebackhide__ = True
 
@@ -70,9 +70,8 @@ def _compare_with_saved(
     if new.role == "reference":
         sentence = f"the reference is not judged: {found.sentence}"
         found = replace(found, outcome=Outcome.NOT_JUDGED, sentence=sentence, notes=())
-    reasons = ", ".join(old.timing.throttle_reasons)
-    throttled = f"the GPU was throttled in the baseline {past.baseline!r} ({reasons}); save a new one"
-    return replace(found, notes=(*past.caveats, *([throttled] if reasons else []), *found.notes))
+    slowed = (f"{each}; save a new one" for each in what_slowed(old.timing, f"in {where}"))
+    return replace(found, notes=(*past.caveats, *slowed, *found.notes))
 
 
 # a running test
@@ -265,9 +264,8 @@ def _with_past(
             drifts[key.label, key.example] = _slower_reference(change)
         is_slower_time = change.outcome is Outcome.FAIL and change.estimate and change.estimate.metric != "speedup"
         drift = drifts.get((key.reference, key.example), "") if is_slower_time else ""
-        reasons = ", ".join(item.timing.throttle_reasons) if change.estimate else ""
-        throttled = f"the GPU was throttled now ({reasons})" if reasons else ""
-        change = replace(change, notes=(*change.notes, *filter(None, (throttled, drift))))
+        slowed = what_slowed(item.timing, "now") if change.estimate else []
+        change = replace(change, notes=(*change.notes, *slowed, *filter(None, [drift])))
         yield explained_change(change, past.changed)
 
 

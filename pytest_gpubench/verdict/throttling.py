@@ -31,6 +31,15 @@ def beside(item: Measurement, neighbours: str) -> Measurement:
     return msgspec.structs.replace(item, timing=timing, verdicts=verdicts)
 
 
+def what_slowed(timing: Timing, when: str) -> list[str]:
+    """Return a sentence on each thing that slowed the GPU; when: `now`, `in the baseline 'main'`."""
+    reasons = ", ".join(timing.throttle_reasons)
+    return [
+        *([f"the GPU was throttled {when} ({reasons})"] if reasons else []),
+        *([f"{timing.neighbours}, {when}"] if timing.neighbours else []),
+    ]
+
+
 def _why_slower(timings: Sequence[Timing], throttled: str) -> tuple[str, str] | None:
     """Return what slowed the GPU, and what to do about it; None where nothing did."""
     for timing in timings:

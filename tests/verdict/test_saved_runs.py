@@ -139,6 +139,15 @@ def test_what_else_differs_is_said() -> None:
     assert compared_after(hot, [], [alone(10.0)], 0.001, True)[0].notes == (
         "the GPU was throttled in the baseline 'main' (SwPowerCap); save a new one",
     )
+    shared = BaselineLimit(known(alone(10.0, neighbours="pid 7 computed")), MEDIAN, "max_regression", "x")
+    assert compared_after(shared, [], [alone(10.0)], 0.001, True)[0].notes == (
+        "pid 7 computed, in the baseline 'main'; save a new one",
+    )
+
+
+@pytest.mark.parametrize(("now_us", "found"), [(20.0, "invalid"), (10.0, "pass")])
+def test_what_was_slower_beside_another_process_says_nothing_of_the_code(now_us: float, found: str) -> None:
+    assert outcomes(LIMIT, [alone(now_us, neighbours="pid 7 computed")], "warn") == [found]
 
 
 @pytest.mark.parametrize(
