@@ -17,6 +17,8 @@ __tracebackhide__ = True
 
 RAW = re.compile(r"[a-z][a-z0-9]*__\w+\.sum")
 """A metric of ncu's that can be added over the kernels of a call."""
+EXECUTED = ("smsp__inst", "smsp__sass", "l1tex__t_requests", "l1tex__t_sectors")
+"""The beginnings of ncu's metrics that count what a call executes, however long that takes."""
 Passes = Literal["one pass", "several", "alone"]
 
 
@@ -30,6 +32,8 @@ class Counter:
     help: str
     group: Passes
     in_bytes: bool = False
+    changed_by_others: bool = False
+    """True if it may be higher beside another process on the GPU, whose data is in the cache too."""
 
 
 def _on(*operations: str) -> tuple[tuple[str, ...], ...]:
@@ -44,8 +48,16 @@ COUNTERS = (
         "bytes read from the GPU's memory",
         "one pass",
         in_bytes=True,
+        changed_by_others=True,
     ),
-    Counter("l2_bytes", (("lts__t_bytes.sum",),), "bytes that pass the L2 cache", "one pass", in_bytes=True),
+    Counter(
+        "l2_bytes",
+        (("lts__t_bytes.sum",),),
+        "bytes that pass the L2 cache",
+        "one pass",
+        in_bytes=True,
+        changed_by_others=True,
+    ),
     Counter(
         "load_sectors",
         (("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",),),
@@ -77,7 +89,8 @@ def counter_named(name: str) -> Counter:
     if name in COUNTER_BY_NAME:
         return COUNTER_BY_NAME[name]
     if RAW.fullmatch(name):
-        return Counter(name, ((name,),), "as ncu defines it", "alone", in_bytes="_bytes" in name)
+        in_bytes, is_executed = "_bytes" in name, name.startswith(EXECUTED)
+        return Counter(name, ((name,),), "as ncu defines it", "alone", in_bytes, changed_by_others=not is_executed)
     if re.fullmatch(r"[a-z][a-z0-9]*__[\w.]+", name):
         raise ValueError(f"{name!r} is no sum over a call's kernels: of ncu's metrics, give one that ends in .sum")
     raise ValueError(

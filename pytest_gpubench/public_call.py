@@ -44,7 +44,7 @@ def answer(test: CurrentTest, request: Request[T], say: Say) -> T:
         test.calls += 1
         if test.note_capture is not None:
             return count_calls(test, request)
-        found = judged_by_counters(test, request, _beside_others(test, request, _measure(test, request, say)), say)
+        found = _beside_others(test, request, judged_by_counters(test, request, _measure(test, request, say), say))
         calls = replayable_calls(test, request)
         measured = keep_calls(test, calls, request, found.measurements, say)
         changes = compare_with_past(test, request, measured, say, calls)

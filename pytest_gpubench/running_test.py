@@ -32,7 +32,7 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.structure.ncu import Capture
 from pytest_gpubench.units import safe_lines
 from pytest_gpubench.verdict.ending import Ending, judged_kinds, rule_for, unjudged
-from pytest_gpubench.verdict.limits import BY_NAME, Limits, is_on_counter
+from pytest_gpubench.verdict.limits import BY_NAME, Limits, counters_of
 from pytest_gpubench.verdict.limits.speedup import MinWeightedSpeedup
 from pytest_gpubench.verdict.saved_runs import BaselineLimit
 
@@ -196,7 +196,7 @@ class CurrentTest:
     def _is_on_counters(self) -> bool:
         """True if it is judged by counters alone."""
         verdicts = self._verdicts()
-        return bool(verdicts) and all(map(is_on_counter, verdicts))
+        return bool(verdicts) and all(map(counters_of, verdicts))
 
     @property
     def has_begun(self) -> bool:

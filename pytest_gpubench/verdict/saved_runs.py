@@ -6,6 +6,7 @@ from functools import cached_property
 
 import msgspec
 
+from pytest_gpubench.counters import counter_named
 from pytest_gpubench.results.baseline import Baseline, toolchain
 from pytest_gpubench.results.counterpart import MeasurementKey, Missing, PastTest, by_key, by_test, keys_of
 from pytest_gpubench.results.model import (
@@ -181,6 +182,8 @@ def _with_verdict(
     )
     if not limit.is_on_counter:
         verdict = _invalidated(verdict, found.estimate, item.timing, reference, throttled)
+    elif counter_named(limit.tolerance.metric).changed_by_others:
+        verdict = _invalidated(verdict, found.estimate, item.timing, None, "warn")
     item = msgspec.structs.replace(item, verdicts=(*item.verdicts, verdict))
     item = explained(item, found.old, versions=changed)
     return replace(found, outcome=verdict.outcome, sentence=verdict.sentence, new=item)

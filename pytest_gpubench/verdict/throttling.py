@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from pytest_gpubench.counters import counter_named
 from pytest_gpubench.results.model import Measurement, Outcome, Timing, Verdict
-from pytest_gpubench.verdict.limits import BY_NAME
+from pytest_gpubench.verdict.limits import BY_NAME, counters_of
 
 __tracebackhide__ = True
 
@@ -23,9 +24,7 @@ def beside(item: Measurement, neighbours: str) -> Measurement:
     """Return a measurement that was taken while other processes computed on the GPU."""
     timing = msgspec.structs.replace(item.timing, neighbours=neighbours)
     verdicts = tuple(
-        each
-        if each.outcome is Outcome.INVALID or not _is_noisy(each)
-        else invalidate_throttled([each], [timing], "")[0]
+        each if each.outcome is Outcome.INVALID or not _changes(each) else invalidate_throttled([each], [timing], "")[0]
         for each in item.verdicts
     )
     return msgspec.structs.replace(item, timing=timing, verdicts=verdicts)
@@ -54,9 +53,10 @@ def _why_slower(timings: Sequence[Timing], throttled: str) -> tuple[str, str] | 
     )
 
 
-def _is_noisy(verdict: Verdict) -> bool:
-    limit = BY_NAME.get(verdict.kind)
-    return limit is not None and limit.is_noisy
+def _changes(verdict: Verdict) -> bool:
+    """Tell whether what a verdict is on may be more beside other processes."""
+    limit, counters = BY_NAME.get(verdict.kind), map(counter_named, counters_of(verdict))
+    return limit is not None and (limit.is_noisy or any(each.changed_by_others for each in counters))
 
 
 def _holds_anyhow(verdict: Verdict) -> bool:

@@ -1,7 +1,7 @@
 """The limits of the `perf` mark: a file for each kind, which has a class for each limit; here those of one test."""
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,10 +117,10 @@ def number_for(verdict: Verdict, timing: Timing) -> float | None:
         return None
 
 
-def is_on_counter(verdict: Verdict) -> bool:
-    """Tell whether a verdict of ours is on a counter, which neither clocks nor other processes on the GPU change."""
+def counters_of(verdict: Verdict) -> Sequence[str]:
+    """Return the counters that a verdict of ours is on, which no clock changes; empty for any other."""
     limit = BY_NAME.get(verdict.kind)
-    return limit is not None and bool(limit(_literal(verdict.asked)).counters)
+    return () if limit is None else limit(_literal(verdict.asked)).counters
 
 
 def missed_by(verdict: Verdict, item: Measurement) -> float:

@@ -63,7 +63,7 @@ class Limit:
     is_on_speed: ClassVar[bool] = False
     """True if it is missed by some part of a time, which the place of a call's memory may explain."""
     holds_throttled: ClassVar[bool] = False
-    """True if a GPU keeps it unthrottled that keeps it throttled."""
+    """True if a GPU keeps it that keeps it throttled, or beside other processes."""
 
     def __post_init__(self) -> None:
         self.parse(self.asked)

@@ -23,6 +23,7 @@ class OnCounter(Limit):
     """A limit on one counter."""
 
     stage = "counters"
+    holds_throttled = True
     needed = frozenset({"counters"})
     counter: ClassVar[str]
 

@@ -123,12 +123,22 @@ def make_commits(folder: Path) -> list[str]:
     return git("rev-list", "--reverse", "main").split()
 
 
+OF_COUNTERS = ("--", "-q", "-p", "no:cacheprovider", "--gpu-bench-timer=events", "--gpu-bench-resources=limits")
+
+
+def compare() -> None:
+    """Compare the first and the last commit by instructions."""
+    with tempfile.TemporaryDirectory() as name:
+        commits = make_commits(Path(name))
+        command = ["pytest_gpubench", "ab", commits[0], "main", "--metric", "instructions", "--fail-slower", "0.1%"]
+        print(run("ab by instructions", 1, [*command, *OF_COUNTERS], Path(name)))
+
+
 def search(metrics: Sequence[str]) -> None:
     """Find the slower of 64 commits by each metric."""
     exact = ("--metric", "instructions", "--fail-slower", "0.1%")
     how = {"instructions": exact, "time": ("--fail-slower", "1%")}
-    common = ("--", "-q", "-p", "no:cacheprovider")
-    options = {"instructions": (*common, "--gpu-bench-timer=events", "--gpu-bench-resources=limits"), "time": common}
+    options = {"instructions": OF_COUNTERS, "time": OF_COUNTERS[:4]}
     found = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

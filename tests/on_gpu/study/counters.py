@@ -4,6 +4,7 @@ counters captures     25 calls in several processes, each judged against every o
 counters times        gates on times beside a process that keeps the GPU busy
 counters doctor       `pytest-gpubench doctor --counters`
 counters gate         a gate of pytest's: the same code, 1 % more rows, limits, reasons, beside a busy process
+counters ab           `ab` by instructions
 counters bisect       `bisect` over 64 commits
 
 Of captures, no process may fail beside another, the last of which takes its captures beside a process that keeps the
@@ -38,7 +39,12 @@ from tests.on_gpu.study.neighbour import neighbour
 
 ROWS, COLUMNS = 8192, 8192
 MORE = 1.01
-WHOLE_RUNS = {"doctor": counted_runs.doctor, "gate": counted_runs.gate, "times": timed_runs.gate}
+WHOLE_RUNS = {
+    "doctor": counted_runs.doctor,
+    "gate": counted_runs.gate,
+    "times": timed_runs.gate,
+    "ab": counted_runs.compare,
+}
 GATES = ("instructions:0.1%", "dram_read_bytes:1%")
 Process = Mapping[str, Counts]
 """The counters of each call in one process."""

@@ -113,11 +113,11 @@ def compare_the_same(number: int) -> int:
 
 def main(arguments: Sequence[str]) -> None:
     parser = parser_of("reasons", __doc__)
-    parser.add_argument("--only", default="", help="a part of the names of causes")
+    parser.add_argument("--only", nargs="+", default=[""], help="parts of the names of causes")
     parser.add_argument("--same", type=int, default=20, help="calls that are compared with themselves")
     chosen = parser.parse_args(arguments)
     start_profiler()
-    causes = [each for each in PLANTED if chosen.only in each.name]
+    causes = [each for each in PLANTED if any(part in each.name for part in chosen.only)]
     named, silent = plant_all(causes), compare_the_same(chosen.same)
     print(
         f"\n{named} of {len(causes)} causes are named first; {silent} of {chosen.same} calls and themselves have none"
