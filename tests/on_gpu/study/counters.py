@@ -7,8 +7,8 @@ counters gate         a gate of pytest's: the same code, 1 % more rows, limits, 
 counters ab           `ab` by instructions
 counters bisect       `bisect` over 64 commits
 
-Of captures, no process may fail beside another, the last of which takes its captures beside a process that keeps the
-GPU busy. In one more process each call has 1 % more rows, and has to fail. --earlier judges them together with those
+Of captures, no process may fail beside another. In one more process each call has 1 % more rows, and has to fail, and
+--busy of them take their captures beside a process that keeps the GPU busy. --earlier judges them together with those
 of an earlier start of the machine, which --json wrote; --several takes the second group of counters too.
 """
 
@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from itertools import permutations
+from itertools import permutations, product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ from pytest_gpubench import Measurement, Timing
 from pytest_gpubench.counters import groups_of
 from pytest_gpubench.results.model import Counts, Outcome
 from pytest_gpubench.stats.tolerance import parse_tolerance
+from pytest_gpubench.structure.counters import CAPTURES
 from pytest_gpubench.structure.ncu import Capture, counts_of, find_ncu, ncu_command, read_captures
 from pytest_gpubench.verdict.counters import compare_counters
 from pytest_gpubench.verdict.limits.counters import says_nothing, spread_of_captures
@@ -51,10 +52,23 @@ Process = Mapping[str, Counts]
 
 
 class Taken(NamedTuple):
-    """The counters of processes that run the same code, and of those with more rows."""
+    """The counters of processes that run the same code, of those with more rows, and of those beside a busy one."""
 
     same: list[Process]
     more: list[Process]
+    busy: list[Process]
+
+    def single_captures(self) -> list[Process]:
+        """Return each capture of the same code as if a process had taken it alone."""
+        return [
+            {call: msgspec.structs.replace(counts, captures=_nth(counts, place)) for call, counts in process.items()}
+            for process in self.same
+            for place in range(CAPTURES)
+        ]
+
+
+def _nth(counts: Counts, place: int) -> dict[str, tuple[float, ...]]:
+    return {name: (values[place],) for name, values in counts.captures.items()}
 
 
 def calls(rows: float) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -167,17 +181,20 @@ def _all(processes: Iterable[Process], call: str, name: str) -> Iterator[float]:
         yield from each[call].captures[name]
 
 
-def print_gates(taken: Taken) -> None:
-    for gate in GATES:
-        judged = [outcome(gate, name, old, new) for old, new in permutations(taken.same, 2) for name in old]
-        planted = [outcome(gate, name, taken.same[0], more) for more in taken.more for name in more]
-        print_row(f"{gate} | {_counted(judged)} | {_counted(planted)}")
-        for each in judged:
-            if each.outcome is Outcome.FAIL:
-                print(f"  {each.sentence}")
-        for each in planted:
-            if each.outcome is not Outcome.FAIL:
-                print(f"  1 % more: {each.outcome.value}: {each.sentence}")
+def print_gate(gate: str, taken: Taken) -> None:
+    """Print the verdicts of a gate on all ordered pairs, before a second process confirms a FAIL."""
+    pairs = {
+        "the same code, two processes": list(permutations(taken.same, 2)),
+        "the same code, two captures": list(permutations(taken.single_captures(), 2)),
+        "the same code beside a busy process": list(product(taken.same, taken.busy)),
+        "1 % more rows": list(product(taken.same, taken.more)),
+    }
+    for title, of in pairs.items():
+        judged = [outcome(gate, name, old, new) for old, new in of for name in old]
+        print_row(f"{gate} | {title} | {_counted(judged)}")
+        wanted = (Outcome.FAIL,) if "more" in title else (Outcome.PASS, Outcome.NOT_JUDGED)
+        for sentence in dict.fromkeys(each.sentence for each in judged if each.outcome not in wanted):
+            print(f"  {sentence}")
 
 
 def _counted(changes: Sequence[Change]) -> str:
@@ -191,7 +208,7 @@ def take_all(quiet: int, busy: int, more: int, json_path: Path | None) -> Taken:
     Those taken so far are written after each process.
     """
     (group,) = groups_of(["instructions"])
-    taken = Taken([], [])
+    taken = Taken([], [], [])
 
     def add(processes: list[Process], number: int, rows: float = 1.0) -> None:
         for _ in range(number):
@@ -202,19 +219,20 @@ def take_all(quiet: int, busy: int, more: int, json_path: Path | None) -> Taken:
     add(taken.same, quiet)
     add(taken.more, more, MORE)
     with neighbour() if busy else nullcontext():
-        add(taken.same, busy)
+        add(taken.busy, busy)
     return taken
 
 
 def captures(processes: int, busy: int, several: bool, json_path: Path | None, earlier: Sequence[Path]) -> None:
     before = [msgspec.json.decode(path.read_bytes(), type=Taken) for path in earlier]
     now = take_all(processes - busy, busy, not any(each.more for each in before), json_path)
-    taken = Taken(*([process for each in (*before, now) for process in each[part]] for part in range(2)))
+    taken = Taken(*([process for each in (*before, now) for process in each[part]] for part in range(3)))
     head = "counter | the same in all captures of | median spread | largest | reads less than the cache"
     print_head(head)
     print_spreads(taken.same)
-    print_head("gate | the same code | 1 % more rows")
-    print_gates(taken)
+    print_head("gate | judged | verdicts")
+    for gate in GATES:
+        print_gate(gate, taken)
     if several:
         print_head(head)
         print_spreads([take(groups_of(["atomics"])[0])])
