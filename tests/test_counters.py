@@ -49,3 +49,21 @@ def test_what_is_no_counter_is_told(name: str, told: str) -> None:
 def test_metrics_of_ncu_are_counters(name: str, in_bytes: bool) -> None:
     assert is_counter(name)
     assert counter_named(name).in_bytes is in_bytes
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("instructions", False),
+        ("load_sectors", False),
+        ("local_loads", False),
+        ("dram_read_bytes", True),
+        ("l2_bytes", True),
+        ("smsp__inst_executed_pipe_tensor.sum", False),
+        ("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum", False),
+        ("sm__cycles_active.sum", True),
+        ("dram__bytes_write.sum", True),
+    ],
+)
+def test_only_what_a_call_executes_is_the_same_beside_other_processes(name: str, changes: bool) -> None:
+    assert counter_named(name).changed_by_others is changes

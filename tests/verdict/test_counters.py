@@ -236,6 +236,31 @@ def test_a_throttled_gpu_counts_as_ever(tolerance: str, outcome: Outcome) -> Non
     assert all(bool(counters_of(each)) is (outcome is FAIL) for each in found.new.verdicts)
 
 
+@pytest.mark.parametrize(
+    ("tolerance", "now", "outcome"),
+    [
+        ("instructions:1%", 2.0, FAIL),
+        ("load_sectors:1%", 2.0, FAIL),
+        ("dram_read_bytes:1%", 2.0, INVALID),
+        ("dram_read_bytes:1%", 1.0, PASS),
+        ("l2_bytes:1%", 2.0, INVALID),
+    ],
+)
+def test_what_the_cache_does_not_hold_is_more_beside_another_process(
+    tolerance: str, now: float, outcome: Outcome
+) -> None:
+    name = tolerance.partition(":")[0]
+    old, new = (
+        Measurement(timing=reps("norm", 10.0, counts=Counts(captures={name: (1e9 * times,) * 3}), **others))
+        for times, others in ((1.0, {}), (now, {"neighbours": "pid 7 computed"}))
+    )
+    limit = BaselineLimit(known(old), parse_tolerance(tolerance), "max_regression", repr(tolerance))
+    limit = replace(limit, earlier=[TestRecord(nodeid="t", device=GPU, measurements=(new,))])
+    (found,) = compare_with_baseline(limit, list(by_key([new])), [new], 0.001, True)
+    assert found.outcome is outcome
+    assert found.sentence.startswith("pid 7 computed, so this says more ") is (outcome is INVALID)
+
+
 @given(
     st.lists(st.integers(1, 10**6), min_size=1, max_size=6),
     st.lists(st.integers(1, 10**6), min_size=1, max_size=6),

@@ -35,15 +35,20 @@ def test_throttled_verdicts(outcome: Outcome, limit: str, setting: str) -> None:
 OTHER = "1 other process: pid 7 computed on the GPU while it was measured on"
 
 
-@pytest.mark.parametrize("limit", [*LIMITS, "max_kernels=1", "max_instructions=7"])
+HOLDING = ("max_time_us=100.0", "max_dram_bytes=7")
+"""Limits that are kept alone if they are kept beside others."""
+UNCHANGED = ("max_kernels=1", "max_instructions=7", "max_counters={'atomics': 0}")
+
+
+@pytest.mark.parametrize("limit", [*LIMITS, "max_dram_bytes=7", *UNCHANGED])
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_verdicts_beside_another_process(outcome: Outcome, limit: str) -> None:
     given = verdict(outcome, limit)
     item = beside(Measurement(timing=timing("f", 1.0, throttle_reasons=["sw_power_cap"]), verdicts=(given,)), OTHER)
     assert item.timing.neighbours == OTHER
     (found,) = item.verdicts
-    holds = outcome is Outcome.NOT_JUDGED or (outcome is Outcome.PASS and limit.startswith("max_time_us"))
-    if holds or outcome is Outcome.INVALID or limit not in LIMITS:
+    holds = outcome is Outcome.NOT_JUDGED or (outcome is Outcome.PASS and limit in HOLDING)
+    if holds or outcome is Outcome.INVALID or limit in UNCHANGED:
         assert found == given
         return
     assert (found.outcome, found.limit, found.enforced) == (Outcome.INVALID, limit, True)

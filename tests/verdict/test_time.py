@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from pytest_gpubench import Verdict
 from pytest_gpubench.limits import limit_for_device
 from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.stats.autocorrelation import independent_for_std
 from pytest_gpubench.stats.summary import Interval, least_count, median_interval, std_interval
 from pytest_gpubench.units import round_to_digits
-from pytest_gpubench.verdict.decision import at_most
+from pytest_gpubench.verdict.decision import at_most, time_interval
 from pytest_gpubench.verdict.limits import Limits
 from pytest_gpubench.verdict.limits.base import Seen
 from pytest_gpubench.verdict.time import Judgement
@@ -48,8 +49,8 @@ def judge_one(samples_us: Sequence[float], limits: Limits, alpha: float = 0.05) 
     return found
 
 
-def rel_std_interval(samples_us: Sequence[float], alpha: float) -> Interval:
-    interval, mean_us = std_interval(samples_us, alpha), statistics.fmean(samples_us)
+def rel_std_interval(samples_us: Sequence[float], alpha: float, independent: int | None = None) -> Interval:
+    interval, mean_us = std_interval(samples_us, alpha, independent), statistics.fmean(samples_us)
     assert interval is not None
     return Interval(interval.low / mean_us, interval.high / mean_us)
 
@@ -252,10 +253,10 @@ def test_the_times_in_the_sentence_are_the_stored_ones(samples_us: list[float], 
     """In microseconds; printed with four digits, so they are wrong by half of the last one at most."""
     stored = timing(samples_us)
     [found] = judge(stored, Limits(max_time_us=factor * stored.median_us), alpha)
-    assume("resemble their neighbours" not in found.sentence)  # their interval is wider, and said so
+    assume("resemble their neighbours" not in found.sentence)  # said in words that the pattern has not
     printed = SENTENCE.fullmatch(found.sentence)
     assert printed is not None
-    interval = median_interval(samples_us, alpha)
+    interval = time_interval(stored, alpha)
     open_ = "is too close to tell" if interval else "cannot be judged"
     words = {PASS: "is fast enough", FAIL: "is too slow", INCONCLUSIVE: open_}
     check_printed(printed["found"], 1, stored.median_us, 5.1e-4)
@@ -275,7 +276,8 @@ def test_the_shares_in_the_sentence_are_the_stored_ones(samples_us: list[float],
     assume("resemble their neighbours" not in found.sentence)
     printed = SENTENCE.fullmatch(found.sentence)
     assert printed is not None
-    interval = rel_std_interval(samples_us, alpha) if stored.reps >= 10 else None
+    independent = independent_for_std(samples_us)  # fewer than the reps are not told until they are half of them
+    interval = rel_std_interval(samples_us, alpha, independent) if stored.reps >= 10 else None
     open_ = "is too close to tell" if interval else "cannot be judged"
     words = {PASS: "is steady", FAIL: "is unsteady", INCONCLUSIVE: open_}
     check_printed(printed["found"], 0.01, stored.rel_std, 5.1e-2)
