@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pytest_gpubench.gpu.foreign import find_foreign, read_gpu
+from pytest_gpubench.gpu.foreign import computing, find_foreign, read_gpu, shares_since
 from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.gpu.visible import find_visible
 
@@ -29,14 +29,16 @@ MULTIPLIES, COPIES = "torch.mm(x, x, out=y)", "y.copy_(x)"
 
 @contextmanager
 def neighbour(work: str = MULTIPLIES) -> Iterator[tuple[str, ...]]:
-    """Keep the GPU busy from another process; yields what is said of it."""
+    """Keep the GPU busy from another process, which NVML has to see; yields what is said of it."""
     (gpu,) = find_visible()[:1]
     with subprocess.Popen([sys.executable, "-c", NEIGHBOUR.format(work)], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             process.stdout.readline()
             time.sleep(BUSY_S)
-            found = find_foreign(read_gpu(Nvml.open(gpu.uuid)), [os.getpid()], uses_gpu=True)
+            nvml = Nvml.open(gpu.uuid)
+            found, shares = find_foreign(read_gpu(nvml), [os.getpid()], uses_gpu=True), shares_since(nvml, time.time())
+            assert found is None or computing([found], shares), f"NVML does not say that it computes: {shares}"
             yield () if found is None else (found.sentence,)
         finally:
             process.kill()
