@@ -46,7 +46,7 @@ WHOLE_RUNS = {
     "times": timed_runs.gate,
     "ab": counted_runs.compare,
 }
-GATES = ("instructions:0.1%", "dram_read_bytes:1%")
+GATES = ("instructions:0.1%", "dram_read_bytes:1%", "dram_read_bytes:0.5%")
 Process = Mapping[str, Counts]
 """The counters of each call in one process."""
 
