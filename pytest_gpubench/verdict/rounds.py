@@ -29,6 +29,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
+from pytest_gpubench.counters import counter_named, is_counter
 from pytest_gpubench.results.baseline import comparable, differences, toolchain
 from pytest_gpubench.results.counterpart import FactChange, MeasurementKey, keys_of
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord
@@ -103,7 +104,12 @@ class RoundSeries:
     @cached_property
     def valid(self) -> Sequence[RecordedMeasurement | None]:
         """It in each run; None where that has no number that is known to be right."""
-        return [each if each is not None and not each.why_invalid else None for each in self.found]
+        return [each if each is not None and not self.why_invalid(each) else None for each in self.found]
+
+    def why_invalid(self, found: RecordedMeasurement) -> str:
+        """Return why it cannot be compared in a run; empty where it can."""
+        is_same = is_counter(self.wanted) and not counter_named(self.wanted).changed_by_others
+        return found.why_invalid or ("" if is_same else found.measurement.timing.neighbours)
 
     def of(self, *arms: CommitArm) -> list[RecordedMeasurement]:
         """Return it in the runs of these versions that measured it."""
@@ -231,7 +237,9 @@ def _judge_series(series: RoundSeries, tolerance: RegressionTolerance, alpha: fl
     base, head = series.of("BASE"), series.of("HEAD")
     change = Change(series.nodeid, series.label, Outcome.NOT_JUDGED, "")
     if not base or not head:
-        return replace(change, sentence=_why_unmeasured(series))
+        is_beside = any(one and one.measurement.timing.neighbours for one in series.found)
+        outcome = Outcome.INVALID if is_beside else Outcome.NOT_JUDGED
+        return replace(change, outcome=outcome, sentence=_why_unmeasured(series))
     change = replace(change, old=base[-1].measurement, new=head[-1].measurement)
     if len(ways := dict.fromkeys(each.way for each in (*base, *head))) > 1:
         words = " and ".join(", ".join(way) for way in list(ways)[:2])
@@ -316,7 +324,9 @@ def _step_us(measurement: Measurement) -> float | None:
 def _why_unmeasured(series: RoundSeries) -> str:
     lacking = [arm for arm in COMMIT_ARMS if not series.of(arm)]
     reasons = [
-        one.why_invalid for each, one in zip(series.runs, series.found, strict=True) if each.arm in lacking and one
+        series.why_invalid(one)
+        for each, one in zip(series.runs, series.found, strict=True)
+        if each.arm in lacking and one
     ]
     why = f": {reasons[0]}" if reasons else ", which has no measurement of this name"
     return f"not measured in {' and '.join(lacking)}{why}"

@@ -283,6 +283,16 @@ def test_commits_are_compared_by_counters(extra: int, rounds: int, outcome: Outc
     assert (found.nodeid, found.outcome) == (TEST, outcome)
 
 
+@pytest.mark.parametrize(("name", "outcome"), [("instructions", PASS), ("dram_read_bytes", INVALID)])
+def test_between_commits_a_counter_is_compared_beside_others_if_they_do_not_change_it(
+    name: str, outcome: Outcome
+) -> None:
+    captures = Counts(captures={name: (1e9,) * 3})
+    item = Measurement(timing=timing_of((5.0,), "norm", counts=captures, neighbours="pid 7 computed"))
+    (found,) = judge_rounds(take(lambda arm, number: (item,), rounds=1)[:2], parse_tolerance(f"{name}:1%"), 0.01)
+    assert found.outcome is outcome
+
+
 # reasons
 
 

@@ -360,6 +360,24 @@ def test_what_one_version_did_not_measure_is_not_judged(head: Sequence[Measureme
     assert (found.outcome, found.sentence, found.estimate) == (Outcome.NOT_JUDGED, sentence, None)
 
 
+def beside(taken: Measurement) -> Measurement:
+    return msgspec.structs.replace(taken, timing=msgspec.structs.replace(taken.timing, neighbours="pid 7 computed"))
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "outcome", "words"),
+    [
+        (range(8), Outcome.INVALID, "not measured in BASE and HEAD: pid 7 computed"),
+        ((1, 5), Outcome.INCONCLUSIVE, "no round has it in all of its four runs: measure more rounds"),
+        ((), Outcome.PASS, "f is as fast as in BASE"),
+    ],
+)
+def test_times_beside_another_process_are_not_compared(disturbed: Sequence[int], outcome: Outcome, words: str) -> None:
+    runs = take(lambda arm, number: (beside(timed(10)) if number in disturbed else timed(10),), rounds=2)
+    found = only(judge_rounds(runs, *RULE))
+    assert (found.outcome, found.sentence.startswith(words)) == (outcome, True), found.sentence
+
+
 # tests that did not end alike
 
 PASSED: Sequence[TestEnding | None] = ["passed"] * 6
