@@ -74,6 +74,7 @@ class CheckedRounds:
         )
         if differ:
             recorder.change_upstream()
+        recorder.forget_all()
         try:
             recorder.take(rounds.take)
         except GpuBenchError:

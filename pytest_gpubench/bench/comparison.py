@@ -124,7 +124,7 @@ class CompareRequest(Request[Comparison]):
         with counting_launches() as launches:
             expected = lasting(self.agreement.run_reference())
             if pool is not None:
-                pool.reserve(expected.outputs, len(self.calls))
+                pool.reserve(expected.outputs, len(self.judged))
             lines = self._check(expected, pool)
         if reason := unmeasured_reason(self.settings, self.device, launches.number):
             return self._untimed(lines, reason)
@@ -190,7 +190,8 @@ class CompareRequest(Request[Comparison]):
     ) -> CallResult[Comparison]:
         shares_memory = self.interleave and self.settings.timer != "scripted"
         pool = None if self.agreement.uses_cuda_graphs or self.settings.timer == "scripted" else pool
-        recorder = OutputRecorder(self.agreement, len(self.calls) if shares_memory else 0, conduct, pool=pool)
+        arms = len(self.calls) if shares_memory else 0
+        recorder = OutputRecorder(self.agreement, arms, conduct, pool=pool, reference=self.reference)
         watched = {name: recorder.watch(name, call) for name, call in self.calls.items()}
         seed, looks = self.settings.seed or 0, looks_of(self.settings, self.limits)
         made = int(self.agreement.backward == "forward")  # each was called when it was checked

@@ -61,6 +61,8 @@ class OutputRecorder:
     """Their outputs before the upstream gradients changed."""
     pool: PoisonedPool | None = None
     """The memory that calls allocate from whose outputs are checked; None lets them have any."""
+    reference: str = ""
+    """The arm whose outputs are believed, and may lie anywhere."""
     checking: bool = False
     """True while the calls are made whose outputs are checked."""
     inputs: dict[str, Ran] = field(default_factory=dict)
@@ -75,9 +77,9 @@ class OutputRecorder:
             self._look_back()
             self._make_room(name)
             self._save()
-            pool = self.pool if self.checking else None
-            if pool is not None:
-                pool.fill()
+            pool = self.pool if self.checking and name != self.reference else None
+            if pool is not None:  # a gradient of the last call is dropped when the next has run forward
+                pool.fill(in_use=bool(self.passes) or any(other != self.reference for other in self.last))
             self.agreement.seed()
             prepared = call.prepare()
             if self.conduct is not None:
@@ -145,13 +147,17 @@ class OutputRecorder:
         """Have calls made again, each in memory of its own, where not all outputs are there and readable."""
         self.refuses_sharing = False  # `check` does, and says whose memory it is
         if self.anew:
-            self._look_back()
-            self._forget(*self.last)  # now, not between the calls, where the pool would have to be filled again
-            self.latest = ""
+            self.forget_all()
             self.take(take_again)
         if self.agreement.uses_cuda_graphs and not all(map(_is_readable, self.last.values())):
             self.copying = True
             take_again()
+
+    def forget_all(self) -> None:
+        """Drop the outputs of the last round, so that none lies in the pool when it is filled."""
+        self._look_back()
+        self._forget(*self.last)
+        self.latest = ""
 
     def take(self, take_again: Callable[[], T]) -> T:
         """Have every call made, until all of them have found enough memory in the pool."""

@@ -14,6 +14,8 @@ __tracebackhide__ = True
 
 Leaves = list[tuple[str, object]]
 """Leaves of a pytree by name."""
+COMPUTABLE = (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.int32, torch.bool)
+"""The usual dtypes."""
 
 
 def flatten(value: object, name: str = "out") -> Leaves:
@@ -74,6 +76,10 @@ def map_leaves(function: Callable[[object], object], value: object) -> object:
 
     if isinstance(value, torch.Tensor):
         return function(value)
+    if type(value) in (tuple, list):
+        return type(value)(map_leaves(function, part) for part in cast(Sequence[object], value))
+    if type(value) is dict:
+        return {key: map_leaves(function, part) for key, part in value.items()}
     if not _is_plain_dataclass(value):
         if _pytree_children(value) is None:
             return function(value)
@@ -102,6 +108,8 @@ def tensors_of(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, torch.Te
 
 def _stored(name: str, tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
     """Return the components of a tensor in its own memory, where `components` may return copies."""
+    if _is_one_component(tensor):
+        return [(name, tensor)]
     if wraps_tensors(tensor):
         return [part for inner, one in _wrapped(name, tensor) for part in _stored(inner, one)]
     if tensor.is_quantized:
@@ -111,8 +119,15 @@ def _stored(name: str, tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
     return components(name, tensor)
 
 
+def _is_one_component(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor is a component of its own; False says nothing, but takes longer."""
+    return type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.dtype in COMPUTABLE
+
+
 def components(name: str, tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
     """Return the dense tensors that a tensor consists of: itself, those that it wraps, or a sparse one's parts."""
+    if _is_one_component(tensor):
+        return [(name, tensor)]
     if wraps_tensors(tensor):
         return [part for inner, one in _wrapped(name, tensor) for part in components(inner, one)]
     if tensor.is_quantized:

@@ -60,12 +60,16 @@ class Buffer:
             _copy_values(self.view(leaf), leaf.detach())
         self.before = self.memory.clone()
 
-    def put_back(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Give the tensors the values that they had; return what it holds then, and what it held."""
-        assert self.before is not None, "it was not prepared"
+    def put_back(self) -> None:
+        """Give the tensors the values that they had, and leave the margins."""
         for _, leaf in self.leaves:
             _copy_values(self.view(leaf), self.view(leaf, self.before))
-        return self.memory, self.before
+
+
+def _differing(buffers: Sequence[Buffer]) -> list[Buffer]:
+    """Return the buffers that hold something else than before the call."""
+    pairs = [(buffer.memory, buffer.before) for buffer in buffers if buffer.before is not None]
+    return [buffer for buffer, differs in zip(buffers, bytes_differ(pairs), strict=True) if differs]
 
 
 def _copy_values(to: torch.Tensor, values: torch.Tensor) -> None:
@@ -118,8 +122,10 @@ class Moved:
 
     def overwritten(self) -> list[str]:
         """Return the names of the arguments beyond which was written."""
-        differ = bytes_differ([buffer.put_back() for buffer in self.buffers])
-        return [buffer.name for buffer, differs in zip(self.buffers, differ, strict=True) if differs]
+        written = _differing(self.buffers)
+        for buffer in written:
+            buffer.put_back()
+        return [buffer.name for buffer in _differing(written)]
 
 
 def moved(args: Sequence[object], kwargs: Mapping[str, object], device: torch.device) -> Moved:

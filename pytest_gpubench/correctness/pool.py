@@ -1,4 +1,4 @@
-"""A pool of GPU memory for checked calls: what was freed is filled with a pattern before any of them may get it."""
+"""A pool of GPU memory for checked calls: what is free in it is filled with a pattern before each of them."""
 
 import ctypes
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,8 +15,10 @@ __tracebackhide__ = True
 
 MOST_WATCHED_BYTES = 2**20
 """So many bytes before and behind an output are looked at, where nothing else was allocated there."""
+MOST_SMALL_BYTES = 2**20
+"""Larger blocks torch takes from other segments."""
 GUARD_BYTES = (2**16, 3 * 2**19)
-"""So many bytes before all outputs, in the segments of small blocks and of large ones (above 1 MiB)."""
+"""So many bytes before all outputs, in the segments of small blocks and of large ones."""
 Span = tuple[int, int]
 """The addresses where a range of memory begins and ends."""
 
@@ -35,11 +37,6 @@ class Counts(NamedTuple):
 
     segments: int
     allocations: int
-    frees: int
-
-    def leave_free_memory(self, before: "Counts") -> bool:
-        """Tell whether memory that was free before, and is so now, was free all the time, and is all that there is."""
-        return (self.segments, self.frees) == (before.segments, before.frees)
 
 
 @contextmanager
@@ -74,8 +71,10 @@ class PoisonedPool:
         """Memory that no call gets, so that something that is watched lies before the first output."""
         self.filled: list[Span] = []
         """The memory that was filled last, in order."""
-        self._counts_when_filled: Counts | None = None
-        """None where memory that nothing uses any more could not be filled yet."""
+        self._blocks: list[Span] = []
+        """All of its memory but the guards, as blocks that torch can hand out; empty where that is not known."""
+        self._growths_when_read = 0
+        self._can_be_taken = True
 
     def close(self) -> None:
         """Let go of the pool, unless the GPU is broken: torch ends the process where it cannot give memory back."""
@@ -85,36 +84,75 @@ class PoisonedPool:
             torch.cuda.synchronize(self.device)
             _let_go(pool)
 
-    def fill(self) -> None:
-        """Fill all of its free memory with the pattern, unless nothing was freed or added since that was done."""
-        counts = self._counts()
-        if self._counts_when_filled is not None and counts.leave_free_memory(self._counts_when_filled):
+    def fill(self, in_use: bool = False) -> None:
+        """Fill all of its free memory with the pattern.
+
+        in_use: True where tensors lie in it. Else all of it is taken at once: torch hands out what is free alone.
+        """
+        if not in_use and self._blocks and self.growths == self._growths_when_read and self._fill_blocks():
             return
         segments = self._segments()
         self.filled = [span for segment in segments for span in self._free_spans(segment["blocks"])]
         for start, stop in self.filled:
             _words_at(start, stop - start, self.device).fill_(POISON - 2**16)
-        states = {block["state"] for segment in segments for block in segment["blocks"]}
-        self._counts_when_filled = None if "active_pending_free" in states else counts
+        self._blocks = self._all_blocks(segments) if self._can_be_taken else []
+        self._growths_when_read = self.growths
+
+    def _fill_blocks(self) -> bool:
+        """Fill all of its memory; return whether all was free."""
+        try:
+            with self._allocating():
+                taken = [self._words(stop - start) for start, stop in self._blocks]
+        except torch.OutOfMemoryError:
+            taken = []
+        self._can_be_taken = sorted(block.data_ptr() for block in taken) == [start for start, _ in self._blocks]
+        for block in taken if self._can_be_taken else ():
+            block.fill_(POISON - 2**16)
+        return self._can_be_taken
+
+    def _all_blocks(self, segments: Sequence[Mapping[str, Any]]) -> list[Span]:
+        """Return the blocks of these segments, none of which torch takes for one of another size; else nothing."""
+        blocks = list[Span]()
+        for segment in segments:
+            is_small = segment["segment_type"] == "small"
+            for start, stop in self._free_spans(segment["blocks"]):
+                step = MOST_SMALL_BYTES if is_small else stop - start
+                blocks += [(each, min(each + step, stop)) for each in range(start, stop, step)]
+                if not is_small and stop - start <= MOST_SMALL_BYTES:
+                    return []
+            guards = {guard.data_ptr() for guard in self.guards}
+            if any(each["state"] != "inactive" and each["address"] not in guards for each in segment["blocks"]):
+                return []
+        return sorted(blocks)
 
     def reserve(self, outputs: object, copies: int) -> None:
         """Take as much memory as so many copies of outputs need, with guards before and room behind."""
         sizes = [memory.storage_bytes for _, memory in memory_of(flatten(outputs)) if memory.device.type == "cuda"]
-        large = [-(-size // 2**21) * 2**21 for size in sizes if size > 2**20]
+        large = [-(-size // 2**21) * 2**21 for size in sizes if size > MOST_SMALL_BYTES]
         with self.use():
-            self._bytes(sum(large) * copies + 2 * GUARD_BYTES[1])  # freed at once: one block, of which all get a part
-            self.guards = [self._bytes(size) for size in GUARD_BYTES]
-            held = [self._bytes(size) for size in sizes * copies]
+            self._words(sum(large) * copies + 2 * GUARD_BYTES[1])  # freed at once: one block, of which all get a part
+            self.guards = [self._words(size) for size in GUARD_BYTES]
+            held = [self._words(size) for size in sizes * copies]
         del held
 
-    def _bytes(self, size: int) -> torch.Tensor:
-        return torch.empty(size, dtype=torch.int8, device=self.device)
+    def _words(self, size_bytes: int) -> torch.Tensor:
+        return torch.empty(-(-size_bytes // 2), dtype=torch.int16, device=self.device)
 
     @contextmanager
     def use(self) -> Iterator[None]:
-        """Let all allocations come from the pool."""
-        index, pool = self.device.index or 0, self.pool.id
+        """Let all allocations come from the pool; count them."""
         before = self._counts()
+        try:
+            with self._allocating():
+                yield
+        finally:
+            after = self._counts()
+            self.growths += after.segments > before.segments
+            self.allocations = after.allocations - before.allocations
+
+    @contextmanager
+    def _allocating(self) -> Iterator[None]:
+        index, pool = self.device.index or 0, self.pool.id
         torch._C._cuda_beginAllocateToPool(index, pool)
         try:
             yield
@@ -122,14 +160,10 @@ class PoisonedPool:
             names = ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool")  # the second before torch 2.8
             next(getattr(torch._C, name) for name in names if hasattr(torch._C, name))(index, pool)
             torch._C._cuda_releasePool(index, pool)
-            after = self._counts()
-            self.growths += after.segments > before.segments
-            self.allocations = after.allocations - before.allocations
 
     def _counts(self) -> Counts:
         stats = torch._C._cuda_memoryStats(self.device.index or 0)
-        blocks = stats["allocation"]["all"]
-        return Counts(stats["segment"]["all"]["allocated"], blocks["allocated"], blocks["freed"])
+        return Counts(stats["segment"]["all"]["allocated"], stats["allocation"]["all"]["allocated"])
 
     def _segments(self) -> list[dict[str, Any]]:
         """Return this pool's segments, as torch describes them."""

@@ -145,9 +145,12 @@ def refuse_untimeable(output: object, label: str) -> None:
 
 def refuse_without_data(values: Mapping[str, object]) -> None:
     """Raise BadRequest for a tensor on the device meta, or a fake one, among values by name."""
+    import torch
     from torch.utils import _pytree as pytree
 
     for name, value in values.items():
+        if type(value) is torch.Tensor and not value.is_meta:  # the walk takes 0.1 ms
+            continue
         if pytree.tree_any(_is_without_data, value):
             leaves, _ = pytree.tree_flatten_with_path(value)
             place = next(pytree.keystr(path) for path, leaf in leaves if _is_without_data(leaf))

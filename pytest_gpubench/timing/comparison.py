@@ -98,11 +98,11 @@ def _take_looks(
 
 
 class UncountedRounds:
-    """Rounds of one session that do not count, one call of each arm in each: the calls cannot tell."""
+    """Rounds of one session that do not count: one call of each arm, the reference last; the calls cannot tell."""
 
     def __init__(self, match: Match, timer: Timer, taken: Interleaved) -> None:
         self.timer, self.taken = timer, taken
-        names = dict.fromkeys(match.orders(1)[0])
+        names = sorted(dict.fromkeys(match.orders(1)[0]), key=lambda name: name == match.reference)
         self.calls = {name: replace(match.calls[name], prepares_on_device=True) for name in names}
         self.number = 0
         """The rounds so far."""

@@ -54,32 +54,38 @@ def test_every_arm_has_an_output_of_its_own_in_the_end(names: tuple[str, ...]) -
 
 
 @pytest.mark.parametrize("growths", [0, 1, 2])
-def test_the_first_checked_round_drops_the_outputs_before_it(growths: int) -> None:
-    """Then nothing is freed between its calls, and the pool has to be filled once."""
-    agreement, kept = agreement_of(double, torch.ones(4)), list[list[str]]()
+def test_checked_calls_of_candidates_alone_have_the_pool(growths: int) -> None:
+    """It is filled before each, and is told whether another candidate's output lies in it."""
+    agreement, fills, uses = agreement_of(double, torch.ones(4)), list[tuple[list[str], bool]](), list[list[str]]()
 
     class Pool:
         growths = 0
 
-        def fill(self) -> None:
-            kept.append([*recorder.last])
+        def fill(self, in_use: bool) -> None:
+            fills.append(([*recorder.last], in_use))
 
         def use(self) -> AbstractContextManager[None]:
+            uses.append([*recorder.last])
             return nullcontext()
 
-    recorder = OutputRecorder(agreement, arms=2, pool=cast(PoisonedPool, Pool()))
-    calls = [recorder.watch(name, make_call(double, agreement.arguments, label=name)) for name in "ab"]
+    recorder = OutputRecorder(agreement, arms=3, pool=cast(PoisonedPool, Pool()), reference="r")
+    calls = [recorder.watch(name, make_call(double, agreement.arguments, label=name)) for name in "abr"]
 
     def take() -> None:
         for call in calls:
             call.prepare()()
-        Pool.growths += len(kept) <= 2 * growths
+        Pool.growths += len(uses) <= 2 * growths
 
     take()
     recorder.end()
     recorder.keep_all(take)
-    assert kept == [[], ["a"], *[["b"], ["a"]] * growths]
-    assert recorder.last.keys() == {"a", "b"}
+    again = [(["b", "r"], True), (["r", "a"], True)]
+    assert fills == [([], False), (["a"], True), *again * growths]
+    assert uses == [kept for kept, _ in fills]
+    assert recorder.last.keys() == {"a", "b", "r"}
+    recorder.forget_all()
+    calls[0].prepare()
+    assert fills[-1] == ([], False)
 
 
 def test_an_output_that_is_the_references_in_a_timed_call() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_gpubench.correctness.pool import Counts, spans_beside
+from pytest_gpubench.correctness.pool import spans_beside
 
 FAR = 10 * 2**20
 
@@ -28,8 +28,3 @@ def test_memory_beside_outputs(
     storages: dict[int, int], filled: list[tuple[int, int]], beside: dict[int, list[tuple[int, int]]]
 ) -> None:
     assert spans_beside(storages, filled) == beside
-
-
-@pytest.mark.parametrize(("after", "left"), [((1, 5, 2), True), ((1, 4, 3), False), ((2, 4, 2), False)])
-def test_memory_that_was_freed_or_added_has_to_be_filled(after: tuple[int, int, int], left: bool) -> None:
-    assert Counts(*after).leave_free_memory(Counts(1, 4, 2)) is left

@@ -19,6 +19,7 @@ from pytest_gpubench.correctness import (
     compare_outputs,
     snapshot,
 )
+from pytest_gpubench.correctness.memory import bytes_at
 from pytest_gpubench.correctness.one_pass import can_check
 from pytest_gpubench.correctness.pool import PoisonedPool, pool_on
 from pytest_gpubench.correctness.snapshot import checksum
@@ -65,25 +66,57 @@ def test_elements_that_are_never_written_are_found(pool: PoisonedPool, dtype: to
     assert compare_outputs(right, x, poisoned=True)[0].passed
 
 
-def test_memory_is_filled_again_only_where_something_was_freed(pool: PoisonedPool) -> None:
-    """Then all of it is: also what a temporary held."""
-    pool.reserve(torch.empty(1000, device="cuda"), 3)
+@pytest.mark.parametrize("elements", [1000, 2**18, 2**20])
+def test_what_a_kernel_leaves_in_free_memory_is_filled(pool: PoisonedPool, elements: int) -> None:
+    """Though nothing was allocated there, nor freed."""
+    pool.reserve(torch.empty(elements, device="cuda"), 3)
     pool.fill()
-    with patch.object(pool, "_segments", side_effect=pool._segments) as looked:
-        with pool.use():
-            first = torch.ones(1000, device="cuda")
-        pool.fill()
-        with pool.use():
-            second = torch.empty(1000, device="cuda")
-        assert looked.call_count == 0
-        assert unwritten((first, second)) == {"out[1]": 1000}
-        with pool.use():
-            first.add(1)
-        pool.fill()
-        assert looked.call_count == 1
     with pool.use():
-        third = torch.empty(1000, device="cuda")
-    assert unwritten((first, third)) == {"out[1]": 1000}
+        first = torch.empty(elements, device="cuda")
+    place, size = first.data_ptr(), first.nbytes
+    del first
+    pool.fill()
+    bytes_at(place, size, pool.device).fill_(7)
+    pool.fill()
+    with pool.use():
+        again = torch.empty(elements, device="cuda")
+    assert again.data_ptr() == place
+    assert unwritten(again) == {"out": elements}
+
+
+@pytest.mark.parametrize("in_use", [False, True])
+@pytest.mark.parametrize("elements", [1000, 2**18, 2**18 + 1, 2**22])
+def test_free_memory_is_known_where_nothing_lies_in_the_pool(pool: PoisonedPool, elements: int, in_use: bool) -> None:
+    """Where something does, torch is asked; what lies there is left as it is."""
+    x = torch.ones(elements, device="cuda")
+    pool.reserve(x, 3)
+    pool.fill()
+    with patch.object(pool, "_segments", side_effect=pool._segments) as asked:
+        for calls in (0, 1, 2, 3):
+            with pool.use():
+                output, right = copy_half(x), x.clone()
+            assert unwritten((output, right)) == {"out[0]": elements - elements // 2}
+            assert pool.overwritten((output, right)) == []
+            kept = right if in_use else None
+            del output, right
+            assert asked.call_count == calls * in_use
+            pool.fill(in_use)
+            assert kept is None or torch.equal(kept, x)
+    assert pool.growths <= 2, "to fill it takes no memory"
+
+
+def test_a_tensor_that_nobody_told_of_is_left_alone(pool: PoisonedPool) -> None:
+    """As a call that caches something would; the pool is filled around it."""
+    x = torch.ones(1000, device="cuda")
+    pool.reserve(x, 3)
+    pool.fill()
+    with pool.use():
+        cached = x.clone()
+    for _ in range(3):
+        pool.fill()
+        assert torch.equal(cached, x)
+        with pool.use():
+            assert unwritten(torch.empty(1000, device="cuda")) == {"out": 1000}
 
 
 def test_all_that_a_call_allocates_comes_from_the_pool(pool: PoisonedPool) -> None:
