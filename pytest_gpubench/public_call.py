@@ -1,7 +1,7 @@
 """A public call of the running test: measure, compare with a saved run, keep, trace, enforce the verdicts."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -13,13 +13,21 @@ from pytest_gpubench.bench.plan import is_enforced, one_at_a_time, plan_of, unme
 from pytest_gpubench.bench.request import CallResult, Request, Say, T, measured_before
 from pytest_gpubench.counted import count_calls, counted_again, counts_failed, judged_by_counters, with_counts
 from pytest_gpubench.counters import COUNTER_BY_NAME
-from pytest_gpubench.errors import InvalidResult, LimitBroken, MeasurementError, NoBaseline, WrongResult
+from pytest_gpubench.errors import (
+    GpuBenchError,
+    InvalidResult,
+    LimitBroken,
+    MeasurementError,
+    NoBaseline,
+    WrongResult,
+)
+from pytest_gpubench.gpu.context import context_error, may_be_cuda_error
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.counterpart import MeasurementKey, Missing
 from pytest_gpubench.results.model import VALIDITY, Measurement, Outcome, Verdict
 from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.results.trace_name import trace_name
-from pytest_gpubench.running_test import CurrentTest
+from pytest_gpubench.running_test import CurrentTest, NoSearch
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.traces import take_trace
 from pytest_gpubench.units import safe_lines
@@ -44,6 +52,8 @@ def answer(test: CurrentTest, request: Request[T], say: Say) -> T:
         test.calls += 1
         if test.note_capture is not None:
             return count_calls(test, request)
+        if test.note_what_breaks is not None:
+            return name_what_breaks(test.note_what_breaks, request)
         found = _beside_others(test, request, judged_by_counters(test, request, _measure(test, request, say), say))
         calls = replayable_calls(test, request)
         measured = keep_calls(test, calls, request, found.measurements, say)
@@ -67,7 +77,8 @@ def _measure(test: CurrentTest, request: Request[T], say: Say) -> CallResult[T]:
         refusing_exit(test.leaving, test.failures.append),
     ):
         try:
-            return test.search.obtain(request, say)
+            with naming_what_broke(test, request, say):
+                return test.search.obtain(request, say)
         finally:
             say("")
             test.warn(*request.remarks)
@@ -80,6 +91,33 @@ def _beside_others(test: CurrentTest, request: Request[T], found: CallResult[T])
         return found
     measured = [beside(item, neighbours) for item in found.measurements]
     return CallResult(request.with_measurements(found.result, measured), measured)
+
+
+def name_what_breaks(note: Callable[[str], object], request: Request[T]) -> T:
+    """Note what the calls of a request show with margins; make them without, and time none."""
+    try:
+        request.name_what_breaks(note)
+    except WrongResult as error:
+        note(str(error))
+        raise
+    return request.call_only("calls with margins are not timed").result
+
+
+@contextmanager
+def naming_what_broke(test: CurrentTest, request: Request[T], say: Say) -> Iterator[None]:
+    """Raise WrongResult for a call that broke the GPU because it reads or writes beyond a tensor."""
+    try:
+        yield
+    except (GpuBenchError, WrongResult):
+        raise
+    except Exception as error:
+        find = test.find_what_broke if request.has_margins and isinstance(test.search, NoSearch) else None
+        if find is None or not may_be_cuda_error(error) or context_error() is None:
+            raise
+        say(f"calling {request.title} with margins around its arguments, in a fresh process")
+        if sentence := find():
+            raise WrongResult(sentence) from error
+        raise
 
 
 @contextmanager

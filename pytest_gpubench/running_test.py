@@ -103,6 +103,10 @@ class CurrentTest:
     True; raises NotCounted. None outside of pytest."""
     note_capture: Callable[[tuple[int, str]], object] | None = None
     """Notes that a capture of a call begins; None where ncu does not watch this process."""
+    find_what_broke: Callable[[], str] | None = None
+    """Returns what calls with margins, in a fresh process, say of the call that broke the GPU; empty for nothing."""
+    note_what_breaks: Callable[[str], object] | None = None
+    """Notes, in such a process, what it means if the next call breaks the GPU."""
     failures: list[str] = field(default_factory=list)
     """Errors of ours that its calls have raised: it fails, whatever it does with them."""
     open_calls: list[str] = field(default_factory=list)

@@ -1,12 +1,15 @@
 """Verdicts that fail a test, and measurements of one that failed."""
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
+import torch
 
 from pytest_gpubench import BadRequest, InvalidResult, KernelsDiffer, LimitBroken, Measurement, Verdict, WrongResult
 from pytest_gpubench.bench.comparison import CompareRequest
-from pytest_gpubench.public_call import enforce_all, keeping_failed
+from pytest_gpubench.public_call import answer, enforce_all, keeping_failed, naming_what_broke
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.timing.calls import make_call
@@ -71,3 +74,55 @@ def test_what_has_no_number_is_noted(error: Exception, noted: bool) -> None:
     assert found == ({"a": [Outcome.INVALID], "b": [Outcome.INVALID]} if noted else {})
     assert all(each.role == "candidate" and each.timing.unmeasured == "no" for each in test.measurements)
     assert all(verdict.sentence == "no" for each in test.measurements for verdict in each.verdicts)
+
+
+class Breaking(CompareRequest):
+    """A comparison whose calls have margins, as on a GPU."""
+
+    has_margins = True
+
+
+@pytest.mark.parametrize(
+    ("error", "broken", "found", "raised"),
+    [
+        (RuntimeError("CUDA error: an illegal memory access"), "illegal", "it reads past args[1]", WrongResult),
+        (RuntimeError("CUDA error: an illegal memory access"), "illegal", "", RuntimeError),
+        (RuntimeError("CUDA error: out of memory"), None, "it reads past args[1]", RuntimeError),
+        (ValueError("no"), "illegal", "it reads past args[1]", ValueError),
+        (InvalidResult("cuda"), "illegal", "it reads past args[1]", InvalidResult),
+    ],
+)
+def test_a_call_that_breaks_the_gpu_is_told_by_what_a_fresh_process_finds(
+    error: Exception, broken: str | None, found: str, raised: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_gpubench.public_call.context_error", lambda: broken)
+    agreement = agreement_of(double)
+    calls = {name: make_call(double, label=name) for name in "rc"}
+    test = CurrentTest("here", COLD, Limits(), find_what_broke=lambda: found)
+    request, said = Breaking(COLD, CPU, Limits(), (), calls, agreement), list[str]()
+    with pytest.raises(raised) as told, naming_what_broke(test, request, said.append):
+        raise error
+    assert (told.value is error) is (raised is type(error))
+    assert str(told.value) == (found if raised is WrongResult else str(error))
+    assert bool(said) is (broken is not None and isinstance(error, RuntimeError) and "CUDA" in str(error))
+
+
+@pytest.mark.parametrize("found", [None, "it reads past args[1]"])
+def test_in_that_process_a_comparison_begins_with_margins(found: str | None) -> None:
+    noted: list[str] = []
+
+    class Noting(Breaking):
+        def name_what_breaks(self, note: Callable[[str], object]) -> None:
+            note("")
+            if found is not None:
+                raise WrongResult(found)
+
+    x = torch.ones(4)
+    agreement = agreement_of(double, x)
+    calls = {name: make_call(double, agreement.arguments, label=name) for name in "rc"}
+    request = Noting(COLD, CPU, Limits(), ((x,), {}), calls, agreement)
+    test = CurrentTest("here", COLD, Limits(), note_what_breaks=noted.append)
+    with nullcontext() if found is None else pytest.raises(WrongResult):
+        comparison = answer(test, request, lambda text: None)
+        assert not comparison.reference.measured
+    assert noted == [""] + ([found] if found else [])

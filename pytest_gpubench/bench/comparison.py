@@ -1,6 +1,6 @@
 """Compare candidates with a reference: check the outputs, time all in turn, then check what was timed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -131,6 +131,18 @@ class CompareRequest(Request[Comparison]):
         with auditing(self.settings, self.device) as check_cache:
             conduct = Conduct(self.agreement, list(self.calls), check_cache)
             return self._timed(lines, expected, conduct, pool, say)
+
+    @property
+    def has_margins(self) -> bool:
+        """True if calls have margins around their arguments, on a GPU."""
+        return self.agreement.margins and self.device.type == "cuda" and not self.settings.disable
+
+    def name_what_breaks(self, note: Callable[[str], object]) -> None:
+        """Make calls with margins that may break the GPU, and note what they mean; see `GuardedCall`."""
+        with self.agreement.leaving_state():
+            expected = lasting(self.agreement.run_reference())
+            for name in self.judged:
+                GuardedCall(self.agreement, name, self.calls[name].function, expected, None).name_what_breaks(note)
 
     def call_only(self, reason: str) -> CallResult[Comparison]:
         """Check every candidate, and time none."""

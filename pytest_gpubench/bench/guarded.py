@@ -13,6 +13,7 @@ from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
 from pytest_gpubench.correctness.margins import Moved, moved
 from pytest_gpubench.correctness.pool import PoisonedPool
 from pytest_gpubench.errors import GpuBenchError, WrongResult
+from pytest_gpubench.gpu.context import context_error
 from pytest_gpubench.units import repr_of
 
 __tracebackhide__ = True
@@ -60,6 +61,23 @@ class GuardedCall:
             if _all_pass(differences):
                 self._remark("it is right only where its arguments lie")
         self.agreement.require(self.name, differences, "")
+
+    def name_what_breaks(self, note: Callable[[str], object]) -> None:
+        """Make calls that may break the GPU; note, before each, what it means if that does: empty for nothing.
+
+        They are for a process of their own. Raises WrongResult where one shows what it does without breaking anything.
+        """
+        self.check()
+        for name in [buffer.name for buffer in self._moved().buffers if buffer.may_hold_indices]:
+            beyond = f"{self.name} reads past {name}"
+            note(f"{beyond}: as indices, what lies there breaks the GPU {HINT}")
+            try:
+                found = self._found((name,), at_random=True)[0]
+                if not _all_pass(self._differences(found)):
+                    raise WrongResult(f"{beyond}: its outputs depend on what lies there {HINT}")
+            finally:
+                if context_error() is None:
+                    note("")
 
     def explained(self, differences: Sequence[Difference]) -> Sequence[Difference]:
         """Return differences that were found; of a wrong call those that tell what it never wrote.
@@ -109,10 +127,10 @@ class GuardedCall:
     def _found_in_place(self) -> Ran:
         return self._found_with(self.agreement.fresh)
 
-    def _found(self, showing: Sequence[str] | None) -> tuple[Ran, Moved | None]:
+    def _found(self, showing: Sequence[str] | None, at_random: bool = False) -> tuple[Ran, Moved | None]:
         """Return what the call computes in filled memory, and its arguments with margins; None where it has none.
 
-        showing: the arguments whose margins hold values whose use shows, the others zeros; None is all.
+        showing, at_random: as in `Moved.prepare`.
         """
         if not self.agreement.margins:
             return self._found_in_place(), None
@@ -120,7 +138,7 @@ class GuardedCall:
 
         def arguments() -> tuple[tuple[object, ...], dict[str, object]]:
             latest[:] = [self._moved()]
-            latest[0].prepare(showing)
+            latest[0].prepare(showing, at_random)
             return latest[0].args, latest[0].kwargs
 
         return self._found_with(arguments), latest[0]

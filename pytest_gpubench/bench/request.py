@@ -96,6 +96,14 @@ class Request(ABC, Generic[T]):
         """The inspection of its calls."""
         return Inspection(self.settings, self.device, self.limits, self.takes_work, self.pass_alpha)
 
+    @property
+    def has_margins(self) -> bool:
+        """True if `name_what_breaks` may find something."""
+        return False
+
+    def name_what_breaks(self, note: Callable[[str], object]) -> None:
+        """Make calls that may break the GPU; note, before each, what it means if that does: empty for nothing."""
+
     @abstractmethod
     def measure(self, say: Say) -> CallResult[T]:
         """Measure; an error after there are samples carries them."""

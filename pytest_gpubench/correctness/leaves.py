@@ -76,8 +76,10 @@ def map_leaves(function: Callable[[object], object], value: object) -> object:
 
     if isinstance(value, torch.Tensor):
         return function(value)
-    if type(value) in (tuple, list):
-        return type(value)(map_leaves(function, part) for part in cast(Sequence[object], value))
+    if type(value) is tuple:
+        return tuple(map_leaves(function, part) for part in value)
+    if type(value) is list:
+        return [map_leaves(function, part) for part in value]
     if type(value) is dict:
         return {key: map_leaves(function, part) for key, part in value.items()}
     if not _is_plain_dataclass(value):

@@ -53,9 +53,18 @@ class Buffer:
         copy = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
         return copy.set_(storage, offset_bytes // leaf.element_size(), leaf.size(), leaf.stride())
 
-    def prepare(self, shows: bool) -> None:
-        """Fill the margins, with values whose use shows or with zeros, and write the values."""
-        fill_showing(self.memory, self.leaves[0][1] if shows else None)
+    @property
+    def may_hold_indices(self) -> bool:
+        """True if its first tensor is one of integers."""
+        like = self.leaves[0][1]
+        return not (like.is_complex() or like.is_floating_point() or like.dtype is torch.bool)
+
+    def prepare(self, shows: bool, at_random: bool = False) -> None:
+        """Fill the margins, with values whose use shows (or random ones) or with zeros, and write the values."""
+        if shows and at_random:
+            self.memory.random_(-128, 128)
+        else:
+            fill_showing(self.memory, self.leaves[0][1] if shows else None)
         for _, leaf in self.leaves:
             _copy_values(self.view(leaf), leaf.detach())
         self.before = self.memory.clone()
@@ -115,10 +124,13 @@ class Moved:
     kwargs: dict[str, object]
     buffers: list[Buffer]
 
-    def prepare(self, showing: Sequence[str] | None = None) -> None:
-        """Fill the margins, of the tensors of these names with values whose use shows, else with zeros; None is all."""
+    def prepare(self, showing: Sequence[str] | None = None, at_random: bool = False) -> None:
+        """Fill the margins, of the tensors of these names with values whose use shows, else with zeros; None is all.
+
+        at_random: True for random values, which as indices break the GPU.
+        """
         for buffer in self.buffers:
-            buffer.prepare(showing is None or buffer.name in showing)
+            buffer.prepare(showing is None or buffer.name in showing, at_random)
 
     def overwritten(self) -> list[str]:
         """Return the names of the arguments beyond which was written."""

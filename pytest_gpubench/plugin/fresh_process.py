@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,8 @@ FRESH = "gpu_bench_fresh"
 """The key under which the workers of a fresh process are told that they are its."""
 COUNTING = "PYTEST_GPUBENCH_COUNTING"
 """The variable that names the file which a fresh process, watched by ncu, notes its captures in."""
+NAMING = "PYTEST_GPUBENCH_NAMING"
+"""The variable that names the file in which a fresh process notes what its calls mean if they break the GPU."""
 UNFOLLOWED: dict[str, Any] = {
     "only": True,
     "skip": False,
@@ -122,7 +125,8 @@ def start_fresh(
     """
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
-        torch.cuda.empty_cache()  # the same tests need as much memory of the GPU once more
+        with suppress(RuntimeError):  # of a broken GPU
+            torch.cuda.empty_cache()  # the same tests need as much memory of the GPU once more
     listed = folder / "tests.json"
     command = [*under, *_pytest(), *map(str, config.invocation_params.args)]
     if config.pluginmanager.hasplugin("cacheprovider"):  # without it the key is unknown

@@ -18,6 +18,7 @@ from pytest_gpubench.plugin.fresh_process import Confirmation
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.items import FIXTURE, UNMARKED, is_perf, parameters, source_hash, uses_fixture
 from pytest_gpubench.plugin.markers import MergedMarks, merge_marks
+from pytest_gpubench.plugin.naming import Naming
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.sessions import SAME_IN_EVERY_PROCESS
 from pytest_gpubench.plugin.workers import worker_name
@@ -48,6 +49,7 @@ class Lifecycle:
         self.results = results
         self.confirmation = Confirmation(config)
         self.counting = Counting(config, self.counters_of)
+        self.naming = Naming(config)
         self._item: pytest.Item | None = None
         self._test: CurrentTest | None = None
         self._marks: MergedMarks | None = None
@@ -195,6 +197,10 @@ class Lifecycle:
         test.captures = functools.partial(self.counting.captures, item.nodeid)
         if self.counting.notes is not None:
             test.note_capture = functools.partial(self.counting.note, item.nodeid)
+        if self.naming.notes is not None:
+            test.note_what_breaks = self.naming.note
+        else:
+            test.find_what_broke = functools.partial(self.naming.find, item.nodeid)
         test.past = functools.cache(lambda facts: self.compared.past_of(test, facts))
         if test.settings.timer not in SAME_IN_EVERY_PROCESS:
             test.fresh = functools.cache(lambda number: self.confirmation.measure(item.nodeid))

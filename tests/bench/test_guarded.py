@@ -118,3 +118,48 @@ def test_a_candidate_that_is_wrong_elsewhere_alone_is_called_as_often_as_it_take
     agreement = agreement_of(double, torch.ones(3))
     GuardedCall(agreement, "mine", counted, agreement.run_reference(), None).check()
     assert len(calls) == 1
+
+
+def with_index(use: Callable[[torch.Tensor, torch.Tensor, bool], torch.Tensor], breaks: bool) -> Function:
+    """Return a kernel that reads an index beyond its rows, and does something with it."""
+
+    def kernel(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        inside = bool(0 <= beyond(rows, 1)[-1] < len(x))
+        if breaks and not inside:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        return use(x, rows, inside)
+
+    return kernel
+
+
+NOTE = "mine reads past args[1]: as indices, what lies there breaks the GPU (margins=False leaves margins out)"
+
+
+@pytest.mark.parametrize(
+    ("use", "breaks", "raised", "notes"),
+    [
+        (lambda x, rows, inside: x[rows], False, None, [NOTE, ""]),
+        (lambda x, rows, inside: x[rows], True, r"^CUDA error", [NOTE]),
+        (
+            lambda x, rows, inside: x[rows] + float(not inside),
+            False,
+            r"^mine reads past args\[1\]: its outputs",
+            [NOTE, ""],
+        ),
+        (lambda x, rows, inside: x[rows] + 0 * beyond(x, 1)[-1], True, r"^mine reads past args\[0\]: its outputs", []),
+    ],
+)
+def test_a_note_before_each_call_that_may_break_the_gpu(
+    use: Callable[[torch.Tensor, torch.Tensor, bool], torch.Tensor],
+    breaks: bool,
+    raised: str | None,
+    notes: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is taken back where the GPU is as before."""
+    monkeypatch.setattr("pytest_gpubench.bench.guarded.context_error", lambda: "broken" if breaks else None)
+    agreement, noted = agreement_of(lambda x, rows: x[rows], Z, ROWS), list[str]()
+    call = GuardedCall(agreement, "mine", with_index(use, breaks), agreement.run_reference(), None)
+    with nullcontext() if raised is None else pytest.raises((RuntimeError, WrongResult), match=raised):
+        call.name_what_breaks(noted.append)
+    assert noted == notes

@@ -1,0 +1,14 @@
+"""Planted kernels of the study `margins` that may break the GPU, as tests: a fresh process names the tensor."""
+
+import pytest
+
+from pytest_gpubench import GpuBench
+from tests.on_gpu.study.margins_planted import PLANTED
+
+BY_NAME = {each.name: each for each in PLANTED if each.may_fault}
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_planted(gpu_bench: GpuBench, name: str) -> None:
+    candidate, reference, args = BY_NAME[name].make(gpu_bench.device)
+    gpu_bench.compare({"it": candidate}, reference, args, vary=False, reps=12, rtol=1e-3, atol=1e-3)
