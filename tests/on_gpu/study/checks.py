@@ -152,6 +152,8 @@ def watched(name: str, kind: Kind, most: int, ends_s: float, seed: int) -> Row:
     return {
         "name": name,
         "comparisons": len(seconds),
+        "mean_ms": 1e3 * statistics.fmean(seconds),
+        "mean_checks_ms": 1e3 * statistics.fmean(checks_s),
         "ms": 1e3 * statistics.median(seconds),
         "checks_ms": 1e3 * statistics.median(checks_s),
         "share": statistics.median(each_s / all_s for each_s, all_s in zip(checks_s, seconds, strict=True)),
@@ -180,10 +182,15 @@ def main(arguments: Sequence[str]) -> None:
         append(chosen.out, rows[-1])
         row = rows[-1]
         print_row(f"{name} | {row['comparisons']} | {row['ms']:.1f} | {row['checks_ms']:.1f} | {row['share']:.1%}")
+    all_ms, checks_ms = (statistics.fmean(row[each] for row in rows) for each in ("mean_ms", "mean_checks_ms"))
     share, ms = (statistics.median(row[each] for row in rows) for each in ("share", "ms"))
-    print(f"\nmedian share {share:.1%}, {ms:.1f} ms a comparison\n")
-    print_head("step | median ms | least | most")
+    print(
+        f"\nshare of the sums {checks_ms / all_ms:.1%}: {checks_ms:.2f} of {all_ms:.1f} ms a comparison, by the means"
+    )
+    print(f"median of the shares {share:.1%}, of {ms:.1f} ms a comparison\n")
+    print_head("step | mean ms | median | least | most")
     steps = dict.fromkeys(step for row in rows for step in row["steps_ms"])
     for step in sorted(steps, key=lambda each: -sum(row["steps_ms"].get(each, 0) for row in rows)):
         each = [row["steps_ms"].get(step, 0.0) for row in rows]
-        print_row(f"{step} | {statistics.median(each):.2f} | {min(each):.2f} | {max(each):.2f}")
+        middle = f"{statistics.fmean(each):.2f} | {statistics.median(each):.2f}"
+        print_row(f"{step} | {middle} | {min(each):.2f} | {max(each):.2f}")
