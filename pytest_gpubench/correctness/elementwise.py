@@ -33,7 +33,10 @@ class Rules:
     has_golden: bool
     poisoned: bool
     briefly: bool = False
-    """True where only whether there is a mismatch counts: nothing is looked at after the first chunk that has one."""
+    """True where only whether there is a mismatch counts: nothing is looked at after the first chunk that has one.
+
+    The largest difference is then infinite.
+    """
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,8 @@ def judge_chunks(
         sums.append(_sums_of(*judge(block)))
         if briefly and sums[-1][0]:
             break
-    totals = Totals()
+    is_whole = len(blocks) == len(list(blocks_of(found)))
+    totals = Totals(max_abs_diff=0.0 if is_whole else math.inf)
     for block, (mismatched, max_abs_diff, squares) in zip(blocks, _read(sums), strict=True):
         totals.mismatched += int(mismatched)
         totals.max_abs_diff = _largest(totals.max_abs_diff, max_abs_diff)

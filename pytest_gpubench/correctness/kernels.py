@@ -19,16 +19,6 @@ def gpu_bench_checksum(words, sums, count, seed, BLOCK: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["count"])
-def gpu_bench_differs(words, others, differs, count, BLOCK: tl.constexpr):
-    """Note where a word is not the other."""
-    places = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    one = tl.load(words + places, mask=places < count, other=0)
-    other = tl.load(others + places, mask=places < count, other=0)
-    found = tl.max((one != other).to(tl.int32), 0)
-    tl.store(differs, found, mask=found != 0)
-
-
-@triton.jit(do_not_specialize=["count"])
 def gpu_bench_largest(found, expected, largest, count, least_rtol, most_rtol, BLOCK: tl.constexpr):
     """Note a block's largest difference, and the largest less what the least and the most rtol allow.
 

@@ -1,6 +1,7 @@
 """Checks on a GPU in one pass over the memory, by kernels of our own."""
 
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,9 +10,10 @@ from typing import Any
 
 import torch
 
-from pytest_gpubench.correctness.chunks import CHUNK_ELEMENTS
-
 __tracebackhide__ = True
+
+COMPARED_ELEMENTS = 2**26
+"""Words are compared so many at a time, which takes a byte for each."""
 
 
 def can_check(*tensors: torch.Tensor) -> bool:
@@ -49,37 +51,20 @@ def largest_of(found: torch.Tensor, expected: torch.Tensor, rtols: tuple[float, 
 
 
 def bytes_differ(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> list[bool]:
-    """Tell for each pair of tensors of bytes, both as long, whether they differ; on a GPU all are read at once."""
-    words = [(_words_of(one), _words_of(other)) for one, other in pairs]
-    at_once = [place for place, each in enumerate(words) if can_check(*each)]
-    found = dict(zip(at_once, _differing([words[place] for place in at_once]), strict=True))
-    return [
-        found[place] if place in found else not all(map(torch.equal, _chunks_of(one), _chunks_of(other)))
-        for place, (one, other) in enumerate(words)
-    ]
+    """Tell for each pair of tensors of bytes, both as long, whether they differ; those of a device are read at once."""
+    differ: dict[torch.device, list[torch.Tensor]] = defaultdict(list)
+    for one, other in pairs:
+        at_once = _words_of(one, other)
+        found = [words.ne(others).any() for words, others in zip(*at_once, strict=True)]
+        differ[one.device].append(found[0] if len(found) == 1 else torch.stack(found).any())
+    read = {device: iter(torch.stack(found).tolist()) for device, found in differ.items()}
+    return [next(read[one.device]) for one, _ in pairs]
 
 
-def _words_of(memory: torch.Tensor) -> torch.Tensor:
-    """Return bytes as words of eight bytes where they are aligned to that."""
-    is_aligned = not (memory.numel() % 8 or memory.storage_offset() % 8 or memory.data_ptr() % 8)
-    return memory.view(torch.int64) if is_aligned else memory
-
-
-def _chunks_of(words: torch.Tensor) -> Sequence[torch.Tensor]:
-    return [words[start : start + CHUNK_ELEMENTS] for start in range(0, words.numel(), CHUNK_ELEMENTS)]
-
-
-def _differing(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> list[bool]:
-    """Tell for each pair whether they differ, by a kernel of ours."""
-    if not pairs:
-        return []
-    found = torch.zeros(len(pairs), dtype=torch.int32, device=pairs[0][0].device)
-    block = _kernels().BLOCK
-    with _quietly(found.device):
-        for place, (words, others) in enumerate(pairs):
-            launch = _kernels().gpu_bench_differs[(-(-words.numel() // block),)]
-            launch(words, others, found[place:], words.numel(), BLOCK=block, num_warps=8)
-    return [bool(each) for each in found.tolist()]
+def _words_of(*memory: torch.Tensor) -> list[Sequence[torch.Tensor]]:
+    """Return bytes, in parts, as words of eight bytes where all are aligned to that."""
+    is_aligned = not any(each.numel() % 8 or each.storage_offset() % 8 or each.data_ptr() % 8 for each in memory)
+    return [(each.view(torch.int64) if is_aligned else each).split(COMPARED_ELEMENTS) for each in memory]
 
 
 @cache

@@ -74,7 +74,9 @@ class PoisonedPool:
         self._blocks: list[Span] = []
         """All of its memory but the guards, as blocks that torch can hand out; empty where that is not known."""
         self._growths_when_read = 0
+        """The growths when the blocks were read."""
         self._can_be_taken = True
+        """False once torch handed out others."""
 
     def close(self) -> None:
         """Let go of the pool, unless the GPU is broken: torch ends the process where it cannot give memory back."""
@@ -106,24 +108,27 @@ class PoisonedPool:
         except torch.OutOfMemoryError:
             taken = []
         self._can_be_taken = sorted(block.data_ptr() for block in taken) == [start for start, _ in self._blocks]
-        for block in taken if self._can_be_taken else ():
+        for block in (*self.guards, *taken) if self._can_be_taken else ():
             block.fill_(POISON - 2**16)
         return self._can_be_taken
 
     def _all_blocks(self, segments: Sequence[Mapping[str, Any]]) -> list[Span]:
-        """Return the blocks of these segments, none of which torch takes for one of another size; else nothing."""
-        blocks = list[Span]()
+        """Return all memory of segments but the guards, in sizes that torch takes from there; nothing where it cannot.
+
+        It cannot where something else lies in them, or where a rest is too small for the segments of large blocks.
+        """
+        guards, found = {guard.data_ptr() for guard in self.guards}, list[Span]()
         for segment in segments:
             is_small = segment["segment_type"] == "small"
-            for start, stop in self._free_spans(segment["blocks"]):
-                step = MOST_SMALL_BYTES if is_small else stop - start
-                blocks += [(each, min(each + step, stop)) for each in range(start, stop, step)]
-                if not is_small and stop - start <= MOST_SMALL_BYTES:
+            for block in segment["blocks"]:
+                start, size = block["address"], block["size"]
+                if start in guards:
+                    continue
+                if block["state"] != "inactive" or (size <= MOST_SMALL_BYTES and not is_small):
                     return []
-            guards = {guard.data_ptr() for guard in self.guards}
-            if any(each["state"] != "inactive" and each["address"] not in guards for each in segment["blocks"]):
-                return []
-        return sorted(blocks)
+                step = MOST_SMALL_BYTES if is_small else size
+                found += [(each, min(each + step, start + size)) for each in range(start, start + size, step)]
+        return sorted(found)
 
     def reserve(self, outputs: object, copies: int) -> None:
         """Take as much memory as so many copies of outputs need, with guards before and room behind."""

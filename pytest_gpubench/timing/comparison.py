@@ -13,7 +13,7 @@ from pytest_gpubench.results.model import Timing
 from pytest_gpubench.stats.speedup import LOOKS, round_orders
 from pytest_gpubench.stats.stopping import is_held_up
 from pytest_gpubench.timing.attempts import until_complete
-from pytest_gpubench.timing.base import Call, Timer
+from pytest_gpubench.timing.base import Call, Rep, Timer
 from pytest_gpubench.timing.measurement import Plan, summarise
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.rounds import Arm, Instrument, Interleaved, Sample, check_same_kernels, take_rounds
@@ -106,12 +106,14 @@ class UncountedRounds:
         self.calls = {name: replace(match.calls[name], prepares_on_device=True) for name in names}
         self.number = 0
         """The rounds so far."""
+        self._reps: Sequence[Rep] | None = None
 
     @contextmanager
     def session(self) -> Iterator[None]:
         """Let rounds be taken; the GPU may do other work between them, though not after the last."""
         with self.timer.session() as self._session:
             yield
+        self._reps = None
 
     def take(self) -> None:
         """Take one more round."""
@@ -126,7 +128,9 @@ class UncountedRounds:
 
         Raises IncompleteRecords, and KernelsDiffer where a call launches other kernels than in rounds that count.
         """
-        reps = self._session.reps()[number * len(self.calls) :]
+        if self._reps is None:
+            self._reps = self._session.reps()
+        reps = self._reps[number * len(self.calls) :]
         times_us = {}
         for (name, call), rep in zip(self.calls.items(), reps, strict=False):
             check_same_kernels(call, [*self.taken.samples[name].reps[:1], rep])
