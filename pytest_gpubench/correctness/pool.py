@@ -19,6 +19,8 @@ MOST_SMALL_BYTES = 2**20
 """Larger blocks torch takes from other segments."""
 GUARD_BYTES = (2**16, 3 * 2**19)
 """So many bytes before all outputs, in the segments of small blocks and of large ones."""
+MOST_KEPT_BYTES = 2**28
+"""A larger pool is given back after each comparison."""
 Span = tuple[int, int]
 """The addresses where a range of memory begins and ends."""
 
@@ -39,17 +41,29 @@ class Counts(NamedTuple):
     allocations: int
 
 
+_kept: "dict[torch.device, PoisonedPool]" = {}
+
+
 @contextmanager
 def pool_on(device: torch.device) -> "Iterator[PoisonedPool | None]":
-    """Give a new pool; None where torch has none: on the CPU, and with another allocator than its own."""
+    """Give a pool; None where torch has none: on the CPU, and with another allocator than its own.
+
+    One that is small, and in which nothing was left, is kept for the next time: to ask the GPU for memory, and to give
+    it back, takes as long as several calls.
+    """
     has_pools = device.type == "cuda" and hasattr(torch._C, "_cuda_beginAllocateToPool")
     if not has_pools or torch.cuda.get_allocator_backend() != "native":
         yield None
         return
-    pool = PoisonedPool(device)
+    pool = _kept.pop(device, None) or PoisonedPool(device)
     try:
         yield pool
-    finally:
+    except BaseException:
+        pool.close()
+        raise
+    if pool.is_reusable and device not in _kept:
+        _kept[device] = pool
+    else:
         pool.close()
 
 
@@ -61,20 +75,25 @@ class PoisonedPool:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.pool: Any = torch.cuda.MemPool()
-        _hold(self.pool)
         self.growths = 0
         """How often a call asked the GPU for memory that was not filled."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self.pool: Any = torch.cuda.MemPool()
+        _hold(self.pool)
         self.allocations = 0
         """The allocations of the last call."""
         self.guards: list[torch.Tensor] = []
         """Memory that no call gets, so that something that is watched lies before the first output."""
         self.filled: list[Span] = []
         """The memory that was filled last, in order."""
+        self._whole: list[Span] = []
+        """All of its memory."""
         self._blocks: list[Span] = []
         """All of its memory but the guards, as blocks that torch can hand out; empty where that is not known."""
-        self._growths_when_read = 0
-        """The growths when the blocks were read."""
+        self._growths_when_reserved = self._growths_when_read = self.growths
+        """The growths when memory was reserved, and when the blocks were read."""
         self._can_be_taken = True
         """False once torch handed out others."""
 
@@ -85,6 +104,17 @@ class PoisonedPool:
         with suppress(RuntimeError):
             torch.cuda.synchronize(self.device)
             _let_go(pool)
+
+    @property
+    def is_reusable(self) -> bool:
+        """True if it is as it was reserved, small, and nothing was seen to stay in it."""
+        is_as_reserved = bool(self._blocks) and self.growths == self._growths_when_reserved
+        return is_as_reserved and self._can_be_taken and sum(self._sizes()) <= MOST_KEPT_BYTES
+
+    def _sizes(self) -> tuple[int, int]:
+        """Return the bytes of the largest of the large blocks, and of all small ones."""
+        sizes = [stop - start for start, stop in self._blocks]
+        return max(sizes, default=0), sum(size for size in sizes if size <= MOST_SMALL_BYTES)
 
     def fill(self, in_use: bool = False) -> None:
         """Fill all of its free memory with the pattern.
@@ -97,8 +127,10 @@ class PoisonedPool:
         self.filled = [span for segment in segments for span in self._free_spans(segment["blocks"])]
         for start, stop in self.filled:
             _words_at(start, stop - start, self.device).fill_(POISON - 2**16)
-        self._blocks = self._all_blocks(segments) if self._can_be_taken else []
-        self._growths_when_read = self.growths
+        if self.growths != self._growths_when_read or not self._blocks:
+            self._blocks = self._all_blocks(segments) if self._can_be_taken else []
+            self._whole = self.filled
+            self._growths_when_read = self.growths
 
     def _fill_blocks(self) -> bool:
         """Fill all of its memory; return whether all was free."""
@@ -108,8 +140,10 @@ class PoisonedPool:
         except torch.OutOfMemoryError:
             taken = []
         self._can_be_taken = sorted(block.data_ptr() for block in taken) == [start for start, _ in self._blocks]
-        for block in (*self.guards, *taken) if self._can_be_taken else ():
-            block.fill_(POISON - 2**16)
+        if self._can_be_taken:
+            self.filled = self._whole
+            for block in (*self.guards, *taken):
+                block.fill_(POISON - 2**16)
         return self._can_be_taken
 
     def _all_blocks(self, segments: Sequence[Mapping[str, Any]]) -> list[Span]:
@@ -133,12 +167,20 @@ class PoisonedPool:
     def reserve(self, outputs: object, copies: int) -> None:
         """Take as much memory as so many copies of outputs need, with guards before and room behind."""
         sizes = [memory.storage_bytes for _, memory in memory_of(flatten(outputs)) if memory.device.type == "cuda"]
-        large = [-(-size // 2**21) * 2**21 for size in sizes if size > MOST_SMALL_BYTES]
+        large = copies * sum(-(-size // 2**21) * 2**21 for size in sizes if size > MOST_SMALL_BYTES)
+        small = copies * sum(-(-size // 512) * 512 for size in sizes if size <= MOST_SMALL_BYTES)
+        room = self._sizes()
+        if self.guards and large + GUARD_BYTES[1] <= room[0] and small <= room[1]:
+            return
+        if self.guards:
+            self.close()
+            self._begin()
         with self.use():
-            self._words(sum(large) * copies + 2 * GUARD_BYTES[1])  # freed at once: one block, of which all get a part
+            self._words(large + 2 * GUARD_BYTES[1])  # freed at once: one block, of which all get a part
             self.guards = [self._words(size) for size in GUARD_BYTES]
             held = [self._words(size) for size in sizes * copies]
         del held
+        self._growths_when_reserved = self.growths
 
     def _words(self, size_bytes: int) -> torch.Tensor:
         return torch.empty(-(-size_bytes // 2), dtype=torch.int16, device=self.device)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from contextlib import suppress
 from unittest.mock import patch
 
 import pytest
@@ -44,9 +45,9 @@ def copy_half(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.fixture
 def pool() -> Iterator[PoisonedPool]:
-    with pool_on(torch.device("cuda", 0)) as found:
-        assert found is not None
-        yield found
+    found = PoisonedPool(torch.device("cuda", 0))
+    yield found
+    found.close()
 
 
 @pytest.mark.parametrize("elements", [8, 1000, 2**18, 2**20 + 3, 2**24])
@@ -177,16 +178,51 @@ def test_what_temporaries_leave_beside_an_output_is_no_write_of_its_own(pool: Po
     assert pool.overwritten(out) == []
 
 
-def test_memory_goes_back_with_the_pool() -> None:
+def give_back(device: torch.device) -> None:
+    """Let no pool be kept: one that is too large takes its place."""
+    with pool_on(device) as other:
+        assert other is not None
+        other.reserve(torch.empty(2**26, device=device), 1)
+
+
+@pytest.mark.parametrize(("elements", "is_kept"), [(2**20, True), (2**25 - 2**22, True), (2**25, False)])
+def test_memory_goes_back_with_a_large_pool(elements: int, is_kept: bool) -> None:
+    """A small one is kept: that of the first round is that of the others, and has room for what is smaller."""
+    device, pools = torch.device("cuda", 0), set[int]()
+    give_back(device)
     gc.collect()
     torch.cuda.empty_cache()
     before = torch.cuda.memory_reserved()
-    for _ in range(3):
-        with pool_on(torch.device("cuda", 0)) as found:
+    for number in (1, 1, 2, 8) if is_kept else (1, 1):
+        with pool_on(device) as found:
             assert found is not None
-            found.reserve(torch.empty(2**26, device="cuda"), 2)
+            found.reserve(torch.empty(elements // number, device=device), 2)
+            found.fill()
+            with found.use():
+                assert unwritten(torch.empty(elements // number, device=device)) == {"out": elements // number}
+        pools.add(id(found.pool))
         torch.cuda.empty_cache()
-        assert torch.cuda.memory_reserved() == before
+        assert (torch.cuda.memory_reserved() == before) is not is_kept
+    assert len(pools - {id(None)}) == is_kept
+
+
+@pytest.mark.parametrize("left", ["nothing", "an output", "more memory", "an error"])
+def test_a_pool_in_which_something_was_left_is_not_kept(left: str) -> None:
+    device, kept = torch.device("cuda", 0), list[torch.Tensor]()
+    give_back(device)
+    with suppress(KeyError), pool_on(device) as first:
+        assert first is not None
+        first.reserve(torch.empty(1000, device=device), 2)
+        first.fill()
+        with first.use():
+            kept.append(torch.empty(2**24 if left == "more memory" else 1000, device=device))
+        if left != "an output":
+            kept.clear()
+        first.fill()
+        if left == "an error":
+            raise KeyError
+    with pool_on(device) as second:
+        assert (second is first) is (left == "nothing")
 
 
 def test_a_broken_gpu_does_not_end_the_process_with_a_pool() -> None:
