@@ -2,8 +2,8 @@
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, cast
 
 import torch
@@ -14,8 +14,13 @@ __tracebackhide__ = True
 
 Leaves = list[tuple[str, object]]
 """Leaves of a pytree by name."""
-COMPUTABLE = (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.int32, torch.bool)
-"""The usual dtypes."""
+USUAL = ("float32", "bfloat16", "float16", "float64", "int64", "int32", "bool")
+
+
+@functools.cache
+def is_usual(dtype: torch.dtype) -> bool:
+    """Tell whether a dtype is one that torch does everything with."""
+    return dtype_name(dtype) in USUAL
 
 
 def flatten(value: object, name: str = "out") -> Leaves:
@@ -85,7 +90,7 @@ def map_leaves(function: Callable[[object], object], value: object) -> object:
     if not _is_plain_dataclass(value):
         if _pytree_children(value) is None:
             return function(value)
-        return pytree.tree_map(partial(map_leaves, function), value, is_leaf=_is_inside(value))
+        return pytree.tree_map(functools.partial(map_leaves, function), value, is_leaf=_is_inside(value))
     made = copy.copy(value)
     for name in _fields_of(value):
         object.__setattr__(made, name, map_leaves(function, getattr(value, name)))  # frozen ones too
@@ -123,7 +128,7 @@ def _stored(name: str, tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
 
 def _is_one_component(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor is a component of its own; False says nothing, but takes longer."""
-    return type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.dtype in COMPUTABLE
+    return type(tensor) is torch.Tensor and tensor.layout is torch.strided and is_usual(tensor.dtype)
 
 
 def components(name: str, tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:

@@ -8,7 +8,7 @@ from typing import Any, TypeGuard, cast
 
 import torch
 
-from pytest_gpubench.correctness.leaves import COMPUTABLE, Leaves, inputs_of, map_leaves
+from pytest_gpubench.correctness.leaves import Leaves, inputs_of, is_usual, map_leaves
 from pytest_gpubench.correctness.memory import memory_of
 from pytest_gpubench.correctness.one_pass import bytes_differ
 from pytest_gpubench.correctness.tolerance import dtype_name
@@ -110,7 +110,7 @@ def fill_showing(memory: torch.Tensor, like: torch.Tensor | None) -> None:
 
 
 def _fill_with_nan(memory: torch.Tensor, dtype: torch.dtype) -> None:
-    if dtype in COMPUTABLE:
+    if is_usual(dtype):
         memory.view(dtype).fill_(math.nan)
         return
     try:
