@@ -88,8 +88,8 @@ class PoisonedPool:
         """Memory that no call gets, so that something that is watched lies before the first output."""
         self.filled: list[Span] = []
         """The memory that was filled last, in order."""
-        self._whole: list[Span] = []
-        """All of its memory."""
+        self._whole: dict[Span, torch.Tensor] = {}
+        """All of its memory, as words."""
         self._blocks: list[Span] = []
         """All of its memory but the guards, as blocks that torch can hand out; empty where that is not known."""
         self._growths_when_reserved = self._growths_when_read = self.growths
@@ -124,12 +124,12 @@ class PoisonedPool:
         if not in_use and self._blocks and self.growths == self._growths_when_read and self._fill_blocks():
             return
         segments = self._segments()
-        self.filled = [span for segment in segments for span in self._free_spans(segment["blocks"])]
-        for start, stop in self.filled:
-            _words_at(start, stop - start, self.device).fill_(POISON - 2**16)
+        spans = [span for segment in segments for span in self._free_spans(segment["blocks"])]
+        free = {(start, stop): _words_at(start, stop - start, self.device) for start, stop in spans}
+        self._write(free)
         if self.growths != self._growths_when_read or not self._blocks:
             self._blocks = self._all_blocks(segments) if self._can_be_taken else []
-            self._whole = self.filled
+            self._whole = free
             self._growths_when_read = self.growths
 
     def _fill_blocks(self) -> bool:
@@ -141,10 +141,13 @@ class PoisonedPool:
             taken = []
         self._can_be_taken = sorted(block.data_ptr() for block in taken) == [start for start, _ in self._blocks]
         if self._can_be_taken:
-            self.filled = self._whole
-            for block in (*self.guards, *taken):
-                block.fill_(POISON - 2**16)
+            self._write(self._whole)
         return self._can_be_taken
+
+    def _write(self, memory: "dict[Span, torch.Tensor]") -> None:
+        for words in memory.values():
+            words.fill_(POISON - 2**16)
+        self.filled = list(memory)
 
     def _all_blocks(self, segments: Sequence[Mapping[str, Any]]) -> list[Span]:
         """Return all memory of segments but the guards, in sizes that torch takes from there; nothing where it cannot.

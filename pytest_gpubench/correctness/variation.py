@@ -19,6 +19,8 @@ Way = Literal[
 Undo = Callable[[], object]
 TensorPlace = tuple[int, tuple[int, ...], tuple[int, ...]]
 """Address, shape and strides."""
+MOVED_ELEMENTS = 2**24
+"""So many elements change places with as many others at a time."""
 INTEGER_WAYS: tuple[Way, ...] = ("turned round integer", "levelled integer")
 
 
@@ -203,7 +205,7 @@ def _first_long_dimension(tensor: torch.Tensor) -> int:
 def turn_round(rows: torch.Tensor) -> Undo:
     """Reverse the order of the rows in place, a chunk at a time; return what puts them back: the same."""
     number = rows.shape[0]
-    step = max(1, CHUNK_ELEMENTS * number // rows.numel())
+    step = max(1, MOVED_ELEMENTS * number // rows.numel())
     for start in range(0, number // 2, step):
         stop = min(start + step, number // 2)
         front, back = rows[start:stop], rows[number - stop : number - start]

@@ -68,6 +68,7 @@ def test_put_back_it_is_as_it_was(
     varied = Variation()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(variation, "CHUNK_ELEMENTS", chunk)
+        patch.setattr(variation, "MOVED_ELEMENTS", chunk)
         varied.begin(way, (tensor,), (tensor,))
         assert bits_of(tensor) == expected_bits(before, tensor.shape, way, chunk)
         varied.end()

@@ -199,7 +199,9 @@ def test_memory_goes_back_with_a_large_pool(elements: int, is_kept: bool) -> Non
             found.reserve(torch.empty(elements // number, device=device), 2)
             found.fill()
             with found.use():
-                assert unwritten(torch.empty(elements // number, device=device)) == {"out": elements // number}
+                output = torch.empty(elements // number, device=device)
+            assert unwritten(output) == {"out": elements // number}
+            del output
         pools.add(id(found.pool))
         torch.cuda.empty_cache()
         assert (torch.cuda.memory_reserved() == before) is not is_kept
