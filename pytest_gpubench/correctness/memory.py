@@ -2,8 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -15,8 +14,7 @@ Place = tuple[torch.device, int]
 """A device, and an address on it."""
 
 
-@dataclass(frozen=True)
-class MemoryRange:
+class MemoryRange(NamedTuple):
     """The bytes from the first element of a tensor to its last."""
 
     device: torch.device
@@ -53,10 +51,15 @@ def memory_of(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, MemoryRan
         except RuntimeError:  # a tensor without a storage
             continue
         if address and tensor.numel():
-            last = sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride(), strict=True))
+            last = tensor.numel() - 1 if tensor.is_contiguous() else _last_place(tensor)
             stop = start + (last + 1) * tensor.element_size()
             found.append((name, MemoryRange(tensor.device, address, start, stop, size)))
     return found
+
+
+def _last_place(tensor: torch.Tensor) -> int:
+    """Return how many elements lie between the first and the last element, in memory."""
+    return sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def overlaps(first: Sequence[tuple[str, object]], second: Sequence[tuple[str, object]]) -> list[tuple[str, str]]:

@@ -53,9 +53,10 @@ class Variation:
     def begin(self, way: Way, first: Sequence[object], second: Sequence[object]) -> None:
         """Vary the tensors that the arguments of two calls have in common, until `end`; `apply` varies the others."""
         self.end()
-        again = {_place_of(tensor) for tensor in tensors_for(way, second)}
-        self.way = way
-        for number, tensor in enumerate(tensors_for(way, first)):
+        self.way, tensors = way, tensors_for(way, first)
+        others = tensors if second is first else tensors_for(way, second)
+        again = {_place_of(tensor) for tensor in others}
+        for number, tensor in enumerate(tensors):
             if _place_of(tensor) in again and _place_of(tensor) not in self.lasting:
                 self.lasting[_place_of(tensor)] = vary(tensor, way, number)
 
