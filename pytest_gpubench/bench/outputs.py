@@ -142,6 +142,8 @@ class OutputRecorder:
         """Note that the rounds are over: each arm gets memory of its own, and inputs may hold other values."""
         self.anew = bool(self.arms or self.pool or (self.agreement.memory and self.agreement.memory.changing))
         self.arms, self.spare, self.checking = 0, None, True
+        if self.agreement.memory is not None:
+            self.agreement.memory.looks_at_random = False
 
     def keep_all(self, take_again: Callable[[], object]) -> None:
         """Have calls made again, each in memory of its own, where not all outputs are there and readable."""

@@ -95,6 +95,8 @@ class InputMemory:
     looked: bool = False
     """True if the inputs were looked at after the last call."""
     calls: int = 0
+    looks_at_random: bool = True
+    """False while what calls return is kept, which may lie in memory that a look finds changed, and has put back."""
     layout: Snapshot | None = None
     replaced: dict[Region, tuple[torch.Tensor, bool]] = field(default_factory=dict)
     """The regions that hold other bytes than they were given with; those, and whether calls were known to change it."""
@@ -113,7 +115,7 @@ class InputMemory:
             return
         self.calls += 1
         is_first = self.calls <= FIRST_CALLS and not self.looked
-        is_chosen = is_first or not secrets.randbelow(CALLS_PER_LOOK)
+        is_chosen = is_first or (self.looks_at_random and not secrets.randbelow(CALLS_PER_LOOK))
         self.launched = is_chosen or bool(self.changing)
         if is_chosen:
             self.late += self.look()

@@ -11,7 +11,7 @@ import re
 import statistics
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -140,18 +140,20 @@ class Stopwatch:
 
 def watched(name: str, kind: Kind, most: int, ends_s: float, seed: int) -> Row:
     """Return the medians over comparisons of one call: milliseconds in all, and in each step."""
-    seconds, steps = list[float](), list[dict[str, float]]()
+    seconds, steps, outcomes = list[float](), list[dict[str, float]](), list[str]()
     while not seconds or (len(seconds) < most and time.monotonic() < ends_s):
         watch = Stopwatch()
         with watch.watching():
             row = take_turns({name: kind}, 1, math.inf, seed + len(seconds))[0]
         seconds.append(row["seconds"])
+        outcomes.append(row["outcome"])
         steps.append(watch.spent_s)
     names = dict.fromkeys(step for each in steps for step in each)
     checks_s = [sum(spent_s for step, spent_s in each.items() if step not in REPEATED) for each in steps]
     return {
         "name": name,
         "comparisons": len(seconds),
+        "outcomes": outcomes,
         "mean_ms": 1e3 * statistics.fmean(seconds),
         "mean_checks_ms": 1e3 * statistics.fmean(checks_s),
         "ms": 1e3 * statistics.median(seconds),
@@ -184,9 +186,8 @@ def main(arguments: Sequence[str]) -> None:
         print_row(f"{name} | {row['comparisons']} | {row['ms']:.1f} | {row['checks_ms']:.1f} | {row['share']:.1%}")
     all_ms, checks_ms = (statistics.fmean(row[each] for row in rows) for each in ("mean_ms", "mean_checks_ms"))
     share, ms = (statistics.median(row[each] for row in rows) for each in ("share", "ms"))
-    print(
-        f"\nshare of the sums {checks_ms / all_ms:.1%}: {checks_ms:.2f} of {all_ms:.1f} ms a comparison, by the means"
-    )
+    print(f"\nverdicts: {dict(Counter(outcome for row in rows for outcome in row['outcomes']))}")
+    print(f"share of the sums {checks_ms / all_ms:.1%}: {checks_ms:.2f} of {all_ms:.1f} ms a comparison, by the means")
     print(f"median of the shares {share:.1%}, of {ms:.1f} ms a comparison\n")
     print_head("step | mean ms | median | least | most")
     steps = dict.fromkeys(step for row in rows for step in row["steps_ms"])
