@@ -3,6 +3,7 @@
 import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -10,6 +11,7 @@ import torch
 from pytest_gpubench.correctness.leaves import flatten
 from pytest_gpubench.correctness.memory import memory_of
 from pytest_gpubench.correctness.poison import POISON
+from pytest_gpubench.gpu.persisting import load_driver
 
 __tracebackhide__ = True
 
@@ -88,8 +90,8 @@ class PoisonedPool:
         """Memory that no call gets, so that something that is watched lies before the first output."""
         self.filled: list[Span] = []
         """The memory that was filled last, in order."""
-        self._whole: dict[Span, torch.Tensor] = {}
-        """All of its memory, as words."""
+        self._whole: list[Span] = []
+        """All of its memory."""
         self._blocks: list[Span] = []
         """All of its memory but the guards, as blocks that torch can hand out; empty where that is not known."""
         self._growths_when_reserved = self._growths_when_read = self.growths
@@ -124,8 +126,7 @@ class PoisonedPool:
         if not in_use and self._blocks and self.growths == self._growths_when_read and self._fill_blocks():
             return
         segments = self._segments()
-        spans = [span for segment in segments for span in self._free_spans(segment["blocks"])]
-        free = {(start, stop): _words_at(start, stop - start, self.device) for start, stop in spans}
+        free = [span for segment in segments for span in self._free_spans(segment["blocks"])]
         self._write(free)
         if self.growths != self._growths_when_read or not self._blocks:
             self._blocks = self._all_blocks(segments) if self._can_be_taken else []
@@ -144,10 +145,13 @@ class PoisonedPool:
             self._write(self._whole)
         return self._can_be_taken
 
-    def _write(self, memory: "dict[Span, torch.Tensor]") -> None:
-        for words in memory.values():
-            words.fill_(POISON - 2**16)
-        self.filled = list(memory)
+    def _write(self, spans: list[Span]) -> None:
+        stream = torch.cuda.current_stream(self.device).cuda_stream
+        with torch.cuda.device(self.device):
+            for start, stop in spans:
+                if status := _driver().cuMemsetD16Async(start, POISON, (stop - start) // 2, stream):
+                    raise RuntimeError(f"CUDA error {status} when memory of a pool was filled")
+        self.filled = spans
 
     def _all_blocks(self, segments: Sequence[Mapping[str, Any]]) -> list[Span]:
         """Return all memory of segments but the guards, in sizes that torch takes from there; nothing where it cannot.
@@ -262,6 +266,14 @@ def spans_beside(storages: Mapping[int, int], filled: Sequence[Span]) -> dict[in
             before = max(low, address - MOST_WATCHED_BYTES), address
             found[address] = [before, (end, min(high, end + MOST_WATCHED_BYTES))]
     return found
+
+
+@cache
+def _driver() -> Any:
+    """Return the CUDA driver's library, which is there where torch has a pool."""
+    driver = load_driver()
+    driver.cuMemsetD16Async.argtypes = (ctypes.c_uint64, ctypes.c_ushort, ctypes.c_size_t, ctypes.c_void_p)
+    return driver
 
 
 class _Words:
