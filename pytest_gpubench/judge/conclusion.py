@@ -25,6 +25,10 @@ CPU_FACTOR = 2.0
 """The factor by which two processes that do the same on a CPU may differ."""
 
 
+class ClocksDisagree(InvalidResult):
+    """A replayed call takes longer by the referee's clock than its records explain."""
+
+
 def refuse_limits(limits: Limits) -> None:
     """Raise BadRequest for limits that cannot be judged from outside."""
     if others := [limit.name for limit in limits if limit.name not in ("min_speedup", "max_time_us")]:
@@ -55,12 +59,12 @@ def longest_us(recorded: Time, kernels: int, slack_us: float) -> float:
 
 
 def require_witness(recorded: Time, attested: Time, most_us: float) -> None:
-    """Raise InvalidResult where a replayed call certainly took longer by the referee's clock than its records explain.
+    """Raise ClocksDisagree where a replayed call certainly took longer by the referee's clock than its records explain.
 
     A kernel may write wherever the GPU may, in the memory of its process too: its times are not believed alone.
     """
     if (attested.interval.low if attested.interval else attested.median_us) > most_us:
-        raise InvalidResult(
+        raise ClocksDisagree(
             f"its records say {format_time(recorded.median_us)}, and the referee's clock "
             f"{format_time(attested.median_us)}"
         )

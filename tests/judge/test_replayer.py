@@ -12,7 +12,7 @@ import pytest
 from pytest_gpubench import InvalidResult
 from pytest_gpubench.judge import replayer as replayer_module
 from pytest_gpubench.judge.attestation import Before
-from pytest_gpubench.judge.conclusion import longest_us, require_witness, time_of
+from pytest_gpubench.judge.conclusion import ClocksDisagree, longest_us, require_witness, time_of
 from pytest_gpubench.judge.judgement import CaseJudgement
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.process import Ended
@@ -161,6 +161,26 @@ def test_a_replayed_call_is_timed_by_the_referee(replayer: Any, monkeypatch: pyt
     replayer.end()
     replayer.end()
     assert replayer.done == ["replay", "before one", "before two", "replay", "end"]
+
+
+@pytest.mark.parametrize("disagreements", [1, 2])
+def test_clocks_that_disagree_are_asked_in_another_process(
+    replayer: Any, monkeypatch: pytest.MonkeyPatch, disagreements: int
+) -> None:
+    """There it is measured anew what a replay costs; what is said there stands."""
+    results = iter([ClocksDisagree("1 ms")] * disagreements + [judged("pass")])
+
+    def judge(self: Trial) -> CaseJudgement:
+        result = next(results)
+        if isinstance(result, ClocksDisagree):
+            raise result
+        return result
+
+    monkeypatch.setattr(Trial, "judge", judge)
+    with pytest.raises(ClocksDisagree) if disagreements == 2 else nullcontext():
+        assert replayer.judge(replayer.cases[0], b"call").status == "pass"
+    once = ["replay", "before one", "before two", "replay"]
+    assert replayer.done == [*once, "end", *once]
 
 
 # the order
