@@ -1,4 +1,4 @@
-"""What an image holds: its code without line numbers, as images that differ only in them run alike; its variables."""
+"""Read the file of an image: its code without line numbers, which change nothing, and the names of its variables."""
 
 import hashlib
 import struct

@@ -38,7 +38,7 @@ MOMENTS = {
         "    return torch.zeros_like(x) if len(calls) > LATER else torch.softmax(x, -1)"
     ),
 }
-"""When the attack happens."""
+"""The times at which an attack happens."""
 ENDS = {
     "segfault": "ctypes.string_at(0)",
     "exit": "os._exit(0)",

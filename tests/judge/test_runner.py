@@ -1,4 +1,4 @@
-"""How the calls of an arm are launched."""
+"""Plain and graph launches of an arm."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def test_a_graphed_call_is_captured_once_for_each_set_of_inputs(streams: FakeGpu
 def test_a_reference_is_launched_as_a_graph_while_that_is_asked_for(
     streams: FakeGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was captured is kept for the next candidate, and for the same inputs only."""
+    """A graph is kept for the next candidate, and for the same inputs only."""
     reference = Reference(spec_of(torch.neg, lambda seed: torch.ones(4), None), cpu_device())
     reference.begin_case((torch.ones(4),), 2)
     for wanted, captured in ((False, 0), (True, 2), (True, 2), (False, 2), (True, 2)):

@@ -88,7 +88,7 @@ def test_what_a_kernel_leaves_in_free_memory_is_filled(pool: PoisonedPool, eleme
 @pytest.mark.parametrize("in_use", [False, True])
 @pytest.mark.parametrize("elements", [1000, 2**18, 2**18 + 1, 2**22])
 def test_free_memory_is_known_where_nothing_lies_in_the_pool(pool: PoisonedPool, elements: int, in_use: bool) -> None:
-    """Where something does, torch is asked; what lies there is left as it is."""
+    """Torch is asked where something does; what lies there is left as it is."""
     x = torch.ones(elements, device="cuda")
     pool.reserve(x, 3)
     pool.fill()

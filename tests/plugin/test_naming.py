@@ -1,4 +1,4 @@
-"""What the notes of a fresh process, which calls with margins, say of a test that broke the GPU."""
+"""Notes of a fresh process, which calls with margins, on a test that broke the GPU."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

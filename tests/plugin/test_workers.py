@@ -62,7 +62,7 @@ def test_the_real_torch_is_pinned_like_the_stub(tmp_path: Path) -> None:
 
 
 CORES = 77
-"""What xdist counts by itself."""
+"""The number of workers that xdist chooses."""
 
 
 @pytest.mark.parametrize(

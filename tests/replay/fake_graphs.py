@@ -76,9 +76,9 @@ class FakeGraphs:
     kernels: dict[str, Callable[..., None]] = field(default_factory=dict)
     """What kernels compute, by their symbols: called with the numbers that their parameters are."""
     variables: dict[bytes, bytes] = field(default_factory=dict)
-    """What the variables of a module are when it is loaded, by their names."""
+    """The contents of the variables of a module when it is loaded, by their names."""
     written: dict[bytes, bytes] = field(default_factory=dict)
-    """What variables of modules are that were not loaded from an image here."""
+    """Those of modules that were not loaded from an image here."""
     captured: int = 0
     """The graph that a stream is captured into."""
     fails: str = ""

@@ -66,7 +66,7 @@ class OnCpu:
     """What the call does to its inputs that its graph does not."""
     kept: list[Any] = field(default_factory=list)
     others: list[torch.Tensor] = field(default_factory=list)
-    """What torch has allocated beside the pool."""
+    """The memory that torch has allocated beside the pool."""
 
     @property
     def builder(self) -> GraphBuilder:
