@@ -17,8 +17,8 @@ __tracebackhide__ = True
 
 RAW = re.compile(r"[a-z][a-z0-9]*__\w+\.sum")
 """A metric of ncu's that can be added over the kernels of a call."""
-EXECUTED = ("smsp__inst", "smsp__sass", "l1tex__t_requests", "l1tex__t_sectors")
-"""The beginnings of ncu's metrics that count what a call executes, however long that takes."""
+EXECUTED = re.compile(r"(sm(sp)?__(inst|sass|thread_inst)|l1tex__t_(requests|sectors))(?!.*_lookup_)")
+"""The beginnings of ncu's metrics that count what a call executes, whatever takes how long or lies in a cache."""
 Passes = Literal["one pass", "several", "alone"]
 
 
@@ -89,7 +89,7 @@ def counter_named(name: str) -> Counter:
     if name in COUNTER_BY_NAME:
         return COUNTER_BY_NAME[name]
     if RAW.fullmatch(name):
-        in_bytes, is_executed = "_bytes" in name, name.startswith(EXECUTED)
+        in_bytes, is_executed = "_bytes" in name, EXECUTED.match(name)
         return Counter(name, ((name,),), "as ncu defines it", "alone", in_bytes, changed_by_others=not is_executed)
     if re.fullmatch(r"[a-z][a-z0-9]*__[\w.]+", name):
         raise ValueError(f"{name!r} is no sum over a call's kernels: of ncu's metrics, give one that ends in .sum")

@@ -20,6 +20,7 @@ from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.verdict.limits import Limits
 from pytest_gpubench.verdict.saved_runs import BaselineLimit
+from pytest_gpubench.verdict.throttling import beside
 from tests.report.records import GPU
 from tests.results.measured import verdict
 
@@ -118,6 +119,7 @@ def test_processes_are_started_until_all_is_decided(
         (record_of(), "a was not measured in it"),
         (record_of(taken_at(10.0, verdict("validity=x", Outcome.INVALID, "throttled"))), "a: throttled"),
         (record_of(Measurement(timing=UNMEASURED)), "a: off"),
+        (record_of(beside(taken_at(10.0), "pid 7 computed")), "a: pid 7 computed"),
     ],
 )
 def test_what_no_fresh_process_measures_is_judged_by_the_sessions_that_there_are(

@@ -86,7 +86,7 @@ def _captured(call: Call, leaves: Leaves, device: Device, cuda: GraphBuilder, im
     outputs = outputs_of(call, captured.output)
     (graph,) = graphs
     with torch.cuda.stream(stream):  # the driver answers for the current device
-        modules = {name: cuda.module(function) for name, function in images.functions.items()}
+        modules = {(name, cuda.module(function)) for name, function in images.functions}
         refuse_written(modules, images.found, cuda)
         data, starts = _as_data(call, graph, leaves, captured, outputs, device.torch_device, cuda)
     return CapturedCall(data, images.found, starts)

@@ -46,8 +46,8 @@ def variables_of(image: bytes) -> list[bytes]:
             found[link][2][name : found[link][2].index(b"\0", name)]
             for _, (kind, _, link, _), contents in found
             if kind == SYMBOLS
-            for name, info, *_ in SYMBOL.iter_unpack(contents)
-            if info & 15 == VARIABLE
+            for name, info, _, section, *_ in SYMBOL.iter_unpack(contents)
+            if info & 15 == VARIABLE and section
         ]
     except (struct.error, IndexError, ValueError):
         return []

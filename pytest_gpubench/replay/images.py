@@ -34,8 +34,8 @@ class Images:
     def __init__(self, loaded: LoadedImages | None = None) -> None:
         self.found: dict[str, bytes] = {}
         """Those that were asked for, by their SHA-256."""
-        self.functions: dict[str, int] = {}
-        """The last function that each of them was asked for."""
+        self.functions: set[tuple[str, int]] = set()
+        """Those that they were asked for, each after the SHA-256 of its image."""
         self.missing: list[str] = []
         """The symbols of kernels without one."""
         self._loaded = loaded
@@ -50,7 +50,8 @@ class Images:
             self.missing.append(symbol)
             return ""
         name = sha256_of(image)
-        self.found[name], self.functions[name] = image, function
+        self.found[name] = image
+        self.functions.add((name, function))
         return name
 
     @property

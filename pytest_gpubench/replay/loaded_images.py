@@ -7,6 +7,7 @@ the address of what the driver knows of it, which leads to its image over one mo
 import ctypes
 import os
 import struct
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 
@@ -54,6 +55,14 @@ def images_from(module: int) -> list[tuple[bytes, bytes]]:
     return []
 
 
+def _new_file() -> int:
+    """Return the descriptor of a file without a name: in memory, unless this build of Python cannot make one there."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("gpu_bench_images")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
 class ProcessMemory:
     """This process's memory, written to a file by the kernel: what is not there is missing, and crashes nothing.
 
@@ -61,7 +70,7 @@ class ProcessMemory:
     """
 
     def __init__(self) -> None:
-        self._descriptor = os.memfd_create("gpu_bench_images")
+        self._descriptor = _new_file()
         self._write = ctypes.CDLL(None).pwrite
         self._write.restype = ctypes.c_ssize_t
 

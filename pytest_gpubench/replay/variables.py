@@ -4,7 +4,7 @@ An image holds what they are when it is loaded. What a host or a kernel has writ
 """
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 
 from pytest_gpubench.replay.builder import GraphBuilder
@@ -15,19 +15,22 @@ from pytest_gpubench.replay.reader import NotReplayable
 __tracebackhide__ = True
 
 
-def refuse_written(modules: Mapping[str, int], images: Mapping[str, bytes], cuda: GraphBuilder) -> None:
+def refuse_written(modules: Iterable[tuple[str, int]], images: Mapping[str, bytes], cuda: GraphBuilder) -> None:
     """Raise NotReplayable where a module has a variable that differs from that of its image loaded anew.
 
-    modules: those of this process, by the SHA-256 of their images.
+    modules: those of this process, each after the SHA-256 of its image. One that holds an address as its image says
+    differs from load to load.
     """
-    for name, module in modules.items():
+    for name, module in modules:
         if variables := variables_of(images[name]):
             with ExitStack() as held:
                 fresh = cuda.load(images[name], held)
                 for each in variables:
                     if value_of(each, module, cuda) != value_of(each, fresh, cuda):
                         text = each.decode(errors="backslashreplace")
-                        raise NotReplayable(f"{text}, a variable of a kernel's module, was written since it was loaded")
+                        raise NotReplayable(
+                            f"{text}, a variable of a kernel's module, was written, or holds an address"
+                        )
 
 
 def value_of(variable: bytes, module: int, cuda: GraphBuilder) -> bytes | None:

@@ -132,8 +132,15 @@ def _is_telling(old: str, new: str) -> bool:
 
 def _launches_without(kernel: Kernel, other: Kernel) -> list[Resources]:
     """Return the kinds of launches of a kernel that another has not, whatever their number, the largest grid first."""
-    own, others = ([msgspec.structs.replace(kind, launches=1) for kind in each.resources] for each in (kernel, other))
+    has_lengths = all(kind.code.instructions for each in (kernel, other) for kind in each.resources if kind.code)
+    own, others = ([_comparable(kind, has_lengths) for kind in each.resources] for each in (kernel, other))
     return sorted((kind for kind in own if kind not in others), key=lambda kind: -math.prod(kind.grid))
+
+
+def _comparable(kind: Resources, has_length: bool) -> Resources:
+    """Return a kind of launches, whatever their number; has_length: False where the other's code has none."""
+    code = kind.code if has_length or kind.code is None else msgspec.structs.replace(kind.code, instructions=0)
+    return msgspec.structs.replace(kind, launches=1, code=code)
 
 
 def _resource_words(old: Resources, new: Resources, is_same: bool) -> list[str]:
@@ -149,7 +156,7 @@ def _resource_words(old: Resources, new: Resources, is_same: bool) -> list[str]:
 
 
 def _of_code(old: Code, new: Code, same_tile: bool) -> Iterator[str]:
-    """Yield what the code of a kernel does more, or in smaller parts; of other code that does neither its length.
+    """Yield what the code of a kernel does more, or in smaller parts; else the length of code that differs.
 
     same_tile: False where another tile changes the numbers of its instructions.
     """

@@ -111,6 +111,11 @@ class RoundSeries:
         is_same = is_counter(self.wanted) and not counter_named(self.wanted).changed_by_others
         return found.why_invalid or ("" if is_same else found.measurement.timing.neighbours)
 
+    def was_beside_others(self, arm: CommitArm) -> bool:
+        """Tell whether other processes are all that is wrong with a run of this version."""
+        runs = zip(self.runs, self.found, strict=True)
+        return any(each.arm == arm and one and not one.why_invalid and self.why_invalid(one) for each, one in runs)
+
     def of(self, *arms: CommitArm) -> list[RecordedMeasurement]:
         """Return it in the runs of these versions that measured it."""
         return [one for each, one in zip(self.runs, self.valid, strict=True) if each.arm in arms and one]
@@ -150,7 +155,8 @@ def judge_rounds(runs: Sequence[ArmRun], tolerance: RegressionTolerance, alpha: 
     """Return the change of each measurement, and of each test that one version alone fails or has, or that changed.
 
     The runs come in the order they were taken in. FAIL where HEAD is slower by more than is tolerated, or fails a test
-    in every run that BASE passes; INCONCLUSIVE where too little is known; NOT_JUDGED where one version alone measured.
+    in every run that BASE passes; INCONCLUSIVE where too little is known; NOT_JUDGED where one version alone
+    measured, INVALID where the other was measured beside other processes alone.
     """
     series = _series_of(runs, tolerance.metric)
     noise = noise_of(each.log_ratios for each in series)
@@ -237,9 +243,9 @@ def _judge_series(series: RoundSeries, tolerance: RegressionTolerance, alpha: fl
     base, head = series.of("BASE"), series.of("HEAD")
     change = Change(series.nodeid, series.label, Outcome.NOT_JUDGED, "")
     if not base or not head:
-        is_beside = any(one and one.measurement.timing.neighbours for one in series.found)
-        outcome = Outcome.INVALID if is_beside else Outcome.NOT_JUDGED
-        return replace(change, outcome=outcome, sentence=_why_unmeasured(series))
+        lacking = [arm for arm in COMMIT_ARMS if not series.of(arm)]
+        outcome = Outcome.INVALID if any(map(series.was_beside_others, lacking)) else Outcome.NOT_JUDGED
+        return replace(change, outcome=outcome, sentence=_why_unmeasured(series, lacking))
     change = replace(change, old=base[-1].measurement, new=head[-1].measurement)
     if len(ways := dict.fromkeys(each.way for each in (*base, *head))) > 1:
         words = " and ".join(", ".join(way) for way in list(ways)[:2])
@@ -247,7 +253,8 @@ def _judge_series(series: RoundSeries, tolerance: RegressionTolerance, alpha: fl
     if tolerance.is_on_counter:
         return _judge_counters(series, change, tolerance, alpha)
     if not series.log_ratios:
-        sentence = "no round has it in all of its four runs: measure more rounds"
+        others = next(filter(None, (series.why_invalid(one) for one in series.found if one)), "")
+        sentence = f"no round has it in all of its four runs{others and f' ({others})'}: measure more rounds"
         return replace(change, outcome=Outcome.INCONCLUSIVE, sentence=sentence)
     metric, pairs = series.metric, series.log_ratios
     old, new = (statistics.median(_value_of(each.measurement, metric) for each in arm) for arm in (base, head))
@@ -321,8 +328,7 @@ def _step_us(measurement: Measurement) -> float | None:
     return min((later - sample for sample, later in pairwise(ordered)), default=None)
 
 
-def _why_unmeasured(series: RoundSeries) -> str:
-    lacking = [arm for arm in COMMIT_ARMS if not series.of(arm)]
+def _why_unmeasured(series: RoundSeries, lacking: Sequence[CommitArm]) -> str:
     reasons = [
         series.why_invalid(one)
         for each, one in zip(series.runs, series.found, strict=True)

@@ -104,6 +104,13 @@ class BaselineLimit:
         """True if the tolerance is a counter's."""
         return self.tolerance is not None and self.tolerance.is_on_counter
 
+    @property
+    def is_changed_by_others(self) -> bool:
+        """True if the number compared may be higher beside other processes on the GPU."""
+        return (
+            not self.is_on_counter or self.tolerance is None or counter_named(self.tolerance.metric).changed_by_others
+        )
+
     def with_session(self, record: TestRecord | str, keys: Sequence[MeasurementKey]) -> "BaselineLimit | str":
         """Return it with a further session of the running run, or why that has no numbers for these measurements.
 
@@ -121,6 +128,8 @@ class BaselineLimit:
                     return f"{printable(key.label)}: {item.timing.counts and item.timing.counts.untaken}"
             elif not item.timing.measured or item.why_invalid:
                 return f"{printable(key.label)}: {item.why_invalid or item.timing.unmeasured}"
+            if item.timing.neighbours and self.is_changed_by_others:
+                return f"{printable(key.label)}: {item.timing.neighbours}"
         return replace(self, earlier=(*self.earlier, record))
 
 
@@ -206,7 +215,7 @@ def with_change(item: Measurement, found: Change, baseline: str) -> Measurement:
 def _invalidated(
     verdict: Verdict, estimate: ChangeEstimate | None, timing: Timing, reference: Timing | None, throttled: str
 ) -> Verdict:
-    """Return a verdict, INVALID where throttling may be its cause; it shortens no time, and slows replays alike."""
+    """Return a verdict, INVALID where a slower GPU may be its cause: that shortens no time, and slows replays alike."""
     is_speedup = estimate is not None and estimate.metric == "speedup"
     is_replayed = estimate is None or estimate.metric in (REPLAYED, SAME_CODE)
     if is_replayed or (verdict.outcome is Outcome.PASS and not is_speedup):

@@ -215,6 +215,6 @@ OTHERS: dict[str, tuple[Make, Callable[..., object], str]] = {
         "computes something else: .* MiB that are no argument of it",
     ),
     "a table of addresses": (with_table, led, r"args\[1\] holds addresses of memory"),
-    "a variable": (normal((1024, 1024)), torch.fft.rfft, "a variable of a kernel's module, was written since it was"),
+    "a variable": (normal((1024, 1024)), torch.fft.rfft, "a variable of a kernel's module, was written, or holds"),
 }
 """Calls that cannot, each with the reason."""

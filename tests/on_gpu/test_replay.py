@@ -151,7 +151,7 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     ("factor", "has_table", "reason"),
     [
         (2.0, False, ""),
-        (3.0, False, "factor, a variable of a kernel's module, was written since it was loaded"),
+        (3.0, False, "factor, a variable of a kernel's module, was written, or holds an address"),
         (2.0, True, "it uses memory that torch has not allocated"),
     ],
 )

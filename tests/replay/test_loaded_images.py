@@ -142,6 +142,12 @@ def test_a_process_that_hides_its_memory_can_read_it(memory: ProcessMemory, kept
         hide_memory(was_hidden)
 
 
+def test_a_python_without_memory_files_reads_it_too(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    with closing(ProcessMemory()) as memory:
+        assert (memory.read(kept(b"seen"), 4), memory.read(8, 4)) == (b"seen", b"")
+
+
 def test_where_memory_cannot_be_read_there_is_no_image(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     module = module_of(kept, cuda_image())
 

@@ -15,7 +15,7 @@ LOADED = {b"table": b"01", b"lut": b"23"}
 
 def refuse(written: dict[bytes, bytes], image: bytes = IMAGE) -> FakeGraphs:
     cuda = FakeGraphs({image.split(b"\0")[0]: []}, variables=LOADED, written=written)
-    refuse_written({"name": MODULE}, {"name": image}, GraphBuilder(cuda))
+    refuse_written([("name", MODULE)], {"name": image}, GraphBuilder(cuda))
     return cuda
 
 
@@ -27,13 +27,22 @@ def test_variables_as_they_were_loaded_are_fine() -> None:
 @pytest.mark.parametrize("value", [b"24", b"230", b"2", None])
 def test_a_variable_that_differs_is_named(value: bytes | None) -> None:
     written = {name: each for name, each in {**LOADED, b"lut": value}.items() if each is not None}
-    with pytest.raises(NotReplayable, match=r"^lut, a variable of a kernel's module, was written since it was loaded$"):
+    with pytest.raises(
+        NotReplayable, match=r"^lut, a variable of a kernel's module, was written, or holds an address$"
+    ):
         refuse(written)
 
 
 def test_what_the_driver_knows_in_neither_is_no_variable() -> None:
     """As the driver's own, in shared memory."""
     refuse(LOADED, image_with({b"table": 1, b".nv.reservedSmem.offset0": 1}))
+
+
+def test_each_module_of_an_image_is_looked_at() -> None:
+    """Two may be loaded of one, and the variables of either be written."""
+    cuda = FakeGraphs({IMAGE.split(b"\0")[0]: []}, variables=LOADED, written=LOADED)
+    refuse_written([("name", MODULE), ("name", MODULE + 1)], {"name": IMAGE}, GraphBuilder(cuda))
+    assert len(cuda.loaded) == 2
 
 
 @pytest.mark.parametrize("image", [image_of({".text.k": b"code"}), image_with({b"kernel": 2}), b"no image"])

@@ -77,6 +77,14 @@ def test_a_launch_that_was_added_stands_for_no_other() -> None:
     assert reasons(measured(old), measured(new)) == ("layer_norm_kernel: launches 1 -> 2",)
 
 
+@pytest.mark.parametrize("length", [0, 60])
+def test_launches_are_alike_where_an_older_run_did_not_count_the_length_of_code(length: int) -> None:
+    before, after = ({"code": Code(constants={"BLOCK": "1"}, instructions=each)} for each in (length, 60))
+    old = kernel(NORM, 2, 57.0, resources=tuple(resources(grid=(each, 1, 1), **before) for each in (1000, 700)))
+    new = kernel(NORM, 3, 80.0, resources=tuple(resources(grid=(each, 1, 1), **after) for each in (1000, 900, 700)))
+    assert reasons(measured(old), measured(new)) == (f"{NORM}: launches 2 -> 3",)
+
+
 def test_four_constants_are_named() -> None:
     old, new = (code(**dict.fromkeys("abcde", f"{value}")) for value in (1, 2))
     (found,) = reasons(measured(small(code=old)), measured(small(us=90, code=new)))

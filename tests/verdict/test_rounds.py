@@ -368,7 +368,8 @@ def beside(taken: Measurement) -> Measurement:
     ("disturbed", "outcome", "words"),
     [
         (range(8), Outcome.INVALID, "not measured in BASE and HEAD: pid 7 computed"),
-        ((1, 5), Outcome.INCONCLUSIVE, "no round has it in all of its four runs: measure more rounds"),
+        ((1, 2, 4, 7), Outcome.INVALID, "not measured in HEAD: pid 7 computed"),
+        ((1, 5), Outcome.INCONCLUSIVE, "no round has it in all of its four runs (pid 7 computed): measure more rounds"),
         ((), Outcome.PASS, "f is as fast as in BASE"),
     ],
 )
@@ -376,6 +377,11 @@ def test_times_beside_another_process_are_not_compared(disturbed: Sequence[int],
     runs = take(lambda arm, number: (beside(timed(10)) if number in disturbed else timed(10),), rounds=2)
     found = only(judge_rounds(runs, *RULE))
     assert (found.outcome, found.sentence.startswith(words)) == (outcome, True), found.sentence
+
+
+def test_what_one_version_alone_has_is_not_judged_whatever_the_other_was_beside() -> None:
+    runs = take(lambda arm, number: (beside(timed(10)) if number == 1 else timed(10),) if arm == "HEAD" else ())
+    assert only(judge_rounds(runs, *RULE)).outcome is Outcome.NOT_JUDGED
 
 
 # tests that did not end alike

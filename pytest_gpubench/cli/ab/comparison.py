@@ -99,8 +99,12 @@ class ComparisonInterrupted(KeyboardInterrupt):
 
 
 def is_open(change: Change) -> bool:
-    """Tell whether more rounds may decide a measurement; a test that fails now and then is not one."""
-    return change.outcome is Outcome.INCONCLUSIVE and change.label != ""
+    """Tell whether more rounds may decide a measurement; a test that fails now and then is not one.
+
+    Of one that is INVALID, with no number of one version, they may bring numbers.
+    """
+    has_none = change.outcome is Outcome.INVALID and change.old is None
+    return (change.outcome is Outcome.INCONCLUSIVE or has_none) and change.label != ""
 
 
 def _open_tests(changes: Sequence[Change]) -> set[str]:

@@ -140,6 +140,20 @@ def test_only_what_is_open_is_run_again(ran: list[list[str]]) -> None:
     assert all(json.dumps(name)[1:-1] in page for name in (NODEID, STEADY))
 
 
+def test_a_version_that_was_beside_others_at_first_is_run_again(
+    git: Git, fake: FakePytest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(git, {"us": "10"})
+
+    def write(folder: Path, junit: Path, results: Path) -> None:
+        others = "pid 7 computed" if len(fake.arms) <= 8 and fake.arms[-1] == "B" else ""
+        write_results({NODEID: timing_of((10.0,), timer="wall", neighbours=others)}, junit, results)
+
+    monkeypatch.setattr(fake, "write", write)
+    assert call("main", "HEAD", "--rounds", "4", "--fail-slower", "1%") == 0
+    assert len(fake.arms) == 12
+
+
 WRITTEN = ("--markdown", "found.md", "--json", "found.json")
 
 
