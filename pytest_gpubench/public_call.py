@@ -95,6 +95,7 @@ def _beside_others(test: CurrentTest, request: Request[T], found: CallResult[T])
 
 def name_what_breaks(note: Callable[[str], object], request: Request[T]) -> T:
     """Note what the calls of a request show with margins; make them without, and time none."""
+    note("")
     try:
         request.name_what_breaks(note)
     except WrongResult as error:

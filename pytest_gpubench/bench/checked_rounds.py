@@ -74,7 +74,7 @@ class CheckedRounds:
         )
         if differ:
             recorder.change_upstream()
-        if len(self._candidates) == 1:  # else one may return what another made, which shows while that is known
+        if len(self._candidates) == 1:  # else one may return another's output, which is noticed only while that is kept
             recorder.forget_all()
         try:
             recorder.take(rounds.take)

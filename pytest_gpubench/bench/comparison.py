@@ -139,6 +139,8 @@ class CompareRequest(Request[Comparison]):
 
     def name_what_breaks(self, note: Callable[[str], object]) -> None:
         """Make calls with margins that may break the GPU, and note what they mean; see `GuardedCall`."""
+        if not self.has_margins:
+            return
         with self.agreement.leaving_state():
             expected = lasting(self.agreement.run_reference())
             for name in self.judged:

@@ -102,7 +102,7 @@ class Request(ABC, Generic[T]):
         return False
 
     def name_what_breaks(self, note: Callable[[str], object]) -> None:
-        """Make calls that may break the GPU; note, before each, what it means if that does: empty for nothing."""
+        """Do nothing: requests without margins have nothing to note."""
 
     @abstractmethod
     def measure(self, say: Say) -> CallResult[T]:

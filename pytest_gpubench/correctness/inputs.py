@@ -96,7 +96,7 @@ class InputMemory:
     """True if the inputs were looked at after the last call."""
     calls: int = 0
     looks_at_random: bool = True
-    """False while what calls return is kept, which may lie in memory that a look finds changed, and has put back."""
+    """False while outputs are kept: one may lie in the memory of an input, and a look would write over it."""
     layout: Snapshot | None = None
     replaced: dict[Region, tuple[torch.Tensor, bool]] = field(default_factory=dict)
     """The regions that hold other bytes than they were given with; those, and whether calls were known to change it."""

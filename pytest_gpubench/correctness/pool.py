@@ -18,7 +18,7 @@ __tracebackhide__ = True
 MOST_WATCHED_BYTES = 2**20
 """So many bytes before and behind an output are looked at, where nothing else was allocated there."""
 MOST_SMALL_BYTES = 2**20
-"""Larger blocks torch takes from other segments."""
+"""Larger blocks have segments of their own in torch."""
 GUARD_BYTES = (2**16, 3 * 2**19)
 """So many bytes before all outputs, in the segments of small blocks and of large ones."""
 MOST_KEPT_BYTES = 2**28
@@ -97,7 +97,7 @@ class PoisonedPool:
         self._growths_when_reserved = self._growths_when_read = self.growths
         """The growths when memory was reserved, and when the blocks were read."""
         self._can_be_taken = True
-        """False once torch handed out others."""
+        """False once some of them were in use: then free memory is looked up for each fill."""
 
     def close(self) -> None:
         """Let go of the pool, unless the GPU is broken: torch ends the process where it cannot give memory back."""
@@ -123,7 +123,8 @@ class PoisonedPool:
 
         in_use: True where tensors lie in it. Else all of it is taken at once: torch hands out what is free alone.
         """
-        if not in_use and self._blocks and self.growths == self._growths_when_read and self._fill_blocks():
+        can_be_taken = self._can_be_taken and self._blocks and self.growths == self._growths_when_read
+        if not in_use and can_be_taken and self._fill_blocks():
             return
         segments = self._segments()
         free = [span for segment in segments for span in self._free_spans(segment["blocks"])]
@@ -150,6 +151,7 @@ class PoisonedPool:
         with torch.cuda.device(self.device):
             for start, stop in spans:
                 if status := _driver().cuMemsetD16Async(start, POISON, (stop - start) // 2, stream):
+                    torch.cuda.synchronize(self.device)  # names the error of a call before
                     raise RuntimeError(f"CUDA error {status} when memory of a pool was filled")
         self.filled = spans
 

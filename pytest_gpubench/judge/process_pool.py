@@ -39,7 +39,7 @@ class ProcessPool:
     """True once a process has worked: later ones fail for lack of memory, where less isolation would not help."""
 
     def start(self, number: int) -> None:
-        """Start processes until so many wait; on a GPU at least every other one traces, for replays."""
+        """Start processes until so many wait; on a GPU every other one traces, for replays."""
         while len(self._waiting) < number:
             tracing = sum(each.traces for each in self._waiting)
             self._waiting.append(self._start(self._traces(2 * tracing < len(self._waiting))))
@@ -51,7 +51,7 @@ class ProcessPool:
         """
         candidate, traces = None, self._traces(traces)
         while candidate is None:
-            waiting = [each for each in self._waiting if each.traces == traces]
+            waiting = [each for each in self._waiting if each.traces == traces] or self._waiting
             is_new = not waiting
             process = self._start(traces) if is_new else waiting[0]
             self._waiting = [each for each in self._waiting if each is not process]

@@ -41,6 +41,17 @@ def test_processes_that_a_candidate_broke_are_replaced_at_the_same_isolation() -
     assert pool._levels == levels[1:]
 
 
+def test_a_process_that_waits_is_taken_before_a_new_one() -> None:
+    """As after a spec whose claims may pass: else it would wait for ever."""
+    pool = FakePool([True] * 9)
+    pool.device, pool._keep_cache = SimpleNamespace(type="cuda"), lambda process: None  # type: ignore[assignment, method-assign]
+    pool.start(1)
+    pool.claims = True
+    waiting = pool._waiting[0]
+    assert not waiting.traces
+    assert pool.get() is waiting  # type: ignore[comparison-overlap]
+
+
 @pytest.mark.parametrize(
     ("kind", "claims", "traced", "got"),
     [("cuda", False, 2, (True, False, False)), ("cuda", True, 4, (True,) * 3), ("cpu", True, 0, (False,) * 3)],

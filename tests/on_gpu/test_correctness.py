@@ -106,9 +106,10 @@ def test_free_memory_is_known_where_nothing_lies_in_the_pool(pool: PoisonedPool,
     assert pool.growths <= 2, "to fill it takes no memory"
 
 
-def test_a_tensor_that_nobody_told_of_is_left_alone(pool: PoisonedPool) -> None:
-    """As a call that caches something would; the pool is filled around it."""
-    x = torch.ones(1000, device="cuda")
+@pytest.mark.parametrize("elements", [1000, 2**20])
+def test_a_tensor_that_nobody_told_of_is_left_alone(pool: PoisonedPool, elements: int) -> None:
+    """As a call that caches something would; the pool is filled around it, and whole once it is gone."""
+    x = torch.ones(elements, device="cuda")
     pool.reserve(x, 3)
     pool.fill()
     with pool.use():
@@ -117,7 +118,13 @@ def test_a_tensor_that_nobody_told_of_is_left_alone(pool: PoisonedPool) -> None:
         pool.fill()
         assert torch.equal(cached, x)
         with pool.use():
-            assert unwritten(torch.empty(1000, device="cuda")) == {"out": 1000}
+            assert unwritten(torch.empty(elements, device="cuda")) == {"out": elements}
+    del cached
+    pool.fill()
+    with pool.use():
+        outputs = [torch.empty(elements, device="cuda") for _ in range(4)]
+    assert unwritten(tuple(outputs)) == {f"out[{number}]": elements for number in range(4)}
+    assert not pool.is_reusable
 
 
 def test_all_that_a_call_allocates_comes_from_the_pool(pool: PoisonedPool) -> None:
