@@ -29,6 +29,7 @@ LEAST_US = 0.01
 BEFORE = 16
 """The calls of the reference before the candidate is loaded."""
 BLANK = 32
+DROPPED = 2
 SLACK_US = 2.0
 """By so much a replayed call of one kernel may take longer than its records, less what a replay costs."""
 LOOKS = (14, 24, 48, 96, 192)
@@ -64,7 +65,7 @@ def measure_blank(candidate: Candidate, ready: ReadyCase) -> Before:
     """Measure a case by calls of a function of ours in the referee's own process, where the reference has no replay."""
     candidate.begin_case(ready.example, 1, ready.outputs, blank=True)
     candidate.queue()
-    blank = candidate.release([ready.example] * min(BLANK, candidate.most_together))
+    blank = _released(candidate, ready)
     own_us = statistics.median(each.own_us for each in blank)
     return replace(measure_before(ready), blank_us=min(each.call_us for each in blank), own_us=own_us)
 
@@ -76,12 +77,21 @@ def measure_replays(candidate: Candidate, ready: ReadyCase) -> Before:
     """
     candidate.begin_case(ready.example, 1, ready.outputs)
     candidate.queue()
-    released = candidate.release([ready.example] * min(BLANK, candidate.most_together))
+    released = _released(candidate, ready)
     ready.reference.require(released[-1].output, ready.example, "where the reference is replayed")
     reps = ready.time_reference(BEFORE, as_graph=True)
     reference = time_of([rep.elapsed_us for rep in reps])
     lag_us = statistics.median(each.call_us for each in released) - statistics.median(map(untraced_us, reps))
     return Before(reference, lag_us, statistics.median(each.own_us for each in released), SLACK_US)
+
+
+def _released(candidate: Candidate, ready: ReadyCase) -> list[Released]:
+    """Release calls that are alike, after two that are dropped: the first ones take longer. The last has its output."""
+    found: list[Released] = []
+    while (left := BLANK + DROPPED - len(found)) > 0:
+        released = candidate.release([ready.example] * min(left, candidate.most_together))
+        found = [*(each._replace(output=None) for each in found), *released]
+    return found[DROPPED:]
 
 
 def untraced_us(rep: Rep) -> float:
@@ -94,7 +104,8 @@ def untraced_us(rep: Rep) -> float:
 class Attestation:
     """Released calls of a candidate, added until the ratio that they show is decided.
 
-    most_us: of replays, the longest time that their records explain: that they take less, or more, is decided instead.
+    most_us: of replays, the longest time that their records explain: calls are added until their time is certainly
+    below or above it, whatever the ratio.
     """
 
     def __init__(
@@ -108,11 +119,14 @@ class Attestation:
         self.candidate, self.ready, self.before, self.wanted = candidate, ready, before, wanted
         self.most_us = most_us
         self.times_us: list[float] = []
+        self.left_us: list[float] = []
+        """The times of the calls less what a replay costs: below 0 where that was more before."""
 
     def take(self, alpha: float, budget_s: float) -> None:
         """Release calls, look by look, until the ratio is decided or the time is spent; all outputs are compared."""
-        self._release(2)  # the first ones take longer
+        self._release(DROPPED)
         self.times_us.clear()
+        self.left_us.clear()
         until_s = time.monotonic() + budget_s
         for calls in LOOKS:
             while len(self.times_us) < calls:
@@ -126,6 +140,7 @@ class Attestation:
         for inputs, released in zip(values, self.candidate.release(values), strict=True):
             self.ready.reference.require(released.output, inputs, "in a call by the referee's clock")
             self.times_us.append(self.before.less_blank(released))
+            self.left_us.append(released.call_us - self.before.blank_us)
 
     def _is_decided(self) -> bool:
         speedup, call = self.speedup, self.call_us.interval

@@ -26,7 +26,7 @@ CPU_FACTOR = 2.0
 
 
 class ClocksDisagree(InvalidResult):
-    """A replayed call takes longer by the referee's clock than its records explain."""
+    """The referee's clock contradicts the records of a replayed call, or what it said itself before."""
 
 
 def refuse_limits(limits: Limits) -> None:
@@ -67,6 +67,17 @@ def require_witness(recorded: Time, attested: Time, most_us: float) -> None:
         raise ClocksDisagree(
             f"its records say {format_time(recorded.median_us)}, and the referee's clock "
             f"{format_time(attested.median_us)}"
+        )
+
+
+def require_cost(left_us: float, slack_us: float) -> None:
+    """Raise ClocksDisagree where replays take less than a replay alone cost before.
+
+    left_us: what is left of one without that cost. What is taken off would hide as much of a call.
+    """
+    if left_us < -slack_us:
+        raise ClocksDisagree(
+            f"by the referee's clock a replayed call takes {format_time(-left_us)} less than none before"
         )
 
 

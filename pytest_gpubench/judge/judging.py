@@ -36,6 +36,8 @@ from pytest_gpubench.verdict.limits import Limits
 __tracebackhide__ = True
 
 Found = TypeVar("Found", bound=CaseJudgement | None)
+Load = Callable[[Candidate], Candidate]
+"""Loads a candidate's file in a warm process, and returns that."""
 LONGEST_NAME = 200
 TIMEOUT_S = 60.0
 AHEAD_BYTES = 8 * 2**30
@@ -216,17 +218,12 @@ class Judge:
         isolation = {name: str(value)[:500] for name, value in process.isolation.items()}
         judgement = _with(judgement, candidate_digest=hashlib.sha256(source).hexdigest(), isolation=isolation)
         try:
-            copy = (
-                process.box / "candidate" / printable(path.name)[-LONGEST_NAME:]
-            )  # the process has other files beside
-            copy.parent.mkdir()
-            copy.write_bytes(source)
-            process.allow(self.timeout_s)
             before = [self._measure_before(case) for case in cases]
             stopwatch.lap("before")
-            candidate.load(pickle.dumps(self.spec.entry), str(copy))
+            load = partial(self._load, source, path.name)
+            load(candidate)
             stopwatch.lap("loading")
-            judgement = _concluded(judgement, self._judge_cases(candidate, cases, before))
+            judgement = _concluded(judgement, self._judge_cases(candidate, cases, before, load))
             if judgement.status in ("crash", "invalid"):
                 judgement = _with(judgement, detail=process.tail())
         except Ended as error:
@@ -236,6 +233,15 @@ class Judge:
             candidate.end()
             stopwatch.lap("ending")
         return _with(judgement, seconds=round(time.monotonic() - started_s, 3), phases_s=stopwatch.laps_s)
+
+    def _load(self, source: bytes, name: str, candidate: Candidate) -> Candidate:
+        """Load the candidate's source in a warm process, and return that."""
+        copy = candidate.process.box / "candidate" / printable(name)[-LONGEST_NAME:]  # it has other files beside
+        copy.parent.mkdir()
+        copy.write_bytes(source)
+        candidate.process.allow(self.timeout_s)
+        candidate.load(pickle.dumps(self.spec.entry), str(copy))
+        return candidate
 
     def _ready_cases(self) -> Sequence[ReadyCase]:
         """Return the spec's cases, made ready once; raise UnfairComparison where no computing is needed to be right."""
@@ -259,12 +265,13 @@ class Judge:
             case.reference.begin_case(case.example, 1)
 
     def _judge_cases(
-        self, candidate: Candidate, cases: Sequence[ReadyCase], before: Sequence[Before]
+        self, candidate: Candidate, cases: Sequence[ReadyCase], before: Sequence[Before], load: Load
     ) -> list[CaseJudgement]:
         """Return the judgements of all cases, or of those up to one that is not timed.
 
         First outputs are compared, then calls that cannot be replayed are timed in the candidate's process, then that
-        is killed, and the others are replayed.
+        is killed, and the others are replayed, in a process that measures first what that costs. A case whose replay is
+        wrong is timed in a process that loads the candidate again.
         """
         calls: list[bytes | str] = []
         for case in cases:
@@ -279,7 +286,7 @@ class Judge:
                 return [wrong]
         replayer = Replayer(partial(self._pool.get, traces=True), cases, self.rules, self.timeout_s)
         try:
-            return self._time(candidate, replayer, list(zip(cases, before, calls, strict=True)))
+            return self._time(candidate, replayer, list(zip(cases, before, calls, strict=True)), load)
         finally:
             replayer.end()
 
@@ -290,16 +297,21 @@ class Judge:
         return checked, saved_by(candidate) if checked.status == "pass" else ""
 
     def _time(
-        self, candidate: Candidate, replayer: Replayer, cases: Sequence[tuple[ReadyCase, Before, bytes | str]]
+        self,
+        candidate: Candidate,
+        replayer: Replayer,
+        cases: Sequence[tuple[ReadyCase, Before, bytes | str]],
+        load: Load,
     ) -> list[CaseJudgement]:
         found: dict[int, CaseJudgement] = {}
-        calls = [replayer.problem(case, call) or call if isinstance(call, bytes) else call for case, _, call in cases]
-        for number in sorted(range(len(cases)), key=lambda each: isinstance(calls[each], bytes)):
-            (case, before, _), call = cases[number], calls[number]
+        for number in sorted(range(len(cases)), key=lambda each: isinstance(cases[each][2], bytes)):
+            case, before, call = cases[number]
             judge: Callable[[], CaseJudgement]
             if isinstance(call, bytes):
                 candidate.end()
-                judge = partial(replayer.judge, case, call)
+                problem = replayer.problem(case, call)
+                again = partial(self._judge_again, load, case, before, problem)
+                judge = again if problem else partial(replayer.judge, case, call)
             else:
                 candidate.process.allow(self.timeout_s)
                 judge = Trial(candidate, case, self.rules, before, not_replayed=call).judge
@@ -308,6 +320,14 @@ class Judge:
             if found[number].status not in TIMED:
                 break
         return [found[number] for number in sorted(found)]
+
+    def _judge_again(self, load: Load, case: ReadyCase, before: Before, problem: str) -> CaseJudgement:
+        """Return the judgement of a case by a new process of the candidate; problem: the reason why."""
+        candidate = self._pool.get()
+        try:
+            return Trial(load(candidate), case, self.rules, before, not_replayed=problem).judge()
+        finally:
+            candidate.end()
 
     def __enter__(self) -> "Judge":
         self._was_hidden, self._adopted = hide_memory(True), adopt_orphans(True)

@@ -1,6 +1,7 @@
 """The trial of a candidate on one case: compare outputs, then time from inside and outside, always on new inputs."""
 
 import secrets
+import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from pytest_gpubench.judge.conclusion import (
     judge_time,
     longest_us,
     ratio_words,
+    require_cost,
     require_witness,
     worst_of,
 )
@@ -183,6 +185,7 @@ class Trial:
         self.found |= {"attested_ratio": self.attested.ratio, "attested_interval": self.attested.interval}
         self.found |= {"attested_us": self.attested_us, "attested_reference_us": self.before.reference}
         if most_us is not None:
+            require_cost(statistics.median(attestation.left_us), self.before.slack_us)
             require_witness(self.claimed.candidate_us, self.attested_us, most_us)
 
     @property

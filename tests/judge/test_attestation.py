@@ -1,6 +1,7 @@
 """The attested time: what is taken off, and when enough calls were released."""
 
 from collections.abc import Iterator
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
@@ -125,12 +126,14 @@ def test_calls_are_released_together_as_memory_allows(most: int, together: list[
 
 
 def test_what_is_taken_off_where_the_reference_has_no_replay_is_the_shortest_call_of_a_function_of_ours() -> None:
-    """Others that use the GPU make some longer."""
-    candidate = Candidate(repeated(900.0, 20.0, 21.0), queued=False)
+    """The first two do not count; others that use the GPU make some longer."""
+    candidate = Candidate(chain([1.0, 2.0], repeated(900.0, 20.0, 21.0)), queued=False)
+    candidate.most_together = 5
     ready: Any = SimpleNamespace(example=(), outputs=[], time_reference=lambda calls: [Rep(7.0)] * calls)
     before = measure_blank(candidate, ready)  # type: ignore[arg-type]
     assert (candidate.begun, candidate.queued) == ([True], True)
     assert (before.blank_us, before.own_us, before.slack_us) == (20.0, 80.0, 8.0)
+    assert candidate.released == [5] * 6 + [4]
     assert before.reference.median_us == 7
 
 

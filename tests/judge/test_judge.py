@@ -218,7 +218,7 @@ def test_each_of_several_cases_gives_its_memory_back(spec: Path, monkeypatch: py
     candidate: Any = SimpleNamespace(process=SimpleNamespace(allow=lambda timeout_s: None), gpu=None)
     for number, sets in ((1, [5]), (2, [1, 1])):
         cases = judge._cases = [ReadyCase.untimed(read_spec(spec), {}, cpu_device()) for _ in range(number)]
-        judge._judge_cases(candidate, cases, [None] * number)
+        judge._judge_cases(candidate, cases, [None] * number, None)
         assert [len(each.reference.sets) for each in cases] == sets
 
 

@@ -12,7 +12,7 @@ import pytest
 from pytest_gpubench import InvalidResult
 from pytest_gpubench.judge import replayer as replayer_module
 from pytest_gpubench.judge.attestation import Before
-from pytest_gpubench.judge.conclusion import ClocksDisagree, longest_us, require_witness, time_of
+from pytest_gpubench.judge.conclusion import ClocksDisagree, longest_us, require_cost, require_witness, time_of
 from pytest_gpubench.judge.judgement import CaseJudgement
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.process import Ended
@@ -189,7 +189,7 @@ def test_clocks_that_disagree_are_asked_in_another_process(
 def test_a_candidate_is_dead_before_its_calls_are_replayed_and_timed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What cannot be replayed is timed before, in its own process, and says why."""
+    """What cannot be replayed is timed before, in its own process, and says why; what does something else, after it."""
     done: list[Any] = []
     cases: Any = [SimpleNamespace(name=name) for name in ("replayed", "waits", "differs")]
     before, calls = [Before(time_of([1.0]))] * 3, [b"call", "it waits", b"other"]
@@ -206,13 +206,22 @@ def test_a_candidate_is_dead_before_its_calls_are_replayed_and_timed(
 
     monkeypatch.setattr(Trial, "__post_init__", lambda self: None)
     monkeypatch.setattr(Trial, "judge", claim)
-    other: Any = SimpleNamespace(problem=lambda case, call: "it differs" * (call == b"other"), judge=replay)
-    found = judge._time(Candidate(tmp_path, done), other, list(zip(cases, before, calls, strict=True)))
+
+    def problem(case: Any, call: bytes) -> str:
+        done.append(("problem", case.name))
+        return "it differs" * (call == b"other")
+
+    def load(candidate: Candidate) -> Candidate:
+        done.append("load")
+        return candidate
+
+    judge._pool = SimpleNamespace(get=lambda: Candidate(tmp_path, done))
+    other: Any = SimpleNamespace(problem=problem, judge=replay)
+    found = judge._time(Candidate(tmp_path, done), other, list(zip(cases, before, calls, strict=True)), load)
     assert done == [
         ("candidate", "waits", "it waits"),
-        ("candidate", "differs", "it differs"),
-        "end",
-        ("replayed", "replayed"),
+        *("end", ("problem", "replayed"), ("replayed", "replayed")),
+        *("end", ("problem", "differs"), "load", ("candidate", "differs", "it differs"), "end"),
     ]
     assert [each.status for each in found] == ["pass", "inconclusive", "inconclusive"]
 
@@ -229,3 +238,10 @@ def test_records_are_believed_as_far_as_the_referees_clock_agrees(attested_us: f
     with pytest.raises(InvalidResult, match=message) if message else nullcontext():
         recorded = time_of([20.0] * 8)
         require_witness(recorded, time_of([attested_us] * 8), longest_us(recorded, 3, 8.0))
+
+
+@pytest.mark.parametrize(("left_us", "believed"), [(-2.0, True), (-2.1, False), (300.0, True)])
+def test_a_replay_that_costs_less_than_one_did_before_is_not_believed(left_us: float, believed: bool) -> None:
+    """Else what was taken off would hide as much of a call."""
+    with nullcontext() if believed else pytest.raises(ClocksDisagree, match="less than none before"):
+        require_cost(left_us, 2.0)

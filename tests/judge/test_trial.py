@@ -85,15 +85,23 @@ def test_what_the_referee_timed_passes_without_trust(limits: Limits, status: str
 
 
 @pytest.mark.parametrize(
-    ("timed_by", "attested_us", "status"),
-    [("referee", 18.5, "pass"), ("referee", 18.6, "invalid"), ("candidate", 18.6, "pass")],
+    ("timed_by", "attested_us", "left_us", "status"),
+    [
+        ("referee", 18.5, 18.5, "pass"),
+        ("referee", 18.6, 18.6, "invalid"),
+        ("candidate", 18.6, 18.6, "pass"),
+        ("referee", 0.01, -8.0, "pass"),
+        ("referee", 0.01, -8.1, "invalid"),
+    ],
 )
 def test_a_replayed_call_has_the_referees_clock_as_its_witness(
-    monkeypatch: pytest.MonkeyPatch, timed_by: Any, attested_us: float, status: str
+    monkeypatch: pytest.MonkeyPatch, timed_by: Any, attested_us: float, left_us: float, status: str
 ) -> None:
     """Of the candidate's own process the ratio is bounded by that clock already."""
     found = SpeedupEstimate(2.0, None, 8, 0.001)
-    attestation = SimpleNamespace(take=lambda *given: None, speedup=found, call_us=time_of([attested_us] * 8))
+    attestation = SimpleNamespace(
+        take=lambda *given: None, speedup=found, call_us=time_of([attested_us] * 8), left_us=[left_us] * 8
+    )
     monkeypatch.setattr("pytest_gpubench.judge.trial.Attestation", lambda *given: attestation)
     trial: Any = trial_of(10.0, attested_us, 20.0)
     launched: list[bool] = []
