@@ -35,7 +35,7 @@ def what_slowed(timing: Timing, when: str) -> list[str]:
     reasons = ", ".join(timing.throttle_reasons)
     return [
         *([f"the GPU was throttled {when} ({reasons})"] if reasons else []),
-        *([f"{timing.neighbours}, {when}"] if timing.neighbours else []),
+        *([f"{when}: {timing.neighbours}"] if timing.neighbours else []),
     ]
 
 

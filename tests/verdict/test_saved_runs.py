@@ -141,7 +141,7 @@ def test_what_else_differs_is_said() -> None:
     )
     shared = BaselineLimit(known(alone(10.0, neighbours="pid 7 computed")), MEDIAN, "max_regression", "x")
     assert compared_after(shared, [], [alone(10.0)], 0.001, True)[0].notes == (
-        "pid 7 computed, in the baseline 'main'; save a new one",
+        "in the baseline 'main': pid 7 computed; save a new one",
     )
 
 
