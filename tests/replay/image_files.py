@@ -21,8 +21,8 @@ def image_of(sections: Mapping[str, bytes], flags: int = 6, kind: int = 1, link:
     return HEADER.pack(*header, len(headers) - 1) + bodies + b"".join(headers)
 
 
-def image_with(symbols: Mapping[bytes, int]) -> bytes:
-    """Return an ELF file with these symbols, each with its type."""
+def image_with(symbols: Mapping[bytes, int], section: int = 1) -> bytes:
+    """Return an ELF file with these symbols, each with its type; section: 0 where they are defined elsewhere."""
     names = b"\0" + b"".join(name + b"\0" for name in symbols)
-    entries = [SYMBOL.pack(names.index(name), info, 0, 1, 0, 4) for name, info in symbols.items()]
+    entries = [SYMBOL.pack(names.index(name), info, 0, section, 0, 4) for name, info in symbols.items()]
     return image_of({".symtab": b"".join(entries), ".strtab": names}, kind=2, link=1)

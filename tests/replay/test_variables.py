@@ -45,6 +45,8 @@ def test_each_module_of_an_image_is_looked_at() -> None:
     assert len(cuda.loaded) == 2
 
 
-@pytest.mark.parametrize("image", [image_of({".text.k": b"code"}), image_with({b"kernel": 2}), b"no image"])
+@pytest.mark.parametrize(
+    "image", [image_of({".text.k": b"code"}), image_with({b"kernel": 2}), image_with({b"x": 1}, section=0), b"no image"]
+)
 def test_an_image_without_variables_is_not_loaded(image: bytes) -> None:
     assert refuse({}, image).loaded == []
