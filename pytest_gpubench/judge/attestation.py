@@ -30,6 +30,7 @@ BEFORE = 16
 """The calls of the reference before the candidate is loaded."""
 BLANK = 32
 DROPPED = 2
+"""The first calls of a process take longer."""
 SLACK_US = 2.0
 """By so much a replayed call of one kernel may take longer than its records, less what a replay costs."""
 LOOKS = (14, 24, 48, 96, 192)

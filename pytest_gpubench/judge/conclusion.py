@@ -77,7 +77,7 @@ def require_cost(left_us: float, slack_us: float) -> None:
     """
     if left_us < -slack_us:
         raise ClocksDisagree(
-            f"by the referee's clock a replayed call takes {format_time(-left_us)} less than none before"
+            f"a replayed call takes {format_time(-left_us)} less by the referee's clock than a replay alone cost before"
         )
 
 

@@ -73,7 +73,7 @@ class Replayer:
     def judge(self, case: ReadyCase, call: bytes) -> CaseJudgement:
         """Return the judgement of a replayed call; where the two clocks disagree, by another process once more.
 
-        What a replay costs is known from before: it changes where a process comes to the GPU meanwhile.
+        What a replay costs was measured earlier, and is wrong once another process uses the GPU.
         """
         try:
             return self._trial(case, call).judge()
