@@ -100,15 +100,17 @@ _MODULES = {
 """The names that are not in `errors`, by module."""
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
+if not TYPE_CHECKING:  # which would believe that every name exists
 
-    if name == "judge":  # a folder of the same name: importing it would put it in the function's place
-        return importlib.import_module("pytest_gpubench.judge")
-    module = next((module for module, names in _MODULES.items() if name in names), "errors")
-    return getattr(importlib.import_module(f"pytest_gpubench.{module}"), name)
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import importlib
+
+        if name == "judge":  # a folder of the same name: importing it would put it in the function's place
+            return importlib.import_module("pytest_gpubench.judge")
+        module = next((module for module, names in _MODULES.items() if name in names), "errors")
+        return getattr(importlib.import_module(f"pytest_gpubench.{module}"), name)
 
 
 def __dir__() -> list[str]:

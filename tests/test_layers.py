@@ -126,4 +126,4 @@ def test_errors_are_drawn_in_their_tree() -> None:
 
 def test_a_name_that_does_not_exist_is_refused() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Timer'"):
-        _ = pytest_gpubench.Timer
+        _ = pytest_gpubench.Timer  # type: ignore[attr-defined] # mypy has to see it too

@@ -11,12 +11,14 @@ if TYPE_CHECKING:
 __all__ = ["compare", "do_bench", "measure"]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
+if not TYPE_CHECKING:  # which would believe that every name exists
 
-    return getattr(importlib.import_module("pytest_gpubench.engine"), name)
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import importlib
+
+        return getattr(importlib.import_module("pytest_gpubench.engine"), name)
 
 
 def __dir__() -> list[str]:

@@ -40,8 +40,10 @@ class _Callable(ModuleType):
 sys.modules[__name__].__class__ = _Callable
 
 
-def __getattr__(name: str) -> Any:
-    homes = {"Judgement": "judgement", "judge_candidate": "judging"}
-    if name not in homes:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{homes[name]}"), name)
+if not TYPE_CHECKING:  # which would believe that every name exists
+
+    def __getattr__(name: str) -> Any:
+        homes = {"Judgement": "judgement", "judge_candidate": "judging"}
+        if name not in homes:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{homes[name]}"), name)

@@ -189,7 +189,7 @@ def test_clocks_that_disagree_are_asked_in_another_process(
 def test_a_candidate_is_dead_before_its_calls_are_replayed_and_timed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What cannot be replayed is timed before, in its own process, and says why; what does something else, after it."""
+    """A case that cannot be replayed is timed before, in its own process; one whose replay is wrong, after it."""
     done: list[Any] = []
     cases: Any = [SimpleNamespace(name=name) for name in ("replayed", "waits", "differs")]
     before, calls = [Before(time_of([1.0]))] * 3, [b"call", "it waits", b"other"]

@@ -50,7 +50,7 @@ def test_on_the_cpu_asked_for_by_name_limits_are_enforced(bench_run: BenchRun) -
 def test_what_is_measured_on_fits_the_terminal(
     bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, name_cpu: Callable[[str], None], name: str
 ) -> None:
-    """Where its lines are broken depends on the name of the CPU."""
+    """The name of the CPU decides where its lines are broken."""
     name_cpu(name)
     monkeypatch.setenv("COLUMNS", "50")
     output = bench_run(REAL, "--gpu-bench-disable", timer="profiler").stdout.str()

@@ -67,7 +67,7 @@ def test_a_process_that_a_test_forks_ends_as_usual(pytester: pytest.Pytester, st
 
 
 def test_a_signal_that_comes_while_a_process_is_forked_ends_it(pytester: pytest.Pytester) -> None:
-    """What its conftest does in a new process comes before what we do there."""
+    """Its conftest comes before our code in a new process."""
     pytester.makeconftest("import os, signal\nos.register_at_fork(after_in_child=lambda: signal.raise_signal(15))")
     body = f"end_signals.STUCK_AFTER_S = 0.1; {FORK}process.start(); {SIGNALLED}"
     assert ended(pytester, body) == (pytest.ExitCode.OK, ALL)

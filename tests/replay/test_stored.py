@@ -66,7 +66,7 @@ def test_whole_numbers_are_zero(dtype: str, on_cpu: OnCpu) -> None:
 
 
 def test_inputs_are_put_back_before_each_rep(on_cpu: OnCpu) -> None:
-    """Whether they are made up, or given as bytes."""
+    """They are made up, or given as bytes."""
     data = captured(on_cpu).data
     values = {each.names: numbers().view(torch.int8) for each in data.regions if each.kind == "input"}
     for given in (None, values):

@@ -153,7 +153,7 @@ def test_what_an_example_held_is_given_back(which: Any, monkeypatch: pytest.Monk
     """At the next example nothing of one that did not fit, or failed, is alive, though hypothesis keeps its error."""
     held: list[weakref.ref[torch.Tensor]] = []
     emptied: list[int] = []
-    """How many are alive, each time that the cache is emptied."""
+    """The number of those alive, each time that the cache is emptied."""
     monkeypatch.setattr("pytest_gpubench.search.out_of_memory.context_error", lambda: None)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(sum(each() is not None for each in held)))

@@ -56,7 +56,7 @@ REPEATED: dict[str, tuple[object, str]] = {
     "inputs put back": (InputMemory, "restore"),
     "hidden work": (ProfilerTimer, "cross_check"),
 }
-"""What measuring alone does too, or each rep: it is shown, and is no part of the share."""
+"""The steps of measuring alone, or of each rep: they are shown, and are no part of the share."""
 PARTS: dict[str, tuple[object, str]] = {
     "pool: fill": (PoisonedPool, "fill"),
     "pool: written past": (PoisonedPool, "overwritten"),

@@ -30,13 +30,14 @@ MULTIPLIES, COPIES = "torch.mm(x, x, out=y)", "y.copy_(x)"
 @contextmanager
 def neighbour(work: str = MULTIPLIES) -> Iterator[tuple[str, ...]]:
     """Keep the GPU busy from another process, which NVML has to see; yields what is said of it."""
-    (gpu,) = find_visible()[:1]
+    if not (gpus := find_visible()):
+        sys.exit("there is no GPU that another process could keep busy: run this study where there is one")
     with subprocess.Popen([sys.executable, "-c", NEIGHBOUR.format(work)], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             process.stdout.readline()
             time.sleep(BUSY_S)
-            nvml = Nvml.open(gpu.uuid)
+            nvml = Nvml.open(gpus[0].uuid)
             found, shares = find_foreign(read_gpu(nvml), [os.getpid()], uses_gpu=True), shares_since(nvml, time.time())
             assert found is None or computing([found], shares), f"NVML does not say that it computes: {shares}"
             yield () if found is None else (found.sentence,)

@@ -101,7 +101,7 @@ def main(arguments: Sequence[str]) -> None:
     chosen = parser.parse_args(arguments)
     import torch
 
-    from pytest_gpubench import GpuBenchError, first_line
+    from pytest_gpubench.errors import GpuBenchError, first_line
     from pytest_gpubench.gpu.device import required_device
     from pytest_gpubench.replay.builder import find_builder
     from pytest_gpubench.replay.reader import NotReplayable
