@@ -8,8 +8,6 @@ from typing import TypeVar
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.units import repr_of
 
-__tracebackhide__ = True
-
 T = TypeVar("T")
 
 MOST_COUNTED = 2**63

@@ -22,8 +22,6 @@ from pytest_gpubench.verdict.limits.base import Seen
 from pytest_gpubench.verdict.reasons import explained_by_references
 from pytest_gpubench.verdict.regression import Change
 
-__tracebackhide__ = True
-
 COUNTED = "its counters are taken, and a process under ncu measures no times"
 
 

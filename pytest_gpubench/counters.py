@@ -13,8 +13,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-__tracebackhide__ = True
-
 RAW = re.compile(r"[a-z][a-z0-9]*__\w+\.sum")
 """A metric of ncu's that can be added over the kernels of a call."""
 EXECUTED = re.compile(r"(sm(sp)?__(inst|sass|thread_inst)|l1tex__t_(requests|sectors))(?!.*_lookup_)")

@@ -19,10 +19,10 @@
     WrongResult                a candidate's outputs are not the reference's (an AssertionError)
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-__tracebackhide__ = True
+from types import FrameType
 
 
 class GpuBenchError(Exception):
@@ -122,6 +122,18 @@ def first_and_last_line(error: BaseException) -> str:
     """Return the first and the last line of what an error says, as one."""
     lines = str(error).splitlines()
     return " ".join(map(str.strip, [*lines[:1], *lines[1:][-1:]]))
+
+
+def is_ours(frame: FrameType) -> bool:
+    """Tell whether code of this package runs in a frame."""
+    return str(frame.f_globals.get("__name__")).startswith("pytest_gpubench.")
+
+
+def hide_frames() -> None:
+    """Let pytest leave this package's frames out of tracebacks, so that these end at the user's line."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("pytest_gpubench."):
+            vars(module)["__tracebackhide__"] = True
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from pytest_gpubench.bench.ranks import RanksRequest
 from pytest_gpubench.bench.request import Request, T
 from pytest_gpubench.bounds import argument, checked_count, duration_s, optional_count
 from pytest_gpubench.correctness import Tolerance
-from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.errors import BadRequest, is_ours
 from pytest_gpubench.gpu.device import Device, required_device
 from pytest_gpubench.limits import check_flags, memory_size
 from pytest_gpubench.public_call import answer
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from pytest_gpubench.bench.recorded import RecordedComparison
     from pytest_gpubench.judge.judgement import Judgement
     from pytest_gpubench.record import RecordedCall
-
-__tracebackhide__ = True
 
 
 class GpuBench(Spelled):
@@ -72,7 +70,7 @@ class GpuBench(Spelled):
             ours = [f"{name}=..." for name in kwargs if name in keywords_of("measure") and name in str(error)]
             if not ours:
                 raise
-            theirs = any("__tracebackhide__" not in frame.f_globals for frame, _ in walk_tb(error.__traceback__))
+            theirs = any(not is_ours(frame) for frame, _ in walk_tb(error.__traceback__))
             raise BadRequest(
                 f"{error}: gpu_bench(f, ...) gives all its keywords to f; write gpu_bench.measure(f, args, "
                 f"{', '.join(ours)})"

@@ -9,8 +9,6 @@ from pytest_gpubench.bounds import MOST_COUNTED, positive_number, whole_number
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.units import BYTES_PER_UNIT, repr_of
 
-__tracebackhide__ = True
-
 T = TypeVar("T")
 
 FORBIDDABLE = ("memcpy", "memset", "sync", "alloc")

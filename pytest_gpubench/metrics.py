@@ -20,8 +20,6 @@ from pytest_gpubench.units import (
     round_to_digits,
 )
 
-__tracebackhide__ = True
-
 Unit = Literal["us", "share", "x", "MHz", "cycles", "GB/s", "TFLOP/s", "B", "FLOP", "count", ""]
 FORMATS: Mapping[Unit, Callable[[float], str]] = {
     "share": format_share,

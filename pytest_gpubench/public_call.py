@@ -41,8 +41,6 @@ from pytest_gpubench.verdict.throttling import beside
 if TYPE_CHECKING:
     from pytest_gpubench.replay.baselines import ReplayableCalls
 
-__tracebackhide__ = True
-
 DOUBTFUL = (Outcome.FAIL, Outcome.INCONCLUSIVE)
 
 

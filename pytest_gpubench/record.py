@@ -19,8 +19,6 @@ from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.settings.parsers import file_path
 from pytest_gpubench.units import count
 
-__tracebackhide__ = True
-
 RECORDING_VERSION = 1
 MOST_OPERATORS = 10
 """The operators that the command names, the most frequent first."""

@@ -36,8 +36,6 @@ from pytest_gpubench.verdict.limits import BY_NAME, Limits, counters_of
 from pytest_gpubench.verdict.limits.speedup import MinWeightedSpeedup
 from pytest_gpubench.verdict.saved_runs import BaselineLimit
 
-__tracebackhide__ = True
-
 
 class NoSearch:
     """Stand in for the search of a test without @given: each call is measured as asked, and nothing is shared."""

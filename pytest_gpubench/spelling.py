@@ -4,8 +4,6 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-__tracebackhide__ = True
-
 NOT_THE_RESULT = "gpu_bench(f, x) returns a Timing, not what f returns: call f(x) for that"
 HABITS: Mapping[str, Mapping[str, str]] = {
     "gpu_bench": {

@@ -6,8 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-__tracebackhide__ = True
-
 MICROSECONDS_PER_UNIT = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 DECIMAL_PREFIXES = ("", "k", "M", "G", "T", "P")
 BYTES_PER_UNIT = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}

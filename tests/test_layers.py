@@ -90,17 +90,6 @@ def points_up(path: Path, name: str) -> bool:
     return package in ("torch", "triton") and room not in KNOW_TORCH
 
 
-def test_what_tests_call_hides_its_frames() -> None:
-    """The traceback of an error ends at the user's line."""
-    called = {"fixture", "public_call", "record", "strategies", "bench", "correctness", "running_test"}
-    raising = [
-        path
-        for path in {*SOURCES} - {*PUBLIC}
-        if room_of(path) in called and re.search(r"\n +raise ", path.read_text())
-    ]
-    assert not [path for path in raising if "\n__tracebackhide__ = True\n" not in path.read_text()]
-
-
 def test_every_room_has_a_layer() -> None:
     assert {room_of(path) for path in SOURCES} <= set(HEIGHT)
 

@@ -19,8 +19,6 @@ from pytest_gpubench.fixture import GpuBench
 from pytest_gpubench.units import repr_of, safe_line, shortened
 from pytest_gpubench.verdict.limits import Limits
 
-__tracebackhide__ = True
-
 PERF_REPORT = "triton.testing:Mark"
 CASE_SEED = 0
 """The seed before each provider is called: they draw the same inputs, so that their outputs can be compared."""

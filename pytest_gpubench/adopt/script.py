@@ -18,8 +18,6 @@ from pytest_gpubench.errors import NotMeasured
 from pytest_gpubench.fixture import GpuBench
 from pytest_gpubench.units import name_of
 
-__tracebackhide__ = True
-
 REPORT_RUN = "triton.testing:Mark.run"
 PLOTTING = ("matplotlib", "matplotlib.pyplot")
 

@@ -22,8 +22,6 @@ from torch import is_tensor
 from pytest_gpubench.engine import drop_gradients, statistic
 from pytest_gpubench.units import name_of
 
-__tracebackhide__ = True
-
 AnyFunction = Callable[..., Any]
 TUNERS = ("triton", "torch", "pytest_gpubench")
 """Packages whose own calls of a timer are an autotuner's."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_gpubench.errors import GpuBenchError, LimitBroken, WrongResult
+from pytest_gpubench.errors import GpuBenchError, LimitBroken, WrongResult, is_ours
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.workers import is_worker
 
@@ -125,7 +125,7 @@ def _users_stack(
 ) -> tuple[list[Any], int]:
     """Return a debugger's stack and its place in it: in a post-mortem the last frame that is not ours."""
     stack, place = get_stack(frame, traceback)
-    while frame is None and place and stack[place][0].f_globals.get("__tracebackhide__"):
+    while frame is None and place and is_ours(stack[place][0]):
         place -= 1
     return stack, place
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_gpubench.errors import BadRequest, DeviceUnavailable
+from pytest_gpubench.errors import BadRequest, DeviceUnavailable, hide_frames
 from pytest_gpubench.plugin import markers
 from pytest_gpubench.plugin.items import UNMARKED, is_perf, takes_turns, uses_fixture
 from pytest_gpubench.plugin.options import add_options, is_mentioned, resolve, usage_error
@@ -88,6 +88,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
         register_hooks(config)
     return result
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, object, object]:
+    """Let the traceback of an error end at the user's line."""
+    if call.excinfo is not None:
+        hide_frames()
+    return (yield)
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)

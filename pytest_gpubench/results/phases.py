@@ -9,8 +9,6 @@ from pytest_gpubench.spelling import Spelled
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import format_share, format_time, ratio_text
 
-__tracebackhide__ = True
-
 OUTSIDE = "(outside)"
 """The path of what belongs to no region."""
 CLOSE_SUM = 0.01

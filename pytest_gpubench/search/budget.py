@@ -12,8 +12,6 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.compilations import Compilations, counting_compilations
 from pytest_gpubench.verdict.limits import BY_NAME
 
-__tracebackhide__ = True
-
 SHRINKING = 1000
 """Judgements beside the test's max_examples, to shrink what fails: planted defects took up to 658 calls in all."""
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from pytest_gpubench.timing.compilations import Compilations
 
-__tracebackhide__ = True
-
 ExampleKey = tuple[object, ...]
 
 

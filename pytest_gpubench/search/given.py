@@ -11,8 +11,6 @@ from pytest_gpubench.search.example import Example, example_of
 from pytest_gpubench.search.out_of_memory import ContextLost, Examples, OnOutOfMemory
 from pytest_gpubench.timing.compilations import counting_compilations
 
-__tracebackhide__ = True
-
 
 @contextmanager
 def intercepting_examples(

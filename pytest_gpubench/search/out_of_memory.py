@@ -14,8 +14,6 @@ from pytest_gpubench.search.example import Example, ExampleKey
 from pytest_gpubench.search.remembered_error import RememberedError, clear_frames, origin_of
 from pytest_gpubench.units import count
 
-__tracebackhide__ = True
-
 MEMORY_FULL = re.compile(r"(CUDA error|Triton Error \[CUDA\]): out of memory|CUBLAS_STATUS_ALLOC_FAILED")
 """The errors for full memory of libraries that do not raise torch.OutOfMemoryError."""
 NEARLY_ALL = 0.9

@@ -4,8 +4,6 @@ import traceback
 
 from pytest_gpubench.errors import causes_of
 
-__tracebackhide__ = True
-
 
 class RememberedError:
     """An error as it was first raised, which is how hypothesis tells failures apart."""

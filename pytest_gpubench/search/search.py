@@ -22,8 +22,6 @@ from pytest_gpubench.stats.trend import Point, size_that_matters, steps
 from pytest_gpubench.units import count, round_to_digits
 from pytest_gpubench.verdict.limits import Limits
 
-__tracebackhide__ = True
-
 QUICK_QUADS = 6
 NEAR = 1.1
 """The full protocol judges an example whose ratio in a cheap look is below so many times its limit."""

@@ -36,8 +36,6 @@ from pytest_gpubench.settings.parsers import (
 from pytest_gpubench.settings.row import row_of, setting
 from pytest_gpubench.units import repr_of
 
-__tracebackhide__ = True
-
 TABLE_COLUMNS = (*metrics.COLUMNS, "reference", "limit", "flags")
 SORT_KEYS = ("none", "name", *metrics.COLUMNS)
 GROUP_KEYS = ("none", "file", "class", "function", "label", "device", "param")

@@ -8,8 +8,6 @@ from typing import Literal, get_args
 from pytest_gpubench.errors import annotating
 from pytest_gpubench.units import name_of, printable
 
-__tracebackhide__ = True
-
 CacheName = Literal["cold", "dirty", "hot"]
 
 

@@ -8,8 +8,6 @@ from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.settings import ROWS, Settings, parse_value
 from pytest_gpubench.settings.parsers import NUMBERS
 
-__tracebackhide__ = True
-
 
 def parse_given(name: str, value: object, spelling: str) -> Any:
     """Parse the value of a setting that code gives: as `parse_value`, but no text for a number."""

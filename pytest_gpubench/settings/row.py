@@ -6,8 +6,6 @@ from typing import Any, Literal, get_args, get_origin
 
 from pytest_gpubench.settings.parsers import choice, switch
 
-__tracebackhide__ = True
-
 
 @dataclass(frozen=True)
 class SettingRow:

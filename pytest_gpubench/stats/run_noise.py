@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from pytest_gpubench.stats.student import detectable_errors, student_t
 
-__tracebackhide__ = True
-
 
 @dataclass(frozen=True)
 class RunNoise:

@@ -8,8 +8,6 @@ from pytest_gpubench.counters import COUNTER_BY_NAME, is_counter
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.units import MICROSECONDS_PER_UNIT
 
-__tracebackhide__ = True
-
 COMPARED_METRICS = ("speedup", "median", "mean", "q1", "q3")
 AMOUNT = re.compile(r"(\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?)\s*(%|ns|us|ms|s|)")
 

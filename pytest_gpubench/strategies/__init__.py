@@ -1,5 +1,6 @@
 """Hypothesis strategies for the inputs of kernels: shapes, dtypes, layouts and tensors at which kernels break."""
 
+from pytest_gpubench.errors import hide_frames
 from pytest_gpubench.strategies.choices import LAYOUTS, VALUES, dtypes, layouts, values
 from pytest_gpubench.strategies.recorded import recorded
 from pytest_gpubench.strategies.shapes import (
@@ -32,3 +33,5 @@ __all__ = [
     "tensors",
     "values",
 ]
+
+hide_frames()  # they raise while tests are collected, too

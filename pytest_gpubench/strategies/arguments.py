@@ -8,8 +8,6 @@ from pytest_gpubench.bounds import whole_number
 from pytest_gpubench.limits import memory_size
 from pytest_gpubench.units import repr_of
 
-__tracebackhide__ = True
-
 
 def parse_bytes(asked: object, name: str) -> int:
     """Return a number of bytes given as an int or as text such as `64MiB`."""

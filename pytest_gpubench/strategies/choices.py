@@ -10,8 +10,6 @@ from hypothesis.strategies import SearchStrategy
 
 from pytest_gpubench.strategies.arguments import check_name
 
-__tracebackhide__ = True
-
 LAYOUTS = ("contiguous", "transposed", "sliced", "expanded", "offset", "unaligned")
 """The layouts of a tensor in memory; `tensor` explains each."""
 

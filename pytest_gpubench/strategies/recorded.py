@@ -11,8 +11,6 @@ from hypothesis.strategies import SearchStrategy
 from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.record import RecordedCall, read
 
-__tracebackhide__ = True
-
 
 def recorded(path: Path | str, op: str | None = None) -> SearchStrategy[RecordedCall]:
     """Draw a call that `python -m pytest_gpubench.record` has written to a file, with its shapes, dtypes and number.

@@ -12,8 +12,6 @@ from pytest_gpubench.strategies.arguments import check_flag, check_order, count_
 from pytest_gpubench.strategies.choices import DtypeLike, find_dtype
 from pytest_gpubench.strategies.sizes import Range, sizes, sizes_or_just_over
 
-__tracebackhide__ = True
-
 INT32_ELEMENTS = 2**31
 """From here on, offsets do not fit into 32 bits."""
 

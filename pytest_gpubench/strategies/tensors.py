@@ -14,8 +14,6 @@ from hypothesis.strategies import SearchStrategy
 from pytest_gpubench.strategies.arguments import check_flag, check_name, count_at_least
 from pytest_gpubench.strategies.choices import LAYOUTS, VALUES, WHOLE_VALUES, DtypeLike, find_dtype
 
-__tracebackhide__ = True
-
 SEEDS = 2**16
 PADDING = 16
 """Elements between the rows of a sliced tensor, and the distance of the elements of a transposed vector."""

@@ -9,8 +9,6 @@ from typing import TypeVar
 from pytest_gpubench.errors import IncompleteRecords, KernelsDiffer, MeasurementError
 from pytest_gpubench.units import count
 
-__tracebackhide__ = True
-
 ATTEMPTS = 3
 """Measurements of a session with incomplete records, before giving up."""
 NOT_COMPLETE = (IncompleteRecords, KernelsDiffer)

@@ -8,8 +8,6 @@ from pytest_gpubench.timing.l2flush import flush_buffer
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.sampling import reps_of
 
-__tracebackhide__ = True
-
 LEAST_COPIED_BYTES = 2**28
 REPS = 20
 

@@ -8,9 +8,6 @@ from typing import Any, ClassVar, Literal
 
 from pytest_gpubench.gpu.readings import NO_READING, Reading
 
-__tracebackhide__ = True
-
-
 Leaves = list[tuple[str, object]]
 """Leaves of arguments by name."""
 

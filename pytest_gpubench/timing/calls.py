@@ -16,8 +16,6 @@ from pytest_gpubench.units import name_of, printable, repr_of
 if TYPE_CHECKING:
     import torch
 
-__tracebackhide__ = True
-
 Backward = Literal["forward", "backward", "both"]
 GRADIENT_SEED = 20240229
 LOOKED_AT = 3

@@ -20,8 +20,6 @@ from pytest_gpubench.timing.rounds import Arm, Instrument, Interleaved, Sample, 
 from pytest_gpubench.timing.sampling import collection_off
 from pytest_gpubench.timing.warmup import Warmth, warm_up
 
-__tracebackhide__ = True
-
 Decided = Callable[[Interleaved, tuple[int, ...]], bool]
 """Told the rounds so far and the planned looks, one of which has as many rounds; returns whether all is decided."""
 

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 from pytest_gpubench.units import count
 
-__tracebackhide__ = True
-
 TritonHook = Callable[..., Any]
 
 

@@ -22,8 +22,6 @@ from pytest_gpubench.timing.sentinels import check_triton, sentinels_of
 if TYPE_CHECKING:
     import torch
 
-__tracebackhide__ = True
-
 HOST_BOUND = "host-bound"
 """The flag of a rep in which the GPU may have waited for the host."""
 

@@ -22,8 +22,6 @@ from pytest_gpubench.timing.sampling import collection_off
 if TYPE_CHECKING:
     import torch
 
-__tracebackhide__ = True
-
 SIDE_CALLS = 3
 """Calls on the side stream before the capture: torch's documentation asks for a few, torch.compile needs three."""
 

@@ -24,8 +24,6 @@ from pytest_gpubench.timing.sampling import PROBE_REPS
 from pytest_gpubench.timing.warmup import Warmth, warm_up
 from pytest_gpubench.timing.windows import busy_ns, kernel_list, span_ns
 
-__tracebackhide__ = True
-
 IMPRECISE = 2.0
 """A median is called imprecise from so many times the width on that `precision` asks for."""
 OVERLAP = 1.005

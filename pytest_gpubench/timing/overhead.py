@@ -14,8 +14,6 @@ from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.sampling import reps_of
 from pytest_gpubench.timing.windows import busy_ns, span_ns
 
-__tracebackhide__ = True
-
 OVERHEAD_REPS = 30
 SETTLING_REPS = 3
 """The first reps of each timer, which learn how long the host needs, or capture: they do not count."""

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     import torch
 
-__tracebackhide__ = True
-
 SIZES_BYTES = tuple(2**exponent for exponent in range(24, 32))
 """The traffic that memory is measured with, 16 MiB to 2 GiB: what the cache keeps of the writes shrinks with it."""
 ALIGNMENT_BYTES = 512

@@ -27,8 +27,6 @@ from pytest_gpubench.timing.tracing_tax import Known, Laptimer, Taxes, untaxed
 from pytest_gpubench.timing.windows import BEGIN, END, FLUSHES, split_reps
 from pytest_gpubench.timing.witness import Witness
 
-__tracebackhide__ = True
-
 SYNC_RECORDS = frozenset({"Context Sync", "Stream Sync", "Event Sync", "Stream Wait Event"})
 TOOL_VARIABLES = ("NSYS_PROFILING_SESSION_ID", "NV_NSIGHT_INJECTION_PORT_BASE", "CUDA_INJECTION64_PATH")
 

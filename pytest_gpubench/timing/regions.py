@@ -32,8 +32,6 @@ from pytest_gpubench.timing.wall import WallTimer
 from pytest_gpubench.timing.windows import BEGIN, END
 from pytest_gpubench.units import count, printable
 
-__tracebackhide__ = True
-
 REGION_REPS = 10
 """The reps that regions are told apart in; fewer where fewer were timed."""
 MARK = "gpu_bench_noop"

@@ -17,8 +17,6 @@ from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.sampling import collection_off
 from pytest_gpubench.timing.windows import describe_difference, kernel_list
 
-__tracebackhide__ = True
-
 ArmOrder = Sequence[str]
 """The arms of a round by name, each twice in a comparison; once where one arm is measured."""
 

@@ -6,8 +6,6 @@ from contextlib import contextmanager
 
 from pytest_gpubench.timing.base import Call, Rep, Session
 
-__tracebackhide__ = True
-
 PROBE_REPS = 5
 
 

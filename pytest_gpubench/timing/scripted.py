@@ -12,8 +12,6 @@ from pytest_gpubench.settings.cache import Cache, Producer
 from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timer
 from pytest_gpubench.units import repr_of
 
-__tracebackhide__ = True
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

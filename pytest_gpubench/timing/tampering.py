@@ -20,8 +20,6 @@ import msgspec
 
 from pytest_gpubench.errors import InvalidResult
 
-__tracebackhide__ = True
-
 RELIED_ON = (
     "time.perf_counter",
     "time.perf_counter_ns",

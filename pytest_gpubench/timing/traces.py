@@ -18,8 +18,6 @@ from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.startup import prepare_profiler
 from pytest_gpubench.timing.windows import BEGIN, END, FLUSHES
 
-__tracebackhide__ = True
-
 TRACE_REPS = 3
 OWN_KERNELS = {*FLUSHES.values(), BEGIN, END, "gpu_bench_noop"}
 GPU_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "cuda_sync", "ac2g"})

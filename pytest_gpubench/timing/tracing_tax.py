@@ -17,8 +17,6 @@ from pytest_gpubench.timing.events import Lap, key_of
 from pytest_gpubench.timing.sampling import collection_off
 from pytest_gpubench.timing.windows import kernel_list
 
-__tracebackhide__ = True
-
 LEAST_TAX = 0.005
 """A smaller share of the time is not taken off."""
 MOST_TAX = 0.1

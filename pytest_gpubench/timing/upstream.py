@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from pytest_gpubench.timing.calls import BackwardPass
 
-__tracebackhide__ = True
-
 Key = tuple[int, "torch.dtype", "torch.device", "torch.Size"]
 """The place of an output among those that a gradient flows back from, with its dtype, device and shape."""
 

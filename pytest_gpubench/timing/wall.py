@@ -14,8 +14,6 @@ from pytest_gpubench.settings.cache import Cache
 from pytest_gpubench.timing.base import Call, Rep, Session, Timer
 from pytest_gpubench.timing.l2flush import make_flush
 
-__tracebackhide__ = True
-
 SCHEDULED = "/proc/thread-self/schedstat"
 """Nanoseconds for which this thread ran, for which it waited for a core, and how often it got one."""
 

@@ -28,8 +28,6 @@ from pytest_gpubench.timing.sampling import PROBE_REPS
 from pytest_gpubench.timing.sentinels import Sentinels
 from pytest_gpubench.timing.windows import describe_difference, kernel_list
 
-__tracebackhide__ = True
-
 MIN_CALLS = 3
 """torch.compile with CUDA graphs compiles in its first call, warms up in its second and captures in its third."""
 MAX_CALLS = 30

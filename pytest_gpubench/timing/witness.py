@@ -22,8 +22,6 @@ from pytest_gpubench.timing.sampling import collection_off
 from pytest_gpubench.timing.windows import busy_ns
 from pytest_gpubench.units import count, format_time
 
-__tracebackhide__ = True
-
 MOST_SHARE = 0.25
 """So much of its recorded time may a call take longer between events: power and clocks differ from rep to rep."""
 EVENTS_US = 5.0

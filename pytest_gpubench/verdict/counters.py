@@ -27,8 +27,6 @@ from pytest_gpubench.verdict.limits.counters import (
 )
 from pytest_gpubench.verdict.regression import Change
 
-__tracebackhide__ = True
-
 MORE = 1.05
 """The least factor by which a call that is slower counts more of something, to be told."""
 TOLD = {

@@ -8,8 +8,6 @@ from pytest_gpubench.stats.stopping import is_held_up
 from pytest_gpubench.stats.summary import Interval, least_count, median_interval
 from pytest_gpubench.units import count, format_share
 
-__tracebackhide__ = True
-
 DRIFT_GOES_ON = 6.0
 """A drift is followed so many times as far beyond what the reps of a measurement show of it."""
 Judged = tuple[Outcome, str]

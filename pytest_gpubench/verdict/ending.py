@@ -13,8 +13,6 @@ from pytest_gpubench.results.model import VALIDITY, Outcome, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.verdict.limits import Limits
 
-__tracebackhide__ = True
-
 Action = Literal["fail", "warn", "ignore"]
 
 

@@ -13,8 +13,6 @@ from pytest_gpubench.results.model import Code, Kernel, Measurement, Resources, 
 from pytest_gpubench.units import choose_time_unit, first_few, format_bytes, format_share, format_time
 from pytest_gpubench.verdict.limits.multiprocessor import MaxTail
 
-__tracebackhide__ = True
-
 MOST_KERNELS = 3
 """Added kernels that are named."""
 WORTH_TELLING = 0.01

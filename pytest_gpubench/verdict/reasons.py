@@ -37,8 +37,6 @@ from pytest_gpubench.verdict.limits.time import MaxRelStd
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.replays import REPLAYED
 
-__tracebackhide__ = True
-
 WITH_REASONS = (Outcome.FAIL, Outcome.INVALID)
 MOST_REASONS = 3
 MOST_VERSIONS = 8

@@ -14,8 +14,6 @@ from pytest_gpubench.units import bracketed, choose_time_unit, count, format_tim
 from pytest_gpubench.verdict.decision import judged_by
 from pytest_gpubench.verdict.sessions import ALONE, Sessions, estimate_change, outcome_of
 
-__tracebackhide__ = True
-
 OTHER_REGIME = 10.0
 """Where both arms differ from the older run by so many times, not the candidate has changed but its surroundings."""
 

@@ -10,8 +10,6 @@ from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import count, printable
 from pytest_gpubench.verdict.regression import Change, judge_change
 
-__tracebackhide__ = True
-
 REPLAYED = "replayed time"
 """The metric of such a change that was timed."""
 REPLAYED_METRICS = ("speedup", "median", "mean")

@@ -42,8 +42,6 @@ from pytest_gpubench.verdict.counters import compare_counters
 from pytest_gpubench.verdict.reasons import explained_change
 from pytest_gpubench.verdict.regression import Change, judge_change
 
-__tracebackhide__ = True
-
 CommitArm = Literal["BASE", "HEAD"]
 TestEnding = Literal["passed", "failed", "skipped"]
 """The end of a test; an error in its setup or teardown is a failure."""

@@ -29,8 +29,6 @@ from pytest_gpubench.verdict.replays import REPLAYED, Replay, replayed_change
 from pytest_gpubench.verdict.sessions import Sessions
 from pytest_gpubench.verdict.throttling import invalidate_throttled, what_slowed
 
-__tracebackhide__ = True
-
 SHOWN = RegressionTolerance("speedup", margin=0.05)
 """The comparison that is shown where no limit is set."""
 

@@ -7,8 +7,6 @@ from pytest_gpubench.stats.speedup import Quad, SpeedupEstimate, speedup_of
 from pytest_gpubench.verdict.decision import at_least
 from pytest_gpubench.verdict.limits.speedup import MinSpeedup, speedup_verdict
 
-__tracebackhide__ = True
-
 
 class SpeedupJudgement:
     """Judge a candidate's speedup while quads are added, look by look; the last look counts, which is of all quads.

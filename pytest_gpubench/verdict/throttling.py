@@ -8,8 +8,6 @@ from pytest_gpubench.counters import counter_named
 from pytest_gpubench.results.model import Measurement, Outcome, Timing, Verdict
 from pytest_gpubench.verdict.limits import BY_NAME, counters_of
 
-__tracebackhide__ = True
-
 
 def invalidate_throttled(verdicts: Sequence[Verdict], timings: Sequence[Timing], throttled: str) -> tuple[Verdict, ...]:
     """Return the verdicts, INVALID where what slowed the GPU may have made them.

@@ -7,8 +7,6 @@ from pytest_gpubench.results.model import Outcome, Timing, Verdict
 from pytest_gpubench.verdict.limits import Limits
 from pytest_gpubench.verdict.limits.base import Seen
 
-__tracebackhide__ = True
-
 
 def judge(seen: Seen, limits: Limits, enforced: bool = True) -> tuple[Verdict, ...]:
     """Judge a timing by each limit on its time and its rates."""

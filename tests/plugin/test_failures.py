@@ -52,6 +52,15 @@ def test_the_short_summary_holds_what_was_measured(pytester: pytest.Pytester, mo
     result.stdout.fnmatch_lines(["FAILED test_x.py::test_broken - fast is too slow: median 10.00 us*"])
 
 
+@pytest.mark.parametrize("indent", ["", "    "], ids=["collected", "run"])
+def test_the_traceback_of_a_strategy_ends_at_the_users_line(pytester: pytest.Pytester, indent: str) -> None:
+    head = "from pytest_gpubench import strategies as gst\n"
+    pytester.makepyfile(f"{head}{'def test_it():' if indent else ''}\n{indent}gst.shapes(dims=-1)")
+    result = pytester.runpytest("-p", "no:benchmark")
+    result.stdout.fnmatch_lines(["E  *InvalidArgument: *dims*"])
+    assert "pytest_gpubench/strategies" not in result.stdout.str()
+
+
 DEBUGGER = """
 import pdb
 

@@ -4,8 +4,6 @@ from typing import Literal
 
 import msgspec
 
-__tracebackhide__ = True
-
 
 class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Describe the device that was measured; None stands for what could not be found out."""

@@ -13,8 +13,6 @@ from pytest_gpubench.spelling import Spelled
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import count
 
-__tracebackhide__ = True
-
 
 class Outcome(str, Enum):
     """The outcome of judging a limit."""

@@ -3,8 +3,6 @@
 from numbers import Integral, Real
 from typing import Any
 
-__tracebackhide__ = True
-
 DEEPEST = 50
 """The deepest nesting of dicts and lists in `extra_info`."""
 

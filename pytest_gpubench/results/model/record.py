@@ -9,8 +9,6 @@ from pytest_gpubench.results.model.measurement import Measurement
 from pytest_gpubench.results.model.plain import plain
 from pytest_gpubench.results.phases import Phases
 
-__tracebackhide__ = True
-
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Hold which GPUs a test had for itself, and when, in seconds since the epoch by its host's clock."""

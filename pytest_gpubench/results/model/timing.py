@@ -15,9 +15,6 @@ from pytest_gpubench.stats import summary
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import count, format_time
 
-__tracebackhide__ = True
-
-
 LONGEST_US = 1e15
 """No sample takes thirty years."""
 

@@ -11,8 +11,6 @@ from pytest_gpubench.units import name_of
 if TYPE_CHECKING:
     import torch
 
-__tracebackhide__ = True
-
 PROGRESS_TIMEOUT_S = 120.0
 """Ranks without progress for so long are ended: NCCL and the profiler may take half of that to start."""
 START_TIMEOUT_S = 300.0

@@ -7,8 +7,6 @@ from typing import Any
 
 from pytest_gpubench.timing.ranks.job import LOOPBACK, START_TIMEOUT_S, Rank
 
-__tracebackhide__ = True
-
 
 class Peers:
     """The other ranks, over a process group for the GPUs and one for the hosts."""

@@ -23,8 +23,6 @@ from pytest_gpubench.timing.ranks.result import Ranks, combine
 from pytest_gpubench.timing.ranks.worker import OURS, Assignment, Failure, run_worker
 from pytest_gpubench.units import count, repr_of
 
-__tracebackhide__ = True
-
 STARTING = "starting"
 GRACE_S = 1.0
 """The wait for other messages once one rank has failed: its peers may fail before its own error arrives."""

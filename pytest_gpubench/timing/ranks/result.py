@@ -10,8 +10,6 @@ from pytest_gpubench.errors import MeasurementError, NotMeasured
 from pytest_gpubench.results.model import Timing
 from pytest_gpubench.timing.ranks.job import bus_bytes
 
-__tracebackhide__ = True
-
 
 @dataclass(frozen=True)
 class Ranks:

@@ -18,8 +18,6 @@ from pytest_gpubench.timing.rounds import Sample, check_same_kernels
 from pytest_gpubench.timing.sampling import PROBE_REPS, collection_off
 from pytest_gpubench.units import count
 
-__tracebackhide__ = True
-
 
 @dataclass(frozen=True)
 class RankSampler:

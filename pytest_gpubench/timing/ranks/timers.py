@@ -14,8 +14,6 @@ from pytest_gpubench.timing.profiler import ProfilerSession, ProfilerTimer
 from pytest_gpubench.timing.ranks.peers import Peers
 from pytest_gpubench.timing.wall import WallTimer
 
-__tracebackhide__ = True
-
 LONGEST_SPIN_US = 5_000.0
 
 

@@ -27,8 +27,6 @@ from pytest_gpubench.timing.ranks.sampling import RankSampler
 from pytest_gpubench.timing.ranks.timers import SynchronisedProfilerTimer, SynchronisedTimer, SynchronisedWallTimer
 from pytest_gpubench.timing.warmup import Warmth
 
-__tracebackhide__ = True
-
 WARMUP_CALLS = 8
 OURS = f"{Path(__file__).parents[2]}{os.sep}"
 """The beginning of the names of our files."""

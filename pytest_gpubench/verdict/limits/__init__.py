@@ -12,8 +12,6 @@ from pytest_gpubench.units import repr_of
 from pytest_gpubench.verdict.limits import counters, exact, multiprocessor, rate, regression, resources, speedup, time
 from pytest_gpubench.verdict.limits.base import Limit, Need, Seen, Stage
 
-__tracebackhide__ = True
-
 LIMIT_FILES = (time, speedup, rate, regression, resources, multiprocessor, counters, exact)
 BY_NAME: Mapping[str, type[Limit]] = {limit.name: limit for kind in LIMIT_FILES for limit in kind.LIMITS}
 """All limits, those of options too."""

@@ -10,8 +10,6 @@ from pytest_gpubench.results.model import Measurement, Outcome, Peaks, Timing
 from pytest_gpubench.results.observed import Observed
 from pytest_gpubench.verdict.decision import Judged
 
-__tracebackhide__ = True
-
 Need = Literal[
     "reference", "totals", "bytes", "flops", "peaks", "observation", "resources", "counters", "repeats", "baseline"
 ]

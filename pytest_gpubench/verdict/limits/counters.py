@@ -12,8 +12,6 @@ from pytest_gpubench.units import count, format_bytes, format_share, repr_of, ro
 from pytest_gpubench.verdict.decision import Judged
 from pytest_gpubench.verdict.limits.base import Limit, Need, Seen, not_for_device, only
 
-__tracebackhide__ = True
-
 OF_NEEDED = re.compile(r"\s*(\d+(?:\.\d+)?)\s*x\s*")
 """A multiple of the bytes that a call has to read."""
 IN_CACHE = "dram_read_bytes"

@@ -12,8 +12,6 @@ from pytest_gpubench.results.model import Measurement, Outcome, Timing
 from pytest_gpubench.verdict.decision import Judged
 from pytest_gpubench.verdict.limits.base import Limit, Seen
 
-__tracebackhide__ = True
-
 
 class Kernels(Limit):
     """Kernels of these names are among those of a call."""

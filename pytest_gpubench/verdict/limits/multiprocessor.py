@@ -16,8 +16,6 @@ from pytest_gpubench.verdict.decision import Judged
 from pytest_gpubench.verdict.limits.base import Limit, Seen, not_for_device, only
 from pytest_gpubench.verdict.limits.exact import kernels_unknown, patterns_unmatched
 
-__tracebackhide__ = True
-
 
 @dataclass(frozen=True)
 class Found:

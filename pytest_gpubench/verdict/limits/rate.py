@@ -13,8 +13,6 @@ from pytest_gpubench.units import bracketed, format_decimal, format_share, forma
 from pytest_gpubench.verdict.decision import Judged, at_least, time_certainty, time_interval, words_for
 from pytest_gpubench.verdict.limits.base import Limit, Need, Seen, share_missed
 
-__tracebackhide__ = True
-
 
 class MinRate(Limit):
     """A limit on work over time; what is faster than the GPU can be is INVALID, and so is unknown work."""

@@ -7,8 +7,6 @@ from pytest_gpubench.results.model import Measurement
 from pytest_gpubench.stats.tolerance import RegressionTolerance, parse_tolerance
 from pytest_gpubench.verdict.limits.base import Limit, Need
 
-__tracebackhide__ = True
-
 
 class MaxRegression(Limit):
     """A test is at most this much slower than in a saved run."""

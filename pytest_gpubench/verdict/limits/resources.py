@@ -13,8 +13,6 @@ from pytest_gpubench.verdict.decision import Judged
 from pytest_gpubench.verdict.limits.base import Limit, Need, Seen
 from pytest_gpubench.verdict.limits.exact import kernels_unknown, why_unmeasured
 
-__tracebackhide__ = True
-
 BLOCKING_COPY = "Device -> Pageable"
 """A copy to memory that is not pinned: the function that asks for it returns when it is over."""
 

@@ -11,8 +11,6 @@ from pytest_gpubench.units import choose_time_unit, count, format_time, ratio_te
 from pytest_gpubench.verdict.decision import at_least, judged_by
 from pytest_gpubench.verdict.limits.base import Limit, only, share_missed
 
-__tracebackhide__ = True
-
 
 class MinSpeedup(Limit):
     """The reference's time over the candidate's is at least this; `verdict.speedup` judges it as quads are added."""

@@ -11,8 +11,6 @@ from pytest_gpubench.units import bracketed, format_share, round_to_digits
 from pytest_gpubench.verdict.decision import Judged, at_most, certainty, time_certainty, time_interval, words_for
 from pytest_gpubench.verdict.limits.base import Limit, Seen, not_for_device, only
 
-__tracebackhide__ = True
-
 
 class MaxRelStd(Limit):
     """The standard deviation of the reps over their mean is at most this."""
