@@ -7,8 +7,7 @@ import torch
 from pytest_gpubench.bench.output_rules import differentiable
 from pytest_gpubench.correctness.leaves import flatten, inputs_of
 from pytest_gpubench.errors import annotating
-from pytest_gpubench.timing.calls import GRADIENT_SEED
-from pytest_gpubench.timing.upstream import upstream_gradient
+from pytest_gpubench.timing.calls import GRADIENT_SEED, upstream_gradient
 
 __tracebackhide__ = True
 

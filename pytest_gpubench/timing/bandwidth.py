@@ -2,6 +2,8 @@
 
 from functools import cache
 
+import torch
+
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.timing.base import call_of
 from pytest_gpubench.timing.l2flush import flush_buffer
@@ -17,8 +19,6 @@ def copy_bandwidth(device: Device) -> float | None:
 
     The fastest of 20 cold copies of at least 256 MiB, or of four times the L2 cache if that is more.
     """
-    import torch
-
     try:
         return measured_bandwidth(device)
     except torch.OutOfMemoryError:  # there may be room the next time
@@ -28,8 +28,6 @@ def copy_bandwidth(device: Device) -> float | None:
 @cache
 def measured_bandwidth(device: Device) -> float:
     """Return the bandwidth; raise torch.OutOfMemoryError without room for a copy."""
-    import torch
-
     flush_buffer(device)  # first, so that it has room
     copied_bytes = max(LEAST_COPIED_BYTES, 4 * device.cache_bytes)
     source = torch.zeros(copied_bytes // 4, dtype=torch.int32, device=device.torch_device)

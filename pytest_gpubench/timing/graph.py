@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from traceback import walk_tb
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from pytest_gpubench.errors import BadRequest, MeasurementError, NothingRecorded, causes_of, first_line
 from pytest_gpubench.gpu.device import Device
@@ -18,9 +20,6 @@ from pytest_gpubench.settings.cache import Cache
 from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.events import EventsTimer, key_of
 from pytest_gpubench.timing.sampling import collection_off
-
-if TYPE_CHECKING:
-    import torch
 
 SIDE_CALLS = 3
 """Calls on the side stream before the capture: torch's documentation asks for a few, torch.compile needs three."""
@@ -72,7 +71,7 @@ class NotCaptured(Exception):
 class Captured:
     """A call as a graph, with all that it reads and writes kept alive."""
 
-    graph: "torch.cuda.CUDAGraph"
+    graph: torch.cuda.CUDAGraph
     prepared: Prepared
     inputs: Sequence[object]
     """The identity of each argument, by which it is recognised when it comes again."""
@@ -113,8 +112,6 @@ def identities_of(prepared: Prepared) -> list[object]:
 
 def identity_of(leaf: object) -> object:
     """Return the identity of an argument."""
-    import torch
-
     if isinstance(leaf, torch.Tensor):
         with suppress(RuntimeError):  # not all subclasses have memory of their own
             return leaf.data_ptr(), tuple(leaf.shape), leaf.stride(), leaf.dtype
@@ -140,8 +137,6 @@ def capture(call: Call, device: Device, explained: bool = True, pool: Any = None
     Raises MeasurementError with a sentence where it cannot be captured, NothingRecorded where it launches nothing;
     whatever else the call raises goes through. The process can go on in every case.
     """
-    import torch
-
     stream = torch.cuda.Stream(device.torch_device)  # type: ignore[no-untyped-call]
     call_on(stream, call, SIDE_CALLS)
     try:
@@ -153,10 +148,8 @@ def capture(call: Call, device: Device, explained: bool = True, pool: Any = None
         ) from failed.error
 
 
-def call_on(stream: "torch.cuda.Stream", call: Call, calls: int) -> None:
+def call_on(stream: torch.cuda.Stream, call: Call, calls: int) -> None:
     """Call so many times on a stream that waits for the current one, and is waited for by it."""
-    import torch
-
     current = torch.cuda.current_stream(stream.device)
     for _ in range(calls):
         stream.wait_stream(current)
@@ -165,13 +158,11 @@ def call_on(stream: "torch.cuda.Stream", call: Call, calls: int) -> None:
         current.wait_stream(stream)
 
 
-def capture_on(stream: "torch.cuda.Stream", call: Call, device: Device, pool: Any = None) -> Captured:
+def capture_on(stream: torch.cuda.Stream, call: Call, device: Device, pool: Any = None) -> Captured:
     """Return a call as a graph, captured on a stream that it was called on before.
 
     It is prepared there too: a backward run follows its forward run. Raises NotCaptured, and the rest as `capture`.
     """
-    import torch
-
     stream.wait_stream(torch.cuda.current_stream(stream.device))
     with torch.cuda.stream(stream):
         timed = call.prepare()
@@ -192,14 +183,12 @@ def capture_on(stream: "torch.cuda.Stream", call: Call, device: Device, pool: An
 
 
 def captured_output(
-    graph: "torch.cuda.CUDAGraph", pool: Any, stream: "torch.cuda.Stream", timed: Callable[[], object]
+    graph: torch.cuda.CUDAGraph, pool: Any, stream: torch.cuda.Stream, timed: Callable[[], object]
 ) -> object:
     """Capture what is timed on a stream; return its output, which every replay writes.
 
     Other threads may use the GPU meanwhile, such as the one that starts the profiler.
     """
-    import torch
-
     with collection_off(), torch.cuda.stream(stream):
         graph.capture_begin(pool, capture_error_mode="thread_local")
         try:
@@ -212,10 +201,8 @@ def captured_output(
     return output
 
 
-def end_capture(graph: "torch.cuda.CUDAGraph", stream: "torch.cuda.Stream") -> None:
+def end_capture(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> None:
     """End a capture on its stream: torch ends it on none but the current one, and the call may leave another."""
-    import torch
-
     with torch.cuda.stream(stream):
         graph.capture_end()
 
@@ -232,13 +219,11 @@ def pass_on(told: Sequence[warnings.WarningMessage], label: str) -> None:
         warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
 
-def mend(graph: "torch.cuda.CUDAGraph", pool: Any, stream: "torch.cuda.Stream", device: Device) -> None:
+def mend(graph: torch.cuda.CUDAGraph, pool: Any, stream: torch.cuda.Stream, device: Device) -> None:
     """Clean up after a failed capture, as torch does not.
 
     The allocator is told that the capture is over. The generator stays in a capture until one succeeds: a small one.
     """
-    import torch
-
     _unfinished.append(graph)
     close_pool(device.torch_device.index or 0, pool)
     with suppress(RuntimeError):
@@ -255,8 +240,6 @@ def mend(graph: "torch.cuda.CUDAGraph", pool: Any, stream: "torch.cuda.Stream", 
 
 def close_pool(index: int, pool: Any) -> None:
     """Tell torch's allocator that a capture is over, and free its memory, where torch has not done so itself."""
-    import torch
-
     names = ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool")  # the second before torch 2.8
     end: Callable[[int, Any], None] | None = next((getattr(torch._C, name, None) for name in names), None)
     if end is None:
@@ -313,8 +296,6 @@ def first_obstacle(timed: Callable[[], object]) -> str:
 
 def obstacle_of(operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
     """Return the sentence for an operation of torch that no graph can hold; empty for the others."""
-    import torch
-
     name = str(operation)
     if name.startswith(("aten.index.", "aten.index_put")):
         masks = [each for each in args[1] if each is not None and each.dtype in (torch.bool, torch.uint8)]

@@ -1,11 +1,13 @@
 """This GPU's peaks, measured once a process with our own timer."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from pytest_gpubench.errors import MeasurementError, first_line
 from pytest_gpubench.gpu.datasheets import Datasheet, datasheet_of
@@ -19,11 +21,6 @@ from pytest_gpubench.timing.pacing import IDLE_PER_BUSY
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.sampling import collection_off
 from pytest_gpubench.units import format_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import torch
 
 SIZES_BYTES = tuple(2**exponent for exponent in range(24, 32))
 """The traffic that memory is measured with, 16 MiB to 2 GiB: what the cache keeps of the writes shrinks with it."""
@@ -101,8 +98,6 @@ def rate_names(device: Device, dtypes: Sequence[str]) -> list[str]:
 
 def rounds_float32(device: Device) -> bool:
     """Tell whether matmuls of float32 are computed in TF32: tried, as several settings and variables decide it."""
-    import torch
-
     with plainly():
         probe = torch.full(
             (TF32_PROBE_SIDE, TF32_PROBE_SIDE), TF32_PROBE, device=device.torch_device, dtype=torch.float32
@@ -112,10 +107,8 @@ def rounds_float32(device: Device) -> bool:
 
 
 @contextmanager
-def plainly() -> "Iterator[None]":
+def plainly() -> Iterator[None]:
     """Compute without gradients and autocast, whatever the caller has switched on."""
-    import torch
-
     with ExitStack() as contexts:
         contexts.enter_context(torch.no_grad())
         contexts.enter_context(torch.autocast("cuda", enabled=False))
@@ -141,8 +134,6 @@ class MeasuredMemory:
 @cache
 def measured_memory(device: Device) -> MeasuredMemory:
     """Measure copies, additions, readers and writers of several sizes; fewer without room, which a remark says."""
-    import torch
-
     flush_buffer(device)  # first, so that it has room
     pool, remarks = make_pool(device), []
     if pool is None:
@@ -165,10 +156,8 @@ def measured_memory(device: Device) -> MeasuredMemory:
     return MeasuredMemory(tuple(points), tuple(remarks))
 
 
-def make_pool(device: Device) -> "torch.Tensor | None":
+def make_pool(device: Device) -> torch.Tensor | None:
     """Return zeros to move, as many as fit of the largest size; None where the smallest does not fit."""
-    import torch
-
     for size in reversed(SIZES_BYTES):
         try:
             return torch.zeros(size // 4, dtype=torch.float32, device=device.torch_device)
@@ -177,7 +166,7 @@ def make_pool(device: Device) -> "torch.Tensor | None":
     return None
 
 
-def nbytes(tensor: "torch.Tensor") -> int:
+def nbytes(tensor: torch.Tensor) -> int:
     """Return the bytes of a tensor's elements."""
     return tensor.numel() * tensor.element_size()
 
@@ -191,10 +180,8 @@ class PeakTrial:
     moved_bytes: int
 
 
-def trials_of(pool: "torch.Tensor", size: int) -> list[PeakTrial]:
+def trials_of(pool: torch.Tensor, size: int) -> list[PeakTrial]:
     """Return the ways to move so many bytes within the pool."""
-    import torch
-
     source, target = parts(pool, size, 2)
     first, second, out = parts(pool, size, 3)
     (whole,) = parts(pool, size, 1)
@@ -210,7 +197,7 @@ def trials_of(pool: "torch.Tensor", size: int) -> list[PeakTrial]:
     return [PeakTrial(call_of(f"{name} {size}", way), share, moved) for name, share, moved, way in ways]
 
 
-def parts(pool: "torch.Tensor", size: int, number: int) -> "list[torch.Tensor]":
+def parts(pool: torch.Tensor, size: int, number: int) -> list[torch.Tensor]:
     """Return so many parts of the pool, aligned and of so many bytes together, or a little less."""
     step = ALIGNMENT_BYTES // pool.element_size()
     each = size // pool.element_size() // number // step * step
@@ -247,8 +234,6 @@ def measure_matmul(device: Device, name: str) -> MeasuredMatmul:
 
     Products of zeros, or of few different numbers, take less power and can be faster.
     """
-    import torch
-
     best, reasons = 0.0, dict[str, None]()
     try:
         for rows, columns, depth in matmul_sizes(device):
@@ -293,8 +278,6 @@ def reps_within(expected_us: float) -> int:
 
 def matmuls(device: Device, name: str, rows: int, columns: int, depth: int) -> list[Call]:
     """Return products of so many rows and columns, the second factor stored by rows and by columns."""
-    import torch
-
     stored = getattr(torch, "float32" if name == "tfloat32" else name)
     first = normal(device, rows, depth, stored)
     second = normal(device, columns, depth, stored)
@@ -316,10 +299,8 @@ def matmuls(device: Device, name: str, rows: int, columns: int, depth: int) -> l
     ]
 
 
-def normal(device: Device, rows: int, columns: int, dtype: "torch.dtype") -> "torch.Tensor":
+def normal(device: Device, rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
     """Return normal noise, always the same, without a draw from the generators of others."""
-    import torch
-
     generator = torch.Generator(device.torch_device).manual_seed(0)
     drawn = torch.float32 if dtype.itemsize > 2 else torch.bfloat16
     noise = torch.empty(rows, columns, dtype=drawn, device=device.torch_device).normal_(generator=generator)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from pytest_gpubench.errors import ProfilerBusy
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.files import write_file
@@ -54,8 +56,6 @@ def take_trace(
 
 def record(call: Call, device: Device, reps: int, cache: Cache) -> str:
     """Return the profiler's trace of so many calls, each within a span of its own; raise ProfilerBusy."""
-    import torch
-
     prepare_profiler()
     if torch._C._autograd._profiler_enabled():
         raise ProfilerBusy("a torch profiler is already on, and a nested session would break both")

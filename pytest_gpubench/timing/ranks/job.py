@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import torch
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.units import name_of
-
-if TYPE_CHECKING:
-    import torch
 
 PROGRESS_TIMEOUT_S = 120.0
 """Ranks without progress for so long are ended: NCCL and the profiler may take half of that to start."""
@@ -36,7 +35,7 @@ class Rank:
 
     index: int
     world_size: int
-    device: "torch.device"
+    device: torch.device
 
 
 @dataclass(frozen=True)

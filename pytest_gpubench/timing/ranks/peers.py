@@ -5,6 +5,8 @@ import sys
 from datetime import timedelta
 from typing import Any
 
+import torch
+
 from pytest_gpubench.timing.ranks.job import LOOPBACK, START_TIMEOUT_S, Rank
 
 
@@ -12,7 +14,6 @@ class Peers:
     """The other ranks, over a process group for the GPUs and one for the hosts."""
 
     def __init__(self, rank: Rank, port: int, timeout_s: float) -> None:
-        import torch
         import torch.distributed as dist
 
         os.environ.update(

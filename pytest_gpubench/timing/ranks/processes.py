@@ -13,6 +13,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
+
 from pytest_gpubench.child_process import how_ended
 from pytest_gpubench.errors import BadRequest, MeasurementError, annotate
 from pytest_gpubench.gpu.device import Device, cuda_device
@@ -48,8 +50,6 @@ def measure_ranks(job: Job, device: Device, world_size: int) -> Ranks | None:
 def _devices_of(device: Device, world_size: int) -> list[Device]:
     if device.type == "cpu":
         return [device] * world_size
-    import torch
-
     first, there = device.torch_device.index, torch.cuda.device_count()
     if there < world_size:
         raise BadRequest(f"ranks(world_size={world_size}) needs {world_size} GPUs, and this process sees {there}")
