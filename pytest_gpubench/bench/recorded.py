@@ -15,9 +15,8 @@ from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.record import RecordedCall
 from pytest_gpubench.results.model import Comparison, Measurement, Timing, Verdict
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.stats.speedup import LOOKS
+from pytest_gpubench.stats.speedup import LOOKS, ShapeSpeedup, weighted_speedup
 from pytest_gpubench.stats.summary import Interval
-from pytest_gpubench.stats.weighted_speedup import ShapeSpeedup, weighted_speedup
 from pytest_gpubench.units import count, repr_of
 from pytest_gpubench.verdict.decision import time_interval
 from pytest_gpubench.verdict.limits.speedup import judge_weighted_speedup, weighted_not_judged

@@ -149,7 +149,7 @@ class Results:
 
     def _plot(self, terminalreporter: "pytest.TerminalReporter") -> None:
         from pytest_gpubench.report.layout import Screen
-        from pytest_gpubench.report.plot.text import text_charts
+        from pytest_gpubench.report.plot.panels import text_charts
         from pytest_gpubench.report.sweeps import sweeps_of
 
         text = text_charts(sweeps_of(self.records), Screen.current(color=False))

@@ -195,7 +195,7 @@ class OutputFiles:
         return f"summary written to {path}"
 
     def _write_plots(self, path: str) -> str:
-        from pytest_gpubench.report.plot.svg import svg_files
+        from pytest_gpubench.report.plot.panels import svg_files
         from pytest_gpubench.report.sweeps import sweeps_of
         from pytest_gpubench.results.files import write_text
 

@@ -2,13 +2,68 @@
 
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable
 from typing import TextIO
 
 import pytest
 
 from pytest_gpubench.plugin.workers import is_worker, worker_name
-from pytest_gpubench.units import safe_line
+from pytest_gpubench.units import printable, safe_line
+
+PATIENCE_S = 1.0
+INTERVAL_S = 0.25
+FRAMES = "|/-\\"
+
+
+class Progress:
+    """Show the current activity at the end of the line, and erase it again; `write` gets the raw text."""
+
+    def __init__(self, write: Callable[[str], None], columns_left: Callable[[], int]) -> None:
+        self._write = write
+        self._columns_left = columns_left
+        self._text = ""
+        self._since = 0.0
+        self._shown = 0
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._wake = threading.Event()
+
+    def say(self, text: str) -> None:
+        """Set the current activity; an empty text means none."""
+        with self._lock:
+            if not self._text:
+                self._since = time.monotonic()
+            self._text = text
+            if not text:
+                self._erase()
+                self._wake.set()
+                self._thread = None
+            elif self._thread is None:
+                self._wake = threading.Event()
+                self._thread = threading.Thread(target=self._spin, args=(self._wake,), daemon=True)
+                self._thread.start()
+
+    def _spin(self, stop: threading.Event) -> None:
+        frame = 0
+        while not stop.wait(INTERVAL_S):
+            with self._lock:
+                elapsed_s = time.monotonic() - self._since
+                if not stop.is_set() and self._text and elapsed_s >= PATIENCE_S:
+                    frame += 1
+                    self._show(printable(f" {FRAMES[frame % len(FRAMES)]} {self._text}, {elapsed_s:.0f} s"))
+
+    def _show(self, line: str) -> None:
+        self._erase()
+        line = line[: max(0, self._columns_left() - 1)]
+        self._write(line)
+        self._shown = len(line)
+
+    def _erase(self) -> None:
+        if self._shown:
+            self._write("\b" * self._shown + " " * self._shown + "\b" * self._shown)
+            self._shown = 0
 
 
 def write_line(reporter: "pytest.TerminalReporter", line: str, coloured: bool = False, **markup: bool) -> None:
@@ -55,8 +110,6 @@ def open_terminal(config: pytest.Config) -> TextIO | None:
 
 def progress(config: pytest.Config, terminal: TextIO | None) -> Callable[[str], None]:
     """Return a function that shows a test's current activity on the terminal."""
-    from pytest_gpubench.report.progress import Progress
-
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is None or reporter is None:
         return lambda text: None

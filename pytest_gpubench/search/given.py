@@ -1,15 +1,188 @@
 """Intercept the examples of a test under @given, while hypothesis's deadline is off and full memory is handled."""
 
 import functools
+import gc
+import math
+import re
+import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NoReturn, TypeVar
 
-from pytest_gpubench.errors import annotate
-from pytest_gpubench.search.example import Example, example_of
-from pytest_gpubench.search.out_of_memory import ContextLost, Examples, OnOutOfMemory
+from pytest_gpubench.errors import GpuBenchError, LimitBroken, WrongResult, annotate, causes_of
+from pytest_gpubench.gpu.context import context_error, may_be_cuda_error
+from pytest_gpubench.search.example import Example, ExampleKey, example_of
 from pytest_gpubench.timing.compilations import counting_compilations
+from pytest_gpubench.units import count
+
+
+class RememberedError:
+    """An error as it was first raised, which is how hypothesis tells failures apart."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.traceback = error.__traceback__
+        self.origin = origin_of(error)
+
+    def again(self) -> Exception:
+        """Return the error to raise: each raise lengthens its traceback, so it gets its first one back."""
+        return self.error.with_traceback(self.traceback)
+
+
+def origin_of(error: Exception) -> tuple[object, ...]:
+    """Return the kind of an error, and the file and line that raised it."""
+    last = list(traceback.walk_tb(error.__traceback__))[-1:]
+    return (type(error), *((frame.f_code.co_filename, line) for frame, line in last))
+
+
+def clear_frames(error: BaseException) -> None:
+    """Drop what the frames of an error and of its causes hold."""
+    for each in causes_of(error):
+        traceback.clear_frames(each.__traceback__)
+
+
+MEMORY_FULL = re.compile(r"(CUDA error|Triton Error \[CUDA\]): out of memory|CUBLAS_STATUS_ALLOC_FAILED")
+"""The errors for full memory of libraries that do not raise torch.OutOfMemoryError."""
+NEARLY_ALL = 0.9
+"""From this share of examples without room on, the search has hardly searched."""
+T = TypeVar("T")
+OnOutOfMemory = Literal["reject", "fail"]
+
+
+class ContextLost(BaseException):
+    """Raised past hypothesis when the CUDA context is broken: every further example would fail."""
+
+    def __init__(self, error: Exception, example: Example) -> None:
+        super().__init__(str(error))
+        self.error, self.example = error, example
+
+
+@dataclass
+class Examples:
+    """The examples of a running test and their outcomes; hypothesis calls a test flaky whose outcomes change."""
+
+    on_out_of_memory: OnOutOfMemory
+    rejected: dict[ExampleKey, Example] = field(default_factory=dict)
+    """Examples that did not fit into memory."""
+    failed: dict[ExampleKey, RememberedError] = field(default_factory=dict)
+    """Examples that failed by an error of ours or, if that is to fail, by full memory."""
+    passed: set[ExampleKey] = field(default_factory=set)
+    held: list[object] = field(default_factory=list)
+    last: Exception | None = None
+
+    def draw(self, text: str, sizes: Mapping[str, int], make: Callable[[], object]) -> object:
+        """Return a drawn value; one that fits once and not later is rejected all the same."""
+        drawn = self.run(Example(text, sizes), make, "draw")
+        assert drawn is not None
+        return drawn
+
+    def run(self, example: Example, call: Callable[[], T], kind: str = "call") -> T | None:
+        """Call, with the same outcome as the same example had before; reject it where it does not fit into memory.
+
+        Returns what the call returns; None for an example that passed before and has no room this time.
+        """
+        self._clear_last()
+        self.held += example.held
+        if _key_of(kind, example) in self.rejected:
+            _reject()
+        result, error = _attempt(call)
+        key = _key_of(kind, example)  # with what was drawn in the call
+        if error is not None and may_be_cuda_error(error) and context_error() is not None:
+            raise ContextLost(error, example)
+        if key in self.rejected:
+            self.last = error
+            _reject()
+        before = self.failed.get(key)
+        if error is not None and is_out_of_memory(error) and self.on_out_of_memory == "reject":
+            _give_back(error)
+            error = None  # and with it what its frames hold
+            if before is None and key not in self.passed:
+                self.rejected[key] = example
+                _reject()
+        elif error is not None and before is None and _is_of_a_measurement(error):
+            self.failed[key] = before = RememberedError(error)
+        if before is not None and (
+            error is None or (_is_of_a_measurement(error) and origin_of(error) != before.origin)
+        ):
+            error = before.again()
+        if error is not None:
+            self.last = error
+            raise error
+        if kind == "call":
+            self.passed.add(key)
+        return result
+
+    def _clear_last(self) -> None:
+        """Drop what the frames of the last failure hold, tensors above all: hypothesis keeps its traceback."""
+        if self.last is not None:
+            clear_frames(self.last)
+            self.last = None
+
+    @property
+    def sentence(self) -> str:
+        """The number of examples that did not fit into memory, and the smallest."""
+        number, total = len(self.rejected), len(self.rejected.keys() | self.passed | self.failed.keys())
+        smallest = min(self.rejected.values(), key=lambda example: (_size_of(example), example.text))
+        which = f"(the smallest {smallest.text})" if number > 1 else f"({smallest.text})"
+        text = f"{count(number, 'example')} did not fit into GPU memory {which}"
+        if number < NEARLY_ALL * total:
+            return text
+        others = f"of {total} in all: nearly nothing was searched" if number < total else "and no other was tried"
+        return f"{text}, {others}; lower max_bytes or max_side, or free memory"
+
+
+def _size_of(example: Example) -> int:
+    """Return about how large an example is: the product of its sizes."""
+    return math.prod(max(1, abs(size)) for size in example.sizes.values())
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Tell whether an error, or one that it was raised from, says that the GPU's memory is full."""
+    full: Any = getattr(sys.modules.get("torch"), "OutOfMemoryError", ())
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, full) or (isinstance(error, RuntimeError) and MEMORY_FULL.search(str(error))):
+            return True
+        error = error.__cause__
+    return False
+
+
+def _give_back(error: Exception) -> None:
+    """Free the memory that an example took before it was full."""
+    clear_frames(error)
+    error.__traceback__ = None
+    gc.collect()
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def _key_of(kind: str, example: Example) -> ExampleKey:
+    """Return the key of an example; of something drawn its text alone, which says how it is made."""
+    return (kind, example.text) if kind == "draw" else (kind, *example.key)
+
+
+def _attempt(call: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    try:
+        return call(), None
+    except Exception as error:
+        return None, error
+
+
+def _reject() -> NoReturn:
+    """Let hypothesis go on without the example."""
+    import hypothesis
+
+    hypothesis.event("did not fit into GPU memory")
+    hypothesis.reject()
+
+
+def _is_of_a_measurement(error: Exception) -> bool:
+    """Tell whether a measurement, a comparison or full memory failed, and not the test itself."""
+    return isinstance(error, (GpuBenchError, LimitBroken, WrongResult)) or is_out_of_memory(error)
 
 
 @contextmanager

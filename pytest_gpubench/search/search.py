@@ -17,7 +17,7 @@ from pytest_gpubench.results.model import Comparison, Measurement, Outcome, Verd
 from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.search.budget import AlphaBudget, TimeBudget
 from pytest_gpubench.search.example import Example, ExampleKey, argument_text
-from pytest_gpubench.search.remembered_error import RememberedError, clear_frames
+from pytest_gpubench.search.given import RememberedError, clear_frames
 from pytest_gpubench.stats.trend import Point, size_that_matters, steps
 from pytest_gpubench.units import count, round_to_digits
 from pytest_gpubench.verdict.limits import Limits

@@ -34,8 +34,8 @@ from pytest_gpubench.results.baseline import comparable, differences, toolchain
 from pytest_gpubench.results.counterpart import FactChange, MeasurementKey, keys_of
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord
 from pytest_gpubench.settings.cache import cache_words
+from pytest_gpubench.stats.process_spread import RunNoise, noise_of
 from pytest_gpubench.stats.regression import change_of_pairs
-from pytest_gpubench.stats.run_noise import RunNoise, noise_of
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import count, share_or_more
 from pytest_gpubench.verdict.counters import compare_counters

@@ -3,7 +3,7 @@
 import pytest
 
 from pytest_gpubench.cli import main, parse
-from pytest_gpubench.cli.forms import FORMS
+from pytest_gpubench.cli.show import FORMS
 
 COMMANDS = [("compare", "a", "b"), ("history", "x"), ("ab", "main")]
 

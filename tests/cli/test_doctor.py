@@ -1,7 +1,8 @@
 """`doctor`: its readings, its measurements and its advice; it changes nothing."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,14 +10,18 @@ import pytest
 import torch
 
 import pytest_gpubench.gpu.device
-from pytest_gpubench import DeviceFacts, ProfilerBusy
+from pytest_gpubench import DeviceFacts, Measurement, ProfilerBusy
 from pytest_gpubench.cli import doctor, main
+from pytest_gpubench.counters import COUNTERS
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import Nvml
+from pytest_gpubench.results.model import Counts, SavedRun, TestRecord
 from pytest_gpubench.timing import bandwidth, profiler
 from pytest_gpubench.timing.base import Rep, Timer
 from pytest_gpubench.timing.scripted import ScriptedTimer
 from tests.gpu.recording_nvml import Recording
+from tests.report.records import GPU
+from tests.results.measured import timing_of
 
 
 def fake_nvml(throttled: int = 0, **answers: Any) -> Nvml:
@@ -187,3 +192,64 @@ def test_a_split_gpu_is_not_held_against_the_datasheet() -> None:
 
 def test_no_room_for_a_copy() -> None:
     assert doctor.bandwidth_line(facts(), None) == "copy bandwidth: not measured, there is no room for a copy"
+
+
+MIB = 2**20
+
+
+def run_of(**calls: Counts) -> SavedRun:
+    items = [Measurement(timing=timing_of((1.0,), label, counts=counts)) for label, counts in calls.items()]
+    return SavedRun(records=(TestRecord(nodeid="t", device=GPU, measurements=tuple(items)),), datetime="")
+
+
+def counted(instructions: Sequence[float], read: float = 64 * MIB) -> Counts:
+    captures: dict[str, tuple[float, ...]] = {each.name: (5.0,) * 3 for each in COUNTERS}
+    captures |= {"instructions": tuple(instructions), "dram_read_bytes": (read,) * 3}
+    return Counts(captures=captures, cache_bytes=50 * MIB)
+
+
+def tell(monkeypatch: pytest.MonkeyPatch, *runs: SavedRun) -> int:
+    """Tell what these processes count."""
+    left = list(runs)
+    options: list[tuple[object, ...]] = []
+
+    def take(tests: Path, *others: object) -> SavedRun:
+        options.append(others)
+        return left.pop(0)
+
+    monkeypatch.setattr(doctor, "take_run", take)
+    monkeypatch.setattr(doctor, "_why_never", str)
+    status = main(["doctor", "--counters"])
+    assert all("--gpu-bench-counters=all" in each for each in options)
+    return status
+
+
+def test_the_spread_is_that_of_all_captures_of_both_processes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = run_of(add=counted([1000] * 3), sort=counted([1000, 1000, 1001]))
+    second = run_of(add=counted([1000] * 3), sort=counted([1000, 1000, 990], read=40 * MIB))
+    assert tell(monkeypatch, first, second) == 0
+    lines = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert lines["instructions"][1:8] == ["1", "of", "2", "calls", "1.1", "%", "sort"]
+    assert lines["dram_read_bytes"][1:6] == ["1", "of", "1", "calls", "0"]  # sort fits into the cache
+    assert lines["atomics"][1:6] == ["2", "of", "2", "calls", "0"]
+
+
+def test_a_call_without_counters_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    both = [run_of(add=counted([1] * 3), sort=Counts(wrong="it launches other kernels"))] * 2
+    assert tell(monkeypatch, *both) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "sort: it launches other kernels"
+
+
+def test_what_is_not_permitted_is_told_after_the_first_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tell(monkeypatch, run_of(add=Counts(untaken="no rights"))) == 1
+    assert capsys.readouterr().out == "counters (ncu): NOT taken: no rights\n"
+
+
+@pytest.mark.skipif("__import__('torch').cuda.is_available()", reason="about machines without a GPU")
+def test_without_a_gpu_it_says_so_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--counters"]) == 1
+    assert capsys.readouterr().out.startswith("counters (ncu): NOT taken: there is no GPU: ")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.cli.forms import FORMS
+from pytest_gpubench.cli.show import FORMS
 from pytest_gpubench.results.store import write_run
 from tests.cli.stored import Command, fill
 from tests.results.saved import make_run

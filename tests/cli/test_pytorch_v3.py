@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench import DeviceFacts, Measurement, Timing, Verdict
-from pytest_gpubench.cli.forms import FORMS
+from pytest_gpubench.cli.show import FORMS
 from pytest_gpubench.results.model import CommitInfo, Outcome, SavedRun, TestRecord, Turn
 from pytest_gpubench.results.store import write_run
 from tests.cli.stored import Command

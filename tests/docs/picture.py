@@ -15,7 +15,7 @@ import msgspec
 
 from pytest_gpubench import Measurement, PastChange
 from pytest_gpubench.report.html.page import html_page
-from pytest_gpubench.report.plot.svg import svg_files
+from pytest_gpubench.report.plot.panels import svg_files
 from pytest_gpubench.report.sweeps import sweeps_of
 from pytest_gpubench.results.model import CommitInfo, SavedRun
 from pytest_gpubench.results.store import read_run

@@ -16,6 +16,9 @@ class Generator: ...
 class dtype: ...
 
 
+class Size: ...
+
+
 class OutOfMemoryError(RuntimeError): ...
 
 
@@ -45,4 +48,4 @@ sys.modules["torch.utils"] = cast(Any, utils)
 float32 = dtype()
 compiler = SimpleNamespace(is_dynamo_compiling=_nothing, cudagraph_mark_step_begin=_nothing)
 version = SimpleNamespace(cuda=None)
-cuda = SimpleNamespace(OutOfMemoryError=OutOfMemoryError, is_initialized=_nothing)
+cuda = SimpleNamespace(OutOfMemoryError=OutOfMemoryError, is_initialized=_nothing, CUDAGraph=object, Stream=object)

@@ -88,6 +88,6 @@ def test_each_device_has_its_own() -> None:
 
 
 def test_very_many_are_not_all_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_gpubench.report.html.content.MOST_POINTS", 2)
+    monkeypatch.setattr("pytest_gpubench.report.html.page.MOST_POINTS", 2)
     roof = roof_of(record(call(), call(), call()))
     assert (roof["points"], roof["more"]) == ([[0, 0], [0, 1]], 1)

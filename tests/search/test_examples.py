@@ -14,7 +14,7 @@ from hypothesis.errors import FailedHealthCheck, Flaky, Unsatisfiable, Unsatisfi
 from pytest_gpubench import DeviceUnavailable, LimitBroken, MeasurementError, WrongResult
 from pytest_gpubench import strategies as gst
 from pytest_gpubench.search import Example
-from pytest_gpubench.search.out_of_memory import Examples
+from pytest_gpubench.search.given import Examples
 from tests.search.errors import caused_by, full, notes, with_context
 from tests.search.intercepted import follow
 
@@ -154,7 +154,7 @@ def test_what_an_example_held_is_given_back(which: Any, monkeypatch: pytest.Monk
     held: list[weakref.ref[torch.Tensor]] = []
     emptied: list[int] = []
     """The number of those alive, each time that the cache is emptied."""
-    monkeypatch.setattr("pytest_gpubench.search.out_of_memory.context_error", lambda: None)
+    monkeypatch.setattr("pytest_gpubench.search.given.context_error", lambda: None)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(sum(each() is not None for each in held)))
 
@@ -201,9 +201,7 @@ def test_a_tensor_that_is_drawn_and_does_not_fit(monkeypatch: pytest.MonkeyPatch
 def test_the_shape_that_breaks_cuda_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """From then on every example fails, small ones too: none is tried."""
     broken: list[int] = []
-    monkeypatch.setattr(
-        "pytest_gpubench.search.out_of_memory.context_error", lambda: "an illegal access" if broken else None
-    )
+    monkeypatch.setattr("pytest_gpubench.search.given.context_error", lambda: "an illegal access" if broken else None)
 
     def body(n: int) -> None:
         if n > 50:
@@ -220,7 +218,7 @@ def test_the_shape_that_breaks_cuda_is_told(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_error_that_only_speaks_of_cuda_is_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_gpubench.search.out_of_memory.context_error", lambda: None)
+    monkeypatch.setattr("pytest_gpubench.search.given.context_error", lambda: None)
 
     def body(n: int) -> None:
         if n > 50:

@@ -10,10 +10,12 @@ import torch
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from pytest_gpubench import LimitBroken
+from pytest_gpubench import LimitBroken, MeasurementError, WrongResult
 from pytest_gpubench import strategies as gst
 from pytest_gpubench.search import Example, intercepting_examples
-from tests.search.errors import notes
+from pytest_gpubench.search.given import Examples
+from tests.search.errors import depth, notes
+from tests.search.requests import Harness, request_of
 
 pytestmark = pytest.mark.usefixtures("quick_collection")
 
@@ -108,3 +110,30 @@ def test_the_usual_deadline_is_off(own_ms: int | None, expected_ms: int | None) 
     finally:
         settings.load_profile(before)
     assert {each and each / datetime.timedelta(milliseconds=1) for each in seen} == {expected_ms}
+
+
+@pytest.mark.parametrize("error", [WrongResult("no"), MeasurementError("no")])
+def test_a_traceback_does_not_grow_when_it_is_raised_again(error: Exception) -> None:
+    harness = Harness()
+    request = request_of({"fast": 1.0}, harness.log, error=error)
+    depths = []
+    for _ in range(4):
+        harness.search.begin(Example("n=1", {}))
+        with pytest.raises(type(error)) as caught:
+            harness.obtain(request)
+        depths.append(depth(caught.value))
+    assert len(set(depths)) == 1
+
+
+def test_an_example_that_failed_is_raised_as_the_first_time() -> None:
+    examples, depths = Examples("reject"), []
+    for attempt in range(4):
+        with pytest.raises(LimitBroken) as caught:
+            examples.run(Example("n=1", {}), lambda: break_limit(first=attempt == 0))  # noqa: B023 # called at once
+        depths.append(depth(caught.value))
+    assert len(set(depths)) == 1
+
+
+def break_limit(first: bool) -> None:
+    if first:
+        raise LimitBroken("slow")

@@ -1,6 +1,7 @@
 """Spread between processes: of a test's sessions, of its suite, and the tolerance that it leaves undecided."""
 
 import math
+import random
 import statistics
 
 import numpy as np
@@ -10,14 +11,16 @@ from pytest_gpubench.stats.process_spread import (
     UNKNOWN_SPEEDUP,
     UNKNOWN_TIME,
     ProcessSpread,
+    RunNoise,
     change_across,
+    noise_of,
     outliers_allowed,
     sessions_to_part,
     shrunk,
     spread_of,
     spread_of_suite,
 )
-from pytest_gpubench.stats.regression import ChangeEstimate
+from pytest_gpubench.stats.regression import ChangeEstimate, change_of_pairs
 from pytest_gpubench.stats.summary import Interval
 
 MOST_PRIOR_FREEDOM = 20
@@ -140,3 +143,37 @@ def test_sessions_together_have_the_mean_and_a_wider_interval() -> None:
 def test_a_session_of_too_few_samples_leaves_no_interval() -> None:
     none = ChangeEstimate(1.0, None, "median", 0.001, 10.0, 10.0)
     assert change_across([change(1.0, 0.9, 1.1), none], 0.01).interval is None
+
+
+def drawn(rng: random.Random, spread: float, pairs: int, mean: float = 0.0) -> list[float]:
+    return [rng.gauss(mean, spread) for _ in range(pairs)]
+
+
+@pytest.mark.parametrize("pairs", [2, 4, 8])
+def test_the_spread_is_estimated_without_bias(pairs: int) -> None:
+    """Real changes, and a few tests that are much noisier, do not move it."""
+    rng = random.Random(pairs)
+    steady = [drawn(rng, 0.004, pairs, mean=0.1 * number) for number in range(900)]
+    noise = noise_of([*steady, *(drawn(rng, 0.05, pairs) for _ in range(20)), [0.5]])
+    assert noise is not None
+    assert noise.spread == pytest.approx(0.004, rel=0.12)
+    assert noise.measurements == 920
+
+
+def test_nothing_is_known_without_two_pairs() -> None:
+    assert noise_of([[0.1], []]) is None
+    assert RunNoise(0.01, 1).smallest_change(1, 0.01) == math.inf
+
+
+@pytest.mark.parametrize("pairs", [4, 6])
+def test_the_smallest_change_is_seen_nine_times_in_ten(pairs: int) -> None:
+    rng, smallest = random.Random(0), RunNoise(0.004, 9).smallest_change(pairs, 0.01)
+    changes = [change_of_pairs(drawn(rng, 0.004, pairs, math.log1p(smallest)), "median", 0.01) for _ in range(1500)]
+    seen = statistics.fmean(change.interval is not None and change.interval.low > 1 for change in changes)
+    assert seen == pytest.approx(0.9, abs=0.06)
+
+
+def test_noise_of_nothing_but_rounding_is_none() -> None:
+    noise = noise_of([[0.1 + 1e-16, 0.1 - 1e-16]])
+    assert noise is not None
+    assert noise.smallest_change(2, 0.01) == 0

@@ -9,7 +9,7 @@ from pytest_gpubench.cli.ab.checkouts import Checkout
 from pytest_gpubench.cli.ab.runs import PytestRunner, by_node_id
 from pytest_gpubench.cli.output import say
 from pytest_gpubench.results.model import Outcome
-from pytest_gpubench.stats.run_noise import RunNoise
+from pytest_gpubench.stats.process_spread import RunNoise
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import count, format_share, share_or_more
 from pytest_gpubench.verdict.regression import Change

@@ -1,14 +1,19 @@
-"""The charts of a sweep: time, rate and speedup, with their curves, scales and ticks."""
+"""The charts of a sweep: time, rate and speedup, as SVG files and in letters."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from html import escape
+from itertools import count, pairwise
 from typing import NamedTuple
 
 from pytest_gpubench.metrics import BY_NAME, Metric
+from pytest_gpubench.report.crossover import faster_lines
+from pytest_gpubench.report.html import asset
+from pytest_gpubench.report.layout import Screen
 from pytest_gpubench.report.sweeps import Series, Sweep, SweepPoint, rate_metric
-from pytest_gpubench.units import MICROSECONDS_PER_UNIT, choose_time_unit, round_to_digits
+from pytest_gpubench.units import MICROSECONDS_PER_UNIT, choose_time_unit, printable, round_to_digits
 
 MOST_SERIES = 8
 """Series of one sweep that are drawn, as there are no more colours; those that come first."""
@@ -179,3 +184,178 @@ def _scale(values: Sequence[float], is_log: bool, share: float) -> Scale:
         return Scale(low / times, high * times, True)
     room = share * (high - low) or 0.02 * abs(high) or 1.0
     return Scale(low - room, high + room, False)
+
+
+WIDTH, HEIGHT = 380, 270
+LEFT, RIGHT, TOP, BOTTOM = 56, 16, 12, 44
+HEAD = 34
+LINE, LETTER = 18, 7.0
+"""The height of a line, and about the width of a letter."""
+STYLE = """
+svg { background: var(--card); font: 12px system-ui, sans-serif; }
+text { fill: var(--soft); } .title { fill: var(--text); font-weight: 600; }
+.grid { stroke: var(--grid); } .line { fill: none; stroke: var(--tone); stroke-width: 2; }
+.area { fill: var(--tone); opacity: .2; } .dot { fill: var(--tone); }
+.rule { stroke: var(--soft); stroke-dasharray: 5 4; }
+"""
+
+
+def svg_files(sweeps: Sequence[Sweep]) -> dict[str, str]:
+    """Return a file for each sweep by its name: `test_norm.test_rows-n.svg`."""
+    files: dict[str, str] = {}
+    for sweep in sweeps:
+        stem = re.sub(r"[^\w.-]+", "_", printable(f"{sweep.test.replace('::', '.')}-{sweep.param}"))
+        taken = sum(name.startswith(stem) for name in files)
+        files[f"{stem}{f'-{taken + 1}' if taken else ''}.svg"] = svg_text(sweep)
+    return files
+
+
+def svg_text(sweep: Sweep) -> str:
+    """Return the charts of a sweep side by side, with a legend and where each candidate is faster."""
+    panels = panels_of(sweep)
+    below = [*_legend(panels), *(_text_mark(0, 0, words) for words in faster_lines(sweep))]
+    head = f"{sweep.test} on {sweep.device}"
+    width, height = (
+        max(WIDTH * len(panels), LEFT + round(len(head) * LETTER)),
+        HEAD + HEIGHT + LINE * len(below) + LINE // 2,
+    )
+    charts = [_moved(nth * WIDTH, HEAD, "".join(_panel_marks(panel))) for nth, panel in enumerate(panels)]
+    lines = [_moved(LEFT, HEAD + HEIGHT + LINE * nth + LINE // 2, line) for nth, line in enumerate(below)]
+    title = _text_mark(LEFT, 22, head, "title")
+    colors = asset("style.css").partition("* {")[0].strip()  # those of the page, light and dark
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'role="img" aria-label="{_xml_escaped(sweep.test)}"><style>{colors}{STYLE}</style>'
+        f"{title}{''.join(charts)}{''.join(lines)}</svg>\n"
+    )
+
+
+def _legend(panels: Sequence[Panel]) -> list[str]:
+    curves = panels[0].curves
+    found = [
+        f'<circle class="dot tone-{each.tone}" cx="5" cy="-4" r="5"/>{_text_mark(16, 0, each.series.name)}'
+        for each in curves
+    ]
+    more = len(panels[0].sweep.series) - MOST_SERIES
+    return [*found, _text_mark(0, 0, f"and {more} more")] if more > 0 else found
+
+
+def _panel_marks(panel: Panel) -> Iterator[str]:
+    right, floor = WIDTH - RIGHT, HEIGHT - BOTTOM
+
+    def at_x(x: float) -> float:
+        return LEFT + panel.x.share(x) * (right - LEFT)
+
+    def at_y(y: float) -> float:
+        return floor - panel.y.share(y) * (floor - TOP)
+
+    for tick in panel.y.ticks(5):
+        yield f'<path class="grid" d="M{LEFT} {at_y(tick):.1f}H{right}"/>'
+        yield _text_mark(LEFT - 8, at_y(tick) + 4, shortened_number(tick), anchor="end")
+    for x, text in panel.x_ticks(6):
+        is_inside = at_x(x) + len(text) * LETTER / 2 < WIDTH
+        yield _text_mark(at_x(x) if is_inside else WIDTH - 2, floor + 17, text, anchor="middle" if is_inside else "end")
+    yield _text_mark((LEFT + right) / 2, HEIGHT - 8, panel.sweep.axis or panel.sweep.param, "title", "middle")
+    title = _text_mark(0, 0, panel.title, "title", "middle")
+    yield f'<g transform="translate(14 {(TOP + floor) / 2:.1f}) rotate(-90)">{title}</g>'
+    for rule in panel.shown_rules:
+        yield f'<path class="rule" d="M{LEFT} {at_y(rule.y):.1f}H{right}"/>'
+        yield _text_mark(right, at_y(rule.y) - 5, rule.text, anchor="end")
+    for curve in panel.curves:
+        yield from _curve(curve, [(at_x(x), *(None if y is None else at_y(y) for y in ys)) for x, *ys in curve.points])
+
+
+def _curve(curve: Curve, points: Sequence[Sequence[float | None]]) -> Iterator[str]:
+    """Yield a curve: its interval as a band, its line, and its points."""
+    ends = [(x, low, high) for x, _, low, high in points if low is not None and high is not None]
+    if len(ends) > 1:
+        band = [*((x, high) for x, _, high in ends), *((x, low) for x, low, _ in reversed(ends))]
+        yield f'<path class="area tone-{curve.tone}" d="M{_path(band)}Z"/>'
+    yield f'<path class="line tone-{curve.tone}" d="M{_path([(x, y) for x, y, *_ in points])}"/>'
+    for (x, y, *_), (value_x, value_y, *_) in zip(points, curve.points, strict=True):
+        told = f"<title>{_xml_escaped(f'{curve.series.name}: {value_y:.4g} at {value_x:g}')}</title>"
+        yield f'<circle class="dot tone-{curve.tone}" cx="{x:.1f}" cy="{y:.1f}" r="3">{told}</circle>'
+
+
+def _path(points: Sequence[Sequence[float | None]]) -> str:
+    return "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+
+
+def _moved(x: float, y: float, inside: str) -> str:
+    return f'<g transform="translate({x} {y})">{inside}</g>'
+
+
+def _text_mark(x: float, y: float, text: str, kind: str = "", anchor: str = "") -> str:
+    attributes = (f' class="{kind}"' if kind else "") + (f' text-anchor="{anchor}"' if anchor else "")
+    return f'<text x="{x:.1f}" y="{y:.1f}"{attributes}>{_xml_escaped(text)}</text>'
+
+
+def _xml_escaped(text: str) -> str:
+    return escape(printable(text))
+
+
+MARKS = "ox+*#@%&"
+CHART_LINES = 12
+CHART_COLUMNS = 78
+CHART_LEFT = 8
+
+
+def text_charts(sweeps: Sequence[Sweep], screen: Screen) -> str:
+    """Return a chart of each test's sweep: its rate where that is known, else its time."""
+    first = {(each.test, each.device, each.timer, each.cache): each for each in reversed(sweeps)}
+    return screen.encoded("\n\n".join("\n".join(_chart(each, screen)) for each in reversed(first.values())))
+
+
+def _chart(sweep: Sweep, screen: Screen) -> Iterator[str]:
+    panels = {panel.metric.name: panel for panel in panels_of(sweep)}
+    panel = panels.get("gbps") or panels.get("tflops") or panels["median"]
+    width = max(20, min(CHART_COLUMNS, screen.width) - CHART_LEFT - 2)
+    yield from screen.wrapped(f"{sweep.test}: {panel.title} over {sweep.axis or sweep.param}")
+    ticks = {_row_at(panel, tick): shortened_number(tick) for tick in panel.y.ticks(4)}
+    for row, line in enumerate(_grid(panel, width)):
+        yield f"{ticks.get(row, '')[:CHART_LEFT]:>{CHART_LEFT}} │{''.join(line)}".rstrip()
+    yield f"{'':{CHART_LEFT}} └{'─' * width}"
+    yield f"{'':{CHART_LEFT}}  {_labels(panel, width)}".rstrip()
+    yield from (f"{'':{CHART_LEFT}}  {mark} {printable(curve.series.name)}" for mark, curve in _marked(panel))
+    yield from (f"{'':{CHART_LEFT}}  - {rule.text}" for rule in panel.shown_rules if rule.text)
+
+
+def _marked(panel: Panel) -> Iterator[tuple[str, Curve]]:
+    return zip(MARKS, panel.curves, strict=False)
+
+
+def _row_at(panel: Panel, y: float) -> int:
+    return round((CHART_LINES - 1) * (1 - panel.y.share(y)))
+
+
+def _column_at(panel: Panel, x: float, width: int) -> int:
+    return round((width - 1) * panel.x.share(x))
+
+
+def _grid(panel: Panel, width: int) -> list[list[str]]:
+    """Return the lines of the chart: rules, then lines between points, then points, of which the first is on top."""
+    grid = [[" "] * width for _ in range(CHART_LINES)]
+    for rule in panel.shown_rules:
+        grid[_row_at(panel, rule.y)] = ["-"] * width
+    placed = [
+        (mark, [(_column_at(panel, x, width), _row_at(panel, y)) for x, y, *_ in curve.points])
+        for mark, curve in _marked(panel)
+    ]
+    for _, points in placed:
+        for (left, first), (right, last) in pairwise(points):
+            for column in range(left, right):
+                grid[round(first + (last - first) * (column - left) / (right - left))][column] = "·"
+    for mark, points in reversed(placed):
+        for column, row in points:
+            grid[row][column] = mark
+    return grid
+
+
+def _labels(panel: Panel, width: int) -> str:
+    """Return the ticks below the chart, without those that have no room."""
+    line = ""
+    for x, text in panel.x_ticks(max(2, width // 9)):
+        at = min(max(0, _column_at(panel, x, width) - len(text) // 2), width - len(text))
+        if at >= len(line) + (1 if line else 0):
+            line = line.ljust(at) + printable(text)
+    return line

@@ -1,14 +1,16 @@
 """The folder that runs are saved in, numbered, with one folder for each GPU model."""
 
+import hashlib
 import os
 import re
+import unicodedata
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from difflib import get_close_matches
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import msgspec
 from filelock import FileLock
@@ -16,11 +18,43 @@ from filelock import FileLock
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.results.counterpart import by_test
 from pytest_gpubench.results.files import explaining_os_errors, shown, write_file
-from pytest_gpubench.results.model import DeviceFacts, SavedRun, TestRecord
+from pytest_gpubench.results.model import DeviceFacts, SavedRun, TestRecord, text_of
 from pytest_gpubench.results.provenance import moment
-from pytest_gpubench.results.store.names import FAILED, device_folder, file_part, part_of
 from pytest_gpubench.results.store.run_file import encode_run, read_run
 from pytest_gpubench.units import count, first_few, printable
+
+LONGEST_PART = 180
+"""Bytes of a run's name in its file's name; file systems allow 255 with the number and the ending."""
+
+FAILED = "~failed"
+"""The end of the name that a run is saved under which failed its limits: nobody's baseline."""
+
+
+def file_part(name: str) -> str:
+    """Return a name as part of a file's name, with the letters that do not fit escaped as in URLs: `a%2Fb`.
+
+    Different names give different parts; one that is too long is cut and ends in a hash of the whole.
+    """
+    text = text_of(unicodedata.normalize("NFC", name.strip()))
+    pieces = [each if re.match(r"[\w.+=@ -]", each) else quote(each, safe="") for each in text]
+    part = "".join(pieces)
+    if len(part.encode()) <= LONGEST_PART:
+        return part
+    digest = hashlib.sha256(part.encode()).hexdigest()[:16]
+    while len("".join(pieces).encode()) > LONGEST_PART - len(digest) - 1:
+        pieces = pieces[: min(len(pieces) - 1, LONGEST_PART)]
+    return f"{''.join(pieces)}-{digest}"
+
+
+def part_of(path: Path) -> str:
+    """Return the part of a file's name that stands for the run's name."""
+    return path.name.partition("_")[2].removesuffix(".json")
+
+
+def device_folder(device: str) -> str:
+    """Return the name of a GPU model's folder: `NVIDIA-H200`."""
+    return re.sub(r"[^\w.]+", "-", text_of(device)).strip("-.")[:80] or "unknown"
+
 
 MOST_RUNS_NAMED = 8
 """Runs that the error about a missing one names."""

@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 
 from pytest_gpubench import Measurement
 from pytest_gpubench.report.layout import Screen
-from pytest_gpubench.report.plot.panels import panels_of
-from pytest_gpubench.report.plot.svg import svg_files
-from pytest_gpubench.report.plot.text import text_charts
+from pytest_gpubench.report.plot.panels import panels_of, svg_files, text_charts
 from pytest_gpubench.report.sweeps import sweeps_of
 from tests.report.records import record, timing
 from tests.report.showcase import NASTY

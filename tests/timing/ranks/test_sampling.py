@@ -9,8 +9,7 @@ from pytest_gpubench import KernelsDiffer
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.ranks import Job, worker
-from pytest_gpubench.timing.ranks.sampling import RankSampler
-from pytest_gpubench.timing.ranks.worker import Assignment, do_job
+from pytest_gpubench.timing.ranks.worker import Assignment, RankSampler, do_job
 from pytest_gpubench.timing.rounds import Sample
 from tests.timing.fakes import Clock, FakeTimer, rep
 from tests.timing.ranks.jobs import PLAN, nothing

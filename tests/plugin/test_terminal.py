@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from pytest_gpubench.report import progress
-from pytest_gpubench.report.progress import Progress
+from pytest_gpubench.plugin import terminal
+from pytest_gpubench.plugin.terminal import Progress
 
 
 class Screen:
@@ -32,8 +32,8 @@ class Screen:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "INTERVAL_S", 0.005)
-    monkeypatch.setattr(progress, "PATIENCE_S", 0.02)
+    monkeypatch.setattr(terminal, "INTERVAL_S", 0.005)
+    monkeypatch.setattr(terminal, "PATIENCE_S", 0.02)
 
 
 @pytest.mark.parametrize("columns", [80, 20, 1, 0])
@@ -52,7 +52,7 @@ def test_it_shows_what_goes_on_and_takes_it_back(columns: int) -> None:
 
 
 def test_what_is_over_soon_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PATIENCE_S", 60)
+    monkeypatch.setattr(terminal, "PATIENCE_S", 60)
     screen = Screen(80)
     line = Progress(screen.write, lambda: 80)
     for _ in range(3):
