@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.gpu.device import find_device
+from pytest_gpubench.gpu.lock_file import lock_folder
 from pytest_gpubench.plugin import markers, terminal
 from pytest_gpubench.plugin.items import FIXTURE, uses_fixture
 from pytest_gpubench.plugin.lifecycle import Lifecycle
@@ -94,7 +96,7 @@ class LimitLines:
         """Note which lines are used in a worker."""
         self.used |= {place for place, (pattern, _) in enumerate(self.lines) if any(map(pattern.fullmatch, ids))}
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+    def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
         """Name the lines that are those of no test."""
         for place, line in enumerate(self.written):
             if self.whole and place not in self.used:
@@ -126,8 +128,6 @@ class ScriptFile(pytest.File):
             yield WholeItem.from_parent(self, name="__main__")
 
     def _turn(self) -> AbstractContextManager[None]:
-        from pytest_gpubench.gpu.device import find_device
-        from pytest_gpubench.gpu.lock_file import lock_folder
         from pytest_gpubench.gpu.turn import turn_at
 
         settings = self.lifecycle.settings

@@ -11,15 +11,15 @@ from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.sessions import EarlierSessions
 from pytest_gpubench.plugin.workers import hand_on, handed_on, is_distributing, is_worker
+from pytest_gpubench.results.baseline import Baseline, toolchain
+from pytest_gpubench.results.counterpart import Missing, PastTest
+from pytest_gpubench.results.model import DeviceFacts, SavedRun
+from pytest_gpubench.results.store import Storage, read_by_test
 from pytest_gpubench.settings import ROWS, Settings, environment_name, flag_name, ini_name
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.units import count, safe_line
 
 if TYPE_CHECKING:
-    from pytest_gpubench.results.baseline import Baseline
-    from pytest_gpubench.results.counterpart import Missing, PastTest
-    from pytest_gpubench.results.model import DeviceFacts, SavedRun
-    from pytest_gpubench.results.store import Storage
     from pytest_gpubench.running_test import CurrentTest
     from pytest_gpubench.verdict.saved_runs import BaselineLimit
 
@@ -55,7 +55,7 @@ class ComparedRun:
         if is_distributing(config):
             hand_on(config, BASELINE, (None if self.baseline is None else self.baseline.encode(), self._missing))
 
-    def past_of(self, test: "CurrentTest", facts: "DeviceFacts") -> "BaselineLimit | None":
+    def past_of(self, test: "CurrentTest", facts: DeviceFacts) -> "BaselineLimit | None":
         """Return the saved test to compare a test with, and its tolerance; None if nothing is compared."""
         from pytest_gpubench.verdict.limits.regression import MaxRegression
         from pytest_gpubench.verdict.saved_runs import BaselineLimit
@@ -71,9 +71,7 @@ class ComparedRun:
         is_said_once = self.baseline is None and self.settings.missing_baseline != "fail"
         return None if is_said_once else BaselineLimit(found, None, earlier=earlier)
 
-    def _look_up(self, test: "CurrentTest", facts: "DeviceFacts") -> "PastTest | Missing":
-        from pytest_gpubench.results.baseline import toolchain
-        from pytest_gpubench.results.counterpart import Missing
+    def _look_up(self, test: "CurrentTest", facts: DeviceFacts) -> PastTest | Missing:
         from pytest_gpubench.results.provenance import installed_tools
 
         if self.settings.compare is None:
@@ -117,15 +115,11 @@ class ComparedRun:
     # the saved run
 
     def _decode(self, text: str | None, missing: str) -> None:
-        from pytest_gpubench.results.baseline import Baseline
-
         self._missing = missing
         self.baseline = None if text is None else Baseline.decode(text, self._collected)
 
     def _find(self, which: str) -> None:
-        from pytest_gpubench.results.baseline import Baseline
         from pytest_gpubench.results.provenance import minute_text
-        from pytest_gpubench.results.store import Storage, read_by_test
 
         storage = Storage(Path(self.settings.storage))
         try:
@@ -138,7 +132,7 @@ class ComparedRun:
         if found:
             self.baseline = Baseline([(run.name or path.stem, run) for path, run in found], self._collected)
 
-    def _paths(self, storage: "Storage", which: str) -> list[Path]:
+    def _paths(self, storage: Storage, which: str) -> list[Path]:
         try:
             paths = storage.find_baselines(which)
         except BadFile as error:

@@ -3,21 +3,20 @@
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_gpubench.errors import DeviceUnavailable
+from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.plugin import markers
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.items import uses_fixture
 from pytest_gpubench.plugin.options import usage_error
 from pytest_gpubench.plugin.workers import hand_on, handed_on, is_worker
+from pytest_gpubench.report.layout import Screen
+from pytest_gpubench.report.terminal import header_line
 from pytest_gpubench.settings import LISTED_TESTS, Settings
 from pytest_gpubench.units import safe_line
-
-if TYPE_CHECKING:
-    from pytest_gpubench.gpu.device import Device
 
 LISTED = "gpu_bench_listed"
 """The key under which a worker is given the node ids of the only tests to run."""
@@ -53,8 +52,6 @@ class Collection:
             self.turns.pin.widen()  # the last moment before CUDA starts
         if not any(uses_fixture(item) for item in session.items):
             return
-        from pytest_gpubench.gpu.device import find_device
-        from pytest_gpubench.report.terminal import header_line
 
         try:
             device = find_device(self.settings.device)
@@ -70,11 +67,10 @@ class Collection:
         """Say what is measured on."""
         if self._header is None:
             return []
-        from pytest_gpubench.report.layout import Screen
 
         return Screen.current(color=False).wrapped(self._header)
 
-    def _refuse_clocks(self, config: pytest.Config, device: "Device") -> None:
+    def _refuse_clocks(self, config: pytest.Config, device: Device) -> None:
         """End the run before its first test where clocks cannot be locked without a GPU; a worker fails its tests."""
         try:
             self.turns.refuse_clocks(device)
@@ -82,7 +78,7 @@ class Collection:
             if not is_worker(config):
                 raise usage_error(error) from None
 
-    def _start_profiler(self, device: "Device") -> None:
+    def _start_profiler(self, device: Device) -> None:
         settings = self.settings
         in_background = settings.startup == "background" and settings.timer == "profiler" and not settings.disable
         if device.type == "cuda" and in_background:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_gpubench.child_process import ending
+from pytest_gpubench.gpu.lock import turns_to_hand_over
 from pytest_gpubench.plugin.fresh_process import COUNTING, LOG_FILE, start_fresh
 
 if TYPE_CHECKING:
@@ -121,7 +122,6 @@ class Counting:
 
     def _take(self, tests: Sequence[str], group: TakenTogether) -> dict[str, CallCaptures | str]:
         """Return the captures of tests from a process under ncu, or why there are none."""
-        from pytest_gpubench.gpu.lock import turns_to_hand_over
         from pytest_gpubench.structure.ncu import find_ncu, ncu_command
 
         ncu, timeout_s = find_ncu(), NCU_S + EACH_TEST_S * len(tests)
@@ -134,7 +134,7 @@ class Counting:
         return {nodeid: found.get(nodeid, "it makes no call in a process under ncu") for nodeid in tests}
 
 
-def _read(folder: Path, how_it_ended: str) -> dict[str, "CallCaptures | str"]:
+def _read(folder: Path, how_it_ended: str) -> dict[str, CallCaptures | str]:
     """Return the captures of each test from the files of a process, or why there are none.
 
     Raises NotCounted where some are missing.

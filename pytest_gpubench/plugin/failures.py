@@ -6,16 +6,14 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from pytest_gpubench.errors import GpuBenchError, LimitBroken, WrongResult, is_ours
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.workers import is_worker
-
-if TYPE_CHECKING:
-    from pytest_gpubench.results.model import TestRecord
+from pytest_gpubench.results.model import Outcome, TestRecord
 
 OWN_ERRORS = "pytest_gpubench.errors."
 """The module name of our errors, which tells a reader nothing."""
@@ -130,10 +128,8 @@ def _users_stack(
     return stack, place
 
 
-def _unjudged_sentences(record: "TestRecord") -> list[str]:
+def _unjudged_sentences(record: TestRecord) -> list[str]:
     """Return what the test's INCONCLUSIVE and NOT JUDGED limits say, as far as the run warns of them."""
-    from pytest_gpubench.results.model import Outcome
-
     verdicts = [verdict for item in record.measurements for verdict in item.verdicts]
     undecided = (Outcome.INCONCLUSIVE, Outcome.NOT_JUDGED)
     sentences = dict.fromkeys(verdict.sentence for verdict in verdicts if verdict.outcome in undecided)

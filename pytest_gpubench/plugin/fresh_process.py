@@ -12,19 +12,19 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from pytest_gpubench.child_process import ending, inner_environment, run_logged
 from pytest_gpubench.errors import GpuBenchError, first_and_last_line
+from pytest_gpubench.gpu.lock import take_over_turns, turns_to_hand_over
 from pytest_gpubench.plugin.options import resolve
 from pytest_gpubench.plugin.workers import hand_on, handed_on
+from pytest_gpubench.results.model import SavedRun, TestRecord
+from pytest_gpubench.results.store import read_run
 from pytest_gpubench.settings import LISTED_TESTS, ini_name
 from pytest_gpubench.settings.resolver import Resolver
-
-if TYPE_CHECKING:
-    from pytest_gpubench.results.model import SavedRun, TestRecord
 
 RESULTS = "PYTEST_GPUBENCH_SESSION"
 """The variable that names the file for the results."""
@@ -75,8 +75,6 @@ def as_fresh_process(config: pytest.Config) -> Resolver | None:
     hand_on(config, FRESH, True)
     left_out = UNFOLLOWED | ({"startup": "lazy"} if COUNTING in os.environ else {})  # ncu holds what profilers need
     if turns := os.environ.pop(TURNS, None):
-        from pytest_gpubench.gpu.lock import take_over_turns
-
         take_over_turns(json.loads(turns))
         left_out |= {"lock_clocks": None}  # the parent has locked them
         left_out |= {"lock_timeout": LOCK_S}
@@ -94,14 +92,12 @@ def run_fresh(
     tests: Collection[str] = (),
     turns: Mapping[str, int] = {},
     timeout_s: float | None = None,
-) -> "tuple[SavedRun, bool]":
+) -> tuple[SavedRun, bool]:
     """Return what the same pytest measures in a fresh process, and whether tests failed in it; raise NotTaken.
 
     folder: a temporary one, for its files. tests: the only ones to run, by node id; empty for all. turns: the locks
     that it takes over.
     """
-    from pytest_gpubench.results.store import read_run
-
     status = start_fresh(config, folder, tests, turns, timeout_s)
     results = folder / RESULTS_FILE
     run = read_run(results) if status in TESTS_RAN and results.exists() else None
@@ -158,10 +154,8 @@ class Confirmation:
         self.config = config
         self._left_s = MOST_CONFIRMING_S
 
-    def measure(self, nodeid: str) -> "TestRecord | str":
+    def measure(self, nodeid: str) -> TestRecord | str:
         """Return a test's record from a fresh process, or why there is none."""
-        from pytest_gpubench.gpu.lock import turns_to_hand_over
-
         if self._left_s <= 0:
             return f"those of this run have taken {MOST_CONFIRMING_S:.0f} s"
         began_s = time.monotonic()

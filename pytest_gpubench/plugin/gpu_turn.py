@@ -14,19 +14,34 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, GpuBenchError, NotMeasured
+from pytest_gpubench.gpu import visible
+from pytest_gpubench.gpu.claim import Claim, claim_gpu, claimants
+from pytest_gpubench.gpu.device import Device, find_device, required_device, why_no_gpu
+from pytest_gpubench.gpu.foreign import (
+    SETTLE_S,
+    ForeignWork,
+    apply_busy_policy,
+    computing,
+    find_foreign,
+    newcomers,
+    read_gpu,
+    shares_since,
+)
+from pytest_gpubench.gpu.holder import Holder, command_line
+from pytest_gpubench.gpu.lock import GpuLock, Patience
+from pytest_gpubench.gpu.lock_file import lock_folder
+from pytest_gpubench.gpu.nvml import Nvml
+from pytest_gpubench.gpu.processes import family, pid_namespace
+from pytest_gpubench.gpu.visible import VisibleGpu, same_gpu
 from pytest_gpubench.plugin import markers, terminal
 from pytest_gpubench.plugin.items import takes_turns, uses_fixture
 from pytest_gpubench.plugin.pin import Pin
 from pytest_gpubench.plugin.workers import CONTROLLER, handed_on, is_worker, run_arguments
+from pytest_gpubench.results.model import Turn
 from pytest_gpubench.settings import Settings, ini_name
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from pytest_gpubench.gpu.claim import Claim
-    from pytest_gpubench.gpu.device import Device
-    from pytest_gpubench.gpu.foreign import ForeignWork
-    from pytest_gpubench.results.model import Turn
 
 WORKER_SAYS_AFTER_S = 30.0
 """Workers of one run wait for each other all the time: only longer waits are told."""
@@ -47,8 +62,6 @@ class ForeignWatch:
 
         idle_s: for how long this run has left the GPUs idle; the utilisation still includes our own last test's work.
         """
-        from pytest_gpubench.gpu.foreign import SETTLE_S, apply_busy_policy
-
         for uuid in self.gpus:
             self._before[uuid] = apply_busy_policy(
                 self.settings.busy,
@@ -64,16 +77,11 @@ class ForeignWatch:
 
     def newcomers(self) -> str | None:
         """Return in one sentence which foreign processes came since the first look; None where none did."""
-        from pytest_gpubench.gpu.foreign import newcomers
-
         sentences = (newcomers(before, self._look(uuid, False)) for uuid, before in self._before.items())
         return next(filter(None, sentences), None)
 
     def computing(self) -> str | None:
         """Return in one sentence which foreign processes computed since the first look; None where none did."""
-        from pytest_gpubench.gpu.foreign import computing, newcomers, shares_since
-        from pytest_gpubench.gpu.nvml import Nvml
-
         for uuid, before in self._before.items():
             after = self._look(uuid, False)
             is_alone = not (before and before.processes) and not (after and after.processes)
@@ -82,11 +90,8 @@ class ForeignWatch:
                 return found
         return None
 
-    def _look(self, uuid: str, idle: bool) -> "ForeignWork | None":
+    def _look(self, uuid: str, idle: bool) -> ForeignWork | None:
         """Return foreign work on a GPU; the utilisation counts only where this run leaves the GPU idle."""
-        from pytest_gpubench.gpu.foreign import find_foreign, read_gpu
-        from pytest_gpubench.gpu.nvml import Nvml
-
         try:
             reading = read_gpu(Nvml.open(uuid))
         except RuntimeError:
@@ -106,10 +111,6 @@ class ForeignWatch:
 
     def _own_processes(self, uuid: str, listed: set[int]) -> frozenset[int]:
         """Return the processes of this run and of others that take turns; their children only if that matters."""
-        from pytest_gpubench.gpu.claim import claimants
-        from pytest_gpubench.gpu.lock_file import lock_folder
-        from pytest_gpubench.gpu.processes import family, pid_namespace
-
         roots = {os.getpid(), *claimants(uuid, lock_folder(self.settings.lock_folder))}
         if listed <= roots:
             return frozenset(roots)
@@ -160,7 +161,6 @@ class GpuTurns:
         return not self.settings.disable and self.settings.timer != "scripted"
 
     def _folder(self) -> "Path":  # no property: pytest 8.0 reads those when a plugin is registered
-        from pytest_gpubench.gpu.lock_file import lock_folder
 
         return lock_folder(self.settings.lock_folder)
 
@@ -188,14 +188,14 @@ class GpuTurns:
 
     # for the other hooks
 
-    def sign_in(self, device: "Device") -> None:
+    def sign_in(self, device: Device) -> None:
         """Claim the GPU before the profiler starts on it, so that other runs do not call this process foreign."""
         if device.type != "cuda" or not self._measures:
             return
         with suppress(BadRequest, DeviceUnavailable):  # the first test that takes a turn fails with it
             self._claim(self._choose(device, 1))
 
-    def refuse_clocks(self, device: "Device") -> None:
+    def refuse_clocks(self, device: Device) -> None:
         """Raise DeviceUnavailable where the command line asks for locked clocks and there is no GPU.
 
         The ini file and the environment are for all machines: what they ask for only causes a warning.
@@ -204,10 +204,8 @@ class GpuTurns:
         if sentence is not None and self.config.getoption(ini_name("lock_clocks"), None) is not None:
             raise DeviceUnavailable(sentence)
 
-    def record(self) -> "Turn | None":
+    def record(self) -> Turn | None:
         """Return what is kept of the turn; None where there was none."""
-        from pytest_gpubench.results.model import Turn
-
         if self.held is None:
             return None
         held = self.held
@@ -274,20 +272,16 @@ class GpuTurns:
                 lock = ClockLock(uuid, self.settings.lock_clocks, self._folder(), self._warn)
                 held.cleanup.enter_context(lock)
 
-    def _device(self, item: pytest.Item) -> "Device | None":
+    def _device(self, item: pytest.Item) -> Device | None:
         """Return the device of a test; None where a test that does not measure has none."""
-        from pytest_gpubench.gpu.device import find_device, required_device
-
         if uses_fixture(item):
             return required_device(self.settings.device, self.settings.require_gpu)
         with suppress(DeviceUnavailable):
             return find_device(self.settings.device)
         return None
 
-    def _choose(self, device: "Device", count: int) -> tuple[str, ...]:
+    def _choose(self, device: Device, count: int) -> tuple[str, ...]:
         """Return the UUIDs of the current GPU and of those after it."""
-        from pytest_gpubench.gpu.visible import same_gpu
-
         visible = self._shown()
         uuid = device.facts.uuid or "GPU-unknown"
         current = next((each for each in visible if same_gpu(each, uuid)), uuid)
@@ -306,15 +300,10 @@ class GpuTurns:
         if self.pin is not None and self.pin.problem is None:
             return self.pin.uuids
         if self._visible is None:
-            from pytest_gpubench.gpu import visible
-
             self._visible = tuple(gpu.uuid for gpu in visible.find_visible())
         return self._visible
 
     def _hold(self, gpus: tuple[str, ...], nodeid: str) -> HeldGpus:
-        from pytest_gpubench.gpu.holder import Holder, command_line
-        from pytest_gpubench.gpu.lock import GpuLock, Patience
-
         note = Holder.of_this_process(nodeid, command_line(run_arguments(self.config)))
         lock = GpuLock(gpus, self._folder(), note)
         patience = Patience(self.settings.lock_timeout, self._say)
@@ -327,9 +316,6 @@ class GpuTurns:
 
     def _claim(self, gpus: tuple[str, ...]) -> None:
         """Claim GPUs, once each, as a pinned worker has claimed its own."""
-        from pytest_gpubench.gpu.claim import claim_gpu
-        from pytest_gpubench.gpu.visible import VisibleGpu
-
         own = self.pin.claim.gpu.uuid if self.pin is not None else None
         for uuid in gpus:
             if uuid not in self._claims and uuid != own:
@@ -338,12 +324,11 @@ class GpuTurns:
 
     # clocks
 
-    def _why_clocks_stay(self, device: "Device") -> str | None:
+    def _why_clocks_stay(self, device: Device) -> str | None:
         """Return why clocks that should be locked are not; None where they are, or nothing is measured."""
         wish = self.settings.lock_clocks
         if wish is None or not self._measures or device.type == "cuda":
             return None
-        from pytest_gpubench.gpu.device import why_no_gpu
 
         chosen = "--gpu-bench-device=cpu" if self.settings.device == "cpu" else why_no_gpu()
         return (

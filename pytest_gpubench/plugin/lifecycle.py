@@ -9,6 +9,7 @@ from unittest import SkipTest
 import pytest
 
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, NotMeasured
+from pytest_gpubench.gpu.device import required_device
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.baseline import ComparedRun
 from pytest_gpubench.plugin.containment import failing
@@ -22,12 +23,13 @@ from pytest_gpubench.plugin.naming import Naming
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.sessions import SAME_IN_EVERY_PROCESS
 from pytest_gpubench.plugin.workers import worker_name
+from pytest_gpubench.report.layout import Screen
+from pytest_gpubench.results.model import TestRecord, encode
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.settings.resolver import Resolver
 
 if TYPE_CHECKING:
     from pytest_gpubench.fixture import GpuBench
-    from pytest_gpubench.results.model import TestRecord
     from pytest_gpubench.running_test import CurrentTest
     from pytest_gpubench.verdict.limits import Limits
 
@@ -234,8 +236,6 @@ class Lifecycle:
         test.counters = self._counters(test.settings, test.limits)
 
     def _refusal(self, item: pytest.Item) -> str | None:
-        from pytest_gpubench.gpu.device import required_device
-
         try:
             device = None
             if uses_fixture(item) and not self.settings.disable:
@@ -311,12 +311,11 @@ class Lifecycle:
         self._attach(item, report, test)
         item.ihook.pytest_runtest_logreport(report=report)
 
-    def _record(self, test: "CurrentTest") -> "TestRecord":
+    def _record(self, test: "CurrentTest") -> TestRecord:
         return test.record(worker_name(), self.turns.record(), self.turns.warnings)
 
     def _attach(self, item: pytest.Item, report: pytest.TestReport, test: "CurrentTest") -> None:
         from pytest_gpubench.report.properties import median_properties
-        from pytest_gpubench.results.model import encode
 
         if not report.failed and not test.has_failed_part:
             ending = None if hasattr(report, "wasxfail") else test.ending()
@@ -330,7 +329,6 @@ class Lifecycle:
         item.user_properties += properties  # JUnit takes them from the teardown's report, made from these
 
     def _explain(self, report: pytest.TestReport, test: "CurrentTest") -> None:
-        from pytest_gpubench.report.layout import Screen
         from pytest_gpubench.report.section import report_section
 
         if report.failed:

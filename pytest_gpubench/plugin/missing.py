@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,12 +18,11 @@ from pytest_gpubench.plugin.exit_status import ExitStatus
 from pytest_gpubench.plugin.items import is_perf
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.workers import is_distributing, is_dry, is_worker
+from pytest_gpubench.results.baseline import is_same_model
+from pytest_gpubench.results.counterpart import PastTest
+from pytest_gpubench.results.model import TestRecord
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import count, first_few
-
-if TYPE_CHECKING:
-    from pytest_gpubench.results.counterpart import PastTest
-    from pytest_gpubench.results.model import TestRecord
 
 LEFT_OUT_KEY = "gpu_bench_left_out"
 """The key under which a worker tells its controller what it deselected and could not collect."""
@@ -46,7 +45,7 @@ class MissingTests:
     """At the end of the run: each test that is missing, or `test: function` for one that measures less."""
     _passed: dict[str, bool] = field(default_factory=dict)
     """For each test that was run, whether all of it passed."""
-    _records: "dict[str, TestRecord]" = field(default_factory=dict)
+    _records: dict[str, TestRecord] = field(default_factory=dict)
     """The record of each test that measured, at the end of the run."""
     _sentence: str = ""
 
@@ -89,8 +88,6 @@ class MissingTests:
 
     def _missing(self) -> Iterator[str]:
         """Yield the tests that are gone, and what others measure no more."""
-        from pytest_gpubench.results.baseline import is_same_model
-
         here = {record.device for record in self._records.values()}
         for past in self.compared.baseline.tests() if self.compared.baseline is not None else ():
             if here and not any(is_same_model(past.device, each) for each in here):
@@ -101,7 +98,7 @@ class MissingTests:
                 yield from (f"{past.nodeid}: {label}" for label in _labels_gone(past, self._records[past.nodeid]))
 
 
-def _labels_gone(past: "PastTest", record: "TestRecord") -> list[str]:
+def _labels_gone(past: PastTest, record: TestRecord) -> list[str]:
     """Return the labels of what a test measured then and not now; a test that was changed is NOT JUDGED for that."""
     if past.source and record.source not in ("", past.source):
         return []

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_gpubench.gpu.lock import turns_to_hand_over
 from pytest_gpubench.plugin.fresh_process import NAMING, start_fresh
 
 NOTES_FILE = "notes"
@@ -36,8 +37,6 @@ class Naming:
 
     def find(self, nodeid: str) -> str:
         """Return what a fresh process finds wrong with a test; empty where it finds nothing, or takes too long."""
-        from pytest_gpubench.gpu.lock import turns_to_hand_over
-
         if self._left_s <= 0:
             return ""
         began_s = time.monotonic()

@@ -4,13 +4,15 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pytest_gpubench.gpu import visible
+from pytest_gpubench.gpu.claim import Claim, claim_gpu
+from pytest_gpubench.gpu.context import cuda_was_started
+from pytest_gpubench.gpu.holder import Holder, command_line
+from pytest_gpubench.gpu.lock_file import lock_folder
+from pytest_gpubench.gpu.visible import VisibleGpu, same_gpu
 from pytest_gpubench.settings import Settings
-
-if TYPE_CHECKING:
-    from pytest_gpubench.gpu.claim import Claim
-    from pytest_gpubench.gpu.visible import VisibleGpu
 
 COUNT_WITHOUT_CUDA = "PYTORCH_NVML_BASED_CUDA_CHECK"
 """torch's variable: `torch.cuda.is_available()`, as in many a skipif, then asks NVML and does not start CUDA."""
@@ -20,8 +22,8 @@ COUNT_WITHOUT_CUDA = "PYTORCH_NVML_BASED_CUDA_CHECK"
 class Pin:
     """The GPU of a worker and the others that the run may use, in the order in which CUDA is to number them."""
 
-    claim: "Claim"
-    order: "tuple[VisibleGpu, ...]"
+    claim: Claim
+    order: tuple[VisibleGpu, ...]
     problem: str | None = None
     """Why CUDA shows other GPUs than these; None where it does not."""
     wide: bool = False
@@ -34,8 +36,6 @@ class Pin:
 
     def widen(self) -> None:
         """Let CUDA show the other GPUs after the worker's own, if CUDA was not started yet."""
-        from pytest_gpubench.gpu.context import cuda_was_started
-
         if self.problem is None and not cuda_was_started():
             self.wide = True
             self.show()
@@ -47,8 +47,6 @@ class Pin:
 
     def sign(self, arguments: Sequence[str]) -> None:
         """Write into the lock file by which command this worker was started, once that is known."""
-        from pytest_gpubench.gpu.holder import Holder, command_line
-
         self.claim.file.write(Holder.of_this_process(command=command_line(arguments)))
 
 
@@ -62,18 +60,12 @@ def pin_worker(settings: Settings) -> Pin | None:
     """
     global _pin
     if _pin is None and settings.device != "cpu":
-        from pytest_gpubench.gpu import visible
-
         _pin = pin_to(visible.find_visible(), settings)
     return _pin
 
 
-def pin_to(gpus: "Sequence[VisibleGpu]", settings: Settings) -> Pin | None:
+def pin_to(gpus: Sequence[VisibleGpu], settings: Settings) -> Pin | None:
     """Claim one of these GPUs and show CUDA only that one; None where there are none."""
-    from pytest_gpubench.gpu.claim import claim_gpu
-    from pytest_gpubench.gpu.context import cuda_was_started
-    from pytest_gpubench.gpu.lock_file import lock_folder
-
     if not gpus:
         return None
     too_late = cuda_was_started()
@@ -90,8 +82,6 @@ def pin_to(gpus: "Sequence[VisibleGpu]", settings: Settings) -> Pin | None:
 def _set_current(uuid: str) -> str:
     """Make a GPU the current one of a process in which CUDA was started; return a warning."""
     import torch
-
-    from pytest_gpubench.gpu.visible import same_gpu
 
     sentence = (
         f"CUDA was started {_who_started_cuda()}, before this worker could be pinned to {uuid}: it sees every GPU, and "

@@ -2,18 +2,21 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
+from pytest_gpubench.gpu.device import cpu_facts
+from pytest_gpubench.gpu.visible import has_gpu_driver, visible_facts
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.exit_status import GREEN, ExitStatus
 from pytest_gpubench.plugin.workers import is_distributing, is_dry, is_worker, worker_name
+from pytest_gpubench.report.layout import Screen
+from pytest_gpubench.report.remedies import named
+from pytest_gpubench.report.terminal import header_line, summary_lines
+from pytest_gpubench.results.model import DeviceFacts, TestRecord, decode
 from pytest_gpubench.settings import TERMINAL, Settings
 from pytest_gpubench.units import count
-
-if TYPE_CHECKING:
-    from pytest_gpubench.results.model import DeviceFacts, TestRecord
 
 NO_SWEEP = "nothing was drawn, as no test measured at two values of a parameter that is a number or a shape"
 
@@ -40,7 +43,7 @@ class Results:
         """Why the run fails although each of its tests may look well."""
 
     @property
-    def records(self) -> "list[TestRecord]":
+    def records(self) -> list[TestRecord]:
         """The record of each test, in the order in which pytest collected them."""
         return sorted(self._records.values(), key=lambda record: self._order.get(record.nodeid, 0))
 
@@ -49,10 +52,8 @@ class Results:
         """True if anything was timed."""
         return any(item.timing.measured for record in self._records.values() for item in record.measurements)
 
-    def keep(self, record: "TestRecord") -> None:
+    def keep(self, record: TestRecord) -> None:
         """Keep what a test measured; of a test that runs again, as with --reruns, only the last run counts."""
-        import msgspec
-
         test = record.nodeid, record.worker
         if (times := self._runs[test]) > 1:
             warning = f"it was run {times} times: what is shown and kept is of the last"
@@ -65,7 +66,6 @@ class Results:
         """Say what workers measure on; without xdist that is said after the collection, if there are perf tests."""
         if not is_distributing(config):
             return None
-        from pytest_gpubench.report.terminal import header_line
 
         devices = self._known_devices()
         return header_line(devices[0] if devices else None, self.settings, len(devices))
@@ -93,8 +93,6 @@ class Results:
         if text is not None or getattr(report, "gpu_bench_selected", False):
             self.selected.add(report.nodeid)
         if text is not None:
-            from pytest_gpubench.results.model import decode
-
             self.keep(decode(text))
 
     @pytest.hookimpl(tryfirst=True)
@@ -124,17 +122,13 @@ class Results:
         if self.records:
             self._show(terminalreporter)
         if self.silent:
-            from pytest_gpubench.report.remedies import named
-
             tests = f"{count(len(self.silent), 'test')} with limits skipped or xfailed, not judged"
             terminal.write_sentence(terminalreporter, f"gpu_bench: {tests}: {named(self.silent)}", yellow=True)
         for line in self._lines:
             terminal.write_sentence(terminalreporter, f"gpu_bench: {line}", red=True)
 
     def _show(self, terminalreporter: "pytest.TerminalReporter") -> None:
-        from pytest_gpubench.report.layout import Screen
         from pytest_gpubench.report.table import render
-        from pytest_gpubench.report.terminal import summary_lines
 
         terminal.write_line(terminalreporter, "")
         if not self.settings.quiet:
@@ -148,7 +142,6 @@ class Results:
             terminal.write_sentence(terminalreporter, line)
 
     def _plot(self, terminalreporter: "pytest.TerminalReporter") -> None:
-        from pytest_gpubench.report.layout import Screen
         from pytest_gpubench.report.plot.panels import text_charts
         from pytest_gpubench.report.sweeps import sweeps_of
 
@@ -156,11 +149,8 @@ class Results:
         for line in [*(text or f"gpu_bench: {NO_SWEEP}").split("\n"), ""]:
             terminal.write_line(terminalreporter, line)
 
-    def _known_devices(self) -> "list[DeviceFacts]":
+    def _known_devices(self) -> list[DeviceFacts]:
         """Return the workers' devices as far as they are known without torch: GPUs, or the CPU."""
-        from pytest_gpubench.gpu.device import cpu_facts
-        from pytest_gpubench.gpu.visible import has_gpu_driver, visible_facts
-
         if self.settings.device == "cpu":
             return [cpu_facts()]
         if gpus := visible_facts():

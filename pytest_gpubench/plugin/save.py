@@ -4,8 +4,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from pytest_gpubench import __version__
@@ -18,11 +18,13 @@ from pytest_gpubench.plugin.missing import MissingTests
 from pytest_gpubench.plugin.results import NO_SWEEP, Results
 from pytest_gpubench.plugin.sessions import EarlierSessions
 from pytest_gpubench.plugin.workers import is_dry, is_worker
+from pytest_gpubench.results.baseline import Baseline
+from pytest_gpubench.results.files import explaining_os_errors, write_text
+from pytest_gpubench.results.model import SavedRun
+from pytest_gpubench.results.store import FAILED, Storage, read_run, write_run
 from pytest_gpubench.settings import ROWS, TERMINAL, Settings, flag_name, ini_name
+from pytest_gpubench.stats.process_spread import shrunk
 from pytest_gpubench.units import count, format_share, printable, share_or_more
-
-if TYPE_CHECKING:
-    from pytest_gpubench.results.model import SavedRun
 
 HISTORY_RUNS = 50
 """The number of saved runs of each GPU model on the page."""
@@ -44,7 +46,7 @@ class OutputFiles:
     status: ExitStatus
     saved: dict[Path, int] = field(default_factory=dict)
     """The files of the saved run, with the sessions in each."""
-    _ended: "SavedRun | None" = None
+    _ended: SavedRun | None = None
     _interrupted: bool = False
     _has_failed: bool = False
     """True if the run failed its limits, or lacks tests that have to be there: it replaces no baseline."""
@@ -118,10 +120,9 @@ class OutputFiles:
         self._lines.append((line, True))
         self.status.fail(line)
 
-    def _run(self) -> "SavedRun":
+    def _run(self) -> SavedRun:
         """Return the run as it ended: all files have the same time and the same look at the commit."""
         if self._ended is None:
-            from pytest_gpubench.results.model import SavedRun
             from pytest_gpubench.results.provenance import commit_info, machine_info, now
 
             defaults = Settings()
@@ -140,8 +141,6 @@ class OutputFiles:
         return self._ended
 
     def _write_json(self, path: str) -> str:
-        from pytest_gpubench.results.store import FAILED, write_run
-
         target, reason = Path(path), ""
         if self._has_failed and target.exists() and any(map(target.samefile, self.compared.files)):
             target = target.with_stem(target.stem + FAILED)
@@ -150,8 +149,6 @@ class OutputFiles:
         return f"{count(len(self.results.records), 'test')} written to {target}{reason}"
 
     def _save(self, name: str) -> str:
-        from pytest_gpubench.results.store import Storage
-
         storage = Storage(Path(self.settings.storage))
         self.saved = storage.save_each(self._run(), name, self.missing.is_gone, self._has_failed)
         tests = count(len(self.results.records), "test")
@@ -163,16 +160,13 @@ class OutputFiles:
 
     def _write_html(self, path: str) -> str:
         from pytest_gpubench.report.html.page import html_page
-        from pytest_gpubench.results.files import write_text
 
         text = html_page(self._run(), _joined(self.compared.runs), self._history())
         write_text(text, Path(path))
         return f"page written to {path}"
 
-    def _history(self) -> "list[SavedRun]":
+    def _history(self) -> list[SavedRun]:
         """Return the latest saved runs of the GPUs of this run, without this run."""
-        from pytest_gpubench.results.store import Storage, read_run
-
         storage, history = Storage(Path(self.settings.storage)), []
         models = sorted({record.device.name for record in self._run().records})
         try:
@@ -189,15 +183,12 @@ class OutputFiles:
         return history
 
     def _write_markdown(self, path: str) -> str:
-        from pytest_gpubench.results.files import write_text
-
         write_text(self._summary(), Path(path))
         return f"summary written to {path}"
 
     def _write_plots(self, path: str) -> str:
         from pytest_gpubench.report.plot.panels import svg_files
         from pytest_gpubench.report.sweeps import sweeps_of
-        from pytest_gpubench.results.files import write_text
 
         files = svg_files(sweeps_of(self.results.records))
         for name, text in files.items():
@@ -209,7 +200,6 @@ class OutputFiles:
         path = os.environ.get("GITHUB_STEP_SUMMARY")
         if not path or self.settings.markdown is not None or not (self.results.records or self._has_failures()):
             return
-        from pytest_gpubench.results.files import explaining_os_errors
 
         try:
             with explaining_os_errors(Path(path), "written"), open(path, "ab") as file:
@@ -242,20 +232,15 @@ class OutputFiles:
         return "no trace was taken" + (f": {printable(reasons[0])}" if reasons else "")
 
 
-def _joined(runs: "list[SavedRun]") -> "SavedRun | None":
+def _joined(runs: list[SavedRun]) -> SavedRun | None:
     if not runs:
         return None
-    import msgspec
 
     return msgspec.structs.replace(runs[0], records=tuple(record for run in runs for record in run.records))
 
 
 def _what_was_learnt(saved: Mapping[Path, int], settings: Settings) -> list[str]:
     """Return a line on how much processes differ in each saved run, and how small a change can be told."""
-    from pytest_gpubench.results.baseline import Baseline
-    from pytest_gpubench.results.store import read_run
-    from pytest_gpubench.stats.process_spread import shrunk
-
     lines = []
     for path, sessions in saved.items():
         spread = Baseline([("", read_run(path))]).spreads["time"]

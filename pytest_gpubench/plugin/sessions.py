@@ -3,8 +3,8 @@
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from pytest_gpubench.errors import BadRequest, GpuBenchError
@@ -12,12 +12,13 @@ from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.exit_status import ExitStatus
 from pytest_gpubench.plugin.fresh_process import run_fresh
 from pytest_gpubench.plugin.workers import hand_on, handed_on, is_dry, is_worker
+from pytest_gpubench.results.baseline import slimmed
+from pytest_gpubench.results.counterpart import by_test
+from pytest_gpubench.results.model import SavedRun, TestRecord
+from pytest_gpubench.results.model import SavedRun as Run
 from pytest_gpubench.settings import SAVED_SESSIONS, Settings, flag_name
 from pytest_gpubench.settings.resolver import Resolver
 from pytest_gpubench.units import count
-
-if TYPE_CHECKING:
-    from pytest_gpubench.results.model import SavedRun, TestRecord
 
 SAME_IN_EVERY_PROCESS = ("scripted",)
 """Timers whose samples a fresh process would only repeat."""
@@ -43,10 +44,6 @@ class EarlierSessions:
         self.runs: list[SavedRun] = []
         """The sessions taken, oldest first."""
         if given := handed_on(config, SESSIONS):
-            import msgspec
-
-            from pytest_gpubench.results.model import SavedRun as Run
-
             self.runs = msgspec.json.decode(given, type=list[Run])
         self._records: dict[tuple[str, str], list[TestRecord]] | None = None
 
@@ -69,17 +66,11 @@ class EarlierSessions:
                 self._say(self.status.reasons[-1] if asked_for else sentence, red=asked_for)
                 break
         if self.settings.compare is not None:
-            import msgspec
-
-            from pytest_gpubench.results.baseline import slimmed
-
             hand_on(self.config, SESSIONS, msgspec.json.encode(list(map(slimmed, self.runs))).decode())
 
-    def records(self) -> "dict[tuple[str, str], list[TestRecord]]":
+    def records(self) -> dict[tuple[str, str], list[TestRecord]]:
         """Return what the sessions measured, by test and device."""
         if self._records is None:
-            from pytest_gpubench.results.counterpart import by_test
-
             self._records = by_test(record for run in self.runs for record in run.records)
         return self._records
 

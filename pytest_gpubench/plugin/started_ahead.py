@@ -11,6 +11,7 @@ import pytest
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.workers import is_distributing
 from pytest_gpubench.settings import TURN_SOCKET
+from pytest_gpubench.timing.startup import wait_for_startup
 
 IMPORTED_LATER = (
     "pytest_gpubench.fixture",
@@ -51,7 +52,6 @@ class StartedAhead:
         place, self._socket = self._socket, -1
         if place < 0:
             return
-        from pytest_gpubench.timing.startup import wait_for_startup
 
         wait_for_startup()
         with suppress(BrokenPipeError):

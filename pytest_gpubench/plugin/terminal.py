@@ -10,6 +10,7 @@ from typing import TextIO
 import pytest
 
 from pytest_gpubench.plugin.workers import is_worker, worker_name
+from pytest_gpubench.report.layout import Screen
 from pytest_gpubench.units import printable, safe_line
 
 PATIENCE_S = 1.0
@@ -73,8 +74,6 @@ def write_line(reporter: "pytest.TerminalReporter", line: str, coloured: bool = 
 
 def write_sentence(reporter: "pytest.TerminalReporter", sentence: str, **markup: bool) -> None:
     """Write a sentence of ours, in lines that fit the terminal."""
-    from pytest_gpubench.report.layout import Screen
-
     for line in Screen.current(color=False).wrapped(sentence):
         write_line(reporter, line, **markup)
 

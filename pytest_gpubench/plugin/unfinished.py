@@ -10,17 +10,17 @@ import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.gpu.holder import Holder
+from pytest_gpubench.gpu.lock_file import HOLDER_BYTES, LOCK_HEADER, OPEN_FLAGS, LockFile, lock_folder
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.items import is_perf
 from pytest_gpubench.plugin.workers import is_dry, is_worker
 from pytest_gpubench.settings import Settings
-
-if TYPE_CHECKING:
-    from pytest_gpubench.gpu.lock_file import LockFile
 
 
 class UnfinishedRuns:
@@ -39,9 +39,6 @@ class UnfinishedRuns:
         """Say which earlier runs never ended, and begin a note if this one measures."""
         if is_worker(self.config) or is_dry(self.config) or not any(map(is_perf, session.items)):
             return
-        from pytest_gpubench.errors import BadRequest
-        from pytest_gpubench.gpu.holder import Holder
-        from pytest_gpubench.gpu.lock_file import LockFile, lock_folder
 
         project = hashlib.sha256(str(self.config.rootpath).encode()).hexdigest()[:16]
         with suppress(OSError, BadRequest):  # a folder that nobody may write to
@@ -59,8 +56,6 @@ class UnfinishedRuns:
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Note the test that begins."""
         if self._note is not None:
-            from pytest_gpubench.gpu.holder import Holder
-
             self._note.write(Holder.of_this_process(nodeid))
 
     def pytest_sessionfinish(self) -> None:
@@ -76,11 +71,6 @@ def _interrupted_test(path: Path) -> str:
 
     The lock on it ends with its process, however that ends. Notes of other users are left to them.
     """
-    import msgspec
-
-    from pytest_gpubench.gpu.holder import Holder
-    from pytest_gpubench.gpu.lock_file import HOLDER_BYTES, LOCK_HEADER, OPEN_FLAGS
-
     test = ""
     with suppress(OSError):  # it is locked, or was removed
         descriptor = os.open(path, os.O_RDONLY | OPEN_FLAGS)

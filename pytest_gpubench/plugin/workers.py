@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable
+from pytest_gpubench.gpu import visible
+from pytest_gpubench.gpu.processes import pid_namespace
 from pytest_gpubench.plugin.options import usage_error
 from pytest_gpubench.plugin.pin import Pin, pin_worker
 from pytest_gpubench.settings import Settings
@@ -73,8 +75,6 @@ class Workers:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Give a worker its controller's process id, and the values for workers."""
-        from pytest_gpubench.gpu.processes import pid_namespace
-
         node.workerinput[CONTROLLER] = [os.getpid(), pid_namespace()]
         node.workerinput.update(self.config.stash.get(HANDED_ON, {}))
 
@@ -85,9 +85,7 @@ class Workers:
         caveats = []
         if self.config.getoption("dist", "no") == "each":
             caveats.append("gpu_bench: --dist=each runs every test in every worker: each measures and shows it")
-        if self.settings.device != "cpu" and "CUDA_VISIBLE_DEVICES" in os.environ:
-            from pytest_gpubench.gpu import visible
-
-            if caveat := visible.index_caveat(os.environ, visible.read_host()):
-                caveats.append(caveat)
+        is_given = self.settings.device != "cpu" and "CUDA_VISIBLE_DEVICES" in os.environ
+        if is_given and (caveat := visible.index_caveat(os.environ, visible.read_host())):
+            caveats.append(caveat)
         return caveats
