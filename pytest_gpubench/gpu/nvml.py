@@ -1,4 +1,4 @@
-"""The readings of a GPU through NVML, NVIDIA's management library."""
+"""The readings of a GPU through NVML, NVIDIA's management library: its facts, and those between reps."""
 
 import math
 import time

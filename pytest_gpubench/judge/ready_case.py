@@ -12,8 +12,7 @@ from pytest_gpubench.judge.reference import Reference, copied
 from pytest_gpubench.judge.replayed import NO_GPU, saved_call
 from pytest_gpubench.judge.runner import ROTATED_SETS
 from pytest_gpubench.judge.spec import Case, Spec
-from pytest_gpubench.timing.base import Rep
-from pytest_gpubench.timing.sampling import collection_off
+from pytest_gpubench.timing.base import Rep, collection_off
 
 if TYPE_CHECKING:
     import torch

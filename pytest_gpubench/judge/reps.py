@@ -11,7 +11,7 @@ from pytest_gpubench.judge.looks import ARMS, Draw, Orders
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.reference import Reference
 from pytest_gpubench.judge.runner import ROTATED_SETS
-from pytest_gpubench.timing.sampling import collection_off
+from pytest_gpubench.timing.base import collection_off
 from pytest_gpubench.timing.tracing_tax import ALIKE
 from pytest_gpubench.timing.windows import kernel_list
 

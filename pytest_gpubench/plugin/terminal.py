@@ -1,4 +1,4 @@
-"""Write to the terminal while tests run, past pytest's capturing."""
+"""Write to the terminal while tests run, past pytest's capturing, and show what takes longer than a second."""
 
 import os
 import sys

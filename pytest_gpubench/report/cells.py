@@ -1,15 +1,20 @@
-"""Table cells and phrases for one timing, one comparison, one verdict."""
+"""Table cells and phrases for one timing, comparison, verdict, phase or region."""
 
 from collections.abc import Callable, Iterable, Sequence
 
+from pytest_gpubench.report.layout import Column, Screen, lay_out
 from pytest_gpubench.report.rows import Row, reference_label
 from pytest_gpubench.results.kernels import breakdown, longest
 from pytest_gpubench.results.model import Measurement, Outcome, Resources, Speedup, Timing, Verdict
+from pytest_gpubench.results.phases import OUTSIDE, Phase, Phases, Region
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import (
     MICROSECONDS_PER_UNIT,
+    choose_time_unit,
     count,
     format_bytes,
+    format_decimal,
+    format_share,
     format_time,
     printable,
     ratio_text,
@@ -151,3 +156,53 @@ def change_word(item: Measurement) -> str:
     if interval.low > 1 + WORTH_TELLING:
         return "slower"
     return "faster" if interval.high < 1 / (1 + WORTH_TELLING) else ""
+
+
+def phases_block(title: str, found: Phases, time_unit: str, screen: Screen) -> str:
+    """Return the table of one call of `phases`, and how the sum of its phases compares with the whole."""
+    table = lay_out(title, _phase_columns(found, time_unit), screen)
+    return "\n".join([table, *map(screen.encoded, screen.wrapped(found.sentence))])
+
+
+def _phase_columns(found: Phases, time_unit: str) -> list[Column]:
+    """Return the columns with a cell for each phase, their sum where there are several, and the whole."""
+    timed = [*found.phases, *([found.whole] if found.whole else [])]
+    unit = choose_time_unit(phase.median_us for phase in timed) if time_unit == "auto" else time_unit
+    lines = [_phase_cells(phase, unit, format_share(phase.share, 3)) for phase in found.phases]
+    if len(found.phases) > 1:
+        times = [time_cell(found.sum_us, unit), interval_cell(found.sum_interval, unit)]
+        lines.append(["sum of phases", *times, "100 %", rate_text(found.sum_elements_per_s), ""])
+    if found.whole is not None:
+        lines.append(_phase_cells(found.whole, unit, "-"))
+    names, medians, intervals, shares, rates, flags = zip(*lines, strict=True)
+    return [
+        Column("Phase", names, least=16),
+        Column(f"Median ({unit})", medians, right=True),
+        Column("95 % interval", intervals, right=True, rank=2),
+        Column("Share", shares, right=True),
+        *([] if found.elements is None else [Column("Elements/s", rates, right=True, rank=3)]),
+        *([Column("Flags", flags, rank=1)] if any(flags) else []),
+    ]
+
+
+def _phase_cells(phase: Phase, unit: str, share: str) -> list[str]:
+    times = [time_cell(phase.median_us, unit), interval_cell(phase.interval, unit)]
+    return [phase.name, *times, share, rate_text(phase.elements_per_s), ", ".join(phase.flags)]
+
+
+def rate_text(per_s: float | None) -> str:
+    """Write a rate per second to four digits with its prefix; a dash for None."""
+    return "-" if per_s is None else format_decimal(per_s, "", digits=4).rstrip()
+
+
+def region_lines(regions: Sequence[Region]) -> list[str]:
+    """Return a line for each region of a call, indented by how it is nested, with its time and its share."""
+    if not regions:
+        return []
+    names = [f"{'  ' * region.depth}{region.name}" for region in regions]
+    width = max(map(len, names))
+    lines = []
+    for name, region in zip(names, regions, strict=True):
+        calls = "" if region.path == OUTSIDE else f"  {region.calls} x"
+        lines.append(f"  {name:<{width}}  {format_time(region.median_us):>10} {100 * region.share:5.1f} %{calls}")
+    return ["  regions:", *(f"  {line}" for line in lines)]

@@ -4,9 +4,8 @@ import statistics
 from collections.abc import Sequence
 
 from pytest_gpubench.metrics import METRICS
-from pytest_gpubench.report.cells import kernel_lines, notes_of, speedup_text
+from pytest_gpubench.report.cells import kernel_lines, notes_of, phases_block, region_lines, speedup_text
 from pytest_gpubench.report.layout import Screen
-from pytest_gpubench.report.phases import phases_block, region_lines
 from pytest_gpubench.report.rows import Row, fold, reference_label, split
 from pytest_gpubench.results.model import Measurement, TestRecord, Timing
 from pytest_gpubench.results.phases import Phases

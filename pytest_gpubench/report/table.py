@@ -12,13 +12,14 @@ from pytest_gpubench.report.cells import (
     notes_of,
     outcome_text,
     past_verdict,
+    phases_block,
     reference_text,
+    region_lines,
     speedup_text,
     times_us,
     variant_text,
 )
 from pytest_gpubench.report.layout import WIDE, Column, Screen, lay_out
-from pytest_gpubench.report.phases import phases_block, region_lines
 from pytest_gpubench.report.rows import Row, all_rows, fold, group, reference_label, sort, split
 from pytest_gpubench.results.model import SAME_CODE, PastChange, TestRecord, Verdict
 from pytest_gpubench.settings import Settings

@@ -1,4 +1,4 @@
-"""Intercept the examples of a test under @given, while hypothesis's deadline is off and full memory is handled."""
+"""Intercept the examples of a test under @given: no deadline, out-of-memory policy, outcomes that are repeated."""
 
 import functools
 import gc

@@ -10,7 +10,7 @@ from itertools import accumulate, count, islice, pairwise
 from operator import itemgetter, mul, sub
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.stats.student import detectable_errors, student_t
+from pytest_gpubench.stats.summary import detectable_errors, student_t
 
 LEAST_RUNS = 3
 """A level has at least so many runs: one or two slow nights are no change."""

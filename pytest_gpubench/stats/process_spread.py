@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from pytest_gpubench.stats.regression import ChangeEstimate
-from pytest_gpubench.stats.student import detectable_errors, student_t
-from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.stats.summary import Interval, detectable_errors, student_t
 
 LEAST_STD = 0.0005
 """Sessions that agree better by chance, or by the ticks of a clock, say nothing more."""

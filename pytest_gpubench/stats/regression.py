@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from pytest_gpubench.stats.student import student_quantile, student_t
-from pytest_gpubench.stats.summary import Interval, check_alpha, median_rank, quartiles
+from pytest_gpubench.stats.summary import Interval, check_alpha, median_rank, quartiles, student_quantile, student_t
 
 TimeMetric = Literal["median", "mean", "q1", "q3"]
 

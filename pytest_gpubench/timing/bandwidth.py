@@ -5,10 +5,9 @@ from functools import cache
 import torch
 
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.timing.base import call_of
+from pytest_gpubench.timing.base import call_of, reps_of
 from pytest_gpubench.timing.l2flush import flush_buffer
 from pytest_gpubench.timing.profiler import ProfilerTimer
-from pytest_gpubench.timing.sampling import reps_of
 
 LEAST_COPIED_BYTES = 2**28
 REPS = 20

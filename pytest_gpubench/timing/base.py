@@ -1,8 +1,10 @@
-"""The interface of timers: each opens a session in which reps are taken."""
+"""The interface of timers: each opens a session in which reps are taken, with nothing between two launches."""
 
+import gc
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -138,3 +140,26 @@ class Timer(ABC):
     @abstractmethod
     def session(self) -> Session:
         """Return a new session."""
+
+
+PROBE_REPS = 5
+
+
+def reps_of(session: Session, call: Call, number: int, idle_s: float = 0.0) -> Sequence[Rep]:
+    """Return so many reps of a call from a session of their own, throttled or not."""
+    with collection_off(), session:
+        for _ in range(number):
+            session.take(call, idle_s)
+    return session.reps()
+
+
+@contextmanager
+def collection_off() -> Iterator[None]:
+    """Keep Python's garbage collector from running between two launches."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

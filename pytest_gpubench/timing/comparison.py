@@ -13,11 +13,10 @@ from pytest_gpubench.results.model import Timing
 from pytest_gpubench.stats.speedup import LOOKS, round_orders
 from pytest_gpubench.stats.stopping import is_held_up
 from pytest_gpubench.timing.attempts import until_complete
-from pytest_gpubench.timing.base import Call, Rep, Timer
+from pytest_gpubench.timing.base import Call, Rep, Timer, collection_off
 from pytest_gpubench.timing.measurement import Plan, summarise
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.rounds import Arm, Instrument, Interleaved, Sample, check_same_kernels, take_rounds
-from pytest_gpubench.timing.sampling import collection_off
 from pytest_gpubench.timing.warmup import Warmth, warm_up
 
 Decided = Callable[[Interleaved, tuple[int, ...]], bool]

@@ -17,9 +17,8 @@ import torch
 from pytest_gpubench.errors import BadRequest, MeasurementError, NothingRecorded, causes_of, first_line
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.settings.cache import Cache
-from pytest_gpubench.timing.base import Call, Prepared
+from pytest_gpubench.timing.base import Call, Prepared, collection_off
 from pytest_gpubench.timing.events import EventsTimer, key_of
-from pytest_gpubench.timing.sampling import collection_off
 
 SIDE_CALLS = 3
 """Calls on the side stream before the capture: torch's documentation asks for a few, torch.compile needs three."""

@@ -16,10 +16,9 @@ from pytest_gpubench.results.model import Kernel, Stretch, Timing
 from pytest_gpubench.settings.cache import Cache
 from pytest_gpubench.stats.modes import modes_text
 from pytest_gpubench.stats.stopping import LEAST_REPS, Budget, is_precise, is_tick_limited, next_batch
-from pytest_gpubench.timing.base import Call, Record, Rep, Timer
+from pytest_gpubench.timing.base import PROBE_REPS, Call, Record, Rep, Timer
 from pytest_gpubench.timing.regions import forget_regions, take_regions
 from pytest_gpubench.timing.rounds import Instrument, Sample, add_reps
-from pytest_gpubench.timing.sampling import PROBE_REPS
 from pytest_gpubench.timing.warmup import Warmth, warm_up
 from pytest_gpubench.timing.windows import busy_ns, kernel_list, span_ns
 

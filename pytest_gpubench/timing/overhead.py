@@ -7,11 +7,10 @@ from pytest_gpubench.errors import BadRequest, MeasurementError
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import Overhead
 from pytest_gpubench.settings.cache import Cache
-from pytest_gpubench.timing.base import Call, Rep, Timer
+from pytest_gpubench.timing.base import Call, Rep, Timer, reps_of
 from pytest_gpubench.timing.events import HOST_BOUND, EventsRep, EventsTimer
 from pytest_gpubench.timing.graph import GraphTimer
 from pytest_gpubench.timing.profiler import ProfilerTimer
-from pytest_gpubench.timing.sampling import reps_of
 from pytest_gpubench.timing.windows import busy_ns, span_ns
 
 OVERHEAD_REPS = 30

@@ -15,11 +15,10 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import reason_names
 from pytest_gpubench.results.model import DeviceFacts, MemoryPeak, Peaks
 from pytest_gpubench.timing.attempts import until_complete
-from pytest_gpubench.timing.base import Call, Rep, call_of
+from pytest_gpubench.timing.base import Call, Rep, call_of, collection_off
 from pytest_gpubench.timing.l2flush import flush_buffer, reading
 from pytest_gpubench.timing.pacing import IDLE_PER_BUSY
 from pytest_gpubench.timing.profiler import ProfilerTimer
-from pytest_gpubench.timing.sampling import collection_off
 from pytest_gpubench.units import format_bytes
 
 SIZES_BYTES = tuple(2**exponent for exponent in range(24, 32))

@@ -16,11 +16,10 @@ from pytest_gpubench.errors import GpuBenchError, NothingRecorded, ProfilerBusy
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.settings.cache import Cache, Producer
 from pytest_gpubench.timing.attempts import until_complete
-from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timer, call_of
+from pytest_gpubench.timing.base import PROBE_REPS, Call, Record, Rep, Session, Timer, call_of, collection_off, reps_of
 from pytest_gpubench.timing.events import EventsTimer, key_of, spin
 from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.pacing import rest
-from pytest_gpubench.timing.sampling import PROBE_REPS, collection_off, reps_of
 from pytest_gpubench.timing.sentinels import check_triton, sentinels_of
 from pytest_gpubench.timing.startup import begin_startup, prepare_profiler
 from pytest_gpubench.timing.tracing_tax import Known, Laptimer, Taxes, untaxed

@@ -24,10 +24,9 @@ from pytest_gpubench.errors import BadRequest, IncompleteRecords, KernelsDiffer
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.phases import OUTSIDE, Region, ancestors_of
 from pytest_gpubench.timing.attempts import until_complete
-from pytest_gpubench.timing.base import Call, Prepared, Record, Rep, Timer
+from pytest_gpubench.timing.base import Call, Prepared, Record, Rep, Timer, reps_of
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.rounds import Sample, check_same_kernels
-from pytest_gpubench.timing.sampling import reps_of
 from pytest_gpubench.timing.wall import WallTimer
 from pytest_gpubench.timing.windows import BEGIN, END
 from pytest_gpubench.units import count, printable

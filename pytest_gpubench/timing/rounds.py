@@ -12,9 +12,8 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import NO_READING, Reading, Watcher
 from pytest_gpubench.stats.speedup import Quad, dithered
 from pytest_gpubench.timing.attempts import ATTEMPTS, Pauses, until_complete
-from pytest_gpubench.timing.base import Call, Rep, Session, Timer
+from pytest_gpubench.timing.base import Call, Rep, Session, Timer, collection_off
 from pytest_gpubench.timing.pacing import Pacing
-from pytest_gpubench.timing.sampling import collection_off
 from pytest_gpubench.timing.windows import describe_difference, kernel_list
 
 ArmOrder = Sequence[str]

@@ -12,9 +12,8 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 
 from pytest_gpubench.errors import MeasurementError
-from pytest_gpubench.timing.base import Call, Rep
+from pytest_gpubench.timing.base import Call, Rep, collection_off
 from pytest_gpubench.timing.events import Lap, key_of
-from pytest_gpubench.timing.sampling import collection_off
 from pytest_gpubench.timing.windows import kernel_list
 
 LEAST_TAX = 0.005

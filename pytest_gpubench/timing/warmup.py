@@ -19,12 +19,11 @@ from pytest_gpubench.errors import (
 )
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.timing.attempts import NOT_COMPLETE
-from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.base import PROBE_REPS, Call
 from pytest_gpubench.timing.calls import refuse_untimeable
 from pytest_gpubench.timing.l2flush import Flush, make_flush
 from pytest_gpubench.timing.pacing import KEPT_CLOCK
 from pytest_gpubench.timing.rounds import Arm, Instrument, Interleaved, Sample, add_reps, take_rounds
-from pytest_gpubench.timing.sampling import PROBE_REPS
 from pytest_gpubench.timing.sentinels import Sentinels
 from pytest_gpubench.timing.windows import describe_difference, kernel_list
 

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 
 from pytest_gpubench.errors import IncompleteRecords, annotating
 from pytest_gpubench.timing.attempts import ATTEMPTS, Pauses
-from pytest_gpubench.timing.base import Call, Rep, call_of
+from pytest_gpubench.timing.base import Call, Rep, call_of, collection_off
 from pytest_gpubench.timing.events import Lap
-from pytest_gpubench.timing.sampling import collection_off
 from pytest_gpubench.timing.windows import busy_ns
 from pytest_gpubench.units import count, format_time
 

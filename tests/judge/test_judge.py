@@ -23,7 +23,7 @@ from pytest_gpubench.judge.process import Process, _processes_and_bytes
 from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.judge.spec import read_spec
 from pytest_gpubench.judge.trial import Rules, Trial
-from pytest_gpubench.timing.sampling import collection_off
+from pytest_gpubench.timing.base import collection_off
 from pytest_gpubench.verdict.limits import Limits
 from tests import fork_server
 from tests.judge.candidates import CLAIMS, LEFT_BEHIND, REACHES_OUT, STATUSES, is_right, text_of

@@ -10,8 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from pytest_gpubench.stats.student import student_quantile
-from pytest_gpubench.stats.summary import median_interval
+from pytest_gpubench.stats.summary import median_interval, student_quantile
 
 Floats = npt.NDArray[np.float64]
 Truth = float

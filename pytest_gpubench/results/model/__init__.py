@@ -1,6 +1,5 @@
 """The records of a run: devices, kernels, timings, verdicts."""
 
-from pytest_gpubench.results.model.device import DeviceFacts, MemoryPeak, Peaks
 from pytest_gpubench.results.model.measurement import (
     SAME_CODE,
     VALIDITY,
@@ -13,8 +12,19 @@ from pytest_gpubench.results.model.measurement import (
     Verdict,
     with_reasons,
 )
-from pytest_gpubench.results.model.plain import plain, text_of
-from pytest_gpubench.results.model.record import CommitInfo, SavedRun, TestRecord, Turn, decode, encode
+from pytest_gpubench.results.model.record import (
+    CommitInfo,
+    DeviceFacts,
+    MemoryPeak,
+    Peaks,
+    SavedRun,
+    TestRecord,
+    Turn,
+    decode,
+    encode,
+    plain,
+    text_of,
+)
 from pytest_gpubench.results.model.timing import LONGEST_US, Code, Counts, Kernel, Resources, Stretch, Timing
 
 __all__ = [

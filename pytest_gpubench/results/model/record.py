@@ -1,13 +1,98 @@
-"""The record of a test, as a worker sends it to the controller, and of a run."""
+"""The record of a test, as a worker sends it to the controller, of its device, and of a run."""
 
-from typing import Any
+from numbers import Integral, Real
+from typing import Any, Literal
 
 import msgspec
 
-from pytest_gpubench.results.model.device import DeviceFacts, Peaks
 from pytest_gpubench.results.model.measurement import Measurement
-from pytest_gpubench.results.model.plain import plain
 from pytest_gpubench.results.phases import Phases
+
+DEEPEST = 50
+"""The deepest nesting of dicts and lists in `extra_info`."""
+
+
+def plain(value: Any, outer: tuple[object, ...] = ()) -> Any:
+    """Return a value for JSON: itself, the one number in an array or tensor, or its text; never raise.
+
+    outer: what the value was found in. What is found within itself, or too deep, is written as text.
+    """
+    try:
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, Integral):
+            return int(str(int(value)))  # str refuses what has too many digits to be written
+        if isinstance(value, Real):
+            return float(value)
+        if isinstance(value, str) or len(outer) == DEEPEST or any(value is one for one in outer):
+            return text_of(value)
+        if isinstance(value, dict):
+            return {text_of(key): plain(inner, (*outer, value)) for key, inner in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [plain(inner, (*outer, value)) for inner in value]
+        return plain(value.item(), (*outer, value))
+    except Exception:
+        return text_of(value)
+
+
+def text_of(value: object) -> str:
+    """Return a value as text that can be encoded; never raise."""
+    try:
+        text = value if isinstance(value, str) else str(value)
+        return str.encode(text, errors="backslashreplace").decode()
+    except Exception:
+        return f"<{type(value).__name__} object>"
+
+
+class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Describe the device that was measured; None stands for what could not be found out."""
+
+    type: Literal["cuda", "cpu"]
+    name: str
+    host: str
+    uuid: str | None = None
+    compute_capability: str | None = None
+    multiprocessors: int | None = None
+    cache_bytes: int | None = None
+    memory_bytes: int | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    max_sm_clock_mhz: int | None = None
+    max_memory_clock_mhz: int | None = None
+    power_limit_w: float | None = None
+    mig: bool | None = None
+    nvml_error: str | None = None
+
+
+class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold the fastest rate at which so many bytes were moved, in 10^9 bytes a second."""
+
+    read_share: float
+    """The share of the bytes that are read: 1 for a reader, 0.5 for a copy, 0 for a writer."""
+    moved_bytes: int
+    gbps: float
+
+
+class Peaks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Hold what a GPU reached when its peaks were measured, and what its datasheet states; None stands for unknown."""
+
+    copy_gbps: float | None = None
+    """The rate of the largest copy, bytes read and written."""
+    read_gbps: float | None = None
+    """The rate of the largest reader."""
+    matmul_tflops: dict[str, float] = {}
+    """Rates by dtype; float32 is `tfloat32` where torch rounds it."""
+    datasheet_gbps: float | None = None
+    datasheet_tflops: dict[str, float] = {}
+    """Dense, by dtype."""
+    datasheet: str = ""
+    """The name of the datasheet; empty if none is known."""
+    boost: float = 1.0
+    """The GPU's highest clock over the one that the datasheet counts with."""
+    memory: tuple[MemoryPeak, ...] = ()
+    cache_bytes: int = 0
+    remarks: tuple[str, ...] = ()
+    """Remarks on the peaks, such as no room for a large copy."""
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

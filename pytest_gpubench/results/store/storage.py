@@ -1,4 +1,4 @@
-"""The folder that runs are saved in, numbered, with one folder for each GPU model."""
+"""The folder that runs are saved in, numbered and named, with one folder for each GPU model."""
 
 import hashlib
 import os
