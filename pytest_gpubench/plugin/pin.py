@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_gpubench.gpu import visible
+from pytest_gpubench.gpu import context, visible
 from pytest_gpubench.gpu.claim import Claim, claim_gpu
-from pytest_gpubench.gpu.context import cuda_was_started
 from pytest_gpubench.gpu.holder import Holder, command_line
 from pytest_gpubench.gpu.lock_file import lock_folder
 from pytest_gpubench.gpu.visible import VisibleGpu, same_gpu
@@ -36,7 +35,7 @@ class Pin:
 
     def widen(self) -> None:
         """Let CUDA show the other GPUs after the worker's own, if CUDA was not started yet."""
-        if self.problem is None and not cuda_was_started():
+        if self.problem is None and not context.cuda_was_started():
             self.wide = True
             self.show()
 
@@ -68,7 +67,7 @@ def pin_to(gpus: Sequence[VisibleGpu], settings: Settings) -> Pin | None:
     """Claim one of these GPUs and show CUDA only that one; None where there are none."""
     if not gpus:
         return None
-    too_late = cuda_was_started()
+    too_late = context.cuda_was_started()
     claim = claim_gpu(gpus, lock_folder(settings.lock_folder))
     place = list(gpus).index(claim.gpu)
     pin = Pin(claim, (*gpus[place:], *gpus[:place]))

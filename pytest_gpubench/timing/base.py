@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from pytest_gpubench.gpu.nvml import NO_READING, Reading
+from pytest_gpubench.gpu.readings import NO_READING, Reading
 
 Leaves = list[tuple[str, object]]
 """Leaves of arguments by name."""

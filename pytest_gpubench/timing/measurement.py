@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import msgspec
 
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.gpu.nvml import NO_READING, reason_names
+from pytest_gpubench.gpu.nvml import reason_names
+from pytest_gpubench.gpu.readings import NO_READING
 from pytest_gpubench.results.model import Kernel, Stretch, Timing
 from pytest_gpubench.settings.cache import Cache
 from pytest_gpubench.stats.modes import modes_text

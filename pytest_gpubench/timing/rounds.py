@@ -9,7 +9,7 @@ from functools import partial
 
 from pytest_gpubench.errors import KernelsDiffer, annotating
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.gpu.nvml import NO_READING, Reading, Watcher
+from pytest_gpubench.gpu.readings import NO_READING, Reading, Watcher
 from pytest_gpubench.stats.speedup import Quad, dithered
 from pytest_gpubench.timing.attempts import ATTEMPTS, Pauses, until_complete
 from pytest_gpubench.timing.base import Call, Rep, Session, Timer, collection_off

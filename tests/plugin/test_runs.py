@@ -73,9 +73,9 @@ def test_slow(gpu_bench):
 """
 TWICE = """
 import os, sys, pytest
-from pytest_gpubench.report import progress
+from pytest_gpubench.plugin import terminal
 
-progress.PATIENCE_S, progress.INTERVAL_S = 0.0, 0.01
+terminal.PATIENCE_S, terminal.INTERVAL_S = 0.0, 0.01
 pytest.main(sys.argv[1:])
 os.dup2(os.open("pipe", os.O_WRONLY | os.O_CREAT), 1)
 pytest.main(sys.argv[1:])

@@ -11,7 +11,7 @@ import pytest
 from torch._C._autograd import DeviceType
 
 from pytest_gpubench import IncompleteRecords
-from pytest_gpubench.gpu.nvml import Reading
+from pytest_gpubench.gpu.readings import Reading
 from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timer
 from pytest_gpubench.timing.base import call_of as call_of_name
 from pytest_gpubench.timing.pacing import Pacing

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from pytest_gpubench import KernelsDiffer
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.gpu.nvml import NO_READING, Nvml
+from pytest_gpubench.gpu.nvml import Nvml
+from pytest_gpubench.gpu.readings import NO_READING
 from pytest_gpubench.stats.speedup import round_orders
 from pytest_gpubench.timing.base import call_of
 from pytest_gpubench.timing.rounds import Arm, Instrument, Interleaved, Sample, take_rounds
