@@ -24,9 +24,9 @@ from pytest_gpubench.errors import (
 from pytest_gpubench.gpu.context import context_error, may_be_cuda_error
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.counterpart import MeasurementKey, Missing
+from pytest_gpubench.results.files import trace_name
 from pytest_gpubench.results.model import VALIDITY, Measurement, Outcome, Verdict
 from pytest_gpubench.results.phases import Phases
-from pytest_gpubench.results.trace_name import trace_name
 from pytest_gpubench.running_test import CurrentTest, NoSearch
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.traces import take_trace

@@ -39,9 +39,8 @@ from pytest_gpubench.timing.measurement import samples_of
 from pytest_gpubench.timing.overhead import take_overhead
 from pytest_gpubench.timing.rounds import Interleaved
 from pytest_gpubench.units import repr_of
-from pytest_gpubench.verdict.limits import NAMES, Limits
-from pytest_gpubench.verdict.speedup import SpeedupJudgement
-from pytest_gpubench.verdict.time import Judgement
+from pytest_gpubench.verdict.limits import NAMES, Judgement, Limits
+from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 
 __tracebackhide__ = True
 

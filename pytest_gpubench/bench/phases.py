@@ -25,7 +25,7 @@ from pytest_gpubench.timing.comparison import Match, measure_in_turn
 from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.timing.rounds import Interleaved
 from pytest_gpubench.units import name_of, printable
-from pytest_gpubench.verdict.time import Judgement
+from pytest_gpubench.verdict.limits import Judgement
 
 __tracebackhide__ = True
 

@@ -13,10 +13,9 @@ from pytest_gpubench.results.model import Measurement, Timing, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.settings.cache import CacheName, Producer
 from pytest_gpubench.timing.ranks import Job, Ranks, measure_ranks
-from pytest_gpubench.verdict.limits import Limits
+from pytest_gpubench.verdict.limits import Limits, judge
 from pytest_gpubench.verdict.limits.base import Need, Seen
 from pytest_gpubench.verdict.throttling import invalidate_throttled
-from pytest_gpubench.verdict.time import judge
 
 __tracebackhide__ = True
 

@@ -19,10 +19,9 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.structure import is_deterministic, observe
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.peaks import measured_peaks
-from pytest_gpubench.verdict.limits import Limits
+from pytest_gpubench.verdict.limits import Judgement, Limits
 from pytest_gpubench.verdict.limits.base import Seen
 from pytest_gpubench.verdict.throttling import invalidate_throttled
-from pytest_gpubench.verdict.time import Judgement
 
 __tracebackhide__ = True
 

@@ -10,8 +10,8 @@ from pytest_gpubench.cli.arguments import add_alpha, add_storage
 from pytest_gpubench.cli.output import complain, table, write
 from pytest_gpubench.cli.saved import commit_text, list_stored, matches, nothing_saved, read_each
 from pytest_gpubench.metrics import BY_NAME
-from pytest_gpubench.report.cells import speedup_text
 from pytest_gpubench.report.layout import Column
+from pytest_gpubench.report.rows import speedup_text
 from pytest_gpubench.results.baseline import differences, toolchain
 from pytest_gpubench.results.counterpart import MeasurementKey, by_key
 from pytest_gpubench.results.model import Measurement, SavedRun, TestRecord

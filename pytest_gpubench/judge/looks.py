@@ -9,7 +9,7 @@ from pytest_gpubench.judge.conclusion import time_of
 from pytest_gpubench.judge.judgement import Time
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.speedup import Quad, SpeedupEstimate, round_orders
-from pytest_gpubench.verdict.speedup import SpeedupJudgement
+from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 
 __tracebackhide__ = True
 

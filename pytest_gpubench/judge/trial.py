@@ -37,7 +37,7 @@ from pytest_gpubench.stats.speedup import SpeedupEstimate
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import format_time
 from pytest_gpubench.verdict.limits import Limits
-from pytest_gpubench.verdict.speedup import SpeedupJudgement
+from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 
 __tracebackhide__ = True
 

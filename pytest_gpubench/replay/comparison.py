@@ -26,8 +26,8 @@ from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.comparison import Match, measure_in_turn
 from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.timing.rounds import Interleaved
+from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 from pytest_gpubench.verdict.replays import Replay, least_speedup
-from pytest_gpubench.verdict.speedup import SpeedupJudgement
 
 __tracebackhide__ = True
 

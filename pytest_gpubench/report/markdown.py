@@ -6,18 +6,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_gpubench.metrics import BY_NAME
-from pytest_gpubench.report.cells import (
+from pytest_gpubench.report.facts import run_facts
+from pytest_gpubench.report.markdown_text import code, one_line, table_head, table_row, text
+from pytest_gpubench.report.rows import (
+    Row,
     against_title,
     outcome_text,
     reference_text,
     resources_text,
+    rows_of,
     speedup_text,
     times_us,
     variant_text,
 )
-from pytest_gpubench.report.facts import run_facts
-from pytest_gpubench.report.markdown_text import code, one_line, table_head, table_row, text
-from pytest_gpubench.report.rows import Row, rows_of
 from pytest_gpubench.results.baseline import toolchain
 from pytest_gpubench.results.kernels import breakdown, longest
 from pytest_gpubench.results.model import (

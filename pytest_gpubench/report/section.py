@@ -4,9 +4,18 @@ import statistics
 from collections.abc import Sequence
 
 from pytest_gpubench.metrics import METRICS
-from pytest_gpubench.report.cells import kernel_lines, notes_of, phases_block, region_lines, speedup_text
 from pytest_gpubench.report.layout import Screen
-from pytest_gpubench.report.rows import Row, fold, reference_label, split
+from pytest_gpubench.report.rows import (
+    Row,
+    fold,
+    kernel_lines,
+    notes_of,
+    phases_block,
+    reference_label,
+    region_lines,
+    speedup_text,
+    split,
+)
 from pytest_gpubench.results.model import Measurement, TestRecord, Timing
 from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.units import choose_time_unit, count, format_time, safe_line

@@ -5,22 +5,28 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from pytest_gpubench.metrics import BY_NAME, METRICS
-from pytest_gpubench.report.cells import (
+from pytest_gpubench.report.layout import WIDE, Column, Screen, lay_out
+from pytest_gpubench.report.rows import (
     STYLES,
+    Row,
     against_title,
+    all_rows,
+    fold,
+    group,
     kernel_lines,
     notes_of,
     outcome_text,
     past_verdict,
     phases_block,
+    reference_label,
     reference_text,
     region_lines,
+    sort,
     speedup_text,
+    split,
     times_us,
     variant_text,
 )
-from pytest_gpubench.report.layout import WIDE, Column, Screen, lay_out
-from pytest_gpubench.report.rows import Row, all_rows, fold, group, reference_label, sort, split
 from pytest_gpubench.results.model import SAME_CODE, PastChange, TestRecord, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import bracketed, choose_time_unit, printable, ratio_text

@@ -5,10 +5,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from pytest_gpubench import __version__
-from pytest_gpubench.report.cells import change_word, past_verdict
 from pytest_gpubench.report.crossover import crossover_lines
 from pytest_gpubench.report.remedies import MOST_TESTS_NAMED, remedy_lines
-from pytest_gpubench.report.rows import verdicts_of
+from pytest_gpubench.report.rows import change_word, past_verdict, verdicts_of
 from pytest_gpubench.results.model import DeviceFacts, Outcome, TestRecord, Timing
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.settings.cache import cache_words

@@ -5,10 +5,9 @@ from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 from pytest_gpubench.report.markdown_text import code, table_head, table_row, text
-from pytest_gpubench.results.files import write_text
+from pytest_gpubench.results.files import ENDING, trace_name, write_text
 from pytest_gpubench.results.kernels import Share, breakdown, longest
 from pytest_gpubench.results.model import Measurement, TestRecord, Timing
-from pytest_gpubench.results.trace_name import ENDING, trace_name
 from pytest_gpubench.units import format_share, format_time
 
 SUMMARY_FILE = "summary.md"

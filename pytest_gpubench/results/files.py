@@ -1,14 +1,16 @@
 """Write files whole or not at all, and explain in one sentence why a file cannot be read or written."""
 
 import errno
+import hashlib
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pytest_gpubench.errors import BadFile
-from pytest_gpubench.units import printable
+from pytest_gpubench.units import printable, shortened_inside
 
 
 def write_file(data: bytes, path: Path) -> None:
@@ -69,3 +71,27 @@ def _remedy(number: int | None, done: str) -> str:
     if number in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"; name a place that may be {done}"
     return ""
+
+
+ENDING = ".json.gz"
+LONGEST_TEST = 120
+LONGEST_LABEL = 40
+DIGEST = 12
+"""Hexadecimal digits that tell names apart which are the same when shortened, or but for capitals."""
+
+
+def trace_name(nodeid: str, label: str, number: int = 1, example: str = "") -> str:
+    """Return the name of the file that holds the trace of a call: safe on any file system, and no other call's.
+
+    number: which it is of the test's measurements with this label, from 1. example: as in `Measurement`.
+    """
+    whole = "\0".join([nodeid, label, str(number), example])
+    digest = hashlib.sha256(whole.encode(errors="surrogatepass")).hexdigest()[:DIGEST]
+    path, _, test = nodeid.partition("::")
+    name = _file_part(f"{path.rpartition('/')[2].removesuffix('.py')}.{test}" if test else nodeid, LONGEST_TEST)
+    return "-".join([*filter(None, [name, _file_part(label, LONGEST_LABEL)]), digest]) + ENDING
+
+
+def _file_part(name: str, most: int) -> str:
+    """Return a name without the characters that are not safe in a file's, shortened inside where it is too long."""
+    return shortened_inside(re.sub(r"[^A-Za-z0-9._]+", "-", name).strip("-."), most, "..")

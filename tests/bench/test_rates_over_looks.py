@@ -28,9 +28,8 @@ from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.comparison import Match, measure_in_turn
 from pytest_gpubench.timing.measurement import measure_call
 from pytest_gpubench.timing.rounds import Interleaved
-from pytest_gpubench.verdict.limits import Limits
+from pytest_gpubench.verdict.limits import Judgement, Limits
 from pytest_gpubench.verdict.limits.base import Seen
-from pytest_gpubench.verdict.time import Judgement
 from tests.results.measured import timing_of
 from tests.timing.fakes import ArmsTimer, Clock, call_of, rep
 from tests.verdict.judging import judge

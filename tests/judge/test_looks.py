@@ -7,7 +7,7 @@ import pytest
 from pytest_gpubench.judge.looks import time_arms
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.speedup import round_orders
-from pytest_gpubench.verdict.speedup import SpeedupJudgement
+from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 
 
 class FakeCalls:

@@ -8,8 +8,8 @@ import pytest
 
 from pytest_gpubench import Measurement
 from pytest_gpubench.report.trace_summary import write_summary
+from pytest_gpubench.results.files import trace_name
 from pytest_gpubench.results.model import TestRecord
-from pytest_gpubench.results.trace_name import trace_name
 from pytest_gpubench.units import format_time
 from tests.report.records import arms, record, timing, unmeasured
 from tests.results.measured import kernel

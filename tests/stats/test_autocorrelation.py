@@ -9,8 +9,7 @@ import pytest
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.autocorrelation import drift_of, independent_for_median, independent_for_std
 from pytest_gpubench.stats.summary import median_interval, std_interval
-from pytest_gpubench.verdict.limits import Limits
-from pytest_gpubench.verdict.time import Judgement
+from pytest_gpubench.verdict.limits import Judgement, Limits
 from tests.results.measured import timing_of
 from tests.stats.simulation import Floats, autoregressive
 

@@ -14,8 +14,7 @@ from pytest_gpubench import Speedup, Verdict
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.speedup import LOOKS, Quad, speedup_of
 from pytest_gpubench.stats.summary import Interval
-from pytest_gpubench.verdict.limits.speedup import speedup_verdict
-from pytest_gpubench.verdict.speedup import SpeedupJudgement
+from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement, speedup_verdict
 from tests.stats.quads import steady
 from tests.verdict.sentences import UNITS_US, alphas, check_printed
 

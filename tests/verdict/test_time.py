@@ -20,9 +20,8 @@ from pytest_gpubench.stats.autocorrelation import independent_for_std
 from pytest_gpubench.stats.summary import Interval, least_count, median_interval, std_interval
 from pytest_gpubench.units import round_to_digits
 from pytest_gpubench.verdict.decision import at_most, time_interval
-from pytest_gpubench.verdict.limits import Limits
+from pytest_gpubench.verdict.limits import Judgement, Limits
 from pytest_gpubench.verdict.limits.base import Seen
-from pytest_gpubench.verdict.time import Judgement
 from tests.results.measured import timing_of as timing
 from tests.stats.simulation import (
     Draw,

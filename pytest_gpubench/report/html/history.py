@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_gpubench.report.cells import WORTH_TELLING
 from pytest_gpubench.report.html.numbers import five_digits, rounded
+from pytest_gpubench.report.rows import WORTH_TELLING
 from pytest_gpubench.results.counterpart import RunKey
 from pytest_gpubench.results.model import Measurement
 from pytest_gpubench.stats.changepoints import change_points

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from pytest_gpubench.metrics import BY_NAME, METRICS
-from pytest_gpubench.report.cells import change_word, notes_of, resources_text
 from pytest_gpubench.report.html.history import OlderRuns
 from pytest_gpubench.report.html.numbers import five_digits, rounded, sizes_in, thin
+from pytest_gpubench.report.rows import change_word, notes_of, resources_text
 from pytest_gpubench.results.counterpart import RunKey, by_key
 from pytest_gpubench.results.model import Measurement, PastChange, SavedRun, Speedup, TestRecord, Timing, Verdict
 from pytest_gpubench.verdict.limits import number_for
