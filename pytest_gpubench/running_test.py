@@ -17,7 +17,6 @@ from pytest_gpubench.errors import LimitBroken, MeasurementError, WrongResult
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.results.counterpart import KeyReader
 from pytest_gpubench.results.model import (
-    VALIDITY,
     DeviceFacts,
     Measurement,
     Outcome,
@@ -32,7 +31,7 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.structure.ncu import Capture
 from pytest_gpubench.units import safe_lines
 from pytest_gpubench.verdict.ending import Ending, judged_kinds, rule_for, unjudged
-from pytest_gpubench.verdict.limits import BY_NAME, Limits, counters_of
+from pytest_gpubench.verdict.limits import BY_NAME, Limits
 from pytest_gpubench.verdict.limits.speedup import MinWeightedSpeedup
 from pytest_gpubench.verdict.saved_runs import BaselineLimit
 
@@ -183,22 +182,6 @@ class CurrentTest:
             )
             for item in self.measurements
         ]
-
-    def invalidate(self, reason: str) -> bool:
-        """Add an INVALID verdict to every measurement, and return True; False where counters alone judge the test."""
-        if self._is_on_counters:
-            return False
-        verdict = Verdict(kind=VALIDITY, asked="nobody else on the GPU", outcome=Outcome.INVALID, sentence=reason)
-        self.measurements[:] = [
-            msgspec.structs.replace(each, verdicts=(*each.verdicts, verdict)) for each in self.measurements
-        ]
-        return True
-
-    @property
-    def _is_on_counters(self) -> bool:
-        """True if it is judged by counters alone."""
-        verdicts = self._verdicts()
-        return bool(verdicts) and all(map(counters_of, verdicts))
 
     @property
     def has_begun(self) -> bool:

@@ -63,23 +63,3 @@ def test_a_test_fails_whose_limits_no_measurement_could_be_judged_by(limits: dic
     assert test.why_failed(has_failed=True) is None
     test.settings = replace(COLD, disable=True)
     assert test.why_failed() is None
-
-
-@pytest.mark.parametrize(
-    ("limits", "is_on_counters"),
-    [
-        ([], False),
-        (["max_instructions=5"], True),
-        (["compare_fail=instructions:0.1%", "max_counters={'atomics': 0}"], True),
-        (["max_regression='dram_read_bytes:1%'"], True),
-        (["max_instructions=5", "max_time_us=1.0"], False),
-        (["compare_fail=median:5%"], False),
-        (["validity=it"], False),
-    ],
-)
-def test_only_a_test_that_counters_alone_judge_can_share_its_gpu(limits: list[str], is_on_counters: bool) -> None:
-    test = CurrentTest("here", COLD, Limits())
-    verdicts = tuple(verdict(each, Outcome.PASS) for each in limits)
-    test.keep([Measurement(timing=timing("f", 1.0), verdicts=verdicts)])
-    assert test.invalidate("another process came") is not is_on_counters
-    assert (len(test.measurements[0].verdicts) > len(limits)) is not is_on_counters

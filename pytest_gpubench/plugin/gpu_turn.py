@@ -48,7 +48,7 @@ WORKER_SAYS_AFTER_S = 30.0
 
 
 class ForeignWatch:
-    """Looks for foreign work before the test, and for foreign processes that came while it ran."""
+    """Looks for foreign work before the test, and for foreign processes that came or computed while it ran."""
 
     def __init__(self, config: pytest.Config, settings: Settings, gpus: tuple[str, ...]) -> None:
         self.config = config
@@ -74,11 +74,6 @@ class ForeignWatch:
     def neighbours(self) -> list[str]:
         """A sentence on the foreign work on each GPU that went on when the test began."""
         return [each.sentence for each in self._before.values() if each is not None]
-
-    def newcomers(self) -> str | None:
-        """Return in one sentence which foreign processes came since the first look; None where none did."""
-        sentences = (newcomers(before, self._look(uuid, False)) for uuid, before in self._before.items())
-        return next(filter(None, sentences), None)
 
     def computing(self) -> str | None:
         """Return in one sentence which foreign processes computed since the first look; None where none did."""
@@ -219,10 +214,6 @@ class GpuTurns:
     def computing(self) -> str | None:
         """Return in one sentence which other processes computed on the GPUs since the turn began; None if none did."""
         return None if self.held is None else self.held.watch.computing()
-
-    def newcomers(self) -> str | None:
-        """Return in one sentence which processes came to the GPUs since the turn began; None where none did."""
-        return None if self.held is None else self.held.watch.newcomers()
 
     def release(self) -> None:
         """Release the GPUs, with the clocks as they were."""

@@ -261,9 +261,9 @@ class Lifecycle:
     def _decide(self, item: pytest.Item, report: pytest.TestReport) -> None:
         """Fail the test whose limits were not kept, however it ended; its own xfail mark may expect that."""
         self._is_reported = True
-        test, sentence = self._test, self._invalidate_disturbed()
-        if (test is not None and test.has_begun) or (report.passed and is_perf(item)):
-            sentence = sentence or self._why_failed(report.failed)
+        test = self._test
+        may_fail = (test is not None and test.has_begun) or (report.passed and is_perf(item))
+        sentence = self._why_failed(report.failed) if may_fail else None
         if sentence is None:
             return
         if test is not None and test.expects_failure and hasattr(report, "wasxfail"):
@@ -286,15 +286,6 @@ class Lifecycle:
             limits = merge_marks(item).limits
             return bool(limits) and (self._test is None or not any(each.verdicts for each in self._test.measurements))
         return False
-
-    def _invalidate_disturbed(self) -> str | None:
-        """Call a test INVALID if another process came to its GPU meanwhile; return a sentence, or None."""
-        test = self._test
-        sentence = self.turns.newcomers() if test is not None and test.has_numbers else None
-        if test is None or sentence is None:
-            return None
-        self.turns.warnings.append(sentence)
-        return sentence if test.invalidate(sentence) else None
 
     # its report
 

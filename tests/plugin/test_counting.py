@@ -22,6 +22,7 @@ pytestmark = pytest.mark.usefixtures("stubbed_torch")
 Count = Callable[[Mapping[str, object]], None]
 ONE_PASS, SEVERAL = groups_of(["instructions"])[0], groups_of(["atomics"])[0]
 LIMITED = "@pytest.mark.perf(max_instructions=1000)\ndef test_it(gpu_bench): gpu_bench(fast)\n"
+SLOW = "@pytest.mark.perf(max_time_us=5)\ndef test_it(gpu_bench): gpu_bench(fast)\n"
 ALONE = "def test_it(gpu_bench): gpu_bench(fast)\n"
 PAIR = "@pytest.mark.perf(min_speedup=1)\ndef test_it(gpu_bench): gpu_bench.compare(slow, fast)\n"
 OTHER_WAY = "@pytest.mark.perf(max_instructions=7)\ndef test_other(gpu_bench): gpu_bench.compare(fast, slow)\n"
@@ -251,13 +252,12 @@ def test_only_the_run_itself_takes_counters(bench_run: BenchRun, count: Count, m
     assert len(ncu_runs()) == 2
 
 
-@pytest.mark.parametrize(("source", "outcome"), [(LIMITED, "passed"), (ALONE, "failed")])
+@pytest.mark.parametrize(("source", "outcome"), [(LIMITED, "passed"), (SLOW, "failed")])
 def test_somebody_else_on_the_gpu_changes_no_counter(
     bench_run: BenchRun, count: Count, monkeypatch: pytest.MonkeyPatch, source: str, outcome: str
 ) -> None:
-    """Where times are wanted, they are INVALID."""
     count({"fast": [["kernel", 7]]})
-    monkeypatch.setattr("pytest_gpubench.plugin.gpu_turn.GpuTurns.newcomers", lambda turns: "somebody came")
+    monkeypatch.setattr("pytest_gpubench.plugin.gpu_turn.GpuTurns.computing", lambda turns: "somebody came")
     result = bench_run(source)
     result.assert_outcomes(**{outcome: 1})
     result.stdout.fnmatch_lines(["*somebody came*"])
