@@ -4,10 +4,8 @@ There each call is made a few times while ncu listens, and noted in a file, a li
 cannot be taken for all tests at once, as one of them kills the process, is taken for each by itself.
 """
 
-import json
+import math
 import os
-import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +15,16 @@ import pytest
 
 from pytest_gpubench.child_process import ending
 from pytest_gpubench.gpu.lock import turns_to_hand_over
-from pytest_gpubench.plugin.fresh_process import COUNTING, LOG_FILE, start_fresh
+from pytest_gpubench.plugin.fresh_process import (
+    COUNTING,
+    LOG_FILE,
+    NOTES_FILE,
+    FurtherProcesses,
+    NotTaken,
+    read_notes,
+    start_fresh,
+    write_note,
+)
 
 if TYPE_CHECKING:
     from pytest_gpubench.structure.ncu import Capture
@@ -27,8 +34,8 @@ CallPlace = tuple[int, str]
 CallCaptures = Mapping[CallPlace, "Sequence[Capture]"]
 TakenTogether = tuple[str, ...]
 """Counters that are taken together."""
-TABLE, NOTES = "counters.csv", "notes"
-"""The files of a process under ncu: what it counts, and a line for each capture."""
+TABLE = "counters.csv"
+"""The file of what ncu counts in a process, beside the notes, a line for each capture."""
 NCU_S, EACH_TEST_S = 300.0, 30.0
 """The time that ncu may take, and what it may take longer for each test."""
 MOST_FURTHER_S = 300.0
@@ -47,7 +54,7 @@ class Counting:
         self._items: Sequence[pytest.Item] = ()
         self._taken: dict[TakenTogether, dict[str, CallCaptures | str]] = {}
         """The captures of each test, or why there are none, by the counters taken together."""
-        self._left_s = MOST_FURTHER_S
+        self._further = FurtherProcesses(MOST_FURTHER_S)
         self._never: Exception | None = None
         """Why there are none on this machine."""
 
@@ -58,21 +65,16 @@ class Counting:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note that a test fails where ncu watches: it may lack captures."""
         if self.notes is not None and report.failed:
-            self._write({"nodeid": report.nodeid, "error": report.longreprtext.strip().splitlines()[-1:]})
+            write_note(self.notes, {"nodeid": report.nodeid, "error": report.longreprtext.strip().splitlines()[-1:]})
 
     def pytest_sessionfinish(self) -> None:
         """Note that all captures are there."""
         if self.notes is not None:
-            self._write(None)
+            write_note(self.notes, None)
 
     def note(self, nodeid: str, place: CallPlace) -> None:
         """Note that a capture begins."""
-        self._write([nodeid, *place])
-
-    def _write(self, note: object) -> None:
-        assert self.notes is not None
-        with open(self.notes, "a") as file:
-            print(json.dumps(note), file=file)
+        write_note(self.notes, [nodeid, *place])
 
     def captures(self, nodeid: str, group: TakenTogether, again: bool = False) -> CallCaptures:
         """Return the captures of a test's calls; raise NotCounted.
@@ -87,7 +89,7 @@ class Counting:
             if group not in self._taken:
                 self._taken[group] = self._take_all(group)
             if nodeid not in self._taken[group] or again:
-                self._taken[group] |= self._take_one(nodeid, group)
+                self._taken[group] |= self._take([nodeid], group, self._further)
         except NeverCounted as error:
             self._never = error
             raise
@@ -96,41 +98,32 @@ class Counting:
             raise NotCounted(taken)
         return taken
 
-    def _take_one(self, nodeid: str, group: TakenTogether) -> dict[str, CallCaptures | str]:
-        """Return the captures of one test, as long as there is time for it."""
-        from pytest_gpubench.structure.ncu import NotCounted
-
-        if self._left_s <= 0:
-            raise NotCounted(f"further processes of this run have taken {MOST_FURTHER_S:.0f} s")
-        began_s = time.monotonic()
-        try:
-            return self._take([nodeid], group)
-        finally:
-            self._left_s -= time.monotonic() - began_s
-
     def _take_all(self, group: TakenTogether) -> dict[str, CallCaptures | str]:
         """Return the captures of all tests that ask for these counters; nothing where one ends the process."""
         from pytest_gpubench.structure.ncu import NeverCounted, NotCounted
 
         tests = [item.nodeid for item in self._items if set(group) & set(self.wanted(item))]
         try:
-            return self._take(tests, group) if len(tests) > 1 else {}
+            return self._take(tests, group, FurtherProcesses(math.inf)) if len(tests) > 1 else {}
         except NeverCounted:
             raise
         except NotCounted:
             return {}
 
-    def _take(self, tests: Sequence[str], group: TakenTogether) -> dict[str, CallCaptures | str]:
+    def _take(
+        self, tests: Sequence[str], group: TakenTogether, processes: FurtherProcesses
+    ) -> dict[str, CallCaptures | str]:
         """Return the captures of tests from a process under ncu, or why there are none."""
-        from pytest_gpubench.structure.ncu import find_ncu, ncu_command
+        from pytest_gpubench.structure.ncu import NotCounted, find_ncu, ncu_command
 
         ncu, timeout_s = find_ncu(), NCU_S + EACH_TEST_S * len(tests)
-        with tempfile.TemporaryDirectory(prefix="gpubench-counters-") as name:
-            folder = Path(name)
-            (folder / NOTES).touch()
-            under, others = ncu_command(ncu, group, folder / TABLE), {COUNTING: str(folder / NOTES)}
-            status = start_fresh(self.config, folder, tests, turns_to_hand_over(), timeout_s, under, others)
-            found = _read(folder, ending(status, folder / LOG_FILE, timeout_s))
+        try:
+            with processes.folder() as folder:
+                under, others = ncu_command(ncu, group, folder / TABLE), {COUNTING: str(folder / NOTES_FILE)}
+                status = start_fresh(self.config, folder, tests, turns_to_hand_over(), timeout_s, under, others)
+                found = _read(folder, ending(status, folder / LOG_FILE, timeout_s))
+        except NotTaken as error:
+            raise NotCounted(str(error)) from None
         return {nodeid: found.get(nodeid, "it makes no call in a process under ncu") for nodeid in tests}
 
 
@@ -141,7 +134,7 @@ def _read(folder: Path, how_it_ended: str) -> dict[str, CallCaptures | str]:
     """
     from pytest_gpubench.structure.ncu import NotCounted, read_captures
 
-    log, notes = folder / LOG_FILE, [json.loads(line) for line in (folder / NOTES).read_text().splitlines()]
+    log, notes = folder / LOG_FILE, read_notes(folder / NOTES_FILE)
     written = [each.read_text(errors="replace") for each in (folder / TABLE, log) if each.exists()]
     captures = read_captures("\n".join(written))
     begun = [note for note in notes if isinstance(note, list)]

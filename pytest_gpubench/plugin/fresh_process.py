@@ -8,8 +8,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,9 +56,9 @@ UNFOLLOWED: dict[str, Any] = {
 """The settings that a fresh process does not follow, with their values in it."""
 LOCK_S = 5.0
 """The time that it waits for a GPU where its parent holds one: that is never free meanwhile."""
-MOST_CONFIRMING_S = 300.0
-"""The time that all fresh processes of a run, or of an xdist worker, may take: one takes about 10 s on a GPU."""
-RESULTS_FILE, LOG_FILE = "results.json", "log"
+MOST_CONFIRMING_S, MOST_NAMING_S = 300.0, 120.0
+"""The time that all such processes of a run, or of an xdist worker, may take: one takes about 10 s."""
+RESULTS_FILE, LOG_FILE, NOTES_FILE = "results.json", "log", "notes"
 """The files of a fresh process in its folder."""
 TESTS_RAN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
@@ -144,26 +144,79 @@ def _pytest() -> list[str]:
     return [sys.executable, script] if is_script else [sys.executable, "-m", "pytest"]
 
 
-class Confirmation:
-    """Confirms a FAIL against a saved run in fresh processes, whose addresses, clocks and choices are others.
+class FurtherProcesses:
+    """Folders for fresh processes of single tests, as long as their time lasts in a run, or in an xdist worker.
 
-    One after the other, as long as there is time for it.
+    One takes about 10 s.
+    """
+
+    def __init__(self, most_s: float) -> None:
+        self.most_s = self.left_s = most_s
+
+    @contextmanager
+    def folder(self) -> Iterator[Path]:
+        """Give one more process a folder for its files; raise NotTaken where their time is spent."""
+        if self.left_s <= 0:
+            raise NotTaken(f"further processes of this run have taken {self.most_s:.0f} s")
+        began_s = time.monotonic()
+        try:
+            with tempfile.TemporaryDirectory(prefix="gpubench-fresh-") as name:
+                yield Path(name)
+        finally:
+            self.left_s -= time.monotonic() - began_s
+
+
+def write_note(notes: str | None, note: object) -> None:
+    """Add a line to the notes of this process, for the one that started it."""
+    assert notes is not None, "it is a fresh process"
+    with open(notes, "a") as file:
+        print(json.dumps(note), file=file)
+
+
+def read_notes(notes: Path) -> list[Any]:
+    """Return the notes of a fresh process."""
+    return [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
+
+
+class Confirmation:
+    """Confirms a FAIL against a saved run in fresh processes, whose addresses, clocks and choices are others."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self._further = FurtherProcesses(MOST_CONFIRMING_S)
+
+    def measure(self, nodeid: str) -> TestRecord | str:
+        """Return a test's record from a fresh process, or why there is none."""
+        try:
+            with self._further.folder() as folder:
+                run, _ = run_fresh(self.config, folder, [nodeid], turns_to_hand_over(), self._further.left_s)
+        except (NotTaken, OSError) as error:
+            return first_and_last_line(error)
+        return next((each for each in run.records if each.nodeid == nodeid), "it did not run the test")
+
+
+class Naming:
+    """Runs a test that broke the GPU again, with calls that have margins before each comparison.
+
+    They name the tensor beyond which a call reads or writes. The process notes, before each call, what it means if that
+    breaks the GPU: the last note is what is known when it has ended.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self._left_s = MOST_CONFIRMING_S
+        self.notes = os.environ.pop(NAMING, None)
+        """The file of the notes; None in other processes."""
+        self._further = FurtherProcesses(MOST_NAMING_S)
 
-    def measure(self, nodeid: str) -> TestRecord | str:
-        """Return a test's record from a fresh process, or why there is none."""
-        if self._left_s <= 0:
-            return f"those of this run have taken {MOST_CONFIRMING_S:.0f} s"
-        began_s = time.monotonic()
-        try:
-            with tempfile.TemporaryDirectory(prefix="gpubench-confirm-") as folder:
-                run, _ = run_fresh(self.config, Path(folder), [nodeid], turns_to_hand_over(), self._left_s)
-        except (NotTaken, OSError) as error:
-            return first_and_last_line(error)
-        finally:
-            self._left_s -= time.monotonic() - began_s
-        return next((each for each in run.records if each.nodeid == nodeid), "it did not run the test")
+    def note(self, sentence: str) -> None:
+        """Note what is known if this process ends now; empty for nothing."""
+        write_note(self.notes, sentence)
+
+    def find(self, nodeid: str) -> str:
+        """Return what a fresh process finds wrong with a test; empty where it finds nothing, or takes too long."""
+        with suppress(NotTaken, OSError), self._further.folder() as folder:
+            left_s, others = self._further.left_s, {NAMING: str(folder / NOTES_FILE)}
+            status = start_fresh(self.config, folder, [nodeid], turns_to_hand_over(), left_s, others=others)
+            found: list[str] = read_notes(folder / NOTES_FILE)
+            return found[-1] if found and status is not None else ""
+        return ""

@@ -15,11 +15,10 @@ from pytest_gpubench.plugin.baseline import ComparedRun
 from pytest_gpubench.plugin.containment import failing
 from pytest_gpubench.plugin.counting import Counting
 from pytest_gpubench.plugin.failures import fail
-from pytest_gpubench.plugin.fresh_process import Confirmation
+from pytest_gpubench.plugin.fresh_process import Confirmation, Naming
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.items import FIXTURE, UNMARKED, is_perf, parameters, source_hash, uses_fixture
 from pytest_gpubench.plugin.markers import MergedMarks, merge_marks
-from pytest_gpubench.plugin.naming import Naming
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.sessions import SAME_IN_EVERY_PROCESS
 from pytest_gpubench.plugin.workers import worker_name

@@ -93,4 +93,4 @@ def test_fresh_processes_have_so_much_time_together(
     fresh.measure("test_a")
     found = fresh.measure("test_a")
     assert left_s == [MOST_S, 1.0][: 1 + is_taken]
-    assert (found == "those of this run have taken 300 s") is not is_taken
+    assert (found == "further processes of this run have taken 300 s") is not is_taken

@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from pytest_gpubench.plugin import naming
-from pytest_gpubench.plugin.naming import Naming
+from pytest_gpubench.plugin import fresh_process
+from pytest_gpubench.plugin.fresh_process import Naming
 
 VARIABLE = "PYTEST_GPUBENCH_NAMING"
 PAST = "mine reads past args[1]"
@@ -57,7 +57,7 @@ def test_the_last_note_counts_where_the_process_has_ended(
     monkeypatch: pytest.MonkeyPatch, sentences: Sequence[str], status: int | None, found: str
 ) -> None:
     started: list[Sequence[str]] = []
-    monkeypatch.setattr(naming, "start_fresh", start_with(sentences, status, started))
+    monkeypatch.setattr(fresh_process, "start_fresh", start_with(sentences, status, started))
     assert Naming(cast(pytest.Config, None)).find("test_it") == found
     assert started == [["test_it"]]
 
@@ -66,7 +66,7 @@ def test_nothing_is_found_where_no_process_starts(monkeypatch: pytest.MonkeyPatc
     def start(*given: object, **others: object) -> int | None:
         raise OSError("no more processes")
 
-    monkeypatch.setattr(naming, "start_fresh", start)
+    monkeypatch.setattr(fresh_process, "start_fresh", start)
     assert Naming(cast(pytest.Config, None)).find("test_it") == ""
 
 
@@ -74,7 +74,7 @@ def test_nothing_is_found_where_no_process_starts(monkeypatch: pytest.MonkeyPatc
 def test_the_time_for_it_is_limited(monkeypatch: pytest.MonkeyPatch, taken_s: float, runs: int) -> None:
     started: list[Sequence[str]] = []
     clock = iter((0.0, taken_s, 200.0, 201.0))
-    monkeypatch.setattr(naming, "start_fresh", start_with((PAST,), 1, started))
+    monkeypatch.setattr(fresh_process, "start_fresh", start_with((PAST,), 1, started))
     monkeypatch.setattr("time.monotonic", lambda: next(clock))
     found = Naming(cast(pytest.Config, None))
     assert [found.find("test_it") for _ in range(2)] == [PAST, PAST if runs == 2 else ""]
