@@ -1,6 +1,5 @@
 """What timers of other tools are given is handed on, and what they return is made of our samples."""
 
-import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ from torch.utils.benchmark import Timer
 from triton.testing import do_bench
 
 from pytest_gpubench.adopt import timers
-from pytest_gpubench.adopt.timers import Timed, adopting, redirecting
+from pytest_gpubench.adopt.timers import Timed, adopting
 
 SAMPLES_US = [1000.0, 3000.0, 2000.0]
 
@@ -153,20 +152,6 @@ def test_the_inner_of_two_contexts_is_handed_the_call() -> None:
             assert time_it(add) == [2.0]
         assert time_it(add) == [1.0]
     assert time_it(add) == "the timer's own: 3"
-
-
-def test_a_replacement_is_given_the_original_of_all_contexts() -> None:
-    def first(original: Any, caller: types.FrameType, fn: Any) -> str:
-        return f"first of {original(fn)}, from {caller.f_code.co_name}"
-
-    def second(original: Any, caller: types.FrameType, fn: Any) -> str:
-        return f"second of {original(fn)}"
-
-    function: Any = time_it
-    with redirecting(function, first):
-        with redirecting(function, second):
-            assert time_it(add) == "second of the timer's own: 3"
-        assert str(time_it(add)).endswith("3, from test_a_replacement_is_given_the_original_of_all_contexts")
 
 
 def test_timers_that_are_not_installed_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ import pytest
 from pytest_gpubench import DeviceUnavailable
 from pytest_gpubench.gpu.foreign import (
     ForeignWork,
-    GpuProcess,
     apply_busy_policy,
     computing,
     find_foreign,
@@ -131,25 +130,26 @@ def test_what_processes_took_since_a_time(samples: list[tuple[int, int]] | None,
     ("shares", "sentence"),
     [
         ({20: 0.05}, None),
-        ({20: 0.06}, "1 other process: pid 20 computed on the GPU while it was measured on"),
-        ({20: 0.5, 21: 0.5, 99: 1.0}, "2 other processes: pid 20, pid 21 computed on the GPU while it was measured on"),
+        ({20: 0.06}, "1 other process: pid 20 (python train.py) computed on the GPU while it was measured on"),
+        (
+            {20: 0.5, 21: 0.5, 99: 1.0},
+            "2 other processes: pid 20 (python train.py), pid 21 computed on the GPU while it was measured on",
+        ),
         ({99: 1.0}, None),  # no process of others that is known
     ],
 )
 def test_who_computed_meanwhile(shares: dict[int, float], sentence: str | None) -> None:
-    before, after = (ForeignWork((GpuProcess(pid),), None, "") for pid in (20, 21))
+    before, after = (found_on([pid], None, False) for pid in (20, 21))
     assert computing([before, None, after], shares) == sentence
 
 
 # what to do about it
 
 
-def work(*pids: int, sentence: str = "") -> ForeignWork:
-    return ForeignWork(tuple(GpuProcess(pid) for pid in pids), 0.9, sentence)
-
-
-BUSY = work(20, sentence="pid 20 computes")
-LOADED = ForeignWork((), 0.9, "the GPU is 90 % busy")
+def work(*pids: int) -> ForeignWork:
+    found = found_on(pids, 0.9, False)
+    assert found is not None
+    return found
 
 
 class World:
@@ -182,38 +182,39 @@ def test_a_free_gpu_costs_no_time(policy: str) -> None:
 @pytest.mark.parametrize("policy", ["warn", "wait", "fail"])
 def test_what_our_own_work_leaves_behind_is_not_foreign(policy: str) -> None:
     """NVML's utilisation is a mean over up to a second that has passed."""
-    world = World([LOADED, LOADED, LOADED, None])
+    world = World([*[work()] * 3, None])
     assert world.enforce(policy) is None
     assert (world.now_s, world.said) == (3 * LOOK_S, [])
 
 
-@pytest.mark.parametrize(("work", "after_s"), [(BUSY, 0), (LOADED, SETTLE_S)])
-def test_warn_returns_what_is_there(work: ForeignWork, after_s: float) -> None:
-    world = World([work])
-    assert world.enforce("warn") is work
+@pytest.mark.parametrize(("pids", "after_s"), [((20,), 0), ((), SETTLE_S)])
+def test_warn_returns_what_is_there(pids: tuple[int, ...], after_s: float) -> None:
+    found = work(*pids)
+    world = World([found])
+    assert world.enforce("warn") is found
     assert (world.now_s, world.said) == (after_s, [])
 
 
 def test_fail_refuses() -> None:
-    with pytest.raises(DeviceUnavailable, match="pid 20 computes: end it, or let the test wait with --gpu-bench-busy"):
-        World([BUSY]).enforce("fail")
+    with pytest.raises(DeviceUnavailable, match="pid 20 .* busy: end it, or let the test wait with --gpu-bench-busy"):
+        World([work(20)]).enforce("fail")
 
 
 def test_wait_waits() -> None:
-    world = World([BUSY] * 9 + [None])
+    world = World([work(20)] * 9 + [None])
     assert world.enforce("wait") is None
     assert world.now_s == 9 * LOOK_S
-    assert world.said == ["waiting until the GPU is free: pid 20 computes"]
+    assert world.said == [f"waiting until the GPU is free: {work(20).sentence}"]
 
 
 @pytest.mark.parametrize(("looks", "in_time"), [(4, True), (5, False)])
 def test_wait_waits_so_long(looks: int, in_time: bool) -> None:
-    world = World([BUSY] * looks + [None])
+    world = World([work(20)] * looks + [None])
     timeout_s = 4 * LOOK_S
     if in_time:
         assert world.enforce("wait", timeout_s) is None
     else:
-        with pytest.raises(DeviceUnavailable, match="waited 1 s for the GPU to be free, but pid 20 computes"):
+        with pytest.raises(DeviceUnavailable, match="waited 1 s for the GPU to be free, but 1 other process: pid 20 "):
             world.enforce("wait", timeout_s)
     assert world.now_s == timeout_s
 
@@ -222,14 +223,14 @@ def test_wait_waits_so_long(looks: int, in_time: bool) -> None:
     ("before", "after", "came"),
     [
         (None, None, None),
-        (None, LOADED, None),
-        (work(2**30), None, None),
-        (work(2**30), work(2**30), None),
-        (None, work(2**30), "1 other process: pid 1073741824 began to compute on the GPU while it was measured on"),
-        (work(1), work(1, 2**30), "1 other process: pid 1073741824 began to compute"),
-        (LOADED, work(2**30, 2**30 + 1), "2 other processes: pid 1073741824, pid 1073741825 began"),
+        (None, (), None),
+        ((21,), None, None),
+        ((21,), (21,), None),
+        (None, (21,), "1 other process: pid 21 began to compute on the GPU while it was measured on"),
+        ((20,), (20, 21), "1 other process: pid 21 began to compute"),
+        ((), (20, 21), "2 other processes: pid 20 (python train.py), pid 21 began"),
     ],
 )
-def test_who_came_meanwhile(before: ForeignWork | None, after: ForeignWork | None, came: str | None) -> None:
-    sentence = newcomers(before, after)
+def test_who_came_meanwhile(before: tuple[int, ...] | None, after: tuple[int, ...] | None, came: str | None) -> None:
+    sentence = newcomers(*(None if pids is None else work(*pids) for pids in (before, after)))
     assert (sentence is None) if came is None else (sentence or "").startswith(came)

@@ -1,6 +1,7 @@
 """A close FAIL is judged again in other processes."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ from pytest_gpubench import Judgement
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge.conclusion import judge_speedup, judge_time, time_of
 from pytest_gpubench.judge.confirmation import fails_closely
-from pytest_gpubench.judge.judgement import CaseJudgement, Status
+from pytest_gpubench.judge.judgement import CaseJudgement
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.trial import Rules
 from pytest_gpubench.results.model import Outcome
@@ -23,15 +24,15 @@ LIMITS = Limits(min_speedup=1.0)
 def case_of(outcome: Outcome, ratio: float = 0.98) -> CaseJudgement:
     """Return a case by its verdict on a speedup of at least 1."""
     verdict = judge_speedup(outcome, Interval(1.1, 1.2), 1.0, f"{ratio}x")
-    status: Status = {PASS: "pass", FAIL: "fail"}.get(outcome, "inconclusive")  # type: ignore[assignment]
+    status: Any = {PASS: "pass", FAIL: "fail"}.get(outcome, "inconclusive")
     return CaseJudgement(
         case=f"{outcome}", status=status, reason=verdict.sentence, verdicts=(verdict,), ratio=ratio - 0.2,
         claimed_ratio=ratio, attested_ratio=1.0,
     )  # fmt: skip
 
 
-def judgement_of(*cases: CaseJudgement, status: Status | None = None, seconds: float = 0.0) -> Judgement:
-    worst: Status = max((each.status for each in cases), key=["pass", "inconclusive", "fail"].index, default="pass")
+def judgement_of(*cases: CaseJudgement, status: Any | None = None, seconds: float = 0.0) -> Judgement:
+    worst: Any = max((each.status for each in cases), key=["pass", "inconclusive", "fail"].index, default="pass")
     return Judgement(
         status=status or worst, reason="", candidate="", spec="", spec_digest="", cases=cases, seconds=seconds,
         phases_s={"cases": seconds}, device=CPU.facts,
@@ -83,7 +84,7 @@ def judge_in_turn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *judgements: 
     ],
 )
 def test_a_close_fail_stands_if_three_processes_fail(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, others: list[Outcome], status: Status, words: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, others: list[Outcome], status: Any, words: str
 ) -> None:
     judgements = [judgement_of(case_of(PASS, 1.2), case_of(FAIL), seconds=1.5)]
     judgements += [judgement_of(case_of(PASS, 1.3), case_of(each, 1.01), seconds=2.0) for each in others]
@@ -105,7 +106,7 @@ def test_a_close_fail_stands_if_three_processes_fail(
     ],
 )
 def test_each_case_is_confirmed_by_itself(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, outcomes: list[tuple[Outcome, Outcome]], statuses: list[Status]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, outcomes: list[tuple[Outcome, Outcome]], statuses: list[Any]
 ) -> None:
     """The first process's findings count: the others only confirm its FAILs."""
     judgements = [judgement_of(*map(case_of, each)) for each in outcomes]

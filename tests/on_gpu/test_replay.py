@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from pytest_gpubench import BadFile
-from pytest_gpubench.gpu.device import required_device
+from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.replay.baselines import keep
 from pytest_gpubench.replay.builder import find_builder
 from pytest_gpubench.replay.call_data import CallData
@@ -36,7 +36,7 @@ from tests.results.measured import alone, record, run
 
 
 def proved(call: Call) -> CapturedCall:
-    device, cuda = required_device("cuda", True), find_builder()
+    device, cuda = find_device("cuda"), find_builder()
     assert cuda is not None
     captured = capture_call(call, device, cuda, libraries=True)
     prove(call, captured, device, cuda)
@@ -48,7 +48,7 @@ import sys
 import torch
 from pathlib import Path
 from pytest_gpubench.correctness.leaves import tensors_of
-from pytest_gpubench.gpu.device import required_device
+from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.replay.addresses import input_regions
 from pytest_gpubench.replay.baselines import read_captured
 from pytest_gpubench.replay.builder import find_builder
@@ -59,7 +59,7 @@ from pytest_gpubench.results.store import Storage
 from pytest_gpubench.results.store.calls import CallStore
 from tests.on_gpu.replay_kernels import CALLS, warm_call
 
-device, cuda = required_device("cuda", True), find_builder()
+device, cuda = find_device("cuda"), find_builder()
 pad = torch.empty(12345678, device="cuda")  # so that nothing lies where it lay
 for name, saved in zip(CALLS, sys.argv[2:], strict=True):
     data = read_captured(saved, CallStore(Path(sys.argv[1])))
@@ -113,7 +113,7 @@ def test_the_same_call_elsewhere_is_the_same_data(name: str) -> None:
 
 
 def test_a_call_of_a_library_is_not_looked_for_unless_asked() -> None:
-    device, cuda = required_device("cuda", True), find_builder()
+    device, cuda = find_device("cuda"), find_builder()
     assert cuda is not None
     with pytest.raises(NotReplayable, match="it launches kernels that Triton did not compile"):
         capture_call(warm_call(*CALLS["fill"]), device, cuda)

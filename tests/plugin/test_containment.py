@@ -9,8 +9,6 @@ import pytest
 
 from pytest_gpubench.gpu.context import may_be_cuda_error
 from pytest_gpubench.plugin import registration, terminal
-from pytest_gpubench.plugin.gpu_turn import GpuTurns
-from pytest_gpubench.plugin.lifecycle import Lifecycle
 from tests.plugin.conftest import BenchRun
 
 HOSTILE = """
@@ -110,13 +108,16 @@ def test_every_hook_may_break_without_ending_the_run(bench_run: BenchRun, monkey
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"),
-    [(GpuTurns, "_take"), *((Lifecycle, name) for name in ("_attach", "_explain", "_refusal", "_why_failed"))],
+    "name",
+    [
+        "gpu_turn.GpuTurns._take",
+        *(f"lifecycle.Lifecycle.{name}" for name in ("_attach", "_explain", "_refusal", "_why_failed")),
+    ],
 )
 def test_an_error_around_a_test_fails_that_test(
-    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, owner: type, name: str
+    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(owner, name, broken)
+    monkeypatch.setattr(f"pytest_gpubench.plugin.{name}", broken)
     result = bench_run("def test_it(gpu_bench): gpu_bench(fast)\ndef test_plain(): pass")
     assert result.parseoutcomes().get("passed") == 1
     assert result.ret == pytest.ExitCode.TESTS_FAILED

@@ -1,9 +1,10 @@
 """`gpu_bench.judge`: a candidate's file, by the limits of the test's mark."""
 
+from typing import Any
+
 import pytest
 
 from pytest_gpubench import InvalidResult, Judgement, MeasurementError, WrongResult
-from pytest_gpubench.judge.judgement import Status
 from pytest_gpubench.judge.request import error_of
 from tests.plugin.conftest import BenchRun
 
@@ -64,7 +65,7 @@ def test_limits_of_the_mark_apply(bench_run: BenchRun) -> None:
 @pytest.mark.parametrize(
     ("status", "error"), [("wrong", WrongResult), ("invalid", InvalidResult), ("crash", MeasurementError)]
 )
-def test_a_candidate_without_a_verdict_raises(status: Status, error: type[Exception]) -> None:
+def test_a_candidate_without_a_verdict_raises(status: Any, error: type[Exception]) -> None:
     """With its reason, and what it printed as a note."""
     judgement = Judgement(
         status=status, reason="a reason", detail="printed", candidate="a/b.py", spec="s", spec_digest="d"

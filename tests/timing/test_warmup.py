@@ -16,7 +16,7 @@ from pytest_gpubench.timing import warmup
 from pytest_gpubench.timing.base import Call, Prepared, Rep, Timer
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.scripted import ScriptedTimer
-from pytest_gpubench.timing.warmup import Warmth, warm_up
+from pytest_gpubench.timing.warmup import warm_up
 from tests.timing.fakes import LOST, POWER, Clock, Counted, FakeTimer, call_of, instrument_of, rep
 
 PROBE_REPS = 5
@@ -30,7 +30,7 @@ REST_SLACK_US = 0.2
 SLOW_CALL_US = 500
 
 
-def warm(timer: Timer, function: Callable[[], object], wanted: int | None = None) -> Warmth:
+def warm(timer: Timer, function: Callable[[], object], wanted: int | None = None) -> Any:
     return warm_up(instrument_of(timer), cpu_device(), {"softmax": call_of(function)}, wanted)["softmax"]
 
 
@@ -172,7 +172,7 @@ def test_an_exception_in_a_pass_says_that_it_was_the_warm_up(clock: Clock) -> No
 # passes with the timer
 
 
-def passes(timer: FakeTimer, call_us: float = 100.0, masks: Sequence[int] = ()) -> Warmth:
+def passes(timer: FakeTimer, call_us: float = 100.0, masks: Sequence[int] = ()) -> Any:
     """Pass until rest, after three plain calls that took so long."""
     call = lasting(timer.clock, [1e-6 * call_us] * 3 + [0.0])
     return warm_up(instrument_of(timer, masks), cpu_device(), {"softmax": call}, None)["softmax"]

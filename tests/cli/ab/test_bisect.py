@@ -5,6 +5,7 @@ import re
 import subprocess
 from collections.abc import Generator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,6 @@ from pytest_gpubench.cli import main
 from pytest_gpubench.cli.ab import bisect
 from pytest_gpubench.cli.ab.bisect import answer_of, watched_open_tests
 from pytest_gpubench.cli.ab.comparison import ComparisonPlan, compare_commits
-from pytest_gpubench.cli.ab.replayed import Answer
 from pytest_gpubench.results.model import Outcome, SavedRun, TestRecord
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.verdict.regression import Change
@@ -44,7 +44,7 @@ def change(outcome: Outcome, label: str = "f") -> Change:
     ],
 )
 def test_what_a_comparison_says_of_a_commit(
-    outcomes: dict[str, Outcome], watched: set[str] | None, answer: Answer
+    outcomes: dict[str, Outcome], watched: set[str] | None, answer: Any
 ) -> None:
     changes = [change(outcome, label) for label, outcome in outcomes.items()]
     names = None if watched is None else {("test_a", label) for label in watched}
@@ -272,10 +272,10 @@ class NoisyRunner:
             yield ArmRun(arm, round, SavedRun(records=(record,), datetime=""), {NODEID: "passed"})
 
 
-def answers_of(std: float, slower_from: int, commits: int = 64) -> list[tuple[Answer, Answer]]:
+def answers_of(std: float, slower_from: int, commits: int = 64) -> list[tuple[Any, Any]]:
     """Return what the comparisons of a search for a step of 2 % came to, each with the right answer."""
     runner, plan = NoisyRunner(std, slower_from), ComparisonPlan(RegressionTolerance("median", margin=0.01), 0.01, 4)
-    answers: list[tuple[Answer, Answer]] = []
+    answers: list[tuple[Any, Any]] = []
 
     def ask(number: int) -> None:
         is_slower = number >= slower_from

@@ -2,12 +2,13 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from pytest_gpubench import Measurement
-from pytest_gpubench.cli.ab.replayed import Answer, Kept, Series, find_first_bad
+from pytest_gpubench.cli.ab.replayed import Kept, Series, find_first_bad
 from pytest_gpubench.replay import baselines, comparison, stored
 from pytest_gpubench.replay.baselines import keep
 from pytest_gpubench.replay.capture import capture_call
@@ -36,7 +37,7 @@ Times = dict[bytes, float]
 def test_a_search_takes_the_logarithm_of_the_places(first_bad: int) -> None:
     asked = []
 
-    def answer(place: int) -> Answer:
+    def answer(place: int) -> Any:
         asked.append(place)
         return "bad" if place >= first_bad else "good"
 

@@ -29,7 +29,6 @@ from pytest_gpubench import Measurement, Timing
 from pytest_gpubench.counters import groups_of
 from pytest_gpubench.results.model import Counts, Outcome
 from pytest_gpubench.stats.tolerance import parse_tolerance
-from pytest_gpubench.structure.counters import CAPTURES
 from pytest_gpubench.structure.ncu import Capture, counts_of, find_ncu, ncu_command, read_captures
 from pytest_gpubench.verdict.counters import compare_counters
 from pytest_gpubench.verdict.limits.counters import says_nothing, spread_of_captures
@@ -63,7 +62,7 @@ class Taken(NamedTuple):
         return [
             {call: msgspec.structs.replace(counts, captures=_nth(counts, place)) for call, counts in process.items()}
             for process in self.same
-            for place in range(CAPTURES)
+            for place in range(min(len(each) for counts in process.values() for each in counts.captures.values()))
         ]
 
 

@@ -101,13 +101,13 @@ def main(arguments: Sequence[str]) -> None:
     chosen = parser.parse_args(arguments)
     import torch
 
-    from pytest_gpubench.errors import GpuBenchError, first_line
-    from pytest_gpubench.gpu.device import required_device
+    from pytest_gpubench import GpuBenchError
+    from pytest_gpubench.gpu.device import find_device
     from pytest_gpubench.replay.builder import find_builder
     from pytest_gpubench.replay.reader import NotReplayable
     from tests.on_gpu.replay_kernels import CALLS, LIBRARY, warm_call
 
-    device, cuda, rows = required_device("cuda", True), find_builder(), list[Row]()
+    device, cuda, rows = find_device("cuda"), find_builder(), list[Row]()
     assert cuda is not None
     chosen.out.write_text("")
     calls: Mapping[str, Any] = {**CALLS, **LIBRARY}
@@ -117,7 +117,7 @@ def main(arguments: Sequence[str]) -> None:
         try:
             row |= take(warm_call(*calls[name]), device, cuda, chosen.rounds)
         except (NotReplayable, GpuBenchError) as error:
-            row["why"] = first_line(error)
+            row["why"] = str(error).splitlines()[0]
         rows.append(row)
         append(chosen.out, row)
         if "why" in row:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from pytest_gpubench.results.model import Measurement, Outcome
+from pytest_gpubench import Measurement
+from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.results.store import read_run
 from tests.on_gpu.study.counted_runs import ROOT, run
 from tests.on_gpu.study.harness import print_head, print_row
