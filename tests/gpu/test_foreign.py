@@ -196,7 +196,7 @@ def test_warn_returns_what_is_there(pids: tuple[int, ...], after_s: float) -> No
 
 
 def test_fail_refuses() -> None:
-    with pytest.raises(DeviceUnavailable, match="pid 20 .* busy: end it, or let the test wait with --gpu-bench-busy"):
+    with pytest.raises(DeviceUnavailable, match=r"pid 20 .* busy: end it, or let the test wait with --gpu-bench-busy"):
         World([work(20)]).enforce("fail")
 
 
