@@ -20,7 +20,7 @@ from pytest_gpubench.report.sweeps import sweeps_of
 from pytest_gpubench.results.model import CommitInfo, SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.stats.tolerance import RegressionTolerance
-from pytest_gpubench.verdict.sessions import change_between
+from pytest_gpubench.verdict.regression import compare_measurements
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ("gelu", "mlp", "rms_norm", "search")
@@ -76,7 +76,8 @@ def compared(run: SavedRun, old: SavedRun) -> SavedRun:
 
 def with_change(item: Measurement, old: Measurement) -> Measurement:
     """Return a measurement with how it has changed since the baseline."""
-    found = change_between(old, item, RegressionTolerance("speedup", margin=0.05), 0.001)
+    found = compare_measurements(old, item, RegressionTolerance("speedup", margin=0.05), 0.001, "main").estimate
+    assert found is not None
     change = PastChange(
         baseline="main",
         metric=found.metric,

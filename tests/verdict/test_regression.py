@@ -5,11 +5,12 @@ import pytest
 
 from pytest_gpubench import Measurement, Timing
 from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.stats.process_spread import ProcessSpread
 from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import parse_tolerance
-from pytest_gpubench.verdict.regression import Change, judge_change
-from pytest_gpubench.verdict.sessions import change_between
+from pytest_gpubench.verdict.regression import Change, compare_measurements, judge_change
+from pytest_gpubench.verdict.sessions import Sessions
 from tests.results.measured import ALPHA, alone, pair, timing
 
 PROFILER_TICK_US = 0.032
@@ -121,15 +122,26 @@ def test_a_baseline_is_stale_where_all_is_faster_by_more_than_is_tolerated(
         assert not judged(ChangeEstimate(0.5, None, "median", ALPHA, 289, 144.5), text).notes
 
 
+def compared(old: Measurement, new: Measurement, tolerance: str) -> Change:
+    """Return the change where processes differ by nothing but what their samples show."""
+    alike = Sessions(suite={each: ProcessSpread(1e-12, 10**6) for each in ("time", "speedup")})
+    return compare_measurements(old, new, parse_tolerance(tolerance), ALPHA, "the baseline 'main'", alike)
+
+
+def metric_of(old: Measurement, new: Measurement, tolerance: str = "speedup:3%") -> str:
+    estimate = compared(old, new, tolerance).estimate
+    assert estimate is not None
+    return estimate.metric
+
+
 def test_a_speedup_falls_back_on_the_median_where_there_is_none() -> None:
-    tolerance = parse_tolerance("speedup:3%")
     candidate = pair("mine", 200)[1]
     assert candidate.speedup is not None
-    assert change_between(candidate, candidate, tolerance, ALPHA).metric == "speedup"
-    assert change_between(alone(), alone(), tolerance, ALPHA).metric == "median"
+    assert metric_of(candidate, candidate) == "speedup"
+    assert metric_of(alone(), alone()) == "median"
     bare = msgspec.structs.replace(candidate, speedup=msgspec.structs.replace(candidate.speedup, log_ratios=()))
-    assert change_between(bare, candidate, tolerance, ALPHA).metric == "median"
-    assert change_between(candidate, candidate, parse_tolerance("q1:3%"), 0.01).metric == "q1"
+    assert metric_of(bare, candidate) == "median"
+    assert metric_of(candidate, candidate, "q1:3%") == "q1"
 
 
 @pytest.mark.parametrize(
@@ -149,13 +161,14 @@ def test_the_fastest_rep_may_be_all_that_a_held_up_call_takes(
     old, new = (
         Measurement(timing=timing("x", 1, samples_us=tuple(samples_us), timer=timer)) for samples_us in (old_us, new_us)
     )
-    assert judged(change_between(old, new, parse_tolerance(tolerance), ALPHA), tolerance).outcome is outcome
+    assert compared(old, new, tolerance).outcome is outcome
 
 
 def width_between(old: Timing, new: Timing) -> float:
-    change = change_between(Measurement(timing=old), Measurement(timing=new), parse_tolerance("median:5%"), ALPHA)
-    assert change.difference is not None
-    return change.difference.width
+    estimate = compared(Measurement(timing=old), Measurement(timing=new), "median:5%").estimate
+    assert estimate is not None
+    assert estimate.difference is not None
+    return estimate.difference.width
 
 
 def test_a_tick_is_seen_where_the_profiler_shows_it() -> None:

@@ -14,7 +14,7 @@ from pytest_gpubench import Speedup, Verdict
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.speedup import LOOKS, Quad, speedup_of
 from pytest_gpubench.stats.summary import Interval
-from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement, speedup_verdict
+from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 from tests.stats.quads import steady
 from tests.verdict.sentences import UNITS_US, alphas, check_printed
 
@@ -46,6 +46,14 @@ def speedup(
     )
 
 
+def judged(found: Speedup, candidate_us: float, wanted: float, enforced: bool = True) -> Verdict:
+    """Return the verdict on a limit by a speedup that was found."""
+    [verdict] = SpeedupJudgement("triton", {"triton": wanted}, found.alpha, 0.005, enforced).verdicts(
+        found, candidate_us
+    )
+    return verdict
+
+
 @pytest.mark.parametrize(
     ("found", "wanted", "outcome"),
     [
@@ -60,7 +68,7 @@ def speedup(
 )
 @pytest.mark.parametrize("enforced", [True, False])
 def test_a_speedup_is_judged_by_its_interval(found: Speedup, wanted: float, outcome: Outcome, enforced: bool) -> None:
-    verdict = speedup_verdict("triton", found, 190.0, wanted, enforced)
+    verdict = judged(found, 190.0, wanted, enforced)
     assert (verdict.outcome, verdict.enforced, verdict.limit) == (outcome, enforced, f"min_speedup={wanted!r}")
 
 
@@ -78,7 +86,7 @@ def test_a_speedup_is_judged_by_its_interval(found: Speedup, wanted: float, outc
 )
 def test_sentences_about_speedups(found: Speedup, wanted: float, words: str) -> None:
     asked = f"wanted at least {wanted}x (312.0 us against 284.0 us, 24 quads, 99.9 % interval)"
-    assert speedup_verdict("triton", found, 312.0, wanted).sentence == f"triton is {words}, {asked}"
+    assert judged(found, 312.0, wanted).sentence == f"triton is {words}, {asked}"
 
 
 @pytest.mark.parametrize(
@@ -90,11 +98,11 @@ def test_sentences_about_speedups(found: Speedup, wanted: float, words: str) -> 
     ],
 )
 def test_a_sentence_ends_with_what_a_speedup_was_judged_by(found: Speedup, candidate_us: float, told: str) -> None:
-    assert speedup_verdict("triton", found, candidate_us, 1.5).sentence.endswith(f", wanted at least 1.5x ({told})")
+    assert judged(found, candidate_us, 1.5).sentence.endswith(f", wanted at least 1.5x ({told})")
 
 
 def test_the_sentence_of_a_speedup_without_an_interval() -> None:
-    assert speedup_verdict("triton", speedup(2.0, quads=3), 142.0, 1.5).sentence == (
+    assert judged(speedup(2.0, quads=3), 142.0, 1.5).sentence == (
         "triton is too close to tell against torch: 2.000x, wanted at least 1.5x "
         "(142.0 us against 284.0 us, 3 quads, too few for the 99.9 % interval: take at least 10 reps)"
     )
@@ -102,7 +110,7 @@ def test_the_sentence_of_a_speedup_without_an_interval() -> None:
 
 @pytest.mark.parametrize(("alpha", "reps"), [(0.25, 2), (0.2, 4), (0.001, 10), (2.0**-10, 10), (1e-4, 14)])
 def test_the_reps_that_a_sentence_asks_for_decide_and_no_fewer(alpha: float, reps: int) -> None:
-    sentence = speedup_verdict("triton", speedup(2.0, quads=1, alpha=alpha), 1.0, 1.5).sentence
+    sentence = judged(speedup(2.0, quads=1, alpha=alpha), 1.0, 1.5).sentence
     assert f"% interval: take at least {reps} reps)" in sentence
     assert speedup_of(steady([0.5] * (reps // 2)), alpha).interval is not None
     assert reps == 2 or speedup_of(steady([0.5] * (reps // 2 - 1)), alpha).interval is None
@@ -127,7 +135,7 @@ def test_the_numbers_in_a_speedups_sentence_are_the_stored_ones(
     """Printed with four digits, the limit with six."""
     found = speedup_of(found_quads, alpha)
     stored = speedup(found.ratio, found.interval, quads=found.quads, alpha=alpha, reference_us=reference_us)
-    verdict = speedup_verdict("triton", stored, candidate_us, wanted)
+    verdict = judged(stored, candidate_us, wanted)
     printed = SPEEDUP_SENTENCE.fullmatch(verdict.sentence)
     assert printed is not None, verdict.sentence
     check_printed(printed["ratio"], 1, stored.ratio, 5.1e-4)
