@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench import BadRequest, Measurement, Timing, Verdict
-from pytest_gpubench.results.counterpart import by_key
+from pytest_gpubench.results.counterpart import KeyReader
 from pytest_gpubench.results.model import Counts, Outcome, TestRecord
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.verdict.limits import Limits, counters_of, limit_text
@@ -155,7 +155,7 @@ def counted(*captures: float, name: str = "instructions") -> Measurement:
 def change(tolerance: str, old: Measurement, *news: Measurement) -> Change:
     earlier = [TestRecord(nodeid="t", device=GPU, measurements=(each,)) for each in news[:-1]]
     limit = BaselineLimit(known(old), parse_tolerance(tolerance), "max_regression", tolerance, earlier)
-    (found,) = compare_with_baseline(limit, list(by_key(news[-1:])), news[-1:], 0.001, True)
+    (found,) = compare_with_baseline(limit, KeyReader().read_after([], news[-1:]), news[-1:], 0.001, True)
     return found
 
 
@@ -230,7 +230,7 @@ def test_a_throttled_gpu_counts_as_ever(tolerance: str, outcome: Outcome) -> Non
     limit = BaselineLimit(known(old), parse_tolerance(tolerance), "max_regression", repr(tolerance))
     new = [Measurement(timing=slower)]
     limit = replace(limit, earlier=[TestRecord(nodeid="t", device=GPU, measurements=tuple(new))])
-    (found,) = compare_with_baseline(limit, list(by_key(new)), new, 0.001, True, "fail")
+    (found,) = compare_with_baseline(limit, KeyReader().read_after([], new), new, 0.001, True, "fail")
     assert found.outcome is outcome
     assert found.new is not None
     assert all(bool(counters_of(each)) is (outcome is FAIL) for each in found.new.verdicts)
@@ -256,7 +256,7 @@ def test_what_the_cache_does_not_hold_is_more_beside_another_process(
     )
     limit = BaselineLimit(known(old), parse_tolerance(tolerance), "max_regression", repr(tolerance))
     limit = replace(limit, earlier=[TestRecord(nodeid="t", device=GPU, measurements=(new,))])
-    (found,) = compare_with_baseline(limit, list(by_key([new])), [new], 0.001, True)
+    (found,) = compare_with_baseline(limit, KeyReader().read_after([], [new]), [new], 0.001, True)
     assert found.outcome is outcome
     assert found.sentence.startswith("pid 7 computed, so this says more ") is (outcome is INVALID)
 

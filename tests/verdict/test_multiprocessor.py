@@ -3,11 +3,8 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pytest_gpubench import BadRequest, Kernel, Measurement, Timing, Verdict
-from pytest_gpubench.limits import limits_by_pattern
 from pytest_gpubench.results.model import Outcome, Resources
 from pytest_gpubench.verdict.limits import BY_NAME, Limits
 from tests.results.measured import kernel, resources, timing_of
@@ -174,11 +171,6 @@ def test_the_name_of_a_kernel_without_a_wildcard_is_an_error() -> None:
         "norm: max_registers={'norm_kernel': 64} cannot be judged: norm_kernel is a kernel, and a name without a "
         "wildcard is that of a GPU: write '*norm_kernel*'",
     )
-
-
-@given(limit=st.integers(1, 255), device=st.text())
-def test_one_limit_is_that_of_all_kernels_on_every_gpu(limit: int, device: str) -> None:
-    assert limits_by_pattern(limit, device) == {"*": limit}
 
 
 # where nothing can be said
