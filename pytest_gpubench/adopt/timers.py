@@ -68,7 +68,7 @@ def redirecting(function: FunctionType, replacement: Callable[..., Any]) -> Iter
     original.__kwdefaults__ = function.__kwdefaults__
     key = f"{function.__module__}.{function.__qualname__}"
     outer = _replacements.get(key)
-    _replacements[key] = partial(replacement, original if outer is None else outer.args[0])
+    _replacements[key] = partial(replacement, original if outer is None else outer.args[-1])
     function.__code__ = _forward.__code__.replace(
         co_name=code.co_name,
         co_consts=tuple(key if each == _KEY else each for each in _forward.__code__.co_consts),

@@ -108,7 +108,7 @@ def own_timer(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_autotuners_time_by_themselves(module: str, found: object) -> None:
     namespace: dict[str, Any] = {"__name__": module, "time_it": time_it, "add": add}
     exec("def tune(): return time_it(add)", namespace)
-    with adopting(lambda timed: [1.0]):
+    with adopting(lambda timed: [2.0]), adopting(lambda timed: [1.0]):
         assert namespace["tune"]() == found
 
 
