@@ -5,8 +5,6 @@ import pytest
 import torch
 
 from pytest_gpubench import GpuBench
-from pytest_gpubench.plugin.items import is_perf
-from pytest_gpubench.plugin.registration import RUN
 
 HERE = Path(__file__).parent
 
@@ -23,7 +21,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Let a test pass that catches our errors, as no other may: they are what it is about."""
     result = yield
-    test = item.config.stash[RUN].current_test() if is_perf(item) else None
+    bench: GpuBench | None = getattr(item, "funcargs", {}).get("gpu_bench")
+    test = bench._current() if bench else None
     if test is not None:
         test.failures.clear()
     return result
