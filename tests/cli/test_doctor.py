@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -16,9 +16,8 @@ from pytest_gpubench.counters import COUNTERS
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.results.model import Counts, SavedRun, TestRecord
-from pytest_gpubench.timing import bandwidth, profiler
+from pytest_gpubench.timing import bandwidth, make_timer, profiler
 from pytest_gpubench.timing.base import Rep, Timer
-from pytest_gpubench.timing.scripted import ScriptedTimer
 from tests.gpu.recording_nvml import Recording
 from tests.report.records import GPU
 from tests.results.measured import timing_of
@@ -64,10 +63,9 @@ REPS = [Rep(1.536), Rep(1.504)]
 USABLE = "usable, 2 reps complete, the shortest kernel takes 1.50 us"
 
 
-class NoTimer(ScriptedTimer):
-    def __init__(self, device: Device, cache: str) -> None:
-        super().__init__()
-        assert cache == "cold"
+def no_timer(device: Device, cache: Literal["cold"]) -> Timer:
+    assert cache == "cold"
+    return make_timer("scripted", device, cache)
 
 
 @pytest.fixture
@@ -76,7 +74,7 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def make(take: Callable[[Timer], list[Rep]] = lambda timer: REPS, bytes_per_us: float | None = 4.2e6) -> None:
         monkeypatch.setattr(pytest_gpubench.gpu.device, "find_device", lambda wanted: gpu(fake_nvml()))
-        monkeypatch.setattr(profiler, "ProfilerTimer", NoTimer)
+        monkeypatch.setattr(profiler, "ProfilerTimer", no_timer)
         monkeypatch.setattr(profiler, "take_reps_of_noop", take)
         monkeypatch.setattr(bandwidth, "copy_bandwidth", lambda device: bytes_per_us)
 

@@ -10,13 +10,13 @@ from pytest_gpubench import NothingRecorded, Region, region
 from pytest_gpubench.bench.phases import PhasesRequest, phase_calls
 from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.settings import Settings
+from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 from pytest_gpubench.timing.overhead import take_reps
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.regions import forget_regions, take_regions
 from pytest_gpubench.timing.rounds import Sample
-from pytest_gpubench.timing.wall import WallTimer
 from pytest_gpubench.verdict.limits import Limits
 
 MARK = "gpu_bench_noop"
@@ -225,10 +225,11 @@ def test_within_a_compiled_function_regions_are_left_out(x: torch.Tensor) -> Non
 
 
 def test_by_the_clock_of_the_host_each_region_waits_for_the_gpu() -> None:
-    call, timer = make_call(short_and_long), WallTimer(find_device("cuda"), "hot")
+    device = find_device("cuda")
+    call, timer = make_call(short_and_long), make_timer("wall", device, "hot")
     forget_regions()
     reps = list(take_reps(timer, call, 10))
-    found = {each.path: each for each in take_regions(timer, timer.device, call, 0.0, Sample(reps))}
+    found = {each.path: each for each in take_regions(timer, device, call, 0.0, Sample(reps))}
     assert found["long"].median_us > 3 * found["short"].median_us
 
 

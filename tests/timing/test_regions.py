@@ -14,15 +14,13 @@ import torch
 
 from pytest_gpubench import BadRequest, IncompleteRecords, KernelsDiffer, Region, region
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.timing import profiler, regions
+from pytest_gpubench.timing import make_timer, profiler, regions
 from pytest_gpubench.timing.base import Record, Rep
 from pytest_gpubench.timing.calls import make_arguments, make_call
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.regions import forget_regions, take_regions
 from pytest_gpubench.timing.rounds import Sample
-from pytest_gpubench.timing.scripted import ScriptedTimer
 from pytest_gpubench.timing.tracing_tax import Taxes
-from pytest_gpubench.timing.wall import WallTimer
 from tests.timing.fakes import ProfilerEvent
 
 END = "gpu_bench_end"
@@ -312,7 +310,7 @@ def noted(function: Function) -> tuple[Region, ...]:
     with region("entered"):  # or nobody looks out for others
         pass
     call = make_call(function, label="step")
-    return take_regions(WallTimer(cpu_device(), "hot"), cpu_device(), call, 0.0, Sample([Rep(1.0)]))
+    return take_regions(make_timer("wall", cpu_device(), "hot"), cpu_device(), call, 0.0, Sample([Rep(1.0)]))
 
 
 def test_a_region_that_is_left_open() -> None:
@@ -444,7 +442,9 @@ def test_by_the_clock_parts_add_up_to_the_whole(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(regions, "time", Clock)
     step()
-    found = take_regions(WallTimer(cpu_device(), "hot"), cpu_device(), make_call(step), 0.0, Sample([Rep(1.0)] * 2))
+    found = take_regions(
+        make_timer("wall", cpu_device(), "hot"), cpu_device(), make_call(step), 0.0, Sample([Rep(1.0)] * 2)
+    )
     # one reading at the call's begin, one at each of six boundaries, one at its end
     assert {each.path: (each.calls, each.total_ns, each.own_ns) for each in found} == {
         "forward": (1, (30, 30), (20, 20)),
@@ -457,4 +457,9 @@ def test_by_the_clock_parts_add_up_to_the_whole(monkeypatch: pytest.MonkeyPatch)
 def test_timers_that_see_no_parts_of_a_call() -> None:
     with region("any"):
         pass
-    assert take_regions(ScriptedTimer(), cpu_device(), make_call(print), 0.0, Sample([Rep(1.0)])) == ()
+    assert (
+        take_regions(
+            make_timer("scripted", cpu_device(), "hot"), cpu_device(), make_call(print), 0.0, Sample([Rep(1.0)])
+        )
+        == ()
+    )

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from pytest_gpubench import BadRequest, scripted
+from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.settings.cache import Producer
+from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.calls import make_call
-from pytest_gpubench.timing.scripted import ScriptedTimer
 
 
 @pytest.mark.parametrize(
@@ -27,7 +28,7 @@ def test_numbers_become_floats(samples: Any) -> None:
 def reps_of(function: Callable[[], object], number: int) -> Sequence[Rep]:
     """Return so many reps of a scripted function."""
     call = make_call(function)
-    with ScriptedTimer().session() as session:
+    with make_timer("scripted", cpu_device(), "hot").session() as session:
         for _ in range(number):
             session.take(call, 0.0)
     return session.reps()
@@ -60,7 +61,8 @@ def test_a_producer_runs_before_each_call() -> None:
         calls.append("timed")
 
     call = make_call(timed)
-    with ScriptedTimer(Producer(lambda: calls.append("produced"))).session() as session:
+    producer = Producer(lambda: calls.append("produced"))
+    with make_timer("scripted", cpu_device(), producer).session() as session:
         session.take(call, 0.0)
         session.take(call, 0.0)
     assert calls == ["produced", "timed"] * 2

@@ -14,7 +14,7 @@ from pytest_gpubench.timing import make_timer, wall
 from pytest_gpubench.timing.calls import Arguments, leaves_of, make_arguments, make_call, upstream_gradient
 from pytest_gpubench.timing.interpreter import counting_launches
 from pytest_gpubench.timing.l2flush import flush_buffer, make_flush
-from pytest_gpubench.timing.wall import Scheduled, WallTimer
+from pytest_gpubench.timing.wall import Scheduled
 from pytest_gpubench.units import name_of
 
 
@@ -22,7 +22,7 @@ from pytest_gpubench.units import name_of
 def test_reps_are_taken_in_order_and_none_is_empty(cache: Literal["cold", "dirty", "hot"]) -> None:
     calls: list[str] = []
     call = make_call(lambda: calls.append("timed"), make_arguments(setup=lambda: calls.append("setup")))
-    with WallTimer(cpu_device(), cache).session() as session:
+    with make_timer("wall", cpu_device(), cache).session() as session:
         for _ in range(3):
             session.take(call, 0.001)
     assert calls == ["setup", "timed"] * 3
@@ -35,7 +35,10 @@ def test_a_producer_runs_after_the_inputs_are_put_back_and_before_the_call(left_
     calls: list[str] = []
     call = make_call(lambda: calls.append("timed"), make_arguments(setup=lambda: calls.append("setup")))
     producer = Producer(lambda: calls.append("produced"))
-    with WallTimer(cpu_device(), producer).session() as session, without_producer(producer if left_out else "cold"):
+    with (
+        make_timer("wall", cpu_device(), producer).session() as session,
+        without_producer(producer if left_out else "cold"),
+    ):
         session.take(call, 0.0)
         session.take(call, 0.0)
     assert calls == (["setup", "timed"] if left_out else ["setup", "produced", "timed"]) * 2
@@ -57,7 +60,7 @@ def test_others_get_the_core_between_the_flush_and_the_call(monkeypatch: pytest.
         calls.append(what)
         return answer
 
-    timer = WallTimer(cpu_device(), "hot")
+    timer: Any = make_timer("wall", cpu_device(), "hot")
     timer.flush = lambda: calls.append("flush")
     monkeypatch.setattr(time, "thread_time_ns", lambda: told("ran", 0))
     monkeypatch.setattr(wall.Schedule, "waited_ns", lambda schedule: told("waited", 0))
@@ -98,12 +101,13 @@ def rep_us(monkeypatch: pytest.MonkeyPatch, kind: Any, elapsed_ns: int, before: 
     monkeypatch.setattr(time, "perf_counter_ns", lambda: next(clock_ns))
     monkeypatch.setattr(wall.Schedule, "read", lambda schedule, waited_first=False: next(schedules))
     monkeypatch.setattr(wall, "make_flush", lambda device, cache: lambda: None)
-    timer = WallTimer(Device(torch.device("cpu"), DeviceFacts(type=kind, name="fake", host="here")), "hot")
+    device = Device(torch.device("cpu"), DeviceFacts(type=kind, name="fake", host="here"))
+    timer: Any = make_timer("wall", device, "hot")
     timer.device = cpu_device()  # there is no GPU to wait for
     with timer.session() as session:
         session.take(make_call(lambda: None), 0.0)
     (rep,) = session.reps()
-    return rep.elapsed_us
+    return float(rep.elapsed_us)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +127,7 @@ def test_waiting_for_a_core_costs_no_reps(
         file.write_text(scheduled)
     monkeypatch.setattr(wall, "SCHEDULED", str(file))
     monkeypatch.setattr(time, "perf_counter", lambda: 100.0)
-    assert WallTimer(cpu_device(), "hot").clock_s() == 100.0 - waited_s
+    assert make_timer("wall", cpu_device(), "hot").clock_s() == 100.0 - waited_s
 
 
 def test_the_flush_is_twice_the_cache_and_kept() -> None:

@@ -12,10 +12,9 @@ import torch
 
 from pytest_gpubench import DeviceFacts, DeviceUnavailable, GpuBenchError, KernelsDiffer, NothingRecorded, scripted
 from pytest_gpubench.gpu.device import Device, cpu_device
-from pytest_gpubench.timing import warmup
+from pytest_gpubench.timing import make_timer, warmup
 from pytest_gpubench.timing.base import Call, Prepared, Rep, Timer
 from pytest_gpubench.timing.pacing import Pacing
-from pytest_gpubench.timing.scripted import ScriptedTimer
 from pytest_gpubench.timing.warmup import warm_up
 from tests.timing.fakes import LOST, POWER, Clock, Counted, FakeTimer, call_of, instrument_of, rep
 
@@ -50,7 +49,7 @@ def test_a_number_of_calls_is_made_exactly(clock: Clock, wanted: int) -> None:
 @pytest.mark.parametrize("wanted", [None, 7])
 def test_a_timer_that_needs_none_gets_none(wanted: int | None) -> None:
     function = scripted(samples_us=[10.0])(Counted())
-    assert warm(ScriptedTimer(), function, wanted).calls == 0
+    assert warm(make_timer("scripted", cpu_device(), "hot"), function, wanted).calls == 0
     assert function() is None
     assert isinstance(function, Counted)
     assert function.calls == 1
