@@ -10,14 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench.child_process import (
-    ending,
-    how_ended,
-    logged_process,
-    raise_interrupt,
-    run_logged,
-    signals_handled,
-)
+from pytest_gpubench.child_process import ending, logged_process, raise_interrupt, run_logged, signals_handled
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -87,8 +80,10 @@ def test_the_end_of_a_silent_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("status", "words"), [(0, "exit status 0"), (3, "exit status 3"), (-9, "SIGKILL"), (-200, "exit status -200")]
 )
-def test_an_end_in_words(status: int, words: str) -> None:
-    assert how_ended(status) == how_ended(status, 1.0) == words
+def test_an_end_in_words(tmp_path: Path, status: int, words: str) -> None:
+    (tmp_path / "log").touch()
+    assert ending(status, tmp_path / "log") == ending(status, tmp_path / "log", 1.0)
+    assert ending(status, tmp_path / "log").startswith(f"({words}); ")
 
 
 def test_another_thread_handles_no_signals() -> None:

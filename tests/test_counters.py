@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_gpubench.counters import COUNTERS, counter_named, groups_of, is_counter, raw_metrics
+from pytest_gpubench.counters import COUNTERS, counter_named, groups_of, raw_metrics
 
 
 def test_each_counter_is_in_one_group_and_has_names_of_its_own() -> None:
@@ -39,7 +39,6 @@ def test_a_metric_that_generations_name_differently_is_asked_for_by_all_names() 
     ],
 )
 def test_what_is_no_counter_is_told(name: str, told: str) -> None:
-    assert not is_counter(name)
     with pytest.raises(ValueError, match="is no") as raised:
         counter_named(name)
     assert told in str(raised.value)
@@ -47,7 +46,6 @@ def test_what_is_no_counter_is_told(name: str, told: str) -> None:
 
 @pytest.mark.parametrize(("name", "in_bytes"), [("sm__cycles_active.sum", False), ("lts__t_bytes_op_read.sum", True)])
 def test_metrics_of_ncu_are_counters(name: str, in_bytes: bool) -> None:
-    assert is_counter(name)
     assert counter_named(name).in_bytes is in_bytes
 
 

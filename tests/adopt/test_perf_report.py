@@ -4,7 +4,7 @@ import pytest
 from triton.testing import Benchmark, Mark
 
 from pytest_gpubench import BadRequest
-from pytest_gpubench.adopt.perf_report import ReportCase, all_cases, reference_of
+from pytest_gpubench.adopt.perf_report import all_cases, reference_of
 from pytest_gpubench.adopt.timers import Timed
 
 
@@ -70,7 +70,7 @@ def test_providers_draw_the_same_inputs() -> None:
         x = torch.randn(N)
         do_bench(lambda: x)
 
-    case = ReportCase("a[N=3]", draw, {"N": 3}, {}, "p", {"one": 1, "two": 2})
+    (case,) = all_cases({"a": Mark(draw, bench(["N"], [3]))})
     one, two = (case.capture(name, print) for name in case.providers)
     assert isinstance(one, Timed)
     assert isinstance(two, Timed)

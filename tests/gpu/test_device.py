@@ -1,5 +1,6 @@
 """Devices, found without a GPU."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 
 from pytest_gpubench import DeviceFacts, DeviceUnavailable
 from pytest_gpubench.gpu import device
-from pytest_gpubench.gpu.device import cpu_device, find_device, why_no_gpu
+from pytest_gpubench.gpu.device import cpu_device, find_device
 from pytest_gpubench.gpu.nvml import Nvml
 
 
@@ -61,7 +62,9 @@ def test_why_there_is_no_gpu(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert why_no_gpu().endswith(sentence)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(DeviceUnavailable, match=re.escape(f"{sentence}: use --gpu-bench-device=auto or cpu")):
+        find_device("cuda")
 
 
 def test_facts_without_nvml_say_so() -> None:

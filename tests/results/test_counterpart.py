@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from pytest_gpubench import Measurement, Timing
-from pytest_gpubench.results.counterpart import MeasurementKey, keys_of
+from pytest_gpubench.results.counterpart import KeyReader, MeasurementKey
 from pytest_gpubench.results.model import Outcome
 from tests.results.measured import alone, baseline, find, missing, pair, record, timing, verdict
 
@@ -16,7 +16,7 @@ def test_measurements_are_known_by_label_role_reference_example_and_occurrence()
         timing=Timing(label="x", timer="t", cache="c", device="d", unmeasured="no"), role="candidate"
     )
     items = (alone(), alone(), *pair("mine", 200), *pair("mine", 200, example="n=3"), unjudged)
-    assert keys_of(items) == [
+    assert KeyReader().read_after([], items) == [
         MeasurementKey("softmax", "", "", "", 0),
         MeasurementKey("softmax", "", "", "", 1),
         MeasurementKey("torch", "reference", "", "", 0),
@@ -30,7 +30,7 @@ def test_measurements_are_known_by_label_role_reference_example_and_occurrence()
 def test_a_measurement_meets_its_own_past_and_no_other() -> None:
     items = (alone(us=1), alone(us=2), *pair("mine", 3), *pair("mine", 4, example="n=3"))
     past = find(baseline(record(*items), record(alone(us=9), nodeid="tests/test_b.py::test_it")))
-    for key, item in zip(keys_of(items), items, strict=True):
+    for key, item in zip(KeyReader().read_after([], items), items, strict=True):
         assert past.measurement(*key).timing.samples_us == item.timing.samples_us
         for field, other in (
             ("label", "else"),

@@ -9,15 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_gpubench import Kernel, Timing
-from pytest_gpubench.results.kernels import (
-    breakdown,
-    distinct_names,
-    is_copy,
-    is_fill,
-    listed,
-    longest,
-    short_name,
-)
+from pytest_gpubench.results.kernels import breakdown, distinct_names, is_copy, is_fill, longest, short_name
 from tests.results.measured import kernel, timing_of
 
 NATIVE = "at::native::"
@@ -343,8 +335,3 @@ def test_shares_sum_to_one(rows: list[tuple[str, float]]) -> None:
 
 def test_nothing_seen_is_nothing_to_break_down() -> None:
     assert breakdown(timing("none")) == ()
-
-
-def test_listed() -> None:
-    assert listed([kernel("void a::f<int>(int)"), kernel("void g<1>()", 2)]) == "1 x f, 2 x g"
-    assert listed([]) == ""

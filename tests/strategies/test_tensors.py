@@ -15,7 +15,6 @@ from hypothesis.database import InMemoryExampleDatabase
 from hypothesis.errors import InvalidArgument
 
 from pytest_gpubench import strategies as gst
-from pytest_gpubench.strategies import choices
 from pytest_gpubench.strategies.tensors import default_device, made_of
 
 WHOLE_VALUES = ("normal", "zeros", "equal_rows", "large")
@@ -252,7 +251,7 @@ class TestRefused:
     def test_float8_on_a_gpu_without_it(
         self, capability: tuple[int, int] | None, fine: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(choices, "_capability", lambda: capability)
+        monkeypatch.setattr("pytest_gpubench.strategies.choices._capability", lambda: capability)
 
         @settings(max_examples=1, database=None)
         @given(gst.dtypes("float8_e5m2"))

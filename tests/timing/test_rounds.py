@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from pytest_gpubench import KernelsDiffer
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.gpu.nvml import Nvml
-from pytest_gpubench.gpu.readings import NO_READING
 from pytest_gpubench.stats.speedup import round_orders
 from pytest_gpubench.timing.base import call_of
 from pytest_gpubench.timing.rounds import Arm, Instrument, Interleaved, Sample, take_rounds
@@ -227,4 +226,4 @@ def test_the_gpu_is_read_unless_the_times_are_not_its(settles: bool) -> None:
     """A throttled GPU says nothing of times that somebody gave."""
     device, timer = replace(cpu_device(), nvml=Nvml(Recording(answers={"Temperature": 60}), None)), ArmsTimer(Clock())
     timer.settles = settles  # type: ignore[misc] # a constant of real timers
-    assert (Instrument.on(device, timer).watch() != NO_READING) is settles
+    assert (Instrument.on(device, timer).watch().temperature_c == 60) is settles

@@ -1,6 +1,7 @@
 """The wall timer on the CPU, arguments of calls, and the interpreter's notice."""
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -8,14 +9,13 @@ import pytest
 import torch
 
 from pytest_gpubench import BadRequest, DeviceFacts
-from pytest_gpubench.gpu.device import Device, cpu_device
+from pytest_gpubench.gpu.device import Device, cpu_device, find_device
 from pytest_gpubench.settings.cache import Producer, without_producer
 from pytest_gpubench.timing import make_timer, wall
 from pytest_gpubench.timing.calls import Arguments, leaves_of, make_arguments, make_call, upstream_gradient
 from pytest_gpubench.timing.interpreter import counting_launches
 from pytest_gpubench.timing.l2flush import flush_buffer, make_flush
 from pytest_gpubench.timing.wall import Scheduled
-from pytest_gpubench.units import name_of
 
 
 @pytest.mark.parametrize("cache", ["cold", "dirty", "hot"])
@@ -150,22 +150,17 @@ def test_the_cpu_is_timed_by_the_wall(name: str, expected: str) -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: the CPU takes any timer's name for wall")
 def test_an_unknown_timer_is_refused() -> None:
-    from pytest_gpubench.gpu.device import cuda_device
-
     with pytest.raises(BadRequest, match="must be one of profiler, events, graph, wall, scripted"):
-        make_timer("sundial", cuda_device(0), "hot")
+        make_timer("sundial", find_device("cuda"), "hot")
 
 
 def double(x: torch.Tensor) -> torch.Tensor:
     return 2 * x
 
 
-def test_names() -> None:
-    import functools
-
-    assert name_of(double) == "double"
-    assert name_of(functools.partial(functools.partial(double), 3)) == "double"
-    assert name_of(torch.nn.Linear(2, 2)) == "Linear"
+def test_a_call_is_named_like_its_function() -> None:
+    functions = (double, partial(partial(double), 3), torch.nn.Linear(2, 2))
+    assert [make_call(each).label for each in functions] == ["double", "double", "Linear"]
 
 
 def test_backward_is_timed_alone_and_gradients_do_not_add_up() -> None:

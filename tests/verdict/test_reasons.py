@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 from pytest_gpubench import Measurement, PastChange, Timing, Verdict
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.results.observed import Observed
-from pytest_gpubench.verdict.reasons import (
-    explained,
-    explained_by_neighbours,
-    explained_by_references,
-    explained_change,
-    reasons,
-)
-from pytest_gpubench.verdict.regression import Change
+from pytest_gpubench.verdict.reasons import explained, explained_by_neighbours, explained_by_references, reasons
 from tests.results.measured import kernel, timing_of
 from tests.verdict.planted import COPY, NORM, PLANTED, against, at_memory_clock, launched, measured, one, small, took
 
@@ -221,8 +214,6 @@ def test_only_what_fails_and_what_is_invalid_has_reasons(outcome: Outcome, said:
         new = msgspec.structs.replace(NEW, verdicts=judged(kind, outcome), role="candidate")
         (found,) = explained(new, reference=msgspec.structs.replace(OLD, role="reference")).verdicts
         assert bool(found.reasons) == said
-    change = Change("t.py::test_it", "norm", outcome, "so", old=OLD, new=NEW)
-    assert explained_change(change, VERSIONS[:1]).reasons == ((WORDS, "triton 3.6.0 -> 3.7.1") if said else ())
 
 
 def test_other_processes_are_told_after_what_differs_and_of_what_is_too_slow_alone() -> None:

@@ -88,6 +88,8 @@ def test_a_slower_head_has_its_reasons() -> None:
     found = only(judge_rounds(runs, *RULE))
     assert found.outcome is Outcome.FAIL
     assert found.reasons == ("one more kernel: copy_ (33 % of the time)", "triton of BASE -> of HEAD")
+    tolerated = only(judge_rounds(runs, RegressionTolerance("speedup", margin=0.6), 0.01))
+    assert (tolerated.outcome, tolerated.reasons) == (Outcome.PASS, ())
 
 
 # order and pairs

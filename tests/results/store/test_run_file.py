@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pytest_gpubench import BadFile, Measurement
 from pytest_gpubench.results.model import SavedRun, TestRecord
-from pytest_gpubench.results.store import encode_run, read_run, run_file, write_run
+from pytest_gpubench.results.store import encode_run, read_run, write_run
 from tests.results.saved import make_run
 from tests.results.store.files import RUN, content, refusal, replace, timing_of
 from tests.results.test_files import failing
@@ -187,7 +187,7 @@ def test_text_that_is_not_unicode_is_escaped(tmp_path: Path) -> None:
 
 
 def test_nothing_is_written_when_it_cannot_be_encoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_file, "encode_run", failing(errno.EIO))
+    monkeypatch.setattr("pytest_gpubench.results.store.run_file.encode_run", failing(errno.EIO))
     with pytest.raises(OSError, match="Input/output"):
         write_run(RUN, tmp_path / "a" / "run.json")
     assert not list(tmp_path.iterdir())
