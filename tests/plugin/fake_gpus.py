@@ -55,12 +55,12 @@ def find_device(wanted: str, option: str = "") -> Any:
     import torch
 
     from pytest_gpubench import DeviceFacts
-    from pytest_gpubench.gpu import visible
     from pytest_gpubench.gpu.device import Device, cpu_device
+    from pytest_gpubench.gpu.visible import find_visible
 
     global STARTED
     STARTED = wanted != "cpu"
-    gpus = visible.find_visible()
+    gpus = find_visible()
     if wanted == "cpu" or not gpus:
         return cpu_device()
     facts = DeviceFacts(type="cuda", name="Fake GPU", host="here", uuid=gpus[0].uuid)
@@ -68,15 +68,15 @@ def find_device(wanted: str, option: str = "") -> Any:
 
 
 def install() -> None:
-    from pytest_gpubench import running_test
-    from pytest_gpubench.gpu import context, device, visible
-    from pytest_gpubench.plugin import sticky_error
+    import pytest
 
     sys.modules["pynvml"] = HostNvml()  # type: ignore[assignment]
-    visible.DRIVER_FILES = ("/", "/", "/")
-    context.cuda_was_started = lambda modules=None: STARTED
-    device.find_device = running_test.find_device = find_device  # type: ignore[attr-defined] # its import
-    sticky_error.context_error = lambda: os.environ.get("FAKE_CONTEXT_ERROR")  # type: ignore[attr-defined] # its import
+    patch = pytest.MonkeyPatch()
+    patch.setattr("pytest_gpubench.gpu.visible.DRIVER_FILES", ("/", "/", "/"))
+    patch.setattr("pytest_gpubench.gpu.context.cuda_was_started", lambda modules=None: STARTED)
+    patch.setattr("pytest_gpubench.gpu.device.find_device", find_device)
+    patch.setattr("pytest_gpubench.running_test.find_device", find_device)
+    patch.setattr("pytest_gpubench.plugin.sticky_error.context_error", lambda: os.environ.get("FAKE_CONTEXT_ERROR"))
 
 
 install()
