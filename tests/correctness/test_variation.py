@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from pytest_gpubench.bench.arguments import VariedArguments
 from pytest_gpubench.correctness import Variation, variation
 from pytest_gpubench.correctness.snapshot import checksum
-from pytest_gpubench.correctness.variation import Way, tensors_for, variable_tensors, vary
+from pytest_gpubench.correctness.variation import tensors_for, variable_tensors, vary
 from tests.correctness.samples import COMPLEX, FLOATS, INTEGERS, layouts, names, shapes
 
-INTEGER_WAYS: tuple[Way, ...] = ("turned round integer", "levelled integer")
+INTEGER_WAYS: tuple[Any, ...] = ("turned round integer", "levelled integer")
 
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-FRACTION_WAYS: tuple[Way, ...] = tuple(way for way in Variation.WAYS if way not in INTEGER_WAYS)
+FRACTION_WAYS: tuple[Any, ...] = tuple(way for way in Variation.WAYS if way not in INTEGER_WAYS)
 ways = st.sampled_from(FRACTION_WAYS)
 """All ways to vary floating-point tensors."""
 
@@ -59,7 +59,7 @@ def bits_of(tensor: torch.Tensor) -> list[int]:
     chunk=st.integers(1, 40),
 )
 def test_put_back_it_is_as_it_was(
-    shape: tuple[int, ...], dtype: torch.dtype, layout: str, way: Way, seed: int, chunk: int
+    shape: tuple[int, ...], dtype: torch.dtype, layout: str, way: Any, seed: int, chunk: int
 ) -> None:
     """Whatever the shape, the strides, the numbers, and however little is moved at a time."""
     tensor = layouts(any_bits(shape, dtype, seed))[layout]
@@ -77,7 +77,7 @@ def test_put_back_it_is_as_it_was(
     assert tensor._version == version
 
 
-def expected_bits(bits: list[int], shape: Sequence[int], way: Way, chunk: int) -> list[int]:
+def expected_bits(bits: list[int], shape: Sequence[int], way: Any, chunk: int) -> list[int]:
     """Return the bits of a call's first tensor of this shape when it is varied."""
     count = next((length for length in shape if length > 1), 1)
     width = len(bits) // count
@@ -103,7 +103,7 @@ def expected_bits(bits: list[int], shape: Sequence[int], way: Way, chunk: int) -
         (1, "partly levelled", [0, 0, 0]),
     ],
 )
-def test_in_part_every_second_tensor_stays(number: int, way: Way, expected: list[float]) -> None:
+def test_in_part_every_second_tensor_stays(number: int, way: Any, expected: list[float]) -> None:
     x = torch.arange(3.0)
     undo = vary(x, way, number)
     assert x.tolist() == expected
@@ -149,7 +149,7 @@ def test_as_many_rows_are_levelled_as_make_a_chunk(monkeypatch: pytest.MonkeyPat
         lambda x: (x.t(), x.view(-1)[3:20]),
     ],
 )
-def test_inputs_that_share_memory_are_put_back(way: Way, views: Callable[[torch.Tensor], tuple[object, ...]]) -> None:
+def test_inputs_that_share_memory_are_put_back(way: Any, views: Callable[[torch.Tensor], tuple[object, ...]]) -> None:
     x = torch.randn(6, 6)
     before = bits_of(x)
     varied = Variation()
@@ -173,7 +173,7 @@ def test_a_leaf_that_requires_a_gradient_is_varied_unseen() -> None:
     [("turned round", [2]), ("partly turned round", [2]), ("partly levelled", [])],
 )
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_nan_moves_with_its_row(way: Way, where: list[int], dtype: torch.dtype) -> None:
+def test_nan_moves_with_its_row(way: Any, where: list[int], dtype: torch.dtype) -> None:
     x = torch.tensor([1.0, float("nan"), -0.0, float("inf")], dtype=dtype)
     before = bits_of(x)
     varied = Variation()
@@ -228,7 +228,7 @@ def bits_if_any(tensor: torch.Tensor) -> int:
     ],
 )
 @pytest.mark.parametrize("way", Variation.WAYS)
-def test_what_overlaps_itself_is_untouched(tensor: torch.Tensor, way: Way) -> None:
+def test_what_overlaps_itself_is_untouched(tensor: torch.Tensor, way: Any) -> None:
     """A window that slides over a signal has each element in several rows: no row can be moved alone."""
     before = tensor.tolist()
     varied = Variation()
@@ -271,7 +271,7 @@ UNUSUAL: dict[str, Callable[[], torch.Tensor]] = {
 
 @pytest.mark.parametrize("kind", UNUSUAL)
 @pytest.mark.parametrize("way", FRACTION_WAYS)
-def test_unusual_tensors_are_varied_and_put_back(kind: str, way: Way) -> None:
+def test_unusual_tensors_are_varied_and_put_back(kind: str, way: Any) -> None:
     tensor = UNUSUAL[kind]()
     before = tensor.float().tolist()
     varied = Variation()
@@ -293,7 +293,7 @@ def test_unusual_tensors_are_varied_and_put_back(kind: str, way: Way) -> None:
         ("levelled integer", [1, 1, 1, 1, 1]),
     ],
 )
-def test_integers_and_bools_have_ways_of_their_own(dtype: torch.dtype, way: Way, expected: list[int]) -> None:
+def test_integers_and_bools_have_ways_of_their_own(dtype: torch.dtype, way: Any, expected: list[int]) -> None:
     tensor, floats = torch.tensor([1, 0, 1, 0, 0]).to(dtype), torch.arange(5.0)
     varied = Variation()
     varied.begin(way, (tensor, floats), (tensor, floats))
@@ -407,7 +407,7 @@ def test_another_way_starts_from_the_values_as_given() -> None:
         ("partly levelled", [0, 0, 0, 0], [7, 7]),
     ],
 )
-def test_what_a_call_was_made_is_varied_once_and_never_put_back(way: Way, own: list[int], lasting: list[int]) -> None:
+def test_what_a_call_was_made_is_varied_once_and_never_put_back(way: Any, own: list[int], lasting: list[int]) -> None:
     """It may be what the call returned."""
     x, y = torch.arange(4.0), torch.tensor([7.0, 8.0])
     arguments = VariedArguments((), {}, lambda: (x.clone(), y))

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_gpubench.replay.driver import Dim, LaunchConfig
+from pytest_gpubench.replay.driver import LaunchConfig
 
 INVALID_VALUE = 1
 MEMCPY_NODE, MEMSET_NODE = 1, 2
@@ -27,10 +27,10 @@ class Node:
     """A kernel of a graph as it is launched; or another kind of node, or a graph in it."""
 
     function: int = 0
-    grid: Dim = (1, 1, 1)
-    block: Dim = (32, 1, 1)
+    grid: tuple[int, int, int] = (1, 1, 1)
+    block: tuple[int, int, int] = (32, 1, 1)
     dynamic_shared_bytes: int = 0
-    cluster: Dim = (0, 0, 0)
+    cluster: tuple[int, int, int] = (0, 0, 0)
     kind: int = 0
     child: int = 0
     by_kernel: bool = False

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_gpubench.replay.driver import Dim
 from pytest_gpubench.replay.structures import STRUCTURES
 
 INVALID_VALUE = 1
@@ -34,8 +33,8 @@ class FakeNode:
     kind: int
     values: tuple[bytes, ...] = ()
     function: int = 0
-    grid: Dim = (1, 1, 1)
-    block: Dim = (32, 1, 1)
+    grid: tuple[int, int, int] = (1, 1, 1)
+    block: tuple[int, int, int] = (32, 1, 1)
     shared_bytes: int = 0
     attributes: dict[int, bytes] = field(default_factory=dict)
     child: int = 0

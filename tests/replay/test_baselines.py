@@ -1,6 +1,6 @@
 """Calls of a test that are kept in the storage, read back, and refused where they cannot be used."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -15,7 +15,7 @@ from pytest_gpubench.replay.baselines import ReplayableCalls, read_captured
 from pytest_gpubench.replay.driver import DriverError
 from pytest_gpubench.replay.loaded_images import LoadedImages
 from pytest_gpubench.replay.reader import NotReplayable
-from pytest_gpubench.replay.stored import StoredPair, Values
+from pytest_gpubench.replay.stored import StoredPair
 from pytest_gpubench.results.store.calls import CallStore
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.tolerance import parse_tolerance
@@ -167,7 +167,9 @@ def test_a_call_from_elsewhere_is_timed_in_another_process_on_todays_inputs(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
     asked: list[StoredPair] = []
 
-    def compare_isolated(pair: StoredPair, say: object, inputs: Callable[[], Values]) -> Replay:
+    def compare_isolated(
+        pair: StoredPair, say: object, inputs: Callable[[], Mapping[tuple[str, ...], torch.Tensor]]
+    ) -> Replay:
         asked.append(replace(pair, inputs=inputs()))
         raise NotReplayable("it gave no answer")
 

@@ -17,7 +17,7 @@ from pytest_gpubench.replay import comparison, isolated, stored
 from pytest_gpubench.replay.capture import CapturedCall, capture_call
 from pytest_gpubench.replay.isolated import Answer, answer_in, compare_isolated
 from pytest_gpubench.replay.reader import NotReplayable
-from pytest_gpubench.replay.stored import StoredPair, Values
+from pytest_gpubench.replay.stored import StoredPair
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.speedup import SpeedupEstimate
 from pytest_gpubench.stats.summary import Interval
@@ -73,7 +73,7 @@ def process(answer: bytes | None, status: int | None = 0, asked: list[Any] | Non
 def test_the_answer_of_the_process_is_returned(pair: StoredPair, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(isolated, "run_logged", process(ENCODED, asked=asked))
-    values: Values = {("args[0]",): torch.ones(4, dtype=torch.int8)}
+    values: dict[tuple[str, ...], torch.Tensor] = {("args[0]",): torch.ones(4, dtype=torch.int8)}
     assert compare_isolated(pair, lambda text: None, lambda: values) == FOUND
     command, timeout_s, told = asked
     assert command[1:3] == ["-m", "pytest_gpubench.replay.isolated"]

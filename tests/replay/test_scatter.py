@@ -1,24 +1,24 @@
 """Outputs that differ, and by how much they may."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 import torch
 
-from pytest_gpubench.replay.scatter import Outputs, differing
+from pytest_gpubench.replay.scatter import differing
 
 ONES = {"out": torch.ones(4)}
 
 
-def at(value: float, name: str = "out") -> Outputs:
+def at(value: float, name: str = "out") -> Mapping[str, torch.Tensor]:
     return {name: torch.full((4,), value)}
 
 
-def calls(*values: float) -> Iterator[Outputs]:
+def calls(*values: float) -> Iterator[Mapping[str, torch.Tensor]]:
     yield from map(at, values)
 
 
-def never() -> Outputs:
+def never() -> Mapping[str, torch.Tensor]:
     raise AssertionError("equal outputs need no further calls")
 
 
