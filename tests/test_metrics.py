@@ -10,7 +10,7 @@ import pytest
 from pytest_gpubench import Measurement
 from pytest_gpubench.cli import main
 from pytest_gpubench.counters import COUNTERS
-from pytest_gpubench.metrics import BY_NAME, METRICS
+from pytest_gpubench.metrics import METRICS
 from pytest_gpubench.report.layout import Screen
 from pytest_gpubench.report.properties import median_properties
 from pytest_gpubench.report.section import report_section
@@ -25,6 +25,7 @@ from tests.results.measured import kernel, resources
 from tests.results.saved import make_run
 
 RUN = make_run(1)
+NAMED = {each.name: each for each in METRICS}
 CANDIDATE = RUN.records[0].measurements[1]
 WITH_WORK = msgspec.structs.replace(
     CANDIDATE,
@@ -89,7 +90,7 @@ def test_what_was_not_measured_has_a_dash(metric: Any) -> None:
 )
 def test_a_number_is_written_by_its_unit(name: str, text: str, told: str) -> None:
     pair = arms(timing("fused", 12.0, moved_bytes=24_000_000), timing("eager", 24.0))
-    metric = BY_NAME[name]
+    metric = NAMED[name]
     assert metric.text(pair[1], "ms") == text
     assert metric.told(metric.value(pair[1]), "us") == told
 
@@ -99,7 +100,7 @@ def test_what_kernels_take_is_that_of_the_worst() -> None:
     other = resources(registers=64, dynamic_shared_bytes=512, blocks_per_sm=2, grid=(99, 1, 1))
     kernels = kernel("a", resources=(first,)), kernel("b", resources=(other,))
     item = Measurement(timing=timing("fused", 12.0, kernels=kernels))
-    found = {name: BY_NAME[name].value(item) for name in ("registers", "local_bytes", "shared", "blocks", "tail")}
+    found = {name: NAMED[name].value(item) for name in ("registers", "local_bytes", "shared", "blocks", "tail")}
     assert found == {"registers": 72, "local_bytes": 8, "shared": 512, "blocks": 2, "tail": 0.25}
 
 

@@ -10,7 +10,7 @@ from pytest_gpubench import GpuBench, errors
 from pytest_gpubench import __all__ as public_names
 from pytest_gpubench.counters import COUNTERS
 from pytest_gpubench.plugin.options import default_text
-from pytest_gpubench.settings import GROUPS, ROWS, CallSettings, flag_name
+from pytest_gpubench.settings import GROUPS, ROWS, CallSettings
 from pytest_gpubench.verdict.limits import NAMES
 from tests.cli.stored import COMMANDS
 from tests.docs.pages import PACKAGE, PAGES, README, TEXTS
@@ -19,6 +19,7 @@ WIDTH = 120
 MOST_LINES = 249
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 EVERYTHING = "\n".join(TEXTS.values())
+FLAGS = {name: f"--gpu-bench-{name.replace('_', '-')}" for name in ROWS}
 
 
 def anchors(text: str) -> set[str]:
@@ -37,7 +38,7 @@ def test_the_readme_has_every_limit() -> None:
 
 
 def test_every_option_and_public_name_is_somewhere() -> None:
-    assert [name for name in [*map(flag_name, ROWS), *public_names] if name not in EVERYTHING] == []
+    assert [name for name in [*FLAGS.values(), *public_names] if name not in EVERYTHING] == []
 
 
 def test_every_counter_is_explained_in_its_own_words() -> None:
@@ -70,7 +71,7 @@ def test_every_error_is_explained() -> None:
 
 def test_every_option_shown_exists() -> None:
     shown = set(re.findall(r"--gpu-bench-[a-z-]*[a-z]", EVERYTHING))
-    assert shown - set(map(flag_name, ROWS)) == set()
+    assert shown - set(FLAGS.values()) == set()
 
 
 def markdown_table() -> str:
@@ -81,7 +82,7 @@ def markdown_table() -> str:
             title = GROUPS[name]
             head = "| option | default | what it does |", "| --- | --- | --- |"
             lines += ["", f"## {title[0].upper()}{title[1:]}", "", *head]
-        spelling = flag_name(name) + (f"={row.metavar}" if row.metavar else "")
+        spelling = FLAGS[name] + (f"={row.metavar}" if row.metavar else "")
         in_call = " and the call" if name in CallSettings.__optional_keys__ else ""
         also = f" Also in the mark{in_call}." if row.in_marker else ""
         text = row.help.replace("%%", "%")

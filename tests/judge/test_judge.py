@@ -23,7 +23,6 @@ from pytest_gpubench.judge.process import Process, _processes_and_bytes
 from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.judge.spec import read_spec
 from pytest_gpubench.judge.trial import Rules, Trial
-from pytest_gpubench.timing.base import collection_off
 from pytest_gpubench.verdict.limits import Limits
 from tests import fork_server
 from tests.judge.candidates import CLAIMS, LEFT_BEHIND, REACHES_OUT, STATUSES, is_right, text_of
@@ -68,9 +67,12 @@ def judged(judge: Judge, folder: Path, body: str) -> Judgement:
 
 def test_an_honest_candidate_passes(judge: Judge, tmp_path: Path) -> None:
     """It is right, timed in both ways, and the judgement survives JSON. Its memory is freed at once."""
-    with collection_off():
+    gc.disable()
+    try:
         found = judged(judge, tmp_path, "candidate = work")
         assert not [each for each in gc.get_objects() if type(each) is Trial]
+    finally:
+        gc.enable()
     assert is_right(found), found
     [case] = found.cases
     assert case.compared > 20

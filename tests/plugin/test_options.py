@@ -10,15 +10,7 @@ import pytest
 
 from pytest_gpubench import BadRequest
 from pytest_gpubench.plugin.options import add_options, resolve
-from pytest_gpubench.settings import (
-    GROUPS,
-    MARKER_SETTINGS,
-    ROWS,
-    Settings,
-    environment_name,
-    flag_name,
-    ini_name,
-)
+from pytest_gpubench.settings import GROUPS, MARKER_SETTINGS, ROWS, Settings
 from pytest_gpubench.settings.resolver import Resolver
 from tests.plugin.conftest import BenchRun
 
@@ -105,6 +97,10 @@ def resolved(
     return resolve(cast(Any, config))
 
 
+def flag_name(name: str) -> str:
+    return f"--gpu-bench-{name.replace('_', '-')}"
+
+
 def flag(name: str, text: str) -> str:
     return flag_name(name) if OTHER_VALUES[name][1] is True else f"{flag_name(name)}={text}"
 
@@ -118,14 +114,14 @@ def test_the_table_of_other_values_is_complete() -> None:
 def test_every_setting_works_in_every_spelling(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     text, value = OTHER_VALUES[name]
     assert getattr(resolved([flag(name, text)]).run, name) == value
-    assert getattr(resolved(ini={ini_name(name): text}).run, name) == value
-    monkeypatch.setenv(environment_name(name), text)
+    assert getattr(resolved(ini={f"gpu_bench_{name}": text}).run, name) == value
+    monkeypatch.setenv(f"GPU_BENCH_{name.upper()}", text)
     assert getattr(resolved().run, name) == value
 
 
 def test_a_worker_on_another_host_has_other_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it does not find there is not its to write."""
-    monkeypatch.setenv(environment_name("html"), "absent/page.html")
+    monkeypatch.setenv("GPU_BENCH_HTML", "absent/page.html")
     assert resolved(workerinput={}).run.html == "absent/page.html"
     with pytest.raises(BadRequest, match=r"^GPU_BENCH_HTML: 'absent/page.html' is not valid, there is no folder "):
         resolved()
@@ -144,9 +140,9 @@ def test_pytest_reads_every_setting(pytester: pytest.Pytester, monkeypatch: pyte
     """A third by flags, a third from the environment, and a third from the ini file."""
     changes_others = {"skip", "disable", "quiet", "strict"}
     names = [name for name in ROWS if name not in changes_others]
-    pytester.makeini("\n".join(["[pytest]", *(f"{ini_name(each)} = {OTHER_VALUES[each][0]}" for each in names[::3])]))
+    pytester.makeini("\n".join(["[pytest]", *(f"gpu_bench_{each} = {OTHER_VALUES[each][0]}" for each in names[::3])]))
     for name in names[1::3]:
-        monkeypatch.setenv(environment_name(name), OTHER_VALUES[name][0])
+        monkeypatch.setenv(f"GPU_BENCH_{name.upper()}", OTHER_VALUES[name][0])
     flags = [flag(name, OTHER_VALUES[name][0]) for name in names[2::3]]
     values = shown(pytester, *flags)
     assert {name: values[name] for name in names} == {name: OTHER_VALUES[name][1] for name in names}
@@ -304,7 +300,7 @@ def test_help_names_every_flag_and_default(pytester: pytest.Pytester) -> None:
     assert [title for title in GROUPS.values() if f"gpu_bench, {title}:" not in text] == []
     for name, row in ROWS.items():
         assert flag_name(name) in text
-        assert f"as {flag_name(name)}" in text.split(f"{ini_name(name)} (")[1]
+        assert f"as {flag_name(name)}" in text.split(f"gpu_bench_{name} (")[1]
         assert re.sub(r"\s+", " ", row.help.replace("%%", "%")) in text
     assert "its turn at the GPU [3600]" in text
     assert all(odd not in text for odd in ("gpu_bench [False]", "[None]", "--gpu-bench-max-time"))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpubench import BadRequest
-from pytest_gpubench.settings import ROWS, Settings, environment_name, environment_settings
+from pytest_gpubench.settings import ROWS, Settings, environment_settings
 from pytest_gpubench.settings.resolver import Resolver
 
 
@@ -40,9 +40,9 @@ def test_a_count_that_is_too_small_is_told_the_least_that_is_legal(name: str, le
 def test_the_largest_number_is_legal_and_the_next_is_not(
     monkeypatch: pytest.MonkeyPatch, name: str, most: float
 ) -> None:
-    monkeypatch.setenv(environment_name(name), str(most))
+    monkeypatch.setenv(f"GPU_BENCH_{name.upper()}", str(most))
     assert getattr(environment_settings(), name) == most
-    monkeypatch.setenv(environment_name(name), str(most + 1))
+    monkeypatch.setenv(f"GPU_BENCH_{name.upper()}", str(most + 1))
     with pytest.raises(BadRequest, match="it must be "):
         environment_settings()
 
@@ -51,7 +51,7 @@ def test_the_largest_number_is_legal_and_the_next_is_not(
 def test_no_number_is_without_a_bound(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """A run that was asked for 10**400 reps would never end. What is no number is a text: a name, or a path."""
     text = "1" + 400 * "0"
-    monkeypatch.setenv(environment_name(name), text)
+    monkeypatch.setenv(f"GPU_BENCH_{name.upper()}", text)
     with contextlib.suppress(BadRequest):
         assert getattr(environment_settings(), name) in (text, (text,))
 
@@ -80,7 +80,7 @@ def test_settings_and_variables_of_others_are_not_misspelled(monkeypatch: pytest
     for name in ["GPU_BENCH_RUNNER", "GPU_BENCH_GROUP", "GPU_BENCH_", "MY_GPU_BENCH_REP", "REP"]:
         monkeypatch.setenv(name, "3")
     for name in ROWS:
-        monkeypatch.setenv(environment_name(name), "")
+        monkeypatch.setenv(f"GPU_BENCH_{name.upper()}", "")
     assert asdict(environment_settings()) == asdict(Settings())
 
 
