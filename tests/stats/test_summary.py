@@ -15,7 +15,6 @@ from pytest_gpubench.stats.summary import (
     Interval,
     least_count,
     median_interval,
-    rel_std,
     std_interval,
     student_quantile,
     student_t,
@@ -36,18 +35,6 @@ times_us = st.lists(st.floats(1e-2, 1e6), min_size=1, max_size=60)
 readings_us = st.lists(st.integers(1, 2**20).map(lambda ticks: ticks / 1024), min_size=20, max_size=60)
 """Enough for every interval asked here, on a grid: floats an ulp apart have a standard deviation of rounding errors."""
 alphas = st.builds(lambda digits, power: digits / 10**power, st.integers(1, 9), st.integers(1, 9))
-
-
-# plain calls
-
-
-@pytest.mark.parametrize(("samples", "expected"), [((9.0, 10.0, 11.0), 0.1), ((4.0, 4.0), 0.0), ((3.0, 5.0), 0.5**1.5)])
-def test_rel_std(samples: tuple[float, ...], expected: float) -> None:
-    assert rel_std(samples) == pytest.approx(expected, rel=1e-12)
-
-
-def test_the_relative_std_of_one_sample_is_unknown() -> None:
-    assert math.isnan(rel_std((3.0,)))
 
 
 # the median

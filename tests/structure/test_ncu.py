@@ -8,7 +8,6 @@ import pytest
 from pytest_gpubench.results.model import Counts
 from pytest_gpubench.structure import ncu
 from pytest_gpubench.structure.ncu import (
-    Capture,
     CountedKernel,
     NeverCounted,
     NotCounted,
@@ -43,7 +42,7 @@ def test_a_recorded_table_is_read() -> None:
     assert counts_of(captures[:3], ["instructions"], ()).captures["instructions"] == (158_172_800.0,) * 3
 
 
-def captured(*launches: tuple[str, dict[str, str]]) -> Capture:
+def captured(*launches: tuple[str, dict[str, str]]) -> list[CountedKernel]:
     return [CountedKernel(name, metrics) for name, metrics in launches]
 
 

@@ -186,13 +186,20 @@ def test_backward_is_timed_alone_and_gradients_do_not_add_up() -> None:
             assert weight.grad.tolist() == [1.0] * 4
 
 
-def test_the_upstream_gradient_is_one_for_a_loss_and_the_same_noise_for_others() -> None:
-    assert upstream_gradient(torch.zeros(()), 1).item() == 1
-    noise = upstream_gradient(torch.zeros(3, 4, dtype=torch.bfloat16), 1)
-    assert noise.shape == (3, 4)
-    assert noise.dtype == torch.bfloat16
-    assert torch.equal(noise, upstream_gradient(torch.zeros(3, 4, dtype=torch.bfloat16), 1))
-    assert not torch.equal(noise, upstream_gradient(torch.zeros(3, 4, dtype=torch.bfloat16), 2))
+def test_the_upstream_gradient_of_what_is_no_loss_is_the_same_noise_in_each_call() -> None:
+    given = [torch.zeros(3, 4, dtype=torch.bfloat16, requires_grad=True) for _ in range(2)]
+    noise = []
+    for _ in range(2):
+        call = make_call(lambda x, y: (x * 1, y * 1), make_arguments(given), "backward")
+        call.prepare()()
+        noise.append([x.grad for x in given])
+    for (one, other), (again, _) in (noise, noise[::-1]):
+        assert one is not None
+        assert other is not None
+        assert again is not None
+        assert len(set(one.flatten().tolist())) > 6
+        assert torch.equal(one, again)
+        assert not torch.equal(one, other)
 
 
 def test_leaves_are_found_through_the_graph() -> None:

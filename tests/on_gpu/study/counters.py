@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import permutations, product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -29,7 +29,7 @@ from pytest_gpubench import Measurement, Timing
 from pytest_gpubench.counters import groups_of
 from pytest_gpubench.results.model import Counts, Outcome
 from pytest_gpubench.stats.tolerance import parse_tolerance
-from pytest_gpubench.structure.ncu import Capture, counts_of, find_ncu, ncu_command, read_captures
+from pytest_gpubench.structure.ncu import counts_of, find_ncu, ncu_command, read_captures
 from pytest_gpubench.verdict.counters import compare_counters
 from pytest_gpubench.verdict.limits.counters import says_nothing, spread_of_captures
 from pytest_gpubench.verdict.regression import Change
@@ -142,7 +142,7 @@ def take(group: Sequence[str], rows: float = 1.0) -> Process:
             raise SystemExit(f"{done.stdout}\n{done.stderr}\n{table.read_text()[-2000:] if table.exists() else ''}")
         captures, names = read_captures(table.read_text()), notes.read_text().splitlines()
         print(f"{len(group)} counters: {time.perf_counter() - began_s:.1f} s, {len(captures)} captures", flush=True)
-    taken: dict[str, list[Capture]] = {}
+    taken: dict[str, list[Any]] = {}
     for each, capture in zip(names, captures, strict=True):
         taken.setdefault(each, []).append(capture)
     cache_bytes = json.loads(done.stdout.splitlines()[-1])
