@@ -4,7 +4,6 @@ import pytest
 
 from pytest_gpubench import BadRequest
 from pytest_gpubench.judge.conclusion import (
-    distrusted,
     fail_on_cpu,
     is_below,
     judge_speedup,
@@ -75,16 +74,6 @@ def test_like_calls_pay_the_same_tax(claimed_us: float, tax: float, found_us: fl
 def test_a_time_is_below_the_floor_by_its_whole_interval(samples_us: list[float], below: bool) -> None:
     """One sample has no interval, and counts itself."""
     assert is_below(time_of(samples_us), 0.8) is below
-
-
-@pytest.mark.parametrize(("claimed", "outcome"), [(PASS, INCONCLUSIVE), (INCONCLUSIVE, INCONCLUSIVE), (FAIL, FAIL)])
-def test_what_is_not_trusted_does_not_pass(claimed: Outcome, outcome: Outcome) -> None:
-    """The verdict says why; a FAIL stays one."""
-    verdict = distrusted(judge_speedup(claimed, Interval(2.0, 3.0), 1.5, "words"), "it waits")
-    assert verdict.outcome is outcome
-    assert verdict.sentence.startswith("not replayed (it waits), and the spec does not say trust_claims = True") is (
-        claimed is PASS
-    )
 
 
 @pytest.mark.parametrize(
