@@ -11,7 +11,6 @@ from pytest_gpubench.stats.process_spread import (
     UNKNOWN_SPEEDUP,
     UNKNOWN_TIME,
     ProcessSpread,
-    RunNoise,
     change_across,
     noise_of,
     outliers_allowed,
@@ -162,12 +161,17 @@ def test_the_spread_is_estimated_without_bias(pairs: int) -> None:
 
 def test_nothing_is_known_without_two_pairs() -> None:
     assert noise_of([[0.1], []]) is None
-    assert RunNoise(0.01, 1).smallest_change(1, 0.01) == math.inf
+    noise = noise_of([[0.1, 0.2]])
+    assert noise is not None
+    assert noise.smallest_change(1, 0.01) == math.inf
 
 
 @pytest.mark.parametrize("pairs", [4, 6])
 def test_the_smallest_change_is_seen_nine_times_in_ten(pairs: int) -> None:
-    rng, smallest = random.Random(0), RunNoise(0.004, 9).smallest_change(pairs, 0.01)
+    rng = random.Random(0)
+    noise = noise_of([drawn(rng, 0.004, pairs) for _ in range(900)])
+    assert noise is not None
+    smallest = noise.smallest_change(pairs, 0.01)
     changes = [change_of_pairs(drawn(rng, 0.004, pairs, math.log1p(smallest)), "median", 0.01) for _ in range(1500)]
     seen = statistics.fmean(change.interval is not None and change.interval.low > 1 for change in changes)
     assert seen == pytest.approx(0.9, abs=0.06)

@@ -12,7 +12,7 @@ from pytest_gpubench import BadRequest, DeviceFacts
 from pytest_gpubench.gpu.device import Device, cpu_device, find_device
 from pytest_gpubench.settings.cache import Producer, without_producer
 from pytest_gpubench.timing import make_timer, wall
-from pytest_gpubench.timing.calls import Arguments, leaves_of, make_arguments, make_call, upstream_gradient
+from pytest_gpubench.timing.calls import Arguments, leaves_of, make_arguments, make_call
 from pytest_gpubench.timing.interpreter import counting_launches
 from pytest_gpubench.timing.l2flush import flush_buffer, make_flush
 from pytest_gpubench.timing.wall import Scheduled
