@@ -1,18 +1,15 @@
-"""Lock the clocks of a GPU for the length of a turn, and reset them however the process ends.
+"""Lock the clocks of a GPU for the length of a turn; where the process dies in it, the next holder resets them.
 
 The turn is exclusive: a record of locked clocks that is found with the turn held was left by a process that died. NVML
 does not say whether somebody locked the clocks before, as with `nvidia-smi --lock-gpu-clocks`: a reset leaves them to
 the GPU.
 """
 
-import atexit
 import os
-import signal
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -31,9 +28,6 @@ SUFFIX = ".clocks.json"
 RECORD_BYTES = 2**16
 TRUSTED_USERS = (0, os.geteuid())
 """The users whose records are believed: the lock folder is open to all, and a record can reset clocks."""
-DEADLY_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-"""The signals that end a process at once unless it handles them; Ctrl-C raises KeyboardInterrupt."""
-Handler = Callable[[int, FrameType | None], None] | signal.Handlers
 
 
 class ClockRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +74,6 @@ class ClockLock:
             self._say(f"{abandoned}; they are given back")
         _write_record(self._path, self._record)
         LOCKS[self._uuid] = self
-        _replace_handlers(signal.SIG_DFL, _reset_and_end)
         self._set()
         if self._wish not in ("base", "max", self._record.graphics):
             self._say(
@@ -101,8 +94,6 @@ class ClockLock:
         if self._record.holder.pid == os.getpid():
             problem = _reset(self._nvml, self._path) if changed else _remove_record(self._path)
         LOCKS.pop(self._uuid, None)
-        if not LOCKS:
-            _replace_handlers(_reset_and_end, signal.SIG_DFL)
         return problem
 
     def _set(self) -> None:
@@ -282,28 +273,3 @@ def _why_not_locked(error: Exception, library: Any) -> str:
     if _is_unsupported(error, library):
         return f"the GPU or its driver cannot do that ({error}): {INSTEAD}"
     return f"NVML failed ({error}): see nvidia-smi"
-
-
-# the end of the process
-
-
-def _reset_and_end(number: int, frame: FrameType | None) -> None:
-    """Reset the clocks, then end the process as the signal does by default."""
-    signal.signal(number, signal.SIG_IGN)
-    _release_all()
-    signal.signal(number, signal.SIG_DFL)
-    signal.raise_signal(number)
-
-
-def _replace_handlers(old: Handler, new: Handler) -> None:
-    """Handle the signals that end the process; other threads than the main one cannot, and others' handlers stay."""
-    if threading.current_thread() is threading.main_thread():
-        for number in DEADLY_SIGNALS:
-            if signal.getsignal(number) == old:
-                signal.signal(number, new)
-
-
-@atexit.register
-def _release_all() -> None:
-    for lock in list(LOCKS.values()):
-        lock.release()

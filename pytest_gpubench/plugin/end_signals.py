@@ -9,6 +9,7 @@ from types import FrameType
 
 import pytest
 
+from pytest_gpubench.gpu.clocks import LOCKS
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.save import OutputFiles
 from pytest_gpubench.plugin.workers import is_dry, is_worker
@@ -97,7 +98,7 @@ class EndSignals:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         """Raise KeyboardInterrupt; end the process at once where nothing would be lost."""
-        if not self.results.selected:
+        if not (self.results.selected or LOCKS):
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         self._handled_s = time.monotonic()

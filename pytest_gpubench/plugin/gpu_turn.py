@@ -9,13 +9,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from pytest_gpubench.child_process import INTERRUPTS, raise_interrupt, signals_handled
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, GpuBenchError, NotMeasured
 from pytest_gpubench.gpu import visible
 from pytest_gpubench.gpu.claim import Claim, claim_gpu, claimants
+from pytest_gpubench.gpu.clocks import ClockLock
 from pytest_gpubench.gpu.device import Device, find_device, required_device, why_no_gpu
 from pytest_gpubench.gpu.foreign import (
     SETTLE_S,
@@ -39,9 +41,6 @@ from pytest_gpubench.plugin.pin import Pin
 from pytest_gpubench.plugin.workers import CONTROLLER, handed_on, is_worker, run_arguments
 from pytest_gpubench.results.model import Turn
 from pytest_gpubench.settings import Settings, ini_name
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WORKER_SAYS_AFTER_S = 30.0
 """Workers of one run wait for each other all the time: only longer waits are told."""
@@ -155,8 +154,7 @@ class GpuTurns:
         """True if the run measures at all: nothing else needs a turn."""
         return not self.settings.disable and self.settings.timer != "scripted"
 
-    def _folder(self) -> "Path":  # no property: pytest 8.0 reads those when a plugin is registered
-
+    def _folder(self) -> Path:  # no property: pytest 8.0 reads those when a plugin is registered
         return lock_folder(self.settings.lock_folder)
 
     # hooks
@@ -257,8 +255,8 @@ class GpuTurns:
         held.watch.look_first(idle_s=time.monotonic() - self.ended_s, say=self._say)
         self.warnings += [f"{each}: what was measured meanwhile may be too slow" for each in self.neighbours]
         if self.settings.lock_clocks is not None:
-            from pytest_gpubench.gpu.clocks import ClockLock
-
+            if is_worker(self.config):  # any other run ends in order where a signal ends it
+                held.cleanup.enter_context(signals_handled(raise_interrupt, *INTERRUPTS))
             for uuid in held.uuids:
                 lock = ClockLock(uuid, self.settings.lock_clocks, self._folder(), self._warn)
                 held.cleanup.enter_context(lock)
@@ -320,7 +318,6 @@ class GpuTurns:
         wish = self.settings.lock_clocks
         if wish is None or not self._measures or device.type == "cuda":
             return None
-
         chosen = "--gpu-bench-device=cpu" if self.settings.device == "cpu" else why_no_gpu()
         return (
             f"--gpu-bench-lock-clocks={wish} locks the clocks of a GPU, but the device is the CPU: {chosen}; "

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,26 +21,19 @@ from tests.gpu import recording_nvml
 from tests.gpu.holding import held, leave_clocks_locked
 from tests.gpu.recording_nvml import BOTH_RESET, BOTH_SET, RESET, RESET_MEMORY, SET, SET_MEMORY, Recording, changes
 
-DEADLY_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 CLOCK_LIMIT_TDP = 0xFFFFFF01
 
 GPU = "GPU-fake-1"
 CHILD = """
-import os, signal, sys
+import os, sys
 from pathlib import Path
 import pynvml
 assert pynvml.IS_FAKE
 from pytest_gpubench.gpu.clocks import ClockLock
 folder, how = sys.argv[1:]
-if how == "handler":
-    signal.signal(signal.SIGTERM, lambda *_: (print("mine", flush=True), sys.exit(7)))
-if how == "ignored":
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-lock = ClockLock("GPU-fake-1", 1410, Path(folder))
-if how == "exit":
-    lock.__enter__()
-    sys.exit(3)
-with lock:
+with ClockLock("GPU-fake-1", 1410, Path(folder)):
+    if how == "exit":
+        sys.exit(3)
     if how == "error":
         raise RuntimeError("of the test")
     if how == "fork":
@@ -58,13 +50,11 @@ Process = subprocess.Popen[str]
 
 @pytest.fixture(autouse=True)
 def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Recording]:
-    """Nothing here can reach the NVML of this machine, or leaves a handler of signals."""
+    """Nothing here can reach the NVML of this machine."""
     library = Recording(tmp_path)
     monkeypatch.setitem(sys.modules, "pynvml", library)
-    before = [signal.getsignal(number) for number in DEADLY_SIGNALS]
     yield library
     assert clocks.LOCKS == {}
-    assert [signal.getsignal(number) for number in DEADLY_SIGNALS] == before
 
 
 def whats(folder: Path) -> list[str]:
@@ -368,14 +358,6 @@ def finish(process: Process) -> tuple[int, str]:
     return process.returncode, output
 
 
-def signalled(process: Process, number: int) -> tuple[int, str]:
-    """Send a signal once the clocks are held; return the exit status and what is printed after."""
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
-    process.send_signal(number)
-    return finish(process)
-
-
 @pytest.mark.parametrize(("how", "status"), [("wait", 0), ("error", 1), ("exit", 3), ("fork", 0)])
 def test_a_process_that_ends_of_its_own_gives_them_back(tmp_path: Path, how: str, status: int) -> None:
     process = start(tmp_path, how)
@@ -385,53 +367,9 @@ def test_a_process_that_ends_of_its_own_gives_them_back(tmp_path: Path, how: str
     assert not record_path(tmp_path).exists()
 
 
-@pytest.mark.parametrize(
-    ("how", "number", "ended"),
-    [
-        ("wait", signal.SIGTERM, (-signal.SIGTERM, "")),
-        ("wait", signal.SIGINT, (-signal.SIGINT, "")),
-        ("wait", signal.SIGHUP, (-signal.SIGHUP, "")),
-        ("handler", signal.SIGTERM, (7, "mine\n")),
-        ("ignored", signal.SIGTERM, (0, "released\n")),
-    ],
-)
-def test_a_signal_gives_them_back_and_ends_the_process_as_it_did_before(
-    tmp_path: Path, how: str, number: int, ended: tuple[int, str]
-) -> None:
-    assert signalled(start(tmp_path, how), number) == ended
-    assert whats(tmp_path) == BOTH_SET + BOTH_RESET
-    assert not record_path(tmp_path).exists()
-
-
 @pytest.mark.parametrize("at", BOTH_SET + BOTH_RESET)
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_signal_in_the_midst_of_a_change(tmp_path: Path, at: str, number: int) -> None:
-    """A kill leaves the record to the next holder."""
-    assert finish(start(tmp_path, kill={at: number}))[0] == -number
-    killed = number == signal.SIGKILL
-    assert record_path(tmp_path).exists() == killed
-    assert [each.left for each in restore_abandoned(tmp_path)] == [False] * killed
+def test_a_kill_in_the_midst_of_a_change_leaves_the_record_to_the_next_holder(tmp_path: Path, at: str) -> None:
+    assert finish(start(tmp_path, kill={at: signal.SIGKILL}))[0] == -signal.SIGKILL
+    assert record_path(tmp_path).exists()
+    assert [each.left for each in restore_abandoned(tmp_path)] == [False]
     assert whats(tmp_path)[-2:] == BOTH_RESET
-
-
-def test_a_handler_that_somebody_else_puts_there_meanwhile_stays(tmp_path: Path) -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        with ClockLock(GPU, 1410, tmp_path):
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
-        assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def test_another_thread_locks_without_handlers(tmp_path: Path) -> None:
-    before = signal.getsignal(signal.SIGTERM)
-
-    def lock() -> None:
-        with ClockLock(GPU, 1410, tmp_path):
-            assert signal.getsignal(signal.SIGTERM) is before
-
-    thread = threading.Thread(target=lock)
-    thread.start()
-    thread.join()
-    assert whats(tmp_path) == BOTH_SET + BOTH_RESET

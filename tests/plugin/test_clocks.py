@@ -119,6 +119,16 @@ def test_given_back_however_a_test_ends(host: Host) -> None:
     assert records(host) == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("arguments", [[], ["-n1"]], ids=["alone", "a worker"])
+def test_given_back_where_a_signal_ends_the_process(host: Host, arguments: list[str], number: int) -> None:
+    """Where nothing has been measured yet, too."""
+    host.write(f"@pytest.fixture(autouse=True)\ndef ends():\n    os.kill(os.getpid(), {int(number)})\n{TESTS}")
+    assert host.run(LOCK, *arguments)[0] != 0
+    assert whats(host) == [SET, SET_MEMORY, RESET, RESET_MEMORY]
+    assert records(host) == []
+
+
 def test_after_a_kill_the_next_turn_with_the_option_gives_them_back_and_says_so(host: Host) -> None:
     host.write(f"{TESTS}    os.kill(os.getpid(), {int(signal.SIGKILL)})\n")
     assert host.run(LOCK)[0] == -signal.SIGKILL
