@@ -173,6 +173,7 @@ def test_numbers_are_those_of_the_run() -> None:
                 continue
             one = {each.metric.name: each for each in (next(found) for _ in range(5 if item.speedup else 4))}
             values = {name: each.metric.benchmark_values for name, each in one.items()}
+            assert [one[name].metric.extra_info["unit"] for name in ("latency", "median_us")] == ["ms", "us"]
             assert values.pop("latency") == pytest.approx([each / 1000 for each in item.timing.samples_us], abs=1e-9)
             assert values.pop("speedup", None) == (None if item.speedup is None else [item.speedup.ratio])
             timing = item.timing
