@@ -158,4 +158,5 @@ def ratio_text(ratio: float, ends: Iterable[float] | None = None, digits: int = 
 
 def count(number: int, noun: str) -> str:
     """Write a number with its noun in the singular or plural."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    plural = f"{noun}es" if noun.endswith(("s", "ch")) else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"

@@ -176,6 +176,11 @@ def test_count(number: int, text: str) -> None:
     assert count(number, "rep") == text
 
 
+@pytest.mark.parametrize(("noun", "plural"), [("process", "processes"), ("launch", "launches"), ("graph", "graphs")])
+def test_count_of_what_has_another_plural(noun: str, plural: str) -> None:
+    assert [count(number, noun) for number in (1, 2)] == [f"1 {noun}", f"2 {plural}"]
+
+
 @pytest.mark.parametrize(
     ("value", "text"), [(2310.4, "2,310"), (12345.6, "12,350"), (999.96, "1,000"), (0.01234, "0.01234"), (0, "0")]
 )

@@ -8,7 +8,7 @@ from typing import Literal
 from pytest_gpubench.errors import DeviceUnavailable
 from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.gpu.processes import command_of
-from pytest_gpubench.units import format_bytes, format_share
+from pytest_gpubench.units import count, format_bytes, format_share
 
 IDLE_SHARE = 0.05
 """The highest utilisation of an idle GPU: 0 where nobody uses it, a few percent with a display."""
@@ -156,7 +156,7 @@ def _describe_utilisation(utilisation: float, unknown: int) -> str:
     whose = "NVML names no process of others"
     if unknown:
         verb = "is" if unknown == 1 else "are"
-        whose = f"NVML lists {_count(unknown, 'process')} that {verb} not to be found in this container"
+        whose = f"NVML lists {count(unknown, 'process')} that {verb} not to be found in this container"
     return f"the GPU is {_busy(utilisation)} while this run leaves it idle; whose work it is cannot be told: {whose}"
 
 
@@ -167,8 +167,4 @@ def _busy(utilisation: float) -> str:
 def _list(processes: Collection[GpuProcess]) -> str:
     named = [str(each) for each in processes][:NAMED]
     rest = len(processes) - len(named)
-    return f"{_count(len(processes), 'other process')}: {', '.join(named)}{f' and {rest} more' if rest else ''}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}es"
+    return f"{count(len(processes), 'other process')}: {', '.join(named)}{f' and {rest} more' if rest else ''}"

@@ -8,7 +8,7 @@ from pytest_gpubench.report.markdown_text import code, table_head, table_row, te
 from pytest_gpubench.results.files import ENDING, trace_name, write_text
 from pytest_gpubench.results.kernels import Share, breakdown, longest
 from pytest_gpubench.results.model import Measurement, TestRecord, Timing
-from pytest_gpubench.units import format_share, format_time
+from pytest_gpubench.units import count, format_share, format_time
 
 SUMMARY_FILE = "summary.md"
 VIEWER = "https://ui.perfetto.dev"
@@ -54,7 +54,7 @@ def _call_line(item: Measurement, name: str | None) -> str:
     words = [f"### {code(timing.label)}"]
     words += [f"as the {item.role}"] if item.role else []
     words += [f"at {code(item.example)}"] if item.example else []
-    launches = f", {timing.launches} {'launch' if timing.launches == 1 else 'launches'}" if timing.kernels else ""
+    launches = f", {count(timing.launches, 'launch')}" if timing.kernels else ""
     how = f"{format_time(timing.median_us)} ({text(timing.timer)}, {text(timing.cache)}{launches})"
     link = f"[trace]({name})" if name else "No trace was taken here."
     return f"{' '.join(words)}\n\n{how}. {link}"

@@ -217,13 +217,11 @@ def intercepting_examples(
 
     @functools.wraps(inner)
     def intercepted(*args: Any, **kwargs: Any) -> object:
-        __tracebackhide__ = True
         drawn = {name: value for name, value in kwargs.items() if is_drawn(name, value)}
         example = replace(example_of(drawn), compilations=compilations)
         compilations.watch()
 
         def call() -> object:
-            __tracebackhide__ = True
             begin(example)
             return inner(*args, **{name: made_of(value) if name in drawn else value for name, value in kwargs.items()})
 
