@@ -194,6 +194,8 @@ def bandwidth_line(facts: DeviceFacts, bytes_per_us: float | None) -> str:
     return f"{line}, {format_share(share)} of {sheet.gbps:g} GB/s ({source}){low}"
 
 
+# counters: two processes run the same tests as a user's, and each takes the counters in a further one under ncu
+
 COUNTER_TESTS = Path(pytest_gpubench.__file__).parent / "plugin" / "counter_tests.py"
 COUNTER_PROCESSES = 2
 COUNTER_SECONDS = 60

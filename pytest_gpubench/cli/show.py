@@ -30,6 +30,170 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import count, printable, safe_line
 from pytest_gpubench.verdict.limits import number_for
 
+ABOUT = "show a saved run as pytest did at its end, or write it for a spreadsheet, a page or another tool"
+EXAMPLES = """show latest
+show main --test softmax --verbose
+show .gpu_benchmarks/NVIDIA-H200/0003_main.json --html page.html
+show latest --markdown >> $GITHUB_STEP_SUMMARY
+show main --csv run.csv --json run.json
+show main --format pytorch-v3 > results/perf.json"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("which", metavar="RUN", help=RUN_HELP)
+    parser.add_argument("--verbose", action="store_true", help="all measurements, and their kernels")
+    parser.add_argument("--test", metavar="PATTERN", help="only tests with this in their id; * and ? stand for others")
+    for name, (_, what) in FORMS.items():
+        help = f"write {what} to a file; without PATH, or with -, to standard output"
+        add_output(parser, f"--{name}", nargs="?", const="-", dest=name, help=help)
+    parser.add_argument("--format", choices=FORMS, help="write one of these to standard output, as --FORMAT alone does")
+    add_storage(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the tables of each run that is meant, or one run in the forms that are asked for; 0."""
+    asked = [(name, path) for name in FORMS if (path := getattr(arguments, name)) is not None]
+    asked += [(arguments.format, "-")] if arguments.format else []
+    if not asked:
+        for path in find_paths(arguments.which, arguments):
+            found = _select(read_run(path), arguments.test)
+            write("\n".join([printable(run_title(path, found)), _run_text(found, arguments.verbose)]))
+        return 0
+    found = _select(read_run(find_path(arguments.which, arguments)), arguments.test)
+    for name, target in asked:
+        _write_form(FORMS[name][0](found), target, found, name)
+    return 0
+
+
+def _write_form(text: str, target: str, run: SavedRun, form: str) -> None:
+    """Write a run in one of its forms to a file, and say so on standard error, or to standard output; raise BadFile."""
+    if target == "-":
+        write_raw(text.rstrip("\n"))
+        return
+    write_text(text, Path(target))
+    print(safe_line(f"{target}: {count(len(run.records), 'test')} as {form}"), file=sys.stderr)
+
+
+def _run_text(run: SavedRun, verbose: bool) -> str:
+    settings = Settings(verbose=verbose)
+    screen = Screen.current(has_colour())
+    table = render(run.records, settings, screen)
+    lines = [line for sentence in summary_lines(run.records, settings) for line in screen.wrapped(sentence)]
+    return "\n".join(["", *([table, ""] if table else []), *lines])
+
+
+def _select(run: SavedRun, pattern: str | None) -> SavedRun:
+    """Return the run with only the tests that a pattern means; None means all. Raise BadRequest where it means none."""
+    if pattern is None:
+        return run
+    kept = tuple(record for record in run.records if matches(record.nodeid, pattern))
+    if not kept:
+        raise BadRequest(f"no test of this run has {pattern!r} in its id")
+    return msgspec.structs.replace(run, records=kept)
+
+
+# the forms
+
+FORMULA_STARTS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""Characters that begin a formula in a spreadsheet, in full width too."""
+
+Cell = str | int | float | None
+
+
+def _benchmark_text(run: SavedRun) -> str:
+    """Return a run as pytest-benchmark's JSON, without the block that only this plugin reads."""
+    content = json.loads(encode_run(run))
+    content.pop("gpu_bench", None)
+    return json.dumps(content, indent=1) + "\n"
+
+
+def _json_text(run: SavedRun) -> str:
+    """Return a run as a list with an object for each measurement: the columns of the CSV file, null for unknown."""
+    rows = [_json_row(run, record, item) for record in run.records for item in record.measurements]
+    return json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _json_row(run: SavedRun, record: TestRecord, item: Measurement) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in csv_row(run, record, item).items()
+    }
+    verdicts = [{"limit": one.limit, "outcome": one.outcome.value, "sentence": one.sentence} for one in item.verdicts]
+    return row | {"params": record.params, "dirty": run.commit_info.dirty, "limits": verdicts}
+
+
+def _csv_text(run: SavedRun) -> str:
+    """Return a run as comma-separated values with a header: a line for each measurement, times in microseconds."""
+    text = io.StringIO(newline="")
+    rows = [csv_row(run, record, item) for record in run.records for item in record.measurements]
+    writer = csv.DictWriter(text, rows[0] if rows else (), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def cell(value: Cell) -> str | int | float:
+    """Return a cell's content: text in one line, no formula to a spreadsheet; empty for unknown values."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    if not isinstance(value, str):
+        return value
+    shown = safe_line(value)
+    return f"'{shown}" if shown.lstrip().startswith(FORMULA_STARTS) else shown
+
+
+def csv_row(run: SavedRun, record: TestRecord, item: Measurement) -> dict[str, Cell]:
+    """Return the line of a measurement, by column."""
+    timing, commit, device = item.timing, run.commit_info, record.device
+    return {
+        "run": run.name,
+        "datetime": run.datetime,
+        "commit": commit.id,
+        "dirty": None if commit.dirty is None else str(commit.dirty).lower(),
+        "branch": commit.branch,
+        "test": record.nodeid,
+        "params": json.dumps(record.params, ensure_ascii=False) if record.params else None,
+        "example": item.example,
+        "function": timing.label,
+        "role": item.role,
+        "device": device.name,
+        "device_uuid": device.uuid,
+        "driver": device.driver,
+        "host": device.host,
+        "timer": timing.timer,
+        "cache": timing.cache,
+        "reps": timing.reps,
+        **_metric_cells(item),
+        **_speedup(item.speedup),
+        "limits": "; ".join(f"{one.limit} {one.outcome.value}" for one in item.verdicts),
+        "flags": ", ".join(timing.flags),
+        "throttle_reasons": ", ".join(timing.throttle_reasons),
+        "discarded": timing.discarded,
+        "remeasured": timing.remeasured,
+        "unmeasured": timing.unmeasured,
+    }
+
+
+def _metric_cells(item: Measurement) -> dict[str, Cell]:
+    """Return every metric of the files, those with an interval with its ends: `median_us`, `median_low_us`."""
+    found: dict[str, Cell] = {}
+    for metric in METRICS:
+        if metric.csv:
+            found[metric.csv] = metric.value(item)
+        if metric.csv and metric.ends:
+            stem, unit = metric.csv.removesuffix("_us"), "_us" if metric.csv.endswith("_us") else ""
+            low, high = metric.interval(item) or (None, None)
+            found |= {f"{stem}_low{unit}": low, f"{stem}_high{unit}": high}
+    return found
+
+
+def _speedup(found: Speedup | None) -> dict[str, Cell]:
+    names = ("quads", "alpha", "reference", "reference_us")
+    return {name: None if found is None else getattr(found, name) for name in names}
+
+
+# the records of PyTorch's benchmark database
+
 PRODUCER = "pytest-gpubench"
 DEPENDENCIES = {"pytorch": ("torch", "pytorch/pytorch"), "triton": ("triton", "triton-lang/triton")}
 """By its name in the database: a package, and its repository on GitHub."""
@@ -141,104 +305,6 @@ def _known_texts(**values: object) -> dict[str, str]:
     return {name: str(value) for name, value in values.items() if value not in (None, "")}
 
 
-FORMULA_STARTS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""Characters that begin a formula in a spreadsheet, in full width too."""
-
-Cell = str | int | float | None
-
-
-def _benchmark_text(run: SavedRun) -> str:
-    """Return a run as pytest-benchmark's JSON, without the block that only this plugin reads."""
-    content = json.loads(encode_run(run))
-    content.pop("gpu_bench", None)
-    return json.dumps(content, indent=1) + "\n"
-
-
-def _json_text(run: SavedRun) -> str:
-    """Return a run as a list with an object for each measurement: the columns of the CSV file, null for unknown."""
-    rows = [_json_row(run, record, item) for record in run.records for item in record.measurements]
-    return json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _json_row(run: SavedRun, record: TestRecord, item: Measurement) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in csv_row(run, record, item).items()
-    }
-    verdicts = [{"limit": one.limit, "outcome": one.outcome.value, "sentence": one.sentence} for one in item.verdicts]
-    return row | {"params": record.params, "dirty": run.commit_info.dirty, "limits": verdicts}
-
-
-def _csv_text(run: SavedRun) -> str:
-    """Return a run as comma-separated values with a header: a line for each measurement, times in microseconds."""
-    text = io.StringIO(newline="")
-    rows = [csv_row(run, record, item) for record in run.records for item in record.measurements]
-    writer = csv.DictWriter(text, rows[0] if rows else (), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
-    return text.getvalue()
-
-
-def cell(value: Cell) -> str | int | float:
-    """Return a cell's content: text in one line, no formula to a spreadsheet; empty for unknown values."""
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return ""
-    if not isinstance(value, str):
-        return value
-    shown = safe_line(value)
-    return f"'{shown}" if shown.lstrip().startswith(FORMULA_STARTS) else shown
-
-
-def csv_row(run: SavedRun, record: TestRecord, item: Measurement) -> dict[str, Cell]:
-    """Return the line of a measurement, by column."""
-    timing, commit, device = item.timing, run.commit_info, record.device
-    return {
-        "run": run.name,
-        "datetime": run.datetime,
-        "commit": commit.id,
-        "dirty": None if commit.dirty is None else str(commit.dirty).lower(),
-        "branch": commit.branch,
-        "test": record.nodeid,
-        "params": json.dumps(record.params, ensure_ascii=False) if record.params else None,
-        "example": item.example,
-        "function": timing.label,
-        "role": item.role,
-        "device": device.name,
-        "device_uuid": device.uuid,
-        "driver": device.driver,
-        "host": device.host,
-        "timer": timing.timer,
-        "cache": timing.cache,
-        "reps": timing.reps,
-        **_metric_cells(item),
-        **_speedup(item.speedup),
-        "limits": "; ".join(f"{one.limit} {one.outcome.value}" for one in item.verdicts),
-        "flags": ", ".join(timing.flags),
-        "throttle_reasons": ", ".join(timing.throttle_reasons),
-        "discarded": timing.discarded,
-        "remeasured": timing.remeasured,
-        "unmeasured": timing.unmeasured,
-    }
-
-
-def _metric_cells(item: Measurement) -> dict[str, Cell]:
-    """Return every metric of the files, those with an interval with its ends: `median_us`, `median_low_us`."""
-    found: dict[str, Cell] = {}
-    for metric in METRICS:
-        if metric.csv:
-            found[metric.csv] = metric.value(item)
-        if metric.csv and metric.ends:
-            stem, unit = metric.csv.removesuffix("_us"), "_us" if metric.csv.endswith("_us") else ""
-            low, high = metric.interval(item) or (None, None)
-            found |= {f"{stem}_low{unit}": low, f"{stem}_high{unit}": high}
-    return found
-
-
-def _speedup(found: Speedup | None) -> dict[str, Cell]:
-    names = ("quads", "alpha", "reference", "reference_us")
-    return {name: None if found is None else getattr(found, name) for name in names}
-
-
 FORMS: dict[str, tuple[Callable[[SavedRun], str], str]] = {
     "html": (html_page, "a page to look at in a browser"),
     "markdown": (markdown_summary, "a summary as Markdown"),
@@ -248,65 +314,3 @@ FORMS: dict[str, tuple[Callable[[SavedRun], str], str]] = {
     "pytorch-v3": (pytorch_v3_text, "the records of PyTorch's benchmark database, schema v3,"),
 }
 """By the name of the option: what makes the text, and what it is."""
-
-
-ABOUT = "show a saved run as pytest did at its end, or write it for a spreadsheet, a page or another tool"
-EXAMPLES = """show latest
-show main --test softmax --verbose
-show .gpu_benchmarks/NVIDIA-H200/0003_main.json --html page.html
-show latest --markdown >> $GITHUB_STEP_SUMMARY
-show main --csv run.csv --json run.json
-show main --format pytorch-v3 > results/perf.json"""
-
-
-def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("which", metavar="RUN", help=RUN_HELP)
-    parser.add_argument("--verbose", action="store_true", help="all measurements, and their kernels")
-    parser.add_argument("--test", metavar="PATTERN", help="only tests with this in their id; * and ? stand for others")
-    for name, (_, what) in FORMS.items():
-        help = f"write {what} to a file; without PATH, or with -, to standard output"
-        add_output(parser, f"--{name}", nargs="?", const="-", dest=name, help=help)
-    parser.add_argument("--format", choices=FORMS, help="write one of these to standard output, as --FORMAT alone does")
-    add_storage(parser)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Write the tables of each run that is meant, or one run in the forms that are asked for; 0."""
-    asked = [(name, path) for name in FORMS if (path := getattr(arguments, name)) is not None]
-    asked += [(arguments.format, "-")] if arguments.format else []
-    if not asked:
-        for path in find_paths(arguments.which, arguments):
-            found = _select(read_run(path), arguments.test)
-            write("\n".join([printable(run_title(path, found)), _run_text(found, arguments.verbose)]))
-        return 0
-    found = _select(read_run(find_path(arguments.which, arguments)), arguments.test)
-    for name, target in asked:
-        _write_form(FORMS[name][0](found), target, found, name)
-    return 0
-
-
-def _write_form(text: str, target: str, run: SavedRun, form: str) -> None:
-    """Write a run in one of its forms to a file, and say so on standard error, or to standard output; raise BadFile."""
-    if target == "-":
-        write_raw(text.rstrip("\n"))
-        return
-    write_text(text, Path(target))
-    print(safe_line(f"{target}: {count(len(run.records), 'test')} as {form}"), file=sys.stderr)
-
-
-def _run_text(run: SavedRun, verbose: bool) -> str:
-    settings = Settings(verbose=verbose)
-    screen = Screen.current(has_colour())
-    table = render(run.records, settings, screen)
-    lines = [line for sentence in summary_lines(run.records, settings) for line in screen.wrapped(sentence)]
-    return "\n".join(["", *([table, ""] if table else []), *lines])
-
-
-def _select(run: SavedRun, pattern: str | None) -> SavedRun:
-    """Return the run with only the tests that a pattern means; None means all. Raise BadRequest where it means none."""
-    if pattern is None:
-        return run
-    kept = tuple(record for record in run.records if matches(record.nodeid, pattern))
-    if not kept:
-        raise BadRequest(f"no test of this run has {pattern!r} in its id")
-    return msgspec.structs.replace(run, records=kept)

@@ -184,6 +184,8 @@ def sort(rows: Sequence[Row], key: str) -> list[Row]:
     return sorted(rows, key=lambda row: (not row.timing.measured, values[id(row)] is None, values[id(row)] or 0.0))
 
 
+# cells
+
 STYLES = {
     Outcome.PASS: "green",
     Outcome.FAIL: "bold red",
@@ -319,6 +321,9 @@ def change_word(item: Measurement) -> str:
     if interval.low > 1 + WORTH_TELLING:
         return "slower"
     return "faster" if interval.high < 1 / (1 + WORTH_TELLING) else ""
+
+
+# phases and regions
 
 
 def phases_block(title: str, found: Phases, time_unit: str, screen: Screen) -> str:

@@ -43,6 +43,8 @@ def clear_frames(error: BaseException) -> None:
         traceback.clear_frames(each.__traceback__)
 
 
+# out-of-memory policy: leave out what does not fit, and repeat an example's earlier outcome
+
 MEMORY_FULL = re.compile(r"(CUDA error|Triton Error \[CUDA\]): out of memory|CUBLAS_STATUS_ALLOC_FAILED")
 """The errors for full memory of libraries that do not raise torch.OutOfMemoryError."""
 NEARLY_ALL = 0.9

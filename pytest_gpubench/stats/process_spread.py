@@ -193,6 +193,9 @@ def _trigamma(x: float) -> float:
 _student_quantile = lru_cache(maxsize=1024)(student_t)
 
 
+# runs of the same code, and the smallest slowdown that stands out from their spread
+
+
 @dataclass(frozen=True)
 class RunNoise:
     """The spread between runs of the same code."""

@@ -181,6 +181,9 @@ def _walk_on(chances: list[float], quads: int, most: int) -> list[float]:
     return chances
 
 
+# several shapes: the ratio of the total times of all calls
+
+
 class ShapeSpeedup(NamedTuple):
     """The speedup of one shape, and the total time of the reference's calls with it."""
 

@@ -186,6 +186,8 @@ def _scale(values: Sequence[float], is_log: bool, share: float) -> Scale:
     return Scale(low - room, high + room, False)
 
 
+# SVG
+
 WIDTH, HEIGHT = 380, 270
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 12, 44
 HEAD = 34
@@ -293,6 +295,8 @@ def _text_mark(x: float, y: float, text: str, kind: str = "", anchor: str = "") 
 def _xml_escaped(text: str) -> str:
     return escape(printable(text))
 
+
+# letters
 
 MARKS = "ox+*#@%&"
 CHART_LINES = 12

@@ -34,6 +34,8 @@ from pytest_gpubench.timing.wall import WallTimer
 from pytest_gpubench.timing.warmup import Warmth
 from pytest_gpubench.units import count
 
+# reps that all ranks begin together: their hosts wait for each other, and then their GPUs
+
 LONGEST_SPIN_US = 5_000.0
 
 
@@ -106,6 +108,9 @@ class SynchronisedSession(ProfilerSession):
 
 
 SynchronisedTimer = SynchronisedWallTimer | SynchronisedProfilerTimer
+
+
+# reps that all keep, or take again, together: one that a rank cannot use is of no use to any
 
 
 @dataclass(frozen=True)
@@ -182,6 +187,8 @@ class RankSampler:
 
         return until_complete(take, again=sample.count_again, errors=(*NOT_COMPLETE, NothingRecorded))
 
+
+# the process
 
 WARMUP_CALLS = 8
 OURS = f"{Path(__file__).parents[2]}{os.sep}"
