@@ -22,9 +22,8 @@ from pytest_gpubench import (
     bench,
     scripted,
 )
-from pytest_gpubench.gpu.claim import claimants
 from pytest_gpubench.gpu.device import Device, cpu_device
-from pytest_gpubench.gpu.lock import GpuLock, Patience
+from pytest_gpubench.gpu.lock import GpuLock, Patience, claimants
 from pytest_gpubench.gpu.turn import turn_at
 
 SAMPLES_US = (10.0, 30.0, 20.0, 40.0)

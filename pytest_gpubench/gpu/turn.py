@@ -6,10 +6,9 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from pytest_gpubench.gpu.claim import Claim, claim_gpu
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.holder import Holder
-from pytest_gpubench.gpu.lock import GpuLock, Patience
+from pytest_gpubench.gpu.lock import Claim, GpuLock, Patience, claim_gpu
 from pytest_gpubench.gpu.visible import VisibleGpu, find_visible, same_gpu
 
 

@@ -16,7 +16,6 @@ import pytest
 from pytest_gpubench.child_process import INTERRUPTS, raise_interrupt, signals_handled
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, GpuBenchError, NotMeasured
 from pytest_gpubench.gpu import visible
-from pytest_gpubench.gpu.claim import Claim, claim_gpu, claimants
 from pytest_gpubench.gpu.clocks import ClockLock
 from pytest_gpubench.gpu.device import Device, find_device, required_device, why_no_gpu
 from pytest_gpubench.gpu.foreign import (
@@ -30,7 +29,7 @@ from pytest_gpubench.gpu.foreign import (
     shares_since,
 )
 from pytest_gpubench.gpu.holder import Holder, command_line
-from pytest_gpubench.gpu.lock import GpuLock, Patience
+from pytest_gpubench.gpu.lock import Claim, GpuLock, Patience, claim_gpu, claimants
 from pytest_gpubench.gpu.lock_file import lock_folder
 from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.gpu.processes import family, pid_namespace

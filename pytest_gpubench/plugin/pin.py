@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_gpubench.gpu import context, visible
-from pytest_gpubench.gpu.claim import Claim, claim_gpu
 from pytest_gpubench.gpu.holder import Holder, command_line
+from pytest_gpubench.gpu.lock import Claim, claim_gpu
 from pytest_gpubench.gpu.lock_file import lock_folder
 from pytest_gpubench.gpu.visible import VisibleGpu, same_gpu
 from pytest_gpubench.settings import Settings

@@ -17,7 +17,7 @@ IMPORTS = """
 import json, os, sys
 from pathlib import Path
 from pytest_gpubench import DeviceUnavailable
-from pytest_gpubench.gpu.claim import claim_gpu
+from pytest_gpubench.gpu.lock import claim_gpu
 from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.gpu.lock import GpuLock, Patience, take_over_turns
 from pytest_gpubench.gpu.lock_file import LockFile

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pytest_gpubench import DeviceUnavailable
-from pytest_gpubench.gpu.claim import claim_gpu, claimants
 from pytest_gpubench.gpu.holder import Holder
+from pytest_gpubench.gpu.lock import claim_gpu, claimants
 from pytest_gpubench.gpu.lock_file import LockFile
 from pytest_gpubench.gpu.visible import VisibleGpu
 from tests.gpu.holding import Start, hear

@@ -10,8 +10,8 @@ import triton.testing
 
 from example_suite.kernels import matmul as matmuls
 from pytest_gpubench import GpuBench, LimitBroken, WrongResult, bench
-from pytest_gpubench.gpu.claim import claimants
 from pytest_gpubench.gpu.device import find_device
+from pytest_gpubench.gpu.lock import claimants
 from pytest_gpubench.gpu.lock_file import lock_folder
 from tests.on_gpu.study.workloads import add, softmax
 from tests.on_gpu.tutorials import fused_softmax, matrix_multiplication

@@ -13,9 +13,8 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_gpubench.gpu.claim import claim_gpu
 from pytest_gpubench.gpu.holder import Holder
-from pytest_gpubench.gpu.lock import GpuLock
+from pytest_gpubench.gpu.lock import GpuLock, claim_gpu
 from pytest_gpubench.gpu.visible import VisibleGpu
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.pin import Pin
@@ -297,7 +296,7 @@ def listed():
 CLAIMS = """
 import os, sys
 from pathlib import Path
-from pytest_gpubench.gpu.claim import claim_gpu
+from pytest_gpubench.gpu.lock import claim_gpu
 from pytest_gpubench.gpu.visible import VisibleGpu
 
 if os.fork(): os._exit(0)

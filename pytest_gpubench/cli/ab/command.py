@@ -166,7 +166,7 @@ def one_gpu() -> dict[str, str]:
 
     The GPU is claimed until this process ends, so that other runs take another one.
     """
-    from pytest_gpubench.gpu.claim import claim_gpu
+    from pytest_gpubench.gpu.lock import claim_gpu
     from pytest_gpubench.gpu.lock_file import lock_folder
     from pytest_gpubench.gpu.visible import find_visible
 
