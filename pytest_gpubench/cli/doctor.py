@@ -3,16 +3,14 @@
 import argparse
 import importlib
 import os
-import tempfile
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest_gpubench
-from pytest_gpubench.child_process import INTERRUPTS, raise_interrupt, signals_handled
 from pytest_gpubench.cli.arguments import add_output
-from pytest_gpubench.cli.noise import SECONDS, TEXT_WIDTH, measure_noise, take_run
+from pytest_gpubench.cli.noise import SECONDS, TEXT_WIDTH, measure_noise, take_runs
 from pytest_gpubench.cli.output import say, table, write
 from pytest_gpubench.counters import COUNTERS
 from pytest_gpubench.errors import BadRequest, GpuBenchError
@@ -213,14 +211,10 @@ def tell_counters() -> int:
         return _say_untaken(why)
     say(f"{COUNTER_PROCESSES} processes take the counters of a dozen calls by ncu (about {COUNTER_SECONDS} s)")
     runs: list[SavedRun] = []
-    with (
-        tempfile.TemporaryDirectory(prefix="gpubench-counters-") as name,
-        signals_handled(raise_interrupt, *INTERRUPTS),
-    ):
-        for number in range(COUNTER_PROCESSES):
-            runs.append(take_run(COUNTER_TESTS, Path(name) / f"{number}.json", Path(name) / "log", *COUNTER_OPTIONS))
-            if why := why_untaken(counts_by_call(runs)):
-                return _say_untaken(why)
+    for run in take_runs(COUNTER_TESTS, COUNTER_PROCESSES, *COUNTER_OPTIONS):
+        runs.append(run)
+        if why := why_untaken(counts_by_call(runs)):
+            return _say_untaken(why)
     write("\n".join(spread_lines(counts_by_call(runs))))
     return 0
 

@@ -81,25 +81,27 @@ class CallNoise:
 def measure_noise(json_path: str | None) -> None:
     """Measure, and print a table and the limits that are safe here; raise BadRequest where nothing was measured."""
     say(f"{NOISE_PROCESSES} processes measure calls against themselves, which takes about {SECONDS} s")
-    with tempfile.TemporaryDirectory(prefix="gpubench-noise-") as folder:
-        runs = list(_take_runs(Path(folder)))
+    runs = list(take_runs(TESTS, NOISE_PROCESSES))
     calls = call_noises(runs)
     write("\n".join(noise_lines(runs, calls)))
     if json_path:
         write_text(_noise_json(runs[0], calls), Path(json_path))
 
 
-def _take_runs(folder: Path) -> Iterator[SavedRun]:
-    """Run the tests in each process; an interrupt ends the one that runs."""
-    with signals_handled(raise_interrupt, *INTERRUPTS):
-        for number in range(1, NOISE_PROCESSES + 1):
+def take_runs(tests: Path, processes: int, *options: str) -> Iterator[SavedRun]:
+    """Yield what each of so many runs of pytest measures; an interrupt ends the one that runs."""
+    with (
+        tempfile.TemporaryDirectory(prefix="gpubench-doctor-") as folder,
+        signals_handled(raise_interrupt, *INTERRUPTS),
+    ):
+        for number in range(1, processes + 1):
             began_s = time.monotonic()
-            run = take_run(TESTS, folder / f"{number}.json", folder / "log")
-            say(f"process {number} of {NOISE_PROCESSES}: {time.monotonic() - began_s:.0f} s")
+            run = _take_run(tests, Path(folder, f"{number}.json"), Path(folder, "log"), *options)
+            say(f"process {number} of {processes}: {time.monotonic() - began_s:.0f} s")
             yield run
 
 
-def take_run(tests: Path, results: Path, log: Path, *others: str) -> SavedRun:
+def _take_run(tests: Path, results: Path, log: Path, *others: str) -> SavedRun:
     """Return what a run of pytest with default settings, but for other options, measures; raise BadRequest."""
     (results.parent / "pytest.ini").touch()
     options = ["-c", str(results.parent / "pytest.ini"), "--noconftest", "-p", "no:cacheprovider", "-p", PLUGIN]

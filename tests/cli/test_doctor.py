@@ -11,7 +11,7 @@ import torch
 
 import pytest_gpubench.gpu.device
 from pytest_gpubench import DeviceFacts, Measurement, ProfilerBusy
-from pytest_gpubench.cli import doctor, main
+from pytest_gpubench.cli import doctor, main, noise
 from pytest_gpubench.counters import COUNTERS
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import Nvml
@@ -215,7 +215,7 @@ def tell(monkeypatch: pytest.MonkeyPatch, *runs: SavedRun) -> int:
         options.append(others)
         return left.pop(0)
 
-    monkeypatch.setattr(doctor, "take_run", take)
+    monkeypatch.setattr(noise, "_take_run", take)
     monkeypatch.setattr(doctor, "_why_never", str)
     status = main(["doctor", "--counters"])
     assert all("--gpu-bench-counters=all" in each for each in options)
