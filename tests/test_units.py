@@ -11,11 +11,9 @@ from pytest_gpubench.units import (
     count,
     format_bytes,
     format_decimal,
-    format_share,
     format_time,
     grouped,
     numbered,
-    repr_of,
     round_to_digits,
     share_or_more,
     shortened_inside,
@@ -123,13 +121,6 @@ def test_choose_time_unit(values_us: tuple[float, ...], unit: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fraction", "text"), [(0, "0 %"), (0.02, "2.0 %"), (0.012_34, "1.2 %"), (0.999, "100 %"), (math.nan, "nan %")]
-)
-def test_format_share(fraction: float, text: str) -> None:
-    assert format_share(fraction) == text
-
-
-@pytest.mark.parametrize(
     ("size", "text"),
     [
         (0, "0 B"),
@@ -198,15 +189,6 @@ def test_format_decimal(number: float, unit: str, text: str) -> None:
 
 def test_names_that_are_used_again_are_numbered() -> None:
     assert numbered(["f", "g", "f", "f#2", "f", "f"], "#") == ["f", "g", "f#2", "f#2#2", "f#3", "f#4"]
-
-
-def test_a_repr_is_short_and_never_raises() -> None:
-    class NoRepr:
-        def __repr__(self) -> str:
-            raise ValueError("no")
-
-    assert [repr_of(each) for each in ("a\n", NoRepr(), 10**5000)] == ["'a\\n'", "<NoRepr>", "<int>"]
-    assert len(repr_of("x" * 1000)) == 300
 
 
 @pytest.mark.parametrize(("length", "most", "kept"), [(10, 10, "0123456789"), (10, 9, "01234…789"), (10, 6, "012…89")])

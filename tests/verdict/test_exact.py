@@ -57,6 +57,8 @@ def test_max_kernels_in_words() -> None:
     assert judged(Limits(max_kernels=1), taken) == verdict(
         "max_kernels=1", FAIL, "softmax launches 3 kernels, wanted at most 1: 1 x a, 2 x b"
     )
+    copied = timing((3, "Memcpy DtoD (Device -> Device)", "memcpy"))
+    assert judged(Limits(max_kernels=1), copied).sentence == "softmax launches 0 kernels, wanted at most 1"
     assert judged(Limits(max_kernels=1), timing((1, "a"))).sentence == "softmax launches 1 kernel, wanted at most 1"
 
 
