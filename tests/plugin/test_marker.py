@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from pytest_gpubench.settings import MARKER_SETTINGS
+from pytest_gpubench.settings import ROWS
 from pytest_gpubench.verdict.limits import NAMES
 from tests.plugin.conftest import BenchRun
 
@@ -118,9 +118,8 @@ def test_markers_and_fixtures_read_well(pytester: pytest.Pytester) -> None:
     )
     shown = lines[start : lines.index("", start)]
     assert max(map(len, shown)) <= 100
-    assert [
-        name for name in [*NAMES, *MARKER_SETTINGS, "gpus"] if not re.search(rf"\b{name}\b", "\n".join(shown))
-    ] == []
+    marked = [*NAMES, *(name for name, row in ROWS.items() if row.in_marker), "gpus"]
+    assert [name for name in marked if not re.search(rf"\b{name}\b", "\n".join(shown))] == []
     fixtures = pytester.runpytest("--fixtures").stdout
     fixtures.fnmatch_lines(["gpu_bench [[]session scope[]]*", "*Measure GPU kernel time: ``gpu_bench(fn, *"])
     fixtures.fnmatch_lines(["gpu_bench_device [[]session scope[]]*"])

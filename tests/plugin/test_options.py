@@ -10,10 +10,11 @@ import pytest
 
 from pytest_gpubench import BadRequest
 from pytest_gpubench.plugin.options import add_options, resolve
-from pytest_gpubench.settings import GROUPS, MARKER_SETTINGS, ROWS, Settings
+from pytest_gpubench.settings import GROUPS, ROWS, Settings
 from pytest_gpubench.settings.resolver import Resolver
 from tests.plugin.conftest import BenchRun
 
+MARKED = [name for name, row in ROWS.items() if row.in_marker]
 OTHER_VALUES: dict[str, tuple[str, object]] = {
     "device": ("cpu", "cpu"),
     "require_gpu": ("true", True),
@@ -273,7 +274,7 @@ def test_a_bad_environment_or_ini_names_its_spelling(monkeypatch: pytest.MonkeyP
         resolved()
 
 
-@pytest.mark.parametrize("name", MARKER_SETTINGS)
+@pytest.mark.parametrize("name", MARKED)
 def test_an_explicit_option_overrules_a_marker(name: str) -> None:
     _, value = OTHER_VALUES[name]
     open_ = Resolver(Settings(), frozenset())
@@ -282,7 +283,7 @@ def test_an_explicit_option_overrules_a_marker(name: str) -> None:
     assert getattr(given.override(given.run, {name: value}, "perf({}=...)"), name) == getattr(Settings(), name)
 
 
-@pytest.mark.parametrize("name", MARKER_SETTINGS)
+@pytest.mark.parametrize("name", MARKED)
 def test_a_number_in_code_is_no_text(name: str) -> None:
     """On a command line all is text; a marker or a call that gives a number as one means something else."""
     text, value = OTHER_VALUES[name]
