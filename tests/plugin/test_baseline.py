@@ -20,13 +20,9 @@ def save(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 SLOWER = [
-    ("1", "1", "median:3%", 0),
     ("1.02", "1", "median:3%", 0),
     ("1.05", "1", "median:3%", 2),
-    ("1", "1.05", "median:3%", 2),
     ("1", "1.05", "speedup:3%", 1),  # the test without a reference has nothing to tell drift by
-    ("1.05", "1", "speedup:3%", 2),
-    ("1.05", "1", "median:2us", 0),
     ("1.05", "1", "median:0.2us", 2),
 ]
 

@@ -36,26 +36,15 @@ def unlimited(body: str) -> str:
     return f"{FUNCTIONS}\ndef test_it(gpu_bench):\n    {body}\n"
 
 
-# both sides of the limit
-
-SAME = "{'same': scripted([20.0, 20.2, 19.8])(lambda x: x * 2)}"
-BOTH_SIDES = [
-    ("add", "1.999", "PASS"),
-    ("add", "2.001", "FAIL"),
-    ("shaky", "1.92", "PASS"),  # 19.96 / 10.4 = 1.92
-    ("shaky", "1.96", "INCONCLUSIVE"),
-    ("shaky", "2.02", "FAIL"),
-    (SAME, "1.0", "PASS"),
-    (SAME, "1.0001", "FAIL"),
-]
+ENDS = [("add", "1.999", "PASS"), ("add", "2.001", "FAIL"), ("shaky", "1.96", "INCONCLUSIVE")]
 
 
 def test_a_limit_is_kept_broken_or_left_open(run_rows: RunRows) -> None:
-    rows = [limited(limit, f"gpu_bench.compare({candidate}, double, (x,))") for candidate, limit, _ in BOTH_SIDES]
+    rows = [limited(limit, f"gpu_bench.compare({candidate}, double, (x,))") for candidate, limit, _ in ENDS]
     reports = run_rows("", rows)
     found = [decode(report.gpu_bench).measurements[-1].verdicts for report in reports]
-    assert [verdict.outcome.name for (verdict,) in found] == [outcome for _, _, outcome in BOTH_SIDES]
-    assert [report.failed for report in reports] == [outcome == "FAIL" for _, _, outcome in BOTH_SIDES]
+    assert [verdict.outcome.name for (verdict,) in found] == [outcome for _, _, outcome in ENDS]
+    assert [report.failed for report in reports] == [outcome == "FAIL" for _, _, outcome in ENDS]
 
 
 def test_each_variant_has_its_limit(record_run: RecordRun) -> None:

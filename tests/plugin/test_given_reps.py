@@ -29,12 +29,6 @@ def test_it_is_said_once(run_rows: RunRows) -> None:
     assert [decode(each.gpu_bench).warnings for each in reports] == [(f"{FEW}{least}{ENOUGH}",) for *_, least in CASES]
 
 
-def test_of_two_numbers_the_last_is_said(record_run: RecordRun) -> None:
-    """It is not known at first how much an example judges."""
-    (record,) = record_run(limited(TWICE, marks="max_time_us=20"), "--gpu-bench-reps=5").records
-    assert record.warnings == (f"{FEW}{33}{ENOUGH}".replace("reps=12", "reps=5"),)
-
-
 @pytest.mark.parametrize(("policy", "case"), [("fail", CASES[0]), ("fail", CASES[1]), ("pass", CASES[0])])
 def test_it_goes_as_asked_for_what_is_open(bench_run: BenchRun, policy: str, case: tuple[str, str, int]) -> None:
     body, marks, _ = case
