@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from pytest_gpubench import BadFile, Measurement
-from pytest_gpubench.public_call import compare_with_past, keep_calls, replayable_calls, with_calls
+from pytest_gpubench.public_call import compare_with_past, keep_calls, replayable_calls
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.speedup import SpeedupEstimate
@@ -124,7 +124,7 @@ def test_calls_are_kept_where_the_run_is_saved(settings: dict[str, Any], kept: l
     calls = Calls()
     items = [taken_at(10.0), msgspec.structs.replace(taken_at(9.0), role="reference")]
     request = request_of(Settings(timer="wall", device="cpu", **settings))
-    found = with_calls(cast(Any, calls), request, items, lambda text: None)
+    found = keep_calls(running(None), cast(Any, calls), request, items, lambda text: None)
     assert calls.kept == kept
     assert [bool(item.call) for item in found] == [bool(kept), False]
 
@@ -144,7 +144,7 @@ def test_a_call_that_breaks_cuda_loses_no_measurement() -> None:
 def test_on_a_cpu_there_are_no_calls() -> None:
     assert replayable_calls(running(None), request_of()) is None
     items = [taken_at(10.0)]
-    assert with_calls(None, request_of(Settings(save="main")), items, lambda text: None) is items
+    assert keep_calls(running(None), None, request_of(Settings(save="main")), items, lambda text: None) is items
 
 
 def test_a_throttled_gpu_slows_both_replays() -> None:

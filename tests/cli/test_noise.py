@@ -10,7 +10,7 @@ import pytest
 
 from pytest_gpubench import DeviceFacts, Measurement, Speedup, Timing
 from pytest_gpubench.cli import main, noise
-from pytest_gpubench.cli.noise import CallNoise, SafeLimits
+from pytest_gpubench.cli.noise import CallNoise
 from pytest_gpubench.results.model import SavedRun, TestRecord
 from pytest_gpubench.results.store import read_run, write_run
 from pytest_gpubench.stats.summary import Interval
@@ -93,14 +93,16 @@ def test_too_few_reps_see_nothing() -> None:
 @pytest.mark.parametrize(
     ("margin", "tolerance", "limits"),
     [
-        (0.005, 0.02, SafeLimits(0.995, 0.02)),
-        (0.0051, 0.0201, SafeLimits(0.99, 0.03)),
-        (-0.001, 0.001, SafeLimits(0.995, 0.005)),
-        (0.5, 0.5, SafeLimits(0.5, 0.5)),
-        (0.51, 0.51, SafeLimits(None, None)),
+        (0.005, 0.02, (0.995, 0.02)),
+        (0.0051, 0.0201, (0.99, 0.03)),
+        (-0.001, 0.001, (0.995, 0.005)),
+        (0.5, 0.5, (0.5, 0.5)),
+        (0.51, 0.51, (None, None)),
     ],
 )
-def test_limits_are_rounded_to_the_safe_side(margin: float, tolerance: float, limits: SafeLimits) -> None:
+def test_limits_are_rounded_to_the_safe_side(
+    margin: float, tolerance: float, limits: tuple[float | None, float | None]
+) -> None:
     assert noise.safe_limits([call(20, margin, tolerance), call(200, 0.0, 0.0)]) == limits
 
 

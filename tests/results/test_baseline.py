@@ -7,7 +7,7 @@ import pytest
 
 from pytest_gpubench import DeviceFacts
 from pytest_gpubench.results.baseline import Baseline
-from pytest_gpubench.results.counterpart import MeasurementKey, PastTest
+from pytest_gpubench.results.counterpart import PastTest
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.results.observed import AllocatedMemory, Observed, Wait
 from tests.results.measured import GPU, TEST, alone, baseline, find, kernel, missing, on, pair, record, run, verdict
@@ -130,7 +130,7 @@ def test_a_baseline_survives_its_text() -> None:
     assert again.names == ("main",)
     found = find(again, params={"n": "1"}).measurement("softmax")
     assert found.timing.samples_us == samples
-    assert find(again).by_key[MeasurementKey("mine", "candidate", "torch", "", 0)].speedup == pair("mine", 3)[1].speedup
+    assert find(again).measurement("mine", "candidate", "torch").speedup == pair("mine", 3)[1].speedup
     assert found.timing.kernels == kernels
     assert found.observed == observed
     assert found.timing.median_sm_clock_mhz == rich.timing.median_sm_clock_mhz

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from pytest_gpubench import Measurement, Timing
-from pytest_gpubench.results.counterpart import KeyReader, MeasurementKey
+from pytest_gpubench.results.counterpart import KeyReader
 from pytest_gpubench.results.model import Outcome
 from tests.results.measured import alone, baseline, find, missing, pair, record, timing, verdict
 
@@ -17,13 +17,13 @@ def test_measurements_are_known_by_label_role_reference_example_and_occurrence()
     )
     items = (alone(), alone(), *pair("mine", 200), *pair("mine", 200, example="n=3"), unjudged)
     assert KeyReader().read_after([], items) == [
-        MeasurementKey("softmax", "", "", "", 0),
-        MeasurementKey("softmax", "", "", "", 1),
-        MeasurementKey("torch", "reference", "", "", 0),
-        MeasurementKey("mine", "candidate", "torch", "", 0),
-        MeasurementKey("torch", "reference", "", "n=3", 0),
-        MeasurementKey("mine", "candidate", "torch", "n=3", 0),
-        MeasurementKey("x", "candidate", "torch", "", 0),
+        ("softmax", "", "", "", 0),
+        ("softmax", "", "", "", 1),
+        ("torch", "reference", "", "", 0),
+        ("mine", "candidate", "torch", "", 0),
+        ("torch", "reference", "", "n=3", 0),
+        ("mine", "candidate", "torch", "n=3", 0),
+        ("x", "candidate", "torch", "", 0),
     ]
 
 
@@ -73,7 +73,7 @@ def test_what_was_not_measured_then_says_why() -> None:
 )
 def test_numbers_of_two_kinds_are_never_compared(what: dict[str, Any], told: str) -> None:
     past = find(baseline(record(alone())))
-    key = MeasurementKey("softmax", "", "", "", 0)
+    (key,) = KeyReader().read_after([], [alone()])
     assert past.counterpart(alone(), key) == past.measurement("softmax")
     found = missing(past.counterpart(Measurement(timing=timing("softmax", 289, **what)), key))
     assert found.kind == "host"

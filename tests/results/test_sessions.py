@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pytest_gpubench.results.baseline import Baseline, slimmed
-from pytest_gpubench.results.counterpart import MeasurementKey, PastTest
+from pytest_gpubench.results.counterpart import KeyReader, PastTest
 from pytest_gpubench.results.model import CommitInfo, SavedRun
 from pytest_gpubench.results.store import Storage, read_run
 from pytest_gpubench.results.store.storage import count_sessions
@@ -15,7 +15,7 @@ from tests.results.measured import GPU, TEST, alone, find, on, pair, record, run
 
 COMMIT = CommitInfo(id="c0ffee", dirty=False)
 OTHER = "tests/test_a.py::test_other"
-KEY = MeasurementKey("softmax", "", "", "", 0)
+(KEY,) = KeyReader().read_after([], [alone()])
 
 
 def session(us: float = 289, **others: Any) -> SavedRun:
