@@ -1,8 +1,8 @@
 """Capture a call as data: its graph, its memory, its images; or the reason why it cannot be replayed."""
 
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 
@@ -19,9 +19,9 @@ from pytest_gpubench.replay.images import Images
 from pytest_gpubench.replay.loaded_images import LoadedImages
 from pytest_gpubench.replay.memory import Locating, Placed
 from pytest_gpubench.replay.reader import ImagesMissing, NotReplayable
-from pytest_gpubench.replay.resources import UNCAPTURED, replays_compiled_graphs, side_stream
+from pytest_gpubench.replay.resources import UNCAPTURED, before_the_end, replays_compiled_graphs, side_stream
 from pytest_gpubench.replay.variables import refuse_written
-from pytest_gpubench.timing.base import Call, Prepared
+from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import backward_of
 from pytest_gpubench.timing.graph import REPLAYS, Captured, NotCaptured, call_on, capture_on, explain
 
@@ -90,22 +90,6 @@ def _captured(call: Call, leaves: Leaves, device: Device, cuda: GraphBuilder, im
         refuse_written(modules, images.found, cuda)
         data, starts = _as_data(call, graph, leaves, captured, outputs, device.torch_device, cuda)
     return CapturedCall(data, images.found, starts)
-
-
-def before_the_end(call: Call, done: Callable[[], None]) -> Call:
-    """Return a call that does something more when it has run, before its capture ends."""
-
-    def prepare() -> Prepared:
-        timed = call.prepare()
-
-        def run() -> object:
-            output = timed()
-            done()
-            return output
-
-        return replace(timed, run=run)
-
-    return replace(call, prepare=prepare)
 
 
 def outputs_of(call: Call, returned: object) -> Leaves:

@@ -2,7 +2,7 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -62,8 +62,12 @@ def found_or_reason(call: Call, device: Device, cuda: Driver, explained: bool) -
             return {}, f"{UNCAPTURED}: {REPLAYS}"
         stream = side_stream(device.torch_device)
         call_on(stream, call, 1)
+
+        def note() -> None:
+            launches.extend(cuda.launches(cuda.graph_captured_on(stream.cuda_stream)))
+
         with noting_compiled(compiled):
-            capture_on(stream, noting_launches(call, stream.cuda_stream, cuda, launches), device)
+            capture_on(stream, before_the_end(call, note), device)
         with torch.cuda.stream(stream):  # the driver answers for the current device
             return resources_by_name(launches, cuda, codes_of(compiled)), ""
     except NotCaptured as failed:
@@ -88,15 +92,15 @@ def side_stream(device: "torch.device") -> "torch.cuda.Stream":
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-def noting_launches(call: Call, stream: int, cuda: Driver, launches: list[Launch]) -> Call:
-    """Return the call, which notes what it has launched on a stream before the capture ends."""
+def before_the_end(call: Call, done: Callable[[], None]) -> Call:
+    """Return a call that does something more when it has run, before its capture ends."""
 
     def prepare() -> Prepared:
         timed = call.prepare()
 
         def run() -> object:
             output = timed()
-            launches[:] = cuda.launches(cuda.graph_captured_on(stream))
+            done()
             return output
 
         return replace(timed, run=run)

@@ -42,7 +42,7 @@ def ours() -> list[Row]:
     """Return what the driver says of every kernel of all calls."""
     from pytest_gpubench.gpu.device import find_device
     from pytest_gpubench.replay.driver import Launch, find_driver
-    from pytest_gpubench.replay.resources import noting_launches, side_stream
+    from pytest_gpubench.replay.resources import before_the_end, side_stream
     from pytest_gpubench.timing.calls import make_call
     from pytest_gpubench.timing.graph import call_on, capture_on
 
@@ -53,7 +53,11 @@ def ours() -> list[Row]:
     for name, function in calls():
         call, launches = make_call(function, label=name), list[Launch]()
         call_on(stream, call, 3)
-        capture_on(stream, noting_launches(call, stream.cuda_stream, cuda, launches), device)
+
+        def note(found: list[Launch] = launches) -> None:
+            found.extend(cuda.launches(cuda.graph_captured_on(stream.cuda_stream)))
+
+        capture_on(stream, before_the_end(call, note), device)
         for launch in launches:
             taken, blocks = cuda.resources(launch), launch.grid[0] * launch.grid[1] * launch.grid[2]
             shared = taken.static_shared_bytes, taken.dynamic_shared_bytes
