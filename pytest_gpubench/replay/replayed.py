@@ -45,19 +45,30 @@ def tensor_in(memory: torch.Tensor, found: TensorData) -> torch.Tensor:
 
 @contextmanager
 def replaying(
-    data: CallData, images: Mapping[str, bytes], memory: Memory, cuda: GraphBuilder, device: Device
+    data: CallData,
+    images: Mapping[str, bytes],
+    memory: Memory,
+    cuda: GraphBuilder,
+    device: Device,
+    copies: int = 1,
 ) -> Iterator[Replayed]:
-    """Give a call that can be launched; raises what `GraphBuilder.loaded` and `.build` raise."""
-    with cuda.loaded(data, images) as modules, replaying_loaded(data, modules, memory, cuda, device) as replayed:
+    """Give a call that can be launched; raises what `GraphBuilder.loaded` and `.build` raise.
+
+    copies: the graphs of it, which take turns.
+    """
+    with (
+        cuda.loaded(data, images) as modules,
+        replaying_loaded(data, modules, memory, cuda, device, copies) as replayed,
+    ):
         yield replayed
 
 
 @contextmanager
 def replaying_loaded(
-    data: CallData, modules: Modules, memory: Memory, cuda: GraphBuilder, device: Device
+    data: CallData, modules: Modules, memory: Memory, cuda: GraphBuilder, device: Device, copies: int = 1
 ) -> Iterator[Replayed]:
-    """Give a call whose images are loaded; raises what `GraphBuilder.build` raises."""
-    graph = cuda.build(data, modules, [each.data_ptr() for each in memory])
+    """Give a call whose images are loaded; raises what `GraphBuilder.build` raises. copies: as there."""
+    graph = cuda.build(data, modules, [each.data_ptr() for each in memory], copies)
     try:
         yield Replayed(data, memory, graph, device)
     finally:

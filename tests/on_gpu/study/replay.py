@@ -34,6 +34,7 @@ def take(call: "Call", device: "Device", cuda: "GraphBuilder", rounds: int) -> R
     """Return how a call is replayed; raise NotReplayable, or an error of ours, where it cannot be."""
     from pytest_gpubench.replay.addresses import input_regions
     from pytest_gpubench.replay.capture import capture_call
+    from pytest_gpubench.replay.comparison import COPIES
     from pytest_gpubench.replay.proof import prove
     from pytest_gpubench.replay.replayed import memory_for, replaying
     from pytest_gpubench.timing.graph import capture
@@ -47,8 +48,8 @@ def take(call: "Call", device: "Device", cuda: "GraphBuilder", rounds: int) -> R
     with ExitStack() as built:
         launches = {name: each.graph.replay for name, each in zip((NATIVE, AGAIN), natives, strict=True)}
         for name in (REPLAYED, REBUILT):
-            again = built.enter_context(replaying(found.data, found.images, memory, cuda, device))
-            launches[name] = again.launch
+            again = replaying(found.data, found.images, memory, cuda, device, COPIES)
+            launches[name] = built.enter_context(again).launch
         taken, us = time_in_turn(call, launches, device, rounds)
     shares = {name: estimate(taken, *pair) for name, pair in PAIRS.items()}
     return {"us": us, "kernels": len(found.data.kernels), "shares": shares}
