@@ -2,7 +2,8 @@
 
 import hashlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 __tracebackhide__ = True
 
@@ -18,6 +19,8 @@ SYMBOLS = 2
 """The type of a section that holds them."""
 VARIABLE = 1
 """The type of a symbol, in the lower half of its second field."""
+MEMORY = (b".nv.global", b".nv.constant3")
+"""The beginnings of names of sections that variables lie in."""
 MAGIC = b"\x7fELF\x02\x01"
 NO_BITS = 8
 """The type of a section that takes no room in the file."""
@@ -32,29 +35,46 @@ def code_of(image: bytes) -> str:
     except (struct.error, IndexError, ValueError):
         return hashlib.sha256(image).hexdigest()
     digest = hashlib.sha256(image[: PLACES.start] + image[PLACES.stop : FLAGS_STOP])
-    for name, header, contents in sorted(found):
-        if not name.startswith(DEBUGGING):
-            digest.update(name + struct.pack("<5Q", *header, len(contents)) + contents)
+    run = (
+        (name, (kind, flags, size, link, info), contents)
+        for name, (_, kind, flags, _, _, size, link, info, *_), contents in found
+        if not name.startswith(DEBUGGING)
+    )
+    for name, header, contents in sorted(run):
+        digest.update(name + struct.pack("<5Q", *header) + contents)
     return digest.hexdigest()
 
 
 def variables_of(image: bytes) -> list[bytes]:
-    """Return the names of the variables of an image; none where it is no ELF file."""
+    """Return the names of the variables of an image; empty ones for memory without a name; none where it is no ELF."""
     try:
         found = list(sections(image))
-        return [
-            found[link][2][name : found[link][2].index(b"\0", name)]
-            for _, (kind, _, link, _), contents in found
+        symbols = [
+            (section, start, size, found[link][2][name : found[link][2].index(b"\0", name)])
+            for _, (_, kind, *_, link, _, _, _), contents in found
             if kind == SYMBOLS
-            for name, info, _, section, *_ in SYMBOL.iter_unpack(contents)
-            if info & 15 == VARIABLE and section
+            for name, info, _, section, start, size in SYMBOL.iter_unpack(contents)
+            if info & 15 == VARIABLE
         ]
     except (struct.error, IndexError, ValueError):
         return []
+    variables = []
+    for number, (name, header, _) in enumerate(found):
+        if name.startswith(MEMORY):
+            here = sorted(symbol[1:] for symbol in symbols if symbol[0] == number)
+            variables += [each for *_, each in here] + _nameless(here, header[5], header[8])
+    return variables
+
+
+def _nameless(variables: Sequence[tuple[int, int, bytes]], size: int, alignment: int) -> list[bytes]:
+    """Return an empty name for each stretch of a section that no variable covers, and that is too long for padding."""
+    starts = [*(start for start, _, _ in variables), size]
+    stops = accumulate((start + length for start, length, _ in variables), max, initial=0)
+    return [b"" for start, stop in zip(starts, stops, strict=True) if start - stop >= max(alignment, 1)]
 
 
 def sections(image: bytes) -> Iterator[tuple[bytes, tuple[int, ...], bytes]]:
-    """Yield the name, what the header says (type, flags, link, info) and the contents of each section.
+    """Yield the name, the header and the contents of each section.
 
     Raises ValueError, struct.error or IndexError for what is no ELF file, or is cut off.
     """
@@ -67,7 +87,7 @@ def sections(image: bytes) -> Iterator[tuple[bytes, tuple[int, ...], bytes]]:
     texts = _contents(image, found[names])
     for each in found:
         name = texts[each[0] : texts.index(b"\0", each[0])]
-        yield name, (each[1], each[2], each[6], each[7]), _contents(image, each)
+        yield name, each, _contents(image, each)
 
 
 def _contents(image: bytes, section: tuple[int, ...]) -> bytes:

@@ -19,7 +19,7 @@ def refuse_written(modules: Iterable[tuple[str, int]], images: Mapping[str, byte
     """Raise NotReplayable where a module has a variable that differs from that of its image loaded anew.
 
     modules: those of this process, each after the SHA-256 of its image. One that holds an address as its image says
-    differs from load to load.
+    differs from load to load. Memory that the driver does not know by a name cannot be compared, and is refused.
     """
     for name, module in modules:
         if variables := variables_of(images[name]):
@@ -33,13 +33,13 @@ def refuse_written(modules: Iterable[tuple[str, int]], images: Mapping[str, byte
                         )
 
 
-def value_of(variable: bytes, module: int, cuda: GraphBuilder) -> bytes | None:
-    """Return the bytes of a variable; None where the driver knows none of this name."""
+def value_of(variable: bytes, module: int, cuda: GraphBuilder) -> bytes:
+    """Return the bytes of a variable; raise NotReplayable where the driver knows none of this name."""
     address, size = ctypes.c_uint64(), ctypes.c_size_t()
     try:
         cuda.call("cuModuleGetGlobal_v2", out(address), out(size), handle(module), ctypes.c_char_p(variable))
-    except DriverError:
-        return None
+    except DriverError as error:
+        raise NotReplayable("a kernel's module has variables that the driver does not know by their names") from error
     value = ctypes.create_string_buffer(size.value)
     cuda.call("cuMemcpyDtoH_v2", value, address, size)
     return value.raw

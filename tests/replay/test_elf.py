@@ -60,12 +60,33 @@ def test_an_elf_file_of_32_bits_is_all_code() -> None:
 
 
 def test_variables_are_symbols_of_one_type() -> None:
-    """0x11 is a global one; 2 and 0x12 are functions."""
-    image = image_with({b"local": 1, b"kernel": 0x12, b"global": 0x11, b"function": 2})
+    """0x11 is a global one; 2 and 0x12 are functions, which lie elsewhere."""
+    image = image_with({b"local": 1, b"global": 0x11})
     assert variables_of(image) == [b"local", b"global"]
+    assert variables_of(image_with({b"kernel": 0x12, b"function": 2}, section=1, memory=".text.k")) == []
     assert variables_of(image_of(TEXT)) == []
     for length in (0, HEADER.size + 5, len(image) - 1):
         assert variables_of(image[:length]) == []
+
+
+@pytest.mark.parametrize(
+    ("memory", "found"),
+    [(".nv.global", True), (".nv.constant3", True), (".nv.constant0.k", False), (".nv.shared.reserved.0", False)],
+)
+def test_variables_lie_in_global_and_constant_memory(memory: str, found: bool) -> None:
+    assert variables_of(image_with({b"x": 1}, memory=memory)) == [b"x"] * found
+
+
+@pytest.mark.parametrize(("symbols", "after"), [({b"x": 1}, []), ({b"x": 1, b"y": 1}, [b"y"])])
+@pytest.mark.parametrize(("unnamed", "nameless"), [(7, []), (8, [b""])])
+def test_more_memory_than_padding_is_a_variable_without_a_name(
+    symbols: dict[bytes, int], after: list[bytes], unnamed: int, nameless: list[bytes]
+) -> None:
+    assert variables_of(image_with(symbols, unnamed=unnamed, alignment=8)) == [b"x", *after, *nameless]
+
+
+def test_memory_without_symbols_is_a_variable_without_a_name() -> None:
+    assert variables_of(image_of({".nv.global": b"1234"})) == [b""]
 
 
 def test_structures_are_as_large_as_they_should() -> None:
