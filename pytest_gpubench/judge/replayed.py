@@ -105,22 +105,20 @@ class ReplayedCall:
         self._memory.clear()
 
     def _build(self, args: tuple[object, ...]) -> "tuple[Replayed, object]":
-        from pytest_gpubench.replay.replayed import replaying_loaded
+        from pytest_gpubench.replay.replayed import replaying
 
         assert self.cuda is not None, "another process has saved it"
         memory = self._memory_for(args)
         if self._modules is None:
             self._modules = self._held.enter_context(self.cuda.loaded(self.data, self.images))
-        replayed = self._held.enter_context(replaying_loaded(self.data, self._modules, memory, self.cuda, self.device))
+        replayed = self._held.enter_context(replaying(self.data, self._modules, memory, self.cuda, self.device))
         return replayed, rebuild(self.node, [tensor for _, tensor in replayed.outputs()])
 
     def _memory_for(self, args: tuple[object, ...]) -> "Memory":
-        from pytest_gpubench.replay.addresses import input_regions
+        from pytest_gpubench.replay.addresses import input_memory
         from pytest_gpubench.replay.replayed import new_memory
 
-        inputs = {
-            place.region.names: memory for place, memory in input_regions(flatten(args), self.device.torch_device)
-        }
+        inputs = input_memory(flatten(args), self.device.torch_device)
         for number, region in enumerate(self.data.regions):
             if region.kind != "input" and number not in self._memory:
                 self._memory[number] = new_memory(region, self.device.torch_device)

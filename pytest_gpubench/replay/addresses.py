@@ -12,6 +12,7 @@ from pytest_gpubench.correctness.memory import bytes_at
 from pytest_gpubench.replay.driver import DriverError, out
 from pytest_gpubench.replay.memory import POINTER_BYTES, Placed, placed
 from pytest_gpubench.replay.reader import GraphReader, NotReplayable
+from pytest_gpubench.replay.replayed import Values
 from pytest_gpubench.replay.structures import HOST_MEMORY, MEMORY_TYPE
 
 __tracebackhide__ = True
@@ -29,6 +30,11 @@ def input_regions(leaves: Leaves, device: torch.device) -> list[tuple[Placed, to
     """Return the memory of the inputs on a device, each with its bytes."""
     found = [each for each in regions_of(leaves) if each.bytes.device == device]
     return [(placed("input", each.bytes.data_ptr(), each.bytes.nbytes, each.names), each.bytes) for each in found]
+
+
+def input_memory(leaves: Leaves, device: torch.device) -> Values:
+    """Return the bytes of the inputs on a device."""
+    return {place.region.names: memory for place, memory in input_regions(leaves, device)}
 
 
 def own_regions(pool: tuple[int, int], segments: Segments) -> list[Placed]:

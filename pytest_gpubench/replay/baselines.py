@@ -10,7 +10,7 @@ import torch
 
 from pytest_gpubench.errors import BadFile, GpuBenchError, MeasurementError, first_line
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.replay.addresses import input_regions
+from pytest_gpubench.replay.addresses import input_memory
 from pytest_gpubench.replay.builder import NO_DRIVER, GraphBuilder, find_builder
 from pytest_gpubench.replay.call_data import decode_call, encode_call
 from pytest_gpubench.replay.capture import CapturedCall, capture_call
@@ -19,8 +19,9 @@ from pytest_gpubench.replay.driver import DriverError
 from pytest_gpubench.replay.isolated import compare_isolated
 from pytest_gpubench.replay.proof import prove
 from pytest_gpubench.replay.reader import ImagesMissing, NotReplayable
+from pytest_gpubench.replay.replayed import Values
 from pytest_gpubench.replay.resources import difference
-from pytest_gpubench.replay.stored import NO_ROOM, StoredPair, Values
+from pytest_gpubench.replay.stored import NO_ROOM, StoredPair
 from pytest_gpubench.results.model import Measurement, Timing
 from pytest_gpubench.results.store.calls import FOREIGN, CallStore
 from pytest_gpubench.settings import Settings
@@ -102,8 +103,8 @@ class ReplayableCalls:
 
         def inputs() -> Values:
             call.prepare()
-            found = input_regions(call.inputs() if call.inputs else [], self.device.torch_device)
-            values = {place.region.names: memory.cpu() for place, memory in found}
+            found = input_memory(call.inputs() if call.inputs else [], self.device.torch_device)
+            values = {names: memory.cpu() for names, memory in found.items()}
             torch.cuda.empty_cache()  # the other process needs as much memory
             return values
 

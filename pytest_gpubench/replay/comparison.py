@@ -3,17 +3,17 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import permutations
 
 import msgspec
 import torch
 
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.replay.addresses import input_regions
+from pytest_gpubench.replay.addresses import input_memory
 from pytest_gpubench.replay.builder import GraphBuilder
 from pytest_gpubench.replay.call_data import CallData, Graph, Node, Region
 from pytest_gpubench.replay.capture import CapturedCall
 from pytest_gpubench.replay.elf import code_of
-from pytest_gpubench.replay.memory import Placed
 from pytest_gpubench.replay.reader import NotReplayable
 from pytest_gpubench.replay.replayed import Memory, Replayed, memory_for, new_memory, replaying
 from pytest_gpubench.replay.scatter import Outputs, differing
@@ -70,26 +70,21 @@ class ReplayedPair:
         self, tolerance: RegressionTolerance, settings: Settings, plan: Plan, say: Say
     ) -> Iterator[tuple[Replay, Outcome]]:
         """Give how they compare, and whether that keeps the tolerance, while their memory is held."""
-        inputs = dict(self._inputs())
-        memory = memory_for(self.today.data.regions, self.device.torch_device, lambda each: inputs[each.names])
-        shared = shared_memory(self.saved.data, self.today.data, memory, self.device.torch_device)
+        assert self.call.inputs is not None, "it was captured"
+        device = self.device.torch_device
+        memory = memory_for(self.today.data.regions, device, input_memory(self.call.inputs(), device))
+        shared = shared_memory(self.saved.data, self.today.data, memory, device)
         with ExitStack() as built:
             saved, today = (
-                built.enter_context(replaying(each.data, each.images, at, self.cuda, self.device, COPIES))
+                built.enter_context(replaying(each.data, modules, at, self.cuda, self.device, COPIES))
                 for each, at in ((self.saved, shared), (self.today, memory))
+                for modules in [built.enter_context(self.cuda.loaded(each.data, each.images))]
             )
             notes = self._differences(saved, today)
             calls = {name: launching(self.call, name, each.launch) for name, each in ((SAVED, saved), (TODAY, today))}
             replay, outcome = time_in_turn(calls, tolerance, settings, plan, self.device, say)
             self.call.prepare()
         yield replace(replay, notes=notes), outcome
-
-    def _inputs(self) -> Iterator[tuple[tuple[str, ...], torch.Tensor]]:
-        assert self.call.inputs is not None, "it was captured"
-        saved = {each.names: each for each in self.saved.data.regions}
-        for place, memory in input_regions(self.call.inputs(), self.device.torch_device):
-            refuse_other_alignment(place, saved.get(place.region.names))
-            yield place.region.names, memory
 
     def _differences(self, saved: Replayed, today: Replayed) -> tuple[str, ...]:
         """Return a note where the saved call computes something else than today's."""
@@ -160,26 +155,18 @@ def refuse_other_inputs(saved: CallData, today: CallData) -> None:
         was, now = (".".join(map(str, each.capability)) for each in (saved, today))
         raise NotReplayable(f"it was compiled for compute capability {was}, and this GPU has {now}")
     if saved.numbers != today.numbers:
-        was, now = (", ".join(sorted({*one} - {*other})) for one, other in _both(saved.numbers, today.numbers))
+        was, now = (
+            ", ".join(sorted({*one} - {*other})) for one, other in permutations((saved.numbers, today.numbers), 2)
+        )
         raise NotReplayable(f"it was given {was or 'no such number'}, and is given {now or 'none'} now")
     now_given = {each.name: (each.dtype, each.shape, each.strides) for each in today.inputs}
     for each in saved.inputs:
         if now_given.get(each.name, ()) != (each.dtype, each.shape, each.strides):
             raise NotReplayable(f"{each.name} was a tensor of {each.dtype} {list(each.shape)}, and is another one now")
-    regions = {each.names: each.bytes for each in today.regions if each.kind == "input"}
+    regions = {each.names: (each.bytes, each.misalignment) for each in today.regions if each.kind == "input"}
     for region in saved.regions:
-        if region.kind == "input" and regions.get(region.names) != region.bytes:
-            raise NotReplayable(f"{', '.join(region.names)} lay otherwise in memory")
-
-
-def _both(saved: tuple[str, ...], today: tuple[str, ...]) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
-    return (saved, today), (today, saved)
-
-
-def refuse_other_alignment(place: Placed, saved: Region | None) -> None:
-    """Raise NotReplayable for an input that is aligned otherwise: kernels are chosen by that."""
-    if saved is not None and place.region.misalignment != saved.misalignment:
-        raise NotReplayable(f"{', '.join(saved.names)} is aligned in another way")
+        if region.kind == "input" and regions.get(region.names) != (region.bytes, region.misalignment):
+            raise NotReplayable(f"{', '.join(region.names)} lay in memory of another size or alignment")
 
 
 def shared_memory(data: CallData, other: CallData, memory: Memory, device: torch.device) -> Memory:

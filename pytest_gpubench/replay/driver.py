@@ -118,10 +118,6 @@ class Driver:
         self.call("cuGraphChildGraphNodeGetGraph", handle(node), out(inner))
         return inner.value or 0
 
-    def name(self, launch: Launch) -> str:
-        """Return the kernel's symbol."""
-        return self.symbol(launch.function)
-
     def symbol(self, function: int) -> str:
         """Return the symbol of a function."""
         name = ctypes.c_char_p()
@@ -139,9 +135,9 @@ class Driver:
             grid=launch.grid,
             block=launch.block,
             cluster=launch.cluster,
-            registers=self._attribute(launch, REGISTERS),
-            local_bytes=self._attribute(launch, LOCAL),
-            static_shared_bytes=self._attribute(launch, STATIC_SHARED),
+            registers=self.function_attribute(launch.function, REGISTERS),
+            local_bytes=self.function_attribute(launch.function, LOCAL),
+            static_shared_bytes=self.function_attribute(launch.function, STATIC_SHARED),
             dynamic_shared_bytes=launch.dynamic_shared_bytes,
             blocks_per_sm=per_sm,
             resident_blocks=resident,
@@ -180,9 +176,6 @@ class Driver:
             return dim(value)
         compiled = [self.function_attribute(function, each) for each in REQUIRED_CLUSTER]
         return dim(compiled) if all(compiled) else (1, 1, 1)
-
-    def _attribute(self, launch: Launch, attribute: int) -> int:
-        return self.function_attribute(launch.function, attribute)
 
     def function_attribute(self, function: int, attribute: int) -> int:
         """Return an attribute of a function."""

@@ -16,7 +16,8 @@ from pytest_gpubench.gpu.device import required_device
 from pytest_gpubench.replay.comparison import is_same
 from pytest_gpubench.replay.driver import DriverError
 from pytest_gpubench.replay.reader import NotReplayable
-from pytest_gpubench.replay.stored import NO_ROOM, StoredPair, Values
+from pytest_gpubench.replay.replayed import Values
+from pytest_gpubench.replay.stored import NO_ROOM, StoredPair
 from pytest_gpubench.units import printable
 from pytest_gpubench.verdict.replays import Replay
 

@@ -1,6 +1,7 @@
 """Prove that a call that is data computes what the call does: for other values, in other memory, from its images."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from types import MappingProxyType
 
 import torch
 
@@ -10,21 +11,18 @@ from pytest_gpubench.correctness.variation import Way, tensors_for
 from pytest_gpubench.errors import first_line
 from pytest_gpubench.gpu.context import context_error
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.replay.addresses import input_regions
+from pytest_gpubench.replay.addresses import input_memory
 from pytest_gpubench.replay.builder import GraphBuilder
 from pytest_gpubench.replay.call_data import CallData
 from pytest_gpubench.replay.capture import CapturedCall, outputs_of
 from pytest_gpubench.replay.driver import DriverError
-from pytest_gpubench.replay.memory import Placed
 from pytest_gpubench.replay.reader import NotReplayable
-from pytest_gpubench.replay.replayed import Replayed, memory_for, replaying
+from pytest_gpubench.replay.replayed import Replayed, Values, memory_for, replaying
 from pytest_gpubench.replay.scatter import Outputs, differing
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.units import format_bytes
 
 __tracebackhide__ = True
-
-Inputs = Sequence[tuple[Placed, torch.Tensor]]
 
 
 def prove(call: Call, captured: CapturedCall, device: Device, cuda: GraphBuilder) -> None:
@@ -35,10 +33,10 @@ def prove(call: Call, captured: CapturedCall, device: Device, cuda: GraphBuilder
     """
     assert call.inputs is not None, "it was captured"
     leaves, data = call.inputs(), captured.data
-    inputs = input_regions(leaves, device.torch_device)
+    inputs = input_memory(leaves, device.torch_device)
     try:
         memory = memory_for(data.regions, device.torch_device)
-        with replaying(data, captured.images, memory, cuda, device) as replayed:
+        with cuda.loaded(data, captured.images) as modules, replaying(data, modules, memory, cuda, device) as replayed:
             for way in ways_for(leaves):
                 _prove_once(call, replayed, leaves, inputs, way)
     except torch.OutOfMemoryError as error:
@@ -61,7 +59,7 @@ def ways_for(leaves: Leaves) -> list[Way]:
     return ["as given", *[way for way in [next(others, None)] if way is not None]]
 
 
-def _prove_once(call: Call, replayed: Replayed, leaves: Leaves, inputs: Inputs, way: Way) -> None:
+def _prove_once(call: Call, replayed: Replayed, leaves: Leaves, inputs: Values, way: Way) -> None:
     expected, changed = _expected(call, way, leaves, inputs, lambda: give(replayed, inputs))
     replayed.launch()
     found = {name: tensor.clone() for name, tensor in replayed.outputs()}
@@ -75,8 +73,12 @@ def _prove_once(call: Call, replayed: Replayed, leaves: Leaves, inputs: Inputs, 
 
 
 def _expected(
-    call: Call, way: Way, leaves: Leaves, inputs: Inputs = (), before: Callable[[], None] = lambda: None
-) -> tuple[Outputs, Inputs]:
+    call: Call,
+    way: Way,
+    leaves: Leaves,
+    inputs: Values = MappingProxyType({}),
+    before: Callable[[], None] = lambda: None,
+) -> tuple[Outputs, Values]:
     """Return what a call computes of values varied in a way, and the inputs after it; before: called before it."""
     prepared = call.prepare()
     variation, tensors = Variation(), [leaf for _, leaf in leaves]
@@ -85,23 +87,21 @@ def _expected(
         before()
         returned = prepared()
         outputs = {name: tensor.detach().clone() for name, tensor in tensors_of(outputs_of(call, returned))}
-        return outputs, [(place, memory.clone()) for place, memory in inputs]
+        return outputs, {names: memory.clone() for names, memory in inputs.items()}
     finally:
         variation.end()
 
 
-def give(replayed: Replayed, inputs: Inputs) -> None:
+def give(replayed: Replayed, inputs: Values) -> None:
     """Write the values of inputs into the memory of a replayed call."""
-    by_names = {place.region.names: memory for place, memory in inputs}
     for region, memory in zip(replayed.data.regions, replayed.memory, strict=True):
         if region.kind == "input":
-            memory.copy_(by_names[region.names])
+            memory.copy_(inputs[region.names])
 
 
-def _are_equal(replayed: Replayed, inputs: Inputs) -> bool:
-    by_names = {place.region.names: memory for place, memory in inputs}
+def _are_equal(replayed: Replayed, inputs: Values) -> bool:
     return all(
-        torch.equal(memory, by_names[region.names])
+        torch.equal(memory, inputs[region.names])
         for region, memory in zip(replayed.data.regions, replayed.memory, strict=True)
         if region.kind == "input"
     )

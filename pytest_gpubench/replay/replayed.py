@@ -1,7 +1,8 @@
 """Replay a call that is data: its regions are put into memory of this process, and its graph is built there."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 
 import torch
 
@@ -15,6 +16,8 @@ __tracebackhide__ = True
 
 Memory = list[torch.Tensor]
 """The bytes of each region of a call, as int8."""
+Values = Mapping[tuple[str, ...], torch.Tensor]
+"""The bytes of each region of inputs, by its names."""
 
 
 class Replayed:
@@ -45,29 +48,9 @@ def tensor_in(memory: torch.Tensor, found: TensorData) -> torch.Tensor:
 
 @contextmanager
 def replaying(
-    data: CallData,
-    images: Mapping[str, bytes],
-    memory: Memory,
-    cuda: GraphBuilder,
-    device: Device,
-    copies: int = 1,
-) -> Iterator[Replayed]:
-    """Give a call that can be launched; raises what `GraphBuilder.loaded` and `.build` raise.
-
-    copies: the graphs of it, which take turns.
-    """
-    with (
-        cuda.loaded(data, images) as modules,
-        replaying_loaded(data, modules, memory, cuda, device, copies) as replayed,
-    ):
-        yield replayed
-
-
-@contextmanager
-def replaying_loaded(
     data: CallData, modules: Modules, memory: Memory, cuda: GraphBuilder, device: Device, copies: int = 1
 ) -> Iterator[Replayed]:
-    """Give a call whose images are loaded; raises what `GraphBuilder.build` raises. copies: as there."""
+    """Give a call that can be launched; raises what `GraphBuilder.build` raises. copies: as there."""
     graph = cuda.build(data, modules, [each.data_ptr() for each in memory], copies)
     try:
         yield Replayed(data, memory, graph, device)
@@ -76,13 +59,9 @@ def replaying_loaded(
         graph.close()
 
 
-def memory_for(
-    regions: Sequence[Region], device: torch.device, of_input: Callable[[Region], torch.Tensor] | None = None
-) -> Memory:
-    """Return memory for regions; of_input: returns the memory of an input, None makes new memory."""
-    return [
-        new_memory(each, device) if of_input is None or each.kind != "input" else of_input(each) for each in regions
-    ]
+def memory_for(regions: Sequence[Region], device: torch.device, inputs: Values = MappingProxyType({})) -> Memory:
+    """Return memory for regions: that of inputs where it is given, else new memory."""
+    return [new_memory(each, device) if (at := inputs.get(each.names)) is None else at for each in regions]
 
 
 def new_memory(region: Region, device: torch.device) -> torch.Tensor:

@@ -113,7 +113,7 @@ def resources_by_name(launches: Iterable[Launch], cuda: Driver, codes: Mapping[i
     found: dict[str, list[Resources]] = {}
     for launch, number in Counter(launches).items():
         taken = msgspec.structs.replace(cuda.resources(launch, number), code=codes.get(launch.function))
-        found.setdefault(demangled(cuda.name(launch)), []).append(taken)
+        found.setdefault(demangled(cuda.symbol(launch.function)), []).append(taken)
     return {name: tuple(each) for name, each in found.items()}
 
 

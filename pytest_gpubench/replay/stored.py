@@ -1,6 +1,6 @@
 """Time stored calls without their code: one by itself, or two in turn. Their inputs are made up, or given as bytes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -9,14 +9,14 @@ from pytest_gpubench.correctness.inputs import InputMemory
 from pytest_gpubench.correctness.leaves import Leaves
 from pytest_gpubench.errors import MeasurementError, first_line
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.replay.addresses import input_regions
+from pytest_gpubench.replay.addresses import input_memory
 from pytest_gpubench.replay.builder import NO_DRIVER, GraphBuilder, find_builder
 from pytest_gpubench.replay.call_data import CallData
 from pytest_gpubench.replay.capture import CapturedCall
 from pytest_gpubench.replay.comparison import ReplayedPair, launching
 from pytest_gpubench.replay.driver import DriverError
 from pytest_gpubench.replay.reader import NotReplayable
-from pytest_gpubench.replay.replayed import memory_for, new_memory, replaying, tensor_in
+from pytest_gpubench.replay.replayed import Values, memory_for, new_memory, replaying, tensor_in
 from pytest_gpubench.results.model import Timing
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.tolerance import RegressionTolerance
@@ -29,8 +29,6 @@ __tracebackhide__ = True
 
 SEED = 0
 NO_ROOM = "there is no room for its memory beside today's"
-Values = Mapping[tuple[str, ...], torch.Tensor]
-"""The bytes of each region of inputs by its names."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +58,8 @@ def time_stored(captured: CapturedCall, device: Device, settings: Settings, plan
         cuda = builder_for(data, device)
         call = stored_call(data, device.torch_device)
         assert call.inputs is not None, "a stored call has them"
-        inputs = {place.region.names: memory for place, memory in input_regions(call.inputs(), device.torch_device)}
-        memory = memory_for(data.regions, device.torch_device, lambda region: inputs[region.names])
-        with replaying(data, captured.images, memory, cuda, device) as replayed:
+        memory = memory_for(data.regions, device.torch_device, input_memory(call.inputs(), device.torch_device))
+        with cuda.loaded(data, captured.images) as modules, replaying(data, modules, memory, cuda, device) as replayed:
             timed = launching(call, data.label, replayed.launch)
             timer = make_timer(settings.timer, device, settings.cache)
             return measure_call(timed, timer, device, plan, lambda timing: True, lambda text: None)

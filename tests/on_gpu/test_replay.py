@@ -49,7 +49,7 @@ import torch
 from pathlib import Path
 from pytest_gpubench.correctness.leaves import tensors_of
 from pytest_gpubench.gpu.device import find_device
-from pytest_gpubench.replay.addresses import input_regions
+from pytest_gpubench.replay.addresses import input_memory
 from pytest_gpubench.replay.baselines import read_captured
 from pytest_gpubench.replay.builder import find_builder
 from pytest_gpubench.replay.capture import outputs_of
@@ -64,9 +64,12 @@ pad = torch.empty(12345678, device="cuda")  # so that nothing lies where it lay
 for name, saved in zip(CALLS, sys.argv[2:], strict=True):
     data = read_captured(saved, CallStore(Path(sys.argv[1])))
     call = warm_call(*CALLS[name], seed=77)
-    inputs = input_regions(call.inputs(), device.torch_device)
+    inputs = input_memory(call.inputs(), device.torch_device)
     memory = memory_for(data.data.regions, device.torch_device)
-    with replaying(data.data, data.images, memory, cuda, device) as replayed:
+    with (
+        cuda.loaded(data.data, data.images) as modules,
+        replaying(data.data, modules, memory, cuda, device) as replayed,
+    ):
         prepared = call.prepare()
         give(replayed, inputs)
         expected = {each: tensor.clone() for each, tensor in tensors_of(outputs_of(call, prepared()))}

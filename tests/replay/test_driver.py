@@ -28,7 +28,7 @@ def test_kernels_are_found_in_graphs_within_graphs() -> None:
     cuda = Driver(library)
     found = list(cuda.launches(cuda.graph_captured_on(77)))
     assert library.asked == [77]
-    assert [cuda.name(each) for each in found] == ["one", "two", "one"]
+    assert [cuda.symbol(each.function) for each in found] == ["one", "two", "one"]
     assert [each.grid for each in found] == [(5, 2, 1), (7, 1, 1), (1, 1, 1)]
     assert found[2].block == (8, 8, 2)
 
@@ -108,7 +108,7 @@ def test_a_recorded_walk_agrees_with_ncu(call: str) -> None:
     found = list(cuda.launches(1))
     assert len(found) == len(RECORDED[call])
     for launch, recorded in zip(found, RECORDED[call], strict=True):
-        assert cuda.name(launch) == recorded["symbol"]
+        assert cuda.symbol(launch.function) == recorded["symbol"]
         resources, ncu = cuda.resources(launch), recorded["ncu"]
         assert resources.resident_blocks == recorded["resident_blocks"]
         assert (resources.registers, resources.blocks_per_sm) == (ncu["registers"], ncu["blocks_per_sm"])
@@ -126,7 +126,10 @@ def test_an_error_of_the_driver_names_its_function(name: str) -> None:
     )
     cuda = Driver(library)
     with pytest.raises(DriverError, match=f"^{name} of the CUDA driver fails with error 1$"):
-        _ = [(cuda.name(each), cuda.resources(each)) for each in list(cuda.launches(cuda.graph_captured_on(7)))]
+        _ = [
+            (cuda.symbol(each.function), cuda.resources(each))
+            for each in list(cuda.launches(cuda.graph_captured_on(7)))
+        ]
 
 
 @pytest.mark.parametrize("cluster", [(1, 1, 1), (2, 1, 1)])

@@ -93,7 +93,8 @@ def rebuilt(cuda: FakeGraphs, shift: int = 0) -> tuple[int, CallData, Any]:
     graph, locating = read(cuda, captured(cuda))
     data = data_of(graph, [each.region for each in locating.used])
     built = build(cuda, data, [each.start + shift for each in locating.used], ExitStack())
-    return *cuda.executables.values(), data, built
+    (graph_built,) = cuda.executables.values()
+    return graph_built, data, built
 
 
 def test_nodes_follow_what_they_wait_for() -> None:

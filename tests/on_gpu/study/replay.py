@@ -32,7 +32,7 @@ WITHIN = {3.0: 0.01, 10.0: 0.005}
 
 def take(call: "Call", device: "Device", cuda: "GraphBuilder", rounds: int) -> Row:
     """Return how a call is replayed; raise NotReplayable, or an error of ours, where it cannot be."""
-    from pytest_gpubench.replay.addresses import input_regions
+    from pytest_gpubench.replay.addresses import input_memory
     from pytest_gpubench.replay.capture import capture_call
     from pytest_gpubench.replay.comparison import COPIES
     from pytest_gpubench.replay.proof import prove
@@ -43,12 +43,12 @@ def take(call: "Call", device: "Device", cuda: "GraphBuilder", rounds: int) -> R
     prove(call, found, device, cuda)
     assert call.inputs is not None, "it was captured"
     natives = [capture(call, device) for _ in (NATIVE, AGAIN)]
-    inputs = {place.region.names: memory for place, memory in input_regions(call.inputs(), device.torch_device)}
-    memory = memory_for(found.data.regions, device.torch_device, lambda region: inputs[region.names])
+    memory = memory_for(found.data.regions, device.torch_device, input_memory(call.inputs(), device.torch_device))
     with ExitStack() as built:
         launches = {name: each.graph.replay for name, each in zip((NATIVE, AGAIN), natives, strict=True)}
         for name in (REPLAYED, REBUILT):
-            again = replaying(found.data, found.images, memory, cuda, device, COPIES)
+            modules = built.enter_context(cuda.loaded(found.data, found.images))
+            again = replaying(found.data, modules, memory, cuda, device, COPIES)
             launches[name] = built.enter_context(again).launch
         taken, us = time_in_turn(call, launches, device, rounds)
     shares = {name: estimate(taken, *pair) for name, pair in PAIRS.items()}

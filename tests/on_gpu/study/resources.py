@@ -62,7 +62,7 @@ def ours() -> list[Row]:
             taken, blocks = cuda.resources(launch), launch.grid[0] * launch.grid[1] * launch.grid[2]
             shared = taken.static_shared_bytes, taken.dynamic_shared_bytes
             numbers = max(LEAST_REGISTERS, taken.registers), *shared, blocks, taken.blocks_per_sm
-            found.append((f"{name}: {cuda.name(launch)[:60]}", numbers, taken.waves))
+            found.append((f"{name}: {cuda.symbol(launch.function)[:60]}", numbers, taken.waves))
     return found
 
 
