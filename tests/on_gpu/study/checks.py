@@ -71,6 +71,7 @@ PARTS: dict[str, tuple[object, str]] = {
     "inputs": (Conduct, "look_at_inputs"),
 }
 """Parts of checks, which count within them alone."""
+MEANS = ("mean_ms", "mean_checks_ms")
 
 
 @dataclass
@@ -184,10 +185,15 @@ def main(arguments: Sequence[str]) -> None:
         append(chosen.out, rows[-1])
         row = rows[-1]
         print_row(f"{name} | {row['comparisons']} | {row['ms']:.1f} | {row['checks_ms']:.1f} | {row['share']:.1%}")
-    all_ms, checks_ms = (statistics.fmean(row[each] for row in rows) for each in ("mean_ms", "mean_checks_ms"))
+    all_ms, checks_ms = (statistics.fmean(row[each] for row in rows) for each in MEANS)
     share, ms = (statistics.median(row[each] for row in rows) for each in ("share", "ms"))
     print(f"\nverdicts: {dict(Counter(outcome for row in rows for outcome in row['outcomes']))}")
-    print(f"share of the sums {checks_ms / all_ms:.1%}: {checks_ms:.2f} of {all_ms:.1f} ms a comparison, by the means")
+    every_ms, every_checks_ms = (sum(row["comparisons"] * row[each] for row in rows) for each in MEANS)
+    number = sum(row["comparisons"] for row in rows)
+    print(
+        f"all {number} comparisons: checks {every_checks_ms / every_ms:.1%}, {every_checks_ms:.0f} of {every_ms:.0f} ms"
+    )
+    print(f"each call counted once: {checks_ms / all_ms:.1%}, {checks_ms:.2f} of {all_ms:.1f} ms")
     print(f"median of the shares {share:.1%}, of {ms:.1f} ms a comparison\n")
     print_head("step | mean ms | median | least | most")
     steps = dict.fromkeys(step for row in rows for step in row["steps_ms"])
