@@ -1,8 +1,9 @@
 """Two rounds whose outputs are checked, after those that count: with the values as given, then with others.
 
-The first finds a candidate that is wrong for the values it knows, the second one that remembers their results. Both are
-timed like any other, in one session, so that no candidate can tell; the inputs are the same objects in the same memory.
-A producer is left out of the second: it writes the values as given.
+The first finds a candidate that is wrong for the values it knows, the second one that remembers their results. The
+candidates' calls are timed like any other, in one session, so that none can tell; the inputs are the same objects in
+the same memory. The reference is called after them, untimed. A producer is left out of the second round: it writes the
+values as given.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from pytest_gpubench.bench.other_values import other_values
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.pace import Pace
 from pytest_gpubench.bench.ran import Ran
-from pytest_gpubench.errors import GpuBenchError, IncompleteRecords, InvalidResult, KernelsDiffer, annotate
+from pytest_gpubench.errors import GpuBenchError, IncompleteRecords, InvalidResult, KernelsDiffer, annotate, annotating
 from pytest_gpubench.settings.cache import Cache, without_producer
 from pytest_gpubench.timing.base import Timer
 from pytest_gpubench.timing.comparison import Match, UncountedRounds, take_once_more
@@ -40,7 +41,7 @@ class CheckedRounds:
 
         vary: whether there is a round with other values.
         """
-        rounds = UncountedRounds(self.match, self.timer, self.taken)
+        rounds = UncountedRounds(self.match, self.timer, self.taken, self._candidates)
         self.recorder.end()
         with ExitStack() as values:
             with rounds.session():
@@ -49,9 +50,10 @@ class CheckedRounds:
                 vary = vary and self.timer.name != "scripted"
                 differ = vary and self._take_other_values(rounds, values)
             if not vary:
-                self.recorder.check(self.match.reference, self._candidates)
+                self._check_as_given()
             times_us = self._times_us(rounds, as_given, differ)
             if differ:
+                self._call_reference()
                 self.recorder.check_other_values(self.match.reference, self._candidates, self.expected)
                 pace = Pace(self.recorder.agreement, self.match, self.timer, self.taken)
                 pace.check(self._candidates, times_us)
@@ -60,13 +62,22 @@ class CheckedRounds:
     def _candidates(self) -> Sequence[str]:
         return [name for name in self.match.calls if name != self.match.reference]
 
+    def _check_as_given(self) -> None:
+        if self.recorder.anew:
+            self._call_reference()
+        self.recorder.check(self.match.reference, self._candidates)
+
+    def _call_reference(self) -> None:
+        with annotating(lambda: f"gpu_bench: raised in a call of {self.match.reference!r} that is not timed"):
+            self.match.calls[self.match.reference].prepare()()
+
     def _take_other_values(self, rounds: UncountedRounds, values: ExitStack) -> bool:
         """Check the round that was taken, and take one with other values; return whether these tell anything.
 
         A round follows in any case: work of the GPU after the last one would belong to no call.
         """
         recorder = self.recorder
-        recorder.check(self.match.reference, self._candidates)
+        self._check_as_given()
         recorder.refuses_sharing = True
         values.enter_context(without_producer(self.cache))
         differ = recorder.has_results(self.match.reference) and (
@@ -101,7 +112,9 @@ class CheckedRounds:
         agreement, way = self.recorder.agreement, self.recorder.agreement.variation.way
 
         def take() -> Mapping[str, float]:
-            return self.recorder.take(lambda: take_once_more(self.match, self.timer, self.taken))
+            return self.recorder.take(
+                lambda: take_once_more(self.match, self.timer, self.taken, self._candidates)
+            )
 
         agreement.end_variation()
         take()

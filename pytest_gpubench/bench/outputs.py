@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 
 from pytest_gpubench.bench.agreement import Agreement
-from pytest_gpubench.bench.output_rules import differentiable, lent_memory, named_tensors, refuse_strange_tensors
+from pytest_gpubench.bench.output_rules import differentiable, lent_memory, refuse_strange_tensors
 from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.correctness import Difference, aliases, compare_outputs
@@ -140,20 +140,18 @@ class OutputRecorder:
 
     def end(self) -> None:
         """Note that the rounds are over: each arm gets memory of its own, and inputs may hold other values."""
-        self.anew = bool(self.arms or self.pool or (self.agreement.memory and self.agreement.memory.changing))
+        self.copying = self.agreement.uses_cuda_graphs
+        changing = self.agreement.memory is not None and bool(self.agreement.memory.changing)
+        self.anew = bool(self.arms or self.pool or changing or self.copying)
         self.arms, self.spare, self.checking = 0, None, True
         if self.agreement.memory is not None:
             self.agreement.memory.looks_at_random = False
 
     def keep_all(self, take_again: Callable[[], object]) -> None:
-        """Have calls made again, each in memory of its own, where not all outputs are there and readable."""
-        self.refuses_sharing = False  # `check` does, and says whose memory it is
+        """Have calls made again where those of the rounds have not left all outputs in memory of their own."""
         if self.anew:
             self.forget_all()
             self.take(take_again)
-        if self.agreement.uses_cuda_graphs and not all(map(_is_readable, self.last.values())):
-            self.copying = True
-            take_again()
 
     def forget_all(self) -> None:
         """Drop the outputs of the last round, so that none lies in the pool when it is filled."""
@@ -261,16 +259,6 @@ def _as_gradients(output: object) -> dict[str, torch.Tensor | None]:
     """Return the gradients that were kept as the output of a backward run."""
     assert isinstance(output, dict), "a backward run keeps gradients"
     return output
-
-
-def _is_readable(output: object) -> bool:
-    """Tell whether all tensors of an output still hold it: torch refuses access to what a CUDA graph overwrote."""
-    try:
-        for tensor in named_tensors(output).values():
-            tensor.data_ptr()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _copied(leaf: object) -> object:

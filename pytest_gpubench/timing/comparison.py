@@ -95,11 +95,10 @@ def _take_looks(
 
 
 class UncountedRounds:
-    """Rounds of one session that do not count: one call of each arm, the reference last; the calls cannot tell."""
+    """Rounds of one session that do not count: one call of each of some arms; the calls cannot tell."""
 
-    def __init__(self, match: Match, timer: Timer, taken: Interleaved) -> None:
+    def __init__(self, match: Match, timer: Timer, taken: Interleaved, names: Sequence[str]) -> None:
         self.timer, self.taken = timer, taken
-        names = sorted(dict.fromkeys(match.orders(1)[0]), key=lambda name: name == match.reference)
         self.calls = {name: replace(match.calls[name], prepares_on_device=True) for name in names}
         self.number = 0
         """The rounds so far."""
@@ -135,11 +134,11 @@ class UncountedRounds:
         return times_us
 
 
-def take_once_more(match: Match, timer: Timer, taken: Interleaved) -> dict[str, float]:
+def take_once_more(match: Match, timer: Timer, taken: Interleaved, names: Sequence[str]) -> dict[str, float]:
     """Return the times in microseconds of a round that does not count; raise KernelsDiffer as it does."""
 
     def take() -> dict[str, float]:
-        rounds = UncountedRounds(match, timer, taken)
+        rounds = UncountedRounds(match, timer, taken, names)
         with rounds.session():
             rounds.take()
         return rounds.times_us(0)
