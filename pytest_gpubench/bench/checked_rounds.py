@@ -112,9 +112,7 @@ class CheckedRounds:
         agreement, way = self.recorder.agreement, self.recorder.agreement.variation.way
 
         def take() -> Mapping[str, float]:
-            return self.recorder.take(
-                lambda: take_once_more(self.match, self.timer, self.taken, self._candidates)
-            )
+            return self.recorder.take(lambda: take_once_more(self.match, self.timer, self.taken, self._candidates))
 
         agreement.end_variation()
         take()

@@ -77,14 +77,14 @@ class OutputRecorder:
             self._look_back()
             self._make_room(name)
             self._save()
-            pool = self.pool if self.checking and name != self.reference else None
-            if pool is not None:  # a gradient of the last call is dropped when the next has run forward
-                pool.fill(in_use=bool(self.passes) or any(other != self.reference for other in self.last))
             self.agreement.seed()
             prepared = call.prepare()
             if self.conduct is not None:
                 self.conduct.before_call()
             inputs = self._inputs_of_gradients(name)
+            pool = self.pool if self.checking and name != self.reference else None
+            if pool is not None:  # gradients of the last call are gone now
+                pool.fill(in_use=any(other != self.reference for other in self.last))
 
             def keep(output: object) -> object:
                 output = {each: leaf.grad for each, leaf in inputs.items()} if output is None and inputs else output
@@ -231,7 +231,7 @@ class OutputRecorder:
 
     def change_upstream(self) -> None:
         """Give every backward pass other upstream gradients, the same for all arms."""
-        self.earlier = {name: self.last[name] for name in self.passes}
+        self.earlier = {name: map_leaves(_copied, self.last[name]) for name in self.passes}
         self.agreement.arguments.upstream.redraw(self.agreement.other_seed)
 
     def check_other_values(self, reference: str, names: Sequence[str], before: Ran) -> None:
