@@ -86,5 +86,6 @@ class VariedArguments(Arguments):
     def fresh(self) -> tuple[tuple[object, ...], dict[str, object]]:
         """Return the arguments of the next rep."""
         arguments = super().fresh()
-        self.variation.apply(arguments)
+        if self.setup is not None:
+            self.variation.apply(arguments)
         return arguments

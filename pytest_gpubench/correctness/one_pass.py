@@ -65,7 +65,8 @@ def _words_of(*memory: torch.Tensor) -> list[Sequence[torch.Tensor]]:
     """Return bytes, in parts, as words of eight bytes where all are aligned to that."""
     is_aligned = not any(each.numel() % 8 or each.storage_offset() % 8 or each.data_ptr() % 8 for each in memory)
     words = [each.view(torch.int64) if is_aligned else each for each in memory]
-    return [torch.split(each, COMPARED_ELEMENTS) for each in words]
+    is_one = words[0].numel() <= COMPARED_ELEMENTS
+    return [[each] if is_one else torch.split(each, COMPARED_ELEMENTS) for each in words]
 
 
 @cache
