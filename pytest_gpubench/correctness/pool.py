@@ -42,6 +42,8 @@ class Counts(NamedTuple):
 
 
 _kept: "dict[torch.device, PoisonedPool]" = {}
+_grown_bytes: dict[torch.device, int] = {}
+"""The size of the last pool that had to grow: the next one gets as much at once, and can be kept."""
 
 
 @contextmanager
@@ -64,6 +66,8 @@ def pool_on(device: torch.device) -> "Iterator[PoisonedPool | None]":
     if pool.is_reusable and device not in _kept:
         _kept[device] = pool
     else:
+        if pool.has_grown and pool.size_bytes <= MOST_KEPT_BYTES:
+            _grown_bytes[device] = pool.size_bytes
         pool.close()
 
 
@@ -108,8 +112,18 @@ class PoisonedPool:
     @property
     def is_reusable(self) -> bool:
         """True if it is as it was reserved, small, and nothing was seen to stay in it."""
-        is_as_reserved = bool(self._blocks) and self.growths == self._growths_when_reserved
-        return is_as_reserved and self._can_be_taken and sum(self._sizes()) <= MOST_KEPT_BYTES
+        is_as_reserved = bool(self._blocks) and not self.has_grown
+        return is_as_reserved and self._can_be_taken and self.size_bytes <= MOST_KEPT_BYTES
+
+    @property
+    def has_grown(self) -> bool:
+        """True if calls asked for more memory than was reserved."""
+        return self.growths > self._growths_when_reserved
+
+    @property
+    def size_bytes(self) -> int:
+        """Its size when free memory was last looked up."""
+        return sum(stop - start for start, stop in self._whole)
 
     def _sizes(self) -> tuple[int, int]:
         """Return the bytes of the largest of the large blocks, and of all small ones."""
@@ -172,6 +186,7 @@ class PoisonedPool:
         sizes = [memory.storage_bytes for _, memory in memory_of(flatten(outputs)) if memory.device.type == "cuda"]
         large = copies * sum(-(-size // 2**21) * 2**21 for size in sizes if size > MOST_SMALL_BYTES)
         small = copies * sum(-(-size // 512) * 512 for size in sizes if size <= MOST_SMALL_BYTES)
+        large = max(large, _grown_bytes.get(self.device, 0))
         room = self._sizes()
         if self.guards and large + GUARD_BYTES[1] <= room[0] and small <= room[1]:
             return

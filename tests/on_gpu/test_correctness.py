@@ -234,6 +234,27 @@ def test_a_pool_in_which_something_was_left_is_not_kept(left: str) -> None:
         assert (second is first) is (left == "nothing")
 
 
+def test_after_a_pool_that_grew_the_next_is_kept() -> None:
+    """It gets as much memory at once, with guards around it: calls with large temporaries find it filled."""
+    device, pools = torch.device("cuda", 0), list[tuple[PoisonedPool, bool]]()
+    give_back(device)
+    for _ in range(4):
+        with pool_on(device) as found:
+            assert found is not None
+            found.reserve(torch.empty(2**22, device=device), 1)
+            found.fill()
+            grown = found.growths
+            with found.use():
+                temporaries = [torch.empty(2**22 + number, device=device) for number in range(5)]
+            pools.append((found, found.growths > grown))
+            del temporaries
+            found.fill()
+    (first, grew), (second, grew_again), *others = pools
+    assert (grew, grew_again, first is second) == (True, False, False)
+    assert others == [(second, False)] * 2
+    give_back(device)
+
+
 def test_a_broken_gpu_does_not_end_the_process_with_a_pool() -> None:
     """torch's destructor of a pool raises where the GPU is broken, which nobody can catch."""
     code = """
