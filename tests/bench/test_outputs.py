@@ -88,6 +88,27 @@ def test_checked_calls_of_candidates_alone_have_the_pool(growths: int) -> None:
     assert fills[-1] == ([], False)
 
 
+def test_a_pool_is_filled_when_gradients_are_dropped() -> None:
+    """Nothing of the call before lies in it then."""
+    x, fills = torch.ones(4, requires_grad=True), list[tuple[object, bool]]()
+    agreement = agreement_of(double, x, backward="backward")
+
+    class Pool:
+        def fill(self, in_use: bool) -> None:
+            fills.append((x.grad, in_use))
+
+        def use(self) -> AbstractContextManager[None]:
+            return nullcontext()
+
+    recorder = OutputRecorder(agreement, pool=cast(PoisonedPool, Pool()), reference="r")
+    call = recorder.watch("a", make_call(double, agreement.arguments, "backward", "a"))
+    recorder.end()
+    for _ in range(3):
+        call.prepare()()
+        assert x.grad is not None
+    assert fills == [(None, False)] * 3
+
+
 def test_an_output_that_is_the_references_in_a_timed_call() -> None:
     out = torch.empty(4)
     agreement = agreement_of(lambda x: torch.mul(x, 2, out=out), torch.ones(4))
