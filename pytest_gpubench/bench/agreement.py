@@ -335,7 +335,7 @@ class Agreement:
         if self.memory is not None:
             arguments = self.fresh()
             self.variation.begin(way, arguments, arguments)
-            self.memory.accept()
+            self.memory.begin_varied()
         elif self.arguments.setup is None:
             self.variation.begin(way, self.fresh(), self.fresh())
         else:
@@ -349,7 +349,7 @@ class Agreement:
             self.memory.put_back()
         self.variation.end()
         if self.memory is not None:
-            self.memory.accept()
+            self.memory.end_varied()
 
     def _plain_arguments(self) -> tuple[object, ...]:
         self.seed()

@@ -98,6 +98,8 @@ class InputMemory:
     looks_at_random: bool = True
     """False while outputs are kept: one may lie in the memory of an input, and a look would write over it."""
     layout: Snapshot | None = None
+    given: list[tuple[Region, torch.Tensor | None]] | None = None
+    """The regions that calls change, and what they are to hold once values are not varied any more; None before."""
     replaced: dict[Region, tuple[torch.Tensor, bool]] = field(default_factory=dict)
     """The regions that hold other bytes than they were given with; those, and whether calls were known to change it."""
 
@@ -116,6 +118,7 @@ class InputMemory:
         self.calls += 1
         is_first = self.calls <= FIRST_CALLS and not self.looked
         is_chosen = is_first or (self.looks_at_random and not secrets.randbelow(CALLS_PER_LOOK))
+        is_chosen = is_chosen and self.given is None
         self.launched = is_chosen or bool(self.changing)
         if is_chosen:
             self.late += self.look()
@@ -131,16 +134,28 @@ class InputMemory:
         self.gradients = [(tensor, tensor.grad) for _, tensor in leaves if takes_gradient(tensor)]
         leaves += [(f"{name}.grad", tensor.grad) for name, tensor in leaves if takes_gradient(tensor)]
         self.regions = list(regions_of(leaves))
-        self.accept()
+        self._accept()
         self.launched = True
 
-    def accept(self) -> None:
+    def _accept(self) -> None:
         """Take what the inputs hold now for what they are to hold; copy the smallest, as far as there is room."""
         taken: dict[torch.device, int] = {}
         for region in sorted(self.regions, key=lambda each: each.bytes.nbytes):
             device = region.bytes.device
             taken[device] = taken.get(device, 0) + region.bytes.nbytes
             region.accept(taken[device] <= ALWAYS_BYTES or taken[device] <= room_on(device))
+
+    def begin_varied(self) -> None:
+        """Take what the inputs that calls change hold now for what they are to hold, until `end_varied`."""
+        self.given = [(region, region.values) for region in self.changing]
+        for region in self.changing:
+            region.accept()
+
+    def end_varied(self) -> None:
+        """Let inputs whose values are not varied any more be put back as before."""
+        for region, values in self.given or ():
+            region.values = values
+        self.given = None
 
     def look(self) -> list[str]:
         """Return the names of inputs that are newly changed, which are put back from now on, or have moved."""

@@ -177,14 +177,24 @@ def test_a_generator_draws_the_same_in_every_call() -> None:
     assert memory.names == []
 
 
-def test_other_values_are_accepted() -> None:
-    x = torch.zeros(3)
-    memory = memory_of(x)
+def test_other_values_are_put_back_while_inputs_are_varied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of inputs that calls change; none is looked at."""
+    monkeypatch.setattr("secrets.randbelow", lambda below: 0)
+    x, y = torch.zeros(3), torch.zeros(3)
+    memory = memory_of(x, y)
     x.fill_(1)
     memory.restore()
     x.fill_(2)
-    memory.accept()
+    y.fill_(2)
+    memory.begin_varied()
     x.fill_(3)
     assert memory.contents()["args[0]"].tolist() == [3, 3, 3]
     memory.restore()
-    assert x.tolist() == [2, 2, 2]
+    assert (x.tolist(), y.tolist(), memory.names) == ([2, 2, 2], [2, 2, 2], ["args[0]"])
+    y.fill_(0)
+    memory.end_varied()
+    memory.restore()
+    assert (x.tolist(), y.tolist(), memory.names) == ([0, 0, 0], [0, 0, 0], ["args[0]"])
+    y.fill_(1)
+    memory.restore()
+    assert (y.tolist(), memory.names) == ([0, 0, 0], ["args[0]", "args[1]"])
