@@ -38,7 +38,7 @@ from pytest_gpubench.stats.process_spread import RunNoise, noise_of
 from pytest_gpubench.stats.regression import change_of_pairs
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import count, share_or_more
-from pytest_gpubench.verdict.counters import compare_counters
+from pytest_gpubench.verdict.counters import CONFIRMED, compare_counters
 from pytest_gpubench.verdict.reasons import explained_change
 from pytest_gpubench.verdict.regression import Change, judge_change
 
@@ -149,12 +149,15 @@ def alpha_of_look(taken: int, rounds: int, alpha: float) -> float | None:
     return alpha / 2 / earlier if taken > 1 else None
 
 
-def judge_rounds(runs: Sequence[ArmRun], tolerance: RegressionTolerance, alpha: float) -> list[Change]:
+def judge_rounds(
+    runs: Sequence[ArmRun], tolerance: RegressionTolerance, alpha: float, processes: int = CONFIRMED
+) -> list[Change]:
     """Return the change of each measurement, and of each test that one version alone fails or has, or that changed.
 
     The runs come in the order they were taken in. FAIL where HEAD is slower by more than is tolerated, or fails a test
     in every run that BASE passes; INCONCLUSIVE where too little is known; NOT_JUDGED where one version alone
-    measured, INVALID where the other was measured beside other processes alone.
+    measured, INVALID where the other was measured beside other processes alone. processes: those of HEAD that have to
+    count more before it fails by a counter.
     """
     series = _series_of(runs, tolerance.metric)
     noise = noise_of(each.log_ratios for each in series)
@@ -164,7 +167,7 @@ def judge_rounds(runs: Sequence[ArmRun], tolerance: RegressionTolerance, alpha: 
     changed = _changed_tests(series)
     changes += [change for nodeid, change in changed.items() if nodeid not in told]
     for each in series:
-        change = _judge_series(each, tolerance, alpha, noise)
+        change = _judge_series(each, tolerance, alpha, noise, processes)
         if each.nodeid not in changed and (change.estimate is not None or each.nodeid not in told):
             changes.append(change)
     return changes
@@ -237,7 +240,9 @@ def _changed_tests(series: Sequence[RoundSeries]) -> dict[str, Change]:
 # measurements
 
 
-def _judge_series(series: RoundSeries, tolerance: RegressionTolerance, alpha: float, noise: RunNoise | None) -> Change:
+def _judge_series(
+    series: RoundSeries, tolerance: RegressionTolerance, alpha: float, noise: RunNoise | None, processes: int
+) -> Change:
     base, head = series.of("BASE"), series.of("HEAD")
     change = Change(series.nodeid, series.label, Outcome.NOT_JUDGED, "")
     if not base or not head:
@@ -249,7 +254,7 @@ def _judge_series(series: RoundSeries, tolerance: RegressionTolerance, alpha: fl
         words = " and ".join(", ".join(way) for way in list(ways)[:2])
         return replace(change, outcome=Outcome.INVALID, sentence=f"not measured in one way: {words}")
     if tolerance.is_on_counter:
-        return _judge_counters(series, change, tolerance, alpha)
+        return _judge_counters(series, change, tolerance, alpha, processes)
     if not series.log_ratios:
         others = next(filter(None, (series.why_invalid(one) for one in series.found if one)), "")
         sentence = f"no round has it in all of its four runs{others and f' ({others})'}: measure more rounds"
@@ -264,11 +269,13 @@ def _judge_series(series: RoundSeries, tolerance: RegressionTolerance, alpha: fl
     return explained_change(change, _changed_facts(series, base[-1], head[-1]))
 
 
-def _judge_counters(series: RoundSeries, change: Change, tolerance: RegressionTolerance, alpha: float) -> Change:
+def _judge_counters(
+    series: RoundSeries, change: Change, tolerance: RegressionTolerance, alpha: float, processes: int
+) -> Change:
     """Return a change judged by a counter."""
     base, head = series.of("BASE"), series.of("HEAD")
     olds, news = ([each.measurement for each in arm] for arm in (base, head))
-    change = compare_counters(change, tolerance, alpha, "BASE", olds, news)
+    change = compare_counters(change, tolerance, alpha, "BASE", olds, news, processes)
     return explained_change(change, _changed_facts(series, base[-1], head[-1]))
 
 

@@ -3,24 +3,27 @@
 import argparse
 import re
 import subprocess
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import islice
 
-from pytest_gpubench.cli.ab.checkouts import Workspace, last_line
+from pytest_gpubench.cli.ab.checkouts import Checkout, Workspace, last_line
 from pytest_gpubench.cli.ab.command import ROUNDS, add_arguments, comparison_plan, prepared
-from pytest_gpubench.cli.ab.comparison import compare_commits, is_open
+from pytest_gpubench.cli.ab.comparison import CommitComparison, ComparisonPlan, compare_commits, is_open
 from pytest_gpubench.cli.ab.replayed import Answer, bisect_runs
 from pytest_gpubench.cli.ab.report import report_lines
+from pytest_gpubench.cli.ab.runs import PytestRunner, by_node_id
 from pytest_gpubench.cli.arguments import add_storage, add_trust_calls
 from pytest_gpubench.cli.output import complain, say, write
 from pytest_gpubench.errors import BadRequest, GpuBenchError
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.units import count
+from pytest_gpubench.verdict.counters import CONFIRMED
 from pytest_gpubench.verdict.regression import Change
+from pytest_gpubench.verdict.rounds import ArmRun, CommitArm, judge_rounds
 
 ABOUT = "find the commit that made a test slower"
-TryCommit = Callable[[str], tuple[Answer, Sequence[Change]]]
-"""Called with a commit, which it compares with GOOD."""
 STATUS: dict[Answer, int] = {"good": 0, "bad": 1, "skip": 125}
 """The exit statuses that `git bisect run` understands."""
 FIRST_BAD = re.compile(r"^([0-9a-f]{40,64}) is the first '?bad'? commit$", re.MULTILINE)
@@ -77,37 +80,98 @@ def _bisect_runs(arguments: argparse.Namespace) -> Answer:
 
 def _bisect(arguments: argparse.Namespace) -> Answer:
     with prepared(arguments, arguments.good, arguments.bad) as (workspace, checkouts, runner):
-        plan = comparison_plan(arguments)
-        compared = compare_commits(checkouts, runner, plan)
-        # what a commit counts does not drift as its times do, so GOOD is counted once
-        counted = [each for each in compared.runs if each.arm == "BASE"] if plan.tolerance.is_on_counter else []
-        ends = compared.changes
-        answer = answer_of(ends, None)
-        watched = {_name(each) for each in ends if each.outcome is Outcome.FAIL and each.label}
-        if arguments.bad is None or answer != "bad":
+        if arguments.bad is None:
+            changes = compare_commits(checkouts, runner, comparison_plan(arguments)).changes
+            write("\n".join(report_lines(changes)))
+            return answer_of(changes, None)
+        good, bad = (workspace.commit(each) for each in (arguments.good, arguments.bad))
+        search = CommitSearch(arguments, workspace, checkouts, runner)
+        ends = search.compare(bad)
+        if (answer := answer_of(ends, None)) != "bad":
             write("\n".join(report_lines(ends)))
             return answer
+        search.watched = {name_of(each) for each in ends if each.outcome is Outcome.FAIL and each.label}
+        return _find_first_bad(workspace, good, bad, search)
 
-        still_open = partial(watched_open_tests, watched=watched)
 
-        def step(commit: str) -> tuple[Answer, Sequence[Change]]:
-            checkouts["HEAD"] = workspace.add_worktree("HEAD", commit, commit[:8])
-            checkouts["HEAD"].take_tests(arguments.tests, checkouts["BASE"])
-            runner.prepare(checkouts["HEAD"], arguments.setup)
-            found = compare_commits(checkouts, runner, plan, still_open, {nodeid for nodeid, _ in watched}, counted)
-            return answer_of(found.changes, watched), found.changes
+class CommitSearch:
+    """Compares commits with GOOD.
 
-        good, bad = (workspace.commit(each) for each in (arguments.good, arguments.bad))
-        return _find_first_bad(workspace, good, bad, ends, step)
+    A counter differs little from one process to the next, so GOOD and each commit are counted by one process. In the
+    end GOOD and the first bad commit need a second one, which is that of a commit that counts the same.
+    """
+
+    def __init__(
+        self,
+        arguments: argparse.Namespace,
+        workspace: Workspace,
+        checkouts: dict[CommitArm, Checkout],
+        runner: PytestRunner,
+    ) -> None:
+        self.watched: set[tuple[str, str]] | None = None
+        """The measurements that count, each by its test and its label; None for all."""
+        self.found: dict[str, CommitComparison] = {}
+        """The comparison of each commit so far."""
+        self._arguments, self._workspace, self._checkouts, self._runner = arguments, workspace, checkouts, runner
+        plan = comparison_plan(arguments)
+        self._is_exact = plan.tolerance.is_on_counter
+        self._plan = replace(plan, rounds=1, processes=1) if self._is_exact else plan
+
+    def compare(self, commit: str) -> Sequence[Change]:
+        """Return the changes from GOOD to a commit; BAD, which is checked out already, comes first."""
+        counted = [each for found in self.found.values() for each in found.runs if each.arm == "BASE"]
+        if self.found:
+            self._check_out(commit)
+        self.found[commit] = self._compare(self._plan, counted[:1] if self._is_exact else ())
+        return self.found[commit].changes
+
+    def confirm(self, commit: str) -> Sequence[Change]:
+        """Return the changes from GOOD to the first bad commit, by two processes of each where they were counted."""
+        found = self.found[commit]
+        if not self._is_exact:
+            return found.changes
+        others = [run for name, each in self.found.items() if name != commit for run in each.runs if run.arm == "HEAD"]
+        taken = list(found.runs)
+        for run in found.runs:
+            alike = (each for each in others if counts_alike(run, each, self._plan, self.watched or ()))
+            taken += [replace(each, arm=run.arm, round=1) for each in islice(alike, 1)]
+        if ("HEAD", 1) not in [(each.arm, each.round) for each in taken]:
+            self._check_out(commit)
+        return self._compare(replace(self._plan, rounds=CONFIRMED, processes=CONFIRMED), taken).changes
+
+    def answer(self, changes: Sequence[Change]) -> Answer:
+        """Return whether a commit is slower, of all that counts."""
+        return answer_of(changes, self.watched)
+
+    def _check_out(self, commit: str) -> None:
+        checkout = self._workspace.add_worktree("HEAD", commit, commit[:8])
+        checkout.take_tests(self._arguments.tests, self._checkouts["BASE"])
+        self._runner.prepare(checkout, self._arguments.setup)
+        self._checkouts["HEAD"] = checkout
+
+    def _compare(self, plan: ComparisonPlan, taken: Sequence[ArmRun]) -> CommitComparison:
+        if self.watched is None:
+            return compare_commits(self._checkouts, self._runner, plan)
+        still_open = partial(watched_open_tests, watched=self.watched)
+        tests = {nodeid for nodeid, _ in self.watched}
+        return compare_commits(self._checkouts, self._runner, plan, still_open, tests, taken)
+
+
+def counts_alike(one: ArmRun, other: ArmRun, plan: ComparisonPlan, watched: Collection[tuple[str, str]]) -> bool:
+    """Tell whether the processes of two commits count the same of these measurements."""
+    runs = [replace(one, arm="BASE"), replace(other, arm="HEAD")]
+    changes = {name_of(each): each for each in judge_rounds(by_node_id(runs), plan.tolerance, plan.alpha)}
+    intervals = [each.estimate and each.estimate.interval for name, each in changes.items() if name in watched]
+    return len(intervals) == len(watched) and all(each and each.low <= 1 <= each.high for each in intervals)
 
 
 def answer_of(changes: Sequence[Change], watched: Collection[tuple[str, str]] | None) -> Answer:
     """Return whether a measurement is slower, or all are not; watched: those that count, None for all."""
     judged = [each for each in changes if each.label and each.outcome is not Outcome.NOT_JUDGED]
-    counted = [each for each in judged if watched is None or _name(each) in watched]
+    counted = [each for each in judged if watched is None or name_of(each) in watched]
     if any(each.outcome is Outcome.FAIL for each in counted):
         return "bad"
-    is_whole = watched is None or set(map(_name, counted)) == set(watched)
+    is_whole = watched is None or set(map(name_of, counted)) == set(watched)
     return "good" if is_whole and {each.outcome for each in counted} == {Outcome.PASS} else "skip"
 
 
@@ -115,16 +179,15 @@ def watched_open_tests(changes: Sequence[Change], watched: Collection[tuple[str,
     """Return the watched tests that more rounds may decide: none where one is slower, which is enough."""
     if answer_of(changes, watched) == "bad":
         return set()
-    return {each.nodeid for each in changes if is_open(each) and _name(each) in watched}
+    return {each.nodeid for each in changes if is_open(each) and name_of(each) in watched}
 
 
-def _find_first_bad(workspace: Workspace, good: str, bad: str, ends: Sequence[Change], step: TryCommit) -> Answer:
-    """Take the steps that git asks for, and write the first bad commit with its changes; ends: those of BAD.
+def _find_first_bad(workspace: Workspace, good: str, bad: str, search: CommitSearch) -> Answer:
+    """Take the steps that git asks for, and write the first bad commit with its changes.
 
     Its state is that of BASE's worktree, so a bisection of the user's own goes on. Raises BadRequest where git cannot
     search.
     """
-    changes = {bad: ends}
     answer = _git_bisect(workspace, "start", "--no-checkout", bad, good)
     while not (culprit := FIRST_BAD.search(answer.stdout)):
         if "only 'skip'ped commits left" in answer.stdout:
@@ -137,25 +200,27 @@ def _find_first_bad(workspace: Workspace, good: str, bad: str, ends: Sequence[Ch
             )
         commit = workspace.git("rev-parse", "BISECT_HEAD", folder=workspace.folder / "base").stdout.strip()
         try:
-            verdict, changes[commit] = _try(step, commit)
+            verdict = _try(search, commit)
         except KeyboardInterrupt:
-            say(_what_is_left(workspace, len(changes)))
+            say(_what_is_left(workspace, len(search.found)))
             raise
         (title,) = _titles(workspace, [commit])
-        say(f"step {len(changes) - 1}: {verdict}: {title}")
+        say(f"step {len(search.found) - 1}: {verdict}: {title}")
         answer = _git_bisect(workspace, verdict, commit)
     (title,) = _titles(workspace, [culprit[1]])
-    taken = count(len(changes), "comparison")
-    write("\n".join([*report_lines(changes[culprit[1]]), f"slower since {title} ({taken})"]))
-    return "bad"
+    changes, taken = search.confirm(culprit[1]), count(len(search.found), "comparison")
+    found = search.answer(changes)
+    last = f"slower since {title} ({taken})" if found == "bad" else f"slower in one process alone: {title} ({taken})"
+    write("\n".join([*report_lines(changes), last]))
+    return "bad" if found == "bad" else "skip"
 
 
-def _try(step: TryCommit, commit: str) -> tuple[Answer, Sequence[Change]]:
+def _try(search: CommitSearch, commit: str) -> Answer:
     try:
-        return step(commit)
+        return search.answer(search.compare(commit))
     except GpuBenchError as error:
         say(f"skipped: {str(error).splitlines()[0]}")
-        return "skip", ()
+        return "skip"
 
 
 def _what_is_left(workspace: Workspace, comparisons: int) -> str:
@@ -165,7 +230,7 @@ def _what_is_left(workspace: Workspace, comparisons: int) -> str:
     return f"interrupted after {count(comparisons, 'comparison')}: slower since one of {commits}"
 
 
-def _name(change: Change) -> tuple[str, str]:
+def name_of(change: Change) -> tuple[str, str]:
     return change.nodeid, change.label
 
 

@@ -12,6 +12,7 @@ from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.process_spread import RunNoise
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import count, format_share, share_or_more
+from pytest_gpubench.verdict.counters import CONFIRMED
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.rounds import (
     ArmRun,
@@ -30,6 +31,8 @@ class ComparisonPlan:
     tolerance: RegressionTolerance
     alpha: float
     rounds: int
+    processes: int = CONFIRMED
+    """The processes of HEAD that have to agree before it fails by a counter."""
 
     def order(self, round: int) -> tuple[CommitArm, ...]:
         """Return the versions of the runs of a round: of counters, which have no drift that could cancel, one each."""
@@ -135,7 +138,9 @@ def compare_commits(
                 for longer in _say_each(taken, found):
                     found = longer
                     if len(found.runs) == 2 and not any(each.measurements for each in found.runs):
-                        return replace(found, changes=judge_rounds(found.runs, plan.tolerance, plan.alpha))
+                        return replace(
+                            found, changes=judge_rounds(found.runs, plan.tolerance, plan.alpha, plan.processes)
+                        )
             found = replace(found, changes=_changes_at_look(found, alpha, tests))
             tests = still_open(found.changes)
             if not tests:
@@ -164,7 +169,7 @@ def _looks(plan: ComparisonPlan) -> Iterator[tuple[Sequence[int], float]]:
 def _changes_at_look(found: CommitComparison, alpha: float, tests: Collection[str] | None) -> list[Change]:
     """Judge the tests that were run since the last look; the others keep their changes."""
     settled = [each for each in found.changes if tests is not None and each.nodeid not in tests]
-    judged = judge_rounds(by_node_id(found.runs), found.plan.tolerance, alpha)
+    judged = judge_rounds(by_node_id(found.runs), found.plan.tolerance, alpha, found.plan.processes)
     return settled + [each for each in judged if tests is None or each.nodeid in tests]
 
 

@@ -128,24 +128,55 @@ def test_the_first_bad_commit_has_its_reasons(
     assert last.startswith(f"slower since {commits[3][:7]} ")
 
 
-def test_a_step_is_found_by_a_counter_with_a_run_of_each_commit_that_passes(
-    git: Git, fake: FakePytest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def bisect_by_instructions(good: str) -> int:
+    words = ["bisect", good, "main", "--metric", "instructions", "--fail-slower", "0.1%"]
+    return main([*words, "--", "test_it.py"])
+
+
+@pytest.mark.parametrize(("slower_from", "runs"), [(9, 8), (1, 9), (64, 9)])
+def test_a_step_is_found_by_a_counter_with_a_run_of_each_commit(
+    git: Git, fake: FakePytest, tmp_path: Path, capsys: pytest.CaptureFixture[str], slower_from: int, runs: int
 ) -> None:
-    """Two runs of each end, then one of a commit that passes, and two of one that fails: GOOD is not run again."""
-    commits = planted(git, tmp_path, slower_from=9, total=65)
-    words = ["bisect", commits[0], "main", "--metric", "instructions", "--fail-slower", "0.1%"]
-    assert main([*words, "--", "test_it.py"]) == 1
+    """Of the ends, of six commits, and once more of an end that counts as no other commit does."""
+    commits = planted(git, tmp_path, slower_from, total=65)
+    assert bisect_by_instructions(commits[0]) == 1
     printed = capsys.readouterr()
     *_, verdict, counts, last = printed.out.splitlines()
     told = "f executes 10,200 instructions against 10,000 in BASE: 1.020x, wanted at most 1.001x"
     assert verdict == f"FAIL          {NODEID} [f]: {told} (6 and 6 captures in 2 processes, each the same)"
     assert counts == "gpu_bench: 1 measurement compared: 1 fail"
-    assert last.startswith(f"slower since {commits[9][:7]} ")
-    passed = len(re.findall("^gpu_bench: step [1-6]: good: ", printed.err, re.MULTILINE))
-    assert len(fake.commands) == 4 + 2 * (6 - passed) + passed
-    assert fake.arms.count("B") == 2
+    assert last.startswith(f"slower since {commits[slower_from][:7]} ")
+    assert len(fake.commands) == runs
+    assert fake.arms.count("B") == (2 if slower_from == 1 else 1)
     assert all("--gpu-bench-counters=instructions" in command for command in fake.commands)
     assert "runs of the same code differ" not in printed.err
+
+
+@pytest.mark.parametrize(("again", "status"), [("10.3", 1), ("10.0", 125)])
+def test_a_commit_that_counts_as_no_other_is_counted_again(
+    git: Git,
+    fake: FakePytest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    again: str,
+    status: int,
+) -> None:
+    """A process whose autotuner chose otherwise makes no commit the first slow one."""
+    write, seen = fake.write, list[str]()
+
+    def write_twice(folder: Path, junit: Path, results: Path) -> None:
+        text = (folder / "us").read_text()
+        if text == "10.3":
+            seen.append(text)
+            (folder / "us").write_text("10.3" if len(seen) == 1 else again)
+        write(folder, junit, results)
+
+    monkeypatch.setattr(fake, "write", write_twice)
+    commits = make_commits(["10", "10", "10.3", "10.2", "10.2"])
+    assert bisect_by_instructions(commits[0]) == status
+    assert len(seen) == 2
+    words = "slower since" if status == 1 else "slower in one process alone:"
+    assert capsys.readouterr().out.splitlines()[-1].startswith(f"{words} {commits[2][:7]} A")
 
 
 def test_commits_that_cannot_be_told_are_skipped(
