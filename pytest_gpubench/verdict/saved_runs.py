@@ -19,7 +19,6 @@ from pytest_gpubench.results.model import (
     Timing,
     Verdict,
 )
-from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import printable, ratio_text
 from pytest_gpubench.verdict.counters import CONFIRMED, compare_counters
@@ -184,16 +183,12 @@ def _with_verdict(
         notes = found.notes if found.estimate or found.missing else (found.sentence,)
         item = explained(item, found.old, versions=changed)
         return replace(found, outcome=Outcome.NOT_JUDGED, notes=notes, new=item)
+    found = _invalidated(found, limit.tolerance, item.timing, reference, throttled)
     verdict = Verdict(
         kind=limit.kind, asked=limit.asked, outcome=found.outcome, sentence=found.sentence, enforced=enforced
     )
-    if not limit.is_on_counter:
-        verdict = _invalidated(verdict, found.estimate, item.timing, reference, throttled)
-    elif counter_named(limit.tolerance.metric).changed_by_others:
-        verdict = _invalidated(verdict, found.estimate, item.timing, None, "warn")
     item = msgspec.structs.replace(item, verdicts=(*item.verdicts, verdict))
-    item = explained(item, found.old, versions=changed)
-    return replace(found, outcome=verdict.outcome, sentence=verdict.sentence, new=item)
+    return replace(found, new=explained(item, found.old, versions=changed))
 
 
 def with_change(item: Measurement, found: Change, baseline: str) -> Measurement:
@@ -211,16 +206,21 @@ def with_change(item: Measurement, found: Change, baseline: str) -> Measurement:
 
 
 def _invalidated(
-    verdict: Verdict, estimate: ChangeEstimate | None, timing: Timing, reference: Timing | None, throttled: str
-) -> Verdict:
-    """Return a verdict, INVALID where a slower GPU may be its cause: that shortens no time, and slows replays alike."""
-    is_speedup = estimate is not None and estimate.metric == "speedup"
-    is_replayed = estimate is None or estimate.metric in (REPLAYED, SAME_CODE)
-    if is_replayed or (verdict.outcome is Outcome.PASS and not is_speedup):
-        return verdict
+    found: Change, tolerance: RegressionTolerance, timing: Timing, reference: Timing | None, throttled: str
+) -> Change:
+    """Return a change, INVALID where a slower GPU may be its cause: that shortens no time, and slows replays alike."""
+    if tolerance.is_on_counter:
+        if not counter_named(tolerance.metric).changed_by_others:
+            return found
+        reference, throttled = None, "warn"
+    is_speedup = found.estimate is not None and found.estimate.metric == "speedup"
+    is_replayed = found.estimate is None or found.estimate.metric in (REPLAYED, SAME_CODE)
+    if is_replayed or (found.outcome is Outcome.PASS and not is_speedup):
+        return found
     timings = [timing, reference] if is_speedup and reference is not None else [timing]
+    verdict = Verdict(kind="max_regression", asked="", outcome=found.outcome, sentence=found.sentence)
     (verdict,) = invalidate_throttled([verdict], timings, throttled)
-    return verdict
+    return replace(found, outcome=verdict.outcome, sentence=verdict.sentence)
 
 
 # whole runs
@@ -254,7 +254,8 @@ def compare_runs(
             unjudged = Change(record.nodeid, "", Outcome.NOT_JUDGED, past.sentence, missing=past)
             changes += [replace(unjudged, label=each.timing.label, new=each) for each in record.measurements]
         else:
-            changes += _with_past(record, past, tolerance, alpha, earlier.get(record.key, ()))
+            before, throttled = earlier.get(record.key, ()), new.settings.get("throttled", "fail")
+            changes += _with_past(record, past, tolerance, alpha, before, throttled)
             there = set(keys_of(record.measurements))
             changes += [_gone(past, item, new_name) for key, item in past.by_key.items() if key not in there]
     gone = (past for past in baseline.tests() if past.nodeid not in others and past.nodeid not in renamed)
@@ -262,9 +263,15 @@ def compare_runs(
 
 
 def _with_past(
-    record: TestRecord, past: PastTest, tolerance: RegressionTolerance, alpha: float, earlier: Sequence[TestRecord]
+    record: TestRecord,
+    past: PastTest,
+    tolerance: RegressionTolerance,
+    alpha: float,
+    earlier: Sequence[TestRecord],
+    throttled: str,
 ) -> Iterator[Change]:
     sessions = [by_key(each.measurements) for each in earlier]
+    references = {each.timing.label: each.timing for each in record.measurements if each.role == "reference"}
     drifts: dict[tuple[str, str], str] = {}
     """The sentence that a reference is slower too, by its label and example."""
     for key, item in by_key(record.measurements).items():
@@ -274,6 +281,7 @@ def _with_past(
             drifts[key.label, key.example] = _slower_reference(change)
         is_slower_time = change.outcome is Outcome.FAIL and change.estimate and change.estimate.metric != "speedup"
         drift = drifts.get((key.reference, key.example), "") if is_slower_time else ""
+        change = _invalidated(change, tolerance, item.timing, references.get(key.reference), throttled)
         slowed = what_slowed(item.timing, "now") if change.estimate else []
         change = replace(change, notes=(*change.notes, *slowed, *filter(None, [drift])))
         yield explained_change(change, past.changed)

@@ -41,8 +41,11 @@ def scripted(item: Measurement) -> Measurement:
     return msgspec.structs.replace(item, timing=msgspec.structs.replace(item.timing, timer="scripted"))
 
 
-def compared(old: Sequence[TestRecord], new: Sequence[TestRecord], tolerance: str = "median:5%") -> list[Change]:
-    return compare_runs(run(*old), run(*new, name="feature"), parse_tolerance(tolerance), ALPHA)
+def compared(
+    old: Sequence[TestRecord], new: Sequence[TestRecord], tolerance: str = "median:5%", **settings: str
+) -> list[Change]:
+    after = msgspec.structs.replace(run(*new, name="feature"), settings=settings)
+    return compare_runs(run(*old), after, parse_tolerance(tolerance), ALPHA)
 
 
 def test_every_measurement_of_both_runs_has_its_change() -> None:
@@ -101,6 +104,36 @@ def test_notes_name_what_else_is_to_know() -> None:
     assert found.outcome is Outcome.PASS
     for part in ("baseline stale: softmax", "throttled now (power cap)", "driver was 570.1"):
         assert part in " ".join(found.notes)
+
+
+OTHERS, POWER = {"neighbours": "pid 7 computed"}, {"throttle_reasons": ("power cap",)}
+
+
+@pytest.mark.parametrize(
+    ("slowed", "settings", "us", "outcome"),
+    [
+        ({}, {}, 320, Outcome.FAIL),
+        (OTHERS, {}, 320, Outcome.INVALID),
+        (OTHERS, {}, 289, Outcome.PASS),
+        (POWER, {}, 320, Outcome.INVALID),
+        (POWER, {}, 289, Outcome.PASS),
+        (POWER, {"throttled": "warn"}, 320, Outcome.FAIL),
+    ],
+)
+def test_what_was_slower_on_a_slower_gpu_is_invalid_as_in_a_test(
+    slowed: dict[str, Any], settings: dict[str, str], us: float, outcome: Outcome
+) -> None:
+    (found,) = compared([record(alone())], [record(alone(us=us, **slowed))], **settings)
+    assert found.outcome is outcome
+    assert ("says more about the GPU" in found.sentence) == (outcome is Outcome.INVALID)
+
+
+@pytest.mark.parametrize(("slowed", "outcome"), [((), Outcome.PASS), (("power cap",), Outcome.INVALID)])
+def test_a_speedup_over_a_reference_on_a_slower_gpu_is_invalid(slowed: Sequence[str], outcome: Outcome) -> None:
+    reference, candidate = pair(200)
+    timing = msgspec.structs.replace(reference.timing, throttle_reasons=tuple(slowed))
+    new = msgspec.structs.replace(reference, timing=timing), candidate
+    assert compared([record(*pair(200))], [record(*new)], "speedup:3%")[1].outcome is outcome
 
 
 @pytest.mark.parametrize(("outcome", "expected"), [("invalid", Outcome.INVALID), ("fail", Outcome.NOT_JUDGED)])
