@@ -89,6 +89,8 @@ def _beside_others(test: CurrentTest, request: Request[T], found: CallResult[T])
         return found
     if not test.neighbours:  # those of before the test are told already
         test.warn(neighbours)
+    if request.settings.busy == "warn":
+        return found
     measured = [beside(item, neighbours) for item in found.measurements]
     return CallResult(request.with_measurements(found.result, measured), measured)
 

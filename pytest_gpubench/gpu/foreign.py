@@ -19,7 +19,7 @@ NAMED = 3
 SAMPLED_S = 0.5
 """A process's share of the GPU is known after so long: an H100's NVML samples it five times a second."""
 
-Busy = Literal["warn", "wait", "fail"]
+Busy = Literal["invalid", "warn", "wait", "fail"]
 
 
 @dataclass(frozen=True)
@@ -106,15 +106,15 @@ def apply_busy_policy(
 ) -> ForeignWork | None:
     """Look for foreign work and do what --gpu-bench-busy asks for; return the work that remains.
 
-    `warn` returns it, `fail` raises DeviceUnavailable, and `wait` says once what is waited for and raises after
-    `timeout_s`. A utilisation without a process counts only after it has lasted.
+    `fail` raises DeviceUnavailable, and `wait` says once what is waited for and raises after `timeout_s`. A utilisation
+    without a process counts only after it has lasted.
     """
     began_s = clock()
     found = look()
     while found is not None and not found.processes and clock() - began_s < SETTLE_S:
         pause(LOOK_S)
         found = look()
-    if found is None or policy == "warn":
+    if found is None or policy in ("invalid", "warn"):
         return found
     if policy == "fail":
         raise DeviceUnavailable(f"{found.sentence}: end it, or let the test wait with --gpu-bench-busy=wait")

@@ -83,8 +83,10 @@ class Settings:
     lock_folder: str | None = setting(
         None, f"the folder of the GPUs' locks; unset, {LOCK_FOLDER_NAME} in the temp folder", metavar="FOLDER"
     )
-    busy: Literal["warn", "wait", "fail"] = setting(
-        "warn", "if somebody else computes on the GPU: measure and warn, wait up to lock-timeout, or fail the test"
+    busy: Literal["invalid", "warn", "wait", "fail"] = setting(
+        "invalid",
+        "if somebody else computes on the GPU: call what that may have caused INVALID, only warn, wait up to "
+        "lock-timeout, or fail the test",
     )
     lock_clocks: int | Literal["base", "max"] | None = setting(
         None,

@@ -41,7 +41,10 @@ def _why_slower(timings: Sequence[Timing], throttled: str) -> tuple[str, str] | 
     """Return what slowed the GPU, and what to do about it; None where nothing did."""
     for timing in timings:
         if timing.neighbours:
-            return timing.neighbours, "end what is not yours, or let tests wait with --gpu-bench-busy=wait"
+            return timing.neighbours, (
+                "end what is not yours, let tests wait with --gpu-bench-busy=wait, or accept it with "
+                "--gpu-bench-busy=warn"
+            )
     reasons = sorted({reason for timing in timings for reason in timing.throttle_reasons})
     if not reasons or throttled == "warn":
         return None

@@ -1,13 +1,14 @@
-"""Foreign work on a GPU: how scripted readings show it, and the three policies, without waiting."""
+"""Foreign work on a GPU: how scripted readings show it, and the policies, without waiting."""
 
 from collections.abc import Iterable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from pytest_gpubench import DeviceUnavailable
 from pytest_gpubench.gpu.foreign import (
+    Busy,
     ForeignWork,
     apply_busy_policy,
     computing,
@@ -172,14 +173,14 @@ class World:
         return apply_busy_policy(policy, self.look, timeout_s, self.said.append, lambda: self.now_s, self.pause)
 
 
-@pytest.mark.parametrize("policy", ["warn", "wait", "fail"])
+@pytest.mark.parametrize("policy", get_args(Busy))
 def test_a_free_gpu_costs_no_time(policy: str) -> None:
     world = World([None])
     assert world.enforce(policy) is None
     assert (world.now_s, world.said) == (0, [])
 
 
-@pytest.mark.parametrize("policy", ["warn", "wait", "fail"])
+@pytest.mark.parametrize("policy", get_args(Busy))
 def test_what_our_own_work_leaves_behind_is_not_foreign(policy: str) -> None:
     """NVML's utilisation is a mean over up to a second that has passed."""
     world = World([*[work()] * 3, None])
@@ -187,11 +188,12 @@ def test_what_our_own_work_leaves_behind_is_not_foreign(policy: str) -> None:
     assert (world.now_s, world.said) == (3 * LOOK_S, [])
 
 
+@pytest.mark.parametrize("policy", ["invalid", "warn"])
 @pytest.mark.parametrize(("pids", "after_s"), [((20,), 0), ((), SETTLE_S)])
-def test_warn_returns_what_is_there(pids: tuple[int, ...], after_s: float) -> None:
+def test_what_is_there_is_returned_to_be_told(pids: tuple[int, ...], after_s: float, policy: str) -> None:
     found = work(*pids)
     world = World([found])
-    assert world.enforce("warn") is found
+    assert world.enforce(policy) is found
     assert (world.now_s, world.said) == (after_s, [])
 
 

@@ -216,7 +216,7 @@ def test_a_number_of_gpus_that_is_none(bench_run: BenchRun) -> None:
 @pytest.mark.parametrize(
     ("policy", "status", "sentence"),
     [
-        ("warn", 0, "test_it.py::test_it[0]: 1 other process: pid {pid} (*) computes on the GPU: what was measured"),
+        ("invalid", 0, "test_it.py::test_it[0]: 1 other process: pid {pid} (*) computes on the GPU: what was measured"),
         ("fail", 1, "1 other process: pid {pid} (*) computes on the GPU: end it, or let the test wait"),
         ("wait", 1, "waited 0.3 s for the GPU to be free, but 1 other process: pid {pid} (*) computes on the GPU"),
     ],
@@ -245,26 +245,28 @@ def test_a_stranger_is_a_reason_of_what_fails(host: Host, stranger: "subprocess.
 
 
 @pytest.mark.parametrize(
-    ("percent", "limit", "outcome", "words"),
+    ("policy", "percent", "limit", "outcome", "words"),
     [
         (
+            "invalid",
             6,
             "max_time_us=1",
             "invalid",
             "computed on the GPU while it was measured on, so this says more about the GPU",
         ),
-        (5, "max_time_us=1", "fail", "with it: 1 other process: pid {pid} ("),
-        (6, "max_time_us=50", "pass", "what was measured meanwhile may be too slow"),
+        ("invalid", 5, "max_time_us=1", "fail", "with it: 1 other process: pid {pid} ("),
+        ("warn", 6, "max_time_us=1", "fail", "with it: 1 other process: pid {pid} ("),
+        ("invalid", 6, "max_time_us=50", "pass", "what was measured meanwhile may be too slow"),
     ],
 )
 def test_what_a_stranger_may_have_made_is_invalid_where_it_computed_meanwhile(
-    host: Host, stranger: "subprocess.Popen[bytes]", percent: int, limit: str, outcome: str, words: str
+    host: Host, stranger: "subprocess.Popen[bytes]", policy: str, percent: int, limit: str, outcome: str, words: str
 ) -> None:
     pid = pid_of(stranger)
     host.list_processes({"GPU-a": [pid], "GPU-b": []})
     (host.folder / "shares.json").write_text(json.dumps({pid: percent, os.getpid(): 90}))
     host.write(f"@pytest.mark.perf({limit})\ndef test_it(gpu_bench): gpu_bench(fast)\n")
-    status, output = host.run(CUDA_VISIBLE_DEVICES="0")
+    status, output = host.run(f"--gpu-bench-busy={policy}", CUDA_VISIBLE_DEVICES="0")
     assert status == (outcome in ("invalid", "fail")), output
     assert [each.outcome.value for each in host.records()[0].measurements[0].verdicts] == [outcome]
     assert words.format(pid=pid) in output
@@ -352,22 +354,25 @@ def test_broken(gpu_bench): gpu_bench.measure(fast, setup=comes)
 """
 
 
-def test_what_a_stranger_that_comes_may_have_caused_is_invalid(host: Host, stranger: "subprocess.Popen[bytes]") -> None:
+@pytest.mark.parametrize(("policy", "outcome"), [("invalid", "invalid"), ("warn", "fail")])
+def test_what_a_stranger_that_comes_may_have_caused_is_invalid(
+    host: Host, stranger: "subprocess.Popen[bytes]", policy: str, outcome: str
+) -> None:
     """A time that is kept beside it would be kept without it."""
     pid = pid_of(stranger)
     host.write(COMES)
     host.list_processes({"GPU-a": []})
-    status, output = host.run(STRANGER=str(pid))
+    status, output = host.run(f"--gpu-bench-busy={policy}", STRANGER=str(pid))
     assert (status, "1 failed, 1 passed in" in output) == (1, True), output
     sentence = rf"1 other process: pid {pid} .*began to compute on the GPU while it was measured on"
     assert re.search(sentence, output)
     records = host.records()
     assert [[each.outcome.value for each in record.measurements[0].verdicts] for record in records] == [
         ["pass"],
-        ["invalid"],
+        [outcome],
     ]
     for record in records:
-        assert re.match(sentence, record.measurements[0].timing.neighbours)
+        assert bool(re.match(sentence, record.measurements[0].timing.neighbours)) == (policy == "invalid")
         assert any(re.match(sentence, warning) for warning in record.warnings)
 
 

@@ -243,7 +243,10 @@ def test_strict_counts_as_much_as_where_it_is_given(
         (["--gpu-bench-require=some"], "--gpu-bench-require: 'some' is not valid, it must be a whole number, or all"),
         (["--gpu-bench-lock-timeout=0"], "--gpu-bench-lock-timeout: '0' is not valid, it must be above 0 and finite"),
         (["--gpu-bench-lock-clocks=fast"], "--gpu-bench-lock-clocks: 'fast' is not valid, it must be base, max or a *"),
-        (["--gpu-bench-busy=shout"], "--gpu-bench-busy: 'shout' is not valid, it must be one of warn, wait, fail"),
+        (
+            ["--gpu-bench-busy=shout"],
+            "--gpu-bench-busy: 'shout' is not valid, it must be one of invalid, warn, wait, fail",
+        ),
         (["--gpu-bench-require=3", "--gpu-bench-skip"], "--gpu-bench-require and --gpu-bench-skip contradict*"),
         (["--gpu-bench-require=3", "--gpu-bench-disable"], "--gpu-bench-require and --gpu-bench-disable contradict*"),
         (["--gpu-bench-only", "--gpu-bench-skip"], "--gpu-bench-only and --gpu-bench-skip contradict each other*"),
