@@ -1,7 +1,7 @@
 """Take counters by ncu, and judge by them.
 
 counters captures     25 calls in several processes, each judged against every other one as a saved run
-counters times        gates on times beside a process that keeps the GPU busy
+counters times        gates on times beside processes that keep the GPU busy in several ways
 counters doctor       `pytest-gpubench doctor --counters`
 counters gate         a gate of pytest's: the same code, 1 % more rows, limits, reasons, beside a busy process
 counters ab           `ab` by instructions
@@ -35,14 +35,13 @@ from pytest_gpubench.verdict.limits.counters import says_nothing, spread_of_capt
 from pytest_gpubench.verdict.regression import Change
 from tests.on_gpu.study import counted_runs, timed_runs
 from tests.on_gpu.study.harness import code_of, parser_of, print_head, print_row
-from tests.on_gpu.study.neighbour import neighbour
+from tests.on_gpu.study.neighbour import NEIGHBOURS, neighbour
 
 ROWS, COLUMNS = 8192, 8192
 MORE = 1.01
 WHOLE_RUNS = {
     "doctor": counted_runs.doctor,
     "gate": counted_runs.gate,
-    "times": timed_runs.gate,
     "ab": counted_runs.compare,
 }
 GATES = ("instructions:0.1%", "dram_read_bytes:1%", "dram_read_bytes:0.5%")
@@ -239,16 +238,19 @@ def captures(processes: int, busy: int, several: bool, json_path: Path | None, e
 
 def main(arguments: Sequence[str]) -> None:
     parser = parser_of("counters", __doc__)
-    parser.add_argument("what", choices=("captures", *WHOLE_RUNS, "bisect"))
+    parser.add_argument("what", choices=("captures", *WHOLE_RUNS, "times", "bisect"))
     parser.add_argument("--processes", type=int, default=4, help="processes of the same code")
     parser.add_argument("--busy", type=int, default=1, help="how many of them run beside a busy one")
     parser.add_argument("--json", type=Path, help="write the counts that are taken")
     parser.add_argument("--earlier", type=Path, nargs="+", default=[], help="counts of earlier runs, as --json wrote")
     parser.add_argument("--several", action="store_true", help="take what needs several passes, too")
     parser.add_argument("--by", nargs="+", choices=("instructions", "time"), default=["instructions", "time"])
+    parser.add_argument("--beside", nargs="+", choices=NEIGHBOURS, default=list(NEIGHBOURS), help="of times")
     chosen = parser.parse_args(arguments)
     if chosen.what == "captures":
         captures(chosen.processes, chosen.busy, chosen.several, chosen.json, chosen.earlier)
+    elif chosen.what == "times":
+        timed_runs.gate(chosen.beside)
     elif chosen.what == "bisect":
         counted_runs.search(chosen.by)
     else:

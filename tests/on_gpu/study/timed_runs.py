@@ -2,8 +2,7 @@
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pytest_gpubench import Measurement
@@ -11,27 +10,23 @@ from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.results.store import read_run
 from tests.on_gpu.study.counted_runs import ROOT, run
 from tests.on_gpu.study.harness import print_head, print_row
-from tests.on_gpu.study.neighbour import COPIES, MULTIPLIES, neighbour
+from tests.on_gpu.study.neighbour import NEIGHBOURS, neighbour
 
 TESTS = Path(__file__).with_name("timed_tests.py")
 TOLERANCE = "median:5%"
 
 
-def gate() -> None:
-    """Save a run, then judge the same code beside each neighbour."""
-    beside: dict[str, AbstractContextManager[object]] = {
-        "multiplications": neighbour(MULTIPLIES),
-        "copies": neighbour(COPIES),
-    }
+def gate(beside: Sequence[str]) -> None:
+    """Save a run, then judge the same code beside each of these neighbours."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         common = ["pytest", str(TESTS), "--noconftest", "-q", "-p", "no:cacheprovider"]
         common += [f"--gpu-bench-storage={folder / 'storage'}", "--gpu-bench-sessions=1"]
         run("saved", 0, [*common, "--gpu-bench-save=main", "-k", "test_time"], ROOT)
-        for title, around in beside.items():
+        for title in beside:
             path = folder / f"{title}.json"
             past = ("--gpu-bench-compare=main", f"--gpu-bench-compare-fail={TOLERANCE}", f"--gpu-bench-json={path}")
-            with around:
+            with neighbour(NEIGHBOURS[title]):
                 run(f"beside {title}", 1, [*common, *past], ROOT)
             print_verdicts(title, [item for each in read_run(path).records for item in each.measurements])
 
