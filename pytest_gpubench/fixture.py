@@ -245,8 +245,8 @@ class GpuBench(Spelled):
         tolerance: keywords of `compare`: rtol, atol, equal_nan, golden, golden_factor.
         timeout_s: the longest time to load, and to judge, in each process.
         memory: the most that it may take, on host and GPU each.
-        trust_claims: whether a limit may pass by times that the candidate's own process claims, else INCONCLUSIVE.
-        chosen: as in `measure`; only budget_s counts, for the reps of each of the two ways of timing.
+        trust_claims: whether the candidate's own process times a call that cannot be replayed; else nobody does.
+        chosen: as in `measure`; only budget_s counts, for the reps.
 
         Raises LimitBroken where a limit is broken, WrongResult for wrong outputs, InvalidResult for times that cannot
         be true, MeasurementError for a candidate that crashes, hangs or cannot be loaded.

@@ -32,8 +32,7 @@ PROMISE = """
 A candidate runs in a process of its own, which never holds the reference, its outputs, the limits or the seeds. Each
 call gets new inputs, and outputs are compared in the referee's process. On a GPU its call is saved as a CUDA graph, and
 timed by a process of the referee's that replays it, when the candidate's is dead. What cannot be replayed is timed by
-the candidate's process: the ratio is the smaller of what that claims and of what the referee's clock saw around single
-calls, and a pass needs the spec's word: trust_claims = True.
+the candidate's process if the spec says trust_claims = True; else by nobody, and it is inconclusive.
 
 Not promised: protection of the machine (processes share the GPU's driver, and isolation is as far as the kernel allows,
 which the judgement states); that a tolerance is tight enough.
@@ -62,8 +61,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust-claims",
         action="store_true",
-        help="let a PASS of what cannot be replayed rest on times that the candidate's own process claims, as "
-        "trust_claims = True in a spec does",
+        help="time what cannot be replayed in the candidate's own process, and believe that, as trust_claims = True in "
+        "a spec does",
     )
     parser.add_argument(
         "--timeout",
@@ -85,7 +84,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=checked(seconds),
         default=1.0,
         metavar="SECONDS",
-        help="for the reps of each way of timing (default: 1)",
+        help="for the reps of each case (default: 1)",
     )
     parser.add_argument(
         "--search",

@@ -1,17 +1,17 @@
 """Judge an untrusted candidate in a process of its own.
 
 The referee's process owns the inputs, the reference and its outputs, the limits and the verdict. The candidate's
-process is started and warmed beforehand, limits itself as far as the kernel allows, and serves one candidate. It is
-stopped (SIGSTOP) while the referee works. Its messages are plain data.
+process is started and warmed beforehand, limits itself as far as the kernel allows, and serves one candidate. Its
+messages are plain data.
 
 A call is saved as data by the candidate's process, and replayed by another one of the referee's, once the candidate is
-dead (`replayed`, `replayer`). What cannot be replayed is *claimed*: timed by the candidate's process, which may lie.
-Both are timed twice: single calls with a cold cache, by the timer of `compare` in the process that makes them, and
-*attested*, by the referee's clock, each on inputs that are written when the output of the call before has been copied.
+dead (`replayed`, `replayer`): single calls with a cold cache, by the timer of `compare`, in turn with the reference,
+each on new inputs. The referee's clock is a second `witness`. What cannot be replayed is timed by the candidate's
+process if the spec trusts that, and by nobody else.
 
 `judging` judges a candidate case by case: `ready_case` and `reference`, then `trial`, with `reps` that `looks` adds
-until their speedup is decided, `attestation`, and `conclusion`. By `confirmation` a close FAIL is judged again, in new
-processes. `serving` judges by request.
+until their speedup is decided, and `conclusion`. By `confirmation` a close FAIL is judged again, in new processes.
+`serving` judges by request.
 `process_pool`, `process` and `candidate` are the referee's side of the candidate's process, `worker` and `isolation`
 its own. Both sides exchange messages (`channel`) and memory (`layout`, `memory`), and make calls by `runner`.
 

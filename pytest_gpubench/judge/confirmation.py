@@ -36,14 +36,14 @@ def _miss(verdict: Verdict, case: CaseJudgement, judgement: Judgement, limits: L
     """Return by what part a limit is missed."""
     if verdict.kind == "min_speedup":
         assert isinstance(limits.min_speedup, float | int), "the judge refuses others"
-        assert case.claimed_ratio, "it was timed"
-        return limits.min_speedup / case.claimed_ratio - 1
+        assert case.ratio, "it was timed"
+        return limits.min_speedup / case.ratio - 1
     assert limits.max_time_us is not None, "there is no third kind"
     assert judgement.device is not None, "it was timed"
-    assert case.claimed_us is not None, "it was timed"
+    assert case.candidate_us is not None, "it was timed"
     most_us: float | None = limit_for_device(limits.max_time_us, judgement.device.name)
     assert most_us is not None, "without one nothing fails"
-    return case.claimed_us.median_us / most_us - 1
+    return case.candidate_us.median_us / most_us - 1
 
 
 def confirmed(cases: Sequence[CaseJudgement]) -> CaseJudgement:

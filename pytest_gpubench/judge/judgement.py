@@ -10,7 +10,7 @@ from pytest_gpubench.stats.summary import Interval
 
 __tracebackhide__ = True
 
-VERSION = 3
+VERSION = 4
 Status = Literal[
     "pass",
     "inconclusive",
@@ -63,33 +63,24 @@ class CaseJudgement(msgspec.Struct, frozen=True, kw_only=True):
     compared: int = 0
     """The calls whose outputs were compared with the reference's."""
     timed_by: Literal["candidate", "referee"] = "candidate"
-    """Whose process times a call: the referee's replays it, the candidate's claims its times."""
+    """Whose process times a call: the referee's replays it; the candidate's is believed where the spec says so."""
     not_replayed: str = ""
     """The reason why the call was not replayed."""
     ratio: float | None = None
-    """The reference's time over the candidate's: of a call that was not replayed at most the attested one."""
+    """The reference's time over the candidate's."""
     interval: Interval | None = None
-    """Of a call that was not replayed the smaller of each end of both intervals."""
-    claimed_ratio: float | None = None
-    """By the times of the process that times a call."""
-    claimed_interval: Interval | None = None
-    attested_ratio: float | None = None
-    """By the referee's clock around each call."""
-    attested_interval: Interval | None = None
-    claimed_us: Time | None = None
+    candidate_us: Time | None = None
     """One call, by the profiler in the process that times it."""
     reference_us: Time | None = None
     """One call of the reference, by the same timer in the referee's process."""
-    attested_us: Time | None = None
-    """One call by the referee's clock; of a replayed one less what a replay costs."""
-    attested_reference_us: Time | None = None
-    """One call of the reference, before the candidate was loaded."""
+    clock_us: Time | None = None
+    """One replayed call by the referee's clock, less what a replay costs."""
     floor_us: float | None = None
     """The least time in which this GPU's memory moves the inputs and outputs, less the size of its cache."""
     kernels: tuple[str, ...] = ()
     """Kernels of a call, as the process that times it says."""
     phases_s: dict[str, float] = {}
-    """The seconds that each phase took: checking, warming up, timing inside and outside of its process."""
+    """The seconds that each phase took: checking, warming up, timing, and by the referee's clock once more."""
 
     @property
     def score(self) -> float:
@@ -113,7 +104,6 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     limits: str = ""
     ratio: float | None = None
     """The smallest ratio of all cases; None where a case has none."""
-    attested_ratio: float | None = None
     score: float = 0.0
     """A number to train by: the lower end of the ratio's interval, the smallest of all cases; 0 without a pass."""
     cases: tuple[CaseJudgement, ...] = ()

@@ -17,9 +17,8 @@ from pytest_gpubench.errors import BadRequest, GpuBenchError, MeasurementError
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.gpu.lock_file import lock_folder as default_lock_folder
 from pytest_gpubench.gpu.turn import turn_at
-from pytest_gpubench.judge.attestation import Before, measure_before
 from pytest_gpubench.judge.candidate import Candidate
-from pytest_gpubench.judge.conclusion import refuse_limits
+from pytest_gpubench.judge.conclusion import refuse_limits, untimed
 from pytest_gpubench.judge.confirmation import PROCESSES, confirmed, fails_closely
 from pytest_gpubench.judge.isolation import hide_memory
 from pytest_gpubench.judge.judgement import STATUSES, TIMED, CaseJudgement, Judgement, Stopwatch
@@ -40,7 +39,7 @@ Load = Callable[[Candidate], Candidate]
 """Loads a candidate's file in a warm process, and returns that."""
 LONGEST_NAME = 200
 TIMEOUT_S = 60.0
-AHEAD_BYTES = 8 * 2**30
+AHEAD_BYTES = 4 * 2**30
 """The memory that a GPU must have for each process warmed ahead, which uses 0.5 GiB of it."""
 
 
@@ -87,11 +86,10 @@ def _concluded(judgement: Judgement, found: Sequence[CaseJudgement]) -> Judgemen
     """Return the judgement with the status of the worst case."""
     worst = max(found, key=lambda each: STATUSES.index(each.status))
     reason = f"{worst.reason} ({worst.case})" if worst.case else worst.reason
-    ratios = [(each.ratio, each.attested_ratio) for each in found if each.ratio and each.attested_ratio]
-    ratio, attested = map(min, zip(*ratios, strict=True)) if len(ratios) == len(found) else (None, None)
+    ratios = [each.ratio for each in found if each.ratio]
+    ratio = min(ratios) if len(ratios) == len(found) else None
     score = min(each.score for each in found) if worst.status == "pass" else 0.0
-    figures = {"ratio": ratio, "attested_ratio": attested, "score": score}
-    return _with(judgement, status=worst.status, reason=reason, cases=tuple(found), **figures)
+    return _with(judgement, status=worst.status, reason=reason, cases=tuple(found), ratio=ratio, score=score)
 
 
 def _with(judgement: Judgement, **changes: object) -> Judgement:
@@ -116,8 +114,8 @@ def judge_candidate(candidate: "Path | str", spec: "Path | str | Spec", **keywor
 class Judge:
     """Judges candidates by one spec, one after the other, while processes for the next ones are warmed.
 
-    timeout_s: for loading, and for each case. memory_bytes: on the CPU and on the GPU each. budget_s: for the reps of
-    each of the two ways of timing. search: the number of cases to draw by the spec's strategy and to compare, if all
+    timeout_s: for loading, and for each case. memory_bytes: on the CPU and on the GPU each. budget_s: for the reps
+    of a case. search: the number of cases to draw by the spec's strategy and to compare, if all
     others are right and none fails. ahead: the number of processes to warm while a candidate is judged.
     trust_claims: as if the spec said so.
     """
@@ -218,12 +216,10 @@ class Judge:
         isolation = {name: str(value)[:500] for name, value in process.isolation.items()}
         judgement = _with(judgement, candidate_digest=hashlib.sha256(source).hexdigest(), isolation=isolation)
         try:
-            before = [self._measure_before(case) for case in cases]
-            stopwatch.lap("before")
             load = partial(self._load, source, path.name)
             load(candidate)
             stopwatch.lap("loading")
-            judgement = _concluded(judgement, self._judge_cases(candidate, cases, before, load))
+            judgement = _concluded(judgement, self._judge_cases(candidate, cases, load))
             if judgement.status in ("crash", "invalid"):
                 judgement = _with(judgement, detail=process.tail())
         except Ended as error:
@@ -254,31 +250,25 @@ class Judge:
                 raise BadRequest(f"the spec's reference raises {type(error).__name__}: {error}") from error
         return self._cases
 
-    def _measure_before(self, case: ReadyCase) -> Before:
-        before = measure_before(case)
-        self._give_memory_back(case)
-        return before
-
     def _give_memory_back(self, case: ReadyCase) -> None:
         """Keep the inputs of a single case for the next candidate; where there are several, the others need memory."""
         if len(self._cases) > 1:
             case.reference.begin_case(case.example, 1)
 
-    def _judge_cases(
-        self, candidate: Candidate, cases: Sequence[ReadyCase], before: Sequence[Before], load: Load
-    ) -> list[CaseJudgement]:
-        """Return the judgements of all cases, or of those up to one that is not timed.
+    def _judge_cases(self, candidate: Candidate, cases: Sequence[ReadyCase], load: Load) -> list[CaseJudgement]:
+        """Return the judgements of all cases, or of those up to one that is not right.
 
-        First outputs are compared, then calls that cannot be replayed are timed in the candidate's process, then that
-        is killed, and the others are replayed, in a process that measures first what that costs. A case whose replay is
-        wrong is timed in a process that loads the candidate again.
+        First outputs are compared. Calls that cannot be replayed are timed in the candidate's process where the spec
+        trusts that, and by nobody else. Then that is killed, and the others are replayed, in a process that measures
+        first what that costs. A case whose replay is wrong is one that cannot be replayed, and the candidate is loaded
+        again for it.
         """
-        calls: list[bytes | str] = []
+        checks = []
         for case in cases:
             checked, call = self._check(candidate, case)
             if checked.status != "pass":
                 return [checked]
-            calls.append(call)
+            checks.append((case, checked, call))
         if self.rules.drawn:
             candidate.process.allow(self.timeout_s)
             wrong = _guarded("drawn", lambda: search(candidate, self.spec, self.rules))
@@ -286,7 +276,7 @@ class Judge:
                 return [wrong]
         replayer = Replayer(partial(self._pool.get, traces=True), cases, self.rules, self.timeout_s)
         try:
-            return self._time(candidate, replayer, list(zip(cases, before, calls, strict=True)), load)
+            return self._time(candidate, replayer, checks, load)
         finally:
             replayer.end()
 
@@ -300,32 +290,39 @@ class Judge:
         self,
         candidate: Candidate,
         replayer: Replayer,
-        cases: Sequence[tuple[ReadyCase, Before, bytes | str]],
+        checks: Sequence[tuple[ReadyCase, CaseJudgement, bytes | str]],
         load: Load,
     ) -> list[CaseJudgement]:
         found: dict[int, CaseJudgement] = {}
-        for number in sorted(range(len(cases)), key=lambda each: isinstance(cases[each][2], bytes)):
-            case, before, call = cases[number]
+        for number in sorted(range(len(checks)), key=lambda each: isinstance(checks[each][2], bytes)):
+            case, checked, call = checks[number]
             judge: Callable[[], CaseJudgement]
             if isinstance(call, bytes):
                 candidate.end()
                 problem = replayer.problem(case, call)
-                again = partial(self._judge_again, load, case, before, problem)
+                again = partial(self._judge_again, load, case, problem)
                 judge = again if problem else partial(replayer.judge, case, call)
             else:
-                candidate.process.allow(self.timeout_s)
-                judge = Trial(candidate, case, self.rules, before, not_replayed=call).judge
+                problem, judge = call, partial(self._judge_claims, candidate, case, call)
+            if problem and not self.spec.trust_claims:
+                found[number] = untimed(checked, problem)
+                continue
             found[number] = _guarded(case.name, judge)
             self._give_memory_back(case)
             if found[number].status not in TIMED:
                 break
         return [found[number] for number in sorted(found)]
 
-    def _judge_again(self, load: Load, case: ReadyCase, before: Before, problem: str) -> CaseJudgement:
-        """Return the judgement of a case by a new process of the candidate; problem: the reason why."""
+    def _judge_claims(self, candidate: Candidate, case: ReadyCase, problem: str) -> CaseJudgement:
+        """Return the judgement of a case by the times of the candidate's own process; problem: the reason why."""
+        candidate.process.allow(self.timeout_s)
+        return Trial(candidate, case, self.rules, not_replayed=problem).judge()
+
+    def _judge_again(self, load: Load, case: ReadyCase, problem: str) -> CaseJudgement:
+        """Return the same by a new process of the candidate."""
         candidate = self._pool.get()
         try:
-            return Trial(load(candidate), case, self.rules, before, not_replayed=problem).judge()
+            return self._judge_claims(load(candidate), case, problem)
         finally:
             candidate.end()
 

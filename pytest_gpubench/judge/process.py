@@ -1,4 +1,4 @@
-"""The candidate's process as the referee controls it: start, ask, freeze, kill."""
+"""The candidate's process as the referee controls it: start, ask, kill."""
 
 import ctypes
 import os
@@ -31,7 +31,7 @@ __tracebackhide__ = True
 WARM_S = 180.0
 """The longest time to import torch and start CUDA, perhaps from a cold disk."""
 STOP_S = 5.0
-"""The longest time to stop or to end: a millisecond is enough, unless the process is stuck in a driver."""
+"""The longest time to end: a millisecond is enough, unless the process is stuck in a driver."""
 MOST_PROCESSES = 256
 """The processes that a candidate may have at a time, as compilers start some."""
 MOST_FOLDERS_AND_FILES = 100_000
@@ -91,7 +91,6 @@ class Process:
             shutil.copytree(template, variables["TRITON_CACHE_DIR"], dirs_exist_ok=True)
         self.cache = Path(variables["TRITON_CACHE_DIR"])
         self.isolation: dict[str, str] = {}
-        self.frozen = False
         self._looked_s = 0.0
         mine, theirs = socket.socketpair()
         mine.settimeout(TICK_S)
@@ -116,103 +115,61 @@ class Process:
     def wait_ready(self) -> None:
         """Wait until it is warm; raise Ended where it fails to start."""
         self.allow(WARM_S)
-        self.isolation = self.hear().isolation
+        with self.running():
+            self.isolation = self._hear().isolation
 
     # messages
 
     def ask(self, do: str, descriptors: Sequence[int] = (), **message: Any) -> Reply:
-        """Thaw it, have a message answered, freeze it, and return the reply; raise Ended for an error."""
-        self.thaw()  # first, as a long message must be read while it is sent
-        self.tell(do, descriptors, **message)
-        reply = self.hear()
-        self.freeze()
+        """Have a message answered, and return the reply; raise Ended for an error."""
+        with self.running():
+            try:
+                self.channel.send({"do": do, **message}, descriptors, self._look)
+            except Closed:
+                raise self._death() from None
+            reply = self._hear()
+        if self._has_ended():  # and a child of it has answered
+            raise self._death()
         return reply
 
-    def tell(self, do: str, descriptors: Sequence[int] = (), **message: Any) -> None:
-        """Send a message; it is read once the process runs."""
+    def _hear(self) -> Reply:
+        """Wait for a reply, and return it; raise Ended for an error."""
         try:
-            self.channel.send({"do": do, **message}, descriptors, self._look)
+            reply = decode_reply(self.channel.receive(self._look))
         except Closed:
             raise self._death() from None
-
-    def hear(self) -> Reply:
-        """Wait for the reply to a message, and return it; raise Ended for an error."""
-        return self.read(self.hear_undecoded())
-
-    def hear_undecoded(self) -> bytes:
-        """Wait for the reply to a message, to be decoded later."""
-        try:
-            return self.channel.receive(self._look)
-        except Closed:
-            raise self._death() from None
-        except Broken as error:
-            raise Ended("invalid", f"the candidate wrote to the referee's channel: {error}") from None
-
-    def read(self, message: bytes) -> Reply:
-        """Decode a reply; raise Ended for an error."""
-        try:
-            reply = decode_reply(message)
         except Broken as error:
             raise Ended("invalid", f"the candidate wrote to the referee's channel: {error}") from None
         if reply.kind == "failed":
             raise ended_by(reply)
         return reply
 
-    # stopping and continuing
-
-    def thaw(self) -> None:
-        """Let it continue; the time that it was stopped does not count. Raise Ended where it ran meanwhile."""
-        if self.frozen:
-            self.deadline_s += time.monotonic() - self._frozen_s
-            if self._seen(os.WCONTINUED | os.WSTOPPED) is not None:
-                raise Ended("invalid", "the candidate's process ran while it should have been stopped")
-        self.frozen = False
-        self.send(signal.SIGCONT)
-
-    def freeze(self) -> None:
-        """Stop all of its processes, and wait until the first of them is stopped; raise Ended where that one has ended.
-
-        Its processes stay in one group, and none may send or ask for SIGCONT (`seccomp`): what is stopped stays so.
-        """
-        if self.frozen:
-            return
-        self.send(signal.SIGSTOP)
-        until_s = time.monotonic() + STOP_S
-        while (seen := self._seen(os.WSTOPPED | os.WEXITED | os.WNOWAIT)) is None:
-            if time.monotonic() > until_s:
-                raise Ended("invalid", "the candidate's process cannot be stopped")
-        if seen != os.CLD_STOPPED:
-            raise self._death()
-        self._seen(os.WSTOPPED)  # the kernel reports it once
-        self.frozen, self._frozen_s = True, time.monotonic()
-
-    def _seen(self, states: int) -> int | None:
-        """Return what its first process did: one of os.CLD_*, or None for nothing new."""
+    def _has_ended(self) -> bool:
         try:
-            found = os.waitid(os.P_PID, self.pid, states | os.WNOHANG)
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:
-            return os.CLD_EXITED
-        return None if found is None else found.si_code
+            return True
+
+    # time
 
     def allow(self, seconds: float) -> None:
         """Set the time that it may run from now on."""
-        self.allowed_s, self._frozen_s = seconds, time.monotonic()
-        self.deadline_s = self._frozen_s + seconds
-
-    @property
-    def left_s(self) -> float:
-        """The seconds that it may still run."""
-        return self.deadline_s - (self._frozen_s if self.frozen else time.monotonic())
+        self.allowed_s = self.left_s = seconds
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Count time as its own though it is stopped: the GPU works for it."""
+        """Count time as its own."""
         started_s = time.monotonic()
-        yield
-        self.deadline_s -= time.monotonic() - started_s
+        self._deadline_s = started_s + self.left_s
+        try:
+            yield
+        finally:
+            self.left_s -= time.monotonic() - started_s
 
     def kill(self) -> None:
         """End all of its processes."""
+        if self._killed:
+            return
         self.send(signal.SIGKILL)
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(2 * STOP_S)
@@ -243,7 +200,7 @@ class Process:
     def _look(self) -> None:
         """Raise Ended where it has taken too long, or too much."""
         now_s = time.monotonic()
-        if now_s > self.deadline_s:
+        if now_s > self._deadline_s:
             raise Ended("timeout", f"the candidate did not answer within {self.allowed_s:g} s")
         processes, used = _processes_and_bytes(self.pid)
         self._refuse_more("memory", used)

@@ -1,7 +1,6 @@
 """A case of a spec with its reference, made ready before any candidate is loaded."""
 
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +9,7 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.layout import describe, span_of
 from pytest_gpubench.judge.reference import Reference, copied
 from pytest_gpubench.judge.replayed import NO_GPU, saved_call
-from pytest_gpubench.judge.runner import ROTATED_SETS
 from pytest_gpubench.judge.spec import Case, Spec
-from pytest_gpubench.timing.base import Rep, collection_off
 
 if TYPE_CHECKING:
     import torch
@@ -53,21 +50,6 @@ class ReadyCase:
         ready = cls(spec, case, device, Reference(spec, device), (), [])
         (example,) = ready.draw(1)
         return replace(ready, example=example, outputs=ready.reference.outputs(example))
-
-    def time_reference(self, calls: int, as_graph: bool = False) -> Sequence[Rep]:
-        """Return so many reps of the reference alone, each on new inputs."""
-        runner = self.reference.runner
-        self.reference.begin_case(self.example, ROTATED_SETS)
-        self.reference.launch(as_graph)
-        with collection_off():
-            try:
-                runner.begin()
-                for number, values in enumerate(self.draw(calls)):
-                    self.reference.fill([values], number % ROTATED_SETS)
-                    runner.take(number % ROTATED_SETS, runner.idle_s)
-                return runner.end()
-            finally:
-                runner.stop()
 
     @property
     def name(self) -> str:

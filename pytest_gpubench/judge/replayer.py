@@ -8,14 +8,13 @@ from functools import cached_property
 from pathlib import Path
 
 from pytest_gpubench.errors import GpuBenchError, first_line
-from pytest_gpubench.judge.attestation import Before, measure_blank, measure_replays
 from pytest_gpubench.judge.candidate import Candidate
-from pytest_gpubench.judge.conclusion import ClocksDisagree
 from pytest_gpubench.judge.judgement import CaseJudgement
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.judge.replayed import NO_GPU
 from pytest_gpubench.judge.trial import Rules, Trial
+from pytest_gpubench.judge.witness import ClocksDisagree, ReplayCost, measure_blank, measure_replays
 from pytest_gpubench.units import printable
 
 __tracebackhide__ = True
@@ -55,7 +54,7 @@ class Replayer:
     cases: Sequence[ReadyCase]
     rules: Rules
     timeout_s: float
-    _before: dict[str, Before] = field(default_factory=dict)
+    _costs: dict[str, ReplayCost] = field(default_factory=dict)
 
     def problem(self, case: ReadyCase, call: bytes) -> str:
         """Return what is wrong with the outputs of a replayed call; empty where they are right."""
@@ -83,7 +82,7 @@ class Replayer:
 
     def _trial(self, case: ReadyCase, call: bytes) -> Trial:
         _give(self._candidate, call, self.timeout_s)
-        return Trial(self._candidate, case, self.rules, self._before[case.name], "referee")
+        return Trial(self._candidate, case, self.rules, self._costs[case.name])
 
     @cached_property
     def _candidate(self) -> Candidate:
@@ -100,9 +99,9 @@ class Replayer:
                 candidate.process.allow(self.timeout_s)
                 if with_reference and each.saved:
                     _give(candidate, each.saved, self.timeout_s)
-                    self._before[each.name] = measure_replays(candidate, each)
+                    self._costs[each.name] = measure_replays(candidate, each)
                 else:
-                    self._before[each.name] = measure_blank(candidate, each)
+                    self._costs[each.name] = measure_blank(candidate, each)
         except BaseException:
             candidate.end()
             raise

@@ -11,9 +11,9 @@ from pytest_gpubench.judge.looks import ARMS, Draw, Orders
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.reference import Reference
 from pytest_gpubench.judge.runner import ROTATED_SETS
-from pytest_gpubench.timing.base import collection_off
-from pytest_gpubench.timing.tracing_tax import ALIKE
-from pytest_gpubench.timing.windows import kernel_list
+from pytest_gpubench.timing.base import Rep, collection_off
+from pytest_gpubench.timing.tracing_tax import ALIKE, GAP_US
+from pytest_gpubench.timing.windows import busy_ns, kernel_list, span_ns
 
 __tracebackhide__ = True
 
@@ -23,7 +23,7 @@ KEPT_SHARE = 8
 
 
 class Reps:
-    """Sessions of reps; the times of the candidate's are what its process claims."""
+    """Sessions of reps; the candidate's times are what its process says."""
 
     def __init__(self, candidate: Candidate, reference: Reference, sets: int, draw: Draw) -> None:
         self.candidate, self.reference, self._draw = candidate, reference, draw
@@ -31,7 +31,8 @@ class Reps:
         self.times_us: dict[str, list[float]] = {arm: [] for arm in ARMS}
         self._kept: list[tuple[object, tuple[Any, ...]]] = []
         self.kernels: Sequence[tuple[str, int]] = ()
-        """The kernels of a call and how often it launches each, as the candidate's process claims."""
+        """The kernels of a call and how often it launches each, as the candidate's process says."""
+        self.reference_reps: list[Rep] = []
 
     def take(self, orders: Orders) -> None:
         """Take a session of reps in these orders."""
@@ -52,16 +53,17 @@ class Reps:
                 runner.stop()
         self._compare()
         reply = process.ask("end")
+        self.reference_reps += reps
         reference_us = [rep.elapsed_us for rep in reps]
-        claimed_us = reply.samples_us[:-1]
+        times_us = reply.samples_us[:-1]
         if sorted(reply.kernels) == sorted(kernel_list(reps[0].records).items()):
-            claimed_us = less_the_same_tax(claimed_us, reply.tax, reference_us, runner.tax)
-        claimed_us = [each for each in claimed_us if 0 < each < math.inf]
-        if len(claimed_us) != len(reps):
-            raise Ended("invalid", f"the candidate's process claims {len(claimed_us)} times for {len(reps)} calls")
+            times_us = less_the_same_tax(times_us, reply.tax, reference_us, runner.tax)
+        times_us = [each for each in times_us if 0 < each < math.inf]
+        if len(times_us) != len(reps):
+            raise Ended("invalid", f"the candidate's process has {len(times_us)} times for {len(reps)} calls")
         self.kernels = reply.kernels
         self.times_us["reference"] += reference_us
-        self.times_us["candidate"] += claimed_us
+        self.times_us["candidate"] += times_us
 
     def _take(self, arm: str, values: tuple[Any, ...]) -> None:
         index, idle_s = next(self._indices[arm]), self.reference.runner.idle_s  # the clocks of both are the same
@@ -92,16 +94,23 @@ class Reps:
         return self.times_us[arm]
 
 
+def untraced_us(rep: Rep) -> float:
+    """Return the time from the start of a rep's first kernel to the end of its last, less what tracing adds."""
+    busy_us, recorded_us = busy_ns(rep.records) / 1e3, sum(each.duration_ns for each in rep.records) / 1e3
+    between_us = span_ns(rep.records) / 1e3 - busy_us - GAP_US * (len(rep.records) - 1)
+    return busy_us * rep.elapsed_us / recorded_us + max(0.0, between_us)
+
+
 def less_the_same_tax(
-    claimed_us: Sequence[float], tax: float, reference_us: Sequence[float], reference_tax: float
+    times_us: Sequence[float], tax: float, reference_us: Sequence[float], reference_tax: float
 ) -> list[float]:
-    """Return claimed times with the reference's tax instead of their own, if both arms are alike; else as they are.
+    """Return times with the reference's tax instead of their own, if both arms are alike; else as they are.
 
     It is for a candidate that launches the reference's kernels. Each process has measured its tax for itself: taking
     off the same one keeps that noise out of the ratio.
     """
-    traced_us = [each * (1 + tax) for each in claimed_us]
+    traced_us = [each * (1 + tax) for each in times_us]
     like_us = statistics.median(reference_us) * (1 + reference_tax)
     if not traced_us or abs(statistics.median(traced_us) - like_us) > ALIKE * like_us:
-        return [*claimed_us]
+        return [*times_us]
     return [each / (1 + reference_tax) for each in traced_us]

@@ -67,14 +67,13 @@ class JudgeRequest(Request[Judgement]):
         return CallResult(judgement, self.without_time(reason))
 
     def _measured(self, case: CaseJudgement) -> list[Measurement]:
-        """Return the measurements of a case, the reference's first."""
-        assert case.claimed_us is not None, "it was timed"
-        assert case.reference_us is not None, "it was timed"
-        assert case.ratio is not None, "it was timed"
+        """Return the measurements of a case, the reference's first; one without numbers where it was not timed."""
+        if case.candidate_us is None or case.reference_us is None or case.ratio is None:
+            return self.without_time(case.reason)
         speedup = Speedup(
             ratio=case.ratio,
             interval=case.interval,
-            quads=len(case.claimed_us.samples_us) // 2,
+            quads=len(case.candidate_us.samples_us) // 2,
             alpha=self.settings.alpha,
             reference=self.spec.name,
             reference_us=case.reference_us.median_us,
@@ -84,7 +83,7 @@ class JudgeRequest(Request[Judgement]):
         return [
             Measurement(timing=self._timing(self.spec.name, case.reference_us.samples_us), role="reference"),
             Measurement(
-                timing=self._timing(label, case.claimed_us.samples_us),
+                timing=self._timing(label, case.candidate_us.samples_us),
                 verdicts=case.verdicts,
                 speedup=speedup,
                 differences=case.outputs,

@@ -87,9 +87,6 @@ class Worker:
         """Take a function of ours instead of a candidate."""
         self.function = _doubling()
 
-    def do_wake(self) -> None:
-        """Reply, as a process that was stopped needs time to run at full speed."""
-
     def do_load(self, entry: str, path: str) -> None:
         """Load the candidate's file."""
         self.function = pickle.loads(bytes.fromhex(entry)).load(Path(path))

@@ -66,7 +66,7 @@ def test_the_judgement_is_written_as_json(capsys: pytest.CaptureFixture[str], tm
     text, line = capsys.readouterr().out.splitlines()
     assert text == "PASS pass.py: a reason"
     assert json.loads(line) == json.loads((tmp_path / "one.json").read_text())
-    assert json.loads(line)["version"] == 3
+    assert json.loads(line)["version"] == 4
 
 
 def test_a_judgement_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,5 @@
 """Candidates for tests, as the texts of their files; few, as each takes a process."""
 
-from pytest_gpubench import Judgement
-
 WORK = """
 import gc, os, signal, socket, time
 import torch
@@ -74,26 +72,17 @@ LEFT_BEHIND = {
     ),
 }
 """Candidates with other processes than the first, and their statuses; "" for that of an honest one."""
-CLAIMS = {
-    "claims other times": f"{FORGES}candidate = work",
-    "claims other times, and keeps its output": (
-        f"{FORGES}kept = []\ndef candidate(x):\n    kept or kept.append(torch.empty_like(x))\n"
-        "    return kept[0].copy_(work(x))"
-    ),
-}
-"""Candidates whose process claims times that they do not take."""
+CLAIMS = f"{FORGES}candidate = work"
+"""A candidate whose process claims times that it does not take."""
 
 REACHES_OUT = """
 import ctypes, fcntl, platform, subprocess, sys
 libc = ctypes.CDLL(None, use_errno=True)
-numbers = {"x86_64": (222, 56, 314, 29, 234), "aarch64": (107, 220, 274, 194, 131)}[platform.machine()]
+numbers = {"x86_64": (56, 314, 29), "aarch64": (220, 274, 194)}[platform.machine()]
 pipe = os.pipe()
 
 def call(number, *arguments):
     if libc.syscall(ctypes.c_long(number), *map(ctypes.c_long, arguments)) < 0: raise OSError(ctypes.get_errno(), '')
-
-def dies_with_parent(number):
-    if libc.prctl(1, int(number), 0, 0, 0) < 0: raise OSError(ctypes.get_errno(), '')
 
 def refused(attempt):
     try:
@@ -113,20 +102,13 @@ ATTEMPTS = {
     "leave the session": os.setsid,
     "write elsewhere": lambda: open("/tmp/gpu_bench_was_here", "w"),
     "read elsewhere": lambda: os.listdir("/tmp"),
-    "wake itself by a timer": lambda: call(numbers[0], 1, 0, 0),
     "let a pipe kill the parent": lambda: fcntl.fcntl(pipe[0], fcntl.F_SETOWN, os.getppid()),
-    "let a pipe send any signal": lambda: fcntl.fcntl(pipe[0], 10, signal.SIGCONT),
-    "start a process in a new namespace": lambda: call(numbers[1], 0x10000000 | signal.SIGCHLD, 0),
-    "let the parent wait for all others": lambda: call(numbers[2], os.getppid(), 0, 0),
-    "share memory that stays": lambda: call(numbers[3], 0, 4096, 0o1600),
-    "let its group continue": lambda: os.killpg(0, signal.SIGCONT),
-    "let itself continue": lambda: os.kill(os.getpid(), signal.SIGCONT),
-    "let a thread of it continue": lambda: call(numbers[4], os.getpid(), os.getpid(), signal.SIGCONT),
-    "be continued when a child ends": lambda: call(numbers[1], int(signal.SIGCONT), 0),
-    "be continued when its parent ends": lambda: dies_with_parent(signal.SIGCONT),
+    "let a pipe send any signal": lambda: fcntl.fcntl(pipe[0], 10, signal.SIGKILL),
+    "start a process in a new namespace": lambda: call(numbers[0], 0x10000000 | signal.SIGCHLD, 0),
+    "let the parent wait for all others": lambda: call(numbers[1], os.getppid(), 0, 0),
+    "share memory that stays": lambda: call(numbers[2], 0, 4096, 0o1600),
     "slow the parent": lambda: os.sched_setaffinity(os.getppid(), {0}),
 }
-dies_with_parent(signal.SIGKILL)
 os.kill(os.getpid(), 0)
 found = [name for name, attempt in ATTEMPTS.items() if not refused(attempt)]
 secret = ("Spec", "Trial", "Limits", "Reference")
@@ -153,8 +135,3 @@ def candidate(x):
 def text_of(body: str) -> str:
     """Return the text of a candidate's file."""
     return f"{WORK}\n{body}\n"
-
-
-def is_right(found: Judgement) -> bool:
-    """Tell whether a candidate passed, or was right and had to wait for a busy CPU: its time is not attested there."""
-    return found.passed or (found.status == "inconclusive" and "by the referee's clock" in found.reason)

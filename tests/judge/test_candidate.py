@@ -1,6 +1,5 @@
-"""The candidate as the referee uses it, without a process: released calls, as on a CPU and as on a GPU, and outputs."""
+"""The candidate as the referee uses it, without a process: inputs, released calls and outputs."""
 
-import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -40,7 +39,7 @@ class Process:
         return self.reply
 
     def __getattr__(self, name: str) -> Any:
-        """Note what else is asked of it; tell, thaw, hear, freeze, read."""
+        """Note what else is asked of it."""
 
         def note(*given: object) -> Reply:
             self.done.append(name)
@@ -152,7 +151,7 @@ def test_as_many_calls_are_released_together_as_memory_allows(memory_bytes: int,
     assert candidate_of(process).most_together == together
 
 
-# calls that are queued on a GPU
+# released calls
 
 
 def test_a_call_is_released_when_the_one_before_was_copied_away(event: type[Event]) -> None:
@@ -162,7 +161,7 @@ def test_a_call_is_released_when_the_one_before_was_copied_away(event: type[Even
     candidate = candidate_of(process, sets=1)
     memory: Any = candidate.gpu
     memory.work = lambda words, number: seen.append((number, float(words[0]), [*memory.waited]))
-    candidate.queue()
+    candidate.first()
     for began in (1, 4):
         found = candidate.release(VALUES)
         assert [(each.own_us, each.call_us, each.output[0].item()) for each in found] == [
@@ -183,7 +182,7 @@ def test_a_call_that_ends_late_is_wrong() -> None:
         memory[:100] = late[-2] if len(late) > 1 else -1.0
 
     candidate = candidate_of(Process(), sets=1, work=work)
-    candidate.queue()
+    candidate.first()
     assert [each.output[0].item() for each in candidate.release(VALUES)] == [-1.0, 0.0, 1.0]
 
 
@@ -193,7 +192,7 @@ def test_a_call_that_never_ends_is_not_waited_for(event: type[Event], monkeypatc
     monkeypatch.setattr(event, "happens", False)
     process = Process()
     candidate = candidate_of(process, sets=1)
-    candidate.queue()
+    candidate.first()
 
     def kill() -> None:
         assert 2 not in candidate._counters.tolist()
@@ -212,39 +211,9 @@ def test_a_gpu_that_is_never_free_again_ends_the_referee(event: type[Event], mon
     monkeypatch.setattr("pytest_gpubench.judge.candidate.STOP_S", 0.01)
     monkeypatch.setattr(event, "happens", False)
     candidate = candidate_of(Process(), sets=1)
-    candidate.queue()
+    candidate.first()
     with pytest.raises(MeasurementError, match="still waits for a candidate that was killed"):
         candidate.release(VALUES[:2])
-
-
-@pytest.mark.usefixtures("event")
-def test_calls_of_another_process_than_the_referees_are_asked_for_by_messages() -> None:
-    process = Process()
-    candidate = candidate_of(process, sets=1)
-    [found] = candidate.release(VALUES[1:2])
-    assert found.call_us > 0
-    assert found.output.tolist() == [1.0] * 100
-    assert process.done[1:] == ["wake", "tell", "thaw", "hear_undecoded", "freeze", "read"]
-
-
-# calls by messages on a CPU
-
-
-def test_the_clock_runs_while_a_process_on_a_cpu_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inputs are written while it is stopped; a reply that takes long to decode gains nothing for its children."""
-    process = Process()
-
-    def clock() -> float:
-        process.done.append("clock")
-        return 0.0
-
-    candidate = Candidate(process, cpu_device())  # type: ignore[arg-type]
-    candidate.begin_case(VALUES[0], 1, [torch.zeros(100)])
-    monkeypatch.setattr(time, "perf_counter", clock)
-    monkeypatch.setattr(candidate, "_write", lambda spans: process.done.append("write"))
-    candidate.release(VALUES[:1])
-    steps = ["wake", "clock", "write", "tell", "clock", "thaw", "hear_undecoded", "freeze", "clock", "read"]
-    assert process.done[1:] == steps
 
 
 # outputs

@@ -11,7 +11,6 @@ import pytest
 
 from pytest_gpubench.judge.judging import Judge
 from tests import fork_server
-from tests.judge.candidates import is_right
 from tests.judge.hostile import HONEST, hostile, spec_text
 
 ALL = hostile(on_gpu=False)
@@ -42,7 +41,7 @@ def test_hostile_candidates_cost_only_themselves(
 def test_the_next_is_judged_right(judge: Judge, tmp_path: Path) -> None:
     path = tmp_path / "candidate.py"
     path.write_text(HONEST)
-    assert is_right(judge(path))
+    assert judge(path).passed
 
 
 @pytest.mark.slow

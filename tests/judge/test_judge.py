@@ -25,7 +25,7 @@ from pytest_gpubench.judge.spec import read_spec
 from pytest_gpubench.judge.trial import Rules, Trial
 from pytest_gpubench.verdict.limits import Limits
 from tests import fork_server
-from tests.judge.candidates import CLAIMS, LEFT_BEHIND, REACHES_OUT, STATUSES, is_right, text_of
+from tests.judge.candidates import CLAIMS, LEFT_BEHIND, REACHES_OUT, STATUSES, text_of
 
 SPEC = """
 import torch
@@ -66,24 +66,22 @@ def judged(judge: Judge, folder: Path, body: str) -> Judgement:
 
 
 def test_an_honest_candidate_passes(judge: Judge, tmp_path: Path) -> None:
-    """It is right, timed in both ways, and the judgement survives JSON. Its memory is freed at once."""
+    """It is right, timed, and the judgement survives JSON. Its memory is freed at once."""
     gc.disable()
     try:
         found = judged(judge, tmp_path, "candidate = work")
         assert not [each for each in gc.get_objects() if type(each) is Trial]
     finally:
         gc.enable()
-    assert is_right(found), found
+    assert found.passed, found
     [case] = found.cases
-    assert case.compared > 20
-    assert case.timed_by == "candidate"
-    assert found.attested_ratio is not None
-    assert case.claimed_ratio is not None
-    assert found.ratio == case.ratio == min(case.claimed_ratio, found.attested_ratio)
+    assert case.compared > 15
+    assert (case.timed_by, case.clock_us) == ("candidate", None)
+    assert found.ratio == case.ratio
     assert case.interval is not None
-    assert found.score == (case.interval.low if found.passed else 0)
-    assert list(found.phases_s) == ["process", "before", "loading", "cases", "ending"]
-    assert list(found.cases[0].phases_s) == ["checking", "warming up", "inside", "outside"]
+    assert found.score == case.interval.low
+    assert list(found.phases_s) == ["process", "loading", "cases", "ending"]
+    assert list(found.cases[0].phases_s) == ["checking", "warming up", "timing"]
     assert msgspec.json.decode(found.to_json(), type=Judgement) == found
 
 
@@ -94,7 +92,7 @@ def test_an_output_has_expanded_and_empty_tensors_and_numbers(tmp_path: Path) ->
         f"import torch\ntrust_claims = True\ndef reference{body}def inputs(seed): return torch.randn(1000)"
     )
     with Judge(tmp_path / "spec.py", "cpu", timeout_s=300, budget_s=0.01) as judge:
-        assert is_right(judged(judge, tmp_path, f"def candidate{body}"))
+        assert judged(judge, tmp_path, f"def candidate{body}").passed
 
 
 @pytest.mark.parametrize("name", STATUSES)
@@ -123,21 +121,24 @@ def test_no_process_outlives_a_candidate_or_answers_for_it(
     monkeypatch.setattr(Process, "kill", noting)
     status, body = LEFT_BEHIND[name]
     found = judged(judge, tmp_path, body)
-    assert found.status == status if status else is_right(found), found
+    assert found.status == (status or "pass"), found
     with pytest.raises(ChildProcessError):
         os.waitpid(-groups[0], os.WNOHANG | 0x40000000)
     assert _processes_and_bytes(groups[0]) == (0, 0)
 
 
-@pytest.mark.parametrize("name", CLAIMS)
-def test_what_claims_too_short_a_time_never_passes(
-    judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+def test_a_claim_counts_only_where_the_spec_trusts_it(
+    judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Without that nobody times it; what it returns is compared."""
     monkeypatch.setattr(judge, "rules", replace(judge.rules, limits=Limits(min_speedup=2)))
-    found = judged(judge, tmp_path, CLAIMS[name])
-    assert found.status == "inconclusive", found
-    assert found.score == 0
-    assert found.ratio == found.attested_ratio
+    assert judged(judge, tmp_path, CLAIMS).passed
+    monkeypatch.setattr(judge, "spec", replace(judge.spec, trust_claims=False))
+    found = judged(judge, tmp_path, CLAIMS)
+    [case] = found.cases
+    assert (found.status, found.score, found.ratio, case.candidate_us) == ("inconclusive", 0, None, None), found
+    assert (case.not_replayed, case.compared) == ("only calls on a GPU can be replayed", 4)
+    assert found.reason.startswith("not timed: its call is not replayed (only calls on a GPU can be replayed), and")
 
 
 @pytest.mark.skipif(not landlock.version(), reason="needs a kernel with Landlock")
@@ -152,7 +153,7 @@ def test_a_candidate_that_reaches_out_gets_nowhere(
     judge._pool.close()
     found = judged(judge, tmp_path, REACHES_OUT)
     judge._pool.close()
-    assert is_right(found), found
+    assert found.passed, found
     assert ("CUDA's own threads" in found.isolation["landlock"]) == (level is LEVELS[1])
 
 
@@ -217,10 +218,11 @@ def test_each_of_several_cases_gives_its_memory_back(spec: Path, monkeypatch: py
     monkeypatch.setattr(Trial, "check", lambda self: CaseJudgement(case="", status="pass", reason=""))
     judge: Any = Judge.__new__(Judge)
     judge.timeout_s, judge.rules, judge._pool = 1.0, Rules(Limits()), SimpleNamespace(get=lambda: None)
+    judge.spec = read_spec(spec)
     candidate: Any = SimpleNamespace(process=SimpleNamespace(allow=lambda timeout_s: None), gpu=None)
     for number, sets in ((1, [5]), (2, [1, 1])):
         cases = judge._cases = [ReadyCase.untimed(read_spec(spec), {}, cpu_device()) for _ in range(number)]
-        judge._judge_cases(candidate, cases, [None] * number, None)
+        judge._judge_cases(candidate, cases, None)
         assert [len(each.reference.sets) for each in cases] == sets
 
 
@@ -228,6 +230,7 @@ SEARCH = """
 import torch
 from hypothesis import strategies as st
 
+trust_claims = True
 cases = [{"rows": 16, "columns": 16}]
 search = st.fixed_dictionaries({"rows": st.integers(1, 64), "columns": st.integers(1, 64)})
 

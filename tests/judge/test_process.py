@@ -1,10 +1,13 @@
 """The candidate's process as the referee controls it, and its isolation."""
 
 import os
-import signal
+import socket
 import struct
 import subprocess
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +15,7 @@ from typing import Any
 import pytest
 
 from pytest_gpubench.judge import process as process_module
-from pytest_gpubench.judge.channel import Reply
+from pytest_gpubench.judge.channel import Channel, Reply
 from pytest_gpubench.judge.isolation import seccomp
 from pytest_gpubench.judge.process import Ended, Process, ended_by, remove_folder
 
@@ -41,53 +44,38 @@ def test_what_a_candidate_writes_is_cut_where_it_is_long() -> None:
     assert len(found.reason) == len(str(found)) == len(found.detail) == 2000
 
 
-def test_a_process_that_ran_while_it_was_stopped_is_found() -> None:
-    """Whatever woke it, and though it stopped itself again."""
-    with subprocess.Popen(["sleep", "1000"], start_new_session=True) as sleeper:
-        process = Process.__new__(Process)
-        process.pid, process.frozen = sleeper.pid, False
+@contextmanager
+def process_of(*command: str) -> Iterator[tuple[Any, Channel]]:
+    """Return a process as the referee has it, and the other end of its channel."""
+    process: Any = Process.__new__(Process)
+    mine, theirs = socket.socketpair()
+    mine.settimeout(0.01)
+    with subprocess.Popen(command, start_new_session=True) as popen, mine, theirs:
+        process.channel, process._process, process.pid = Channel(mine), popen, popen.pid
+        process.tail, process._look = (lambda: ""), lambda: None
         process.allow(100)
-        for _ in range(2):
-            process.freeze()
-            process.thaw()
-        for signals in ([signal.SIGCONT], [signal.SIGCONT, signal.SIGSTOP]):
-            process.freeze()
-            for number in signals:
-                os.killpg(sleeper.pid, number)
-            until_stopped = os.WSTOPPED | os.WCONTINUED | os.WNOWAIT
-            assert os.waitid(os.P_PID, sleeper.pid, until_stopped) is not None
-            with pytest.raises(Ended, match="should have been stopped"):
-                process.thaw()
-            process.thaw()
-        sleeper.kill()
+        try:
+            yield process, Channel(theirs)
+        finally:
+            popen.kill()
 
 
 def test_a_process_that_has_ended_is_over() -> None:
     """Whoever of its children answers."""
-    with subprocess.Popen(["true"], start_new_session=True, stdout=subprocess.PIPE) as true:
-        process: Any = Process.__new__(Process)
-        process.pid, process.frozen, process._process = true.pid, False, true
-        process.tail = lambda: ""
-        os.waitid(os.P_PID, true.pid, os.WEXITED | os.WNOWAIT)
+    with process_of("true") as (process, theirs):
+        theirs.send(Reply(kind="done"))
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         with pytest.raises(Ended, match="the candidate's process ended with exit status 0"):
-            process.freeze()
+            process.ask("first")
 
 
-def test_time_that_the_gpu_works_for_a_stopped_process_is_its_own() -> None:
-    """Time that it is stopped otherwise is not."""
-    with subprocess.Popen(["sleep", "1000"], start_new_session=True) as sleeper:
-        process = Process.__new__(Process)
-        process.pid, process.frozen = sleeper.pid, False
-        process.allow(100)
-        process.freeze()
-        left_s = process.left_s
+def test_only_time_that_a_process_is_waited_for_is_its_own() -> None:
+    with process_of("sleep", "1000") as (process, theirs):
         time.sleep(0.02)
-        assert process.left_s == left_s
-        with process.running():
-            time.sleep(0.02)
-        process.thaw()
-        assert 0.02 <= left_s - process.left_s < 1
-        sleeper.kill()
+        assert process.left_s == 100
+        threading.Timer(0.02, theirs.send, [Reply(kind="done")]).start()
+        assert process.ask("first").kind == "done"
+        assert 99 < process.left_s < 99.98
 
 
 def test_a_process_that_was_killed_is_sent_no_signal() -> None:
@@ -136,8 +124,9 @@ def test_a_process_may_take_so_much(
 
     def look() -> str:
         try:
-            process._look()
-            process._look()
+            with process.running():
+                process._look()
+                process._look()
         except Ended as error:
             return f"{error.status}: {error}"
         return ""
@@ -178,13 +167,3 @@ def test_the_filter_stays_within_itself(machine: str) -> None:
     for place_, (code, true, false, _) in enumerate(rows):
         if code in (seccomp.JUMP_EQUAL, seccomp.JUMP_ABOVE):
             assert place_ + 1 + max(true, false) < len(rows)
-
-
-def test_a_process_runs_while_a_message_is_sent() -> None:
-    """It has to read a long one meanwhile."""
-    process: Any = Process.__new__(Process)
-    done: list[str] = []
-    for name in ("thaw", "tell", "hear", "freeze"):
-        setattr(process, name, lambda *given, name=name, **more: done.append(name))
-    process.ask("load")
-    assert done == ["thaw", "tell", "hear", "freeze"]

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pytest_gpubench.judge.reps import Reps
-from pytest_gpubench.timing.base import Rep
+from pytest_gpubench.judge.reps import Reps, untraced_us
+from pytest_gpubench.timing.base import Record, Rep
 
 
 class Arm:
@@ -48,7 +48,7 @@ class Arm:
     stop = begin
 
     def end(self) -> list[Rep]:
-        return [Rep(1.0)] * len(self.taken)
+        return [Rep(1.0, (Record("kernel", "kernel", 0, 1000),))] * len(self.taken)
 
     def ask(self, do: str) -> SimpleNamespace:
         return SimpleNamespace(samples_us=[1.0] * len(self.taken), tax=0.0, kernels=[])
@@ -99,3 +99,14 @@ def test_outputs_are_compared_after_the_session_or_where_memory_is_short(
 
     reps_of(candidate, Arm(0.0), 8, require).take([ORDER] * 3)
     assert compared == [(seed, seed, taken) for seed, taken in enumerate(taken_before)]
+
+
+@pytest.mark.parametrize(
+    ("gap_ns", "kernels", "found_us"),
+    [(0, 1, 7.0), (900, 4, 9.1), (100, 4, 7.0), (-250, 4, 7.0 - 7.0 * 3 / 16)],
+)
+def test_a_rep_takes_from_its_first_kernel_to_its_last(gap_ns: int, kernels: int, found_us: float) -> None:
+    """Kernels may overlap; to each gap tracing has added 0.2 us."""
+    starts = [at * (1000 + gap_ns) for at in range(kernels)]
+    records = tuple(Record("kernel", "kernel", start, start + 1000) for start in starts)
+    assert untraced_us(Rep(7.0, records)) == pytest.approx(found_us)

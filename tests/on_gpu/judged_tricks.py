@@ -36,7 +36,7 @@ def spec(reference: str, inputs: str, more: str = "") -> str:
     return (
         f"import torch\n\ndef reference(*args):\n    return {reference}\n\n"
         f"def inputs(seed):\n    torch.manual_seed(seed)\n    return {inputs}\n\n"
-        f"limits = {{'min_speedup': {LIMIT}}}\ntrust_claims = True\n{more}\n"
+        f"limits = {{'min_speedup': {LIMIT}}}\n{more}\n"
     )
 
 
@@ -192,6 +192,7 @@ def candidate(x):
         ),
     ),
     "a replay of expanded inputs": Trick(EXPANDED, REPLAY.replace("COMPUTE", "torch.matmul(*args)")),
+    "one row that is expanded": Trick(ROWS, "def candidate(x):\n    return x.mean(0, keepdim=True).expand(2048, 2048)"),
     "zeros within the tolerance": Trick(FLAT, "candidate = torch.zeros_like"),
     "inputs are overwritten with zeros": Trick(
         MATMUL,

@@ -36,7 +36,6 @@ def judged(judge: Judge, folder: Path, limit: float, body: str) -> Judgement:
 
 @pytest.mark.parametrize("name", HONEST)
 def test_honest_candidates_pass(judge: Judge, tmp_path: Path, name: str) -> None:
-    """Its time is attested: the claim is not much below what the referee's clock saw."""
     found = judged(judge, tmp_path, LENIENT, HONEST[name])
     assert found.status == "pass", summary_of(found)
 

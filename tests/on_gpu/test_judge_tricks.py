@@ -10,7 +10,6 @@ from pytest_gpubench import Judgement
 from pytest_gpubench.judge.judging import Judge
 from tests.judge.problems import judge_by
 from tests.on_gpu.judged import summary_of
-from tests.on_gpu.judged_attacks import ATTACKS
 from tests.on_gpu.judged_honest import HONEST
 from tests.on_gpu.judged_tricks import LAUNCHED_BY_THE_GPU, LIMIT, PARENT, SMOOTH, TRICKS, Trick
 from tests.on_gpu.nvcc import compiled
@@ -29,9 +28,9 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
         yield judge
 
 
-def judged(judge: Judge, folder: Path, trick: Trick, limit: float = LIMIT) -> Judgement:
+def judged(judge: Judge, folder: Path, trick: Trick, more: str = "") -> Judgement:
     """Return the judgement of a trick."""
-    (folder / "spec.py").write_text(f"{trick.spec}\nlimits = {{'min_speedup': {limit}}}\ntrust_claims = True\n")
+    (folder / "spec.py").write_text(f"{trick.spec}\nlimits = {{'min_speedup': {LIMIT}}}\n{more}\n")
     (folder / "candidate.py").write_text(trick.text)
     return judge_by(judge, folder / "spec.py", folder / "candidate.py")
 
@@ -52,23 +51,13 @@ def test_work_that_the_gpu_launches_itself(judge: Judge, tmp_path: Path) -> None
     assert not found.passed, summary_of(found)
 
 
-@pytest.mark.parametrize("name", ATTACKS)
-def test_no_attack_on_the_referees_clock_passes(judge: Judge, tmp_path: Path, name: str) -> None:
-    """Whatever it claims, the ratio is no larger than what that clock saw."""
-    found = judged(judge, tmp_path, ATTACKS[name])
-    assert not found.passed, summary_of(found)
-    assert found.status != "crash", f"it does not attack: {summary_of(found)}"
-    assert found.score == 0
-    assert (found.ratio or 0.0) < LIMIT, summary_of(found)
-
-
 @pytest.mark.parametrize(
     "name", [pytest.param(each, marks=pytest.mark.slow if at % EACH else ()) for at, each in enumerate(HONEST)]
 )
 def test_what_is_honest_passes(judge: Judge, tmp_path: Path, name: str) -> None:
     """The limit is one that nobody breaks; a host that is busy makes a short call INCONCLUSIVE, not for ever."""
     for _ in range(LOOKS):
-        found = judged(judge, tmp_path, HONEST[name], limit=0.001)
+        found = judged(judge, tmp_path, HONEST[name], "limits, trust_claims = {'min_speedup': 0.001}, True")
         if found.status != "inconclusive":
             break
     assert found.passed, summary_of(found)

@@ -24,10 +24,10 @@ def judge(gpu_bench, folder, body, trust_claims=True):
 
 @pytest.mark.perf(max_time_us=1e9)
 def test_kept(gpu_bench, tmp_path):
-    assert judge(gpu_bench, tmp_path, "x + x").cases[0].claimed_us
+    assert judge(gpu_bench, tmp_path, "x + x").cases[0].candidate_us
 
 @pytest.mark.perf(max_time_us=1e9)
-def test_claimed(gpu_bench, tmp_path):
+def test_not_timed(gpu_bench, tmp_path):
     assert judge(gpu_bench, tmp_path, "x + x", trust_claims=False).status == "inconclusive"
 
 @pytest.mark.perf(max_time_us=1e-3)
@@ -48,14 +48,15 @@ def test_unknown(gpu_bench, tmp_path):
 def test_limits_of_the_mark_apply(bench_run: BenchRun) -> None:
     """A limit that is kept passes; a broken one, one that cannot be judged and invalid arguments fail.
 
-    One that is kept by a claim alone is INCONCLUSIVE, unless the test trusts claims.
+    So does one by which nothing is timed, as only the candidate's own process could, and the test does not trust it.
     """
     result = bench_run(SOURCE, "--gpu-bench-device=cpu", timer="wall")
     outcomes = result.parseoutcomes()
-    assert (outcomes["failed"], outcomes["passed"], outcomes["inconclusive"]) == (3, 1, 1)
+    assert (outcomes["failed"], outcomes["passed"]) == (4, 1)
     result.stdout.fnmatch_lines(
         [
-            "*LimitBroken: a call takes * by its own timer, * by the referee's, wanted at most 0.001 us",
+            "*perf(max_time_us=1000000000.0) was never judged: not timed: its call is not replayed *",
+            "*LimitBroken: a call takes *, wanted at most 0.001 us",
             "*BadRequest: judge(memory='much') is not valid: *",
             "*BadRequest: judge cannot judge max_kernels: it knows min_speedup and max_time_us",
         ]

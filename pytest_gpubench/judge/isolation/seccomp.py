@@ -3,25 +3,21 @@
 import ctypes
 import os
 import platform
-import signal
 import struct
 
 from pytest_gpubench.judge.isolation.libc import PR_SET_NO_NEW_PRIVS, libc, syscall
 
 ALLOW, ERRNO_0, ERRNO_EPERM, ERRNO_ENOSYS = 0x7FFF0000, 0x00050000, 0x00050001, 0x00050026
 LOAD, AND, JUMP_EQUAL, JUMP_ABOVE, RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
-NUMBER_AT, ARCH_AT, FIRST_AT, SECOND_AT, THIRD_AT = 0, 4, 16, 24, 32
+NUMBER_AT, ARCH_AT, FIRST_AT, SECOND_AT = 0, 4, 16, 24
 """Offsets in struct seccomp_data; of an argument the low half, on a little-endian machine."""
 X32_BIT = 0x40000000
 CLONE3 = 435
 """A filter cannot read its flags. It seems not to exist, so that the C library calls `clone` instead."""
 NEW_NAMESPACES = 0x7E020000
-EXIT_SIGNAL = 0xFF
-"""The bits of the flags of `clone` that hold the signal by which an ended child tells its parent; 0 for a thread."""
-PR_SET_PDEATHSIG = 1
 F_SETOWN, F_SETSIG, F_SETOWN_EX = 8, 10, 15
 FIOSETOWN, SIOCSPGRP = 0x8901, 0x8902
-"""These make a file send any signal to any process; a timer or a queue could send SIGCONT to a stopped one."""
+"""These make a file send any signal to any process."""
 
 FORBIDDEN = {
     "x86_64": {
@@ -30,7 +26,7 @@ FORBIDDEN = {
         "pidfd_send_signal": 424, "io_uring_setup": 425, "mount": 165, "umount2": 166, "unshare": 272, "setns": 308,
         "bpf": 321, "perf_event_open": 298, "add_key": 248, "request_key": 249, "keyctl": 250, "userfaultfd": 323,
         "kexec_load": 246, "init_module": 175, "finit_module": 313, "chroot": 161, "reboot": 169, "setpriority": 141,
-        "timer_create": 222, "mq_notify": 244, "socket": 41, "ioprio_set": 251,
+        "socket": 41, "ioprio_set": 251,
         "shmget": 29, "semget": 64, "msgget": 68, "mq_open": 240,
     },
     "aarch64": {
@@ -39,7 +35,7 @@ FORBIDDEN = {
         "pidfd_send_signal": 424, "io_uring_setup": 425, "mount": 40, "umount2": 39, "unshare": 97, "setns": 268,
         "bpf": 280, "perf_event_open": 241, "add_key": 217, "request_key": 218, "keyctl": 219, "userfaultfd": 282,
         "kexec_load": 104, "init_module": 105, "finit_module": 273, "chroot": 51, "reboot": 142, "setpriority": 140,
-        "timer_create": 107, "mq_notify": 184, "socket": 198, "ioprio_set": 30,
+        "socket": 198, "ioprio_set": 30,
         "shmget": 194, "semget": 190, "msgget": 186, "mq_open": 180,
     },
 }  # fmt: skip
@@ -65,15 +61,12 @@ OWN_PROCESS_ONLY = {
     },
 }  # fmt: skip
 """Calls whose first argument is a process: the candidate's own, or 0, which means itself (of `kill`: its group)."""
-SIGNAL_AT = {"x86_64": {62: SECOND_AT, 234: THIRD_AT}, "aarch64": {129: SECOND_AT, 131: THIRD_AT}}
-"""The argument of `kill` and `tgkill` that is the signal: SIGCONT is forbidden, so what is stopped stays so."""
 SECOND_ARGUMENTS = {
     "x86_64": {72: (F_SETOWN, F_SETSIG, F_SETOWN_EX), 16: (FIOSETOWN, SIOCSPGRP)},
     "aarch64": {25: (F_SETOWN, F_SETSIG, F_SETOWN_EX), 29: (FIOSETOWN, SIOCSPGRP)},
 }
 """Forbidden second arguments, by system call: those of fcntl and ioctl."""
 CLONE = {"x86_64": 56, "aarch64": 220}
-PRCTL = {"x86_64": 157, "aarch64": 167}
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 SET_MODE_FILTER, ALL_THREADS = 1, 1
 SECCOMP = {"x86_64": 317, "aarch64": 277}
@@ -92,18 +85,13 @@ def program(machine: str, pid: int) -> bytes:
     for numbers, answer in ((FORBIDDEN, ERRNO_EPERM), (IGNORED, ERRNO_0)):
         for number in numbers[machine].values():
             rows += [_row(JUMP_EQUAL, number, 0, 1), _row(RETURN, answer)]
-    for number, at in SIGNAL_AT[machine].items():
-        rows += _call(number, [_row(LOAD, at), *_forbid(signal.SIGCONT)])
     for number in OWN_PROCESS_ONLY[machine].values():
         rows += _call(number, [_row(LOAD, FIRST_AT), *_allow(0, pid), _row(RETURN, ERRNO_EPERM)])
     for number, forbidden in SECOND_ARGUMENTS[machine].items():
         rows += _call(number, [_row(LOAD, SECOND_AT), *_forbid(*forbidden), _row(RETURN, ALLOW)])
     rows += _call(CLONE3, [_row(RETURN, ERRNO_ENOSYS)])
     flags = [_row(LOAD, FIRST_AT), _row(AND, NEW_NAMESPACES), _row(JUMP_EQUAL, 0, 1, 0), _row(RETURN, ERRNO_EPERM)]
-    told = [_row(LOAD, FIRST_AT), _row(AND, EXIT_SIGNAL), *_allow(0, signal.SIGCHLD), _row(RETURN, ERRNO_EPERM)]
-    rows += _call(CLONE[machine], [*flags, *told])
-    death = [_row(LOAD, FIRST_AT), _row(JUMP_EQUAL, PR_SET_PDEATHSIG, 1, 0), _row(RETURN, ALLOW)]
-    rows += _call(PRCTL[machine], [*death, _row(LOAD, SECOND_AT), *_forbid(signal.SIGCONT), _row(RETURN, ALLOW)])
+    rows += _call(CLONE[machine], [*flags, _row(RETURN, ALLOW)])
     return b"".join([*rows, _row(RETURN, ALLOW)])
 
 

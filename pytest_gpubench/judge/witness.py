@@ -1,0 +1,141 @@
+"""The second witness of a replayed call: single calls by the referee's clock, less what a replay costs.
+
+Replays are queued by a process of the referee's; for each the GPU switches to its context and back, which takes longer
+than many calls. So the same process has replayed the reference before, which the referee times itself; where that
+cannot be replayed, it has launched a kernel that does next to nothing. What of a replay ran while the referee wrote and
+copied would have cost two switches more: so much there counts for the call.
+"""
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_gpubench.errors import InvalidResult
+from pytest_gpubench.judge.candidate import Candidate, Released
+from pytest_gpubench.judge.conclusion import time_of
+from pytest_gpubench.judge.judgement import Time
+from pytest_gpubench.judge.ready_case import ReadyCase
+from pytest_gpubench.units import format_time
+
+__tracebackhide__ = True
+
+FIRST_CALLS = 32
+"""The calls by which the cost of a replay is measured."""
+DROPPED = 2
+"""The first calls of a process take longer."""
+SHARE = 0.05
+"""A replayed call may take so much longer by the referee's clock, as clocks and power differ."""
+NEXT_KERNEL_US = 2.0
+"""The longest time from one kernel of a call to the next."""
+LOOKS = (14, 24, 48, 96, 192)
+"""The numbers of calls after which their time is looked at: with fewer it has no interval."""
+
+
+class ClocksDisagree(InvalidResult):
+    """The referee's clock contradicts the records of a replayed call, or what it said itself before."""
+
+
+@dataclass(frozen=True)
+class ReplayCost:
+    """The first calls of a process, by the referee's clock."""
+
+    call_us: float
+    """The median time of a replay of the reference, or the shortest of a kernel that does next to nothing."""
+    own_us: float
+    """The median time that the referee itself takes between calls."""
+    slack_us: float
+    """By so much a replayed call of one kernel may take longer than its records, less what a replay costs."""
+    is_blank: bool = False
+    """True if the reference could not be replayed."""
+
+    def of(self, reference_us: float) -> float:
+        """Return the cost of a replay, where the reference's kernels take this."""
+        return self.call_us - (0.0 if self.is_blank else reference_us)
+
+
+def measure_blank(candidate: Candidate, ready: ReadyCase) -> ReplayCost:
+    """Measure calls of a function of ours, where the reference has no replay: up to 6 us differ on an H200."""
+    candidate.begin_case(ready.example, 1, ready.outputs, blank=True)
+    candidate.first()
+    calls = _first_calls(candidate, ready)
+    return ReplayCost(min(each.call_us for each in calls), _median([each.own_us for each in calls]), 8.0, is_blank=True)
+
+
+def measure_replays(candidate: Candidate, ready: ReadyCase) -> ReplayCost:
+    """Measure replays of the reference in a process that has replayed nothing else; raise Ended where one is wrong."""
+    candidate.begin_case(ready.example, 1, ready.outputs)
+    candidate.first()
+    calls = _first_calls(candidate, ready)
+    ready.reference.require(calls[-1].output, ready.example, "where the reference is replayed")
+    return ReplayCost(_median([each.call_us for each in calls]), _median([each.own_us for each in calls]), 2.0)
+
+
+def _first_calls(candidate: Candidate, ready: ReadyCase) -> list[Released]:
+    """Release calls that are alike; the last has its output."""
+    found: list[Released] = []
+    with candidate.alone():
+        while (left := FIRST_CALLS + DROPPED - len(found)) > 0:
+            released = candidate.release([ready.example] * min(left, candidate.most_together))
+            found = [*(each._replace(output=None) for each in found), *released]
+    return found[DROPPED:]
+
+
+def _median(values: Sequence[float]) -> float:
+    return statistics.median(values)
+
+
+@dataclass
+class Witness:
+    """The referee's clock around single replays of a candidate's call, each on new inputs; all outputs are compared."""
+
+    candidate: Candidate
+    ready: ReadyCase
+    cost: ReplayCost
+    reference_us: float
+    """The time of the reference's kernels, and of the gaps between them."""
+
+    def time(self, recorded: Time, kernels: int, alpha: float, budget_s: float) -> Time:
+        """Return the time of a call; calls are added until its records explain it or not, or the time is spent.
+
+        A kernel may write wherever the GPU may, in the memory of its process too: its records are not believed alone.
+
+        Raises ClocksDisagree where a call certainly takes longer than its records explain, or less than a replay alone
+        cost before, as what is taken off would hide as much of it.
+        """
+        most_us = recorded.median_us * (1 + SHARE) + self.cost.slack_us + NEXT_KERNEL_US * (kernels - 1)
+        found = self._released(most_us, alpha, budget_s)
+        if found.median_us < -self.cost.slack_us:
+            raise ClocksDisagree(
+                f"a replayed call takes {format_time(-found.median_us)} less by the referee's clock than a replay "
+                "alone cost before"
+            )
+        if (found.interval.low if found.interval else found.median_us) > most_us:
+            raise ClocksDisagree(
+                f"its records say {format_time(recorded.median_us)}, and the referee's clock "
+                f"{format_time(found.median_us)}"
+            )
+        return found
+
+    def _released(self, most_us: float, alpha: float, budget_s: float) -> Time:
+        self._release(DROPPED)
+        until_s, times_us = time.monotonic() + budget_s, list[float]()
+        for calls in LOOKS:
+            while len(times_us) < calls:
+                times_us += self._release(min(calls - len(times_us), self.candidate.most_together))
+            found = time_of(times_us, alpha / len(LOOKS))
+            ends_us = found.interval
+            if (ends_us and (ends_us.high <= most_us or ends_us.low > most_us)) or time.monotonic() > until_s:
+                break
+        return found
+
+    def _release(self, calls: int) -> list[float]:
+        values = self.ready.draw(calls)
+        released = self.candidate.release(values)
+        for inputs, each in zip(values, released, strict=True):
+            self.ready.reference.require(each.output, inputs, "in a call by the referee's clock")
+        return list(map(self._call_us, released))
+
+    def _call_us(self, released: Released) -> float:
+        cost_us, more_us = self.cost.of(self.reference_us), released.own_us - self.cost.own_us
+        return released.call_us - cost_us + (more_us if more_us > cost_us / 2 else 0.0)

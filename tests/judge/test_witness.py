@@ -1,0 +1,134 @@
+"""The referee's clock around replayed calls: what is taken off, when enough were released, what is not believed."""
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from itertools import chain
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_gpubench.judge.candidate import Released
+from pytest_gpubench.judge.conclusion import time_of
+from pytest_gpubench.judge.witness import ClocksDisagree, ReplayCost, Witness, measure_blank, measure_replays
+
+
+class Candidate:
+    """Stands for a candidate; notes how many calls are released together."""
+
+    most_together = 2**10
+    alone = staticmethod(nullcontext)
+
+    def __init__(self, times_us: Iterator[float], own_us: float = 80.0) -> None:
+        self.times_us, self.own_us = times_us, own_us
+        self.released: list[int] = []
+        self.done: list[object] = []
+
+    def begin_case(self, example: object, sets: int, outputs: object, blank: bool = False) -> None:
+        self.done.append("blank" if blank else "case")
+
+    def first(self) -> None:
+        self.done.append("first")
+
+    def release(self, values: list[object]) -> list[Released]:
+        self.released.append(len(values))
+        return [Released(next(self.times_us), self.own_us, torch.zeros(1)) for _ in values]
+
+
+COST = ReplayCost(call_us=150.0, own_us=80.0, slack_us=2.0)
+"""A replay of the reference takes 150 us, of these the kernels 100 us; the referee itself takes 80 us before it."""
+
+
+def witness_of(candidate: Candidate, cost: ReplayCost = COST) -> Witness:
+    reference = SimpleNamespace(require=lambda *given: None)
+    ready: Any = SimpleNamespace(draw=lambda number: [()] * number, reference=reference)
+    return Witness(candidate, ready, cost, 100.0)  # type: ignore[arg-type]
+
+
+def repeated(*times_us: float) -> Iterator[float]:
+    while True:
+        yield from times_us
+
+
+@pytest.mark.parametrize(("is_blank", "each_us"), [(False, 100.0), (True, 0.0)])
+def test_the_cost_of_a_replay_is_taken_off(is_blank: bool, each_us: float) -> None:
+    """A blank call is nothing but that."""
+    witness = witness_of(Candidate(repeated(150.0)), ReplayCost(150.0, 80.0, 2.0, is_blank))
+    found = witness.time(time_of([100.0] * 8), 1, 0.05, 10.0)
+    assert (found.median_us, found.interval) == (each_us, (each_us, each_us))
+
+
+@pytest.mark.parametrize(("own_us", "found_us"), [(80.0, 100.0), (105.0, 100.0), (106.0, 126.0), (9.0, 100.0)])
+def test_work_beside_the_referees_own_counts(own_us: float, found_us: float) -> None:
+    """It would have cost two switches of the GPU, half of a replay each; less is the cache's doing."""
+    witness = witness_of(Candidate(repeated(150.0), own_us))
+    assert witness.time(time_of([200.0] * 8), 1, 0.05, 10.0).median_us == found_us
+
+
+@pytest.mark.parametrize(
+    ("recorded_us", "times_us", "calls"),
+    [
+        (108.0 / 1.05, (140.0, 160.0), 14),
+        (107.9 / 1.05, (140.0, 160.0), 192),
+        (88.0 / 1.05, (140.0, 160.0), 192),
+        (1000.0, (90.0, 300.0), 14),
+    ],
+)
+def test_replays_are_released_until_their_records_explain_them_or_not(
+    recorded_us: float, times_us: tuple[float, ...], calls: int
+) -> None:
+    """They take 90 to 110 us. The first two do not count."""
+    candidate = Candidate(repeated(*times_us))
+    found = witness_of(candidate).time(time_of([recorded_us] * 8), 1, 0.05, 100.0)
+    assert len(found.samples_us) == calls
+    assert candidate.released[0] == 2
+
+
+def test_no_more_are_released_when_the_time_is_spent() -> None:
+    """They are enough for an interval, by the plugin's own alpha."""
+    found = witness_of(Candidate(repeated(140.0, 160.0))).time(time_of([95.0] * 8), 1, 0.001, 0.0)
+    assert len(found.samples_us) == 14
+    assert found.interval is not None
+
+
+@pytest.mark.parametrize(("most", "together"), [(14, [14]), (5, [5, 5, 4]), (1, [1] * 14)])
+def test_calls_are_released_together_as_memory_allows(most: int, together: list[int]) -> None:
+    candidate = Candidate(repeated(150.0))
+    candidate.most_together = most
+    witness_of(candidate).time(time_of([100.0] * 8), 1, 0.05, 10.0)
+    assert candidate.released[1:] == together
+
+
+@pytest.mark.parametrize(
+    ("call_us", "message"),
+    [
+        (50.0 + 27.0, None),
+        (50.0 + 27.1, "its records say 20.00 us, and the referee's clock 27.10 us"),
+        (50.0 - 2.0, None),
+        (50.0 - 2.1, "takes 2.100 us less by the referee's clock than a replay alone cost before"),
+    ],
+)
+def test_records_are_believed_as_far_as_the_referees_clock_agrees(call_us: float, message: str | None) -> None:
+    """It may say 2 us and 5 % more, and 2 us for each kernel after the first; and 2 us less than nothing."""
+    with pytest.raises(ClocksDisagree, match=message) if message else nullcontext():
+        witness_of(Candidate(repeated(call_us))).time(time_of([20.0] * 8), 3, 0.05, 10.0)
+
+
+def test_blank_calls_cost_their_shortest() -> None:
+    """The first two do not count; others that use the GPU make some longer."""
+    candidate = Candidate(chain([1.0, 2.0], repeated(900.0, 20.0, 21.0)))
+    candidate.most_together = 5
+    ready: Any = SimpleNamespace(example=(), outputs=[])
+    assert measure_blank(candidate, ready) == ReplayCost(20.0, 80.0, 8.0, is_blank=True)  # type: ignore[arg-type]
+    assert candidate.done == ["blank", "first"]
+    assert candidate.released == [5] * 6 + [4]
+
+
+def test_replays_of_the_reference_cost_their_median() -> None:
+    """The last one's output is compared."""
+    candidate, compared = Candidate(repeated(900.0, 150.0, 1.0)), []
+    ready: Any = SimpleNamespace(example=(), outputs=[], reference=SimpleNamespace())
+    ready.reference.require = lambda *given: compared.append(given)
+    assert measure_replays(candidate, ready) == COST  # type: ignore[arg-type]
+    assert (candidate.done, len(compared)) == (["case", "first"], 1)
