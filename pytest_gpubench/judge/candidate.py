@@ -25,10 +25,9 @@ from pytest_gpubench.judge.layout import (
     rebuild,
     span_of,
     unfilled,
-    view,
     views,
 )
-from pytest_gpubench.judge.memory import GpuMemory, make_file, map_file
+from pytest_gpubench.judge.memory import COUNTERS_BYTES, DONE_AT, GpuMemory, make_file, map_file
 from pytest_gpubench.judge.process import STOP_S, Ended, Process
 from pytest_gpubench.judge.runner import ROTATED_SETS, cache_of
 from pytest_gpubench.timing.bandwidth import copy_bandwidth
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = True
 
-COUNTERS_BYTES = 512
-DONE_AT = 256
-"""The place of the counter of calls that are done, after that of calls that are released."""
 POLL_S = 2e-4
 KEPT_SHARE = 8
 """The inputs and outputs of the calls released together take at most one part in so many of the candidate's memory."""
@@ -94,23 +90,16 @@ class Candidate:
         self.fill([(given,), (given + 1,)])
         if self.process.traces:
             self.process.ask("begin")
-            self.take(0, 0.0)
+            self.take_last()
             self.process.ask("end")
         self._check_practice(self.output(), given)
         if self.process.traces:
             for released, number in zip(self.release([(given + 2,), (given + 3,)]), (2, 3), strict=True):
                 self._check_practice(released.output, given + number)
-        self.forget()
 
     def _check_practice(self, output: Any, given: "torch.Tensor") -> None:
         if not bool((output == 2 * given).all()):
             raise MeasurementError("the referee cannot read what a new candidate's process computes")
-
-    def forget(self) -> None:
-        """Close the memory of earlier outputs, which the candidate's process may free."""
-        self._reported = None
-        if self.gpu is not None:
-            self.gpu.close()
 
     def load(self, entry: bytes, path: str) -> None:
         """Load its file."""
@@ -127,22 +116,20 @@ class Candidate:
         """
         import torch
 
-        self.forget()
         self.node, tensors = describe(tuple(example), "the inputs")
-        self.layout, files, handle = place(tensors, sets), [], ""
-        self.output_layout = _dense(outputs)
+        self.layout, self.output_layout = place(tensors, sets), _dense(outputs)
         sizes = map(elements_of, place(outputs).leaves)
-        self._own_elements = [min(size, each.numel()) for size, each in zip(sizes, outputs, strict=True)]
+        self._own_elements = [min(one, each.numel()) for one, each in zip(sizes, outputs, strict=True)]
+        size, files, handle = self.layout.size + self.output_layout.size, [], ""
         if self.gpu is None:
-            files = [make_file(self.layout.size), make_file(self.output_layout.size)]
-            self.memory, target = map(map_file, files)
-            self._targets = views(target, self.output_layout)[0]
+            files = [make_file(size)]
+            self.memory = map_file(files[0])
         else:
-            self.memory, handle = self.gpu.allocate(self.layout.size + COUNTERS_BYTES)
+            self.memory, handle = self.gpu.allocate(size + COUNTERS_BYTES)
             self._allocated.append(self.memory)
             self._counted = 0
-            counters = self.memory[self.layout.size : self.layout.size + COUNTERS_BYTES]
-            self._counters = counters.zero_().view(torch.int32)
+            self._counters = self.memory[size : size + COUNTERS_BYTES].zero_().view(torch.int32)
+        self._outputs = views(self.memory[self.layout.size :], self.output_layout)[0]
         self._spans = [span_of(each) for tensors in views(self.memory, self.layout) for each in tensors]
         for index in {*range(min(ROTATED_SETS, sets)), sets - 1}:  # those of reps, and of the untimed calls before them
             self.fill([example], index)
@@ -175,7 +162,6 @@ class Candidate:
 
     def first(self) -> None:
         """Call it once."""
-        self.forget()
         self._note(self.process.ask("first"))
 
     def approach(self, index: int) -> None:
@@ -184,8 +170,11 @@ class Candidate:
 
     def take(self, index: int, idle_s: float) -> None:
         """Take a rep on a set of inputs, after this much idle time."""
-        self.forget()
         self._note(self.process.ask("take", index=index, idle_s=idle_s))
+
+    def take_last(self) -> None:
+        """Take a rep that does not count, on the first set: the copy of an output has to lie before another rep."""
+        self.process.ask("take_last")
 
     @property
     def most_together(self) -> int:
@@ -201,12 +190,12 @@ class Candidate:
         import torch
 
         assert self.gpu is not None, "calls are replayed on a GPU"
-        found, spans = self._outputs_in_memory(), [self._spans_of([each]) for each in values]
+        spans = [self._spans_of([each]) for each in values]
         kept = unfilled(self.output_layout, self.device.torch_device, len(values))
         new_event: Any = partial(torch.cuda.Event, enable_timing=True)
         clock, copied = [new_event() for _ in range(2 * len(values) + 1)], new_event()
-        first, at = self._counted + 1, self.layout.size
-        self.process.ask("queue", calls=len(values), first=first, released_at=at, done_at=at + DONE_AT)
+        first = self._counted + 1
+        self.process.ask("queue", calls=len(values), first=first)
         clock[0].record()
         for number, (inputs, outputs, (begin, end)) in enumerate(
             zip(spans, kept, zip(clock[1::2], clock[2::2], strict=True), strict=True), start=first
@@ -217,7 +206,7 @@ class Candidate:
             self.gpu.write(self._counters.data_ptr(), number)
             self.gpu.wait_for(self._counters.data_ptr() + DONE_AT, number)
             end.record()
-            copy_elements(outputs, found)
+            copy_elements(outputs, self._outputs)
         copied.record()
         self._counted += len(values)
         with self.process.running():
@@ -248,45 +237,31 @@ class Candidate:
 
     def output(self) -> Any:
         """Return the last output, with tensors in shared memory; raise Ended where it is no valid one."""
-        return self._rebuilt(self._outputs_in_memory())
+        return self._rebuilt(self._outputs)
 
     def kept_output(self) -> Any:
         """Return a copy of the last output."""
         (kept,) = unfilled(self.output_layout, self.device.torch_device, 1)
-        copy_elements(kept, self._outputs_in_memory())
+        copy_elements(kept, self._outputs)
         return self._rebuilt(kept)
 
     def _rebuilt(self, tensors: "list[torch.Tensor]") -> Any:
-        assert self._reported is not None, "its tensors were found"
-        with _reading():
-            return rebuild(self._reported[0], tensors)
-
-    def _outputs_in_memory(self) -> "list[torch.Tensor]":
-        """Return the tensors of the last output where they lie."""
+        """Return tensors in the structure of the last output; raise Ended where they are not like the reference's."""
         if self._reported is None:
-            raise Ended("invalid", "the candidate does not say where its outputs are")
-        leaves, wanted = self._reported[1], self.output_layout.leaves
+            raise Ended("invalid", "the candidate does not say what it returns")
+        (node, leaves), wanted = self._reported, self.output_layout.leaves
         if len(leaves) != len(wanted):
             raise Ended("wrong", f"it returns {len(leaves)} tensors, and the reference {len(wanted)}")
         with _reading():
             for index, (leaf, like, own) in enumerate(zip(leaves, wanted, self._own_elements, strict=True)):
                 _require_like(index, leaf, like, own)
-                if leaf.handle == "elsewhere":
-                    raise Ended("wrong", f"output {index} is not on {self.device.torch_device}")
-            return self._targets if self.gpu is None else [view(self._memory_of(leaf), leaf) for leaf in leaves]
-
-    def _memory_of(self, leaf: Leaf) -> "torch.Tensor":
-        """Return the memory that an output lies in; any where it needs none."""
-        assert self.gpu is not None, "outputs on the CPU are copied"
-        return self.gpu.open(leaf.handle) if leaf.handle not in ("", "inputs") else self.memory
+            return rebuild(node, tensors)
 
     def _note(self, reply: Reply) -> None:
         self._reported = reply.output
 
     def end(self) -> None:
         """Kill its process, and give its memory back."""
-        if self.gpu is not None:
-            self.gpu.close()
         self.process.close()
         self._free(kept=0)
 

@@ -31,14 +31,12 @@ class Broken(Exception):
 
 
 class Leaf(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """Hold where a tensor lies: its offset in the memory of a handle."""
+    """Hold a tensor's shape and its place in shared memory."""
 
     dtype: str
     shape: tuple[int, ...]
     stride: tuple[int, ...]
-    offset: int
-    handle: str = ""
-    """Of CUDA IPC; "inputs": their memory; "elsewhere": another device; empty on the CPU, and without elements."""
+    offset: int = 0
 
 
 class Layout(msgspec.Struct, frozen=True):

@@ -44,8 +44,9 @@ def map_file(descriptor: int) -> "torch.Tensor":
 # a GPU
 
 
-RANGE_SIZE = 12
-"""CU_POINTER_ATTRIBUTE_RANGE_SIZE of cuda.h."""
+COUNTERS_BYTES = 512
+DONE_AT = 256
+"""The place of the counter of calls that are done, after that of calls that are released."""
 
 
 class _Handle(ctypes.Structure):
@@ -62,7 +63,6 @@ class GpuMemory:
     def __init__(self, device: "torch.device") -> None:
         self._driver: Any = load_driver()
         self._device = device
-        self._opened: dict[str, torch.Tensor] = {}
 
     def allocate(self, size: int) -> tuple["torch.Tensor", str]:
         """Return new memory in blocks of its own, and its handle."""
@@ -79,16 +79,12 @@ class GpuMemory:
         """Free memory that `allocate` returned."""
         self._call("cuMemFree_v2", ctypes.c_uint64(memory.data_ptr()))
 
-    def open(self, handle: str) -> "torch.Tensor":
-        """Return the memory of another process; the same for the same handle."""
-        if handle not in self._opened:
-            given = _Handle()
-            ctypes.memmove(ctypes.byref(given), bytes.fromhex(handle).ljust(64, b"\0")[:64], 64)
-            address = ctypes.c_uint64(0)
-            self._call("cuIpcOpenMemHandle_v2", ctypes.byref(address), given, ctypes.c_uint(self.LAZY_PEER_ACCESS))
-            size = self._size_of(address.value)
-            self._opened[handle] = self._bytes_at(address.value, size)
-        return self._opened[handle]
+    def open(self, handle: str, size: int) -> "torch.Tensor":
+        """Return so many bytes of memory that another process has allocated."""
+        given, address = _Handle(), ctypes.c_uint64(0)
+        ctypes.memmove(ctypes.byref(given), bytes.fromhex(handle), ctypes.sizeof(given))
+        self._call("cuIpcOpenMemHandle_v2", ctypes.byref(address), given, ctypes.c_uint(self.LAZY_PEER_ACCESS))
+        return self._bytes_at(address.value, size)
 
     def wait_for(self, address: int, value: int) -> None:
         """Let torch's current stream wait until the 32-bit number there has counted up to this value."""
@@ -103,26 +99,6 @@ class GpuMemory:
 
         stream = ctypes.c_void_p(torch.cuda.current_stream(self._device).cuda_stream)
         self._call(name, stream, ctypes.c_uint64(address), ctypes.c_uint32(value), ctypes.c_uint(0))
-
-    def close(self) -> None:
-        """Close all memory of other processes."""
-        for memory in self._opened.values():
-            self._driver.cuIpcCloseMemHandle(ctypes.c_uint64(memory.data_ptr()))
-        self._opened.clear()
-
-    def export(self, address: int) -> tuple[str, int]:
-        """Return the handle of the allocation that an address lies in, and how far into it."""
-        base, size = ctypes.c_uint64(0), ctypes.c_size_t(0)
-        self._call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address))
-        return self._handle_of(base.value), address - base.value
-
-    def _size_of(self, address: int) -> int:
-        """Return the size of an allocation of another process, which only the driver may say."""
-        base, size = ctypes.c_uint64(0), ctypes.c_size_t(0)
-        found = (ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address))
-        if self._driver.cuMemGetAddressRange_v2(*found):
-            self._call("cuPointerGetAttribute", ctypes.byref(size), ctypes.c_int(RANGE_SIZE), ctypes.c_uint64(address))
-        return size.value
 
     def _handle_of(self, address: int) -> str:
         handle = _Handle()

@@ -28,7 +28,6 @@ def saved_by(candidate: Candidate) -> bytes | str:
     if candidate.gpu is None:
         return NO_GPU
     path = candidate.process.box / "call"
-    candidate.forget()
     reply = candidate.process.ask("save", path=str(path))
     return printable(reply.text) or read_file(path)
 

@@ -46,8 +46,8 @@ class Reps:
                     turns = {arm: iter(values) for arm in ARMS}
                     for arm in order:
                         self._take(arm, next(turns[arm]))
-                for each in (runner, self.candidate):
-                    each.take(0, 0.0)  # a last rep, which does not count: work after one has to lie before another
+                runner.take(0, 0.0)
+                self.candidate.take_last()
                 reps = runner.end()[:-1]
             finally:
                 runner.stop()

@@ -118,7 +118,6 @@ class Trial:
         self._check(example)
         self.stopwatch.lap("checking")
         self.candidate.process.ask("warm")
-        self.candidate.forget()
         self.stopwatch.lap("warming up")
         with self.candidate.alone():
             reps = self._time(sets)

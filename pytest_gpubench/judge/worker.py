@@ -21,15 +21,15 @@ from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device, cpu_device, cuda_device
 from pytest_gpubench.judge.channel import LONGEST_TEXT, Channel, Closed, Layout, Leaf, Reply
 from pytest_gpubench.judge.isolation import Isolation
-from pytest_gpubench.judge.layout import describe, rebuild, unfilled, views
-from pytest_gpubench.judge.memory import GpuMemory, map_file
+from pytest_gpubench.judge.layout import copy_elements, describe, rebuild, unfilled, views
+from pytest_gpubench.judge.memory import COUNTERS_BYTES, DONE_AT, GpuMemory, map_file
 from pytest_gpubench.judge.replayed import ReplayedCall, saved_call
 from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
 from pytest_gpubench.timing.windows import kernel_list
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 __tracebackhide__ = True
 
@@ -65,8 +65,6 @@ class Worker:
         torch.set_num_threads(threads)
         self.channel = channel
         self.device = cpu_device() if device == "cpu" else cuda_device(int(device))
-        self.targets: list[torch.Tensor] = []
-        """On the CPU, where outputs are copied to."""
         self.reply = Reply(kind="done")
         flatten(0)  # imports torch's pytree
         self.gpu = None if self.device.type == "cpu" else _warm_gpu(self.device, memory_bytes, traces)
@@ -98,11 +96,12 @@ class Worker:
         self.function = ReplayedCall(Path(path).read_bytes(), self.device)
 
     def do_case(self, *files: int, structure: Any, layout: Any, outputs: Any, handle: str, blank: bool) -> None:
-        """Map the inputs of a case; blank: take a function of ours, before the candidate is loaded."""
-        self.inputs = map_file(files[0]) if self.gpu is None else self.gpu.open(handle)
-        like = msgspec.convert(outputs, Layout)
-        self.targets = [] if self.gpu else views(map_file(files[1]), like)[0]
-        sets = [rebuild(structure, each) for each in views(self.inputs, msgspec.convert(layout, Layout))]
+        """Map the memory of a case; blank: take a function of ours, before the candidate is loaded."""
+        given, like = msgspec.convert(layout, Layout), msgspec.convert(outputs, Layout)
+        size = given.size + like.size
+        memory = map_file(files[0]) if self.gpu is None else self.gpu.open(handle, size + COUNTERS_BYTES)
+        self.outputs, self.counters = views(memory[given.size :], like)[0], memory.data_ptr() + size
+        sets = [rebuild(structure, each) for each in views(memory, given)]
         self.runner = Runner(_Blank(like, self.device) if blank else self.function, sets, self.device)
 
     def do_first(self) -> None:
@@ -137,6 +136,10 @@ class Worker:
         self.runner.take(index, idle_s)
         self._deliver()
 
+    def do_take_last(self) -> None:
+        """Take a rep that does not count."""
+        self.runner.take(0, 0.0)
+
     def do_end(self) -> None:
         """End the session and claim its times."""
         reps = self.runner.end()
@@ -145,32 +148,26 @@ class Worker:
         self.reply.samples_us = [rep.elapsed_us for rep in reps]
         self.reply.kernels = list(kernel_list(reps[0].records).items())[:50] if reps else []
 
-    def do_queue(self, calls: int, first: int, released_at: int, done_at: int) -> None:
+    def do_queue(self, calls: int, first: int) -> None:
         """Queue so many calls, each to begin when the referee has counted up to it, and to be counted when it ends."""
         assert self.gpu is not None, "calls are queued on a GPU"
-        address = self.inputs.data_ptr()
         for number in range(first, first + calls):
-            self.gpu.wait_for(address + released_at, number)
-            self.runner.function(*self.runner.sets[0])
-            self.gpu.write(address + done_at, number)
+            self.gpu.wait_for(self.counters, number)
+            _, tensors = describe(self.runner.function(*self.runner.sets[0]), "the output")
+            copy_elements(self.outputs, tensors)
+            self.gpu.write(self.counters + DONE_AT, number)
 
     def _deliver(self) -> None:
-        """Report what a call returned; on a CPU copy it to where the referee reads it."""
+        """Copy what a call returned to where the referee reads it, and report what it is."""
         node, tensors = describe(self.runner.output, "the output")
-        for target, tensor in zip(self.targets, tensors, strict=False):
-            if target.shape == tensor.shape and target.dtype == tensor.dtype:
-                target.copy_(tensor)
-        self.reply.output = (node, [self._leaf(each) for each in tensors])
-
-    def _leaf(self, tensor: "torch.Tensor") -> Leaf:
-        dtype, shape, stride = dtype_name(tensor.dtype), tuple(tensor.shape), tensor.stride()
-        if self.gpu is None or not tensor.numel() or tensor.device.type != "cuda":
-            return Leaf(dtype, shape, stride, 0, "" if tensor.device.type == self.device.type else "elsewhere")
-        start = tensor.data_ptr() - self.inputs.data_ptr()
-        if 0 <= start < self.inputs.numel():
-            return Leaf(dtype, shape, stride, start, "inputs")
-        handle, offset = self.gpu.export(tensor.data_ptr())
-        return Leaf(dtype, shape, stride, offset, handle)
+        if away := [each.device for each in tensors if each.device.type != self.device.type]:
+            raise BadRequest(f"the output has a tensor on {away[0]}: return it on {self.device.torch_device}")
+        leaves = [Leaf(dtype_name(each.dtype), tuple(each.shape), each.stride()) for each in tensors]
+        pairs = zip(self.outputs, tensors, strict=False)
+        alike = [(to, each) for to, each in pairs if (to.shape, to.dtype) == (each.shape, each.dtype)]
+        copy_elements([to for to, _ in alike], [each for _, each in alike])
+        self.device.synchronize()
+        self.reply.output = (node, leaves)
 
 
 class _Blank:

@@ -15,7 +15,7 @@ from pytest_gpubench.judge.channel import Leaf, Reply
 from pytest_gpubench.judge.process import Ended
 
 VALUES = [(torch.full((100,), float(number)),) for number in range(3)]
-LEAF = Leaf("float32", (100,), (1,), 0, "inputs")
+LEAF = Leaf("float32", (100,), (1,))
 SET_WORDS = 512 // 4
 
 
@@ -65,17 +65,13 @@ class Memory:
         """Release a call: the candidate does what it does then."""
         assert address + 512 == self.start + self.memory.numel()
         assert self.process.queued.pop(0) == number
-        self.work(self.memory.view(torch.float32), number)
+        words = self.memory.view(torch.float32)
+        self.work(words, number)
+        words[SET_WORDS : SET_WORDS + 100] = words[:100]
 
     def wait_for(self, address: int, number: int) -> None:
         assert address + 512 - 256 == self.start + self.memory.numel()
         self.waited.append(number)
-
-    def open(self, handle: str) -> torch.Tensor:
-        raise AssertionError("its outputs are in the inputs' memory")
-
-    def close(self) -> None:
-        pass
 
 
 class Event:
@@ -110,7 +106,7 @@ def candidate_of(
     sets: int = len(VALUES),
     work: Callable[[torch.Tensor, int], object] = lambda memory, number: None,
 ) -> Candidate:
-    """Return a candidate as on a GPU, whose output is its first input."""
+    """Return a candidate as on a GPU, whose output is its input."""
     candidate = Candidate(process, cpu_device())  # type: ignore[arg-type]
     candidate.gpu = Memory(process, work)  # type: ignore[assignment]
     candidate.begin_case(example, sets, [torch.zeros(100)])
@@ -222,15 +218,14 @@ def test_a_gpu_that_is_never_free_again_ends_the_referee(event: type[Event], mon
 @pytest.mark.parametrize(
     ("reported", "found"),
     [
-        (None, "invalid: the candidate does not say where its outputs are"),
-        ([Leaf("float32", (4,), (1,), 0, "elsewhere")], "wrong: output 0 is not on cpu"),
-        ([Leaf("float32", (5,), (1,), 0)], "wrong: output 0 is float32 [5], and the reference's float32 [4]"),
-        ([Leaf("float64", (4,), (1,), 0)], "wrong: output 0 is float64 [4], and the reference's float32 [4]"),
-        ([Leaf("float32", (4,), (1,), 0)] * 2, "wrong: it returns 2 tensors, and the reference 1"),
+        (None, "invalid: the candidate does not say what it returns"),
+        ([Leaf("float32", (5,), (1,))], "wrong: output 0 is float32 [5], and the reference's float32 [4]"),
+        ([Leaf("float64", (4,), (1,))], "wrong: output 0 is float64 [4], and the reference's float32 [4]"),
+        ([Leaf("float32", (4,), (1,))] * 2, "wrong: it returns 2 tensors, and the reference 1"),
         ([], "wrong: it returns 0 tensors, and the reference 1"),
-        ([Leaf("float32", (4,), (0,), 0)], "wrong: output 0 is expanded, and the reference's is not: write each of"),
-        ([Leaf("float32", (4,), (-1,), 0)], "invalid: the candidate's outputs cannot be read: no tensor"),
-        ([Leaf("float32", (4,), (1,), 0)], "[0.0, 0.0, 0.0, 0.0]"),
+        ([Leaf("float32", (4,), (0,))], "wrong: output 0 is expanded, and the reference's is not: write each of"),
+        ([Leaf("float32", (4,), (-1,))], "invalid: the candidate's outputs cannot be read: no tensor"),
+        ([Leaf("float32", (4,), (3,))], "[0.0, 0.0, 0.0, 0.0]"),
     ],
 )
 def test_outputs_are_like_the_references(reported: list[Leaf] | None, found: str) -> None:
@@ -253,7 +248,7 @@ def test_an_output_may_be_expanded_where_the_references_is(strides: tuple[int, .
     """Gaps change nothing: sizes are those of the reference's output."""
     candidate = Candidate(Process(), cpu_device())  # type: ignore[arg-type]
     candidate.begin_case(VALUES[0], 1, [torch.zeros(1).expand(4)])
-    candidate._note(Reply(kind="done", output=(["t", 0], [Leaf("float32", (4,), strides, 0)])))
+    candidate._note(Reply(kind="done", output=(["t", 0], [Leaf("float32", (4,), strides)])))
     assert candidate.output().shape == (4,)
     assert candidate.output_layout.size == 512
 
@@ -263,6 +258,6 @@ def test_a_structure_names_each_tensor_once(node: list[Any]) -> None:
     """One that nothing names was a way to make samples and batches smaller."""
     candidate = Candidate(SimpleNamespace(ask=lambda *given, **more: None), cpu_device())  # type: ignore[arg-type]
     candidate.begin_case(VALUES[0], 1, [torch.zeros(4)])
-    candidate._note(Reply(kind="done", output=(node, [Leaf("float32", (4,), (1,), 0)])))
+    candidate._note(Reply(kind="done", output=(node, [Leaf("float32", (4,), (1,))])))
     with pytest.raises(Ended, match=r"its structure names the tensors \[.*\], and there are 1"):
         candidate.output()

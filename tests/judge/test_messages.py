@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_gpubench import BadRequest
 from pytest_gpubench.judge.channel import Broken, Channel, Closed, Leaf, Reply, decode_reply
-from pytest_gpubench.judge.layout import describe, place, rebuild, view, views
+from pytest_gpubench.judge.layout import describe, elements_of, place, rebuild, views
 
 
 def test_messages_arrive() -> None:
@@ -99,23 +99,13 @@ def test_a_structure_that_is_none_is_an_error_that_is_known(node: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "leaf",
-    [
-        Leaf("float32", (17,), (1,), 0),
-        Leaf("float32", (4,), (1,), 52),
-        Leaf("float32", (4,), (1,), -4),
-        Leaf("float32", (2,), (2**47,), 0),
-        Leaf("float32", (2, 2), (1,), 0),
-        Leaf("float32", (-1,), (1,), 0),
-        Leaf("float32", (1,), (1,), 1),
-        Leaf("nothing", (1,), (1,), 0),
-    ],
+    ("shape", "stride"), [((2, 2), (1,)), ((-1,), (1,)), ((1,), (-1,)), ((2**48 + 1,), (1,)), ((1,), (2**48 + 1,))]
 )
-def test_no_output_reaches_out_of_its_memory(leaf: Leaf) -> None:
-    memory = torch.zeros(64, dtype=torch.uint8)
-    assert view(memory, Leaf("float32", (16,), (1,), 0)).numel() == 16
-    with pytest.raises(ValueError, match=r"outside|no tensor|no dtype"):
-        view(memory, leaf)
+def test_a_layout_that_is_none_is_an_error_that_is_known(shape: tuple[int, ...], stride: tuple[int, ...]) -> None:
+    """`Candidate.output` catches it."""
+    assert elements_of(Leaf("float32", (2**48,), (1,))) == 2**48
+    with pytest.raises(ValueError, match="no tensor"):
+        elements_of(Leaf("float32", shape, stride))
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,6 @@ class Candidate:
     def allow(self, seconds: float) -> None:
         pass
 
-    def forget(self) -> None:
-        pass
-
     def ask(self, do: str, path: str) -> SimpleNamespace:
         assert path == str(self.box / "call")
         self.done.append(do)

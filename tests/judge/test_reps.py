@@ -39,6 +39,9 @@ class Arm:
         if self.filled[0]:
             self.memory.fill_(self.filled[0][0][0])
 
+    def take_last(self) -> None:
+        self.take(0, 0.0)
+
     def kept_output(self) -> torch.Tensor:
         return self.memory.clone()
 

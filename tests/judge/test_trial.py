@@ -70,7 +70,7 @@ def test_a_replayed_call_has_the_referees_clock_as_its_witness(
     ignore = lambda *given, **named: None  # noqa: E731
     launched: list[bool] = []
     reference: Any = SimpleNamespace(begin_case=ignore, launch=lambda as_graph: launched.append(as_graph), compared=0)
-    candidate: Any = SimpleNamespace(begin_case=ignore, forget=ignore, first=ignore, alone=nullcontext)
+    candidate: Any = SimpleNamespace(begin_case=ignore, first=ignore, alone=nullcontext)
     candidate.process = SimpleNamespace(ask=ignore)
     ready: Any = SimpleNamespace(device=None, reference=reference, example=(), outputs=[], name="")
     trial: Any = Trial(candidate, ready, Rules(Limits()), cost, "it waits")
