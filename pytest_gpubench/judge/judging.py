@@ -5,7 +5,7 @@ import hashlib
 import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ from pytest_gpubench.verdict.limits import Limits
 
 __tracebackhide__ = True
 
-Found = TypeVar("Found", bound=CaseJudgement | None)
+Found = TypeVar("Found", bound=CaseJudgement | str | None)
 Load = Callable[[Candidate], Candidate]
 """Loads a candidate's file in a warm process, and returns that."""
 LONGEST_NAME = 200
@@ -296,33 +296,32 @@ class Judge:
         found: dict[int, CaseJudgement] = {}
         for number in sorted(range(len(checks)), key=lambda each: isinstance(checks[each][2], bytes)):
             case, checked, call = checks[number]
-            judge: Callable[[], CaseJudgement]
+            own: AbstractContextManager[Candidate] = nullcontext(candidate)
+            answer: CaseJudgement | str = call if isinstance(call, str) else ""
             if isinstance(call, bytes):
                 candidate.end()
-                problem = replayer.problem(case, call)
-                again = partial(self._judge_again, load, case, problem)
-                judge = again if problem else partial(replayer.judge, case, call)
-            else:
-                problem, judge = call, partial(self._judge_claims, candidate, case, call)
-            if problem and not self.spec.trust_claims:
-                found[number] = untimed(checked, problem)
-                continue
-            found[number] = _guarded(case.name, judge)
+                own = self._another(load)
+                answer = _guarded(case.name, partial(replayer.judge, case, call))
+            if isinstance(answer, str) and self.spec.trust_claims:
+                answer = _guarded(case.name, partial(self._judge_claims, own, case, answer))
+            found[number] = answer if isinstance(answer, CaseJudgement) else untimed(checked, answer)
             self._give_memory_back(case)
             if found[number].status not in TIMED:
                 break
         return [found[number] for number in sorted(found)]
 
-    def _judge_claims(self, candidate: Candidate, case: ReadyCase, problem: str) -> CaseJudgement:
+    def _judge_claims(self, own: AbstractContextManager[Candidate], case: ReadyCase, problem: str) -> CaseJudgement:
         """Return the judgement of a case by the times of the candidate's own process; problem: the reason why."""
-        candidate.process.allow(self.timeout_s)
-        return Trial(candidate, case, self.rules, not_replayed=problem).judge()
+        with own as candidate:
+            candidate.process.allow(self.timeout_s)
+            return Trial(candidate, case, self.rules, not_replayed=problem).judge()
 
-    def _judge_again(self, load: Load, case: ReadyCase, problem: str) -> CaseJudgement:
-        """Return the same by a new process of the candidate."""
+    @contextmanager
+    def _another(self, load: Load) -> Iterator[Candidate]:
+        """Load the candidate in a new process, and end that."""
         candidate = self._pool.get()
         try:
-            return self._judge_claims(load(candidate), case, problem)
+            yield load(candidate)
         finally:
             candidate.end()
 

@@ -55,33 +55,34 @@ class Replayer:
     timeout_s: float
     _costs: dict[str, ReplayCost] = field(default_factory=dict)
 
-    def problem(self, case: ReadyCase, call: bytes) -> str:
-        """Return what is wrong with the outputs of a replayed call; empty where they are right."""
+    def judge(self, case: ReadyCase, call: bytes) -> CaseJudgement | str:
+        """Return the judgement of a replayed call, or why it cannot be replayed: first its outputs are compared.
+
+        Where the two clocks disagree, another process is asked once more: what a replay costs was measured before, and
+        is wrong once another process uses the GPU.
+        """
         try:
-            found = self._trial(case, call).check()
+            return self._judged(case, call)
+        except ClocksDisagree:
+            self.end()
+            return self._judged(case, call)
+
+    def _judged(self, case: ReadyCase, call: bytes) -> CaseJudgement | str:
+        trial = None
+        try:
+            _give(self._candidate, call, self.timeout_s)
+            trial = Trial(self._candidate, case, self.rules, self._costs[case.name])
+            found = trial.judge()
         except (Ended, GpuBenchError) as error:
+            if trial is not None and trial.is_checked:
+                raise
             self.end()
             return f"it cannot be rebuilt: {first_line(error)}"
-        if found.status == "pass":
-            return ""
+        if trial.is_checked:
+            return found
         if found.status != "wrong":
             self.end()
         return f"replayed, it does something else: {found.reason}"
-
-    def judge(self, case: ReadyCase, call: bytes) -> CaseJudgement:
-        """Return the judgement of a replayed call; where the two clocks disagree, by another process once more.
-
-        What a replay costs was measured earlier, and is wrong once another process uses the GPU.
-        """
-        try:
-            return self._trial(case, call).judge()
-        except ClocksDisagree:
-            self.end()
-            return self._trial(case, call).judge()
-
-    def _trial(self, case: ReadyCase, call: bytes) -> Trial:
-        _give(self._candidate, call, self.timeout_s)
-        return Trial(self._candidate, case, self.rules, self._costs[case.name])
 
     @cached_property
     def _candidate(self) -> Candidate:

@@ -78,6 +78,8 @@ class Trial:
     def __post_init__(self) -> None:
         self.device, self.reference = self.ready.device, self.ready.reference
         self._compared_before = self.reference.compared
+        self.is_checked = False
+        """True once the outputs of untimed calls were right."""
 
     def judge(self) -> CaseJudgement:
         """Return the judgement of this case, whatever the candidate does."""
@@ -116,6 +118,7 @@ class Trial:
         self.reference.launch(as_graph=self.cost is not None)
         self.candidate.begin_case(example, sets, self.ready.outputs)
         self._check(example)
+        self.is_checked = True
         self.stopwatch.lap("checking")
         self.candidate.process.ask("warm")
         self.stopwatch.lap("warming up")

@@ -111,26 +111,32 @@ def replayer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Replayer:
 
 
 @pytest.mark.parametrize(
-    ("checked", "problem", "ended"),
+    ("status", "is_checked", "answer", "ended"),
     [
-        (judged("pass"), "", []),
-        (judged("wrong", "out differs"), "replayed, it does something else: out differs", []),
-        (judged("crash", "it has ended"), "replayed, it does something else: it has ended", ["end"]),
+        ("pass", True, "", []),
+        ("wrong", True, "", []),
+        ("wrong", False, "replayed, it does something else: a reason", []),
+        ("crash", False, "replayed, it does something else: a reason", ["end"]),
     ],
 )
 def test_outputs_of_a_replay_are_compared_first(
-    replayer: Any, monkeypatch: pytest.MonkeyPatch, checked: CaseJudgement, problem: str, ended: list[str]
+    replayer: Any, monkeypatch: pytest.MonkeyPatch, status: Any, is_checked: bool, answer: str, ended: list[str]
 ) -> None:
     """All cases are measured without the candidate before any of its kernels runs; a process that ended is left."""
-    monkeypatch.setattr(Trial, "check", lambda self: checked)
-    assert replayer.problem(replayer.cases[1], b"call") == problem
+
+    def judge(self: Trial) -> CaseJudgement:
+        self.is_checked = is_checked
+        return judged(status, "a reason")
+
+    monkeypatch.setattr(Trial, "judge", judge)
+    assert replayer.judge(replayer.cases[1], b"call") == (answer or judged(status, "a reason"))
     assert replayer.done == ["replay", "before one", "before two", "replay", *ended]
 
 
 def test_a_call_that_cannot_be_rebuilt_costs_its_process(replayer: Any, tmp_path: Path) -> None:
     replayer.cases[0].saved = b""
     replayer.start = lambda: Candidate(tmp_path, replayer.done, fails="replay")
-    assert replayer.problem(replayer.cases[0], b"call") == "it cannot be rebuilt: it has ended"
+    assert replayer.judge(replayer.cases[0], b"call") == "it cannot be rebuilt: it has ended"
     assert replayer.done[-1] == "end"
 
 
@@ -149,6 +155,7 @@ def test_a_replayed_call_is_timed_by_the_referee(replayer: Any, monkeypatch: pyt
     timed: list[Any] = []
 
     def judge(self: Trial) -> CaseJudgement:
+        self.is_checked = True
         timed.append((self.cost, (replayer._candidate.box / "call").read_bytes()))
         return judged("pass")
 
@@ -168,7 +175,7 @@ def test_clocks_that_disagree_are_asked_in_another_process(
     results = iter([ClocksDisagree("1 ms")] * disagreements + [judged("pass")])
 
     def judge(self: Trial) -> CaseJudgement:
-        result = next(results)
+        result, self.is_checked = next(results), True
         if isinstance(result, ClocksDisagree):
             raise result
         return result
@@ -195,9 +202,9 @@ def test_a_candidate_is_dead_before_its_calls_are_replayed_and_timed(
     judge.timeout_s, judge.rules, judge._cases = 1.0, Rules(Limits()), ()
     judge.spec = SimpleNamespace(trust_claims=trusts)
 
-    def replay(case: Any, call: bytes) -> CaseJudgement:
+    def replay(case: Any, call: bytes) -> CaseJudgement | str:
         done.append(("replayed", case.name))
-        return judged("pass")
+        return "it differs" if call == b"other" else judged("pass")
 
     def claim(self: Trial) -> CaseJudgement:
         done.append((self.ready.name, self.not_replayed))
@@ -206,21 +213,16 @@ def test_a_candidate_is_dead_before_its_calls_are_replayed_and_timed(
     monkeypatch.setattr(Trial, "__post_init__", lambda self: None)
     monkeypatch.setattr(Trial, "judge", claim)
 
-    def problem(case: Any, call: bytes) -> str:
-        done.append(("problem", case.name))
-        return "it differs" * (call == b"other")
-
     def load(candidate: Candidate) -> Candidate:
         done.append("load")
         return candidate
 
     judge._pool = SimpleNamespace(get=lambda: Candidate(tmp_path, done))
-    other: Any = SimpleNamespace(problem=problem, judge=replay)
+    other: Any = SimpleNamespace(judge=replay)
     found = judge._time(Candidate(tmp_path, done), other, checks, load)
     assert done == [
         *[("waits", "it waits")] * trusts,
-        *("end", ("problem", "replayed"), ("replayed", "replayed")),
-        *("end", ("problem", "differs")),
+        *("end", ("replayed", "replayed"), "end", ("replayed", "differs")),
         *("load", ("differs", "it differs"), "end") * trusts,
     ]
     other_status = "fail" if trusts else "inconclusive"
