@@ -274,7 +274,7 @@ class Judge:
             wrong = _guarded("drawn", lambda: search(candidate, self.spec, self.rules))
             if wrong is not None:
                 return [wrong]
-        replayer = Replayer(partial(self._pool.get, traces=True), cases, self.rules, self.timeout_s)
+        replayer = Replayer(self._pool, cases, self.rules, self.timeout_s)
         try:
             return self._time(candidate, replayer, checks, load)
         finally:

@@ -30,6 +30,8 @@ class ProcessPool:
     claims: bool = False
     """True if what candidates claim may pass: then the profiler is started ahead in their own processes, too."""
     _waiting: list[Process] = field(default_factory=list)
+    _ending: list[Candidate] = field(default_factory=list)
+    """Those whose processes were killed, and may not have ended."""
     _template: Path | None = None
     """A copy of Triton's cache after warming up, before a candidate was loaded."""
     _levels: list[tuple[str, ...]] = field(default_factory=lambda: list(LEVELS))
@@ -47,8 +49,11 @@ class ProcessPool:
     def get(self, traces: bool = False) -> Candidate:
         """Return a candidate in a warm process; raise MeasurementError where no process works.
 
-        traces: its profiler has been started; in any other that takes seconds when calls are first timed.
+        traces: its profiler has been started; in any other that takes seconds when calls are first timed. Those that
+        `kill` killed have ended by then.
         """
+        if traces:
+            self._end()
         candidate, traces = None, self._traces(traces)
         while candidate is None:
             waiting = [each for each in self._waiting if each.traces == traces] or self._waiting
@@ -67,6 +72,15 @@ class ProcessPool:
         self._keep_cache(process)
         self.start(self.ahead)
         return candidate
+
+    def kill(self, candidate: Candidate) -> None:
+        """Kill a candidate's process, and wait later: CUDA takes 0.1 s to end."""
+        candidate.process.send(signal.SIGKILL)
+        self._ending.append(candidate)
+
+    def _end(self) -> None:
+        while self._ending:
+            self._ending.pop().end()
 
     def _lower(self, problem: str) -> bool:
         """Take the next level of isolation; return False where there is none."""
@@ -121,7 +135,8 @@ class ProcessPool:
                 process.send(signal.SIGCONT)
 
     def close(self) -> None:
-        """End the processes that wait."""
+        """End the processes that wait, and those that were killed."""
+        self._end()
         for process in self._waiting:
             process.close()
         self._waiting.clear()

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,7 @@ from pytest_gpubench.errors import GpuBenchError, first_line
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.judgement import CaseJudgement
 from pytest_gpubench.judge.process import Ended
+from pytest_gpubench.judge.process_pool import ProcessPool
 from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.judge.replayed import NO_GPU
 from pytest_gpubench.judge.trial import Rules, Trial
@@ -48,8 +49,7 @@ def read_file(path: Path) -> bytes:
 class Replayer:
     """Replays a candidate's calls in a process of its own, which is started when it is needed."""
 
-    start: Callable[[], Candidate]
-    """Return a warm process."""
+    pool: ProcessPool
     cases: Sequence[ReadyCase]
     rules: Rules
     timeout_s: float
@@ -93,7 +93,7 @@ class Replayer:
             return self._started(with_reference=False)
 
     def _started(self, with_reference: bool) -> Candidate:
-        candidate = self.start()
+        candidate = self.pool.get(traces=True)
         try:
             for each in self.cases:
                 candidate.process.allow(self.timeout_s)
@@ -108,9 +108,9 @@ class Replayer:
         return candidate
 
     def end(self) -> None:
-        """End the process, if one was started; another one is started when it is needed."""
+        """Kill the process, if one was started; another one is started when it is needed."""
         if "_candidate" in vars(self):
-            self._candidate.end()
+            self.pool.kill(self._candidate)
             del self._candidate
 
 

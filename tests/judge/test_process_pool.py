@@ -106,3 +106,16 @@ def test_root_judges_only_where_the_kernel_limits_files(
     monkeypatch.setattr(os, "geteuid", lambda: user)
     with pytest.raises(MeasurementError, match="judge runs as root, and") if refused else nullcontext():
         refuse_open_files({"landlock": landlock})
+
+
+def test_a_killed_process_has_ended_before_the_next_one_replays() -> None:
+    """A candidate that is loaded need not wait for it."""
+    done: list[object] = []
+    candidate: Any = SimpleNamespace(process=SimpleNamespace(send=done.append), end=lambda: done.append("end"))
+    pool = FakePool([True] * 5)
+    pool.kill(candidate)
+    pool.get()
+    assert done == [signal.SIGKILL]
+    pool.get(traces=True)
+    pool.get(traces=True)
+    assert done == [signal.SIGKILL, "end"]
