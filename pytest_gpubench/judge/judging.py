@@ -144,11 +144,13 @@ class Judge:
         self.rules = Rules(Limits(), budget_s=budget_s, drawn=search)
         self._own, self._trusts, self._read = spec, trust_claims, ("", 0)
         self._cases: Sequence[ReadyCase] = ()
+        self._adopted = adopt_orphans(True)
         try:
             self.use_spec()
             self._pool.start(max(self._needed, ahead))
         except BaseException:
             self._pool.close()
+            adopt_orphans(self._adopted)
             raise
 
     def use_spec(self, path: "Path | str | None" = None) -> None:
@@ -326,7 +328,7 @@ class Judge:
             candidate.end()
 
     def __enter__(self) -> "Judge":
-        self._was_hidden, self._adopted = hide_memory(True), adopt_orphans(True)
+        self._was_hidden = hide_memory(True)
         return self
 
     def __exit__(self, kind: object, error: object, trace: object, /) -> None:

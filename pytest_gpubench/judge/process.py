@@ -6,15 +6,12 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from pytest_gpubench.child_process import how_ended
 from pytest_gpubench.gpu.foreign import read_gpu
@@ -24,6 +21,7 @@ from pytest_gpubench.judge.channel import LONGEST_TEXT, TICK_S, Broken, Channel,
 from pytest_gpubench.judge.isolation import environment, library_folders
 from pytest_gpubench.judge.isolation.libc import libc
 from pytest_gpubench.judge.judgement import Status
+from pytest_gpubench.judge.template import Template
 from pytest_gpubench.units import format_bytes, printable, shortened
 
 __tracebackhide__ = True
@@ -43,14 +41,6 @@ WALL = 0x40000000
 """__WALL of waitpid(2): wait for children that tell their parent by another signal than SIGCHLD, too."""
 PAGE = os.sysconf("SC_PAGE_SIZE")
 PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
-START = """
-import json, sys
-from pytest_gpubench.judge.isolation import Isolation
-settings = json.loads(sys.argv[2])
-isolation = Isolation.begin(settings)  # before torch is imported, which starts threads
-from pytest_gpubench.judge.worker import main
-main(int(sys.argv[1]), settings, isolation)
-"""
 NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "MemoryError", "OutOfMemoryError")
 
 
@@ -66,13 +56,16 @@ class Process:
     """A process for one candidate, in a session and a folder of its own."""
 
     _killed = False
+    _code: int | None = None
+    """The exit code of its first process, once that was waited for."""
 
     def __init__(
         self,
+        template: Template,
         device: str,
         memory_bytes: int,
         parts: Sequence[str],
-        template: Path | None,
+        cache: Path | None,
         nvml: Nvml | None = None,
         traces: bool = False,
     ) -> None:
@@ -87,8 +80,8 @@ class Process:
         for name, value in variables.items():
             if value.startswith(f"{self.box}{os.sep}") and name != "PATH":
                 Path(value).mkdir(exist_ok=True)
-        if template is not None and template.exists():
-            shutil.copytree(template, variables["TRITON_CACHE_DIR"], dirs_exist_ok=True)
+        if cache is not None and cache.exists():
+            shutil.copytree(cache, variables["TRITON_CACHE_DIR"], dirs_exist_ok=True)
         self.cache = Path(variables["TRITON_CACHE_DIR"])
         self.isolation: dict[str, str] = {}
         self._looked_s = 0.0
@@ -97,20 +90,10 @@ class Process:
         self.channel = Channel(mine)
         wanted = {"box": str(self.box), "device": device, "memory_bytes": memory_bytes, "parts": list(parts)}
         wanted |= {"threads": 1 if device == "cpu" else torch.get_num_threads(), "folders": library_folders()}
-        wanted["traces"] = traces
+        wanted |= {"traces": traces, "environment": variables}
         self._log = (self.box / "log").open("w+b")
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", START, str(theirs.fileno()), msgspec.json.encode(wanted).decode()],
-                env=variables,
-                cwd=self.box,
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
-        self.pid = self._process.pid
+            self.pid = template.fork(wanted, theirs.fileno(), self._log.fileno())
 
     def wait_ready(self) -> None:
         """Wait until it is warm; raise Ended where it fails to start."""
@@ -171,8 +154,7 @@ class Process:
         if self._killed:
             return
         self.send(signal.SIGKILL)
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(2 * STOP_S)
+        self._wait(2 * STOP_S)
         self._reap()
         self._killed = True
 
@@ -182,6 +164,17 @@ class Process:
         self.channel.socket.close()
         self._log.close()
         remove_folder(self.box)
+
+    def _wait(self, seconds: float) -> None:
+        """Wait for its first process to end, for so long at most."""
+        until_s = time.monotonic() + seconds
+        with suppress(ChildProcessError):
+            while self._code is None and time.monotonic() < until_s:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                if pid:
+                    self._code = os.waitstatus_to_exitcode(status)
+                else:
+                    time.sleep(1e-3)
 
     def _reap(self) -> None:
         """Wait for those of its processes that are children of this one: orphans (`adopt_orphans`) and siblings."""
@@ -223,12 +216,10 @@ class Process:
 
     def _death(self) -> Ended:
         """Return the error that says how it ended."""
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(2)
-        code = self._process.returncode
-        if code is None:
+        self._wait(2)
+        if self._code is None:
             return Ended("invalid", "the candidate closed the referee's channel")
-        return Ended("crash", f"the candidate's process ended with {how_ended(code)}", self.tail())
+        return Ended("crash", f"the candidate's process ended with {how_ended(self._code)}", self.tail())
 
     def tail(self) -> str:
         """Return the end of its standard output and standard error; empty once its folder is removed."""

@@ -14,6 +14,7 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.isolation import LEVELS, NOT_AVAILABLE, hide_memory
 from pytest_gpubench.judge.process import Ended, Process
+from pytest_gpubench.judge.template import Template
 
 __tracebackhide__ = True
 
@@ -32,7 +33,8 @@ class ProcessPool:
     _waiting: list[Process] = field(default_factory=list)
     _ending: list[Candidate] = field(default_factory=list)
     """Those whose processes were killed, and may not have ended."""
-    _template: Path | None = None
+    _template: Template | None = None
+    _cache: Path | None = None
     """A copy of Triton's cache after warming up, before a candidate was loaded."""
     _levels: list[tuple[str, ...]] = field(default_factory=lambda: list(LEVELS))
     """The levels of isolation still to try: no process worked at those before."""
@@ -84,7 +86,7 @@ class ProcessPool:
 
     def _lower(self, problem: str) -> bool:
         """Take the next level of isolation; return False where there is none."""
-        self.close()
+        self._drop()
         if len(self._levels) == 1:
             return False
         self._problem = " ".join(problem.split())[-300:]
@@ -115,12 +117,15 @@ class ProcessPool:
     def _start(self, traces: bool) -> Process:
         torch_device = self.device.torch_device
         name = "cpu" if self.device.type == "cpu" else str(torch_device.index)
-        return Process(name, self.memory_bytes, self._levels[0], self._template, self.device.nvml, traces)
+        if self._template is None or self._template.has_ended:
+            self._template = Template()
+        level, nvml = self._levels[0], self.device.nvml
+        return Process(self._template, name, self.memory_bytes, level, self._cache, nvml, traces)
 
     def _keep_cache(self, process: Process) -> None:
-        if self._template is None and self.device.type == "cuda":
-            self._template = Path(tempfile.mkdtemp(prefix="gpu_bench_judge_cache_"))
-            shutil.copytree(process.cache, self._template, dirs_exist_ok=True)
+        if self._cache is None and self.device.type == "cuda":
+            self._cache = Path(tempfile.mkdtemp(prefix="gpu_bench_judge_cache_"))
+            shutil.copytree(process.cache, self._cache, dirs_exist_ok=True)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -134,15 +139,22 @@ class ProcessPool:
             for process in waiting:
                 process.send(signal.SIGCONT)
 
-    def close(self) -> None:
-        """End the processes that wait, and those that were killed."""
-        self._end()
+    def _drop(self) -> None:
+        """End the processes that wait."""
         for process in self._waiting:
             process.close()
         self._waiting.clear()
+
+    def close(self) -> None:
+        """End all processes."""
+        self._end()
+        self._drop()
         if self._template is not None:
-            shutil.rmtree(self._template, ignore_errors=True)
+            self._template.close()
             self._template = None
+        if self._cache is not None:
+            shutil.rmtree(self._cache, ignore_errors=True)
+            self._cache = None
 
 
 def refuse_open_files(isolation: Mapping[str, str]) -> None:

@@ -51,7 +51,7 @@ def process_of(*command: str) -> Iterator[tuple[Any, Channel]]:
     mine, theirs = socket.socketpair()
     mine.settimeout(0.01)
     with subprocess.Popen(command, start_new_session=True) as popen, mine, theirs:
-        process.channel, process._process, process.pid = Channel(mine), popen, popen.pid
+        process.channel, process.pid = Channel(mine), popen.pid
         process.tail, process._look = (lambda: ""), lambda: None
         process.allow(100)
         try:
@@ -82,7 +82,7 @@ def test_a_process_that_was_killed_is_sent_no_signal() -> None:
     """Its id may be another's by then."""
     with subprocess.Popen(["sleep", "1000"], start_new_session=True) as sleeper:
         process: Any = Process.__new__(Process)
-        process.pid, process._process = sleeper.pid, sleeper
+        process.pid = sleeper.pid
         process.kill()
     with subprocess.Popen(["sleep", "1000"], start_new_session=True) as other:
         process.pid = other.pid

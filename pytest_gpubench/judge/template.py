@@ -1,0 +1,128 @@
+"""The template: a process in which torch is imported, and from which those of candidates are forked.
+
+An import takes 4 s of a core, and each candidate needs two processes. The template has no CUDA context, no thread and
+no secret.
+"""
+
+import gc
+import importlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from pytest_gpubench.errors import MeasurementError
+from pytest_gpubench.judge.isolation import Isolation, environment, hide_memory
+
+__tracebackhide__ = True
+
+START = "import sys; from pytest_gpubench.judge.template import serve; serve(int(sys.argv[1]))"
+IMPORTED = (
+    "torch.profiler",
+    "torch.utils._pytree",
+    "triton",
+    "pytest_gpubench.judge.worker",
+    "pytest_gpubench.replay.capture",
+    "pytest_gpubench.timing.kernels",
+)
+NOWHERE = Path("/nowhere")
+
+
+class Template:
+    """The template, as the referee has it: a process that adopts orphans (`adopt_orphans`)."""
+
+    def __init__(self) -> None:
+        self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", START, str(theirs.fileno())],
+                env=environment(NOWHERE),
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+
+    def fork(self, settings: Mapping[str, Any], channel: int, log: int) -> int:
+        """Return the id of a new process in a session of its own, and a child of this one.
+
+        It answers the channel's messages, and prints to the log.
+        """
+        try:
+            socket.send_fds(self._link, [msgspec.json.encode(settings)], [channel, log])
+            return int(self._link.recv(100))
+        except (OSError, ValueError):
+            raise MeasurementError(
+                "the process from which those of candidates are forked has ended: see what it printed"
+            ) from None
+
+    @property
+    def has_ended(self) -> bool:
+        """True if it forks nothing any more."""
+        return self._process.poll() is not None
+
+    def close(self) -> None:
+        """End it."""
+        self._link.close()
+        self._process.wait()
+
+
+def serve(descriptor: int) -> None:
+    """Fork a process for each request, until the referee is gone."""
+    link = socket.socket(fileno=descriptor)
+    hide_memory(True)
+    for name in ("torch", *IMPORTED):
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    while True:
+        message, files, _, _ = socket.recv_fds(link, 2**20, 2)
+        if not message:
+            os._exit(0)
+        if os.fork() == 0:
+            _fork_an_orphan(link, msgspec.json.decode(message), files)
+        for each in files:
+            os.close(each)
+        os.wait()
+
+
+def _fork_an_orphan(link: socket.socket, settings: Mapping[str, Any], files: Sequence[int]) -> NoReturn:
+    """Fork and end: the new process waits until the referee has adopted it, as only its parent can wait for it."""
+    own = os.getpid()
+    if os.fork():
+        os._exit(0)
+    while os.getppid() == own:
+        time.sleep(1e-4)
+    os.setsid()
+    link.send(b"%d" % os.getpid())
+    link.close()
+    try:
+        _become(settings, *files)
+    except BaseException:
+        traceback.print_exc()
+    os._exit(1)
+
+
+def _become(settings: Mapping[str, Any], channel: int, log: int) -> None:
+    """Be a candidate's process."""
+    from pytest_gpubench.judge.worker import main
+
+    for number in (1, 2):
+        os.dup2(log, number)
+    os.close(log)
+    os.environ.clear()
+    os.environ.update(settings["environment"])
+    os.chdir(settings["box"])
+    tempfile.tempdir = None
+    hide_memory(False)
+    isolation = Isolation.begin(settings)  # before CUDA starts threads
+    main(channel, settings, isolation)

@@ -1,0 +1,43 @@
+"""The process from which those of candidates are forked; judgements are in `test_judge.py`."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_gpubench import MeasurementError
+from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.judge.process import adopt_orphans
+from pytest_gpubench.judge.process_pool import ProcessPool
+from pytest_gpubench.judge.template import Template
+
+
+def test_a_forked_process_is_a_child_of_this_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It leads a session, and has the folder and the files that it is given; what fails is in its log."""
+    before, template = adopt_orphans(True), Template()
+    settings: dict[str, Any] = {"environment": {"NAME": "value"}, "box": str(tmp_path)}
+    with (tmp_path / "log").open("w") as log:
+        pid = template.fork(settings, log.fileno(), log.fileno())
+    assert os.getsid(pid) == pid
+    assert os.waitpid(pid, 0) == (pid, 256)
+    assert "KeyError" in (tmp_path / "log").read_text()
+    template.close()
+    adopt_orphans(before)
+
+
+def test_a_template_that_has_ended_is_replaced() -> None:
+    template = Template()
+    os.kill(template._process.pid, signal.SIGKILL)
+    template._process.wait()
+    with pytest.raises(MeasurementError, match="from which those of candidates are forked has ended"):
+        template.fork({}, 1, 1)
+    pool = ProcessPool(cpu_device())
+    pool._template = template
+    before = adopt_orphans(True)
+    pool.start(1)
+    assert pool._template is not template
+    pool.close()
+    adopt_orphans(before)
+    template.close()
