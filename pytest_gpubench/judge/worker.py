@@ -186,7 +186,7 @@ class _Blank:
 
 
 def _warm_gpu(device: Device, memory_bytes: int, traces: bool) -> "GpuMemory":
-    """Start CUDA and Triton, and the profiler if it traces."""
+    """Start CUDA and Triton, and the profiler if it traces; save and replay a call."""
     import torch
 
     torch.cuda.set_device(device.torch_device)
@@ -196,7 +196,13 @@ def _warm_gpu(device: Device, memory_bytes: int, traces: bool) -> "GpuMemory":
     timer.flush()
     if traces:
         take_reps_of_noop(timer, 3)
-    torch.matmul(torch.ones(64, 64, device=device.torch_device), torch.ones(64, 64, device=device.torch_device))
+    given = torch.ones(64, 64, device=device.torch_device)
+    torch.matmul(given, given)
+    runner = Runner(_doubling(), [(given,)], device)
+    runner.first()
+    saved = saved_call(runner, device)
+    if traces and isinstance(saved, bytes):
+        ReplayedCall(saved, device)(given)
     device.synchronize()
     return GpuMemory(device.torch_device)
 
