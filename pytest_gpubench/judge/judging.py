@@ -172,7 +172,6 @@ class Judge:
                 f"{self.rules.drawn} cases are to be drawn, and the spec has no strategy for them: give it search = ..."
             )
         self.spec = replace(spec, trust_claims=spec.trust_claims or self._trusts)
-        self._pool.claims = self.spec.trust_claims
         self.name = spec.name if isinstance(wanted, Spec) else str(wanted)
         self.rules = replace(self.rules, limits=spec.limits)
         self._read, self._cases = read, ()

@@ -67,13 +67,10 @@ class Process:
         parts: Sequence[str],
         cache: Path | None,
         nvml: Nvml | None = None,
-        traces: bool = False,
     ) -> None:
         import torch
 
         self.nvml = nvml
-        self.traces = traces
-        """True if its profiler is started ahead, which takes seconds."""
         self.memory_bytes = memory_bytes
         self.box = Path(tempfile.mkdtemp(prefix="gpu_bench_judge_"))
         variables = environment(self.box)
@@ -90,7 +87,7 @@ class Process:
         self.channel = Channel(mine)
         wanted = {"box": str(self.box), "device": device, "memory_bytes": memory_bytes, "parts": list(parts)}
         wanted |= {"threads": 1 if device == "cpu" else torch.get_num_threads(), "folders": library_folders()}
-        wanted |= {"traces": traces, "environment": variables}
+        wanted["environment"] = variables
         self._log = (self.box / "log").open("w+b")
         with theirs:
             self.pid = template.fork(wanted, theirs.fileno(), self._log.fileno())

@@ -28,8 +28,6 @@ class ProcessPool:
     device: Device
     memory_bytes: int = MEMORY_BYTES
     ahead: int = 1
-    claims: bool = False
-    """True if what candidates claim may pass: then the profiler is started ahead in their own processes, too."""
     _waiting: list[Process] = field(default_factory=list)
     _ending: list[Candidate] = field(default_factory=list)
     """Those whose processes were killed, and may not have ended."""
@@ -43,25 +41,16 @@ class ProcessPool:
     """True once a process has worked: later ones fail for lack of memory, where less isolation would not help."""
 
     def start(self, number: int) -> None:
-        """Start processes until so many wait; on a GPU every other one traces, for replays."""
+        """Start processes until so many wait."""
         while len(self._waiting) < number:
-            tracing = sum(each.traces for each in self._waiting)
-            self._waiting.append(self._start(self._traces(2 * tracing < len(self._waiting))))
+            self._waiting.append(self._start())
 
-    def get(self, traces: bool = False) -> Candidate:
-        """Return a candidate in a warm process; raise MeasurementError where no process works.
-
-        traces: its profiler has been started; in any other that takes seconds when calls are first timed. Those that
-        `kill` killed have ended by then.
-        """
-        if traces:
-            self._end()
-        candidate, traces = None, self._traces(traces)
+    def get(self) -> Candidate:
+        """Return a candidate in a warm process; raise MeasurementError where no process works."""
+        candidate = None
         while candidate is None:
-            waiting = [each for each in self._waiting if each.traces == traces] or self._waiting
-            is_new = not waiting
-            process = self._start(traces) if is_new else waiting[0]
-            self._waiting = [each for each in self._waiting if each is not process]
+            is_new = not self._waiting
+            process = self._start() if is_new else self._waiting.pop(0)
             try:
                 candidate = self._warmed(process)
             except MeasurementError as error:
@@ -76,11 +65,12 @@ class ProcessPool:
         return candidate
 
     def kill(self, candidate: Candidate) -> None:
-        """Kill a candidate's process, and wait later: CUDA takes 0.1 s to end."""
+        """Kill a candidate's process, and let `wait` wait for its end: CUDA takes 0.1 s."""
         candidate.process.send(signal.SIGKILL)
         self._ending.append(candidate)
 
-    def _end(self) -> None:
+    def wait(self) -> None:
+        """Wait until killed processes have ended."""
         while self._ending:
             self._ending.pop().end()
 
@@ -111,16 +101,13 @@ class ProcessPool:
             raise MeasurementError(f"the candidate's process does not work: {error} {detail}".strip()) from None
         return candidate
 
-    def _traces(self, replays: bool) -> bool:
-        return self.device.type == "cuda" and (replays or self.claims)
-
-    def _start(self, traces: bool) -> Process:
+    def _start(self) -> Process:
         torch_device = self.device.torch_device
         name = "cpu" if self.device.type == "cpu" else str(torch_device.index)
         if self._template is None or self._template.has_ended:
             self._template = Template()
         level, nvml = self._levels[0], self.device.nvml
-        return Process(self._template, name, self.memory_bytes, level, self._cache, nvml, traces)
+        return Process(self._template, name, self.memory_bytes, level, self._cache, nvml)
 
     def _keep_cache(self, process: Process) -> None:
         if self._cache is None and self.device.type == "cuda":
@@ -147,7 +134,7 @@ class ProcessPool:
 
     def close(self) -> None:
         """End all processes."""
-        self._end()
+        self.wait()
         self._drop()
         if self._template is not None:
             self._template.close()

@@ -93,7 +93,8 @@ class Replayer:
             return self._started(with_reference=False)
 
     def _started(self, with_reference: bool) -> Candidate:
-        candidate = self.pool.get(traces=True)
+        self.pool.wait()
+        candidate = self.pool.get()
         try:
             for each in self.cases:
                 candidate.process.allow(self.timeout_s)

@@ -40,7 +40,7 @@ OUR_MODULES = "__tracebackhide__"
 def main(descriptor: int, settings: Mapping[str, Any], isolation: Isolation) -> None:
     """Answer the referee's messages until it closes the channel."""
     channel = Channel(socket.socket(fileno=descriptor))
-    worker = Worker(channel, settings["device"], settings["memory_bytes"], settings["threads"], settings["traces"])
+    worker = Worker(channel, settings["device"], settings["memory_bytes"], settings["threads"])
     isolation.finish()
     gc.collect()
     gc.freeze()  # no collection walks over what is imported
@@ -59,7 +59,7 @@ class Worker:
     function: Callable[..., Any]
     runner: Runner
 
-    def __init__(self, channel: Channel, device: str, memory_bytes: int, threads: int, traces: bool) -> None:
+    def __init__(self, channel: Channel, device: str, memory_bytes: int, threads: int) -> None:
         import torch
 
         torch.set_num_threads(threads)
@@ -67,7 +67,7 @@ class Worker:
         self.device = cpu_device() if device == "cpu" else cuda_device(int(device))
         self.reply = Reply(kind="done")
         flatten(0)  # imports torch's pytree
-        self.gpu = None if self.device.type == "cpu" else _warm_gpu(self.device, memory_bytes, traces)
+        self.gpu = None if self.device.type == "cpu" else _warm_gpu(self.device, memory_bytes)
         if self.gpu is None:
             _warm_cpu()
 
@@ -185,8 +185,8 @@ class _Blank:
         return self.outputs
 
 
-def _warm_gpu(device: Device, memory_bytes: int, traces: bool) -> "GpuMemory":
-    """Start CUDA and Triton, and the profiler if it traces; save and replay a call."""
+def _warm_gpu(device: Device, memory_bytes: int) -> "GpuMemory":
+    """Start CUDA, Triton and the profiler; save and replay a call."""
     import torch
 
     torch.cuda.set_device(device.torch_device)
@@ -194,14 +194,13 @@ def _warm_gpu(device: Device, memory_bytes: int, traces: bool) -> "GpuMemory":
     torch.cuda.set_per_process_memory_fraction(min(1.0, share), device.torch_device)
     timer = ProfilerTimer(device, "cold")
     timer.flush()
-    if traces:
-        take_reps_of_noop(timer, 3)
+    take_reps_of_noop(timer, 3)
     given = torch.ones(64, 64, device=device.torch_device)
     torch.matmul(given, given)
     runner = Runner(_doubling(), [(given,)], device)
     runner.first()
     saved = saved_call(runner, device)
-    if traces and isinstance(saved, bytes):
+    if isinstance(saved, bytes):
         ReplayedCall(saved, device)(given)
     device.synchronize()
     return GpuMemory(device.torch_device)

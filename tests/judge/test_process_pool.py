@@ -20,8 +20,8 @@ class FakePool(ProcessPool):
         super().__init__(cpu_device(), ahead=2)
         self.works = works
 
-    def _start(self, traces: bool) -> Any:
-        return SimpleNamespace(works=self.works.pop(0), isolation={}, kill=lambda: None, traces=traces)
+    def _start(self) -> Any:
+        return SimpleNamespace(works=self.works.pop(0), isolation={}, kill=lambda: None)
 
     def _warmed(self, process: Any) -> Any:
         if not process.works:
@@ -42,31 +42,12 @@ def test_processes_that_a_candidate_broke_are_replaced_at_the_same_isolation() -
 
 
 def test_a_process_that_waits_is_taken_before_a_new_one() -> None:
-    """As after a spec whose claims may pass: else it would wait for ever."""
+    """The one that has waited for the longest."""
     pool = FakePool([True] * 9)
-    pool.device, pool._keep_cache = SimpleNamespace(type="cuda"), lambda process: None  # type: ignore[assignment, method-assign]
-    pool.start(1)
-    pool.claims = True
-    waiting = pool._waiting[0]
-    assert not waiting.traces
-    assert pool.get() is waiting  # type: ignore[comparison-overlap]
-
-
-@pytest.mark.parametrize(
-    ("kind", "claims", "traced", "got"),
-    [("cuda", False, 2, (True, False, False)), ("cuda", True, 4, (True,) * 3), ("cpu", True, 0, (False,) * 3)],
-)
-def test_every_other_process_traces_on_a_gpu(kind: str, claims: bool, traced: int, got: tuple[bool, ...]) -> None:
-    """For each candidate one process loads it, and one replays its call; claims need a profiler in the former, too."""
-    pool = FakePool([True] * 9)
-    pool.device, pool.ahead, pool.claims = SimpleNamespace(type=kind), 4, claims  # type: ignore[assignment]
-    pool._keep_cache = lambda process: None  # type: ignore[method-assign]
-    pool.start(4)
-    assert sum(each.traces for each in pool._waiting) == traced
-    for wanted, found in zip((True, False, False), got, strict=True):
-        assert pool.get(wanted).traces is found  # type: ignore[attr-defined]
-        assert len(pool._waiting) == 4
-    assert sum(each.traces for each in pool._waiting) == traced
+    pool.start(2)
+    waiting: list[Any] = [*pool._waiting]
+    assert [pool.get(), pool.get()] == waiting
+    assert len(pool._waiting) == 2
 
 
 def test_processes_that_warm_up_are_stopped_while_a_call_is_timed() -> None:
@@ -108,14 +89,13 @@ def test_root_judges_only_where_the_kernel_limits_files(
         refuse_open_files({"landlock": landlock})
 
 
-def test_a_killed_process_has_ended_before_the_next_one_replays() -> None:
+def test_a_killed_process_is_waited_for_later() -> None:
     """A candidate that is loaded need not wait for it."""
     done: list[object] = []
     candidate: Any = SimpleNamespace(process=SimpleNamespace(send=done.append), end=lambda: done.append("end"))
-    pool = FakePool([True] * 5)
+    pool = FakePool([])
     pool.kill(candidate)
-    pool.get()
     assert done == [signal.SIGKILL]
-    pool.get(traces=True)
-    pool.get(traces=True)
+    pool.wait()
+    pool.close()
     assert done == [signal.SIGKILL, "end"]

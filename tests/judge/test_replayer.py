@@ -97,7 +97,9 @@ def replayer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Replayer:
     """Return one whose processes fail, in this order, at nothing or at what `fails` says."""
     cases: Any = [SimpleNamespace(name="one", saved=b"one"), SimpleNamespace(name="two", saved=b"")]
     done: list[str] = []
-    pool: Any = SimpleNamespace(get=lambda traces: Candidate(tmp_path, done), kill=lambda candidate: candidate.end())
+    pool: Any = SimpleNamespace(
+        wait=lambda: None, get=lambda: Candidate(tmp_path, done), kill=lambda candidate: candidate.end()
+    )
     found = Replayer(pool, cases, Rules(Limits()), 1.0)
     found.done = done  # type: ignore[attr-defined]
 
@@ -136,7 +138,7 @@ def test_outputs_of_a_replay_are_compared_first(
 
 def test_a_call_that_cannot_be_rebuilt_costs_its_process(replayer: Any, tmp_path: Path) -> None:
     replayer.cases[0].saved = b""
-    replayer.pool.get = lambda traces: Candidate(tmp_path, replayer.done, fails="replay")
+    replayer.pool.get = lambda: Candidate(tmp_path, replayer.done, fails="replay")
     assert replayer.judge(replayer.cases[0], b"call") == "it cannot be rebuilt: it has ended"
     assert replayer.done[-1] == "end"
 
@@ -146,7 +148,7 @@ def test_a_reference_that_cannot_be_replayed_costs_a_process(
 ) -> None:
     """The next one is measured by blank calls."""
     fails = iter(["replay"])
-    replayer.pool.get = lambda traces: Candidate(tmp_path, replayer.done, fails=next(fails, ""))
+    replayer.pool.get = lambda: Candidate(tmp_path, replayer.done, fails=next(fails, ""))
     monkeypatch.setattr(replayer_module, "measure_blank", lambda candidate, case: replayer.done.append("blank"))
     assert replayer._candidate is replayer._candidate
     assert replayer.done == ["replay", "end", "blank", "blank"]
