@@ -101,7 +101,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--ahead",
         type=checked(positive_count),
         metavar="N",
-        help="with --jsonl or --serve: warm N processes ahead on each GPU; a process takes about 8 s to warm up and "
+        help="with --jsonl or --serve: warm N processes ahead on each GPU; a process takes 1 to 2 s to warm up and "
         "0.5 GiB of the GPU (default: as many as there are cores and memory, at most 16)",
     )
 
