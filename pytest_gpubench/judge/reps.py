@@ -1,25 +1,37 @@
-"""Reps of both arms in turn, each on new inputs, by the timer inside the arm's process."""
+"""Reps of both arms in turn, each on new inputs, until their speedup is decided or the time is spent."""
 
 import math
 import statistics
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
 from pytest_gpubench.judge.candidate import Candidate
-from pytest_gpubench.judge.looks import ARMS, Draw, Orders
+from pytest_gpubench.judge.conclusion import time_of
+from pytest_gpubench.judge.judgement import Time
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.reference import Reference
 from pytest_gpubench.judge.runner import ROTATED_SETS
+from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.stats.speedup import Quad, SpeedupEstimate, round_orders
 from pytest_gpubench.timing.base import Rep, collection_off
 from pytest_gpubench.timing.tracing_tax import ALIKE, GAP_US
 from pytest_gpubench.timing.windows import busy_ns, kernel_list, span_ns
+from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 
 __tracebackhide__ = True
 
-
+ARMS = ("reference", "candidate")
+LOOKS = (6, 12, 24, 48, 96, 192)
+"""The numbers of quads after which the trial looks at its intervals."""
 KEPT_SHARE = 8
 """Inputs and outputs that wait to be compared take at most one part in so many of the candidate's memory."""
+Orders = Sequence[Sequence[str]]
+"""The arms in the order of their calls, for each round."""
+Draw = Callable[[int], Sequence[tuple[Any, ...]]]
+"""Returns the inputs of so many calls."""
 
 
 class Reps:
@@ -89,10 +101,6 @@ class Reps:
         while self._kept:
             self.reference.require(*self._kept.pop(0), "in a timed call")
 
-    def each_us(self, arm: str) -> list[float]:
-        """Return the time of each rep."""
-        return self.times_us[arm]
-
 
 def untraced_us(rep: Rep) -> float:
     """Return the time from the start of a rep's first kernel to the end of its last, less what tracing adds."""
@@ -114,3 +122,42 @@ def less_the_same_tax(
     if not traced_us or abs(statistics.median(traced_us) - like_us) > ALIKE * like_us:
         return [*times_us]
     return [each / (1 + reference_tax) for each in traced_us]
+
+
+@dataclass(frozen=True)
+class TimedArms:
+    """The times of both arms, and the speedup that they show."""
+
+    speedup: SpeedupEstimate
+    outcome: Outcome
+    """By the limit on the speedup; INCONCLUSIVE without one."""
+    reference_us: Time
+    candidate_us: Time
+
+
+def time_arms(reps: Reps, judged: SpeedupJudgement, seed: int, budget_s: float) -> TimedArms:
+    """Add rounds until all is decided or the time is spent."""
+    started_s = time.monotonic()
+    done: tuple[int, ...] = ()
+    for number, following in zip(LOOKS, [*LOOKS[1:], None], strict=True):
+        began_s, orders = time.monotonic(), round_orders(ARMS, number, seed)[done[-1] if done else 0 :]
+        reps.take(orders)
+        each_s = (time.monotonic() - began_s) / len(orders)
+        done = (*done, number)
+        left_s = budget_s - (time.monotonic() - started_s)
+        if following is not None and each_s * (following - number) > max(left_s, 0.0):
+            following = None
+        plan = done if following is None else (*done, following)
+        if judged.look(_quads(reps), plan) or following is None:
+            break
+    assert judged.latest is not None, "nothing was looked at"
+    return TimedArms(judged.latest, judged.outcome, *(time_of(reps.times_us[arm]) for arm in ARMS))
+
+
+def _quads(reps: Reps) -> list[Quad]:
+    pairs = [_pairs(reps.times_us[arm]) for arm in ARMS]
+    return [Quad(*both) for both in zip(*pairs, strict=True)]
+
+
+def _pairs(times_us: Sequence[float]) -> list[tuple[float, float]]:
+    return list(zip(times_us[::2], times_us[1::2], strict=True))

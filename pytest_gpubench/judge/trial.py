@@ -20,10 +20,9 @@ from pytest_gpubench.judge.conclusion import (
 )
 from pytest_gpubench.judge.judgement import CaseJudgement, Status, Stopwatch
 from pytest_gpubench.judge.layout import describe, place
-from pytest_gpubench.judge.looks import time_arms
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.ready_case import ReadyCase
-from pytest_gpubench.judge.reps import Reps, untraced_us
+from pytest_gpubench.judge.reps import Reps, time_arms, untraced_us
 from pytest_gpubench.judge.runner import ROTATED_SETS
 from pytest_gpubench.judge.witness import ReplayCost, Witness
 from pytest_gpubench.results.model import Outcome, Verdict

@@ -3,12 +3,16 @@
 from collections.abc import Callable, Sequence
 from itertools import count
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
-from pytest_gpubench.judge.reps import Reps, untraced_us
+from pytest_gpubench.judge.reps import Reps, time_arms, untraced_us
+from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.stats.speedup import round_orders
 from pytest_gpubench.timing.base import Record, Rep
+from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 
 
 class Arm:
@@ -82,7 +86,7 @@ def test_both_arms_take_reps_alike(sets: int, indices: list[int]) -> None:
     assert candidate.taken[:-1] == [([(seed,)], index, index, 0.25) for seed, index in enumerate(indices)]
     assert reference.taken[:-1] == candidate.taken[:-1], "the last one is taken after all copies"
     assert candidate.approached[:8] == [0, 0, 1, 2, 2, 2, 3, 4], "before each rep of either arm"
-    assert reps.each_us("reference") == reps.each_us("candidate") == [1.0] * 10
+    assert reps.times_us["reference"] == reps.times_us["candidate"] == [1.0] * 10
 
 
 @pytest.mark.parametrize(
@@ -113,3 +117,39 @@ def test_a_rep_takes_from_its_first_kernel_to_its_last(gap_ns: int, kernels: int
     starts = [at * (1000 + gap_ns) for at in range(kernels)]
     records = tuple(Record("kernel", "kernel", start, start + 1000) for start in starts)
     assert untraced_us(Rep(7.0, records)) == pytest.approx(found_us)
+
+
+class FakeReps:
+    """Rounds in which the candidate's calls take one time and the other in turn, and the reference's 1 us."""
+
+    def __init__(self, candidate_us: tuple[float, float]) -> None:
+        self.each_us = {"candidate": candidate_us, "reference": (1.0, 1.0)}
+        self.orders: list[Sequence[str]] = []
+
+    def take(self, orders: Sequence[Sequence[str]]) -> None:
+        self.orders += orders
+
+    @property
+    def times_us(self) -> dict[str, list[float]]:
+        return {
+            arm: [us[at % 2] for at in range(len(self.orders)) for _ in range(2)] for arm, us in self.each_us.items()
+        }
+
+
+@pytest.mark.parametrize(
+    ("candidate_us", "budget_s", "rounds", "outcome"),
+    [
+        ((0.5, 0.5), 1e9, 6, Outcome.PASS),
+        ((2.0, 2.0), 1e9, 6, Outcome.FAIL),
+        ((0.5, 2.0), 0.0, 6, Outcome.INCONCLUSIVE),
+        ((0.5, 2.0), 1e9, 192, Outcome.INCONCLUSIVE),
+    ],
+)
+def test_rounds_are_added_until_all_is_decided_or_the_time_is_spent(
+    candidate_us: tuple[float, float], budget_s: float, rounds: int, outcome: Outcome
+) -> None:
+    """They go on in one shuffled order."""
+    reps: Any = FakeReps(candidate_us)
+    found = time_arms(reps, SpeedupJudgement("candidate", {"candidate": 1.0}, 0.05, 0.01), 7, budget_s)
+    assert (found.outcome, found.reference_us.median_us) == (outcome, 1.0)
+    assert reps.orders == [*round_orders(("reference", "candidate"), rounds, 7)]
