@@ -42,8 +42,6 @@ from pytest_gpubench.replay.cuda_graphs import used_cuda_graphs
 from pytest_gpubench.timing.calls import GRADIENT_SEED, Arguments, Backward, mark_step, refuse_untimeable
 from pytest_gpubench.units import name_of, repr_of
 
-__tracebackhide__ = True
-
 T = TypeVar("T")
 Function = Callable[..., object]
 Golden = Literal["float64"] | Function | None

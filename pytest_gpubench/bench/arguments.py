@@ -14,8 +14,6 @@ from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.timing.calls import Arguments, make_arguments
 from pytest_gpubench.units import repr_of
 
-__tracebackhide__ = True
-
 Overwrites = bool | Sequence[str]
 """True, or the names of the arguments that calls may change."""
 

@@ -13,8 +13,6 @@ from pytest_gpubench.correctness.leaves import Leaves, inputs_of, map_leaves
 from pytest_gpubench.errors import BadRequest, WrongResult
 from pytest_gpubench.units import count, repr_of
 
-__tracebackhide__ = True
-
 MOST_ROWS = 8
 """Rows that are computed alone, evenly spread over the batch."""
 Batched = bool | Sequence[str]

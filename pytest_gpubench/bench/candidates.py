@@ -6,8 +6,6 @@ from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.units import name_of
 from pytest_gpubench.verdict.limits import Limits
 
-__tracebackhide__ = True
-
 Function = Callable[..., object]
 Candidates = Function | Mapping[str, Function]
 """A candidate, or several by name."""

@@ -21,8 +21,6 @@ from pytest_gpubench.timing.base import Timer
 from pytest_gpubench.timing.comparison import Match, UncountedRounds, take_once_more
 from pytest_gpubench.timing.rounds import Interleaved
 
-__tracebackhide__ = True
-
 
 @dataclass(frozen=True)
 class CheckedRounds:

@@ -42,8 +42,6 @@ from pytest_gpubench.units import repr_of
 from pytest_gpubench.verdict.limits import NAMES, Judgement, Limits
 from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 
-__tracebackhide__ = True
-
 OutputLines = Mapping[str, tuple[str, ...]]
 """A line for each output of each candidate."""
 TIMERS = ("profiler", "events", "graph")

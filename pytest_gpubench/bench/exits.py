@@ -8,8 +8,6 @@ from typing import Any
 from pytest_gpubench.errors import InvalidResult
 from pytest_gpubench.units import repr_of, safe_lines
 
-__tracebackhide__ = True
-
 ENDS_OF_PROCESS = ("_exit", "execv", "execve")
 """Functions of `os`, which its others call."""
 

@@ -9,8 +9,6 @@ from pytest_gpubench.correctness.leaves import flatten, inputs_of
 from pytest_gpubench.errors import annotating
 from pytest_gpubench.timing.calls import GRADIENT_SEED, upstream_gradient
 
-__tracebackhide__ = True
-
 
 def input_gradients(
     outputs: object, args: Sequence[object], kwargs: Mapping[str, object], like: object

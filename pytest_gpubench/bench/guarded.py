@@ -16,8 +16,6 @@ from pytest_gpubench.errors import GpuBenchError, WrongResult
 from pytest_gpubench.gpu.context import context_error
 from pytest_gpubench.units import repr_of
 
-__tracebackhide__ = True
-
 ATTEMPTS = 4
 """The most calls until one does not ask the GPU for more memory."""
 HINT = "(margins=False leaves margins out)"

@@ -20,8 +20,6 @@ from pytest_gpubench.timing.calls import backward_of
 from pytest_gpubench.timing.tampering import operations_kept, replaced
 from pytest_gpubench.units import format_bytes, format_time
 
-__tracebackhide__ = True
-
 SEES_GPU = ("profiler", "events", "graph")
 """The timers whose times hold all that the GPU did."""
 FLOOR_SHARE = 0.8

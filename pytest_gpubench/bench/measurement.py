@@ -12,8 +12,6 @@ from pytest_gpubench.results.model import Measurement, Timing
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.measurement import measure_call
 
-__tracebackhide__ = True
-
 
 @dataclass(frozen=True)
 class MeasureRequest(Request[Timing]):

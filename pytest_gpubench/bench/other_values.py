@@ -12,8 +12,6 @@ from pytest_gpubench.correctness.variation import Way, tensors_for, tensors_in
 from pytest_gpubench.errors import UnfairComparison
 from pytest_gpubench.units import name_of
 
-__tracebackhide__ = True
-
 UNVARIED = (
     "the reference {} returned the same when the values of its inputs were to change, so a candidate that remembers "
     "its result would not be noticed: pass tensors with differing elements as args=, not in a closure"

@@ -12,8 +12,6 @@ from pytest_gpubench.correctness.constant_outputs import least_and_largest
 from pytest_gpubench.correctness.variation import is_expanded
 from pytest_gpubench.errors import BadRequest, InvalidResult, UnfairComparison
 
-__tracebackhide__ = True
-
 
 def differentiable(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, Any]]:
     """Return the tensors that require a gradient."""

@@ -19,8 +19,6 @@ from pytest_gpubench.errors import InvalidResult, UnfairComparison
 from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.calls import BackwardPass, backward_of
 
-__tracebackhide__ = True
-
 T = TypeVar("T")
 POOL_ATTEMPTS = 4
 """The most rounds of calls until none has to ask the GPU for more memory."""

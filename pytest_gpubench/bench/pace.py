@@ -10,8 +10,6 @@ from pytest_gpubench.timing.comparison import Match, take_once_more
 from pytest_gpubench.timing.rounds import Interleaved
 from pytest_gpubench.units import format_time
 
-__tracebackhide__ = True
-
 SLOWER = 1.25
 """A first call with other values that takes more than so many times the usual is tried again."""
 SLACK_US = 1.0

@@ -27,8 +27,6 @@ from pytest_gpubench.timing.rounds import Interleaved
 from pytest_gpubench.units import name_of, printable
 from pytest_gpubench.verdict.limits import Judgement
 
-__tracebackhide__ = True
-
 LEAST_ROUNDS = 6
 """Taken even without time for them: the fewest that give the ratio an interval."""
 LOOKS = (20, 40, 80, 160, 320, 640)

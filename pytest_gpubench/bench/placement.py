@@ -22,8 +22,6 @@ from pytest_gpubench.units import format_time, repr_of, round_to_digits
 from pytest_gpubench.verdict.limits import BY_NAME, missed_by
 from pytest_gpubench.verdict.reasons import explained_by_references
 
-__tracebackhide__ = True
-
 CLOSE = 0.5
 """The placement does not explain a limit that is missed by this part or more."""
 CLOSE_IN_TURN = 0.05

@@ -15,8 +15,6 @@ from pytest_gpubench.settings import HELD_UP_TIME_S, LIMIT_TIME_S, PRECISION_TIM
 from pytest_gpubench.timing.calls import Backward
 from pytest_gpubench.timing.measurement import Plan
 
-__tracebackhide__ = True
-
 _measuring = threading.Lock()
 _measured: list[object] = ["", 0]
 """The title of the measurement, and the thread that makes it."""

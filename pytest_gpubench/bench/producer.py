@@ -10,8 +10,6 @@ from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.settings.cache import Producer
 from pytest_gpubench.timing.calls import refuse_untimeable
 
-__tracebackhide__ = True
-
 FIRST_CALLS = 3
 """torch.compile with CUDA graphs compiles in the first, warms up in the second and captures in the third."""
 

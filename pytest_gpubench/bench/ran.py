@@ -7,8 +7,6 @@ import torch
 
 from pytest_gpubench.correctness import Difference
 
-__tracebackhide__ = True
-
 
 @dataclass(frozen=True)
 class Ran:

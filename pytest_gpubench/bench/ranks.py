@@ -17,8 +17,6 @@ from pytest_gpubench.verdict.limits import Limits, judge
 from pytest_gpubench.verdict.limits.base import Need, Seen
 from pytest_gpubench.verdict.throttling import invalidate_throttled
 
-__tracebackhide__ = True
-
 NOT_OF_RANKS: frozenset[Need] = frozenset({"observation", "resources", "repeats", "flops", "peaks", "baseline"})
 """What is not known of a call in several processes."""
 

@@ -22,8 +22,6 @@ from pytest_gpubench.verdict.decision import time_interval
 from pytest_gpubench.verdict.limits.speedup import judge_weighted_speedup, weighted_not_judged
 from pytest_gpubench.verdict.throttling import invalidate_throttled
 
-__tracebackhide__ = True
-
 
 @dataclass(frozen=True)
 class RecordedComparison:

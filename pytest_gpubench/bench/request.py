@@ -16,8 +16,6 @@ from pytest_gpubench.timing.calls import refuse_untimeable
 from pytest_gpubench.timing.interpreter import counting_launches
 from pytest_gpubench.verdict.limits import Limits
 
-__tracebackhide__ = True
-
 Say = Callable[[str], None]
 """Called with the current step, for a progress line."""
 T = TypeVar("T")

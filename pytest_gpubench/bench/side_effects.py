@@ -9,8 +9,6 @@ from pytest_gpubench.bench.switches import Readings, readings, refuse_switching
 from pytest_gpubench.correctness.inputs import CALLS_PER_LOOK
 from pytest_gpubench.errors import UnfairComparison
 
-__tracebackhide__ = True
-
 
 @dataclass
 class Conduct:

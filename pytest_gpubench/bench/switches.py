@@ -11,8 +11,6 @@ import torch
 
 from pytest_gpubench.errors import UnfairComparison
 
-__tracebackhide__ = True
-
 UNREADABLE = "unreadable"
 """The reading of a switch that torch refuses to tell, as after its old and its new names were mixed."""
 

@@ -11,8 +11,6 @@ from pytest_gpubench.correctness.leaves import flatten, tensors_of
 from pytest_gpubench.correctness.margins import fill_showing, is_plain
 from pytest_gpubench.correctness.memory import overlaps
 
-__tracebackhide__ = True
-
 
 class Ran(Protocol):
     """What a call computed."""

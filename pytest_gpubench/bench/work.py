@@ -23,8 +23,6 @@ from pytest_gpubench.verdict.limits import Judgement, Limits
 from pytest_gpubench.verdict.limits.base import Seen
 from pytest_gpubench.verdict.throttling import invalidate_throttled
 
-__tracebackhide__ = True
-
 
 @dataclass(frozen=True)
 class Work:

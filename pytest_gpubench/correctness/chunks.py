@@ -5,8 +5,6 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-__tracebackhide__ = True
-
 CHUNK_ELEMENTS = 2**22
 """The elements of a chunk that takes 64 bytes of temporaries for each, as comparing does: 256 MiB for any output."""
 

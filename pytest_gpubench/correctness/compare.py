@@ -11,8 +11,6 @@ from pytest_gpubench.correctness.golden import checked_factor, golden_components
 from pytest_gpubench.correctness.leaves import components, flatten, wraps_tensors
 from pytest_gpubench.correctness.tolerance import Tolerance
 
-__tracebackhide__ = True
-
 GOLDEN_FACTOR = 2.0
 """The multiple of the reference's error that a candidate may have by default."""
 

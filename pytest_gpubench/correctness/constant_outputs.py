@@ -10,8 +10,6 @@ from pytest_gpubench.correctness.chunks import blocks_of
 from pytest_gpubench.correctness.leaves import components, flatten
 from pytest_gpubench.correctness.tolerance import Tolerance, is_exact
 
-__tracebackhide__ = True
-
 
 @dataclass(frozen=True)
 class Extent:

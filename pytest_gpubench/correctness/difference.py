@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from pytest_gpubench.units import count, format_share
 
-__tracebackhide__ = True
-
 Number = bool | int | float | complex
 
 MOST_DISAGREEMENT = 0.1

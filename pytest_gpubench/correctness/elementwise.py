@@ -13,8 +13,6 @@ from pytest_gpubench.correctness.one_pass import can_check, largest_of
 from pytest_gpubench.correctness.poison import holds_poison
 from pytest_gpubench.correctness.tolerance import Tolerance, is_exact
 
-__tracebackhide__ = True
-
 MARGIN = 1 - 2**-20
 """The part of a tolerance that is sure to be allowed, whatever the steps in float32 round."""
 LEAST_TOLERANCE = 1e-30

@@ -10,8 +10,6 @@ import torch
 
 from pytest_gpubench.correctness.tolerance import dtype_name
 
-__tracebackhide__ = True
-
 Formula = Callable[..., int]
 
 ON_THE_CPU = {

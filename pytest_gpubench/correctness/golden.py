@@ -24,8 +24,6 @@ from pytest_gpubench.correctness.leaves import components, flatten, map_leaves
 from pytest_gpubench.correctness.tolerance import dtype_name, is_exact, last_place, last_places
 from pytest_gpubench.errors import BadRequest
 
-__tracebackhide__ = True
-
 
 def widened(
     args: Sequence[object] = (), kwargs: Mapping[str, object] | None = None

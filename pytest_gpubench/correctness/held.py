@@ -10,8 +10,6 @@ import torch
 
 from pytest_gpubench.correctness.leaves import Leaves
 
-__tracebackhide__ = True
-
 MOST_ITEMS = 1000
 """Longer lists and dicts are not looked into."""
 MOST_OBJECTS = 2000

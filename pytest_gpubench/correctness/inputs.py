@@ -15,8 +15,6 @@ from pytest_gpubench.correctness.snapshot import Snapshot, changed, checksum, mo
 from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.units import format_bytes
 
-__tracebackhide__ = True
-
 FIRST_CALLS = 2
 """The inputs are looked at after so many calls."""
 ALWAYS_BYTES = 2**27

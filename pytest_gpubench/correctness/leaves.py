@@ -10,8 +10,6 @@ import torch
 
 from pytest_gpubench.correctness.tolerance import dtype_name
 
-__tracebackhide__ = True
-
 Leaves = list[tuple[str, object]]
 """Leaves of a pytree by name."""
 USUAL = ("float32", "bfloat16", "float16", "float64", "int64", "int32", "bool")

@@ -14,8 +14,6 @@ from pytest_gpubench.correctness.one_pass import bytes_differ
 from pytest_gpubench.correctness.tolerance import dtype_name
 from pytest_gpubench.correctness.variation import dense, may_overlap_itself
 
-__tracebackhide__ = True
-
 ALIGNED_BYTES = 512
 """torch aligns memory to this; what lies in it keeps its place within such a line."""
 LEAST_MARGIN_BYTES = 2**16 + ALIGNED_BYTES

@@ -8,8 +8,6 @@ import torch
 
 from pytest_gpubench.correctness.leaves import Leaves, flatten, inputs_of, tensors_of
 
-__tracebackhide__ = True
-
 Place = tuple[torch.device, int]
 """A device, and an address on it."""
 

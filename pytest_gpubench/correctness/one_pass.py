@@ -10,8 +10,6 @@ from typing import Any
 
 import torch
 
-__tracebackhide__ = True
-
 COMPARED_ELEMENTS = 2**26
 """Words are compared so many at a time, which takes a byte for each."""
 

@@ -6,8 +6,6 @@ from pytest_gpubench.correctness.chunks import raw_bits
 from pytest_gpubench.correctness.leaves import flatten
 from pytest_gpubench.correctness.memory import memory_of
 
-__tracebackhide__ = True
-
 POISON = 0xFFFD
 """Two bytes that, repeated, are a NaN in every float of 16 bits or more, one that no arithmetic makes.
 

@@ -11,8 +11,6 @@ from pytest_gpubench.correctness.leaves import flatten
 from pytest_gpubench.correctness.memory import memory_of
 from pytest_gpubench.correctness.poison import POISON
 
-__tracebackhide__ = True
-
 MOST_WATCHED_BYTES = 2**20
 """So many bytes before and behind an output are looked at, where nothing else was allocated there."""
 MOST_SMALL_BYTES = 2**20

@@ -9,8 +9,6 @@ import torch
 from pytest_gpubench.correctness.snapshot import snapshot
 from pytest_gpubench.correctness.variation import variable_tensors
 
-__tracebackhide__ = True
-
 PROBES = 32
 PIECE_BYTES = 128
 """A cache line: the least of an input that can be moved."""

@@ -11,8 +11,6 @@ from pytest_gpubench.correctness.chunks import blocks_of, raw_bits
 from pytest_gpubench.correctness.leaves import Leaves, inputs_of, tensors_of
 from pytest_gpubench.correctness.one_pass import can_check, checksum_of
 
-__tracebackhide__ = True
-
 SEED = secrets.randbits(62)
 """The seed of the words' weights, which nobody can know beforehand."""
 CHUNK_FACTOR = 0x61C8864680B583EB

@@ -7,8 +7,6 @@ import torch
 from pytest_gpubench.bounds import argument, at_least
 from pytest_gpubench.errors import BadRequest
 
-__tracebackhide__ = True
-
 DEFAULT_TOLERANCES = {
     "float16": (1e-3, 1e-5),
     "bfloat16": (1.6e-2, 1e-5),

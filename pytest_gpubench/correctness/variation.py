@@ -11,8 +11,6 @@ from pytest_gpubench.correctness.chunks import CHUNK_ELEMENTS
 from pytest_gpubench.correctness.leaves import flatten
 from pytest_gpubench.correctness.snapshot import checksum
 
-__tracebackhide__ = True
-
 Way = Literal[
     "as given", "turned round", "partly turned round", "partly levelled", "turned round integer", "levelled integer"
 ]

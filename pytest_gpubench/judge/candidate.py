@@ -36,8 +36,6 @@ from pytest_gpubench.timing.l2flush import make_flush
 if TYPE_CHECKING:
     import torch
 
-__tracebackhide__ = True
-
 POLL_S = 2e-4
 KEPT_SHARE = 8
 """The inputs and outputs of the calls released together take at most one part in so many of the candidate's memory."""

@@ -10,8 +10,6 @@ from typing import Any
 
 import msgspec
 
-__tracebackhide__ = True
-
 LONGEST_BYTES = 2**22
 LONGEST_TEXT = 2000
 """The longest text of a candidate in a judgement: its error, or the end of what it printed."""

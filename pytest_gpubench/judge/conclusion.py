@@ -15,8 +15,6 @@ from pytest_gpubench.units import format_time, ratio_text
 from pytest_gpubench.verdict.decision import at_least, at_most
 from pytest_gpubench.verdict.limits import Limits
 
-__tracebackhide__ = True
-
 CPU_FACTOR = 2.0
 """The factor by which two processes that do the same on a CPU may differ."""
 

@@ -13,8 +13,6 @@ from pytest_gpubench.limits import limit_for_device
 from pytest_gpubench.results.model import Outcome, Verdict
 from pytest_gpubench.verdict.limits import Limits
 
-__tracebackhide__ = True
-
 CLOSE = 0.05
 """Where memory lies does not explain a limit that is missed by this part or more."""
 PROCESSES = 3

@@ -8,8 +8,6 @@ import msgspec
 from pytest_gpubench.results.model import DeviceFacts, Verdict
 from pytest_gpubench.stats.summary import Interval
 
-__tracebackhide__ = True
-
 VERSION = 4
 Status = Literal[
     "pass",

@@ -32,8 +32,6 @@ from pytest_gpubench.judge.trial import Rules, Trial
 from pytest_gpubench.units import printable, safe_lines, shortened
 from pytest_gpubench.verdict.limits import Limits
 
-__tracebackhide__ = True
-
 Found = TypeVar("Found", bound=CaseJudgement | str | None)
 Load = Callable[[Candidate], Candidate]
 """Loads a candidate's file in a warm process, and returns that."""

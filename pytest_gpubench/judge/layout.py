@@ -10,8 +10,6 @@ from pytest_gpubench.judge.channel import Layout, Leaf
 if TYPE_CHECKING:
     import torch
 
-__tracebackhide__ = True
-
 ALIGNMENT = 512
 LARGEST = 2**48
 Node = Any

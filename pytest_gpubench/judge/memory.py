@@ -12,8 +12,6 @@ from pytest_gpubench.gpu.persisting import load_driver
 if TYPE_CHECKING:
     import torch
 
-__tracebackhide__ = True
-
 GRANULE = 2**21
 """CUDA IPC shares whole blocks of 2 MiB: nothing else may lie in the blocks of shared memory."""
 

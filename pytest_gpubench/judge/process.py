@@ -24,8 +24,6 @@ from pytest_gpubench.judge.judgement import Status
 from pytest_gpubench.judge.template import Template
 from pytest_gpubench.units import format_bytes, printable, shortened
 
-__tracebackhide__ = True
-
 WARM_S = 180.0
 """The longest time to import torch and start CUDA, perhaps from a cold disk."""
 STOP_S = 5.0

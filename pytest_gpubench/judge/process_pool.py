@@ -16,8 +16,6 @@ from pytest_gpubench.judge.isolation import LEVELS, NOT_AVAILABLE, hide_memory
 from pytest_gpubench.judge.process import Ended, Process
 from pytest_gpubench.judge.template import Template
 
-__tracebackhide__ = True
-
 MEMORY_BYTES = 16 * 2**30
 
 

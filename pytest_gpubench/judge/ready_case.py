@@ -14,8 +14,6 @@ from pytest_gpubench.judge.spec import Case, Spec
 if TYPE_CHECKING:
     import torch
 
-__tracebackhide__ = True
-
 
 @dataclass(frozen=True)
 class ReadyCase:

@@ -17,8 +17,6 @@ from pytest_gpubench.judge.spec import Spec
 if TYPE_CHECKING:
     import torch
 
-__tracebackhide__ = True
-
 
 class Reference:
     """The reference, with inputs of its own."""

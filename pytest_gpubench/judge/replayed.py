@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from pytest_gpubench.replay.call_data import CallData
     from pytest_gpubench.replay.replayed import Memory, Replayed
 
-__tracebackhide__ = True
-
 MOST_KEPT_BYTES = 2**29
 NO_GPU = "only calls on a GPU can be replayed"
 

@@ -18,8 +18,6 @@ from pytest_gpubench.judge.trial import Rules, Trial
 from pytest_gpubench.judge.witness import ClocksDisagree, ReplayCost, measure_blank, measure_replays
 from pytest_gpubench.units import printable
 
-__tracebackhide__ = True
-
 MOST_BYTES = 2**30
 """Of a saved call: its images, mostly."""
 

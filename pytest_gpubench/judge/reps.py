@@ -21,8 +21,6 @@ from pytest_gpubench.timing.tracing_tax import ALIKE, GAP_US
 from pytest_gpubench.timing.windows import busy_ns, kernel_list, span_ns
 from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 
-__tracebackhide__ = True
-
 ARMS = ("reference", "candidate")
 LOOKS = (6, 12, 24, 48, 96, 192)
 """The numbers of quads after which the trial looks at its intervals."""

@@ -21,8 +21,6 @@ from pytest_gpubench.units import name_of
 if TYPE_CHECKING:
     import torch
 
-__tracebackhide__ = True
-
 ERRORS: Mapping[str, type[Exception]] = {"wrong": WrongResult, "invalid": InvalidResult}
 """Errors that a test raises, by status; MeasurementError for all others without a verdict."""
 

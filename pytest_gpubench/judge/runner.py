@@ -17,8 +17,6 @@ from pytest_gpubench.timing.warmup import Warmth, warm_up
 if TYPE_CHECKING:
     import torch
 
-__tracebackhide__ = True
-
 ROTATED_SETS = 8
 """The sets of inputs that reps take in turn: where they lie changed the time of a cross entropy by 0.5 % (sd)."""
 

@@ -7,8 +7,6 @@ from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.judge.spec import Case, Spec
 from pytest_gpubench.judge.trial import Rules, Trial
 
-__tracebackhide__ = True
-
 
 def search(candidate: Candidate, spec: Spec, rules: Rules) -> CaseJudgement | None:
     """Return the judgement of the simplest drawn case that the candidate gets wrong; None where none was found."""

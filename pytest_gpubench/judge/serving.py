@@ -21,8 +21,6 @@ from pytest_gpubench.errors import BadRequest, GpuBenchError
 if TYPE_CHECKING:
     from pytest_gpubench.judge.judging import Judge
 
-__tracebackhide__ = True
-
 QUEUED = 16
 """The requests that are read before they can be judged."""
 LONGEST_LINE = 2**20

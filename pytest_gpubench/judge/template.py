@@ -22,8 +22,6 @@ import msgspec
 from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.judge.isolation import Isolation, environment, hide_memory
 
-__tracebackhide__ = True
-
 START = "import sys; from pytest_gpubench.judge.template import serve; serve(int(sys.argv[1]))"
 IMPORTED = (
     "torch.profiler",

@@ -31,8 +31,6 @@ from pytest_gpubench.units import format_time
 from pytest_gpubench.verdict.limits import Limits
 from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 
-__tracebackhide__ = True
-
 CHECKS = 3
 """Calls on new inputs that are compared before anything is timed."""
 WITNESS_BUDGETS = 3

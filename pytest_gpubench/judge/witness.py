@@ -18,8 +18,6 @@ from pytest_gpubench.judge.judgement import Time
 from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.units import format_time
 
-__tracebackhide__ = True
-
 FIRST_CALLS = 32
 """The calls by which the cost of a replay is measured."""
 DROPPED = 2

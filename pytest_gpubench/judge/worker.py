@@ -17,7 +17,7 @@ import msgspec
 
 from pytest_gpubench.correctness import flatten
 from pytest_gpubench.correctness.tolerance import dtype_name
-from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.errors import BadRequest, is_ours
 from pytest_gpubench.gpu.device import Device, cpu_device, cuda_device
 from pytest_gpubench.judge.channel import LONGEST_TEXT, Channel, Closed, Layout, Leaf, Reply
 from pytest_gpubench.judge.isolation import Isolation
@@ -30,11 +30,6 @@ from pytest_gpubench.timing.windows import kernel_list
 
 if TYPE_CHECKING:
     pass
-
-__tracebackhide__ = True
-
-OUR_MODULES = "__tracebackhide__"
-"""What our modules define, and the candidate's do not."""
 
 
 def main(descriptor: int, settings: Mapping[str, Any], isolation: Isolation) -> None:
@@ -226,7 +221,7 @@ def _doubling() -> Callable[..., Any]:
 
 
 def _is_ours(frame: FrameType) -> bool:
-    return OUR_MODULES in frame.f_globals or frame.f_code.co_filename.startswith("<frozen importlib")
+    return is_ours(frame) or frame.f_code.co_filename.startswith("<frozen importlib")
 
 
 def _candidates_frames(error: BaseException) -> TracebackType | None:

@@ -15,8 +15,6 @@ from pytest_gpubench.replay.reader import GraphReader, NotReplayable
 from pytest_gpubench.replay.replayed import Values
 from pytest_gpubench.replay.structures import HOST_MEMORY, MEMORY_TYPE
 
-__tracebackhide__ = True
-
 Segments = Sequence[dict[str, Any]]
 """Memory as torch's snapshots describe it."""
 NEAR_BYTES = 2**36

@@ -31,8 +31,6 @@ from pytest_gpubench.timing.measurement import Plan, demangled
 from pytest_gpubench.units import printable
 from pytest_gpubench.verdict.replays import Replay
 
-__tracebackhide__ = True
-
 TIMERS = ("profiler", "events")
 """Those that time the launch of a graph as any other call."""
 

@@ -14,8 +14,6 @@ from pytest_gpubench.replay.memory import with_addresses
 from pytest_gpubench.replay.reader import GraphReader, NotReplayable
 from pytest_gpubench.replay.structures import ATTRIBUTE_BYTES, STRUCTURES
 
-__tracebackhide__ = True
-
 Modules = Mapping[str, int]
 """The driver's modules by the SHA-256 of their images."""
 

@@ -9,8 +9,6 @@ import msgspec
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.replay.structures import PORTS_BYTES, STRUCTURES
 
-__tracebackhide__ = True
-
 Dim = tuple[int, int, int]
 NodeKind = Literal["kernel", "memcpy", "memset", "empty", "child"]
 FORMAT = 1

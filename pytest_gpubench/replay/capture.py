@@ -25,8 +25,6 @@ from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import backward_of
 from pytest_gpubench.timing.graph import REPLAYS, Captured, NotCaptured, call_on, capture_on, explain
 
-__tracebackhide__ = True
-
 SETUP = "setup= gives each call other arguments"
 BACKWARD = "a backward run reads what its forward run made anew: give backward='both'"
 NUMBERS = (bool, int, float, complex, str, type(None))

@@ -29,8 +29,6 @@ from pytest_gpubench.timing.rounds import Interleaved
 from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 from pytest_gpubench.verdict.replays import Replay, least_speedup
 
-__tracebackhide__ = True
-
 SAVED, TODAY = "saved", "today"
 COPIES = 16
 """The graphs of each call: the time of a graph hangs on where the driver puts it, by up to 1 %."""

@@ -3,8 +3,6 @@
 import sys
 from typing import Any
 
-__tracebackhide__ = True
-
 MODULE = "torch._inductor.cudagraph_trees"
 """Not public. Every torch.compile imports it."""
 

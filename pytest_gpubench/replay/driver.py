@@ -9,8 +9,6 @@ from typing import Any, ClassVar, TypeVar
 
 from pytest_gpubench.results.model import Resources
 
-__tracebackhide__ = True
-
 Dim = tuple[int, int, int]
 LIBRARY = "libcuda.so.1"
 CAPTURING = 1

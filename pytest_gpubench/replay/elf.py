@@ -5,8 +5,6 @@ import struct
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-__tracebackhide__ = True
-
 HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 """Of an ELF file of 64 bits."""
 PLACES = slice(32, 48)

@@ -11,8 +11,6 @@ from weakref import ReferenceType, ref
 from pytest_gpubench.replay.loaded_images import LoadedImages
 from pytest_gpubench.units import first_few
 
-__tracebackhide__ = True
-
 COMPILED = {
     "triton.compiler.compiler": ("CompiledKernel",),
     "torch._inductor.runtime.static_triton_launcher": ("StaticallyLaunchedCudaKernel",),

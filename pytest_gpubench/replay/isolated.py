@@ -21,8 +21,6 @@ from pytest_gpubench.replay.stored import NO_ROOM, StoredPair
 from pytest_gpubench.units import printable
 from pytest_gpubench.verdict.replays import Replay
 
-__tracebackhide__ = True
-
 PAIR, ANSWER, LOG = "pair", "answer", "log.txt"
 """Files in the folder of one comparison."""
 START_S = 60.0

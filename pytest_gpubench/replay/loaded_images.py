@@ -13,8 +13,6 @@ from contextlib import closing, suppress
 
 from pytest_gpubench.replay.elf import HEADER, MAGIC, NO_BITS, SECTION, code_of
 
-__tracebackhide__ = True
-
 HIGHEST = 2**64
 STRUCTURE = struct.Struct("<32Q")
 """The part of a structure of the driver's that addresses are read from."""

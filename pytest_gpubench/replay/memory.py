@@ -8,8 +8,6 @@ import msgspec
 
 from pytest_gpubench.replay.call_data import Graph, Node, Pointer, Region
 
-__tracebackhide__ = True
-
 ALIGNMENTS = {"own": 2**21, "input": 2**9, "other": 2**9}
 """torch takes memory from the driver, and hands it out, at multiples of these."""
 LOWEST, HIGHEST = 2**16, 2**57

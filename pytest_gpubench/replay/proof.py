@@ -22,8 +22,6 @@ from pytest_gpubench.replay.scatter import Outputs, differing
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.units import format_bytes
 
-__tracebackhide__ = True
-
 
 def prove(call: Call, captured: CapturedCall, device: Device, cuda: GraphBuilder) -> None:
     """Raise NotReplayable, with the reason, unless replays of a call give what it returns.

@@ -29,8 +29,6 @@ from pytest_gpubench.replay.structures import (
     MemcpyParams,
 )
 
-__tracebackhide__ = True
-
 ImageOf = Callable[[int, str], str]
 """Return the SHA-256 of the image that a function of this handle and symbol is from."""
 MOST_PARAMETERS = 4096

@@ -12,8 +12,6 @@ from pytest_gpubench.replay.builder import Executable, GraphBuilder, Modules
 from pytest_gpubench.replay.call_data import CallData, Region, TensorData
 from pytest_gpubench.replay.memory import ALIGNMENTS
 
-__tracebackhide__ = True
-
 Memory = list[torch.Tensor]
 """The bytes of each region of a call, as int8."""
 Values = Mapping[tuple[str, ...], torch.Tensor]

@@ -23,8 +23,6 @@ from pytest_gpubench.timing.windows import describe_difference
 if TYPE_CHECKING:
     import torch
 
-__tracebackhide__ = True
-
 ByName = Mapping[str, tuple[Resources, ...]]
 """The resources of each kind of launch, by the kernel's name as the profiler has it."""
 UNCAPTURED = "it cannot be captured as a CUDA graph"

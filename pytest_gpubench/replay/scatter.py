@@ -7,8 +7,6 @@ import torch
 from pytest_gpubench.correctness import Tolerance, compare_outputs
 from pytest_gpubench.correctness.difference import Difference
 
-__tracebackhide__ = True
-
 Outputs = Mapping[str, torch.Tensor]
 CALLS = 4
 TIMES = 4.0

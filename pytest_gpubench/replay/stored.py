@@ -25,8 +25,6 @@ from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.measurement import Plan, measure_call
 from pytest_gpubench.verdict.replays import Replay
 
-__tracebackhide__ = True
-
 SEED = 0
 NO_ROOM = "there is no room for its memory beside today's"
 

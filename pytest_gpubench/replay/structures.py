@@ -2,8 +2,6 @@
 
 import ctypes
 
-__tracebackhide__ = True
-
 NODE_KINDS = {0: "kernel", 1: "memcpy", 2: "memset", 4: "child", 5: "empty"}
 UNSUPPORTED_NODES = {
     3: "it calls a function of the host",

@@ -9,8 +9,6 @@ from typing import Any
 from pytest_gpubench.results.model import Code
 from pytest_gpubench.units import printable
 
-__tracebackhide__ = True
-
 ACCESS = re.compile(r"\b(ld|st)\.[\w.:]*?global[\w.:]*?(?:\.v(\d))?\.[busf](\d+)\b")
 """A load or a store in PTX: `ld.global.L1::evict_first.v4.b32`."""
 ASYNCHRONOUS_LOAD = re.compile(r"\bcp\.async\.c[ag]\.shared\.global[^,;]*,[^,;]*, *0x([0-9a-f]+)")

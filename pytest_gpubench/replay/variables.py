@@ -12,8 +12,6 @@ from pytest_gpubench.replay.driver import DriverError, handle, out
 from pytest_gpubench.replay.elf import variables_of
 from pytest_gpubench.replay.reader import NotReplayable
 
-__tracebackhide__ = True
-
 
 def refuse_written(modules: Iterable[tuple[str, int]], images: Mapping[str, bytes], cuda: GraphBuilder) -> None:
     """Raise NotReplayable where a module has a variable that differs from that of its image loaded anew.

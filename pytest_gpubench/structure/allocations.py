@@ -12,8 +12,6 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.observed import AllocatedMemory
 from pytest_gpubench.timing.base import Call, Prepared
 
-__tracebackhide__ = True
-
 
 class Meter:
     """Read torch's allocation counters before and after what is called while this is entered.

@@ -9,8 +9,6 @@ from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.sentinels import sentinels_of
 
-__tracebackhide__ = True
-
 WARM_CALLS = 3
 """Calls before the first capture: torch.compile with CUDA graphs needs three."""
 CAPTURES = 3

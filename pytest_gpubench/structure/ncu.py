@@ -16,8 +16,6 @@ from pytest_gpubench.timing.measurement import demangled
 from pytest_gpubench.timing.windows import describe_difference
 from pytest_gpubench.units import printable
 
-__tracebackhide__ = True
-
 PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu", "/usr/local/cuda-*/bin/ncu")
 """Where it lies if it is not on the PATH, in the order in which it is looked for, the newest first."""
 MARK_KERNEL = "gpu_bench_noop"

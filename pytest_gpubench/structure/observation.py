@@ -19,8 +19,6 @@ from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.compilations import counting_compilations
 from pytest_gpubench.timing.measurement import demangled
 
-__tracebackhide__ = True
-
 SYMBOL_VERSION = re.compile(r"(?:_v\d+)?(?:_ptsz|_ptds)?$")
 
 WAITS = {

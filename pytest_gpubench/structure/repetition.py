@@ -13,8 +13,6 @@ from pytest_gpubench.errors import BadRequest, UnfairComparison
 from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.calls import backward_of, leaves_of, run_backward
 
-__tracebackhide__ = True
-
 GENERATOR_SEED = 20240229
 REPEATS = 10
 """Calls whose outputs are compared: atomics that race mostly differ within a few."""

@@ -19,8 +19,6 @@ import torch
 
 from pytest_gpubench.results.observed import Wait
 
-__tracebackhide__ = True
-
 SYNC_WARNING = "called a synchronizing CUDA operation"
 BLIND_SPOTS = frozenset({"_cuda_synchronize", "_accelerator_synchronizeDevice", "synchronize"})
 """Functions of torch's C++ that wait unseen by its debug mode: of the methods `synchronize`, those of events."""

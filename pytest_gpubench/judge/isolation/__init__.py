@@ -16,8 +16,6 @@ from typing import Any
 from pytest_gpubench.judge.isolation import landlock, seccomp
 from pytest_gpubench.judge.isolation.libc import libc, syscall
 
-__tracebackhide__ = True
-
 PACKAGE = Path(__file__).parents[2]
 SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", "/run", "/nix")
 WRITTEN = ("/proc/self", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/dxg")

@@ -11,8 +11,6 @@ from pytest_gpubench.judge.spec.source import load_source
 
 __all__ = ["Case", "Entry", "Spec", "read_spec"]
 
-__tracebackhide__ = True
-
 
 def read_spec(path: "Path | str") -> Spec:
     """Read a spec of our own, a KernelBench problem or a flashinfer-trace definition.

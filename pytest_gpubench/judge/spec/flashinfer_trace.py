@@ -22,8 +22,6 @@ from pytest_gpubench.judge.spec.source import required
 if TYPE_CHECKING:
     import torch
 
-__tracebackhide__ = True
-
 T = TypeVar("T")
 TOLERANCE = {"rtol": 1e-2, "atol": 1e-2}
 """The default of flashinfer-bench, where an element is wrong only if it exceeds both."""

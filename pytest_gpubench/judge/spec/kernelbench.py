@@ -21,8 +21,6 @@ from pytest_gpubench.judge.spec.source import MODULE_PREFIX, load_source, requir
 if TYPE_CHECKING:
     import torch
 
-__tracebackhide__ = True
-
 NAMES = ("Model", "get_inputs", "get_init_inputs")
 GOLDEN_FACTOR = 4.0
 """The error allowed, as a multiple of the reference's own against a float64 run.

@@ -13,8 +13,6 @@ from pytest_gpubench.verdict.limits import Limits
 if TYPE_CHECKING:
     import torch
 
-__tracebackhide__ = True
-
 Case = Mapping[str, object]
 
 

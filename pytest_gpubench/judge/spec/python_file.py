@@ -16,8 +16,6 @@ from pytest_gpubench.verdict.limits import Limits
 if TYPE_CHECKING:
     import torch
 
-__tracebackhide__ = True
-
 TOLERANCES = ("rtol", "atol", "equal_nan", "golden", "golden_factor")
 LIMITS = ("min_speedup", "max_time_us")
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from pytest_gpubench.errors import BadFile, BadRequest
 
-__tracebackhide__ = True
-
 MODULE_PREFIX = "gpu_bench_file_"
 
 
