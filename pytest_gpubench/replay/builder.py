@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
-from itertools import cycle
 from typing import Any
 
 from pytest_gpubench.replay.call_data import CallData, Graph, Kernel, Node
@@ -20,21 +19,20 @@ Modules = Mapping[str, int]
 NO_DRIVER = "the CUDA driver is too old to build graphs with"
 
 
+@dataclass
 class Executable:
-    """A graph that can be launched until it is closed; its copies lie in different places, and take turns."""
+    """A graph that can be launched, until it is closed."""
 
-    def __init__(self, cuda: "GraphBuilder", copies: Sequence[int], held: ExitStack) -> None:
-        self._cuda = cuda
-        self._copies = cycle(copies)
-        self._held = held
+    cuda: "GraphBuilder"
+    handle: int
 
     def launch(self, stream: int) -> None:
-        """Launch the next copy on a stream."""
-        self._cuda.call("cuGraphLaunch", handle(next(self._copies)), handle(stream))
+        """Launch it once on a stream."""
+        self.cuda.call("cuGraphLaunch", handle(self.handle), handle(stream))
 
     def close(self) -> None:
         """Let go of it when it has run."""
-        self._held.close()
+        self.cuda.release("cuGraphExecDestroy", self.handle)
 
 
 class GraphBuilder(GraphReader):
@@ -54,21 +52,17 @@ class GraphBuilder(GraphReader):
         with ExitStack() as held:
             yield {name: self.load(images[name], held) for name in call.images}
 
-    def build(self, call: CallData, modules: Modules, starts: Sequence[int], copies: int = 1) -> Executable:
+    def build(self, call: CallData, modules: Modules, starts: Sequence[int]) -> Executable:
         """Return the executable graph of a call whose regions start at these addresses.
 
-        Graphs that share modules share the cache of instructions. copies: how many of it take turns. Raises
-        DriverError, and NotReplayable for an image that is not the kernel's.
+        Graphs that share modules share the cache of instructions. Raises DriverError, and NotReplayable for an image
+        that is not the kernel's.
         """
-        with ExitStack() as made, ExitStack() as held:
+        with ExitStack() as made:
             graph = self._graph(call.graph, _Building(modules, starts, made))
-            return Executable(self, [self._instantiated(graph, held) for _ in range(copies)], held.pop_all())
-
-    def _instantiated(self, graph: int, held: ExitStack) -> int:
-        found = ctypes.c_void_p()
-        self.call("cuGraphInstantiateWithFlags", out(found), handle(graph), ctypes.c_uint64(0))
-        held.callback(self.release, "cuGraphExecDestroy", found.value or 0)
-        return found.value or 0
+            found = ctypes.c_void_p()
+            self.call("cuGraphInstantiateWithFlags", out(found), handle(graph), ctypes.c_uint64(0))
+        return Executable(self, found.value or 0)
 
     def load(self, image: bytes, held: ExitStack) -> int:
         """Return the module of an image, which is unloaded with what holds it."""

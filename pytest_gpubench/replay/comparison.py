@@ -1,6 +1,6 @@
 """Time a saved call and today's in turn: the same inputs, the same memory, one process, one minute."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import permutations
@@ -30,8 +30,6 @@ from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 from pytest_gpubench.verdict.replays import Replay, least_speedup
 
 SAVED, TODAY = "saved", "today"
-COPIES = 16
-"""The graphs of each call: the time of a graph hangs on where the driver puts it, by up to 1 %."""
 Say = Callable[[str], None]
 
 
@@ -54,32 +52,36 @@ class ReplayedPair:
         if is_same(self.saved, self.today):
             return Replay(None)
         with ExitStack() as held:
-            first = held.enter_context(self._timed(tolerance, settings, plan, say))
+            first = held.enter_context(self._timed(tolerance, settings, plan, say, (SAVED, TODAY)))
             if first[1] is not Outcome.FAIL or settings.reps is not None:
                 return first[0]
             say(f"replaying {self.call.label} again, in other memory")
-            second = held.enter_context(self._timed(tolerance, settings, plan, say))
+            second = held.enter_context(self._timed(tolerance, settings, plan, say, (TODAY, SAVED)))
         if second[1] is Outcome.FAIL:
             return first[0]
         return replace(first[0], doubt="but not in other memory")
 
     @contextmanager
     def _timed(
-        self, tolerance: RegressionTolerance, settings: Settings, plan: Plan, say: Say
+        self, tolerance: RegressionTolerance, settings: Settings, plan: Plan, say: Say, order: Sequence[str]
     ) -> Iterator[tuple[Replay, Outcome]]:
-        """Give how they compare, and whether that keeps the tolerance, while their memory is held."""
+        """Give how they compare, and whether that keeps the tolerance, while their memory is held.
+
+        order: that they are built in, on which it depends where their code lies.
+        """
         assert self.call.inputs is not None, "it was captured"
         device = self.device.torch_device
         memory = memory_for(self.today.data.regions, device, input_memory(self.call.inputs(), device))
         shared = shared_memory(self.saved.data, self.today.data, memory, device)
+        each = {SAVED: (self.saved, shared), TODAY: (self.today, memory)}
         with ExitStack() as built:
-            saved, today = (
-                built.enter_context(replaying(each.data, modules, at, self.cuda, self.device, COPIES))
-                for each, at in ((self.saved, shared), (self.today, memory))
-                for modules in [built.enter_context(self.cuda.loaded(each.data, each.images))]
-            )
-            notes = self._differences(saved, today)
-            calls = {name: launching(self.call, name, each.launch) for name, each in ((SAVED, saved), (TODAY, today))}
+            replayed = {
+                name: built.enter_context(replaying(call.data, modules, at, self.cuda, self.device))
+                for name, (call, at) in ((name, each[name]) for name in order)
+                for modules in [built.enter_context(self.cuda.loaded(call.data, call.images))]
+            }
+            notes = self._differences(replayed[SAVED], replayed[TODAY])
+            calls = {name: launching(self.call, name, replayed[name].launch) for name in (SAVED, TODAY)}
             replay, outcome = time_in_turn(calls, tolerance, settings, plan, self.device, say)
             self.call.prepare()
         yield replace(replay, notes=notes), outcome

@@ -46,10 +46,10 @@ def tensor_in(memory: torch.Tensor, found: TensorData) -> torch.Tensor:
 
 @contextmanager
 def replaying(
-    data: CallData, modules: Modules, memory: Memory, cuda: GraphBuilder, device: Device, copies: int = 1
+    data: CallData, modules: Modules, memory: Memory, cuda: GraphBuilder, device: Device
 ) -> Iterator[Replayed]:
-    """Give a call that can be launched; raises what `GraphBuilder.build` raises. copies: as there."""
-    graph = cuda.build(data, modules, [each.data_ptr() for each in memory], copies)
+    """Give a call that can be launched; raises what `GraphBuilder.build` raises."""
+    graph = cuda.build(data, modules, [each.data_ptr() for each in memory])
     try:
         yield Replayed(data, memory, graph, device)
     finally:

@@ -13,7 +13,7 @@ from pytest_gpubench.replay.addresses import input_memory
 from pytest_gpubench.replay.builder import NO_DRIVER, GraphBuilder, find_builder
 from pytest_gpubench.replay.call_data import CallData
 from pytest_gpubench.replay.capture import CapturedCall
-from pytest_gpubench.replay.comparison import COPIES, ReplayedPair, launching
+from pytest_gpubench.replay.comparison import ReplayedPair, launching
 from pytest_gpubench.replay.driver import DriverError
 from pytest_gpubench.replay.reader import NotReplayable
 from pytest_gpubench.replay.replayed import Values, memory_for, new_memory, replaying, tensor_in
@@ -57,10 +57,7 @@ def time_stored(captured: CapturedCall, device: Device, settings: Settings, plan
         call = stored_call(data, device.torch_device)
         assert call.inputs is not None, "a stored call has them"
         memory = memory_for(data.regions, device.torch_device, input_memory(call.inputs(), device.torch_device))
-        with (
-            cuda.loaded(data, captured.images) as modules,
-            replaying(data, modules, memory, cuda, device, COPIES) as replayed,
-        ):
+        with cuda.loaded(data, captured.images) as modules, replaying(data, modules, memory, cuda, device) as replayed:
             timed = launching(call, data.label, replayed.launch)
             timer = make_timer(settings.timer, device, settings.cache)
             return measure_call(timed, timer, device, plan, lambda timing: True, lambda text: None)

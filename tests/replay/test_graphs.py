@@ -93,8 +93,7 @@ def rebuilt(cuda: FakeGraphs, shift: int = 0) -> tuple[int, CallData, Any]:
     graph, locating = read(cuda, captured(cuda))
     data = data_of(graph, [each.region for each in locating.used])
     built = build(cuda, data, [each.start + shift for each in locating.used], ExitStack())
-    (graph_built,) = cuda.executables.values()
-    return graph_built, data, built
+    return cuda.executables[built.handle], data, built
 
 
 def test_nodes_follow_what_they_wait_for() -> None:
@@ -164,20 +163,7 @@ def test_a_built_graph_is_launched_on_a_stream() -> None:
     cuda = library()
     _, _, executable = rebuilt(cuda)
     executable.launch(5)
-    assert cuda.launched == [*cuda.executables]
-
-
-def test_copies_of_a_graph_are_launched_in_turn() -> None:
-    cuda, held = library(), ExitStack()
-    graph, locating = read(cuda, captured(cuda))
-    data, builder = data_of(graph, [each.region for each in locating.used]), GraphBuilder(cuda)
-    executable = builder.build(data, held.enter_context(builder.loaded(data, IMAGES)), [INPUT, OWN], copies=3)
-    for _ in range(6):
-        executable.launch(5)
-    assert cuda.launched == 2 * [*cuda.executables]
-    assert len({*cuda.launched}) == 3
-    executable.close()
-    assert cuda.executables == {}
+    assert cuda.launched == [executable.handle]
 
 
 def test_nothing_is_left_when_they_are_closed() -> None:

@@ -34,7 +34,6 @@ def take(call: "Call", device: "Device", cuda: "GraphBuilder", rounds: int) -> R
     """Return how a call is replayed; raise NotReplayable, or an error of ours, where it cannot be."""
     from pytest_gpubench.replay.addresses import input_memory
     from pytest_gpubench.replay.capture import capture_call
-    from pytest_gpubench.replay.comparison import COPIES
     from pytest_gpubench.replay.proof import prove
     from pytest_gpubench.replay.replayed import memory_for, replaying
     from pytest_gpubench.timing.graph import capture
@@ -48,7 +47,7 @@ def take(call: "Call", device: "Device", cuda: "GraphBuilder", rounds: int) -> R
         launches = {name: each.graph.replay for name, each in zip((NATIVE, AGAIN), natives, strict=True)}
         for name in (REPLAYED, REBUILT):
             modules = built.enter_context(cuda.loaded(found.data, found.images))
-            again = replaying(found.data, modules, memory, cuda, device, COPIES)
+            again = replaying(found.data, modules, memory, cuda, device)
             launches[name] = built.enter_context(again).launch
         taken, us = time_in_turn(call, launches, device, rounds)
     shares = {name: estimate(taken, *pair) for name, pair in PAIRS.items()}
