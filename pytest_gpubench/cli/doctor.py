@@ -196,7 +196,7 @@ def bandwidth_line(facts: DeviceFacts, bytes_per_us: float | None) -> str:
 
 COUNTER_TESTS = Path(pytest_gpubench.__file__).parent / "plugin" / "counter_tests.py"
 COUNTER_PROCESSES = 2
-COUNTER_SECONDS = 60
+COUNTER_SECONDS = 110
 COUNTER_OPTIONS = ("--gpu-bench-counters=all", "--gpu-bench-reps=12", "--gpu-bench-resources=limits")
 SPREAD_LEGEND = (
     "Spread: the largest less the smallest of all captures of a call, over the largest. A limit on a change that is "
