@@ -23,18 +23,18 @@ sizes = st.integers(1, 99)
 seen = collections.Counter()  # how often a size was tried
 called = []
 
-@scripted([20.0])
+@scripted([20.0], kernels=("added",))
 def double(x): return x * 2
 
-def add(us):
+def add(us, kernels=("added",)):
     "Return a candidate that takes so long."
-    @scripted(us if isinstance(us, list) else [us])
+    @scripted(us if isinstance(us, list) else [us], kernels=kernels)
     def add(x):
         called.append(x.numel())
         return x + x
     return add
 
-def slow_from(n, start): return add(40.0 if n >= start else 10.0)
+def slow_from(n, start): return add(40.0, ("added", "copied")) if n >= start else add(10.0)
 """
 
 
@@ -48,11 +48,12 @@ WINS = limited("gpu_bench.compare(add(10.0), double, (torch.ones(n),))")
 TROUBLE = ("Flaky", "FailedHealthCheck", "DeadlineExceeded", "HypothesisWarning")
 
 
-def test_the_losing_shape_is_shrunk_and_named(bench_run: BenchRun) -> None:
+def test_the_losing_shape_is_shrunk_and_named_with_its_reason(bench_run: BenchRun) -> None:
     result = bench_run(LOSES)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines_random(
         [
+            "E *with it: one more kernel: copied (50 % of the time)",
             "E *LimitBroken: add is slower than double: 0.5000x*, wanted at least 0.8x*",
             "E *to keep this example, paste above the test: @example(n=37)",
             "E *gpu_bench: add by n, over * examples: up to *: 2.00x*: 0.500x",
@@ -241,7 +242,7 @@ def late(n):
     source = limited(
         f"gpu_bench.{call}", given="n=st.sampled_from([51, 60, 70])", marks="deterministic=True, max_time_us=1e9"
     )
-    source = source.replace("def add(us)", f"import sys\n{helper}\ndef add(us)")
+    source = source.replace("def add(us", f"import sys\n{helper}\ndef add(us")
     by_clock = ("--gpu-bench-timer=wall", "--gpu-bench-device=cpu", "--gpu-bench-cache=hot", "--gpu-bench-warmup=1")
     recorder = record_run(source, *by_clock)
     report = recorder.call
