@@ -5,6 +5,7 @@ output has been copied away, and they replace those of that call. So no two call
 begin early; what ends late is wrong.
 """
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.channel import Layout, Leaf, Reply
 from pytest_gpubench.judge.layout import (
     Node,
+    as_it_lay,
     copy_elements,
     describe,
     elements_of,
@@ -252,7 +254,7 @@ class Candidate:
         with _reading():
             for index, (leaf, like, own) in enumerate(zip(leaves, wanted, self._own_elements, strict=True)):
                 _require_like(index, leaf, like, own)
-            return rebuild(node, tensors)
+            return rebuild(node, [*map(as_it_lay, tensors, leaves)])
 
     def _note(self, reply: Reply) -> None:
         self._reported = reply.output
@@ -291,5 +293,6 @@ def _require_like(index: int, leaf: Leaf, like: Leaf, own_elements: int) -> None
     if (leaf.dtype, leaf.shape) != (like.dtype, like.shape):
         found, wanted = (f"{each.dtype} {list(each.shape)}" for each in (leaf, like))
         raise Ended("wrong", f"output {index} is {found}, and the reference's {wanted}")
-    if elements_of(leaf) < own_elements:
+    apart = math.prod(length for length, step in zip(leaf.shape, leaf.stride, strict=True) if step)
+    if min(elements_of(leaf), apart) < own_elements:
         raise Ended("wrong", f"output {index} is expanded, and the reference's is not: write each of its elements")

@@ -46,6 +46,8 @@ def _miss(verdict: Verdict, case: CaseJudgement, judgement: Judgement, limits: L
 
 def confirmed(cases: Sequence[CaseJudgement]) -> CaseJudgement:
     """Return the first process's findings on a case; a FAIL is INCONCLUSIVE unless all processes fail."""
+    if untimed := [each for each in cases if not each.verdicts]:
+        return untimed[0]
     verdicts = tuple(map(_confirmed, zip(*(each.verdicts for each in cases), strict=True)))
     status, reason = worst_of(verdicts, cases[0].reason)
     return msgspec.structs.replace(cases[0], verdicts=verdicts, status=status, reason=reason)

@@ -30,7 +30,7 @@ def _node_of(value: object, what: str, tensors: list["torch.Tensor"]) -> Node:
             raise BadRequest(
                 f"{what} has a {type(value).__name__} of layout {value.layout}: only plain tensors are sent"
             )
-        tensors.append(value.detach())
+        tensors.append(value.detach().resolve_conj().resolve_neg())
         return ["t", len(tensors) - 1]
     if isinstance(value, (tuple, list)):
         kind = "u" if isinstance(value, tuple) else "l"
@@ -130,6 +130,11 @@ def span_of(tensor: "torch.Tensor") -> "torch.Tensor":
     return tensor.as_strided((_extent_of(tensor.shape, tensor.stride()),), (1,))
 
 
+def as_it_lay(copied: "torch.Tensor", leaf: Leaf) -> "torch.Tensor":
+    """Return what `copy_elements` copied to a dense tensor, in the order in which it lay."""
+    return copied.as_strided(leaf.shape, leaf.stride) if elements_of(leaf) == copied.numel() else copied
+
+
 def unfilled(layout: Layout, device: "torch.device | str", sets: int) -> list[list["torch.Tensor"]]:
     """Return new tensors like those of a layout, for so many sets."""
     import torch
@@ -146,13 +151,16 @@ def copy_into(target: "torch.Tensor", source: "torch.Tensor") -> None:
 
 
 def copy_elements(targets: Sequence["torch.Tensor"], sources: Sequence["torch.Tensor"]) -> None:
-    """Copy tensors to dense ones, on a GPU by kernels: its copy engine could work beside kernels of another process."""
+    """Copy tensors to dense ones: the memory of those without gaps as it lies, and the elements of others.
+
+    On a GPU kernels copy: its copy engine could work beside kernels of another process.
+    """
     import torch
 
     ours: list[torch.Tensor] = []
     theirs: list[torch.Tensor] = []
     for target, source in zip(targets, sources, strict=True):
-        if source.is_contiguous():
+        if _extent_of(source.shape, source.stride()) == source.numel():
             word = torch.int64 if _has_words(target) and _has_words(source) else torch.uint8
             ours.append(span_of(target).view(word))
             theirs.append(span_of(source).view(word))

@@ -87,8 +87,14 @@ class Process:
         wanted |= {"threads": 1 if device == "cpu" else torch.get_num_threads(), "folders": library_folders()}
         wanted["environment"] = variables
         self._log = (self.box / "log").open("w+b")
-        with theirs:
-            self.pid = template.fork(wanted, theirs.fileno(), self._log.fileno())
+        try:
+            with theirs:
+                self.pid = template.fork(wanted, theirs.fileno(), self._log.fileno())
+        except BaseException:
+            mine.close()
+            self._log.close()
+            remove_folder(self.box)
+            raise
 
     def wait_ready(self) -> None:
         """Wait until it is warm; raise Ended where it fails to start."""

@@ -31,6 +31,8 @@ IMPORTED = (
     "pytest_gpubench.replay.capture",
     "pytest_gpubench.timing.kernels",
 )
+START_S = 180.0
+"""The longest time from its start to the first fork."""
 NOWHERE = Path("/nowhere")
 
 
@@ -39,6 +41,7 @@ class Template:
 
     def __init__(self) -> None:
         self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._link.settimeout(START_S)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", START, str(theirs.fileno())],
@@ -55,13 +58,21 @@ class Template:
 
         It answers the channel's messages, and prints to the log.
         """
+        from pytest_gpubench.judge.process import adopt_orphans  # imports this module
+
+        before = adopt_orphans(True)  # another judge may have ended it
         try:
             socket.send_fds(self._link, [msgspec.json.encode(settings)], [channel, log])
             return int(self._link.recv(100))
         except (OSError, ValueError):
+            self._process.kill()
+            self._process.wait()
             raise MeasurementError(
-                "the process from which those of candidates are forked has ended: see what it printed"
+                "the process from which those of candidates are forked did not fork one, and was ended: see what it "
+                "printed"
             ) from None
+        finally:
+            adopt_orphans(before)
 
     @property
     def has_ended(self) -> bool:
@@ -71,6 +82,7 @@ class Template:
     def close(self) -> None:
         """End it."""
         self._link.close()
+        self._process.kill()
         self._process.wait()
 
 
@@ -87,10 +99,14 @@ def serve(descriptor: int) -> None:
         if not message:
             os._exit(0)
         if os.fork() == 0:
-            _fork_an_orphan(link, msgspec.json.decode(message), files)
+            try:
+                _fork_an_orphan(link, msgspec.json.decode(message), files)
+            finally:
+                os._exit(1)
         for each in files:
             os.close(each)
-        os.wait()
+        if os.wait()[1]:
+            link.send(b"no process")
 
 
 def _fork_an_orphan(link: socket.socket, settings: Mapping[str, Any], files: Sequence[int]) -> NoReturn:

@@ -11,10 +11,10 @@ from pytest_gpubench.bench.integrity import FLOOR_SHARE
 from pytest_gpubench.correctness import moved_bytes
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.conclusion import (
-    fail_on_cpu,
     is_below,
     judge_speedup,
     judge_time,
+    on_cpu,
     ratio_words,
     worst_of,
 )
@@ -25,7 +25,7 @@ from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.judge.reps import Reps, time_arms, untraced_us
 from pytest_gpubench.judge.runner import ROTATED_SETS
 from pytest_gpubench.judge.witness import ReplayCost, Witness
-from pytest_gpubench.results.model import Outcome, Verdict
+from pytest_gpubench.results.model import Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import format_time
 from pytest_gpubench.verdict.limits import Limits
@@ -196,8 +196,8 @@ class Trial:
     def _verdicts(self, words: str) -> Iterator[Verdict]:
         if (wanted := self.rules.speedups.get("candidate")) is not None:
             outcome, interval = self.timed.outcome, self.timed.speedup.interval
-            if self.device.type == "cpu" and outcome is Outcome.FAIL and interval is not None:
-                outcome = fail_on_cpu(interval, wanted)
+            if self.device.type == "cpu" and interval is not None:
+                outcome = on_cpu(interval, wanted)
             yield judge_speedup(outcome, wanted, words)
         if (most := self.rules.limits.max_time_us) is not None:
             yield judge_time(self.timed.candidate_us, most, self.device.facts.name, self.rules.alpha)

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -27,9 +27,6 @@ from pytest_gpubench.judge.replayed import ReplayedCall, saved_call
 from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
 from pytest_gpubench.timing.windows import kernel_list
-
-if TYPE_CHECKING:
-    pass
 
 
 def main(descriptor: int, settings: Mapping[str, Any], isolation: Isolation) -> None:

@@ -12,6 +12,7 @@ from pytest_gpubench import BadRequest, MeasurementError
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.channel import Leaf, Reply
+from pytest_gpubench.judge.layout import as_it_lay, copy_elements, describe
 from pytest_gpubench.judge.process import Ended
 
 VALUES = [(torch.full((100,), float(number)),) for number in range(3)]
@@ -251,6 +252,33 @@ def test_an_output_may_be_expanded_where_the_references_is(strides: tuple[int, .
     candidate._note(Reply(kind="done", output=(["t", 0], [Leaf("float32", (4,), strides)])))
     assert candidate.output().shape == (4,)
     assert candidate.output_layout.size == 512
+
+
+def test_an_output_whose_elements_share_memory_is_refused() -> None:
+    """Its gaps make it as large as one whose elements do not."""
+    candidate = Candidate(Process(), cpu_device())  # type: ignore[arg-type]
+    candidate.begin_case(VALUES[0], 1, [torch.zeros(4, 4)])
+    candidate._note(Reply(kind="done", output=(["t", 0], [Leaf("float32", (4, 4), (8, 0))])))
+    with pytest.raises(Ended, match="output 0 is expanded"):
+        candidate.output()
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        torch.arange(6.0).reshape(3, 2).t(),
+        torch.arange(48.0).reshape(1, 3, 4, 4).to(memory_format=torch.channels_last),
+        torch.arange(8.0)[::2],
+        torch.arange(4.0).expand(3, 4),
+        torch.tensor([1 + 2j, 3 - 1j]).conj(),
+    ],
+)
+def test_an_output_is_read_as_it_was_wherever_its_elements_lie(output: torch.Tensor) -> None:
+    _, (source,) = describe(output, "the output")
+    target = torch.empty(source.shape, dtype=source.dtype)
+    copy_elements([target], [source])
+    leaf = Leaf("any", tuple(source.shape), source.stride())
+    assert as_it_lay(target, leaf).equal(output)
 
 
 @pytest.mark.parametrize("node", [["l", []], ["l", [["t", 0], ["t", 0]]], ["v", 1]])

@@ -31,7 +31,7 @@ def test_a_template_that_has_ended_is_replaced() -> None:
     template = Template()
     os.kill(template._process.pid, signal.SIGKILL)
     template._process.wait()
-    with pytest.raises(MeasurementError, match="from which those of candidates are forked has ended"):
+    with pytest.raises(MeasurementError, match="from which those of candidates are forked did not fork one"):
         template.fork({}, 1, 1)
     pool = ProcessPool(cpu_device())
     pool._template = template
