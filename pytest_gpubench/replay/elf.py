@@ -68,7 +68,9 @@ def _nameless(variables: Sequence[tuple[int, int, bytes]], size: int, alignment:
     """Return an empty name for each stretch of a section that no variable covers, and that is too long for padding."""
     starts = [*(start for start, _, _ in variables), size]
     stops = accumulate((start + length for start, length, _ in variables), max, initial=0)
-    return [b"" for start, stop in zip(starts, stops, strict=True) if start - stop >= max(alignment, 1)]
+    return [
+        b"" for start, stop in zip(starts, stops, strict=True) if start - stop >= (max(alignment, 1) if stop else 1)
+    ]
 
 
 def sections(image: bytes) -> Iterator[tuple[bytes, tuple[int, ...], bytes]]:

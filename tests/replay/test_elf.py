@@ -86,6 +86,7 @@ def test_more_memory_than_padding_is_a_variable_without_a_name(
 
 
 def test_memory_without_symbols_is_a_variable_without_a_name() -> None:
+    assert variables_of(image_of({".nv.global": b"1234"}, alignment=16)) == [b""]
     assert variables_of(image_of({".nv.global": b"1234"})) == [b""]
 
 
