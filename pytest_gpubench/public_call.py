@@ -87,9 +87,8 @@ def _beside_others(test: CurrentTest, request: Request[T], found: CallResult[T])
     neighbours = test.computing()
     if neighbours is None or request.settings.disable:
         return found
-    if not test.neighbours:  # those of before the test are told already
-        test.warn(neighbours)
-    if request.settings.busy == "warn":
+    test.warn(neighbours)
+    if request.settings.busy == "accept":
         return found
     measured = [beside(item, neighbours) for item in found.measurements]
     return CallResult(request.with_measurements(found.result, measured), measured)

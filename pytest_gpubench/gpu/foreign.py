@@ -19,7 +19,7 @@ NAMED = 3
 SAMPLED_S = 0.5
 """A process's share of the GPU is known after so long: an H100's NVML samples it five times a second."""
 
-Busy = Literal["invalid", "warn", "wait", "fail"]
+Busy = Literal["warn", "accept", "wait", "fail"]
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def apply_busy_policy(
     while found is not None and not found.processes and clock() - began_s < SETTLE_S:
         pause(LOOK_S)
         found = look()
-    if found is None or policy in ("invalid", "warn"):
+    if found is None or policy in ("warn", "accept"):
         return found
     if policy == "fail":
         raise DeviceUnavailable(f"{found.sentence}: end it, or let the test wait with --gpu-bench-busy=wait")

@@ -83,10 +83,10 @@ class Settings:
     lock_folder: str | None = setting(
         None, f"the folder of the GPUs' locks; unset, {LOCK_FOLDER_NAME} in the temp folder", metavar="FOLDER"
     )
-    busy: Literal["invalid", "warn", "wait", "fail"] = setting(
-        "invalid",
-        "if somebody else computes on the GPU: call what that may have caused INVALID, only warn, wait up to "
-        "lock-timeout, or fail the test",
+    busy: Literal["warn", "accept", "wait", "fail"] = setting(
+        "warn",
+        "if somebody else computes on the GPU: warn, and call what that may have caused INVALID, accept all verdicts, "
+        "wait up to lock-timeout, or fail the test",
     )
     lock_clocks: int | Literal["base", "max"] | None = setting(
         None,

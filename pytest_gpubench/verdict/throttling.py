@@ -43,7 +43,7 @@ def _why_slower(timings: Sequence[Timing], throttled: str) -> tuple[str, str] | 
         if timing.neighbours:
             return timing.neighbours, (
                 "end what is not yours, let tests wait with --gpu-bench-busy=wait, or accept it with "
-                "--gpu-bench-busy=warn"
+                "--gpu-bench-busy=accept"
             )
     reasons = sorted({reason for timing in timings for reason in timing.throttle_reasons})
     if not reasons or throttled == "warn":

@@ -245,7 +245,7 @@ def test_strict_counts_as_much_as_where_it_is_given(
         (["--gpu-bench-lock-clocks=fast"], "--gpu-bench-lock-clocks: 'fast' is not valid, it must be base, max or a *"),
         (
             ["--gpu-bench-busy=shout"],
-            "--gpu-bench-busy: 'shout' is not valid, it must be one of invalid, warn, wait, fail",
+            "--gpu-bench-busy: 'shout' is not valid, it must be one of warn, accept, wait, fail",
         ),
         (["--gpu-bench-require=3", "--gpu-bench-skip"], "--gpu-bench-require and --gpu-bench-skip contradict*"),
         (["--gpu-bench-require=3", "--gpu-bench-disable"], "--gpu-bench-require and --gpu-bench-disable contradict*"),

@@ -54,7 +54,7 @@ def test_verdicts_beside_another_process(outcome: Outcome, limit: str) -> None:
     assert (found.outcome, found.limit, found.enforced) == (Outcome.INVALID, limit, True)
     assert found.sentence == (
         f"{OTHER}, so this says more about the GPU than about the code: it is what it is; end what is not yours, "
-        "let tests wait with --gpu-bench-busy=wait, or accept it with --gpu-bench-busy=warn"
+        "let tests wait with --gpu-bench-busy=wait, or accept it with --gpu-bench-busy=accept"
     )
 
 
