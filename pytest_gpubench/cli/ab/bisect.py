@@ -98,7 +98,8 @@ class CommitSearch:
     """Compares commits with GOOD.
 
     A counter differs little from one process to the next, so GOOD and each commit are counted by one process. In the
-    end GOOD and the first bad commit need a second one, which is that of a commit that counts the same.
+    end GOOD needs a second one, which is that of a commit that counts the same; the first bad commit is counted again,
+    as other bad ones may differ from process to process as it does.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class CommitSearch:
             return found.changes
         others = [run for name, each in self.found.items() if name != commit for run in each.runs if run.arm == "HEAD"]
         taken = list(found.runs)
-        for run in found.runs:
+        for run in (each for each in found.runs if each.arm == "BASE"):
             alike = (each for each in others if counts_alike(run, each, self._plan, self.watched or ()))
             taken += [replace(each, arm=run.arm, round=1) for each in islice(alike, 1)]
         if ("HEAD", 1) not in [(each.arm, each.round) for each in taken]:
@@ -208,7 +209,12 @@ def _find_first_bad(workspace: Workspace, good: str, bad: str, search: CommitSea
         say(f"step {len(search.found) - 1}: {verdict}: {title}")
         answer = _git_bisect(workspace, verdict, commit)
     (title,) = _titles(workspace, [culprit[1]])
-    changes, taken = search.confirm(culprit[1]), count(len(search.found), "comparison")
+    taken = count(len(search.found), "comparison")
+    try:
+        changes = search.confirm(culprit[1])
+    except (GpuBenchError, KeyboardInterrupt):
+        say(f"slower in one process: {title} ({taken})")
+        raise
     found = search.answer(changes)
     last = f"slower since {title} ({taken})" if found == "bad" else f"slower in one process alone: {title} ({taken})"
     write("\n".join([*report_lines(changes), last]))

@@ -133,7 +133,7 @@ def bisect_by_instructions(good: str) -> int:
     return main([*words, "--", "test_it.py"])
 
 
-@pytest.mark.parametrize(("slower_from", "runs"), [(9, 8), (1, 9), (64, 9)])
+@pytest.mark.parametrize(("slower_from", "runs"), [(9, 9), (1, 10), (64, 9)])
 def test_a_step_is_found_by_a_counter_with_a_run_of_each_commit(
     git: Git, fake: FakePytest, tmp_path: Path, capsys: pytest.CaptureFixture[str], slower_from: int, runs: int
 ) -> None:
