@@ -42,9 +42,29 @@ def signals_handled(handler: Callable[[int, object], object] | signal.Handlers, 
             signal.signal(number, own)
 
 
-def raise_interrupt(number: int, frame: object) -> None:
-    """Handle a signal as Python handles Ctrl-C."""
-    raise KeyboardInterrupt
+@contextmanager
+def interrupts_raised() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP do for a while what SIGINT does; in a forked child they do what they always do."""
+    owner = os.getpid()
+
+    def handle(number: int, _: object) -> None:
+        if os.getpid() == owner:
+            raise KeyboardInterrupt
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    with signals_handled(handle, *INTERRUPTS[1:]):
+        yield
+
+
+@contextmanager
+def signals_deferred() -> Iterator[None]:
+    """Let the signals that end a run wait until the end."""
+    came: list[int] = []
+    with signals_handled(lambda number, _: came.append(number), *INTERRUPTS):
+        yield
+    for number in came[:1]:
+        signal.raise_signal(number)
 
 
 def run_logged(

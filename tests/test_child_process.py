@@ -1,5 +1,6 @@
 """Processes of commands: their status, their ends, and interrupts, which end them with all that they started."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,7 +11,14 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench.child_process import ending, logged_process, raise_interrupt, run_logged, signals_handled
+from pytest_gpubench.child_process import (
+    ending,
+    interrupts_raised,
+    logged_process,
+    run_logged,
+    signals_deferred,
+    signals_handled,
+)
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -86,10 +94,14 @@ def test_an_end_in_words(tmp_path: Path, status: int, words: str) -> None:
     assert ending(status, tmp_path / "log").startswith(f"({words}); ")
 
 
+def raised(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_another_thread_handles_no_signals() -> None:
     def block() -> None:
-        with signals_handled(raise_interrupt, signal.SIGHUP):
-            entered.append(signal.getsignal(signal.SIGHUP) is not raise_interrupt)
+        with signals_handled(raised, signal.SIGHUP):
+            entered.append(signal.getsignal(signal.SIGHUP) is not raised)
 
     entered: list[bool] = []
     thread = threading.Thread(target=block)
@@ -102,7 +114,30 @@ def test_an_ignored_hangup_stays_ignored() -> None:
     """`nohup pytest-gpubench ab ...` goes on where its terminal is closed."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with signals_handled(raise_interrupt, signal.SIGHUP):
+        with signals_handled(raised, signal.SIGHUP):
             signal.raise_signal(signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_signals_wait_until_the_end() -> None:
+    done: list[str] = []
+
+    def interrupted() -> None:
+        with interrupts_raised(), signals_deferred():
+            signal.raise_signal(signal.SIGTERM)
+            done.append("in the context")
+        done.append("after it")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert done == ["in the context"]
+
+
+def test_a_signal_ends_a_forked_child_as_ever() -> None:
+    with interrupts_raised():
+        child = os.fork()
+        if child == 0:
+            signal.raise_signal(signal.SIGTERM)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM

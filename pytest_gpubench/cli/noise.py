@@ -21,12 +21,10 @@ import msgspec
 
 import pytest_gpubench
 from pytest_gpubench.child_process import (
-    INTERRUPTS,
     ending,
     inner_environment,
-    raise_interrupt,
+    interrupts_raised,
     run_logged,
-    signals_handled,
 )
 from pytest_gpubench.cli.output import say, table, write
 from pytest_gpubench.errors import BadRequest
@@ -92,7 +90,7 @@ def take_runs(tests: Path, processes: int, *options: str) -> Iterator[SavedRun]:
     """Yield what each of so many runs of pytest measures; an interrupt ends the one that runs."""
     with (
         tempfile.TemporaryDirectory(prefix="gpubench-doctor-") as folder,
-        signals_handled(raise_interrupt, *INTERRUPTS),
+        interrupts_raised(),
     ):
         for number in range(1, processes + 1):
             began_s = time.monotonic()

@@ -1,4 +1,6 @@
-"""Lock the clocks of a GPU for the length of a turn; where the process dies in it, the next holder resets them.
+"""Lock the clocks of a GPU for the length of a turn.
+
+Where the process dies in it, the next turn with locked clocks resets them, or `doctor --restore-clocks`.
 
 The turn is exclusive: a record of locked clocks that is found with the turn held was left by a process that died. NVML
 does not say whether somebody locked the clocks before, as with `nvidia-smi --lock-gpu-clocks`: a reset leaves them to
@@ -14,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from pytest_gpubench.child_process import signals_deferred
 from pytest_gpubench.errors import DeviceUnavailable, GpuBenchError
 from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.gpu.lock import holder_text, ignore
@@ -92,7 +95,8 @@ class ClockLock:
         """Reset the clocks; return why that failed, None where it did not. A forked child only forgets the lock."""
         problem = None
         if self._record.holder.pid == os.getpid():
-            problem = _reset(self._nvml, self._path) if changed else _remove_record(self._path)
+            with signals_deferred():
+                problem = _reset(self._nvml, self._path) if changed else _remove_record(self._path)
         LOCKS.pop(self._uuid, None)
         return problem
 

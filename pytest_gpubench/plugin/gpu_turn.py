@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.child_process import INTERRUPTS, raise_interrupt, signals_handled
+from pytest_gpubench.child_process import interrupts_raised
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, GpuBenchError, NotMeasured
 from pytest_gpubench.gpu import visible
 from pytest_gpubench.gpu.clocks import ClockLock
@@ -56,7 +56,7 @@ class ForeignWatch:
         self._began_s = time.time()
 
     def look_first(self, idle_s: float, say: Callable[[str], None]) -> None:
-        """Wait, warn or fail as --gpu-bench-busy says.
+        """Look for others; wait or fail where --gpu-bench-busy says so.
 
         idle_s: for how long this run has left the GPUs idle; the utilisation still includes our own last test's work.
         """
@@ -255,7 +255,7 @@ class GpuTurns:
         self.warnings += [f"{each}: what was measured meanwhile may be too slow" for each in self.neighbours]
         if self.settings.lock_clocks is not None:
             if is_worker(self.config):  # any other run ends in order where a signal ends it
-                held.cleanup.enter_context(signals_handled(raise_interrupt, *INTERRUPTS))
+                held.cleanup.enter_context(interrupts_raised())
             for uuid in held.uuids:
                 lock = ClockLock(uuid, self.settings.lock_clocks, self._folder(), self._warn)
                 held.cleanup.enter_context(lock)

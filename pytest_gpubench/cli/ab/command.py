@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pytest_gpubench.bounds import positive_number
-from pytest_gpubench.child_process import INTERRUPTS, raise_interrupt, signals_handled
+from pytest_gpubench.child_process import interrupts_raised
 from pytest_gpubench.cli.ab.checkouts import Checkout, Workspace
 from pytest_gpubench.cli.ab.comparison import ComparisonInterrupted, ComparisonPlan, compare_commits
 from pytest_gpubench.cli.ab.environments import with_environments
@@ -151,7 +151,7 @@ def prepared(
 
     pythons: the interpreters of both; None is this one's.
     """
-    with signals_handled(raise_interrupt, *INTERRUPTS), Workspace.open(arguments.keep) as workspace:
+    with interrupts_raised(), Workspace.open(arguments.keep) as workspace:
         checkouts = with_environments(workspace.check_out(base, head, not any(pythons)), *pythons)
         checkouts["BASE"].take_tests(arguments.tests, checkouts["HEAD"])
         counters = (f"--gpu-bench-counters={arguments.metric}",) if is_counter(arguments.metric) else ()
