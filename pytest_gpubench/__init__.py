@@ -110,7 +110,9 @@ if not TYPE_CHECKING:  # which would believe that every name exists
         if name == "judge":  # a folder of the same name: importing it would put it in the function's place
             return importlib.import_module("pytest_gpubench.judge")
         module = next((module for module, names in _MODULES.items() if name in names), "errors")
-        return getattr(importlib.import_module(f"pytest_gpubench.{module}"), name)
+        found = getattr(importlib.import_module(f"pytest_gpubench.{module}"), name)
+        importlib.import_module("pytest_gpubench.errors").hide_frames()  # it may raise while tests are collected
+        return found
 
 
 def __dir__() -> list[str]:

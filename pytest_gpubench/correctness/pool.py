@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from pytest_gpubench.correctness.inputs import room_on
 from pytest_gpubench.correctness.leaves import flatten
 from pytest_gpubench.correctness.memory import memory_of
 from pytest_gpubench.correctness.poison import POISON
@@ -64,7 +65,7 @@ def pool_on(device: torch.device) -> "Iterator[PoisonedPool | None]":
     if pool.is_reusable and device not in _kept:
         _kept[device] = pool
     else:
-        if pool.has_grown and pool.size_bytes <= MOST_KEPT_BYTES:
+        if pool.has_grown and pool.size_bytes + 2 * GUARD_BYTES[1] <= MOST_KEPT_BYTES:
             _grown_bytes[device] = pool.size_bytes
         pool.close()
 
@@ -184,7 +185,8 @@ class PoisonedPool:
         sizes = [memory.storage_bytes for _, memory in memory_of(flatten(outputs)) if memory.device.type == "cuda"]
         large = copies * sum(-(-size // 2**21) * 2**21 for size in sizes if size > MOST_SMALL_BYTES)
         small = copies * sum(-(-size // 512) * 512 for size in sizes if size <= MOST_SMALL_BYTES)
-        large = max(large, _grown_bytes.get(self.device, 0))
+        if (grown := max(large, _grown_bytes.get(self.device, 0))) <= room_on(self.device):
+            large = grown
         room = self._sizes()
         if self.guards and large + GUARD_BYTES[1] <= room[0] and small <= room[1]:
             return

@@ -271,7 +271,7 @@ def _with_past(
     throttled: str,
 ) -> Iterator[Change]:
     sessions = [by_key(each.measurements) for each in earlier]
-    references = {each.timing.label: each.timing for each in record.measurements if each.role == "reference"}
+    references: dict[tuple[str, str], Timing] = {}
     drifts: dict[tuple[str, str], str] = {}
     """The sentence that a reference is slower too, by its label and example."""
     for key, item in by_key(record.measurements).items():
@@ -279,9 +279,10 @@ def _with_past(
         change = _compare_with_saved(record.nodeid, key, item, past, tolerance, alpha, before, can_confirm=False)
         if key.role == "reference":
             drifts[key.label, key.example] = _slower_reference(change)
+            references[key.label, key.example] = item.timing
         is_slower_time = change.outcome is Outcome.FAIL and change.estimate and change.estimate.metric != "speedup"
         drift = drifts.get((key.reference, key.example), "") if is_slower_time else ""
-        change = _invalidated(change, tolerance, item.timing, references.get(key.reference), throttled)
+        change = _invalidated(change, tolerance, item.timing, references.get((key.reference, key.example)), throttled)
         slowed = what_slowed(item.timing, "now") if change.estimate else []
         change = replace(change, notes=(*change.notes, *slowed, *filter(None, [drift])))
         yield explained_change(change, past.changed)
