@@ -31,7 +31,7 @@ IMPORTED = (
     "pytest_gpubench.replay.capture",
     "pytest_gpubench.timing.kernels",
 )
-START_S = 180.0
+FIRST_FORK_S = 180.0
 """The longest time from its start to the first fork."""
 NOWHERE = Path("/nowhere")
 
@@ -41,7 +41,7 @@ class Template:
 
     def __init__(self) -> None:
         self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._link.settimeout(START_S)
+        self._link.settimeout(FIRST_FORK_S)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", START, str(theirs.fileno())],
