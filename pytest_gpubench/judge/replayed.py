@@ -8,7 +8,7 @@ import msgspec
 
 from pytest_gpubench.correctness import flatten
 from pytest_gpubench.correctness.memory import bytes_at
-from pytest_gpubench.errors import GpuBenchError, InvalidResult, first_line
+from pytest_gpubench.errors import BadFile, GpuBenchError, InvalidResult, first_line
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.layout import Node, describe, rebuild
 from pytest_gpubench.judge.runner import Runner
@@ -65,6 +65,26 @@ def saved_call(runner: Runner, device: Device) -> bytes | str:
 def _read(address: int, size: int, device: Device) -> bytes:
     found = bytes_at(address, size, device.torch_device).cpu()
     return ctypes.string_at(found.data_ptr(), size)
+
+
+class _Graph(msgspec.Struct):
+    """Read a saved call without its images."""
+
+    call: bytes
+
+
+def launches_of(saved: bytes) -> int:
+    """Return the number of kernels, copies and fills of a saved call; raise BadFile where it is damaged.
+
+    The process that replays it is not asked: a kernel may write there.
+    """
+    from pytest_gpubench.replay.call_data import decode_call
+
+    try:
+        graph = decode_call(msgspec.msgpack.decode(saved, type=_Graph).call).graph
+    except msgspec.DecodeError as error:
+        raise BadFile(f"a saved call is damaged: {error}") from error
+    return sum(node.kind not in ("child", "empty") for node in graph.all_nodes())
 
 
 class ReplayedCall:

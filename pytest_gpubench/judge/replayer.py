@@ -13,7 +13,7 @@ from pytest_gpubench.judge.judgement import CaseJudgement
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.process_pool import ProcessPool
 from pytest_gpubench.judge.ready_case import ReadyCase
-from pytest_gpubench.judge.replayed import NO_GPU
+from pytest_gpubench.judge.replayed import NO_GPU, launches_of
 from pytest_gpubench.judge.trial import Rules, Trial
 from pytest_gpubench.judge.witness import ClocksDisagree, ReplayCost, measure_blank, measure_replays
 from pytest_gpubench.units import printable
@@ -69,7 +69,7 @@ class Replayer:
         trial = None
         try:
             _give(self._candidate, call, self.timeout_s)
-            trial = Trial(self._candidate, case, self.rules, self._costs[case.name])
+            trial = Trial(self._candidate, case, self.rules, self._costs[case.name], launches=launches_of(call))
             found = trial.judge()
         except (Ended, GpuBenchError) as error:
             if trial is not None and trial.is_checked:

@@ -68,6 +68,8 @@ class Trial:
     """The cost of a replay in the referee's process; None if `candidate` is the candidate's own."""
     not_replayed: str = ""
     """The reason why its call is not replayed."""
+    launches: int = 1
+    """The kernels, copies and fills of a call that is replayed."""
     found: dict[str, Any] = field(default_factory=dict)
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
     seed: int = field(default_factory=lambda: secrets.randbelow(2**31))
@@ -165,9 +167,8 @@ class Trial:
     def _ask_witness(self, cost: ReplayCost, reps: Reps) -> None:
         self.candidate.first()
         witness = Witness(self.candidate, self.ready, cost, statistics.median(map(untraced_us, reps.reference_reps)))
-        launches = sum(number for _, number in reps.kernels)
         budget_s = WITNESS_BUDGETS * self.rules.budget_s
-        self.found["clock_us"] = witness.time(self.timed.candidate_us, launches, self.rules.alpha, budget_s)
+        self.found["clock_us"] = witness.time(self.timed.candidate_us, self.launches, self.rules.alpha, budget_s)
 
     # the verdict
 

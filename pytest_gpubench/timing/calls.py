@@ -28,7 +28,7 @@ class Upstream:
 
     given: dict[Key, torch.Tensor] = field(default_factory=dict)
     drawn: dict[Key, torch.Tensor] = field(default_factory=dict)
-    """What they are to hold."""
+    """The values that they are to hold."""
     latest: "ref[BackwardPass] | None" = None
     """The function whose call used them last."""
 

@@ -170,7 +170,7 @@ def test_a_search_may_draw_single_numbers(numbers: int, noted: bool) -> None:
 
 
 def test_an_infinite_output_with_a_gradient_is_looked_at_without_a_warning() -> None:
-    """Where warnings are errors, one would switch the check off."""
+    """A warning is an error for some users, and would switch the check off."""
     weight = torch.ones(3, requires_grad=True)
     agreement = agreement_of(lambda x: torch.log(x * weight), torch.tensor([0.0, 1.0, 2.0]))
     torch.set_warn_always(True)

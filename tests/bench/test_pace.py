@@ -52,7 +52,7 @@ def pace_of(play: Callable[[str, bool, int], float]) -> tuple[Pace, dict[str, fl
 )
 @pytest.mark.parametrize("known", ["rc", "c"])
 def test_a_candidate_that_is_slower_whenever_its_inputs_change(play: Any, raised: bool, known: str) -> None:
-    """Whether or not the reference's first call was timed: what seems slower is tried again, beside the reference."""
+    """A candidate that seems slower is tried beside the reference, also if the reference's first call was not timed."""
     pace, varied = pace_of(play)
     varied = {name: varied[name] for name in known}
     with (

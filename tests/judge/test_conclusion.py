@@ -61,7 +61,7 @@ def test_a_time_is_below_the_floor_by_its_whole_interval(samples_us: list[float]
 
 
 def test_a_call_that_nobody_times_is_inconclusive() -> None:
-    """What was compared is kept."""
+    """The comparison is kept."""
     found = untimed(CaseJudgement(case="a", status="pass", reason="right", compared=5), "it waits")
     reason = (
         "not timed: its call is not replayed (it waits), and without trust_claims = True its process is not believed"

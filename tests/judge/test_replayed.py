@@ -11,7 +11,7 @@ import torch
 from pytest_gpubench import BadFile, InvalidResult
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge import replayed as replayed_module
-from pytest_gpubench.judge.replayed import ReplayedCall, SavedCall, refuse_other_memory, saved_call
+from pytest_gpubench.judge.replayed import ReplayedCall, SavedCall, launches_of, refuse_other_memory, saved_call
 from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.replay import builder, images
 from pytest_gpubench.replay.call_data import CallData, Graph, Node, Pointer, Region, encode_call
@@ -57,6 +57,22 @@ def test_another_process_replays_what_one_saved(on_cpu: OnCpu, saved: bytes) -> 
     assert (len(on_cpu.cuda.executables), len(on_cpu.cuda.modules)) == (len(sets), 1)
     replayed.close()
     assert (on_cpu.cuda.executables, on_cpu.cuda.modules) == ({}, {})
+
+
+def test_the_launches_of_a_call_are_those_of_its_graph(saved: bytes) -> None:
+    found = msgspec.msgpack.decode(saved, type=SavedCall)
+    call = msgspec.msgpack.decode(found.call, type=CallData)
+    (node,) = call.graph.nodes
+    inner = Graph((node, node, Node(kind="empty")), ())
+    nested = msgspec.structs.replace(call, graph=Graph((node, Node(kind="child", child=inner)), ()))
+    assert launches_of(saved) == 1
+    assert launches_of(msgspec.msgpack.encode(msgspec.structs.replace(found, call=encode_call(nested)))) == 3
+
+
+@pytest.mark.parametrize("damaged", [b"", b"x", msgspec.msgpack.encode({"call": b"x"})])
+def test_a_damaged_call_is_refused(damaged: bytes) -> None:
+    with pytest.raises(BadFile, match="a saved call is damaged"):
+        launches_of(damaged)
 
 
 def kept_y(on_cpu: OnCpu) -> Runner:

@@ -110,6 +110,7 @@ def replayer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Replayer:
     monkeypatch.setattr(replayer_module, "measure_blank", measure)
     monkeypatch.setattr(replayer_module, "measure_replays", measure)
     monkeypatch.setattr(Trial, "__post_init__", lambda self: None)
+    monkeypatch.setattr(replayer_module, "launches_of", len)
     return found
 
 
@@ -159,12 +160,12 @@ def test_a_replayed_call_is_timed_by_the_referee(replayer: Any, monkeypatch: pyt
 
     def judge(self: Trial) -> CaseJudgement:
         self.is_checked = True
-        timed.append((self.cost, (replayer._candidate.box / "call").read_bytes()))
+        timed.append((self.cost, self.launches, (replayer._candidate.box / "call").read_bytes()))
         return judged("pass")
 
     monkeypatch.setattr(Trial, "judge", judge)
     assert replayer.judge(replayer.cases[0], b"call").status == "pass"
-    assert timed == [(COST, b"call")]
+    assert timed == [(COST, 4, b"call")]
     replayer.end()
     replayer.end()
     assert replayer.done == ["replay", "before one", "before two", "replay", "end"]
@@ -197,7 +198,7 @@ def test_clocks_that_disagree_are_asked_in_another_process(
 def test_a_candidate_is_dead_before_its_calls_are_replayed_and_timed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, trusts: bool
 ) -> None:
-    """What cannot be replayed is timed before, and what is replayed wrongly after it: by nobody without trust."""
+    """Calls that cannot be replayed are timed before, those replayed wrongly after it: by nobody without trust."""
     done: list[Any] = []
     names = {"replayed": b"call", "waits": "it waits", "differs": b"other"}
     checks: Any = [(SimpleNamespace(name=name), judged("pass"), call) for name, call in names.items()]

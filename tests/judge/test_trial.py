@@ -73,10 +73,10 @@ def test_a_replayed_call_has_the_referees_clock_as_its_witness(
     candidate: Any = SimpleNamespace(begin_case=ignore, first=ignore, alone=nullcontext)
     candidate.process = SimpleNamespace(ask=ignore)
     ready: Any = SimpleNamespace(device=None, reference=reference, example=(), outputs=[], name="")
-    trial: Any = Trial(candidate, ready, Rules(Limits()), cost, "it waits")
+    trial: Any = Trial(candidate, ready, Rules(Limits()), cost, "it waits", launches=5)
     trial.timed, trial._sets_for = trial_of(10.0, 20.0).timed, lambda example: 1
     timed = [Rep(each, (Record("kernel", "kernel", 0, 1000),)) for each in (1.0, 9.0, 5.0)]
-    reps = SimpleNamespace(reference_reps=timed, kernels=[("a", 2), ("b", 3)])
+    reps = SimpleNamespace(reference_reps=timed, kernels=[("a", 1000)])
     trial._time, trial._check, trial._find_floor = lambda sets: reps, ignore, ignore
     trial._conclude = lambda: ("pass", "")
     judged = trial.judge()

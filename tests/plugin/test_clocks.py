@@ -122,7 +122,7 @@ def test_given_back_however_a_test_ends(host: Host) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 @pytest.mark.parametrize("arguments", [[], ["-n1"]], ids=["alone", "a worker"])
 def test_given_back_where_a_signal_ends_the_process(host: Host, arguments: list[str], number: int) -> None:
-    """Where nothing has been measured yet, too."""
+    """Also before anything is measured."""
     host.write(f"@pytest.fixture(autouse=True)\ndef ends():\n    os.kill(os.getpid(), {int(number)})\n{TESTS}")
     assert host.run(LOCK, *arguments)[0] != 0
     assert whats(host) == [SET, SET_MEMORY, RESET, RESET_MEMORY]

@@ -31,7 +31,7 @@ while True:
 
 @dataclass(frozen=True)
 class Work:
-    """What a neighbour does a hundred times, and then pauses."""
+    """Work that a neighbour does a hundred times, and then pauses."""
 
     line: str
     pause_s: float = 0.0
