@@ -4,13 +4,14 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from xml.sax.saxutils import quoteattr
 
 import pytest
 
 from pytest_gpubench import DeviceFacts, Measurement, Timing, cli
-from pytest_gpubench.cli.ab.runs import junit_names
 from pytest_gpubench.results.model import Counts, SavedRun, TestRecord
 from pytest_gpubench.results.store import write_run
+from tests.results.measured import timing_of
 
 CPU = DeviceFacts(type="cpu", name="a CPU", host="here")
 NODEID = "tests/test_a.py::test_it[4-a::b]"
@@ -37,16 +38,18 @@ def left(tmp_path: Path) -> list[Path]:
     return list((tmp_path / "tmp").iterdir())
 
 
-def write_results(timings: Mapping[str, Timing], junit: Path, results: Path) -> None:
-    """Write the results of tests that pass, by node id; where there are none, of one that measures nothing."""
+def write_results(timings: Mapping[str, Timing], junit: Path, results: Path, failed: Sequence[str] = ()) -> None:
+    """Write the results of tests that measure, and of others that fail; with neither, of one that passes."""
     records = tuple(
         TestRecord(nodeid=nodeid, device=CPU, measurements=(Measurement(timing=timing),))
         for nodeid, timing in timings.items()
     )
     write_run(SavedRun(records=records, datetime="2026-01-01T00:00:00+00:00"), results)
-    cases = [
-        '<testcase classname="{}" name="{}"/>'.format(*junit_names(nodeid)) for nodeid in list(timings) or [NODEID]
-    ]
+    cases = []
+    for nodeid in [*timings, *failed] or [NODEID]:
+        path, _, name = nodeid.partition("::")
+        names = f"classname={quoteattr(path.removesuffix('.py').replace('/', '.'))} name={quoteattr(name)}"
+        cases.append(f"<testcase {names}>{'<failure/>' * (nodeid in failed)}</testcase>")
     junit.write_text(f"<testsuites><testsuite>{''.join(cases)}</testsuite></testsuites>")
 
 
@@ -70,7 +73,11 @@ def replace_processes(monkeypatch: pytest.MonkeyPatch, run: Callable[..., int]) 
 
 
 class FakePytest:
-    """Stand for pytest: write the results and the JUnit file that a tree's `us` file, a time, asks for."""
+    """Stand for pytest: write the results and the JUnit file that a tree's `us` file asks for.
+
+    It holds a time, or a word for each function, which has a test of its own: `f=10 g=10,11 h=10! i=failed` are a time,
+    one for each run in turn, one beside other processes, and a test that fails.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.commands: list[Sequence[str]] = []
@@ -80,7 +87,7 @@ class FakePytest:
         self.output = "line\n" * 30 + "the last line\n"
         self.interrupt_at: int | None = None
         replace_processes(monkeypatch, self.run)
-        monkeypatch.setattr("pytest_gpubench.cli.ab.command.one_gpu", dict)
+        monkeypatch.setattr("pytest_gpubench.gpu.visible.find_visible", list)
 
     def run(self, command: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path) -> int:
         self.commands.append(command)
@@ -95,16 +102,26 @@ class FakePytest:
         return self.status
 
     def write(self, folder: Path, junit: Path, results: Path) -> None:
-        text = (folder / "us").read_text()
-        timings = {}
-        if text != "nothing":
-            counts = Counts(captures={"instructions": (1000 * float(text),) * 3})
-            timings[NODEID] = Timing(
-                label="f", timer="wall", cache="cold", device="", samples_us=(float(text),), counts=counts
-            )
-        write_results(timings, junit, results)
+        runs = self.folders.count(folder)
+        timings, failed = dict[str, Timing](), list[str]()
+        for word in (folder / "us").read_text().split():
+            label, _, texts = word.rpartition("=")
+            nodeid = f"tests/test_a.py::test_{label}" if label else NODEID
+            values = texts.split(",")
+            text = values[(runs - 1) % len(values)]
+            if text == "failed":
+                failed.append(nodeid)
+            elif text != "nothing":
+                timings[nodeid] = _timing(label or "f", float(text.rstrip("!")), "!" in text)
+        write_results(timings, junit, results, failed)
 
     @property
     def arms(self) -> str:
         """Whose turn it was: B in the worktree of BASE, H in that of HEAD, W in the working tree."""
         return "".join({"base": "B", "head": "H"}.get(folder.name, "W") for folder in self.folders)
+
+
+def _timing(label: str, us: float, beside_others: bool) -> Timing:
+    counts = Counts(captures={"instructions": (1000 * us,) * 3})
+    others = "pid 7 computed" if beside_others else ""
+    return timing_of((us,), label, timer="wall", device="", counts=counts, neighbours=others)

@@ -8,14 +8,11 @@ from typing import Any
 import pytest
 
 from pytest_gpubench.cli import parse
-from pytest_gpubench.cli.ab.command import one_gpu
-from pytest_gpubench.cli.ab.report import exit_status, report_lines
 from pytest_gpubench.gpu.visible import VisibleGpu
-from pytest_gpubench.results.model import Outcome
-from pytest_gpubench.stats.regression import ChangeEstimate
-from pytest_gpubench.verdict.regression import Change
 from tests import fork_server
 from tests.cli.ab.faked import NODEID, FakePytest, Git, call, commit, left
+
+FIND_VISIBLE = "pytest_gpubench.gpu.visible.find_visible"
 
 # the command line
 
@@ -192,61 +189,47 @@ def test_two_commits_with_pytest_itself(
 
 
 @pytest.mark.parametrize("uuids", [[], ["GPU-1"]])
-def test_without_a_choice_of_gpus_nothing_is_pinned(uuids: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "pytest_gpubench.gpu.visible.find_visible", lambda: [VisibleGpu(uuid, 0, "a GPU") for uuid in uuids]
-    )
-    assert one_gpu() == {}
+def test_without_a_choice_of_gpus_nothing_is_pinned(
+    uuids: list[str], git: Git, fake: FakePytest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(git, {"us": "10"})
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(FIND_VISIBLE, lambda: [VisibleGpu(uuid, 0, "a GPU") for uuid in uuids])
+    assert call("main", "--rounds", "1") == 0
+    assert not any("CUDA_VISIBLE_DEVICES" in each for each in fake.environments)
 
 
 def test_of_several_gpus_one_is_held(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    git: Git, fake: FakePytest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    """A second command takes the other one, which is less taken."""
+    commit(git, {"us": "10"})
     gpus = [VisibleGpu(f"GPU-{number}", 0, "a GPU") for number in (1, 2)]
-    monkeypatch.setattr("pytest_gpubench.gpu.visible.find_visible", lambda: gpus)
+    monkeypatch.setattr(FIND_VISIBLE, lambda: gpus)
     held: list[Any] = []
     monkeypatch.setattr("pytest_gpubench.cli.ab.command.HELD", held)
-    assert one_gpu() == {"CUDA_VISIBLE_DEVICES": "GPU-1"}
-    assert one_gpu() == {"CUDA_VISIBLE_DEVICES": "GPU-2"}, "the other one is less taken"
+    for _ in gpus:
+        assert call("main", "--rounds", "1") == 0
     assert "both are measured on a GPU GPU-1, one of 2 GPUs" in capsys.readouterr().err
+    assert [each["CUDA_VISIBLE_DEVICES"] for each in fake.environments] == ["GPU-1"] * 4 + ["GPU-2"] * 4
     for claim in held:
         claim.release()
 
 
-# what is printed in the end
-
-
-def change(outcome: Outcome, compared: bool = True) -> Change:
-    estimate = ChangeEstimate(1.0, None, "median", 0.01) if compared else None
-    return Change(f"test_{outcome.value}", "f\n", outcome, "so", estimate)
-
-
-def test_the_worst_comes_first() -> None:
-    found = report_lines([change(outcome) for outcome in Outcome])
-    assert found == [
-        "FAIL          test_fail [f\\n]: so",
-        "INVALID       test_invalid [f\\n]: so",
-        "INCONCLUSIVE  test_inconclusive [f\\n]: so",
-        "NOT JUDGED    test_not judged [f\\n]: so",
-        "PASS          test_pass [f\\n]: so",
-        "gpu_bench: 5 measurements compared: 1 fail, 1 invalid, 1 inconclusive, 1 not judged, 1 pass",
-    ]
-
-
 @pytest.mark.parametrize(
-    ("changes", "status"),
+    ("base", "head", "status"),
     [
-        ([], 2),
-        ([change(Outcome.NOT_JUDGED, compared=False), change(Outcome.INVALID, compared=False)], 2),
-        ([change(Outcome.PASS), change(Outcome.NOT_JUDGED, compared=False)], 0),
-        ([change(Outcome.INCONCLUSIVE)], 0),
-        ([change(Outcome.PASS), change(Outcome.FAIL)], 1),
-        ([change(Outcome.FAIL, compared=False)], 1),
-        ([change(Outcome.PASS), change(Outcome.INVALID, compared=False)], 1),
-        ([change(Outcome.INVALID)], 1),
-        ([change(Outcome.INVALID, compared=False), change(Outcome.FAIL, compared=False)], 1),
+        ("f=10! g=10", "f=10 h=10", 2),
+        ("f=10", "f=10 h=10", 0),
+        ("f=10", "f=10,11", 0),
+        ("f=10 g=10", "f=10 g=11", 1),
+        ("f=10 g=10", "f=10 g=failed", 1),
+        ("g=10", "g=failed", 1),
+        ("f=10 g=10", "f=10 g=10!", 1),
+        ("g=10!", "g=failed", 1),
     ],
 )
-def test_the_exit_status(changes: list[Change], status: int) -> None:
-    assert exit_status(changes) == status
+def test_the_exit_status(base: str, head: str, status: int, git: Git, fake: FakePytest) -> None:
+    commit(git, {"us": base})
+    Path("us").write_text(head)
+    assert call("main", "--rounds", "1") == status

@@ -6,86 +6,75 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench import Measurement, Timing
 from pytest_gpubench.cli import main
-from pytest_gpubench.cli.ab.checkouts import Checkout
-from pytest_gpubench.cli.ab.comparison import CommitComparison, ComparisonPlan
-from pytest_gpubench.cli.ab.report import markdown_text, report_lines
-from pytest_gpubench.results.model import Outcome, SavedRun, TestRecord
-from pytest_gpubench.stats.regression import ChangeEstimate
-from pytest_gpubench.stats.summary import Interval
-from pytest_gpubench.stats.tolerance import RegressionTolerance
-from pytest_gpubench.verdict.regression import Change
-from pytest_gpubench.verdict.rounds import ArmRun, CommitArm, order_of
-from tests.cli.ab.faked import CPU, NODEID, FakePytest, Git, commit, replace_processes
+from tests.cli.ab.faked import NODEID, FakePytest, Git, commit, replace_processes
 
-HERE = Path()
-CHECKOUTS: dict[CommitArm, Checkout] = {
-    "BASE": Checkout("BASE", HERE, HERE, HERE, HERE, "base (0123)"),
-    "HEAD": Checkout("HEAD", HERE, HERE, HERE, HERE, "head (0123)"),
-}
-PLAN = ComparisonPlan(RegressionTolerance("median", margin=0.03), 0.01, 4)
-SLOWER = ChangeEstimate(1.05, Interval(1.04, 1.06), "median", 0.005, 10.0, 10.5)
-LOST = ChangeEstimate(1.05, Interval(1.04, 1.06), "speedup", 0.005, 2.1, 2.0)
+COMMENT = Path("comment.md")
 
 
-def markdown(*changes: Change) -> str:
-    return markdown_text(CommitComparison((), changes, PLAN), CHECKOUTS)
+def compare(git: Git, base: str, head: str, *words: str) -> int:
+    commit(git, {"us": base})
+    Path("us").write_text(head)
+    return main(["ab", "main", "--rounds", "1", "--markdown", str(COMMENT), *words])
 
 
-def test_the_worst_is_told_first_and_what_does_not_count_says_why() -> None:
-    told = markdown(
-        Change("test_a", "f", Outcome.PASS, "f is as fast", SLOWER),
-        Change("test_b", "", Outcome.NOT_JUDGED, "its own source changed"),
-        Change("test_c", "g", Outcome.INCONCLUSIVE, "too close", LOST),
-        Change("test_d", "h|\n", Outcome.FAIL, "h @is <b>slower", SLOWER),
-    )
-    assert told.splitlines()[:4] == [
-        "## Performance of HEAD against BASE: ❌ 3 measurements compared: 1 fail, 1 inconclusive, 1 not judged, 1 pass",
-        "",
-        "- BASE: base (0123)",
-        "- HEAD: head (0123)",
+def test_the_worst_is_told_first_and_what_does_not_count_says_why(
+    git: Git, fake: FakePytest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base, head = "fast=10 shaky=10 beside=10! slow=10", "fast=10 shaky=10,10.9 beside=10 slow=20 new=10"
+    assert compare(git, base, head) == 1
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert [line.partition(": ")[0] for line in lines] == [
+        "FAIL          tests/test_a.py::test_slow [slow]",
+        "              with it",
+        "INVALID       tests/test_a.py::test_beside [beside]",
+        "INCONCLUSIVE  tests/test_a.py::test_shaky [shaky]",
+        "NOT JUDGED    tests/test_a.py::test_new",
+        "PASS          tests/test_a.py::test_fast [fast]",
     ]
+    assert lines[1].endswith("with it: executes 2.0x the instructions: 10,000 -> 20,000")
+    counts = "3 measurements compared: 1 fail, 1 invalid, 1 inconclusive, 1 not judged, 1 pass"
+    assert last == f"gpu_bench: {counts}"
+    told = COMMENT.read_text()
+    title, _, old, new, *_ = told.splitlines()
+    assert title == f"## Performance of HEAD against BASE: ❌ {counts}"
+    assert old.startswith("- BASE: main (")
+    assert new.startswith("- HEAD: the working tree")
     rows = re.findall(r"^\| (.*) \|$", told, re.MULTILINE)
     assert [row.split(" | ")[0] for row in rows if "test_" in row] == [
-        *("❌ FAIL", "⚠️ INCONCLUSIVE", "NOT JUDGED"),
+        *("❌ FAIL", "❌ INVALID", "⚠️ INCONCLUSIVE", "NOT JUDGED"),
         *("❌ FAIL", "⚠️ INCONCLUSIVE", "✅ PASS"),
     ]
-    assert "| its own source changed |" in told
-    assert "2.100x | 2.000x | 1.050x [1.040, 1.060] |" in told
-    assert "10.00 us | 10.50 us | 1.050x [1.040, 1.060] |" in told
-    assert "<b>slower" not in told
+    assert "<br>with it: executes 2.0x the instructions: 10,000 -&#62; 20,000 |" in told
+    assert "| HEAD alone has it: a new test |" in told
+    assert "| 10.00 us | 20.00 us | 2.000x [2.000, 2.000] |" in told
 
 
-def test_a_fail_has_its_reasons_in_the_terminal_and_in_the_comment() -> None:
-    change = Change("test_a", "f", Outcome.FAIL, "f is slower", SLOWER, reasons=("a_b: registers 64 -> 72", "<b>"))
-    assert report_lines([change])[:3] == [
-        "FAIL          test_a [f]: f is slower",
-        "              with it: a_b: registers 64 -> 72",
-        "              with it: <b>",
-    ]
-    assert "| f is slower<br>with it: a_b: registers 64 -&#62; 72<br>with it: &#60;b&#62; |" in markdown(change)
+def test_names_are_written_as_text(git: Git, fake: FakePytest, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare(git, "<b>\u202e|=10", "<b>\u202e|=20") == 1
+    assert r"[<b>\u202e|]: <b>\u202e| is slower" in capsys.readouterr().out
+    assert not {"<b>", "\u202e"} & set(re.findall("<b>|\u202e", COMMENT.read_text()))
 
 
-def test_a_comment_is_never_too_long() -> None:
-    changes = [Change(f"test_{number}", "f" * 200, Outcome.FAIL, "so" * 200, SLOWER) for number in range(999)]
-    told = markdown(*changes)
-    assert len(told.encode()) < 60_000
-    assert "findings left out" in told
+def test_a_comment_is_never_too_long(git: Git, fake: FakePytest) -> None:
+    names = [f"{number}{'f' * 200}" for number in range(300)]
+    base, head = (" ".join(f"{name}={us}" for name in names) for us in (10, 11))
+    assert compare(git, base, head) == 1
+    assert len(COMMENT.read_bytes()) < 60_000
+    assert "findings left out" in COMMENT.read_text()
 
 
-@pytest.mark.parametrize(("spread", "few"), [(0.002, False), (0.02, True)])
-def test_what_this_machine_can_see_is_told(spread: float, few: bool) -> None:
-    """Four runs of BASE and HEAD that differ by this much, back and forth."""
-    runs = []
-    for number, arm in enumerate((*order_of(0), *order_of(1))):
-        timing = Timing(label="f", timer="wall", cache="cold", device="", samples_us=(10 + spread * 5 * (number % 3),))
-        record = TestRecord(nodeid=NODEID, device=CPU, measurements=(Measurement(timing=timing),))
-        runs.append(ArmRun(arm, number // 4, SavedRun(records=(record,), datetime=""), {}))
-    words = CommitComparison(runs, (), PLAN).noise_words(2)
+@pytest.mark.parametrize(("second", "few"), [(10.01, False), (10.1, True)])
+def test_what_this_machine_can_see_is_told(
+    second: float, few: bool, git: Git, fake: FakePytest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compare(git, "10", f"10,{second}", "--rounds", "2")
     share = r"\d\.\d+ %"
-    assert re.match(f"runs of the same code differ by {share} here, so 2 rounds show {share} or more", words)
-    assert words.endswith(": more than --fail-slower 3.0 %, take more --rounds") == few
+    found = re.search(
+        rf"runs of the same code differ by {share} here, so 2 rounds show {share} or more(.*)", capsys.readouterr().err
+    )
+    assert found is not None
+    assert found[1] == ": more than --fail-slower 3.0 %, take more --rounds" * few
 
 
 def test_what_is_written_into_files(git: Git, fake: FakePytest, tmp_path: Path) -> None:
