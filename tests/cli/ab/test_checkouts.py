@@ -2,12 +2,10 @@
 
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pytest_gpubench import BadRequest
-from pytest_gpubench.cli.ab.checkouts import Checkout
 from tests.cli.ab.faked import FakePytest, Git, call, commit, left
 
 
@@ -117,46 +115,44 @@ def test_inside_a_hook_of_git(git: Git, fake: FakePytest, tmp_path: Path, monkey
 # packages that are imported from elsewhere
 
 
-def test_packages_that_come_from_elsewhere_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+FOREIGN = "warning: HEAD imports editable from {}, not from its own tree: what is measured is not it"
+
+
+def test_packages_that_come_from_elsewhere_are_told(
+    git: Git, fake: FakePytest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A finder that is asked before the path, as some editable installations put one there, wins over PYTHONPATH."""
-    origin, root, site = tmp_path / "origin", tmp_path / "tree", tmp_path / "site"
-    for folder in (origin / "editable", root / "editable", root / "src" / "mine", site):
-        folder.mkdir(parents=True)
-        (folder / "__init__.py").touch()
-    (root / "single.py").touch()
-    (root / "not-a-name.py").touch()
-    (site / "sitecustomize.py").write_text(f"""
+    commit(
+        git, {"us": "10", "editable/__init__.py": "", "src/mine/__init__.py": "", "single.py": "", "not-a-name.py": ""}
+    )
+    origin, site = tmp_path / "origin" / "editable" / "__init__.py", tmp_path / "site" / "sitecustomize.py"
+    for path in (origin, site):
+        path.parent.mkdir(parents=True)
+        path.touch()
+    site.write_text(f"""
 import sys, importlib.util
 class Finder:
     @staticmethod
     def find_spec(name, path=None, target=None):
         if name == "editable":
-            return importlib.util.spec_from_file_location(name, "{origin}/editable/__init__.py")
+            return importlib.util.spec_from_file_location(name, "{origin}")
 sys.meta_path.insert(0, Finder)
 """)
-    tree = Checkout("BASE", root, root, origin, tmp_path)
     monkeypatch.setenv("PYTHONPATH", "")
-    assert tree.foreign_modules() == {}
-    monkeypatch.setenv("PYTHONPATH", str(site))
-    assert tree.foreign_modules() == {"editable": f"{origin}/editable/__init__.py"}
+    call("main", "--rounds", "1")
+    assert "warning" not in capsys.readouterr().err
+    monkeypatch.setenv("PYTHONPATH", str(site.parent))
+    call("main", "--rounds", "1")
+    told = capsys.readouterr().err
+    assert FOREIGN.format(origin) in told
+    assert told.count("warning") == 2, "one for each version"
 
 
 def test_a_package_on_the_path_of_the_working_tree_does_not_win(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    git: Git, fake: FakePytest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    origin, root = tmp_path / "origin", tmp_path / "tree"
-    for folder in (origin / "package", root / "package"):
-        folder.mkdir(parents=True)
-        (folder / "__init__.py").touch()
-    monkeypatch.setenv("PYTHONPATH", str(origin))
-    tree = Checkout("BASE", root, root, origin, tmp_path)
-    assert tree.environment()["PYTHONPATH"] == str(root)
-    assert tree.foreign_modules() == {}
-
-
-def test_a_warning_says_so(git: Git, fake: FakePytest, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    commit(git, {"us": "10"})
-    monkeypatch.setattr(Checkout, "foreign_modules", lambda self: {"package": "/there/package.py"})
-    call("main", "--rounds", "1")
-    warning = "warning: HEAD imports package from /there/package.py, not from its own tree: what is measured is not it"
-    assert warning in capsys.readouterr().err
+    commit(git, {"us": "10", "package/__init__.py": ""})
+    monkeypatch.setenv("PYTHONPATH", str(Path.cwd()))
+    call("main", "HEAD", "--rounds", "1")
+    assert "warning" not in capsys.readouterr().err
+    assert [each["PYTHONPATH"] for each in fake.environments] == [str(folder) for folder in fake.folders]

@@ -5,18 +5,16 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_gpubench import BadRequest
-from pytest_gpubench.cli.ab.checkouts import Checkout
-from pytest_gpubench.cli.ab.environments import with_environments
-from pytest_gpubench.results.baseline import toolchain
 from tests.cli.ab.environment import environment
 from tests.cli.ab.faked import FakePytest, Git, call, commit, left
 
-HERE = Path()
 TESTS = """
 from slowed import SPEED
 from pytest_gpubench import scripted
@@ -26,10 +24,6 @@ def kernel(): pass
 
 def test_kernel(gpu_bench): gpu_bench(kernel)
 """
-
-
-def checkout(**others: object) -> Checkout:
-    return Checkout("BASE", HERE, HERE, HERE, HERE, "main (0123)", **others)  # type: ignore[arg-type]
 
 
 def test_one_commit_in_two_environments(
@@ -62,27 +56,47 @@ def test_one_commit_in_two_environments(
     assert left(tmp_path) == []
 
 
-def differing(base: str, head: str | None = None) -> dict[str, tuple[str, str]]:
-    """Return the packages that differ between two environments, given by their interpreters; None is this one's."""
-    found = with_environments({"BASE": checkout(), "HEAD": checkout()}, base, head)
-    return {name: (was, found["HEAD"].packages[name]) for name, was in found["BASE"].packages.items()}
+@pytest.fixture
+def differing(git: Git, fake: FakePytest) -> Callable[..., dict[str, tuple[str, str]]]:
+    """Return the packages that differ between two environments, given by their interpreters."""
+    commit(git, {"us": "10"})
+
+    def compare(base: str, head: str) -> dict[str, tuple[str, str]]:
+        words = ("--base-python", base, "--head-python", head, "--rounds", "1", "--json", "found.json")
+        assert call("HEAD", "HEAD", *words) == 0
+        return {
+            each["name"]: (each["base"], each["head"])
+            for each in json.loads(Path("found.json").read_text())["packages"]
+        }
+
+    return compare
 
 
-def test_what_differs_is_a_version_a_package_or_its_files(tmp_path: Path) -> None:
-    base = {"a": ("1", "x"), "b": ("1", "x"), "c": ("1", "x"), "d": ("1", "x")}
+def lister(path: Path, packages: Mapping[str, tuple[str, str]]) -> str:
+    """Write a program that lists these packages as an interpreter does, each with its version and its files."""
+    path.write_text(f"#!/bin/sh\necho '{json.dumps([packages, True])}'\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_what_differs_is_a_version_a_package_or_its_files(differing: Any, tmp_path: Path) -> None:
+    """Python itself is one of them."""
+    base = {"a": ("1", "x"), "b": ("1", "x"), "c": ("1", "x"), "d": ("1", "x"), "Python": ("3.9", "")}
     head = {"a": ("2", "x"), "b": ("1", "y"), "d": ("1", "x"), "E": ("3", "")}
-    for name, packages in (("base", base), ("head", head)):
-        (tmp_path / name).write_text(f"#!/bin/sh\necho '{json.dumps([packages, True])}'\n")
-        (tmp_path / name).chmod(0o755)
-    assert list(differing(str(tmp_path / "base"), str(tmp_path / "head")).items()) == [
+    found = differing(lister(tmp_path / "base", base), lister(tmp_path / "head", head))
+    assert list(found.items()) == [
         ("a", ("1", "2")),
         ("b", ("1", "1 with other files")),
         ("c", ("1", "not installed")),
         ("E", ("not installed", "3")),
+        ("Python", ("3.9", "not installed")),
     ]
+    assert differing(str(tmp_path / "base"), sys.executable)["Python"] == ("3.9", platform.python_version())
 
 
-def test_files_of_an_installer_and_scripts_with_the_path_of_an_environment_do_not_differ(tmp_path: Path) -> None:
+def test_files_of_an_installer_and_scripts_with_the_path_of_an_environment_do_not_differ(
+    differing: Any, tmp_path: Path
+) -> None:
     """The same package in two folders, and one whose module was built again."""
     sources = {"one": "x = 1", "two": "x = 1", "three": "x = 2"}
     one, two, three = (environment(tmp_path / each, ("Some.Thing", "1.0", source)) for each, source in sources.items())
@@ -90,31 +104,16 @@ def test_files_of_an_installer_and_scripts_with_the_path_of_an_environment_do_no
     assert differing(one, three) == {"some-thing": ("1.0", "1.0 with other files")}
 
 
-def test_python_itself_is_one_of_the_packages(tmp_path: Path) -> None:
-    other = tmp_path / "python"
-    other.write_text('#!/bin/sh\necho \'[{"Python": ["3.9", ""]}, true]\'\n')
-    other.chmod(0o755)
-    assert differing(str(other))["Python"] == ("3.9", platform.python_version())
-
-
-def test_packages_are_facts_of_a_run() -> None:
-    info = {"torch": "2.11", "ptxas": None, "packages": {"slowed": "1.0"}}
-    assert toolchain(info) == {"torch": "2.11", "slowed": "1.0"}
-    assert toolchain({"packages": None}) == {}
-
-
 def test_an_interpreter_is_found_as_a_shell_finds_it_and_its_link_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    git: Git, fake: FakePytest, tmp_path: Path
 ) -> None:
     """A link in an environment leads to an interpreter that does not know the environment."""
+    commit(git, {"us": "10"})
     python = environment(tmp_path / "own")
-    monkeypatch.chdir(tmp_path)
-    found = with_environments({"BASE": checkout(), "HEAD": checkout()}, "own/bin/python", None)
-    assert found["BASE"].python == python
-    assert found["BASE"].environment()["PATH"].startswith(f"{tmp_path}/own/bin{os.pathsep}")
-    assert found["BASE"].title == "main (0123), with own/bin/python"
-    assert found["HEAD"].python == sys.executable
-    assert found["HEAD"].environment()["PATH"] == os.environ["PATH"]
+    assert call("HEAD", "HEAD", "--head-python", os.path.relpath(python), "--rounds", "1") == 0
+    assert [command[0] for command in fake.commands] == [sys.executable, python, python, sys.executable]
+    own, others = fake.environments[1]["PATH"], fake.environments[0]["PATH"]
+    assert (others, own) == (os.environ["PATH"], f"{tmp_path}/own/bin{os.pathsep}{others}")
 
 
 @pytest.mark.parametrize(
@@ -138,10 +137,3 @@ def test_what_is_no_environment_is_refused(
     assert str(refused.value).startswith(sentence.format(program).removesuffix("*"))
     assert fake.commands == []
     assert left(tmp_path) == []
-
-
-def test_each_version_is_run_by_its_own_interpreter(git: Git, fake: FakePytest, tmp_path: Path) -> None:
-    commit(git, {"us": "10"})
-    python = environment(tmp_path / "own")
-    assert call("HEAD", "HEAD", "--head-python", python, "--rounds", "1") == 0
-    assert [command[0] for command in fake.commands] == [sys.executable, python, python, sys.executable]

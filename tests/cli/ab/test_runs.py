@@ -1,6 +1,7 @@
 """Runs of `ab` in both trees, and their errors."""
 
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -83,6 +84,42 @@ def test_tests_that_cannot_run(git: Git, fake: FakePytest, tmp_path: Path, statu
     assert first == f"pytest could not run the tests in BASE (exit status {status}); it ended with:"
     assert rest == ["    line"] * 14 + ["    the last line"]
     assert left(tmp_path) == []
+
+
+WAITS = f"""#!{sys.executable}
+import json, os, sys, time
+from pathlib import Path
+if "pytest" not in sys.argv:
+    print(json.dumps([{{}}, True]))
+elif sys.argv[0].endswith("base"):
+    sys.exit(3)
+else:
+    Path(os.environ["PIDS"], str(os.getpid())).touch()
+    os.write(int(os.environ["PYTEST_GPUBENCH_TURN_SOCKET"]), b"ready")
+    time.sleep(60)
+"""
+"""Stands for an interpreter: pytest ends in BASE before its turn, and waits for its turn in HEAD."""
+
+
+def test_a_run_that_ends_before_its_turn_ends_those_that_wait(
+    git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(git, {"us": "10"})
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    monkeypatch.setenv("PIDS", str(pids))
+    words = []
+    for arm in ("base", "head"):
+        (tmp_path / arm).write_text(WAITS)
+        (tmp_path / arm).chmod(0o755)
+        words += [f"--{arm}-python", str(tmp_path / arm)]
+    with pytest.raises(BadRequest, match=r"pytest could not run the tests in BASE \(exit status 3\)"):
+        call("HEAD", "HEAD", "--rounds", "1", *words)
+    waiting = [int(path.name) for path in pids.iterdir()]
+    assert len(waiting) == 2
+    for pid in waiting:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
 
 
 @pytest.mark.parametrize("is_written", [True, False])
