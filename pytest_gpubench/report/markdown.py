@@ -20,7 +20,7 @@ from pytest_gpubench.report.rows import (
     variant_text,
 )
 from pytest_gpubench.results.baseline import toolchain
-from pytest_gpubench.results.kernels import breakdown, longest
+from pytest_gpubench.results.kernels import breakdown
 from pytest_gpubench.results.model import (
     SAME_CODE,
     Measurement,
@@ -249,7 +249,7 @@ def _kernel_part(rows: Iterable[Row]) -> Part:
 
 
 def _kernel_rows(timing: Timing) -> Iterator[list[str]]:
-    for each in longest(breakdown(timing), MOST_KERNELS_OF_FAILED):
+    for each in breakdown(timing, MOST_KERNELS_OF_FAILED):
         name = code(each.name) if each.kernels == 1 else each.name
         numbers = [str(each.launches), format_time(each.median_us), format_share(each.share)]
         yield [name, *numbers, resources_text(each.resources)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pytest_gpubench.metrics import BY_NAME
 from pytest_gpubench.report.layout import Column, Screen, lay_out
-from pytest_gpubench.results.kernels import breakdown, longest
+from pytest_gpubench.results.kernels import breakdown
 from pytest_gpubench.results.model import Measurement, Outcome, Resources, Speedup, TestRecord, Timing, Verdict
 from pytest_gpubench.results.phases import OUTSIDE, Phase, Phases, Region
 from pytest_gpubench.stats.summary import Interval
@@ -227,7 +227,7 @@ def kernel_lines(timing: Timing) -> list[str]:
     return [
         f"  {format_time(each.median_us):>10} {100 * each.share:5.1f} % {each.launches} x {printable(each.name)}"
         + (f": {resources_text(each.resources)}" if each.resources else "")
-        for each in longest(breakdown(timing), MOST_KERNELS)
+        for each in breakdown(timing, MOST_KERNELS)
     ]
 
 

@@ -32,11 +32,12 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     """As in `Kernel`; empty of several."""
 
 
-def breakdown(timing: Timing) -> tuple[Share, ...]:
+def breakdown(timing: Timing, most: int) -> tuple[Share, ...]:
     """Return the time of each kernel, copy and memset of a call, the longest first; empty if none were seen.
 
     The means sum to the timing's mean and the shares to 1, but for float rounding; the medians sum to the timing's
-    median only roughly, as the median of a sum is not the sum of the medians.
+    median only roughly, as the median of a sum is not the sum of the medians. most: where they are more than this, the
+    shortest are one.
     """
     names = distinct_names(kernel.name for kernel in timing.kernels)
     shares = [
@@ -50,7 +51,11 @@ def breakdown(timing: Timing) -> tuple[Share, ...]:
         )
         for kernel, share in zip(timing.kernels, _shares_of(timing.kernels), strict=True)
     ]
-    return tuple(sorted(shares, key=lambda share: -share.share))
+    shares.sort(key=lambda share: -share.share)
+    if len(shares) > most:
+        rest = shares[most - 1 :]
+        shares[most - 1 :] = [_together(rest, f"{len(rest)} more")]
+    return tuple(shares)
 
 
 def _shares_of(kernels: Sequence[Kernel]) -> list[float]:
@@ -70,14 +75,6 @@ def _together(shares: Sequence[Share], name: str) -> Share:
         mean_us=sum(means_us) if len(means_us) == len(shares) else None,
         share=sum(share.share for share in shares),
     )
-
-
-def longest(shares: Sequence[Share], most: int) -> tuple[Share, ...]:
-    """Return the first of a breakdown, and all others as one where they are more than this many."""
-    if len(shares) <= most:
-        return tuple(shares)
-    rest = shares[most - 1 :]
-    return (*shares[: most - 1], _together(rest, f"{len(rest)} more"))
 
 
 def listed(kernels: Iterable[Kernel]) -> str:

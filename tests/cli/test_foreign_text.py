@@ -5,9 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.store import Storage, write_run
-from pytest_gpubench.units import safe_line, safe_lines
 from tests.cli.stored import Command
 from tests.results.hostile import ATTACK, attacks_in, hostile_run
 
@@ -48,10 +46,6 @@ def test_no_text_of_a_saved_run_is_a_command(command: Command, words: str) -> No
     assert attacks_in(out + err) == []
 
 
-def test_lines_of_ours_stay() -> None:
-    assert safe_line("a \x1b[31mred\x1b[0m line", coloured=True) == "a \x1b[31mred\x1b[0m line"
-    assert safe_line("a.py::test_it[1] é ☃ …") == "a.py::test_it[1] é ☃ …"
-    assert safe_line("  ::error::x") == "  \\x3a:error::x"
-    assert safe_line("see ##[error] ##vso[x]") == "see \\x23#[error] \\x23#vso[x]"
-    assert safe_lines("a\n\r::warning::b") == "a\n\\r::warning::b"
-    assert isinstance(hostile_run(), SavedRun)
+def test_what_is_no_command_stays(command: Command) -> None:
+    write_run(hostile_run(nodeid="a.py::test_it[1] é ☃ … #[x] a::b"), Path("run.json"))
+    assert "a.py::test_it[1] é ☃ … #[x] a::b" in command("show", "run.json")[1]

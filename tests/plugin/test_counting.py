@@ -10,7 +10,6 @@ import pytest
 
 from pytest_gpubench import counted
 from pytest_gpubench.counters import groups_of, raw_metrics
-from pytest_gpubench.plugin.fresh_process import as_fresh_process
 from pytest_gpubench.results.model import Counts
 from pytest_gpubench.structure import ncu
 from pytest_gpubench.structure.ncu import find_ncu, ncu_command
@@ -231,15 +230,6 @@ def test_a_process_that_dies_costs_its_own_test_the_counters(bench_run: BenchRun
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["*was not judged by max_instructions=1000: *"])
     assert len(ncu_runs()) == 3
-
-
-def test_a_fresh_process_takes_no_counters_whatever_its_tests_ask(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTEST_GPUBENCH_SESSION", "results.json")
-    resolver = as_fresh_process(pytester.parseconfig("--gpu-bench-counters=all"))
-    assert resolver is not None
-    assert resolver.override(resolver.run, {"counters": "on-fail"}, "perf({}=...)").counters == "no"
 
 
 @pytest.mark.parametrize("marks", ["", "@pytest.mark.perf(counters='all')\n"])

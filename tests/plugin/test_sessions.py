@@ -4,11 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.plugin.sessions import sessions_of
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.results.store.storage import count_sessions
-from pytest_gpubench.settings import Settings
 from tests.plugin.conftest import BenchRun
 
 SAVED_SESSIONS = 5
@@ -61,20 +59,13 @@ def test_sessions_are_taken_in_fresh_processes_and_kept_whole(bench_run: BenchRu
     assert "test_it" in Path(".pytest_cache/v/cache/lastfailed").read_text()
 
 
-@pytest.mark.parametrize(
-    ("settings", "number"),
-    [
-        (Settings(), 1),
-        (Settings(save="main"), SAVED_SESSIONS),
-        (Settings(save="main", timer="scripted"), 1),
-        (Settings(save="main", sessions=1), 1),
-        (Settings(autosave=True), 1),
-        (Settings(compare="main"), 1),
-        (Settings(compare="main", sessions=3), 3),
-    ],
-)
-def test_what_is_saved_under_a_name_is_measured_in_five_processes(settings: Settings, number: int) -> None:
-    assert sessions_of(settings) == number
+@pytest.mark.parametrize("options", [("--gpu-bench-save=main", "--gpu-bench-sessions=1"), ("--gpu-bench-autosave",)])
+def test_one_session_is_taken_where_it_is_asked_for_or_nothing_is_named(
+    options: tuple[str, ...], bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_gpubench.plugin.sessions.SAME_IN_EVERY_PROCESS", ())
+    bench_run(COUNTED, *options).assert_outcomes(passed=1)
+    assert count_sessions(saved_run()) == 1
 
 
 def test_five_sessions_are_taken_of_the_perf_tests(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from pytest_gpubench import DeviceFacts, Measurement, PastChange, Speedup, Timing
 from pytest_gpubench.report.properties import median_properties
-from pytest_gpubench.report.remedies import remedy_lines
 from pytest_gpubench.report.section import report_section
 from pytest_gpubench.report.terminal import summary_lines
 from pytest_gpubench.results.model import Outcome, TestRecord
@@ -15,10 +14,18 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.summary import Interval
 from tests.report.records import arms, record, timing, unmeasured, verdict
 
+DEFAULTS = Settings()
+
 
 def judged(*outcomes: Outcome, enforced: bool = True) -> TestRecord:
     found = tuple(verdict(f"limit={index}", outcome, enforced) for index, outcome in enumerate(outcomes))
     return record(Measurement(timing=timing("a", 10.0), verdicts=found))
+
+
+def warnings_of(records: list[TestRecord], settings: Settings = DEFAULTS) -> list[str]:
+    """Return the warnings of the summary."""
+    start = "gpu_bench: warning: "
+    return [line.removeprefix(start) for line in summary_lines(records, settings) if line.startswith(start)]
 
 
 # the last line
@@ -94,7 +101,7 @@ def test_what_is_invalid_is_not_said_to_be_unmeasured() -> None:
 @pytest.mark.parametrize(("number", "shown"), [(3, 3), (4, 4), (100, 4)])
 def test_a_test_warns_a_few_times(number: int, shown: int) -> None:
     warned = record(Measurement(timing=timing("b", 1.0)), warnings=tuple(f"warning {index}" for index in range(number)))
-    lines = [line for line in summary_lines([warned, warned], Settings()) if "warning" in line]
+    lines = warnings_of([warned, warned])
     assert len(lines) == shown
     assert lines[-1].endswith("more like this") == (number > 3)
 
@@ -108,13 +115,13 @@ def test_warnings_alike_of_several_functions_and_tests_are_one() -> None:
         )
         for nth in range(1, 13)
     ]
-    lines = [line for line in summary_lines(tests, Settings()) if "warning" in line]
+    lines = warnings_of(tests)
     where = "12 tests (test_a.py::test_1, test_a.py::test_2, test_a.py::test_3 and 9 more)"
     assert lines == [
-        f"gpu_bench: warning: {number} times in {where}, first: f1_0: {text} (--gpu-bench-verbose shows all)"
+        f"{number} times in {where}, first: f1_0: {text} (--gpu-bench-verbose shows all)"
         for number, text in ((36, "1.5x as fast"), (12, "no limit for H200"))
     ]
-    assert len([line for line in summary_lines(tests, Settings(verbose=True)) if "warning" in line]) == 48
+    assert len(warnings_of(tests, Settings(verbose=True))) == 48
 
 
 @pytest.mark.parametrize(("number", "told"), [(1, 1), (2, 1), (30, 1)])
@@ -127,12 +134,12 @@ def test_what_is_inconclusive_by_one_limit_is_one_warning(number: int, told: int
         )
         items = arms(timing("mine", 10.0), timing("eager", 20.0), unclear)
         found.append(record(*items, nodeid=f"t.py::test_[({index}, 1)]", warnings=(unclear.sentence,)))
-    lines = [line for line in summary_lines(found, Settings()) if "warning" in line]
+    lines = warnings_of(found)
     assert len(lines) == told
     assert "t.py::test_[(0, 1)]" in lines[0]
     assert "too close to tell: 0" in lines[0]
     assert (f"min_speedup INCONCLUSIVE {number} times in {number} tests" in lines[0]) == (number > 1)
-    verbose = [line for line in summary_lines(found, Settings(verbose=True)) if "warning" in line]
+    verbose = warnings_of(found, Settings(verbose=True))
     assert len(verbose) == number
 
 
@@ -151,7 +158,7 @@ def test_clocks_of_two_arms_more_than_three_percent_apart(
     candidate_mhz: float | None, reference_mhz: float, warned: bool
 ) -> None:
     pair = arms(timing("a", 10.0, candidate_mhz), timing("eager", 20.0, reference_mhz))
-    lines = remedy_lines([record(*pair)])
+    lines = warnings_of([record(*pair)])
     assert len(lines) == warned
     if warned:
         where = f"a at {candidate_mhz} MHz, eager at {reference_mhz} MHz"
@@ -163,7 +170,7 @@ def test_clocks_of_two_arms_more_than_three_percent_apart(
 def test_clocks_of_a_timing_that_spread(high: float, warned: bool) -> None:
     """Ten readings, alternating: their standard deviation is 1.054 times half of the distance."""
     shaky = timing("a", 10.0, sm_clock_mhz=alternating(1000, high))
-    lines = remedy_lines([record(Measurement(timing=shaky))])
+    lines = warnings_of([record(Measurement(timing=shaky))])
     assert len(lines) == warned
     assert all("(a: relative std 5.7 %)" in line for line in lines)
 
@@ -175,7 +182,7 @@ def throttled(label: str = "a", reasons: tuple[str, ...] = ("SwPowerCap",)) -> T
 @pytest.mark.parametrize(("number", "more"), [(1, ""), (3, ""), (4, " and 1 more"), (50, " and 47 more")])
 def test_a_warning_names_three_tests(number: int, more: str) -> None:
     records = [record(Measurement(timing=throttled()), nodeid=f"t.py::test_{index}") for index in range(number)]
-    [line] = remedy_lines(records)
+    [line] = warnings_of(records)
     names = ", ".join(f"t.py::test_{index} (SwPowerCap)" for index in range(min(number, 3)))
     assert line.startswith(f"the GPU was throttled in {names}{more}: give the GPU time to cool")
 
@@ -186,7 +193,7 @@ def test_a_warning_names_three_tests(number: int, more: str) -> None:
 )
 def test_too_few_reps_say_how_many_it_takes(quads: int, interval: bool, reps: int | None) -> None:
     pair = arms(timing("a", 10.0), timing("eager", 20.0), quads=quads, interval=interval)
-    lines = remedy_lines([record(*pair)])
+    lines = warnings_of([record(*pair)])
     assert len(lines) == (reps is not None)
     remedy = f"take {reps} (--gpu-bench-reps={reps}), or give them time (--gpu-bench-budget-s)"
     assert all(line.endswith(remedy) for line in lines)
@@ -195,8 +202,9 @@ def test_too_few_reps_say_how_many_it_takes(quads: int, interval: bool, reps: in
 def test_what_the_test_itself_warns_of_is_not_said_twice() -> None:
     unclear = verdict("min_speedup=2", Outcome.INCONCLUSIVE)
     pair = arms(timing("a", 10.0), timing("eager", 20.0), unclear, interval=False)
-    assert remedy_lines([record(*pair, warnings=(unclear.sentence,))]) == []
-    assert len(remedy_lines([record(*pair)])) == 1
+    said = record(*pair, warnings=(unclear.sentence,))
+    assert warnings_of([said]) == [f"tests/test_a.py::test_it: {unclear.sentence}"]
+    assert len(warnings_of([record(*pair)])) == 1
 
 
 def test_each_kind_of_warning_has_one_line_in_the_summary() -> None:
@@ -375,11 +383,11 @@ def test_what_many_tests_warn_of_is_said_once(text: str, one: str, many: str) ->
         )
         for n in range(12)
     ]
-    lines = [[line for line in summary_lines(records[:n], Settings()) if "warning" in line] for n in (1, 2, 12)]
+    lines = [warnings_of(records[:n]) for n in (1, 2, 12)]
     assert lines == [
-        [f"gpu_bench: warning: {one}"],
-        [f"gpu_bench: warning: in 2 tests (t.py::test_0, t.py::test_1): {many}"],
-        [f"gpu_bench: warning: in 12 tests (t.py::test_0, t.py::test_1, t.py::test_2 and 9 more): {many}"],
+        [one],
+        [f"in 2 tests (t.py::test_0, t.py::test_1): {many}"],
+        [f"in 12 tests (t.py::test_0, t.py::test_1, t.py::test_2 and 9 more): {many}"],
     ]
 
 
@@ -394,10 +402,10 @@ def test_a_test_whose_name_begins_with_another_s_keeps_its_own() -> None:
 def test_a_run_warns_so_many_times(number: int, verbose: bool, shown: int) -> None:
     item = Measurement(timing=timing("a", 1.0))
     records = [record(item, nodeid=f"t.py::test_{n}", warnings=(f"warning {n}",)) for n in range(number)]
-    lines = [line for line in summary_lines(records, Settings(verbose=verbose)) if "warning" in line]
+    lines = warnings_of(records, Settings(verbose=verbose))
     assert len(lines) == shown
     more = "1 more warning" if number == 21 else "70 more warnings"
-    assert (lines[-1] == f"gpu_bench: warning: {more} (--gpu-bench-verbose shows all)") == (number > 20 and not verbose)
+    assert (lines[-1] == f"{more} (--gpu-bench-verbose shows all)") == (number > 20 and not verbose)
 
 
 def past(nodeid: str, low: float, high: float, outcome: Outcome | None = None, baseline: str = "main") -> TestRecord:

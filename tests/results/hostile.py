@@ -8,7 +8,7 @@ import msgspec
 
 from pytest_gpubench.results.model import Outcome, SavedRun
 
-ATTACK = "::error::\x1b[31m\x1b]0;title\x07\n::error::##[error]\r\x9b8m\u202e"
+ATTACK = "::error::\x1b[31m\x1b]0;title\x07\n::error::##[error]##vso[x]\r\x9b8m\u202e"
 KINDS = ("max_time_us", "min_speedup", "validity", "compare_fail", "forbid", "kernels", "no limit")
 
 
@@ -59,5 +59,7 @@ def attacks_in(text: str) -> list[str]:
     return [
         line
         for line in text.split("\n")
-        if not re.sub(r"\x1b\[[0-9;]*m", "", line).isprintable() or line.lstrip().startswith("::") or "##[" in line
+        if not re.sub(r"\x1b\[[0-9;]*m", "", line).isprintable()
+        or line.lstrip().startswith("::")
+        or re.search(r"##(vso)?\[", line)
     ]

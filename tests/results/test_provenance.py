@@ -5,7 +5,6 @@ import os
 import stat
 import subprocess
 import sys
-from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 
 from pytest_gpubench.results import provenance
 from pytest_gpubench.results.model import CommitInfo
-from pytest_gpubench.results.provenance import commit_info, machine_info, minute_text, now
+from pytest_gpubench.results.provenance import commit_info, machine_info, minute_text
 
 NAMES_OF_PYTEST_BENCHMARK = {
     "node",
@@ -159,11 +158,6 @@ def test_the_cpu_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 )
 def test_the_minute_of_a_time_is_that_of_utc(text: str, minute: str) -> None:
     assert minute_text(text) == minute
-
-
-def test_now_is_a_moment() -> None:
-    before, found, after = datetime.now(timezone.utc), datetime.fromisoformat(now()), datetime.now(timezone.utc)
-    assert before <= found <= after
 
 
 # the commit

@@ -9,12 +9,7 @@ from hypothesis import strategies as st
 
 from pytest_gpubench import Timing
 from pytest_gpubench.results.model import MemoryPeak, Peaks
-from pytest_gpubench.results.roofline import (
-    matmul_tflops,
-    memory_gbps,
-    peak_fraction,
-    too_fast,
-)
+from pytest_gpubench.results.roofline import memory_gbps, peak_fraction, too_fast
 from tests.results.measured import timing_of
 
 MB = 10**6
@@ -82,10 +77,19 @@ def test_a_share_between_lies_between_and_unknown_is_no_slower(read_share: float
     assert unknown * (1 + 1e-9) >= between
 
 
-def test_float32_is_held_against_what_torch_makes_of_it() -> None:
-    assert matmul_tflops(PEAKS, "float32") == 50
-    assert matmul_tflops(Peaks(matmul_tflops={"tfloat32": 400.0}), "float32") == 400
-    assert matmul_tflops(Peaks(matmul_tflops={"tfloat32": 400.0}), "bfloat16") is None
+@pytest.mark.parametrize(
+    ("tflops", "dtype", "peak"),
+    [
+        ({"float32": 50.0, "tfloat32": 400.0}, "float32", 50),
+        ({"tfloat32": 400.0}, "float32", 400),
+        ({"tfloat32": 400.0}, "bfloat16", None),
+    ],
+)
+def test_float32_is_held_against_what_torch_makes_of_it(
+    tflops: dict[str, float], dtype: str, peak: float | None
+) -> None:
+    found = peak_fraction(timing(flops=1), Peaks(matmul_tflops=tflops), dtype)
+    assert (found and found.peak) == peak
 
 
 @pytest.mark.parametrize(

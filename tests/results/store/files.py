@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ import pytest
 
 from pytest_gpubench import BadFile, Timing
 from pytest_gpubench.results.model import SavedRun
-from pytest_gpubench.results.store import Storage, encode_run, read_run
+from pytest_gpubench.results.store import Storage, read_run, write_run
 from tests.results.saved import make_run
 
 RUN = make_run(tests=8, reps=12)
@@ -18,7 +19,9 @@ replace = msgspec.structs.replace
 
 def content(run: SavedRun = RUN) -> dict[str, Any]:
     """Return a file's content, parsed by what is not msgspec."""
-    found: dict[str, Any] = json.loads(encode_run(run))
+    with TemporaryDirectory() as folder:
+        write_run(run, Path(folder, "run.json"))
+        found: dict[str, Any] = json.loads(Path(folder, "run.json").read_text())
     return found
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pytest_gpubench import BadFile, Measurement
 from pytest_gpubench.results.model import SavedRun, TestRecord
-from pytest_gpubench.results.store import encode_run, read_run, write_run
+from pytest_gpubench.results.store import read_run, write_run
 from tests.results.saved import make_run
 from tests.results.store.files import RUN, content, refusal, replace, timing_of
 from tests.results.test_files import failing
@@ -264,7 +264,7 @@ def test_names_are_those_of_the_test_and_of_what_it_measured() -> None:
 
 def entries_of(record: TestRecord) -> list[dict[str, Any]]:
     """Return the benchmarks that a saved run holds for one test."""
-    found: list[dict[str, Any]] = json.loads(encode_run(replace(RUN, records=(record,))))["benchmarks"]
+    found: list[dict[str, Any]] = content(replace(RUN, records=(record,)))["benchmarks"]
     return found
 
 
@@ -333,8 +333,9 @@ def test_outliers_are_counted(data: list[float], outliers: str) -> None:
 
 
 def test_a_single_rep_has_no_nan(tmp_path: Path) -> None:
-    run = make_run(tests=5, reps=1)
-    text = encode_run(run).decode()
+    path = tmp_path / "run.json"
+    write_run(make_run(tests=5, reps=1), path)
+    text = path.read_text()
     assert "NaN" not in text
     stats = json.loads(text, parse_constant=pytest.fail)["benchmarks"][0]["stats"]
     assert stats["stddev"] == 0
