@@ -18,7 +18,7 @@ else:  # beside this file, in a host's folder
     from recording_nvml import Recording, known
 
 HERE = Path(__file__).parent
-STARTED = False
+STARTED = "FAKE_STARTED" in os.environ
 """Whether CUDA was started, after which a list of devices is no longer read."""
 
 
@@ -59,11 +59,12 @@ def find_device(wanted: str, option: str = "") -> Any:
     from pytest_gpubench.gpu.visible import find_visible
 
     global STARTED
-    STARTED = wanted != "cpu"
+    STARTED = STARTED or wanted != "cpu"
     gpus = find_visible()
     if wanted == "cpu" or not gpus:
         return cpu_device()
-    facts = DeviceFacts(type="cuda", name="Fake GPU", host="here", uuid=gpus[0].uuid)
+    uuid = os.environ.get("FAKE_UUID", gpus[0].uuid) or None
+    facts = DeviceFacts(type="cuda", name="Fake GPU", host="here", uuid=uuid)
     return Device(torch.device("cpu"), facts)
 
 

@@ -48,4 +48,6 @@ sys.modules["torch.utils"] = cast(Any, utils)
 float32 = dtype()
 compiler = SimpleNamespace(is_dynamo_compiling=_nothing, cudagraph_mark_step_begin=_nothing)
 version = SimpleNamespace(cuda=None)
-cuda = SimpleNamespace(OutOfMemoryError=OutOfMemoryError, is_initialized=_nothing, CUDAGraph=object, Stream=object)
+cuda = SimpleNamespace(
+    OutOfMemoryError=OutOfMemoryError, is_initialized=_nothing, device_count=int, CUDAGraph=object, Stream=object
+)

@@ -1,19 +1,17 @@
 """Runs without a GPU: measurements, refusals and messages."""
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import torch
 
-from pytest_gpubench import DeviceFacts, __version__
-from pytest_gpubench.bench.plan import unmeasured
-from pytest_gpubench.gpu.device import Device, cpu_device
+from pytest_gpubench import __version__
 from pytest_gpubench.plugin.results import has_remote_workers
-from pytest_gpubench.settings import Settings
-from pytest_gpubench.timing import make_timer
-from tests.plugin.conftest import BenchRun
+from tests.plugin.conftest import BenchRun, RecordRun
+from tests.plugin.hosts import Host
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without a GPU")
 
@@ -183,18 +181,18 @@ def test_of_workers_on_other_hosts_nothing_is_claimed(specs: list[str], remote: 
 
 # the timer of what has no number
 
-GPU = Device(torch.device("cpu"), DeviceFacts(type="cuda", name="NVIDIA H200", host="here"))
 TIMERS = ("profiler", "events", "graph", "wall", "scripted")
+UNMEASURED = "def test_it(gpu_bench): gpu_bench(fast)"
 
 
 @pytest.mark.parametrize("timer", TIMERS)
-def test_on_the_cpu_it_is_the_timer_that_stands_in(timer: str) -> None:
-    device = cpu_device()
-    found = unmeasured("a", device, Settings(timer=timer), "why")
-    assert found.timer == make_timer(timer, device, "cold").name
-    assert found.timer in ("wall", "scripted")
+def test_on_the_cpu_it_is_the_timer_that_stands_in(timer: str, record_run: RecordRun) -> None:
+    (record,) = record_run(UNMEASURED, f"--gpu-bench-timer={timer}", "--gpu-bench-disable").records
+    assert record.measurements[0].timing.timer == ("scripted" if timer == "scripted" else "wall")
 
 
-@pytest.mark.parametrize("timer", TIMERS)
-def test_on_a_gpu_it_is_the_timer_that_was_asked_for(timer: str) -> None:
-    assert unmeasured("a", GPU, Settings(timer=timer), "why").timer == timer
+def test_on_a_gpu_it_is_the_timer_that_was_asked_for(tmp_path: Path) -> None:
+    host = Host(tmp_path, ["GPU-a"])
+    host.write(f"@pytest.mark.perf(timer='graph')\n{UNMEASURED}")
+    assert host.run("--gpu-bench-disable")[0] == 0
+    assert [record.measurements[0].timing.timer for record in host.records()] == ["graph"]

@@ -1,6 +1,6 @@
 import pytest
 
-from pytest_gpubench.spelling import Spelled
+from pytest_gpubench import GpuBench
 from tests.plugin.conftest import BenchRun, RecordRun
 
 
@@ -165,10 +165,10 @@ def test_it(gpu_bench):
 
 
 def test_the_own_error_of_a_property_is_kept() -> None:
-    class Careless(Spelled):
+    class Careless(GpuBench):
         @property
         def broken(self) -> int:
             return None.real  # type: ignore[attr-defined,no-any-return]
 
     with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'real'"):
-        _ = Careless().broken
+        _ = Careless.__new__(Careless).broken

@@ -8,19 +8,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
 from pytest_gpubench.gpu.holder import Holder
-from pytest_gpubench.gpu.lock import GpuLock, claim_gpu
-from pytest_gpubench.gpu.visible import VisibleGpu
-from pytest_gpubench.plugin.gpu_turn import GpuTurns
-from pytest_gpubench.plugin.pin import Pin
-from pytest_gpubench.settings import Settings
+from pytest_gpubench.gpu.lock import GpuLock
 from tests.gpu.holding import held
-from tests.gpu.recording_nvml import nvml_of
 from tests.plugin.conftest import BenchRun
 from tests.plugin.hosts import Host, overlaps, turns_by_gpu
 
@@ -191,6 +184,32 @@ def test_several_gpus_all_or_none(host: Host, mode: list[str]) -> None:
         if mode:  # a worker's own GPU is cuda:0, the other cuda:1
             assert record.extra_info["now"].split(",")[: len(record.turn.gpus)] == list(record.turn.gpus)
             assert record.extra_info["seen"] == record.device.uuid
+
+
+@pytest.mark.parametrize(
+    ("uuid", "first"),
+    [
+        ("GPU-b", "GPU-b"),
+        ("b", "GPU-b"),
+        ("MIG-b", "GPU-b"),  # torch does not tell which it is
+        ("GPU-z", "GPU-z"),  # NVML does not know it
+        ("", "GPU-unknown"),
+    ],
+)
+def test_the_current_gpu_is_held_first(host: Host, uuid: str, first: str) -> None:
+    host.write("@pytest.mark.perf(gpus=2)\ndef test_two(gpu_bench): gpu_bench(fast)\n")
+    assert host.run(FAKE_UUID=uuid)[0] == 0
+    (record,) = host.records()
+    assert record.turn is not None
+    assert record.turn.gpus == (first, "GPU-a")
+
+
+def test_a_worker_that_could_not_be_widened_says_why(host: Host) -> None:
+    host.write(f"import fake_gpus\nfake_gpus.STARTED = True\n{SEVERAL}")
+    _, output = host.run("-n1", "-k", "two or one")
+    assert "4 passed, 4 skipped in" in output
+    assert "the test needs 2 GPUs, but CUDA was started while tests were collected" in output
+    assert {record.extra_info["now"] for record in host.records()} == {"GPU-a"}
 
 
 def test_too_few_gpus_are_an_error_where_gpus_are_required(host: Host) -> None:
@@ -374,44 +393,3 @@ def test_what_a_stranger_that_comes_may_have_caused_is_invalid(
     for record in records:
         assert bool(re.match(sentence, record.measurements[0].timing.neighbours)) == (policy == "warn")
         assert any(re.match(sentence, warning) for warning in record.warnings)
-
-
-def turns_with(pin: Pin | None) -> GpuTurns:
-    return GpuTurns(cast(Any, SimpleNamespace()), Settings(), pin)
-
-
-def device(uuid: str | None) -> Any:
-    return SimpleNamespace(type="cuda", facts=SimpleNamespace(uuid=uuid))
-
-
-GPUS = [VisibleGpu(f"GPU-{letter}", index, "") for index, letter in enumerate("abc")]
-
-
-@pytest.mark.parametrize(
-    ("uuid", "count", "gpus"),
-    [
-        ("GPU-b", 1, ("GPU-b",)),
-        ("GPU-b", 3, ("GPU-b", "GPU-a", "GPU-c")),
-        ("GPU-z", 1, ("GPU-z",)),  # NVML does not know it
-        (None, 1, ("GPU-unknown",)),
-    ],
-)
-def test_the_current_gpu_is_held_first(
-    monkeypatch: pytest.MonkeyPatch, uuid: str | None, count: int, gpus: tuple[str, ...]
-) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setitem(sys.modules, "pynvml", nvml_of({gpu.uuid: () for gpu in GPUS}))
-    turns = turns_with(None)
-    assert turns._choose(device(uuid), count) == gpus
-    with pytest.raises(Exception, match=r"the test needs 5 GPUs, and this process may use [134]"):
-        turns._choose(device(uuid), 5)
-
-
-def test_a_worker_that_could_not_be_widened_says_why(tmp_path: Path) -> None:
-    pin = Pin(claim_gpu(GPUS, tmp_path), tuple(GPUS))
-    turns = turns_with(pin)
-    with pytest.raises(Exception, match="CUDA was started while tests were collected"):
-        turns._choose(device("GPU-a"), 2)
-    pin.wide = True
-    assert turns._choose(device("GPU-a"), 2) == ("GPU-a", "GPU-b")
-    pin.claim.release()

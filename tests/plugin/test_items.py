@@ -1,14 +1,9 @@
 """Facts about a test: its source's hash, which tells a changed test from a changed kernel, and its parameters."""
 
-import linecache
-import runpy
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from pytest_gpubench.plugin.items import source_hash
-from tests.plugin.conftest import RecordRun
+from tests.plugin.conftest import HEAD, RecordRun
 
 LONGEST_PARAMETER = 500
 
@@ -28,70 +23,72 @@ def test_it(gpu_bench, n: int = 3, *, k=(1, 2)) -> None:
 """
 
 
-def hash_of(source: str, folder: Path) -> str:
-    (folder / "test_it.py").write_text(source)
-    linecache.clearcache()
-    found = source_hash(runpy.run_path(str(folder / "test_it.py"))["test_it"])
-    assert found
-    return found
-
-
-def test_every_version_of_python_agrees(tmp_path: Path) -> None:
-    """The values are those of Python 3.10 to 3.13: an upgrade is no change of the test."""
-    assert hash_of(EVERYTHING, tmp_path) == "ecea724585aca899"
-    assert source_hash(measured) == source_hash(measured_too) == "7c233abddbc9856b"
-
-
+MEASURED = """
 @pytest.mark.parametrize("n", [3])
-def measured(gpu_bench: Any, n: int) -> None:
-    """Say what it does, which may be said better one day."""
+def test_measured(gpu_bench: Any, n: int) -> None:
+    \"\"\"Say what it does, which may be said better one day.\"\"\"
     gpu_bench.measure(abs, (n, None), label=f"{n!r:>{n}} {n}")  # a comment
-
-
-def measured_too(gpu_bench: Any, n: int) -> None:
+"""
+MEASURED_TOO = """
+def test_measured_too(gpu_bench: Any, n: int) -> None:
     gpu_bench.measure(
         abs,
         (n, None),
         label=f"{n!r:>{n}} {n}",
     )
+"""
+MEASURES = """
+@pytest.fixture(autouse=True)
+def measure(gpu_bench): gpu_bench(fast)
+@pytest.fixture
+def n(): return 3
+"""
+LOOKS_OTHERWISE = [
+    ("class Inner", "# a comment\n    class Inner"),
+    ("(1, 2)) ->", "( 1,2, ))->"),
+    ("f'{i}' ", 'f"{i}" '),
+]
+IS_OTHERWISE = [
+    ("None, ...", "..., None"),
+    ("yield 1", "yield"),
+    ("[1:, None]", "[1:]"),
+    ('u"c"', 'u"C"'),
+    ("{n=}", "{n}"),
+    ("**d", "'d': d"),
+    ("-> None", ""),
+    ("raise X from e", "raise X"),
+    ("n: int = 3", "n: int"),
+    ("!r", "!s"),
+    ("*, k", "k"),
+    ("*z", "z"),
+    ("-1", "1"),
+    ("None, ...", "..."),
+    ("(1, 2)", "(1, '')"),
+    ("class Inner(Base, key=1)", "class Inner(Base)"),
+]
 
 
-def is_changed(text: str, by: str, folder: Path) -> bool:
-    assert text in EVERYTHING
-    return hash_of(EVERYTHING.replace(text, by), folder) != hash_of(EVERYTHING, folder)
+def hashes_of(sources: Sequence[str], record_run: RecordRun) -> list[str]:
+    """Return the hash of each test: a fixture measures, and the tests themselves fail."""
+    Path("conftest.py").write_text(f"{HEAD}{MEASURES}")
+    for number, source in enumerate(sources):
+        Path(f"test_{number:02}.py").write_text(f"import pytest\nfrom typing import Any\n{source}")
+    records = sorted(record_run("").records, key=lambda record: record.nodeid)
+    assert len(records) == len(sources)
+    return [record.source for record in records]
 
 
-@pytest.mark.parametrize(
-    ("text", "by"),
-    [("class Inner", "# a comment\n    class Inner"), ("(1, 2)) ->", "( 1,2, ))->"), ("f'{i}' ", 'f"{i}" ')],
-)
-def test_what_only_looks_otherwise_is_the_same(text: str, by: str, tmp_path: Path) -> None:
-    assert not is_changed(text, by, tmp_path)
+def test_every_version_of_python_agrees(record_run: RecordRun) -> None:
+    """The values are those of Python 3.10 to 3.13: an upgrade is no change of the test."""
+    found = hashes_of([EVERYTHING, MEASURED, MEASURED_TOO], record_run)
+    assert found == ["ecea724585aca899", "7c233abddbc9856b", "7c233abddbc9856b"]
 
 
-@pytest.mark.parametrize(
-    ("text", "by"),
-    [
-        ("None, ...", "..., None"),
-        ("yield 1", "yield"),
-        ("[1:, None]", "[1:]"),
-        ('u"c"', 'u"C"'),
-        ("{n=}", "{n}"),
-        ("**d", "'d': d"),
-        ("-> None", ""),
-        ("raise X from e", "raise X"),
-        ("n: int = 3", "n: int"),
-        ("!r", "!s"),
-        ("*, k", "k"),
-        ("*z", "z"),
-        ("-1", "1"),
-        ("None, ...", "..."),
-        ("(1, 2)", "(1, '')"),
-        ("class Inner(Base, key=1)", "class Inner(Base)"),
-    ],
-)
-def test_what_is_otherwise_differs(text: str, by: str, tmp_path: Path) -> None:
-    assert is_changed(text, by, tmp_path)
+def test_a_changed_test_has_another_hash_unless_it_only_looks_otherwise(record_run: RecordRun) -> None:
+    changes = [*LOOKS_OTHERWISE, *IS_OTHERWISE]
+    assert all(text in EVERYTHING for text, _ in changes)
+    first, *found = hashes_of([EVERYTHING, *(EVERYTHING.replace(*change) for change in changes)], record_run)
+    assert [change for change, each in zip(changes, found, strict=True) if each != first] == IS_OTHERWISE
 
 
 def test_a_long_parameter_is_kept_short_and_told_from_others(record_run: RecordRun) -> None:

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from pytest_gpubench import Measurement
-from pytest_gpubench.plugin.collection import Collection
 from pytest_gpubench.results.counterpart import KeyReader
 from pytest_gpubench.results.model import SavedRun
-from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.verdict.saved_runs import compare_runs
 from tests.plugin.conftest import BenchRun
@@ -95,27 +93,20 @@ def test_measurements_are_named() -> None:
     assert_linear(read)
 
 
-class Item:
-    """A test that notices when it is compared."""
-
-    def __init__(self, fixturenames: tuple[str, ...]) -> None:
-        self.fixturenames = fixturenames
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    __hash__ = object.__hash__
-
-
-def test_tests_are_left_out() -> None:
-    class Config:
-        hook: Any = type("Hook", (), {"pytest_deselected": staticmethod(lambda items: None)})
+def test_tests_are_left_out(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = """
+import os
+@pytest.mark.parametrize("n", range(int(os.environ["TIMES"])))
+class Test:
+    def test_plain(self, n): pass
+    def test_it(self, n, gpu_bench): pass
+"""
 
     def leave_out(number: int) -> None:
-        items = [Item(fixturenames) for fixturenames in [(), ("gpu_bench",)] * number]
-        Collection(Config(), Settings(skip=True), Any).pytest_collection_modifyitems(Config(), items)  # type: ignore[arg-type]
+        monkeypatch.setenv("TIMES", str(number))
+        bench_run(source, "--gpu-bench-skip", "-q").assert_outcomes(passed=number, deselected=number)
 
-    assert_linear(leave_out)
+    assert_linear(leave_out, few=4)
 
 
 def test_a_test_measures_often_with_a_baseline(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """xdist workers: their number, the GPU that each sees, and recovery when one ends."""
 
-import os
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -8,18 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.gpu import context
-from pytest_gpubench.gpu.visible import VisibleGpu, same_gpu
-from pytest_gpubench.plugin.pin import pin_to
-from pytest_gpubench.settings import Settings
 from tests.gpu.recording_nvml import nvml_of
 from tests.plugin.conftest import BenchRun
 from tests.plugin.hosts import Host, overlaps
 
-COUNT_WITHOUT_CUDA = "PYTORCH_NVML_BASED_CUDA_CHECK"
-
 FOUR = ["GPU-a", "GPU-b", "GPU-c", "GPU-d"]
-GPUS = [VisibleGpu(uuid, index, "Fake GPU") for index, uuid in enumerate(FOUR)]
 
 TWELVE = """
 @pytest.mark.parametrize("number", range(12))
@@ -36,7 +28,7 @@ def host(tmp_path: Path) -> Host:
 
 def test_auto_is_one_worker_for_each_gpu(host: Host) -> None:
     host.list_processes({"GPU-a": [], "GPU-b": [], "GPU-c": []})
-    host.write(TWELVE)
+    host.write(f"{TWELVE}\ndef test_count(): assert os.environ['PYTORCH_NVML_BASED_CUDA_CHECK'] == '1'\n")
     status, output = host.run("-n", "auto")
     assert status == 0
     assert "created: 3/3 workers" in output
@@ -88,7 +80,7 @@ def test_how_many_workers(
     environment: dict[str, str],
     expected: int,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", nvml_of({gpu.uuid: () for gpu in GPUS}))
+    monkeypatch.setitem(sys.modules, "pynvml", nvml_of(dict.fromkeys(FOUR, ())))
     for name in ("PYTEST_XDIST_AUTO_NUM_WORKERS", "PYTEST_XDIST_WORKER", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)  # a worker would pin itself here
     for name, value in environment.items():
@@ -124,60 +116,11 @@ def test_without_xdist_the_environment_is_left_alone(host: Host) -> None:
     assert all(record.turn is not None and record.turn.gpus == ("GPU-a",) for record in records)
 
 
-class TestPins:
-    @pytest.fixture(autouse=True)
-    def alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name in ("CUDA_VISIBLE_DEVICES", COUNT_WITHOUT_CUDA):
-            monkeypatch.setenv(name, "")  # so that what is set is taken back
-            monkeypatch.delenv(name)
-        monkeypatch.setattr(context, "cuda_was_started", lambda: False)
-
-    def test_the_own_gpu_alone(self, tmp_path: Path) -> None:
-        first, second = (pin_to(GPUS, Settings(lock_folder=str(tmp_path))) for _ in range(2))
-        assert first is not None
-        assert second is not None
-        assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-b"
-        assert os.environ[COUNT_WITHOUT_CUDA] == "1"
-        assert second.uuids == ("GPU-b",)
-        second.widen()
-        assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-b,GPU-c,GPU-d,GPU-a" == ",".join(second.uuids)
-
-    def test_nothing_to_pin_to(self) -> None:
-        assert pin_to([], Settings()) is None
-        assert "CUDA_VISIBLE_DEVICES" not in os.environ
-
-    def test_cuda_was_started_before(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        monkeypatch.setattr(context, "cuda_was_started", lambda: True)
-        monkeypatch.setattr("torch.cuda.device_count", lambda: 0)  # this process may be one that cannot start it
-        pin = pin_to(GPUS, Settings(lock_folder=str(tmp_path)))
-        assert pin is not None
-        assert pin.problem is not None
-        assert re.match(r"CUDA was started .*, before this worker could be pinned to GPU-a", pin.problem)
-        assert "CUDA_VISIBLE_DEVICES" not in os.environ
-        pin.widen()
-        assert "CUDA_VISIBLE_DEVICES" not in os.environ
-
-    def test_cuda_was_started_while_collecting(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        pin = pin_to(GPUS, Settings(lock_folder=str(tmp_path)))
-        assert pin is not None
-        monkeypatch.setattr(context, "cuda_was_started", lambda: True)
-        pin.widen()
-        assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-a"
-        assert pin.uuids == ("GPU-a",)
-
-
-@pytest.mark.parametrize(
-    ("uuid", "other", "same"),
-    [
-        ("GPU-a", "GPU-a", True),
-        ("a", "GPU-a", True),
-        ("GPU-a", "MIG-a", True),  # torch does not tell which it is
-        ("GPU-a", "GPU-b", False),
-        ("", "", False),
-    ],
-)
-def test_one_gpu_in_two_spellings(uuid: str, other: str, same: bool) -> None:
-    assert same_gpu(uuid, other) == same
+def test_a_worker_in_which_cuda_was_started_before_is_not_pinned(host: Host) -> None:
+    host.write(TWELVE)
+    _, output = host.run("-n1", FAKE_STARTED="1")
+    assert re.search(r"CUDA was started .*, before this worker could be pinned to GPU-a", output)
+    assert {record.extra_info["now"] for record in host.records()} <= {None}
 
 
 MODES = """

@@ -1,17 +1,26 @@
 """Crossovers: the size from which on a candidate is faster, by the intervals of its speedups."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pytest_gpubench import Measurement
-from pytest_gpubench.report.crossover import crossover_lines
+from pytest_gpubench.report.terminal import summary_lines
 from pytest_gpubench.results.model import TestRecord
+from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.summary import Interval
 from tests.report.records import arms, record, timing
 
 WORDS = {"<": (0.5, 0.9), ">": (1.1, 2.0), "?": (0.9, 1.1)}
+
+
+def crossovers(records: list[TestRecord], **options: Any) -> list[str]:
+    """Return the lines of the summary on the sizes from which on a candidate is faster."""
+    lines = [line.removeprefix("gpu_bench: ") for line in summary_lines(records, Settings(**options))]
+    return [line for line in lines if line.startswith("softmax over torch by ")]
 
 
 def at(value: int, low: float, high: float) -> TestRecord:
@@ -26,7 +35,7 @@ def at(value: int, low: float, high: float) -> TestRecord:
 def words_of(pattern: str) -> str:
     """Return where a candidate is said to be faster that is slower (<), faster (>) or neither (?) at 1, 2, 4, ...."""
     records = [at(2**place, *WORDS[mark]) for place, mark in enumerate(pattern)]
-    (line,) = crossover_lines(records, everything=True)
+    (line,) = crossovers(records, verbose=True)
     return line.removeprefix("softmax over torch by n, ").partition(":")[0]
 
 
@@ -41,7 +50,7 @@ def words_of(pattern: str) -> str:
     ],
 )
 def test_the_interval_decides(low: float, high: float, words: str) -> None:
-    (line,) = crossover_lines([at(1, low, high), at(2, low, high)], everything=True)
+    (line,) = crossovers([at(1, low, high), at(2, low, high)], verbose=True)
     assert line.startswith(f"softmax over torch by n, {words}: ")
 
 
@@ -79,7 +88,7 @@ def test_undecided_sizes_change_no_side(pattern: str) -> None:
     """The words are those of the decided sizes alone, but for their number."""
     if {"<", ">"} <= set(pattern):
         decided = [at(2**place, *WORDS[mark]) for place, mark in enumerate(pattern) if mark != "?"]
-        (line,) = crossover_lines(decided)
+        (line,) = crossovers(decided)
         assert line.startswith(f"softmax over torch by n, {words_of(pattern)}: ")
 
 
@@ -100,16 +109,16 @@ RATIOS = {"2048": 1.21, "512": 0.81, "1024": 0.995, "4096": 1.5}
 def test_a_line() -> None:
     records = [compared(ratio, n=n) for n, ratio in RATIOS.items()]
     line = "softmax over torch by n, faster from n=2048 on: 512 0.810x, 1024 0.995x?, 2048 1.21x, 4096 1.50x"
-    assert crossover_lines(records) == [line]
-    assert crossover_lines(records, group_by="param:n") == [line]
-    assert crossover_lines(records, group_by="param:m") == []
-    assert crossover_lines(records, group_by="file") == [line]
+    assert crossovers(records) == [line]
+    assert crossovers(records, group_by="param:n") == [line]
+    assert crossovers(records, group_by="param:m") == []
+    assert crossovers(records, group_by="file") == [line]
 
 
 def test_without_a_crossing_only_all_is_told() -> None:
     records = [compared(ratio, n=n) for n, ratio in (("8", 1.2), ("16", 1.3), ("32", 1.005))]
-    assert crossover_lines(records) == []
-    assert crossover_lines(records, everything=True) == [
+    assert crossovers(records) == []
+    assert crossovers(records, verbose=True) == [
         "softmax over torch by n, faster wherever it is decided: 8 1.20x, 16 1.30x, 32 1.00x?"
     ]
 
@@ -121,9 +130,9 @@ def test_other_parameters_are_the_same_along_a_line() -> None:
         for n, ratio in RATIOS.items()
     ]
     records.append(compared(0.5, n="8", dtype="int8"))
-    (line,) = crossover_lines(records)
+    (line,) = crossovers(records)
     assert line.startswith("softmax over torch by n at dtype=float16, faster from n=2048 on: 512 ")
-    assert [each.partition(",")[0] for each in crossover_lines(records, everything=True)] == [
+    assert [each.partition(",")[0] for each in crossovers(records, verbose=True)] == [
         "softmax over torch by n at dtype=float16",
         "softmax over torch by n at dtype=float32",
     ]
@@ -132,15 +141,15 @@ def test_other_parameters_are_the_same_along_a_line() -> None:
 def test_two_numeric_parameters() -> None:
     ratios = {("1", "1"): 0.5, ("1", "2"): 2.0, ("2", "1"): 3.0, ("2", "2"): 4.0}
     records = [compared(ratio, m=m, n=n) for (m, n), ratio in ratios.items()]
-    assert crossover_lines(records) == [
+    assert crossovers(records) == [
         "softmax over torch by m at n=1, faster from m=2 on: 1 0.500x, 2 3.00x",
         "softmax over torch by n at m=1, faster from n=2 on: 1 0.500x, 2 2.00x",
     ]
-    assert len(crossover_lines(records, everything=True)) == 4
-    assert len(crossover_lines(records, group_by="param:m")) == 1
+    assert len(crossovers(records, verbose=True)) == 4
+    assert len(crossovers(records, group_by="param:m")) == 1
 
 
 def test_a_test_that_was_run_again_stands_for_itself() -> None:
     records = [compared(ratio, n=n) for n, ratio in [("1024", 0.1), *RATIOS.items()]]
-    (line,) = crossover_lines(records)
+    (line,) = crossovers(records)
     assert "1024 0.995x?" in line
