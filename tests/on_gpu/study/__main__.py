@@ -12,7 +12,6 @@ NAMES = (
     "steady",
     "startup",
     "judge",
-    "published",
     "timers",
     "peaks",
     "search",
