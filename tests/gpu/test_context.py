@@ -7,42 +7,40 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_gpubench.gpu import context
 from pytest_gpubench.gpu.context import cuda_was_started
+
+UNUSED, USED = (
+    {"torch": SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda used=used: used))} for used in (0, 1)
+)
+NOT_STARTED, STARTED = 3, 0
+"""The driver's answers."""
 
 
 @pytest.mark.parametrize(
     ("modules", "driver", "expected"),
     [
-        ({}, False, False),
-        ({}, True, True),  # by something else than torch
-        ({"torch": SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: True))}, False, True),
-        ({"torch": SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: False))}, False, False),
-        ({"torch": SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: False))}, True, True),
-        ({"torch": SimpleNamespace()}, False, False),
-        ({"torch": None}, False, False),
+        ({}, OSError(), False),
+        ({}, NOT_STARTED, False),
+        ({}, STARTED, True),  # by something else than torch
+        ({}, 100, True),
+        (UNUSED, NOT_STARTED, False),
+        (UNUSED, STARTED, True),
+        (USED, NOT_STARTED, True),
+        ({"torch": SimpleNamespace()}, NOT_STARTED, False),
+        ({"torch": None}, NOT_STARTED, False),
     ],
 )
-def test_whether_cuda_was_started(
-    monkeypatch: pytest.MonkeyPatch, modules: dict[str, object], driver: bool, expected: bool
+def test_torch_and_the_driver_are_asked(
+    monkeypatch: pytest.MonkeyPatch, modules: dict[str, object], driver: int | OSError, expected: bool
 ) -> None:
-    monkeypatch.setattr(context, "driver_was_started", lambda: driver)
-    assert cuda_was_started(modules) == expected
-
-
-@pytest.mark.parametrize(("error", "expected"), [(3, False), (0, True), (100, True), (OSError(), False)])
-def test_the_driver_is_asked(monkeypatch: pytest.MonkeyPatch, error: int | OSError, expected: bool) -> None:
-    modes: list[int] = []
-
     def load(name: str, mode: int) -> SimpleNamespace:
-        modes.append(mode)
-        if isinstance(error, OSError):
-            raise error
-        return SimpleNamespace(cuDeviceGetCount=lambda _: error)
+        assert mode == os.RTLD_NOLOAD | os.RTLD_LAZY
+        if isinstance(driver, OSError):
+            raise driver
+        return SimpleNamespace(cuDeviceGetCount=lambda _: driver)
 
     monkeypatch.setattr("ctypes.CDLL", load)
-    assert context.driver_was_started() == expected
-    assert modes == [os.RTLD_NOLOAD | os.RTLD_LAZY]
+    assert cuda_was_started(modules) is expected
 
 
 def test_without_a_driver_cuda_was_not_started() -> None:

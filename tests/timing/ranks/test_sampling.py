@@ -1,7 +1,10 @@
 """Sampling by ranks: a session or rep that one rank cannot use is taken again by all."""
 
+import pickle
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -9,7 +12,7 @@ from pytest_gpubench import KernelsDiffer
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.ranks import Job, worker
-from pytest_gpubench.timing.ranks.worker import Assignment, RankSampler, do_job
+from pytest_gpubench.timing.ranks.worker import Assignment, RankSampler
 from pytest_gpubench.timing.rounds import Sample
 from tests.timing.fakes import Clock, FakeTimer, rep
 from tests.timing.ranks.jobs import PLAN, nothing
@@ -74,28 +77,16 @@ def test_what_is_in_the_sample_already_is_no_part_of_the_batch(clock: Clock) -> 
 
 
 @pytest.mark.parametrize(("max_clock_mhz", "idle_s"), [(1410, 0.0), (1980, 2.9e-3)])
-def test_reps_idle_where_the_clock_sinks_below_what_it_is_locked_at(
-    clock: Clock, max_clock_mhz: float, idle_s: float
+def test_reps_idle_where_the_clock_sinks_below_what_the_process_of_the_test_has_locked(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, max_clock_mhz: float, idle_s: float
 ) -> None:
     timer = FakeTimer(clock, lambda number: rep(1000.0, sm_clock_mhz=1410.0))
-    sampler_of(timer, lambda mine: mine).take_sample(PLAN, Pacing(max_clock_mhz), lambda text: None)
+    alone, pipe = SimpleNamespace(tell=lambda mine: [mine], meet=lambda: None), SimpleNamespace(send=lambda what: None)
+    monkeypatch.setattr(worker, "Peers", lambda *given: alone)
+    monkeypatch.setattr(worker, "_timer_on", lambda *given: timer)
+    monkeypatch.setattr("torch.distributed.destroy_process_group", lambda: None)
+    assignment = Assignment(0, 1, 1, None, str(tmp_path / "dump"), Pacing(max_clock_mhz))
+    worker.run_worker(assignment, pickle.dumps(Job(nothing, PLAN)), cast(Any, pipe))
     _, *later = timer.sessions
     idles_s = [idle for session in later for idle in session.idles_s]
     assert idles_s == [pytest.approx(idle_s)] * len(idles_s) != []
-
-
-def test_a_rank_is_paced_as_the_process_of_the_test_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Seen(Exception):
-        pass
-
-    def take(*given: object) -> None:
-        assert Pacing(1410) in given
-        raise Seen
-
-    alone: Any = TwoPeers(lambda mine: mine)
-    alone.meet = lambda: None
-    monkeypatch.setattr(worker, "Peers", lambda *given: alone)
-    monkeypatch.setattr(RankSampler, "take_sample", take)
-    assignment = Assignment(index=0, world_size=2, port=1, device_index=None, dump="", pacing=Pacing(1410))
-    with pytest.raises(Seen):
-        do_job(Job(nothing, PLAN), assignment, lambda text: None)

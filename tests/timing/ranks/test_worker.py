@@ -3,8 +3,10 @@
 The processes of most tests are copies of one that has imported torch already: importing it is most of what they cost.
 """
 
+import faulthandler
 import multiprocessing
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -12,7 +14,9 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -22,12 +26,11 @@ import torch.distributed as dist
 import pytest_gpubench
 from pytest_gpubench import KernelsDiffer, MeasurementError, Rank, Ranks, WrongResult
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.timing.calls import make_call
-from pytest_gpubench.timing.ranks import Job, measure_ranks
-from pytest_gpubench.timing.ranks.result import combine
-from pytest_gpubench.timing.ranks.worker import call_once, failure_of
+from pytest_gpubench.timing.pacing import Pacing
+from pytest_gpubench.timing.ranks import Job, measure_ranks, worker
+from pytest_gpubench.timing.ranks.worker import Assignment, Failure, run_worker
 from tests import fork_server
-from tests.timing.ranks.jobs import PLAN, notes, nothing, timing
+from tests.timing.ranks.jobs import PLAN, notes, nothing
 
 PATIENT_S, IMPATIENT_S = 60.0, 3.0
 
@@ -207,17 +210,42 @@ def is_running(pid: int) -> bool:
 OURS = f"{Path(pytest_gpubench.__file__).parent}{os.sep}"
 
 
-@pytest.mark.parametrize(
-    ("error", "kind", "sentence"),
-    [
-        (ValueError("x"), MeasurementError, "raised ValueError: x"),
-        (KernelsDiffer("x"), KernelsDiffer, "failed: x"),
-        (WrongResult("x"), WrongResult, "failed: x"),
-    ],
-)
-def test_what_a_rank_raises_is_what_the_test_raises(error: Exception, kind: type[Exception], sentence: str) -> None:
-    found = failure_of(error, "f")
-    assert (found.kind, found.sentence) == (kind, sentence)
+class Ended(BaseException):
+    """Stands for the end of a rank's process."""
+
+
+Failed = Callable[..., Failure]
+
+
+@pytest.fixture
+def failed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Failed:
+    """Return what a rank reports that cannot go on: it is called in this process, without others."""
+
+    def end(status: int) -> None:
+        raise Ended
+
+    monkeypatch.setattr(worker, "Peers", lambda *given: SimpleNamespace(meet=lambda: None))
+    monkeypatch.setattr(os, "_exit", end)
+
+    def fail(function: Callable[[], object], pickled: bytes | None = None, **others: Any) -> Failure:
+        said: list[Any] = []
+        pipe: Any = SimpleNamespace(send=said.append, close=lambda: None)
+        assignment = Assignment(0, 2, 1, None, str(tmp_path / "dump"), Pacing(None))
+        job = pickle.dumps(Job(function, **{"plan": PLAN, **others}))
+        try:
+            with pytest.raises(Ended):
+                run_worker(assignment, job if pickled is None else pickled, pipe)
+        finally:
+            faulthandler.unregister(signal.SIGUSR1)
+        kind, failure = said[-1]
+        assert kind == "failed"
+        return cast(Failure, failure)
+
+    return fail
+
+
+def fail_with(error: Exception) -> None:
+    raise error
 
 
 class NoText(Exception):
@@ -225,23 +253,26 @@ class NoText(Exception):
         raise ValueError("no text")
 
 
-def test_an_error_without_a_text_is_told_by_its_name() -> None:
-    found = failure_of(raised(fail_without_text), "f")
-    assert found.sentence == "raised NoText: <NoText object>"
-    assert "fail_without_text" in found.traceback
+@pytest.mark.parametrize(
+    ("error", "kind", "sentence"),
+    [
+        (ValueError("x"), MeasurementError, "raised ValueError: x"),
+        (ValueError("first line\nsecond line"), MeasurementError, "raised ValueError: first line"),
+        (NoText(), MeasurementError, "raised NoText: <NoText object>"),
+        (KernelsDiffer("x"), KernelsDiffer, "failed: x"),
+        (WrongResult("x"), WrongResult, "failed: x"),
+    ],
+)
+def test_what_a_rank_raises_is_what_the_test_raises(
+    failed: Failed, error: Exception, kind: type[Exception], sentence: str
+) -> None:
+    found = failed(partial(fail_with, error))
+    assert (found.kind, found.sentence) == (kind, sentence)
+    assert re.findall(r"in (\w+)\n", found.traceback) == ["fail_with"] * (kind is MeasurementError)  # ours needs none
 
 
-def fail_without_text() -> None:
-    raise NoText
-
-
-def raised(call: Callable[[], object]) -> Exception:
-    """Return what a call raises, with its traceback."""
-    try:
-        call()
-    except Exception as error:
-        return error
-    raise AssertionError("it raised nothing")
+def test_an_error_before_the_job_is_known_is_one_of_the_beginning(failed: Failed) -> None:
+    assert failed(nothing, pickled=b"").sentence == "cannot begin (EOFError: Ran out of input)"
 
 
 def divide() -> float:
@@ -252,72 +283,27 @@ def convert() -> None:
     try:
         divide()
     except ZeroDivisionError as error:
-        raise ValueError("first line\nsecond line") from error
+        raise ValueError("later") from error
 
 
-class Alone:
-    """Stands for the other ranks where there are none."""
-
-    def meet(self) -> None:
-        pass
-
-
-def through_ours(function: Callable[[], object], check: Callable[[Rank, Any], object] | None = None) -> Exception:
-    """Return what a function raises, or a check, that is called as a rank calls it."""
-    job, device, alone = Job(function, PLAN, check=check), cpu_device(), cast(Any, Alone())
-    rank = Rank(0, 2, device.torch_device)
-    return raised(lambda: call_once(make_call(function), job, rank, device, alone))
-
-
-def test_a_traceback_is_of_the_users_own_lines() -> None:
-    found = failure_of(through_ours(convert), "f")
-    assert found.sentence == "raised ValueError: first line"
-    assert "second line" in found.traceback
-    assert OURS not in found.traceback
-    in_order = re.findall(r", in (divide|convert|call_once)\n", found.traceback)
+def test_a_traceback_and_its_causes_are_of_the_users_own_lines(failed: Failed) -> None:
+    found = failed(convert)
+    in_order = re.findall(r", in (\w+)\n", found.traceback)
     assert in_order == ["convert", "divide", "convert"]  # what it came from is told first
-
-
-def wrap() -> None:
-    raise RuntimeError("later") from through_ours(convert)
-
-
-def test_the_cause_of_an_error_is_of_the_users_own_lines_too() -> None:
-    found = failure_of(raised(wrap), "f")
-    assert re.findall(r", in (divide|convert|call_once|wrap)\n", found.traceback) == [
-        "convert",
-        "divide",
-        "convert",
-        "wrap",
-    ]
     assert OURS not in found.traceback
 
 
-def test_an_error_before_the_job_is_known_is_one_of_the_beginning() -> None:
-    assert failure_of(raised(divide), "").sentence == "cannot begin (ZeroDivisionError: division by zero)"
-    assert failure_of(raised(divide), "f").sentence == "raised ZeroDivisionError: division by zero"
+def test_a_bug_of_ours_has_its_own(failed: Failed) -> None:
+    assert "in do_job" in failed(nothing, plan=None).traceback
 
 
-def test_an_error_of_ours_has_no_traceback() -> None:
-    ours = raised(lambda: combine([timing(1.0), timing()]))
-    assert (failure_of(ours, "f").traceback, failure_of(ours, "f").kind) == ("", MeasurementError)
+def must_be_four(rank: Rank, out: object) -> None:
+    raise AssertionError("it is not 4")
 
 
-def test_a_bug_of_ours_has_its_own() -> None:
-    bug = raised(lambda: combine([timing(1.0)], "all_reduce", cast(Any, object())))
-    while bug.__traceback__ is not None and not bug.__traceback__.tb_frame.f_code.co_filename.startswith(OURS):
-        bug.__traceback__ = bug.__traceback__.tb_next
-    assert "in bus_bytes" in failure_of(bug, "f").traceback
-
-
-def test_a_check_shows_where_it_failed() -> None:
-    error = through_ours(nothing, lambda rank, out: must_be_four())
-    found = failure_of(error, "f")
+def test_a_check_shows_where_it_failed(failed: Failed) -> None:
+    found = failed(nothing, check=must_be_four)
     assert (found.kind, found.sentence) == (WrongResult, "failed: it is not 4")
     assert "in must_be_four" in found.traceback
     assert OURS not in found.traceback
     assert "direct cause" not in found.traceback
-
-
-def must_be_four() -> None:
-    raise AssertionError("it is not 4")
