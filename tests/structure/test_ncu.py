@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from pytest_gpubench import GpuBenchError
 from pytest_gpubench.results.model import Counts
 from pytest_gpubench.structure import ncu
 from pytest_gpubench.structure.ncu import (
-    CountedKernel,
     NeverCounted,
-    NotCounted,
     counts_of,
     find_ncu,
     ncu_command,
@@ -42,13 +41,20 @@ def test_a_recorded_table_is_read() -> None:
     assert counts_of(captures[:3], ["instructions"], ()).captures["instructions"] == (158_172_800.0,) * 3
 
 
-def captured(*launches: tuple[str, dict[str, str]]) -> list[CountedKernel]:
-    return [CountedKernel(name, metrics) for name, metrics in launches]
+def table(*rows: Sequence[str], columns: Sequence[str] = (INSTRUCTIONS,)) -> str:
+    lines = [["ID", "Kernel Name", *columns], ["", "", *["inst"] * len(columns)], *rows]
+    return "==PROF== Connected to process 7\n" + "\n".join(",".join(f'"{each}"' for each in line) for line in lines)
+
+
+def captures_of(*calls: Sequence[Sequence[str]], columns: Sequence[str] = (INSTRUCTIONS,)) -> list[ncu.Capture]:
+    """Return what ncu takes of calls, each of kernels by name with a number in each column."""
+    mark = ("gpu_bench_noop", *["1"] * len(columns))
+    return read_captures(table(*(("0", *row) for call in calls for row in (mark, *call)), columns=columns))
 
 
 def test_a_counter_is_the_sum_of_its_metrics_over_the_kernels_of_a_call() -> None:
-    first = captured(("a", {ATOMICS: "1,000", REDUCTIONS: "1"}), ("b", {ATOMICS: "10", REDUCTIONS: "0"}))
-    found = counts_of([first, first], ["atomics"], [kernel("a"), kernel("b")])
+    call = [("a", "1,000", "1"), ("b", "10", "0")]
+    found = counts_of(captures_of(call, call, columns=(ATOMICS, REDUCTIONS)), ["atomics"], [kernel("a"), kernel("b")])
     assert found == Counts(captures={"atomics": (1011.0, 1011.0)})
 
 
@@ -56,14 +62,14 @@ def test_a_counter_is_the_sum_of_its_metrics_over_the_kernels_of_a_call() -> Non
     ("text", "wrong"), [("1", ""), ("nan", "instructions of one"), ("n/a", "instructions of one"), ("", "of one")]
 )
 def test_what_is_no_number_is_wrong(text: str, wrong: str) -> None:
-    found = counts_of([captured(("a", {INSTRUCTIONS: text}))], ["instructions"], [kernel("a")])
+    found = counts_of(captures_of([("a", text)]), ["instructions"], [kernel("a")])
     assert wrong in found.wrong
     assert bool(found.captures) is not bool(found.wrong)
 
 
 def test_what_ncu_does_not_know_is_left_out() -> None:
     """It leaves the column out, without a word."""
-    found = counts_of([captured(("a", {INSTRUCTIONS: "5"}))], ["instructions", "dram_read_bytes"], [kernel("a")])
+    found = counts_of(captures_of([("a", "5")]), ["instructions", "dram_read_bytes"], [kernel("a")])
     assert found == Counts(captures={"instructions": (5.0,)})
 
 
@@ -85,17 +91,12 @@ def test_the_kernels_are_those_that_were_timed(
 ) -> None:
     """A timer that sees none has only those of other captures to be compared with; copies are seen by none."""
     timed = [kernel("Memcpy DtoD", kind="memcpy"), *(kernel(name, launches) for name, launches in kernels)]
-    taken = [captured(*((name, {INSTRUCTIONS: "5"}) for name in names)) for names in captures]
+    taken = captures_of(*([(name, "5") for name in names] for names in captures))
     assert told in counts_of(taken, ["instructions"], timed if kernels else []).wrong
 
 
 def test_a_call_without_a_capture_is_not_judged() -> None:
     assert counts_of([], ["instructions"], [kernel("a")]).untaken
-
-
-def table(*rows: Sequence[str]) -> str:
-    lines = [["ID", "Kernel Name", INSTRUCTIONS], ["", "", "inst"], *rows]
-    return "==PROF== Connected to process 7\n" + "\n".join(",".join(f'"{each}"' for each in line) for line in lines)
 
 
 REFUSED = (
@@ -133,26 +134,26 @@ def test_captures_begin_with_a_mark() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "error", "told"),
+    ("text", "of_any_call", "told"),
     [
-        (REFUSED, NeverCounted, "the driver lets only administrators read the GPU's counters (ERR_NVGPUCTRPERM)"),
-        (HELD, NeverCounted, "another tool holds the GPU's counters"),
+        (REFUSED, True, "the driver lets only administrators read the GPU's counters (ERR_NVGPUCTRPERM)"),
+        (HELD, True, "another tool holds the GPU's counters"),
         (
             "Failed to open/create lock file /tmp/nsight-compute-lock\nInterprocessLockFailed",
-            NeverCounted,
+            True,
             "another user's lies there: set TMPDIR",
         ),
-        ("==ERROR== The application returned an error code (3).", NotCounted, "returned an error code (3)"),
-        ("==WARNING== No kernels were profiled.", NotCounted, "no kernel ran while it listened"),
-        ("", NotCounted, "no kernel ran while it listened"),
-        ("==ERROR== \x1b[31mred", NotCounted, "\\x1b[31mred"),
+        ("==ERROR== The application returned an error code (3).", False, "returned an error code (3)"),
+        ("==WARNING== No kernels were profiled.", False, "no kernel ran while it listened"),
+        ("", False, "no kernel ran while it listened"),
+        ("==ERROR== \x1b[31mred", False, "\\x1b[31mred"),
     ],
 )
-def test_a_refusal_is_told(text: str, error: type[NotCounted], told: str) -> None:
+def test_a_refusal_is_told(text: str, of_any_call: bool, told: str) -> None:
     """The first and the third are as others have quoted them; the rest were seen."""
-    with pytest.raises(NotCounted) as raised:
+    with pytest.raises(GpuBenchError) as raised:
         read_captures(text)
-    assert type(raised.value) is error
+    assert isinstance(raised.value, NeverCounted) is of_any_call
     assert told in str(raised.value)
 
 

@@ -18,7 +18,6 @@ from pytest_gpubench import BadRequest, DeviceFacts, UnfairComparison
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.results.observed import AllocatedMemory, Observed
 from pytest_gpubench.structure import is_deterministic, observation, observe
-from pytest_gpubench.structure.observation import Trace
 from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 
@@ -104,10 +103,10 @@ def watched(
     """Return what observes a function, on a GPU whose profiler records one wait and one launch too many."""
     recorded = itertools.cycle([Counter(), runtime])  # of nothing, and of the call
 
-    def traced(device: Device, function: Callable[[], object]) -> Trace:
+    def traced(device: Device, function: Callable[[], object]) -> observation.Trace:
         function()
         calls = Counter({"cudaDeviceSynchronize": 1, "cudaLaunchKernel": 1}) + next(recorded)
-        return Trace(calls, Counter({"add": 2}))
+        return observation.Trace(calls, Counter({"add": 2}))
 
     monkeypatch.setattr(observation, "traced", traced)
 

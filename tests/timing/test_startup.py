@@ -3,9 +3,8 @@
 import os
 import subprocess
 import sys
-import threading
-import time
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -13,81 +12,62 @@ import torch
 from pytest_gpubench import DeviceUnavailable, NothingRecorded, ProfilerBusy
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing import profiler
-from pytest_gpubench.timing.profiler import ProfilerTimer, open_profile, read_records
+from pytest_gpubench.timing.calls import make_call
+from pytest_gpubench.timing.profiler import ProfilerTimer, read_records
 from pytest_gpubench.timing.sentinels import mean_clock_mhz
-from pytest_gpubench.timing.startup import others_waiting
 from tests.timing.fakes import ProfilerEvent
+from tests.timing.test_regions import FakeGpu, gpu, timer_of  # noqa: F401 # a fixture
 
-
-def test_profilers_of_others_wait_until_it_is_up() -> None:
-    order: list[str] = []
-
-    def profile_something() -> None:
-        with torch.autograd.profiler.profile():
-            order.append("theirs")
-
-    with others_waiting():
-        thread = threading.Thread(target=profile_something)
-        thread.start()
-        time.sleep(0.05)
-        with torch.autograd.profiler.profile():
-            order.append("ours")
-    thread.join()
-    assert order == ["ours", "theirs"]
-
-
-def test_graph_captures_of_others_wait_until_it_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    order: list[str] = []
-
-    class Graph:
-        def capture_begin(self) -> None:
-            order.append("capture")
-
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-    with others_waiting():
-        thread = threading.Thread(target=Graph().capture_begin)
-        thread.start()
-        time.sleep(0.05)
-        order.append("up")
-    thread.join()
-    assert order == ["up", "capture"]
-
-
-FIRST_SESSION_IN_A_THREAD = """
-import os
+START_IN_A_THREAD = """
+import os, threading, time
 import torch
 from pytest_gpubench.timing import startup
 
+order, begun = [], threading.Event()
+
+class Graph:
+    def capture_begin(self):
+        order.append("a capture of others")
+
+torch.cuda.CUDAGraph = Graph
+before = Graph.capture_begin, torch.autograd.profiler.profile._prepare_trace
+
+def capture():
+    begun.wait()
+    Graph().capture_begin()
+
 def session():
+    begun.set()
+    time.sleep(0.05)
     with torch.autograd.profiler.profile(use_kineto=True):
-        pass
-    print("it ran")
+        order.append("ours")
+    raise ValueError("broken")
 
 startup.begin_startup(session)
-startup.wait_for_startup()
-print(os.environ.get("KINETO_LOG_LEVEL"))
+capturing = threading.Thread(target=capture)
+capturing.start()
+begun.wait()
+with torch.autograd.profiler.profile():
+    startup.wait_for_startup()
+    order.append("theirs")
+capturing.join()
+assert (Graph.capture_begin, torch.autograd.profiler.profile._prepare_trace) == before
+print(order[0], *sorted(order[1:]), os.environ.get("KINETO_LOG_LEVEL"), sep=", ")
 """
 
 
 @pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("level", [None, "5"])
-def test_the_first_session_in_the_background_prints_nothing(level: str | None) -> None:
+def test_others_wait_for_the_start_in_the_background_which_prints_nothing(level: str | None) -> None:
     """At level 5, which is kept where the user has set it, there may be log lines, but no error."""
     environment = os.environ | {"KINETO_LOG_LEVEL": level or ""}
     if level is None:
         del environment["KINETO_LOG_LEVEL"]
-    command = [sys.executable, "-c", FIRST_SESSION_IN_A_THREAD]
+    command = [sys.executable, "-c", START_IN_A_THREAD]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.stdout.splitlines() == ["it ran", str(level)]
+    assert done.stdout == f"ours, a capture of others, theirs, {level}\n"
     assert "registerClient" not in done.stderr
     assert level or not done.stderr
-
-
-def test_nothing_stays_patched() -> None:
-    before = torch.autograd.profiler.profile._prepare_trace
-    with pytest.raises(ValueError, match="broken"), others_waiting():
-        raise ValueError("broken")
-    assert torch.autograd.profiler.profile._prepare_trace is before
 
 
 def test_a_profiler_that_is_on_is_noticed() -> None:
@@ -95,7 +75,7 @@ def test_a_profiler_that_is_on_is_noticed() -> None:
         torch.autograd.profiler.profile(),
         pytest.raises(ProfilerBusy, match="a torch profiler is already on"),
     ):
-        open_profile()
+        profiler.ProfilerSession(SimpleNamespace()).__enter__()  # type: ignore[arg-type]
 
 
 def test_empty_results_name_the_tool_that_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,3 +145,13 @@ def test_only_work_of_the_gpu_is_read_in_the_order_it_started() -> None:
     profile = SimpleNamespace(kineto_results=SimpleNamespace(events=lambda: events))
     names = [record.name for record in read_records(profile)]
     assert names == ["early", "late", "cudaLaunchKernel"]  # the last is a kernel that is named like a call of the host
+
+
+def test_a_rep_is_its_records_less_the_tax_of_tracing(gpu: FakeGpu) -> None:  # noqa: F811
+    timer: Any = timer_of(gpu)
+    taxed, free = (make_call(lambda: gpu.launch("any", 104_000), label=name) for name in ("taxed", "free"))
+    timer.taxes = SimpleNamespace(of={taxed: 0.04, free: 0.0}.get)
+    with timer.session() as session:
+        session.take(taxed, 0)
+        session.take(free, 0)
+    assert [(each.elapsed_us, each.flags) for each in session.reps()] == [(100, ("traced +4.0 %",)), (104, ())]

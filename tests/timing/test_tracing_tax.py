@@ -12,7 +12,7 @@ import pytest
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing.base import Call, Rep
 from pytest_gpubench.timing.events import Lap
-from pytest_gpubench.timing.tracing_tax import Laptimer, Taxes, untaxed
+from pytest_gpubench.timing.tracing_tax import Laptimer, Taxes
 from pytest_gpubench.timing.warmup import warm_up
 from tests.timing.fakes import Clock, FakeTimer, call_of, instrument_of, rep
 
@@ -159,11 +159,6 @@ def test_the_same_kernels_pay_the_same_tax(kernels: str, traced_us: float, same:
     assert gpu.taxes().learn(call_of(nothing), [rep(traced_us, kernels)], 0.0, 1e-3) == second  # by another timer
 
 
-def test_a_rep_is_its_records_less_the_tax() -> None:
-    assert untaxed(rep(104.0), 0.04) == replace(rep(104.0), elapsed_us=100.0, flags=("traced +4.0 %",))
-    assert untaxed(rep(104.0), 0.0) == rep(104.0)
-
-
 def test_a_call_that_never_rests_pays_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """A chain of kernels and its graph may differ in whether they come to rest, not in what tracing adds."""
     learnt: list[float] = []
@@ -181,6 +176,6 @@ def test_a_call_that_never_rests_pays_too(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_reps_at_rest_are_calibrated_too(monkeypatch: pytest.MonkeyPatch) -> None:
     timer = FakeTimer(Clock(), play=lambda number: rep(104.0))
-    monkeypatch.setattr(timer, "calibrate", lambda call, reps, *_: [untaxed(each, 0.04) for each in reps])
+    monkeypatch.setattr(timer, "calibrate", lambda call, reps, *_: [replace(each, elapsed_us=100.0) for each in reps])
     warmth = warm_up(instrument_of(timer), cpu_device(), {"a": call_of(nothing)}, None)["a"]
     assert warmth.sample.samples_us == (100.0,) * 5

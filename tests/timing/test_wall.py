@@ -13,9 +13,7 @@ from pytest_gpubench.gpu.device import Device, cpu_device, find_device
 from pytest_gpubench.settings.cache import Producer, without_producer
 from pytest_gpubench.timing import make_timer, wall
 from pytest_gpubench.timing.calls import Arguments, leaves_of, make_arguments, make_call
-from pytest_gpubench.timing.interpreter import counting_launches
 from pytest_gpubench.timing.l2flush import flush_buffer, make_flush
-from pytest_gpubench.timing.wall import Scheduled
 
 
 @pytest.mark.parametrize("cache", ["cold", "dirty", "hot"])
@@ -85,18 +83,20 @@ def test_others_get_the_core_between_the_flush_and_the_call(monkeypatch: pytest.
 def test_only_what_others_took_is_taken_off(
     monkeypatch: pytest.MonkeyPatch, elapsed: int, ran: int, all_ran: int, waited: int, held_up: int
 ) -> None:
-    after = Scheduled(1000 + ran, 2000 + all_ran, 3000 + waited)
-    assert rep_us(monkeypatch, "cpu", elapsed, Scheduled(1000, 2000, 3000), after) == (elapsed - held_up) / 1e3
+    after = wall.Scheduled(1000 + ran, 2000 + all_ran, 3000 + waited)
+    assert rep_us(monkeypatch, "cpu", elapsed, wall.Scheduled(1000, 2000, 3000), after) == (elapsed - held_up) / 1e3
 
 
 def test_nothing_is_taken_off_where_a_gpu_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes on while its host waits."""
-    before, after = Scheduled(0, 0, 0), Scheduled(30, 30, 45)
+    before, after = wall.Scheduled(0, 0, 0), wall.Scheduled(30, 30, 45)
     assert rep_us(monkeypatch, "cuda", 75, before, after) == 0.075
 
 
-def rep_us(monkeypatch: pytest.MonkeyPatch, kind: Any, elapsed_ns: int, before: Scheduled, after: Scheduled) -> float:
-    """Return the time of a rep before and after which the scheduler has counted this."""
+def rep_us(
+    monkeypatch: pytest.MonkeyPatch, kind: Any, elapsed_ns: int, before: wall.Scheduled, after: wall.Scheduled
+) -> float:
+    """Return the time of a rep before and after which the scheduler has counted so much."""
     clock_ns, schedules = iter([0, elapsed_ns]), iter([before, after])
     monkeypatch.setattr(time, "perf_counter_ns", lambda: next(clock_ns))
     monkeypatch.setattr(wall.Schedule, "read", lambda schedule, waited_first=False: next(schedules))
@@ -222,9 +222,3 @@ def test_leaves_are_found_through_the_graph() -> None:
 )
 def test_what_setup_may_return(made: object, expected: object) -> None:
     assert Arguments((), {}, lambda: made).fresh() == expected
-
-
-def test_no_launch_is_counted_where_nothing_is_interpreted() -> None:
-    with counting_launches() as launches:
-        double(torch.ones(3))
-    assert launches.number == 0
