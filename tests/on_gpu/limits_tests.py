@@ -241,21 +241,3 @@ def test_timers(gpu_bench: GpuBench, x: torch.Tensor) -> None:
     assert (many.host_us or 0) > 5
     assert (many.graph_speedup or 0) > 1
     assert many.gap_us > one.gap_us
-
-
-def test_timers_of_what_waits(gpu_bench: GpuBench, x: torch.Tensor) -> None:
-    found = gpu_bench.compare(with_an_item, twice, args=(x,), timers=("profiler", "graph"))
-    [candidate] = found.candidates.values()
-    assert candidate.overhead is not None
-    assert candidate.overhead.host_us is None
-    assert candidate.overhead.graph_us is None
-    assert candidate.overhead.no_graph
-
-
-@pytest.mark.perf(max_rel_std=0.1)
-def test_the_means_of_the_kernels_sum_to_the_mean(gpu_bench: GpuBench, x: torch.Tensor) -> None:
-    found = gpu_bench.measure(lambda x: torch.softmax(x @ x, -1).sum(), args=(x,))
-    means_us = [kernel.mean_us for kernel in found.kernels if kernel.mean_us is not None]
-    assert len(means_us) >= 3
-    is_taxed = any(flag.startswith("traced +") for flag in found.flags)
-    assert sum(means_us) == pytest.approx(found.mean_us, rel=MOST_TAX if is_taxed else 1e-9)

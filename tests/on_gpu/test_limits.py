@@ -40,7 +40,7 @@ INVALID = ("min_gbps_beyond_physics", "max_registers_with_an_item", "max_registe
 KEPT = (
     *("max_kernels", "kernels", "forbid", "forbid_alloc", "max_memory", "deterministic", "max_registers"),
     *("min_gbps", "min_tflops", "min_peak_fraction"),
-    *("timers", "timers_of_what_waits", "the_means_of_the_kernels_sum_to_the_mean"),
+    "timers",
 )
 
 
