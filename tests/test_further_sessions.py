@@ -206,4 +206,4 @@ def test_a_caveat_of_all_measurements_is_said_once() -> None:
     known = PastTest("t.py::test_it", "main", GPU, {}, {}, "", saved, changed=(("driver", "570", "580"),))
     test = running(BaselineLimit(known, None))
     compare_with_past(test, request_of(), saved)
-    assert test.warnings == ["driver was 570 in the baseline 'main' and is 580 now"]
+    assert test.warnings == ["driver 570 -> 580 since the baseline 'main'"]

@@ -9,6 +9,7 @@ import pytest
 
 from pytest_gpubench import BadFile, Measurement
 from pytest_gpubench.public_call import compare_with_past, keep_calls, replayable_calls
+from pytest_gpubench.results.counterpart import PastTest
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.speedup import SpeedupEstimate
@@ -145,6 +146,16 @@ def test_on_a_cpu_there_are_no_calls() -> None:
     assert replayable_calls(running(None), request_of()) is None
     items = [taken_at(10.0)]
     assert keep_calls(running(None), None, request_of(Settings(save="main")), items, lambda text: None) is items
+
+
+@pytest.mark.parametrize("replay", [AS_FAST, Replay(None), ""])
+def test_a_changed_toolchain_is_said_though_nothing_fails(replay: Replay | str) -> None:
+    past = held_against(10.0)
+    assert isinstance(past.found, PastTest)
+    past = replace(past, found=replace(past.found, changed=(("triton", "3.5.1", "3.6.0"),)))
+    test = running(past)
+    compare_with_past(test, request_of(), [taken_at(10.0)], calls=cast(Any, Calls({"a": replay})))
+    assert test.warnings == ["triton 3.5.1 -> 3.6.0 since the baseline 'main'"]
 
 
 def test_a_throttled_gpu_slows_both_replays() -> None:

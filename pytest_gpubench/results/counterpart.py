@@ -75,8 +75,15 @@ def by_key(measurements: Sequence[Measurement]) -> dict[MeasurementKey, Measurem
 
 FactChange = tuple[str, str, str]
 """A fact about a toolchain or a machine that differs between two runs: its name, its old value, its new value."""
+MOST_CHANGES = 8
+"""Changed facts that are named."""
 RunKey = tuple[str, str, MeasurementKey]
 """The device's name, the test, and the measurement within it."""
+
+
+def changes_text(changes: Sequence[FactChange]) -> str:
+    """Return changed facts in words: `driver 570 -> 580, torch 2.10 -> 2.11`."""
+    return first_few([f"{what} {was} -> {now}" for what, was, now in changes], MOST_CHANGES)
 
 
 def by_run_key(run: SavedRun) -> dict[RunKey, Measurement]:
@@ -128,9 +135,8 @@ class PastTest:
 
     @property
     def caveats(self) -> list[str]:
-        """A sentence for each difference between the two runs."""
-        where = f"in the baseline {self.baseline!r}"
-        return [f"{what} was {was} {where} and is {now} now" for what, was, now in self.changed]
+        """A sentence with all differences between the two runs, or none."""
+        return [f"{changes_text(self.changed)} since the baseline {self.baseline!r}"] if self.changed else []
 
     @cached_property
     def by_key(self) -> dict[MeasurementKey, Measurement]:

@@ -15,7 +15,7 @@ from itertools import starmap
 import msgspec
 
 from pytest_gpubench.counters import COUNTER_BY_NAME, is_counter
-from pytest_gpubench.results.counterpart import FactChange
+from pytest_gpubench.results.counterpart import FactChange, changes_text
 from pytest_gpubench.results.kernels import distinct_names
 from pytest_gpubench.results.model import Measurement, Outcome, Timing, Verdict
 from pytest_gpubench.results.observed import Observed
@@ -39,8 +39,6 @@ from pytest_gpubench.verdict.replays import REPLAYED
 
 WITH_REASONS = (Outcome.FAIL, Outcome.INVALID)
 MOST_REASONS = 3
-MOST_VERSIONS = 8
-"""Changed versions that are named."""
 LOWER_CLOCK = 0.03
 """The least part by which a clock is lower: the same call varies by less from run to run."""
 FASTER_REFERENCE = 0.05
@@ -161,7 +159,7 @@ def reasons(
     if metric != REPLAYED and not is_counter(metric):  # else both ran now, or no clock matters
         found += [*_clock_causes(old, new, explains=metric != "speedup", alone=not found and not versions)]
     told = [each.sentence for each in sorted(found, key=lambda each: -each.share)]
-    changed = first_few([f"{what} {was} -> {now}" for what, was, now in versions], MOST_VERSIONS)
+    changed = changes_text(versions)
     return (*told[: MOST_REASONS - bool(changed)], *([changed] if changed else []))
 
 

@@ -159,7 +159,8 @@ def _change_of(limit: BaselineLimit, key: MeasurementKey, item: Measurement, alp
     old = past.counterpart(item, key)
     if not isinstance(replay, str) and not isinstance(old, Missing):
         found = Change(past.nodeid, key.label, Outcome.NOT_JUDGED, "", old=old, new=item)
-        return replayed_change(found, replay, tolerance, alpha, f"the baseline {past.baseline!r}")
+        change = replayed_change(found, replay, tolerance, alpha, f"the baseline {past.baseline!r}")
+        return replace(change, notes=(*past.caveats, *change.notes))
     before = [session[key] for session in limit.sessions if key in session]
     change = _compare_with_saved(past.nodeid, key, item, past, tolerance, alpha, before)
     if not replay or change.estimate is None:

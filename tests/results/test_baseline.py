@@ -103,12 +103,8 @@ def test_what_may_explain_a_change_is_told_with_it() -> None:
     then = on(max_sm_clock_mhz=1830, max_memory_clock_mhz=2619, power_limit_w=600.0, cuda="12.8")
     where = baseline(record(alone(), device=then))
     assert find(where, device=now, installed={"torch": "2.12"}).caveats == [
-        "driver was 570.1 in the baseline 'main' and is 580.2 now",
-        "torch was 2.11 in the baseline 'main' and is 2.12 now",
-        "CUDA was 12.8 in the baseline 'main' and is 13.0 now",
-        "maximum SM clock was 1830 MHz in the baseline 'main' and is 1980 MHz now",
-        "maximum memory clock was 2619 MHz in the baseline 'main' and is 3201 MHz now",
-        "power limit was 600 W in the baseline 'main' and is 700 W now",
+        "driver 570.1 -> 580.2, torch 2.11 -> 2.12, CUDA 12.8 -> 13.0, maximum SM clock 1830 MHz -> 1980 MHz, maximum "
+        "memory clock 2619 MHz -> 3201 MHz, power limit 600 W -> 700 W since the baseline 'main'"
     ]
     assert find(where, device=then, installed={"torch": "2.11"}).caveats == []
     assert find(where, device=GPU).caveats == []  # what is not known does not differ

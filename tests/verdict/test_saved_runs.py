@@ -128,7 +128,7 @@ def test_what_there_is_nothing_to_compare_with_is_not_judged() -> None:
 
 
 DRIVER = ("driver", "570", "580")
-OTHER_DRIVER = "driver was 570 in the baseline 'main' and is 580 now"
+OTHER_DRIVER = "driver 570 -> 580 since the baseline 'main'"
 
 
 def test_what_else_differs_is_said() -> None:

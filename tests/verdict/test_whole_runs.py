@@ -102,7 +102,7 @@ def test_notes_name_what_else_is_to_know() -> None:
     new = record(alone(us=200, throttle_reasons=("power cap",)), device=on(driver="580"))
     (found,) = compared([old], [new])
     assert found.outcome is Outcome.PASS
-    for part in ("baseline stale: softmax", "throttled now (power cap)", "driver was 570.1"):
+    for part in ("baseline stale: softmax", "throttled now (power cap)", "driver 570.1 -> 580 since"):
         assert part in " ".join(found.notes)
 
 
