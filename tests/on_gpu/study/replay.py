@@ -1,10 +1,11 @@
 """Tell which calls can be replayed, and what a replay takes beside the graph of the call itself.
 
-replay [--rounds N] [--only REGEX] [--out FILE]
+replay [--rounds N] [--placements N] [--only REGEX] [--out FILE]
 
 Four graphs are timed in turn: the call's own, a second one that was captured alike, whose memory is elsewhere, and two
 that were rebuilt from its data in one memory, as a saved call and today's are. The two of a kind show what differs
-although nothing has changed.
+although nothing has changed. With --placements each is made so many times, each time elsewhere in memory, and the mean
+of their ratios is shown.
 """
 
 import math
@@ -30,7 +31,7 @@ WITHIN = {3.0: 0.01, 10.0: 0.005}
 """The share by which a replay may differ, above so many microseconds."""
 
 
-def take(call: "Call", device: "Device", cuda: "GraphBuilder", rounds: int) -> Row:
+def take(call: "Call", device: "Device", cuda: "GraphBuilder", rounds: int, placements: int) -> Row:
     """Return how a call is replayed; raise NotReplayable, or an error of ours, where it cannot be."""
     from pytest_gpubench.replay.addresses import input_memory
     from pytest_gpubench.replay.capture import capture_call
@@ -41,16 +42,18 @@ def take(call: "Call", device: "Device", cuda: "GraphBuilder", rounds: int) -> R
     found = capture_call(call, device, cuda, libraries=True)
     prove(call, found, device, cuda)
     assert call.inputs is not None, "it was captured"
-    natives = [capture(call, device) for _ in (NATIVE, AGAIN)]
-    memory = memory_for(found.data.regions, device.torch_device, input_memory(call.inputs(), device.torch_device))
-    with ExitStack() as built:
-        launches = {name: each.graph.replay for name, each in zip((NATIVE, AGAIN), natives, strict=True)}
-        for name in (REPLAYED, REBUILT):
-            modules = built.enter_context(cuda.loaded(found.data, found.images))
-            again = replaying(found.data, modules, memory, cuda, device)
-            launches[name] = built.enter_context(again).launch
-        taken, us = time_in_turn(call, launches, device, rounds)
-    shares = {name: estimate(taken, *pair) for name, pair in PAIRS.items()}
+    natives = {f"{name} {place}": capture(call, device) for place in range(placements) for name in (NATIVE, AGAIN)}
+    launches: dict[str, Callable[[], object]] = {name: each.graph.replay for name, each in natives.items()}
+    with ExitStack() as held:
+        for place in range(placements):
+            inputs = input_memory(call.inputs(), device.torch_device)
+            memory = memory_for(found.data.regions, device.torch_device, inputs)
+            for name in (REPLAYED, REBUILT):
+                modules = held.enter_context(cuda.loaded(found.data, found.images))
+                again = replaying(found.data, modules, memory, cuda, device)
+                launches[f"{name} {place}"] = held.enter_context(again).launch
+        taken, us = time_in_turn(call, launches, device, rounds // placements)
+    shares = {name: estimate(taken, *pair, placements) for name, pair in PAIRS.items()}
     return {"us": us, "kernels": len(found.data.kernels), "shares": shares}
 
 
@@ -65,17 +68,22 @@ def time_in_turn(
 
     calls = {name: launching(call, name, launch) for name, launch in launches.items()}
     plan, timer = Plan("cold", 2 * rounds, None, 0.005, 4.0), make_timer("profiler", device, "cold")
-    taken, timings = measure_in_turn(Match(calls, NATIVE), timer, device, plan, lambda *_: True, lambda text: None)
-    return taken, timings[NATIVE].median_us
+    match = Match(calls, next(iter(calls)))
+    taken, timings = measure_in_turn(match, timer, device, plan, lambda *_: True, lambda text: None)
+    return taken, timings[match.reference].median_us
 
 
-def estimate(taken: "Interleaved", reference: str, name: str) -> tuple[float, float]:
-    """Return by what share an arm is slower than another, and the standard error of that."""
-    logs = [
-        math.fsum(map(math.log, quad.candidate_us)) / 2 - math.fsum(map(math.log, quad.reference_us)) / 2
-        for quad in taken.quads(reference, name)
-    ]
-    return statistics.median(logs), 1.2533 * statistics.stdev(logs) / math.sqrt(len(logs))
+def estimate(taken: "Interleaved", reference: str, name: str, placements: int) -> tuple[float, float]:
+    """Return by what share an arm is slower than another, the mean of all places, and the standard error of that."""
+    shares, variances = [], []
+    for place in range(placements):
+        logs = [
+            math.fsum(map(math.log, quad.candidate_us)) / 2 - math.fsum(map(math.log, quad.reference_us)) / 2
+            for quad in taken.quads(f"{reference} {place}", f"{name} {place}")
+        ]
+        shares.append(statistics.median(logs))
+        variances.append(statistics.variance(logs) / len(logs))
+    return statistics.fmean(shares), 1.2533 * math.sqrt(math.fsum(variances)) / placements
 
 
 def summarise(rows: Sequence[Row]) -> None:
@@ -96,6 +104,7 @@ def summarise(rows: Sequence[Row]) -> None:
 def main(arguments: Sequence[str]) -> None:
     parser = parser_of("replay", __doc__)
     parser.add_argument("--rounds", type=int, default=120)
+    parser.add_argument("--placements", type=int, default=1)
     parser.add_argument("--only", default="", help="a regular expression on calls")
     parser.add_argument("--out", type=Path, default=Path("replay.jsonl"), help="a file of JSON lines")
     chosen = parser.parse_args(arguments)
@@ -115,7 +124,7 @@ def main(arguments: Sequence[str]) -> None:
     for name in [each for each in calls if re.search(chosen.only, each)]:
         row: Row = {"name": name}
         try:
-            row |= take(warm_call(*calls[name]), device, cuda, chosen.rounds)
+            row |= take(warm_call(*calls[name]), device, cuda, chosen.rounds, chosen.placements)
         except (NotReplayable, GpuBenchError) as error:
             row["why"] = str(error).splitlines()[0]
         rows.append(row)
