@@ -19,11 +19,11 @@ from pytest_gpubench.replay.images import Images
 from pytest_gpubench.replay.loaded_images import LoadedImages
 from pytest_gpubench.replay.memory import Locating, Placed
 from pytest_gpubench.replay.reader import ImagesMissing, NotReplayable
-from pytest_gpubench.replay.resources import UNCAPTURED, before_the_end, replays_compiled_graphs, side_stream
+from pytest_gpubench.replay.resources import UNCAPTURED, capture_read, replays_compiled_graphs, side_stream
 from pytest_gpubench.replay.variables import refuse_written
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import backward_of
-from pytest_gpubench.timing.graph import REPLAYS, Captured, NotCaptured, call_on, capture_on, explain
+from pytest_gpubench.timing.graph import REPLAYS, Captured, NotCaptured, explain
 
 SETUP = "setup= gives each call other arguments"
 BACKWARD = "a backward run reads what its forward run made anew: give backward='both'"
@@ -72,18 +72,12 @@ def _captured(call: Call, leaves: Leaves, device: Device, cuda: GraphBuilder, im
     if replays_compiled_graphs(call):
         raise NotReplayable(f"{UNCAPTURED}: {REPLAYS}")
     graphs = list[Graph]()
-    stream = side_stream(device.torch_device)
-    call_on(stream, call, 1)
-
-    def read() -> None:
-        graphs.append(cuda.read(cuda.graph_captured_on(stream.cuda_stream), images.of))
-
-    captured = capture_on(stream, before_the_end(call, read), device)
+    captured = capture_read(call, device, cuda, lambda graph: graphs.append(cuda.read(graph, images.of)))
     if images.missing:
         raise ImagesMissing(images.why_missing)
     outputs = outputs_of(call, captured.output)
     (graph,) = graphs
-    with torch.cuda.stream(stream):  # the driver answers for the current device
+    with torch.cuda.stream(side_stream(device.torch_device)):  # the driver answers for the current device
         modules = {(name, cuda.module(function)) for name, function in images.functions}
         refuse_written(modules, images.found, cuda)
         data, starts = _as_data(call, graph, leaves, captured, outputs, device.torch_device, cuda)

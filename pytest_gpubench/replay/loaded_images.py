@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 
-from pytest_gpubench.replay.elf import HEADER, MAGIC, NO_BITS, SECTION, code_of
+from pytest_gpubench.replay.elf import HEADER, MAGIC, NO_BITS, SECTION, code_of, sections
 
 HIGHEST = 2**64
 STRUCTURE = struct.Struct("<32Q")
@@ -27,7 +27,7 @@ class LoadedImages:
 
     def __init__(self, module_of: Callable[[int], int]) -> None:
         self._module_of = module_of
-        self._found: dict[int, list[tuple[bytes, bytes]]] = {}
+        self._found: dict[int, list[tuple[set[bytes], bytes]]] = {}
         """The names of sections, and the image, of each that a module leads to."""
 
     def image_of(self, function: int, symbol: str) -> bytes | None:
@@ -35,7 +35,7 @@ class LoadedImages:
 
         None where the module leads to none with a kernel of this symbol, or to different ones.
         """
-        module, name = self._module_of(function), b"\0.text." + symbol.encode(errors="backslashreplace") + b"\0"
+        module, name = self._module_of(function), b".text." + symbol.encode(errors="backslashreplace")
         if module not in self._found:
             self._found[module] = images_from(module)
         images = {image for names, image in self._found[module] if name in names}
@@ -44,13 +44,20 @@ class LoadedImages:
         return next(iter(images), None)
 
 
-def images_from(module: int) -> list[tuple[bytes, bytes]]:
+def images_from(module: int) -> list[tuple[set[bytes], bytes]]:
     """Return the whole images that a module leads to, each after the names of its sections."""
     with suppress(OSError), closing(ProcessMemory()) as memory:
         steps = {further for each in memory.addresses_at(module) for further in memory.addresses_at(each)}
-        found = ((memory.names_at(each), memory.image_at(each)) for each in steps)
-        return [(names, image) for names, image in found if names and image]
+        return [(names, image) for image in map(memory.image_at, steps) if (names := names_of(image))]
     return []
+
+
+def names_of(image: bytes) -> set[bytes]:
+    """Return the names of the sections of an image; none where it is no whole one."""
+    try:
+        return {name for name, *_ in sections(image)}
+    except (struct.error, IndexError, ValueError):
+        return set()
 
 
 def _new_file() -> int:
@@ -90,20 +97,12 @@ class ProcessMemory:
 
     def image_at(self, address: int) -> bytes:
         """Return the image at an address; empty where it is not whole."""
-        header, sections = self._headers(address)
-        ends = [start + size for _, kind, _, _, start, size, *_ in sections if kind != NO_BITS]
+        header, table = self._headers(address)
+        ends = [start + size for _, kind, _, _, start, size, *_ in table if kind != NO_BITS]
         tables = [header[5] + header[9] * header[10], header[6] + header[11] * header[12]] if header else []
         end = max([*ends, *tables], default=MOST_BYTES)
         image = self.read(address, end) if end < MOST_BYTES else b""
         return image if len(image) == end else b""
-
-    def names_at(self, address: int) -> bytes:
-        """Return the names of the sections of the image at an address; empty where there is none."""
-        header, sections = self._headers(address)
-        if not sections or header[13] >= len(sections):
-            return b""
-        start, size = sections[header[13]][4:6]
-        return self.read(address + start, size) if size < MOST_BYTES else b""
 
     def _headers(self, address: int) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
         """Return the fields of an image's header and of those of its sections; none where there is no image."""

@@ -16,7 +16,7 @@ from pytest_gpubench.replay.driver import Driver, Launch, find_driver
 from pytest_gpubench.replay.triton_code import codes_of, noting_compiled
 from pytest_gpubench.results.model import Code, Kernel, Resources, Timing
 from pytest_gpubench.timing.base import Call, Prepared
-from pytest_gpubench.timing.graph import REPLAYS, NotCaptured, call_on, capture_on, explain
+from pytest_gpubench.timing.graph import REPLAYS, Captured, NotCaptured, call_on, capture_on, explain
 from pytest_gpubench.timing.measurement import demangled
 from pytest_gpubench.timing.windows import describe_difference
 
@@ -58,15 +58,9 @@ def found_or_reason(call: Call, device: Device, cuda: Driver, explained: bool) -
     try:
         if replays_compiled_graphs(call):
             return {}, f"{UNCAPTURED}: {REPLAYS}"
-        stream = side_stream(device.torch_device)
-        call_on(stream, call, 1)
-
-        def note() -> None:
-            launches.extend(cuda.launches(cuda.graph_captured_on(stream.cuda_stream)))
-
         with noting_compiled(compiled):
-            capture_on(stream, before_the_end(call, note), device)
-        with torch.cuda.stream(stream):  # the driver answers for the current device
+            capture_read(call, device, cuda, lambda graph: launches.extend(cuda.launches(graph)))
+        with torch.cuda.stream(side_stream(device.torch_device)):  # the driver answers for the current device
             return resources_by_name(launches, cuda, codes_of(compiled)), ""
     except NotCaptured as failed:
         return {}, f"{UNCAPTURED}: {explain(failed.error, call if explained else None)}"
@@ -90,20 +84,22 @@ def side_stream(device: "torch.device") -> "torch.cuda.Stream":
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-def before_the_end(call: Call, done: Callable[[], None]) -> Call:
-    """Return a call that does something more when it has run, before its capture ends."""
+def capture_read(call: Call, device: Device, cuda: Driver, read: Callable[[int], None]) -> Captured:
+    """Return a call as a graph, which is read before the capture ends; raises what `capture_on` does."""
+    stream = side_stream(device.torch_device)
 
     def prepare() -> Prepared:
         timed = call.prepare()
 
         def run() -> object:
             output = timed()
-            done()
+            read(cuda.graph_captured_on(stream.cuda_stream))
             return output
 
         return replace(timed, run=run)
 
-    return replace(call, prepare=prepare)
+    call_on(stream, call, 1)
+    return capture_on(stream, replace(call, prepare=prepare), device)
 
 
 def resources_by_name(launches: Iterable[Launch], cuda: Driver, codes: Mapping[int, Code]) -> ByName:

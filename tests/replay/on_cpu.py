@@ -10,7 +10,7 @@ import torch
 
 from pytest_gpubench.bench.arguments import kept_arguments
 from pytest_gpubench.gpu.device import Device, cpu_device
-from pytest_gpubench.replay import capture, images
+from pytest_gpubench.replay import images, resources
 from pytest_gpubench.replay.builder import GraphBuilder
 from pytest_gpubench.replay.resources import side_stream
 from pytest_gpubench.timing.base import Call
@@ -116,6 +116,6 @@ def make_on_cpu(streams: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> OnCpu:
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(images, "_launched", {})
     monkeypatch.setattr(images, "COMPILED", {__name__: ("CompiledKernel",)})
-    monkeypatch.setattr(capture, "call_on", lambda stream, call, calls: [call.prepare()() for _ in range(calls)])
+    monkeypatch.setattr(resources, "call_on", lambda stream, call, calls: [call.prepare()() for _ in range(calls)])
     side_stream.cache_clear()
     return found
