@@ -15,10 +15,9 @@ from pytest_gpubench.replay.builder import NO_DRIVER, GraphBuilder, find_builder
 from pytest_gpubench.replay.call_data import decode_call, encode_call
 from pytest_gpubench.replay.capture import CapturedCall, capture_call
 from pytest_gpubench.replay.comparison import ReplayedPair
-from pytest_gpubench.replay.driver import DriverError
 from pytest_gpubench.replay.isolated import compare_isolated
 from pytest_gpubench.replay.proof import prove
-from pytest_gpubench.replay.reader import ImagesMissing, NotReplayable
+from pytest_gpubench.replay.reader import ImagesMissing
 from pytest_gpubench.replay.replayed import Values
 from pytest_gpubench.replay.resources import difference
 from pytest_gpubench.replay.stored import NO_ROOM, StoredPair
@@ -88,7 +87,7 @@ class ReplayableCalls:
             if not self.store.is_own(old.call):
                 return self._compare_foreign(StoredPair(saved, captured, tolerance, self.settings, plan), call, say)
             return ReplayedPair(saved, captured, call, self.device, cuda).compare(tolerance, self.settings, plan, say)
-        except (NotReplayable, DriverError, MeasurementError) as error:
+        except GpuBenchError as error:
             return first_line(error)
         except torch.OutOfMemoryError:
             return NO_ROOM
@@ -136,7 +135,7 @@ def captured_or_reason(call: Call | None, device: Device, settings: Settings, li
         prove(call, captured, device, cuda)
     except ImagesMissing as error:
         return str(error) if libraries else f"{error} (--gpu-bench-save-calls=all keeps such calls)"
-    except (NotReplayable, DriverError, GpuBenchError) as error:  # the last as of inputs that cannot be put back
+    except GpuBenchError as error:  # as of inputs that cannot be put back
         return first_line(error)
     return captured
 
@@ -171,5 +170,5 @@ def compare_kept(
     pair = StoredPair(old, new, *how)
     try:
         return pair.compare(device, say) if all(map(store.is_own, names)) else compare_isolated(pair, say)
-    except (NotReplayable, DriverError, RuntimeError) as error:  # the last is torch's, of what made-up inputs break
+    except (GpuBenchError, RuntimeError) as error:  # the last is torch's, of what made-up inputs break
         raise MeasurementError(first_line(error)) from error

@@ -151,9 +151,7 @@ def with_code(graph: Graph, images: Mapping[str, bytes]) -> Graph:
 
 def refuse_other_inputs(saved: CallData, today: CallData) -> None:
     """Raise NotReplayable where the saved call cannot be given what today's is given."""
-    if saved.capability != today.capability:
-        was, now = (".".join(map(str, each.capability)) for each in (saved, today))
-        raise NotReplayable(f"it was compiled for compute capability {was}, and this GPU has {now}")
+    refuse_other_capability(saved, today.capability)
     if saved.numbers != today.numbers:
         was, now = (
             ", ".join(sorted({*one} - {*other})) for one, other in permutations((saved.numbers, today.numbers), 2)
@@ -167,6 +165,13 @@ def refuse_other_inputs(saved: CallData, today: CallData) -> None:
     for region in saved.regions:
         if region.kind == "input" and regions.get(region.names) != (region.bytes, region.misalignment):
             raise NotReplayable(f"{', '.join(region.names)} lay in memory of another size or alignment")
+
+
+def refuse_other_capability(saved: CallData, capability: tuple[int, int]) -> None:
+    """Raise NotReplayable where the saved call was compiled for another compute capability."""
+    if saved.capability != capability:
+        was, now = (".".join(map(str, each)) for each in (saved.capability, capability))
+        raise NotReplayable(f"it was compiled for compute capability {was}, and this GPU has {now}")
 
 
 def shared_memory(data: CallData, other: CallData, memory: Memory, device: torch.device) -> Memory:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, TypeVar
 
+from pytest_gpubench.errors import GpuBenchError
 from pytest_gpubench.results.model import Resources
 
 Dim = tuple[int, int, int]
@@ -23,7 +24,7 @@ MULTIPROCESSORS = 16
 """The attribute of a device."""
 
 
-class DriverError(Exception):
+class DriverError(GpuBenchError):
     """Raised where a function of the driver fails."""
 
 

@@ -14,7 +14,6 @@ from pytest_gpubench.child_process import how_ended, inner_environment, run_logg
 from pytest_gpubench.errors import GpuBenchError, first_line
 from pytest_gpubench.gpu.device import required_device
 from pytest_gpubench.replay.comparison import is_same
-from pytest_gpubench.replay.driver import DriverError
 from pytest_gpubench.replay.reader import NotReplayable
 from pytest_gpubench.replay.replayed import Values
 from pytest_gpubench.replay.stored import NO_ROOM, StoredPair
@@ -68,7 +67,7 @@ def answer_in(folder: Path) -> None:
     pair: StoredPair = pickle.loads((folder / PAIR).read_bytes())
     try:
         answer = Answer(pair.compare(required_device("cuda", True), lambda text: None))
-    except (NotReplayable, DriverError, GpuBenchError) as error:
+    except GpuBenchError as error:
         answer = Answer(reason=first_line(error))
     except torch.OutOfMemoryError:
         answer = Answer(reason=NO_ROOM)

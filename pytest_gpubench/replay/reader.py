@@ -4,6 +4,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pytest_gpubench.errors import GpuBenchError
 from pytest_gpubench.replay.call_data import Edge, Graph, Kernel, Node
 from pytest_gpubench.replay.driver import (
     CHILD_GRAPH_NODE,
@@ -35,7 +36,7 @@ MOST_PARAMETERS = 4096
 """So many are read of one kernel; its parameters have as many bytes in the oldest CUDA, and 32764 in the newest."""
 
 
-class NotReplayable(Exception):
+class NotReplayable(GpuBenchError):
     """Raised with the reason, in words, why a call cannot be replayed."""
 
 

@@ -7,14 +7,13 @@ import torch
 
 from pytest_gpubench.correctness.inputs import InputMemory
 from pytest_gpubench.correctness.leaves import Leaves
-from pytest_gpubench.errors import MeasurementError, first_line
+from pytest_gpubench.errors import GpuBenchError, MeasurementError, first_line
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.replay.addresses import input_memory
 from pytest_gpubench.replay.builder import NO_DRIVER, GraphBuilder, find_builder
 from pytest_gpubench.replay.call_data import CallData
 from pytest_gpubench.replay.capture import CapturedCall
-from pytest_gpubench.replay.comparison import ReplayedPair, launching
-from pytest_gpubench.replay.driver import DriverError
+from pytest_gpubench.replay.comparison import ReplayedPair, launching, refuse_other_capability
 from pytest_gpubench.replay.reader import NotReplayable
 from pytest_gpubench.replay.replayed import Values, memory_for, new_memory, replaying, tensor_in
 from pytest_gpubench.results.model import Timing
@@ -61,16 +60,13 @@ def time_stored(captured: CapturedCall, device: Device, settings: Settings, plan
             timed = launching(call, data.label, replayed.launch)
             timer = make_timer(settings.timer, device, settings.cache)
             return measure_call(timed, timer, device, plan, lambda timing: True, lambda text: None)
-    except (DriverError, NotReplayable, RuntimeError) as error:  # the last is torch's, of what made-up inputs break
+    except (GpuBenchError, RuntimeError) as error:  # the last is torch's, of what made-up inputs break
         raise MeasurementError(f"{data.label} cannot be replayed: {first_line(error)}") from error
 
 
 def builder_for(data: CallData, device: Device) -> GraphBuilder:
     """Return the driver; raise NotReplayable where it is too old, or the call was compiled for another GPU."""
-    capability = torch.cuda.get_device_capability(device.torch_device)
-    if capability != data.capability:
-        was, now = (".".join(map(str, each)) for each in (data.capability, capability))
-        raise NotReplayable(f"it was compiled for compute capability {was}, and this GPU has {now}")
+    refuse_other_capability(data, torch.cuda.get_device_capability(device.torch_device))
     if (cuda := find_builder()) is None:
         raise NotReplayable(NO_DRIVER)
     return cuda
