@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pytest_gpubench.replay.driver import LaunchConfig
 from pytest_gpubench.replay.structures import STRUCTURES
 
 INVALID_VALUE = 1
+SMS = 132
 NUMBERS = {"kernel": 0, "memcpy": 1, "memset": 2, "child": 4, "empty": 5}
 HANDLES = itertools.count(1000)
 """Of all libraries: kernels of one that is gone may still be found."""
@@ -24,6 +26,9 @@ class FakeFunction:
     attributes: dict[int, int] = field(default_factory=dict)
     image: bytes = b""
     """That it was loaded from."""
+    blocks_per_sm: int = 1
+    clusters: int = 0
+    """The clusters that the GPU holds at once."""
 
 
 @dataclass
@@ -38,6 +43,8 @@ class FakeNode:
     shared_bytes: int = 0
     attributes: dict[int, bytes] = field(default_factory=dict)
     child: int = 0
+    by_kernel: bool = False
+    """True if it holds a CUkernel in place of a CUfunction: its number is the negative one."""
     by_buffer: bool = False
     """True if its parameters are given in one buffer, as some libraries do."""
     kept: list[Any] = field(default_factory=list)
@@ -80,6 +87,9 @@ class FakeGraphs:
     """Those of modules that were not loaded from an image here."""
     captured: int = 0
     """The graph that a stream is captured into."""
+    capturing: int = 1
+    asked: list[Any] = field(default_factory=list)
+    """The streams, and the sizes of blocks and clusters that were asked about."""
     fails: str = ""
     kept: list[Any] = field(default_factory=list)
     numbers: Iterator[int] = HANDLES
@@ -99,11 +109,10 @@ class FakeGraphs:
         self.graphs[graph] = FakeGraph(handles, [(handles[one], handles[two], ports) for one, two, ports in edges])
         return graph
 
-    def function(self, symbol: str, sizes: Sequence[int] = (8, 8, 4), **attributes: int) -> int:
+    def function(self, symbol: str, sizes: Sequence[int] = (8, 8, 4), **others: Any) -> int:
         """Return the handle of a function."""
         number = next(self.numbers)
-        found = {int(name.removeprefix("a")): value for name, value in attributes.items()}
-        self.functions[number] = FakeFunction(symbol, sizes, found)
+        self.functions[number] = FakeFunction(symbol, sizes, **others)
         return number
 
     # modules and functions
@@ -191,7 +200,11 @@ class FakeGraphs:
 
     def cuGraphKernelNodeGetParams_v2(self, node: Any, out: Any) -> int:
         found, params = self.nodes[node.value], out._obj
-        params.func, params.grid, params.block = found.function, found.grid, found.block
+        params.grid[:], params.block[:] = found.grid, found.block
+        if found.by_kernel:
+            params.kern = 2**64 - found.function
+        else:
+            params.func = found.function
         params.dynamic_shared_bytes = found.shared_bytes
         if found.by_buffer:
             whole = ctypes.create_string_buffer(b"".join(found.values))
@@ -206,7 +219,7 @@ class FakeGraphs:
 
     def cuGraphKernelNodeGetAttribute(self, node: Any, attribute: Any, value: Any) -> int:
         held = self.nodes[node.value].attributes.get(attribute.value, b"")
-        value[:] = list(held.ljust(64, b"\0"))
+        ctypes.memmove(value, held.ljust(64, b"\0"), 64)
         return 0
 
     def _structure(self, node: Any, out: Any, kind: str) -> int:
@@ -307,5 +320,34 @@ class FakeGraphs:
     # capturing
 
     def cuStreamGetCaptureInfo_v2(self, stream: Any, status: Any, number: None, graph: Any, *others: None) -> int:
-        status._obj.value, graph._obj.value = 1, self.captured
+        self.asked.append(stream.value)
+        status._obj.value, graph._obj.value = self.capturing, self.captured
+        return 0
+
+    # resources
+
+    def cuKernelGetFunction(self, function: Any, kernel: Any) -> int:
+        function._obj.value = 2**64 - kernel.value
+        return 0
+
+    def cuOccupancyMaxActiveBlocksPerMultiprocessor(self, blocks: Any, function: Any, threads: Any, shared: Any) -> int:
+        self.asked.append((threads.value, shared.value))
+        blocks._obj.value = self.functions[function.value].blocks_per_sm
+        return 0
+
+    def cuOccupancyMaxActiveClusters(self, clusters: Any, function: Any, config: Any) -> int:
+        asked: LaunchConfig = config._obj
+        attribute = asked.attributes[0]
+        assert (asked.number, attribute.id) == (1, 4)
+        self.asked.append((tuple(asked.grid), tuple(asked.block), tuple(attribute.dims[:3])))
+        clusters._obj.value = self.functions[function.value].clusters
+        return 0
+
+    def cuCtxGetDevice(self, device: Any) -> int:
+        device._obj.value = 3
+        return 0
+
+    def cuDeviceGetAttribute(self, value: Any, attribute: Any, device: Any) -> int:
+        assert (attribute.value, device.value) == (16, 3)
+        value._obj.value = SMS
         return 0

@@ -3,6 +3,7 @@
 import ctypes
 import json
 import math
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,37 @@ import pytest
 
 from pytest_gpubench.replay import driver
 from pytest_gpubench.replay.driver import Driver, DriverError, KernelParams, LaunchAttribute, LaunchConfig, find_driver
-from tests.replay.fake_cuda import MEMCPY_NODE, MEMSET_NODE, SMS, FakeCuda, Function, Node, played
+from tests.replay.fake_graphs import NUMBERS, SMS, FakeGraphs, FakeNode
 
 RECORDED = json.loads(Path(__file__).with_name("recorded.json").read_text())
 """The kernels of calls (torch 2.11, Triton 3.6, driver 580), each with what ncu said of it."""
-CHILD = 4
+
+
+def launched(function: int, cluster: tuple[int, ...] = (), **others: Any) -> FakeNode:
+    """Return a node that launches a function."""
+    return FakeNode(0, (), function, attributes={4: struct.pack(f"<{len(cluster)}I", *cluster)}, **others)
+
+
+def played(*kernels: dict[str, Any]) -> Driver:
+    """Return a driver that captures a graph of launches that were recorded."""
+    cuda, nodes = FakeGraphs(), []
+    for each in kernels:
+        cluster = tuple(each.get("cluster", (1, 1, 1)))
+        in_cluster = math.prod(cluster)
+        function = cuda.function(
+            each["symbol"],
+            attributes={4: each["registers"], 3: each.get("local_bytes", 0), 1: each.get("static_shared_bytes", 0)},
+            blocks_per_sm=each["blocks_per_sm"],
+            clusters=each["resident_blocks"] // in_cluster,
+        )
+        size = {"grid": each["grid"], "block": each["block"], "shared_bytes": each.get("dynamic_shared_bytes", 0)}
+        nodes.append(launched(function, cluster if in_cluster > 1 else (), **size))
+    cuda.captured = cuda.graph(*nodes)
+    return Driver(cuda)
+
+
+def launches_of(cuda: Driver) -> list[driver.Launch]:
+    return list(cuda.launches(cuda.graph_captured_on(77)))
 
 
 def test_structures_are_as_large_as_in_c() -> None:
@@ -22,11 +49,15 @@ def test_structures_are_as_large_as_in_c() -> None:
 
 
 def test_kernels_are_found_in_graphs_within_graphs() -> None:
-    inner = [Node(2, grid=(7, 1, 1)), Node(kind=MEMCPY_NODE)]
-    outer = [Node(1, grid=(5, 2, 1)), Node(kind=MEMSET_NODE), Node(kind=CHILD, child=2), Node(1, block=(8, 8, 2))]
-    library = FakeCuda({1: outer, 2: inner}, {1: Function("one"), 2: Function("two")})
+    library = FakeGraphs()
+    one, two = map(library.function, ("one", "two"))
+    inner = library.graph(launched(two, grid=(7, 1, 1)), FakeNode(NUMBERS["memcpy"]))
+    child = FakeNode(NUMBERS["child"], child=inner)
+    library.captured = library.graph(
+        launched(one, grid=(5, 2, 1)), FakeNode(NUMBERS["memset"]), child, launched(one, block=(8, 8, 2))
+    )
     cuda = Driver(library)
-    found = list(cuda.launches(cuda.graph_captured_on(77)))
+    found = launches_of(cuda)
     assert library.asked == [77]
     assert [cuda.symbol(each.function) for each in found] == ["one", "two", "one"]
     assert [each.grid for each in found] == [(5, 2, 1), (7, 1, 1), (1, 1, 1)]
@@ -34,23 +65,26 @@ def test_kernels_are_found_in_graphs_within_graphs() -> None:
 
 
 def test_an_empty_graph_has_no_kernels() -> None:
-    assert list(Driver(FakeCuda({1: []}, {})).launches(1)) == []
+    assert launches_of(played()) == []
 
 
 def test_a_node_holds_a_function_or_a_kernel() -> None:
-    cuda = Driver(FakeCuda({1: [Node(5), Node(5, by_kernel=True)]}, {5: Function("five")}))
-    by_function, by_kernel = cuda.launches(1)
+    library = FakeGraphs()
+    function = library.function("mine")
+    library.captured = library.graph(launched(function), launched(function, by_kernel=True))
+    by_function, by_kernel = launches_of(Driver(library))
     assert by_function == by_kernel
-    assert by_function.function == 5
+    assert by_function.function == function
 
 
 def test_what_a_launch_takes() -> None:
-    function = Function("mine", {1: 16, 3: 600, 4: 255}, blocks_per_sm=2)
-    library = FakeCuda({1: [Node(1, (300, 2, 1), (128, 2, 1), 4096)]}, {1: function})
+    library = FakeGraphs()
+    function = library.function("mine", attributes={1: 16, 3: 600, 4: 255}, blocks_per_sm=2)
+    library.captured = library.graph(launched(function, grid=(300, 2, 1), block=(128, 2, 1), shared_bytes=4096))
     cuda = Driver(library)
-    [launch] = cuda.launches(1)
+    [launch] = launches_of(cuda)
     found = cuda.resources(launch, 3)
-    assert library.asked == [(256, 4096)]
+    assert library.asked[1:] == [(256, 4096)]
     assert (found.launches, found.grid, found.block, found.cluster) == (3, (300, 2, 1), (128, 2, 1), (1, 1, 1))
     assert (found.registers, found.local_bytes) == (255, 600)
     assert (found.static_shared_bytes, found.dynamic_shared_bytes, found.shared_bytes) == (16, 4096, 4112)
@@ -60,15 +94,15 @@ def test_what_a_launch_takes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("node", "attributes"),
-    [(Node(1, (8, 1, 1), cluster=(4, 1, 1)), {}), (Node(1, (8, 1, 1)), {11: 4, 12: 1, 13: 1})],
-    ids=["launched", "compiled"],
+    ("cluster", "attributes"), [((4, 1, 1), {}), ((), {11: 4, 12: 1, 13: 1})], ids=["launched", "compiled"]
 )
-def test_clusters_are_held_as_a_whole(node: Node, attributes: dict[int, int]) -> None:
+def test_clusters_are_held_as_a_whole(cluster: tuple[int, ...], attributes: dict[int, int]) -> None:
     """The driver says how many fit into the GPU: fewer than its multiprocessors have room for."""
-    library = FakeCuda({1: [node]}, {1: Function("mine", attributes, blocks_per_sm=2, clusters=30)})
+    library = FakeGraphs()
+    function = library.function("mine", attributes=attributes, blocks_per_sm=2, clusters=30)
+    library.captured = library.graph(launched(function, cluster, grid=(8, 1, 1)))
     cuda = Driver(library)
-    [launch] = cuda.launches(1)
+    [launch] = launches_of(cuda)
     found = cuda.resources(launch)
     assert found.cluster == (4, 1, 1)
     assert library.asked[-1] == ((8, 1, 1), (32, 1, 1), (4, 1, 1))
@@ -80,7 +114,8 @@ def test_clusters_are_held_as_a_whole(node: Node, attributes: dict[int, int]) ->
     [(132, 132, 1.0, 0.0), (264, 132, 2.0, 0.0), (133, 132, 133 / 132, 131 / 132), (1, 132, 1 / 132, 131 / 132)],
 )
 def test_the_last_wave(blocks: int, resident: int, waves: float, tail: float) -> None:
-    [found] = [Driver(played([row(blocks, resident)])).resources(each) for each in launches(row(blocks, resident))]
+    cuda = played(row(blocks, resident))
+    [found] = map(cuda.resources, launches_of(cuda))
     assert found.waves == pytest.approx(waves)
     assert found.tail == pytest.approx(tail)
 
@@ -97,15 +132,11 @@ def row(blocks: int, resident: int) -> dict[str, Any]:
     }
 
 
-def launches(*rows: dict[str, Any]) -> list[driver.Launch]:
-    return list(Driver(played(list(rows))).launches(1))
-
-
 @pytest.mark.parametrize("call", RECORDED)
 def test_a_recorded_walk_agrees_with_ncu(call: str) -> None:
     """Registers, blocks per multiprocessor, clusters that fit in, and waves, which ncu rounds to two places."""
-    cuda = Driver(played(RECORDED[call]))
-    found = list(cuda.launches(1))
+    cuda = played(*RECORDED[call])
+    found = launches_of(cuda)
     assert len(found) == len(RECORDED[call])
     for launch, recorded in zip(found, RECORDED[call], strict=True):
         assert cuda.symbol(launch.function) == recorded["symbol"]
@@ -119,32 +150,26 @@ def test_a_recorded_walk_agrees_with_ncu(call: str) -> None:
 
 @pytest.mark.parametrize("name", Driver.needed)
 def test_an_error_of_the_driver_names_its_function(name: str) -> None:
-    library = FakeCuda(
-        {1: [Node(1, by_kernel=True), Node(1, cluster=(2, 1, 1)), Node(kind=CHILD, child=2)], 2: []},
-        {1: Function("mine")},
-        fails=name,
-    )
+    library = FakeGraphs(fails=name)
+    mine, child = library.function("mine"), FakeNode(NUMBERS["child"], child=library.graph())
+    library.captured = library.graph(launched(mine, by_kernel=True), launched(mine, (2, 1, 1)), child)
     cuda = Driver(library)
     with pytest.raises(DriverError, match=f"^{name} of the CUDA driver fails with error 1$"):
-        _ = [
-            (cuda.symbol(each.function), cuda.resources(each))
-            for each in list(cuda.launches(cuda.graph_captured_on(7)))
-        ]
+        _ = [(cuda.symbol(each.function), cuda.resources(each)) for each in launches_of(cuda)]
 
 
 @pytest.mark.parametrize("cluster", [(1, 1, 1), (2, 1, 1)])
 def test_a_kernel_that_was_launched_and_does_not_fit_has_no_resources(cluster: tuple[int, int, int]) -> None:
     """As where the shared memory that it may have was set anew since."""
-    launched = {"grid": (8, 1, 1), "block": (32, 1, 1), "cluster": cluster, "registers": 8, "symbol": "f"}
-    driver = Driver(played([launched | {"blocks_per_sm": 0, "resident_blocks": 0}]))
-    (launch,) = driver.launches(1)
+    cuda = played(row(8, 0) | {"cluster": cluster})
+    (launch,) = launches_of(cuda)
     with pytest.raises(DriverError, match="does not fit"):
-        driver.resources(launch)
+        cuda.resources(launch)
 
 
 def test_a_stream_that_is_not_captured_has_no_graph() -> None:
     with pytest.raises(DriverError, match="the stream is not captured"):
-        Driver(FakeCuda({1: []}, {}, capturing=0)).graph_captured_on(7)
+        Driver(FakeGraphs(capturing=0)).graph_captured_on(7)
 
 
 def no_library(name: str) -> None:
@@ -167,9 +192,9 @@ def test_no_driver_or_an_old_one_is_none(monkeypatch: pytest.MonkeyPatch, missin
 def test_the_driver_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
 
-    def load(name: str) -> FakeCuda:
+    def load(name: str) -> FakeGraphs:
         loaded.append(name)
-        return FakeCuda({1: []}, {})
+        return FakeGraphs()
 
     monkeypatch.setattr(ctypes, "CDLL", load)
     find_driver.cache_clear()

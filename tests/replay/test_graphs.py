@@ -47,7 +47,7 @@ def library() -> FakeGraphs:
 
 def captured(cuda: FakeGraphs) -> int:
     """Return a graph with every kind of node, whose nodes were not added in the order of their edges."""
-    mine, other = cuda.function("mine", (8, 8, 4), a8=4096), cuda.function("other", (24, 8))
+    mine, other = cuda.function("mine", attributes={8: 4096}), cuda.function("other", (24, 8))
     attributes = {4: b"\2\0\0\0\1\0\0\0\1", 2: b"\1"}
     struct = word(3) + word(OWN + 512) + word(0x7F0000000400)
     child = cuda.graph(FakeNode(0, (struct, word(5)), other, (9, 1, 1), by_buffer=True))

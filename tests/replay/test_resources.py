@@ -13,7 +13,7 @@ from pytest_gpubench.replay.driver import Driver
 from pytest_gpubench.replay.resources import resources_by_name, side_stream, with_resources
 from pytest_gpubench.results.model import Code
 from pytest_gpubench.timing.base import Call, call_of
-from tests.replay.fake_cuda import MEMCPY_NODE, FakeCuda, Function, Node
+from tests.replay.fake_graphs import NUMBERS, FakeGraphs, FakeNode
 from tests.results.measured import BARE_GPU, kernel, timing_of
 from tests.timing.test_events import FakeGpu, gpu
 from tests.timing.test_graph import CAPTURING, FakeStream, streams
@@ -22,14 +22,12 @@ __all__ = ["gpu", "streams"]  # fixtures
 
 MANGLED = "_ZN2at6native6kernelIfEEvPT_"
 DEMANGLED = "void at::native::kernel<float>(float*)"
-NODES = [
-    Node(1, (264, 1, 1)),
-    Node(kind=MEMCPY_NODE),
-    Node(2, (5, 1, 1)),
-    Node(1, (132, 1, 1)),
-    Node(1, (264, 1, 1)),
-]
-LIBRARY = FakeCuda({1: NODES}, {1: Function("one", {4: 64}), 2: Function(MANGLED, {4: 9}, blocks_per_sm=3)})
+LIBRARY = FakeGraphs()
+ONE = LIBRARY.function("one", attributes={4: 64})
+OTHER = LIBRARY.function(MANGLED, attributes={4: 9}, blocks_per_sm=3)
+LAUNCHES = ((ONE, 264), (OTHER, 5), (ONE, 132), (ONE, 264))
+NODES = [FakeNode(0, (), function, (blocks, 1, 1)) for function, blocks in LAUNCHES]
+LIBRARY.captured = LIBRARY.graph(FakeNode(NUMBERS["memcpy"]), *NODES)
 COPY = kernel("Memcpy DtoD (Device -> Device)", kind="memcpy")
 NO_CAPTURE = "it cannot be captured as a CUDA graph"
 TAKEN = timing_of((5.0,), kernels=(kernel("one", 3), kernel(DEMANGLED), COPY))
@@ -84,7 +82,7 @@ def test_a_call_is_made_on_another_stream_then_captured_then_as_ever(device: Dev
 
 def test_kernels_of_tritons_have_their_code() -> None:
     code = Code(constants={"num_warps": "4"})
-    found = resources_by_name(Driver(LIBRARY).launches(1), Driver(LIBRARY), {2: code})
+    found = resources_by_name(Driver(LIBRARY).launches(LIBRARY.captured), Driver(LIBRARY), {OTHER: code})
     assert [[each.code for each in kinds] for kinds in found.values()] == [[None, None], [code]]
 
 
