@@ -12,6 +12,7 @@ from pytest_gpubench.bench.arguments import kept_arguments
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.replay import images, resources
 from pytest_gpubench.replay.builder import GraphBuilder
+from pytest_gpubench.replay.capture import CapturedCall, capture_call
 from pytest_gpubench.replay.resources import side_stream
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import make_call
@@ -22,7 +23,7 @@ from tests.timing.test_graph import FakeGraph, FakeStream
 
 N = 8
 POOL = (0, 7)
-IMAGE = b"image of scale"
+IMAGE, OTHER = b"image of scale", b"another image of scale"
 
 
 class CompiledKernel:
@@ -91,6 +92,13 @@ class OnCpu:
         """Return the call of the function, or of another one, with these arguments."""
         return make_call(function or self.function, kept_arguments([], args, None, None), label="scale")
 
+    def captured(self, image: bytes = IMAGE, call: Call | None = None) -> CapturedCall:
+        """Return a call as data, whose kernel is from an image; by default a call on new inputs."""
+        self.by_image = image
+        found = capture_call(call or self.call(numbers(), self.y), self.device, self.builder)
+        self.by_image = IMAGE
+        return found
+
     def snapshot(self) -> list[dict[str, Any]]:
         """Return torch's account of its memory."""
         pools = [(self.out, POOL), *((each, (0, 0)) for each in self.others)]
@@ -107,7 +115,9 @@ class OnCpu:
 
 def make_on_cpu(streams: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> OnCpu:
     """Return such a device, in place of torch.cuda."""
-    cuda = FakeGraphs({IMAGE: [FakeFunction("scale", (8, 8, 8, 4))]}, kernels={"scale": scale})
+    cuda = FakeGraphs(
+        {image: [FakeFunction("scale", (8, 8, 8, 4))] for image in (IMAGE, OTHER)}, kernels={"scale": scale}
+    )
     found = OnCpu(cuda, Device(cpu_device().torch_device, BARE_GPU))
     monkeypatch.setattr(FakeStream, "cuda_stream", 77, raising=False)
     monkeypatch.setattr(FakeGraph, "pool", lambda self: POOL, raising=False)

@@ -21,28 +21,20 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.verdict.replays import Replay
-from tests.replay.fake_graphs import FakeFunction
-from tests.replay.on_cpu import IMAGE, OnCpu, make_on_cpu, numbers
+from tests.replay.on_cpu import IMAGE, OTHER, OnCpu, numbers
 from tests.results.measured import alone
 from tests.timing.fakes import ArmsTimer, Clock, rep
-from tests.timing.test_events import FakeGpu, gpu
-from tests.timing.test_graph import streams
-
-__all__ = ["gpu", "streams"]  # fixtures
 
 ITEM = alone("scale", 10.0)
-OTHER = b"another image"
 
 
 @pytest.fixture
-def on_cpu(streams: FakeGpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> OnCpu:
-    found = make_on_cpu(streams, monkeypatch)
-    found.cuda.images[OTHER] = [FakeFunction("scale", (8, 8, 8, 4))]
-    monkeypatch.setattr(baselines, "find_builder", lambda: found.builder)
+def on_cpu(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> OnCpu:
+    monkeypatch.setattr(baselines, "find_builder", lambda: on_cpu.builder)
     monkeypatch.setattr(comparison, "make_timer", lambda *args: ArmsTimer(Clock(), lambda name, at: rep(10.0)))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-    return found
+    return on_cpu
 
 
 def calls_of(on_cpu: OnCpu, settings: Settings | None = None) -> ReplayableCalls:

@@ -11,18 +11,10 @@ from pytest_gpubench.replay.reader import NotReplayable
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import make_arguments, make_call
 from tests.replay.image_files import image_with
-from tests.replay.on_cpu import IMAGE, N, OnCpu, make_on_cpu
-from tests.timing.test_events import FakeGpu, gpu
-from tests.timing.test_graph import CAPTURING, streams
-
-__all__ = ["gpu", "streams"]  # fixtures
+from tests.replay.on_cpu import IMAGE, N, OnCpu
+from tests.timing.test_graph import CAPTURING
 
 X = torch.arange(N, dtype=torch.float32)
-
-
-@pytest.fixture
-def on_cpu(streams: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> OnCpu:
-    return make_on_cpu(streams, monkeypatch)
 
 
 def reason_of(on_cpu: OnCpu, call: Call) -> str:

@@ -9,7 +9,7 @@ import torch
 
 from pytest_gpubench.replay import comparison
 from pytest_gpubench.replay.call_data import CallData
-from pytest_gpubench.replay.capture import CapturedCall, capture_call
+from pytest_gpubench.replay.capture import CapturedCall
 from pytest_gpubench.replay.comparison import ReplayedPair, refuse_other_inputs, shared_memory
 from pytest_gpubench.replay.reader import NotReplayable
 from pytest_gpubench.replay.replayed import memory_for
@@ -18,29 +18,10 @@ from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.verdict.replays import Replay
 from tests.replay.fake_graphs import FakeFunction
-from tests.replay.on_cpu import IMAGE, N, OnCpu, floats_at, make_on_cpu, numbers
+from tests.replay.on_cpu import IMAGE, OTHER, N, OnCpu, floats_at, numbers
 from tests.timing.fakes import ArmsTimer, Clock, rep
-from tests.timing.test_events import FakeGpu, gpu
-from tests.timing.test_graph import streams
 
-__all__ = ["gpu", "streams"]  # fixtures
-
-OTHER = b"another image"
 TWO_PERCENT = parse_tolerance("median:2%")
-
-
-@pytest.fixture
-def on_cpu(streams: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> OnCpu:
-    found = make_on_cpu(streams, monkeypatch)
-    found.cuda.images[OTHER] = [FakeFunction("scale", (8, 8, 8, 4))]
-    return found
-
-
-def captured(on_cpu: OnCpu, image: bytes = IMAGE) -> CapturedCall:
-    on_cpu.by_image = image
-    found = capture_call(on_cpu.call(numbers(), on_cpu.y), on_cpu.device, on_cpu.builder)
-    on_cpu.by_image = IMAGE
-    return found
 
 
 def compared(
@@ -64,8 +45,7 @@ def compared(
     monkeypatch.setattr(comparison, "make_timer", make_timer)
     x = numbers().add_(1)
     call = on_cpu.call(x, on_cpu.y)
-    today = capture_call(call, on_cpu.device, on_cpu.builder)
-    pair = ReplayedPair(saved, today, call, on_cpu.device, on_cpu.builder)
+    pair = ReplayedPair(saved, on_cpu.captured(call=call), call, on_cpu.device, on_cpu.builder)
     plan = Plan("cold", reps, None, 0.005, 1e9)
     found = pair.compare(TWO_PERCENT, replace(Settings(), reps=reps), plan, lambda text: None)
     assert x.tolist() == [each + 1.0 for each in range(N)]
@@ -75,13 +55,13 @@ def compared(
 
 def test_the_same_call_is_not_timed(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its inputs lie elsewhere in the two processes."""
-    saved = captured(on_cpu)
+    saved = on_cpu.captured()
     found, timers = compared(on_cpu, saved, monkeypatch)
     assert (found, timers) == (Replay(None), [])
 
 
 def test_another_image_is_timed_in_turn(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    saved = captured(on_cpu, OTHER)
+    saved = on_cpu.captured(OTHER)
     found, [timer] = compared(on_cpu, saved, monkeypatch)
     assert found.found is not None
     assert found.found.ratio == pytest.approx(1, abs=1e-3)
@@ -94,7 +74,7 @@ def test_another_image_is_timed_in_turn(on_cpu: OnCpu, monkeypatch: pytest.Monke
 def test_a_slower_call_is_timed_in_other_memory_too(
     slower: float, timed: int, on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    saved = captured(on_cpu, OTHER)
+    saved = on_cpu.captured(OTHER)
     found, timers = compared(on_cpu, saved, monkeypatch, lambda number, arm: 10 * (slower if arm == "today" else 1))
     assert len(timers) == timed
     assert on_cpu.cuda.loaded == [OTHER, IMAGE, IMAGE, OTHER][: 2 * timed]  # the second time the other way round
@@ -104,7 +84,7 @@ def test_a_slower_call_is_timed_in_other_memory_too(
 
 
 def test_a_call_that_is_slower_only_here_is_in_doubt(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    saved = captured(on_cpu, OTHER)
+    saved = on_cpu.captured(OTHER)
     found, timers = compared(
         on_cpu, saved, monkeypatch, lambda number, arm: 11 if (number, arm) == (0, "today") else 10
     )
@@ -113,13 +93,13 @@ def test_a_call_that_is_slower_only_here_is_in_doubt(on_cpu: OnCpu, monkeypatch:
 
 
 def test_a_fixed_number_of_reps_is_taken_once(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    saved = captured(on_cpu, OTHER)
+    saved = on_cpu.captured(OTHER)
     _, timers = compared(on_cpu, saved, monkeypatch, lambda number, arm: 12 if arm == "today" else 10, reps=40)
     assert len(timers) == 1
 
 
 def test_a_saved_call_that_computes_something_else_is_said(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    saved = captured(on_cpu, OTHER)
+    saved = on_cpu.captured(OTHER)
     on_cpu.cuda.images[OTHER] = [FakeFunction("twice", (8, 8, 8, 4))]
 
     def twice(x: int, y: int, out: int, factor: int) -> None:
@@ -161,7 +141,7 @@ def different(data: CallData) -> Iterator[tuple[CallData, str]]:
 
 @pytest.mark.parametrize("number", range(7))
 def test_a_call_that_was_given_something_else_is_not_compared(number: int, on_cpu: OnCpu) -> None:
-    data = captured(on_cpu).data
+    data = on_cpu.captured().data
     refuse_other_inputs(data, data)
     other, reason = list(different(data))[number]
     with pytest.raises(NotReplayable, match=f"^{reason}"):
@@ -169,7 +149,7 @@ def test_a_call_that_was_given_something_else_is_not_compared(number: int, on_cp
 
 
 def test_both_use_the_same_memory_where_it_fits(on_cpu: OnCpu) -> None:
-    data = captured(on_cpu).data
+    data = on_cpu.captured().data
     device = torch.device("cpu")
     memory = memory_for(data.regions, device)
     assert [each.data_ptr() for each in shared_memory(data, data, memory, device)] == [

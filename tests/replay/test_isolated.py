@@ -14,7 +14,6 @@ import torch
 from pytest_gpubench import MeasurementError
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.replay import comparison, isolated, stored
-from pytest_gpubench.replay.capture import CapturedCall, capture_call
 from pytest_gpubench.replay.isolated import Answer, answer_in, compare_isolated
 from pytest_gpubench.replay.reader import NotReplayable
 from pytest_gpubench.replay.stored import StoredPair
@@ -24,37 +23,20 @@ from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.verdict.replays import Replay
-from tests.replay.fake_graphs import FakeFunction
-from tests.replay.on_cpu import IMAGE, OnCpu, make_on_cpu, numbers
+from tests.replay.on_cpu import OTHER, OnCpu
 from tests.timing.fakes import ArmsTimer, Clock, rep
-from tests.timing.test_events import FakeGpu, gpu
-from tests.timing.test_graph import streams
 
-__all__ = ["gpu", "streams"]  # fixtures
-
-OTHER = b"another image"
 FOUND = Replay(SpeedupEstimate(0.9, Interval(0.89, 0.91), 24, 0.001), 10.0, 11.1, "", ("a note",))
 ENCODED = msgspec.msgpack.encode(Answer(FOUND))
 
 
 @pytest.fixture
-def on_cpu(streams: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> OnCpu:
-    found = make_on_cpu(streams, monkeypatch)
-    monkeypatch.setattr(stored, "find_builder", lambda: found.builder)
-    monkeypatch.setattr(isolated, "required_device", lambda *args: found.device)
+def pair(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> StoredPair:
+    monkeypatch.setattr(stored, "find_builder", lambda: on_cpu.builder)
+    monkeypatch.setattr(isolated, "required_device", lambda *args: on_cpu.device)
     monkeypatch.setattr(comparison, "make_timer", lambda *args: ArmsTimer(Clock(), lambda name, at: rep(7.0)))
-    found.cuda.images[OTHER] = [FakeFunction("scale", (8, 8, 8, 4))]
-    return found
-
-
-@pytest.fixture
-def pair(on_cpu: OnCpu) -> StoredPair:
-    def captured(image: bytes) -> CapturedCall:
-        on_cpu.by_image = image
-        return capture_call(on_cpu.call(numbers(), on_cpu.y), on_cpu.device, on_cpu.builder)
-
     plan = Plan("cold", None, None, 0.005, 1.0, held_up_time_s=5.0)
-    return StoredPair(captured(OTHER), captured(IMAGE), parse_tolerance("median:2%"), Settings(), plan)
+    return StoredPair(on_cpu.captured(OTHER), on_cpu.captured(), parse_tolerance("median:2%"), Settings(), plan)
 
 
 def process(answer: bytes | None, status: int | None = 0, asked: list[Any] | None = None) -> Callable[..., int | None]:

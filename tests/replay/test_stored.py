@@ -8,39 +8,26 @@ from pytest_gpubench import MeasurementError
 from pytest_gpubench.correctness.leaves import tensors_of
 from pytest_gpubench.replay import comparison, stored
 from pytest_gpubench.replay.addresses import input_regions
-from pytest_gpubench.replay.capture import CapturedCall, capture_call
+from pytest_gpubench.replay.capture import CapturedCall
 from pytest_gpubench.replay.stored import StoredPair, stored_call, time_stored
-from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.tolerance import parse_tolerance
-from pytest_gpubench.timing.base import Call, Rep
+from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.measurement import Plan
-from pytest_gpubench.verdict.regression import Change
-from pytest_gpubench.verdict.replays import replayed_change
 from tests.replay.fake_graphs import FakeFunction
-from tests.replay.on_cpu import IMAGE, OnCpu, make_on_cpu, numbers
+from tests.replay.on_cpu import IMAGE, OTHER, OnCpu, numbers
 from tests.timing.fakes import ArmsTimer, Clock, rep
-from tests.timing.test_events import FakeGpu, gpu
-from tests.timing.test_graph import streams
-
-__all__ = ["gpu", "streams"]  # fixtures
 
 CPU = torch.device("cpu")
-OTHER = b"another image"
 ENOUGH = Plan("cold", None, None, 0.005, 1e9)
 PLAN = Plan("cold", 12, None, 0.005, 1e9)
 
 
 @pytest.fixture
-def on_cpu(streams: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> OnCpu:
-    found = make_on_cpu(streams, monkeypatch)
-    monkeypatch.setattr(stored, "find_builder", lambda: found.builder)
+def on_cpu(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> OnCpu:
+    monkeypatch.setattr(stored, "find_builder", lambda: on_cpu.builder)
     monkeypatch.setattr(stored, "make_timer", lambda *args: ArmsTimer(Clock(), lambda name, at: rep(7.0)))
-    return found
-
-
-def captured(on_cpu: OnCpu) -> CapturedCall:
-    return capture_call(on_cpu.call(numbers(), on_cpu.y), on_cpu.device, on_cpu.builder)
+    return on_cpu
 
 
 def tensors_of_call(call: Call) -> list[torch.Tensor]:
@@ -49,7 +36,7 @@ def tensors_of_call(call: Call) -> list[torch.Tensor]:
 
 
 def test_a_stored_call_is_timed(on_cpu: OnCpu) -> None:
-    timing = time_stored(captured(on_cpu), on_cpu.device, Settings(), PLAN)
+    timing = time_stored(on_cpu.captured(), on_cpu.device, Settings(), PLAN)
     assert (timing.label, timing.reps, timing.median_us) == ("scale", 12, 7.0)
     assert len(on_cpu.cuda.launched) >= 12
     assert on_cpu.cuda.modules == {}
@@ -58,7 +45,7 @@ def test_a_stored_call_is_timed(on_cpu: OnCpu) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "int32", "bool"])
 def test_whole_numbers_are_zero(dtype: str, on_cpu: OnCpu) -> None:
     """They may be indices."""
-    found = captured(on_cpu)
+    found = on_cpu.captured()
     inputs = tuple(msgspec.structs.replace(each, dtype=dtype) for each in found.data.inputs)
     first, second = tensors_of_call(stored_call(msgspec.structs.replace(found.data, inputs=inputs), CPU))
     assert [bool(first.any()), bool(second.any())] == 2 * [dtype == "float32"]
@@ -67,7 +54,7 @@ def test_whole_numbers_are_zero(dtype: str, on_cpu: OnCpu) -> None:
 
 def test_inputs_are_put_back_before_each_rep(on_cpu: OnCpu) -> None:
     """They are made up, or given as bytes."""
-    data = captured(on_cpu).data
+    data = on_cpu.captured().data
     values = {each.names: numbers().view(torch.int8) for each in data.regions if each.kind == "input"}
     for given in (None, values):
         call = stored_call(data, CPU, given)
@@ -83,32 +70,23 @@ def test_inputs_are_put_back_before_each_rep(on_cpu: OnCpu) -> None:
 
 def test_inputs_lie_as_they_lay(on_cpu: OnCpu) -> None:
     """In the same regions by the same names, so that another call of these inputs shares them."""
-    data = captured(on_cpu).data
+    data = on_cpu.captured().data
     inputs = stored_call(data, CPU).inputs
     assert inputs is not None
     found = {place.region for place, _ in input_regions(inputs(), CPU)}
     assert found == {each for each in data.regions if each.kind == "input"}
 
 
-@pytest.mark.parametrize(("slower", "outcome"), [(1.015, Outcome.PASS), (1.025, Outcome.FAIL)])
-def test_two_stored_calls_are_timed_in_turn(
-    slower: float, outcome: Outcome, on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def play(name: str, at: int) -> Rep:
-        return rep(10.0 * (slower if name == "today" else 1.0) * (1 + 1e-4 * (at % 3)))
-
-    monkeypatch.setattr(comparison, "make_timer", lambda *args: ArmsTimer(Clock(), play))
-    old = captured(on_cpu)
-    on_cpu.cuda.images[OTHER] = [FakeFunction("scale", (8, 8, 8, 4))]
-    on_cpu.by_image = OTHER
-    tolerance = parse_tolerance("median:2%")
-    replay = StoredPair(old, captured(on_cpu), tolerance, Settings(), ENOUGH).compare(on_cpu.device, lambda text: None)
-    found = Change("test_it", "scale", Outcome.INVALID, "")
-    assert replayed_change(found, replay, tolerance, 0.001, "run 1").outcome is outcome
+def test_two_stored_calls_are_timed_in_turn(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    us = {"saved": 10.0, "today": 11.0}
+    monkeypatch.setattr(comparison, "make_timer", lambda *args: ArmsTimer(Clock(), lambda name, at: rep(us[name])))
+    pair = StoredPair(on_cpu.captured(OTHER), on_cpu.captured(), parse_tolerance("median:2%"), Settings(), ENOUGH)
+    found = pair.compare(on_cpu.device, lambda text: None)
+    assert (found.old_us, found.new_us, found.doubt) == (10.0, 11.0, "")
 
 
 def test_another_compute_capability_is_refused(on_cpu: OnCpu) -> None:
-    found = captured(on_cpu)
+    found = on_cpu.captured()
     other = CapturedCall(msgspec.structs.replace(found.data, capability=(8, 0)), found.images)
     with pytest.raises(MeasurementError, match=r"compiled for compute capability 8\.0, and this GPU has 9\.0"):
         time_stored(other, on_cpu.device, Settings(), PLAN)
@@ -117,11 +95,11 @@ def test_another_compute_capability_is_refused(on_cpu: OnCpu) -> None:
 def test_an_old_driver_is_refused(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored, "find_builder", lambda: None)
     with pytest.raises(MeasurementError, match="too old to build graphs"):
-        time_stored(captured(on_cpu), on_cpu.device, Settings(), PLAN)
+        time_stored(on_cpu.captured(), on_cpu.device, Settings(), PLAN)
 
 
 def test_an_image_that_does_not_load_is_one_sentence(on_cpu: OnCpu) -> None:
-    found = captured(on_cpu)
+    found = on_cpu.captured()
     on_cpu.cuda.images[IMAGE] = [FakeFunction("other")]
     with pytest.raises(MeasurementError, match=r"^scale cannot be replayed: cuModuleGetFunction of the CUDA driver"):
         time_stored(found, on_cpu.device, Settings(), PLAN)
@@ -135,4 +113,4 @@ def test_inputs_that_break_a_call_are_one_sentence(on_cpu: OnCpu, monkeypatch: p
 
     monkeypatch.setattr(stored, "measure_call", fail)
     with pytest.raises(MeasurementError, match=r"^scale cannot be replayed: CUDA error: an illegal .* encountered$"):
-        time_stored(captured(on_cpu), on_cpu.device, Settings(), PLAN)
+        time_stored(on_cpu.captured(), on_cpu.device, Settings(), PLAN)
