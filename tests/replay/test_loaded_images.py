@@ -12,7 +12,7 @@ import pytest
 
 from pytest_gpubench.judge.isolation import hide_memory
 from pytest_gpubench.replay import loaded_images
-from pytest_gpubench.replay.elf import HEADER
+from pytest_gpubench.replay.elf import HEADER, NO_BITS
 from pytest_gpubench.replay.loaded_images import LoadedImages, ProcessMemory
 from tests.replay.image_files import image_of
 
@@ -116,6 +116,12 @@ def test_an_image_whose_end_cannot_be_read_is_none(
     stop = where + len(whole) - missing
     monkeypatch.setattr(ProcessMemory, "read", lambda self, at, size: read(self, at, min(size, stop - at)))
     assert memory.image_at(where) == (whole if is_whole else b"")
+
+
+def test_a_section_without_contents_has_no_end(kept: Kept, memory: ProcessMemory) -> None:
+    image = bytearray(image_of({".nv.shared.k": b"", f".text.{SYMBOL}": b"code"}, kind=NO_BITS))
+    struct.pack_into("<Q", image, HEADER.unpack_from(image)[6] + 32, 2**20)  # the size of the first
+    assert memory.image_at(kept(bytes(image))) == image
 
 
 def test_memory_that_is_not_there_is_empty(memory: ProcessMemory) -> None:
