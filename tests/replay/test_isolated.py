@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from pytest_gpubench import MeasurementError
-from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.replay import comparison, isolated, stored
 from pytest_gpubench.replay.isolated import Answer, answer_in, compare_isolated
 from pytest_gpubench.replay.reader import NotReplayable
@@ -121,11 +120,3 @@ def test_what_cannot_be_compared_is_the_answer(
 
     monkeypatch.setattr(StoredPair, "compare", fail)
     assert answered(pair, tmp_path) == Answer(reason=reason)
-
-
-def test_without_a_gpu_the_answer_says_so(pair: StoredPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def required(*args: object) -> Device:
-        raise MeasurementError("the device is the CPU")
-
-    monkeypatch.setattr(isolated, "required_device", required)
-    assert answered(pair, tmp_path) == Answer(reason="the device is the CPU")
