@@ -42,22 +42,21 @@ def ours() -> list[Row]:
     """Return what the driver says of every kernel of all calls."""
     from pytest_gpubench.gpu.device import find_device
     from pytest_gpubench.replay.driver import Launch, find_driver
-    from pytest_gpubench.replay.resources import before_the_end, side_stream
+    from pytest_gpubench.replay.resources import capture_read
     from pytest_gpubench.timing.calls import make_call
-    from pytest_gpubench.timing.graph import call_on, capture_on
 
     device, cuda = find_device("cuda"), find_driver()
     assert cuda is not None
-    stream = side_stream(device.torch_device)
     found: list[Row] = []
     for name, function in calls():
         call, launches = make_call(function, label=name), list[Launch]()
-        call_on(stream, call, 3)
+        for _ in range(3):
+            call.prepare()()
 
-        def note(found: list[Launch] = launches) -> None:
-            found.extend(cuda.launches(cuda.graph_captured_on(stream.cuda_stream)))
+        def note(graph: int, found: list[Launch] = launches) -> None:
+            found.extend(cuda.launches(graph))
 
-        capture_on(stream, before_the_end(call, note), device)
+        capture_read(call, device, cuda, note)
         for launch in launches:
             taken, blocks = cuda.resources(launch), launch.grid[0] * launch.grid[1] * launch.grid[2]
             shared = taken.static_shared_bytes, taken.dynamic_shared_bytes
