@@ -10,7 +10,8 @@ from pytest_gpubench.cli.ab.report import report_lines
 from pytest_gpubench.cli.output import complain, say, write
 from pytest_gpubench.cli.saved import commit_text, find_path, list_stored, matches, read_each
 from pytest_gpubench.errors import BadRequest, GpuBenchError, first_line
-from pytest_gpubench.results.counterpart import RunKey, by_run_key
+from pytest_gpubench.results.baseline import differences, toolchain
+from pytest_gpubench.results.counterpart import FactChange, RunKey, by_run_key, changes_text
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun
 from pytest_gpubench.results.provenance import minute_text
 from pytest_gpubench.results.store import Stored
@@ -37,6 +38,8 @@ class Kept:
     run: str
     """The run's number, date and commit."""
     item: Measurement
+    changed: tuple[FactChange, ...] = ()
+    """The differences between the machines and toolchains of GOOD and of the run."""
 
 
 @dataclass
@@ -89,7 +92,10 @@ class Series:
         runs = [each.run for each in self.kept[good + 1 : bad + 1]]
         skipped = f"one of these, of which the others were skipped: {', '.join(runs)}"
         which = f"run {runs[0]}" if len(runs) == 1 else skipped
-        return printable(f"{self.title} is slower since {which} ({count(len(self.changes), 'comparison')})")
+        was, now = self.kept[good].changed, self.kept[bad].changed
+        changed = changes_text([each for each in now if each not in was])
+        told = f"{which}, with {changed}" if changed else which
+        return printable(f"{self.title} is slower since {told} ({count(len(self.changes), 'comparison')})")
 
 
 def find_first_bad(number: int, answer: Callable[[int], Answer]) -> tuple[int, int]:
@@ -158,14 +164,26 @@ def series_of(
 
     Raises BadRequest where there is none.
     """
-    named = [(_run_text(stored, run), by_run_key(run)) for stored, run in runs]
-    meant = [key for key in named[0][1] if matches(key[1], pattern) and key in named[-1][1]]
-    both = [key for key in meant if named[0][1][key].call and named[-1][1][key].call]
+    found = [by_run_key(run) for _, run in runs]
+    meant = [key for key in found[0] if matches(key[1], pattern) and key in found[-1]]
+    both = [key for key in meant if found[0][key].call and found[-1][key].call]
     if not both:
-        raise BadRequest(f"no call of {pattern!r} is in both runs: {_why_none(meant, named[0][1], named[-1][1])}")
+        raise BadRequest(f"no call of {pattern!r} is in both runs: {_why_none(meant, found[0], found[-1])}")
     for key in both:
-        kept = [Kept(text, items[key]) for text, items in named if key in items and items[key].call]
+        kept = [
+            Kept(_run_text(*each), items[key], _changed(runs[0][1], each[1], key))
+            for each, items in zip(runs, found, strict=True)
+            if key in items and items[key].call
+        ]
         yield Series(key[1], kept, tolerance, alpha, compare)
+
+
+def _changed(good: SavedRun, run: SavedRun, key: RunKey) -> tuple[FactChange, ...]:
+    was, now = (
+        next(record.device for record in each.records if (record.device.name, record.nodeid) == key[:2])
+        for each in (good, run)
+    )
+    return tuple(differences(was, now, toolchain(good.machine_info), toolchain(run.machine_info)))
 
 
 def _why_none(meant: Sequence[RunKey], *ends: dict[RunKey, Measurement]) -> str:
