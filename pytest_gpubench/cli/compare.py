@@ -21,7 +21,7 @@ from pytest_gpubench.stats.tolerance import COMPARED_METRICS, RegressionToleranc
 from pytest_gpubench.units import count, printable, ratio_text, safe_line
 from pytest_gpubench.verdict.limits.counters import number_text
 from pytest_gpubench.verdict.regression import Change
-from pytest_gpubench.verdict.saved_runs import compare_runs
+from pytest_gpubench.verdict.whole_runs import compare_runs
 
 ABOUT = "compare two saved runs; exit 1 where the new one is slower"
 EXAMPLES = """compare main latest

@@ -1,5 +1,6 @@
 """The saved run that this run is compared with: found, passed on to workers, and looked up for each test."""
 
+import functools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,8 +56,11 @@ class ComparedRun:
         if is_distributing(config):
             hand_on(config, BASELINE, (None if self.baseline is None else self.baseline.encode(), self._missing))
 
-    def past_of(self, test: "CurrentTest", facts: DeviceFacts) -> "BaselineLimit | None":
-        """Return the saved test to compare a test with, and its tolerance; None if nothing is compared."""
+    def attach(self, test: "CurrentTest") -> None:
+        """Let a test look up the saved one that it is compared with, once for each device."""
+        test.past = functools.cache(functools.partial(self._past_of, test))
+
+    def _past_of(self, test: "CurrentTest", facts: DeviceFacts) -> "BaselineLimit | None":
         from pytest_gpubench.verdict.limits.regression import MaxRegression
         from pytest_gpubench.verdict.saved_runs import BaselineLimit
 

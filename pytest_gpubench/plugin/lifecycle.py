@@ -202,7 +202,7 @@ class Lifecycle:
             test.note_what_breaks = self.naming.note
         else:
             test.find_what_broke = functools.partial(self.naming.find, item.nodeid)
-        test.past = functools.cache(lambda facts: self.compared.past_of(test, facts))
+        self.compared.attach(test)
         if test.settings.timer not in SAME_IN_EVERY_PROCESS:
             test.fresh = functools.cache(lambda number: self.confirmation.measure(item.nodeid))
         return test

@@ -1,38 +1,39 @@
-"""Measurements compared with those of saved runs: what a running test takes, and whole runs."""
+"""The measurements of a running test, compared with those of a saved run."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import msgspec
 
 from pytest_gpubench.counters import counter_named
-from pytest_gpubench.results.baseline import Baseline, toolchain
-from pytest_gpubench.results.counterpart import MeasurementKey, Missing, PastTest, by_key, by_test, keys_of
+from pytest_gpubench.results.counterpart import MeasurementKey, Missing, PastTest, by_key
 from pytest_gpubench.results.model import (
     SAME_CODE,
     Measurement,
     Outcome,
     PastChange,
-    SavedRun,
     TestRecord,
     Timing,
     Verdict,
 )
+from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import printable, ratio_text
 from pytest_gpubench.verdict.counters import CONFIRMED, compare_counters
-from pytest_gpubench.verdict.reasons import explained, explained_change
-from pytest_gpubench.verdict.regression import Change, compare_measurements
+from pytest_gpubench.verdict.reasons import explained
+from pytest_gpubench.verdict.regression import Change, Sessions, estimate_change, judge_change, outcome_of
 from pytest_gpubench.verdict.replays import REPLAYED, Replay, replayed_change
-from pytest_gpubench.verdict.sessions import Sessions
 from pytest_gpubench.verdict.throttling import invalidate_throttled, what_slowed
 
+ALONE = Sessions()
 SHOWN = RegressionTolerance("speedup", margin=0.05)
 """The comparison that is shown where no limit is set."""
+OTHER_REGIME = 10.0
+"""Where both arms differ from the older run by so many times, not the candidate has changed but its surroundings."""
 
 
-def _compare_with_saved(
+def compare_with_saved(
     nodeid: str,
     key: MeasurementKey,
     new: Measurement,
@@ -72,7 +73,47 @@ def _compare_with_saved(
     return replace(found, notes=(*past.caveats, *slowed, *found.notes))
 
 
-# a running test
+def compare_measurements(
+    old: Measurement,
+    new: Measurement,
+    tolerance: RegressionTolerance,
+    alpha: float,
+    where: str,
+    sessions: Sessions = ALONE,
+    nodeid: str = "",
+) -> Change:
+    """Compare a measurement with the same one of an older run; where: the older run, as in `the baseline 'main'`.
+
+    INVALID, without an estimate, where a sample is no time.
+    """
+    found = Change(nodeid, new.timing.label, Outcome.INVALID, "", old=old, new=new)
+    label = printable(found.label)
+    try:
+        estimate = estimate_change(old, new, tolerance, alpha, sessions)
+    except ValueError as error:
+        return replace(found, sentence=f"{label} cannot be compared: {error}")
+    old_us, new_us = estimate.old, estimate.new
+    if estimate.metric == "speedup":
+        old_us, new_us = old.timing.median_us, new.timing.median_us
+    found = judge_change(found, estimate, tolerance, where, old_us, new_us)
+    if outcome_of(estimate, tolerance) is Outcome.FAIL and (regime := _other_regime(old, new, estimate, where)):
+        estimate, sentence = replace(estimate, further=0), f"{label} {regime}; {found.sentence}"
+        return replace(found, estimate=estimate, outcome=Outcome.INCONCLUSIVE, sentence=sentence)
+    return found
+
+
+def _other_regime(old: Measurement, new: Measurement, estimate: ChangeEstimate, where: str) -> str:
+    """Return the words for two arms that run in another regime than in the older run; empty where they do not."""
+    if estimate.metric != "speedup" or old.speedup is None or new.speedup is None:
+        return ""
+    factors = (new.timing.median_us / old.timing.median_us, new.speedup.reference_us / old.speedup.reference_us)
+    if min(factors) < OTHER_REGIME and max(factors) > 1 / OTHER_REGIME:
+        return ""
+    own, other = map(ratio_text, factors)
+    return (
+        f"cannot be judged, as it takes {own} and its reference {other} of the time in {where}, which no change of "
+        "the candidate explains: look for other threads, clocks or libraries, or save a new one"
+    )
 
 
 @dataclass(frozen=True)
@@ -162,7 +203,7 @@ def _change_of(limit: BaselineLimit, key: MeasurementKey, item: Measurement, alp
         change = replayed_change(found, replay, tolerance, alpha, f"the baseline {past.baseline!r}")
         return replace(change, notes=(*past.caveats, *change.notes))
     before = [session[key] for session in limit.sessions if key in session]
-    change = _compare_with_saved(past.nodeid, key, item, past, tolerance, alpha, before)
+    change = compare_with_saved(past.nodeid, key, item, past, tolerance, alpha, before)
     if not replay or change.estimate is None:
         return change
     return replace(change, notes=(*change.notes, f"{printable(key.label)} is judged by saved numbers: {replay}"))
@@ -184,7 +225,7 @@ def _with_verdict(
         notes = found.notes if found.estimate or found.missing else (found.sentence,)
         item = explained(item, found.old, versions=changed)
         return replace(found, outcome=Outcome.NOT_JUDGED, notes=notes, new=item)
-    found = _invalidated(found, limit.tolerance, item.timing, reference, throttled)
+    found = invalidated(found, limit.tolerance, item.timing, reference, throttled)
     verdict = Verdict(
         kind=limit.kind, asked=limit.asked, outcome=found.outcome, sentence=found.sentence, enforced=enforced
     )
@@ -206,7 +247,7 @@ def with_change(item: Measurement, found: Change, baseline: str) -> Measurement:
     return msgspec.structs.replace(item, change=change)
 
 
-def _invalidated(
+def invalidated(
     found: Change, tolerance: RegressionTolerance, timing: Timing, reference: Timing | None, throttled: str
 ) -> Change:
     """Return a change, INVALID where a slower GPU may be its cause: that shortens no time, and slows replays alike."""
@@ -225,84 +266,3 @@ def _invalidated(
 
 
 # whole runs
-
-
-def compare_runs(
-    old: SavedRun,
-    new: SavedRun,
-    tolerance: RegressionTolerance,
-    alpha: float,
-    old_name: str = "",
-    new_name: str = "",
-) -> list[Change]:
-    """Return the change of every measurement, in the order of the new run; what that lacks comes last.
-
-    Each FAIL is wrong with probability at most alpha. Nothing is raised for runs of different GPUs: their changes say
-    so (`Change.missing`).
-    """
-    others = {record.nodeid for record in new.records}
-    baseline = Baseline([(old_name or old.name or old.datetime, old)], others)
-    new_name = new_name or new.name or "the new run"
-    installed = toolchain(new.machine_info)
-    changes: list[Change] = []
-    renamed: set[str] = set()
-    earlier = by_test(new.earlier)
-    for record in new.records:
-        past = baseline.find(record.nodeid, record.source, record.device, record.params, installed)
-        if isinstance(past, Missing):
-            if past.kind == "renamed" and past.nodeids[0] not in renamed:  # tests of the same content share them
-                renamed.update(past.nodeids)
-            unjudged = Change(record.nodeid, "", Outcome.NOT_JUDGED, past.sentence, missing=past)
-            changes += [replace(unjudged, label=each.timing.label, new=each) for each in record.measurements]
-        else:
-            before, throttled = earlier.get(record.key, ()), new.settings.get("throttled", "fail")
-            changes += _with_past(record, past, tolerance, alpha, before, throttled)
-            there = set(keys_of(record.measurements))
-            changes += [_gone(past, item, new_name) for key, item in past.by_key.items() if key not in there]
-    gone = (past for past in baseline.tests() if past.nodeid not in others and past.nodeid not in renamed)
-    return changes + [_gone(past, item, new_name) for past in gone for item in past.measurements]
-
-
-def _with_past(
-    record: TestRecord,
-    past: PastTest,
-    tolerance: RegressionTolerance,
-    alpha: float,
-    earlier: Sequence[TestRecord],
-    throttled: str,
-) -> Iterator[Change]:
-    sessions = [by_key(each.measurements) for each in earlier]
-    references: dict[tuple[str, str], Timing] = {}
-    drifts: dict[tuple[str, str], str] = {}
-    """The sentence that a reference is slower too, by its label and example."""
-    for key, item in by_key(record.measurements).items():
-        before = [session[key] for session in sessions if key in session]
-        change = _compare_with_saved(record.nodeid, key, item, past, tolerance, alpha, before, can_confirm=False)
-        if key.role == "reference":
-            drifts[key.label, key.example] = _slower_reference(change)
-            references[key.label, key.example] = item.timing
-        is_slower_time = change.outcome is Outcome.FAIL and change.estimate and change.estimate.metric != "speedup"
-        drift = drifts.get((key.reference, key.example), "") if is_slower_time else ""
-        change = _invalidated(change, tolerance, item.timing, references.get((key.reference, key.example)), throttled)
-        slowed = what_slowed(item.timing, "now") if change.estimate else []
-        change = replace(change, notes=(*change.notes, *slowed, *filter(None, [drift])))
-        yield explained_change(change, past.changed)
-
-
-def _slower_reference(change: Change) -> str:
-    estimate = change.estimate
-    if estimate is None or estimate.interval is None or estimate.interval.low <= 1:
-        return ""
-    return (
-        f"its reference {printable(change.label)} is slower too, {ratio_text(estimate.ratio)} of its "
-        f"{estimate.metric}: where clocks or drivers have drifted, a tolerance of the speedup is not misled"
-    )
-
-
-def _gone(past: PastTest, item: Measurement, new_name: str) -> Change:
-    label = item.timing.label
-    sentence = (
-        f"{printable(label)} of {printable(past.nodeid)} is in {past.baseline!r} but not in {new_name}: "
-        "it was removed, renamed or not run"
-    )
-    return Change(past.nodeid, label, Outcome.NOT_JUDGED, sentence, old=item)

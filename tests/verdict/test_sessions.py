@@ -6,8 +6,8 @@ from pytest_gpubench import Measurement
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.process_spread import ProcessSpread
 from pytest_gpubench.stats.tolerance import parse_tolerance
-from pytest_gpubench.verdict.regression import Change, compare_measurements
-from pytest_gpubench.verdict.sessions import Sessions
+from pytest_gpubench.verdict.regression import Change, Sessions
+from pytest_gpubench.verdict.saved_runs import compare_measurements
 from tests.results.measured import ALPHA, alone, pair
 
 SAVED = "the baseline 'main'"

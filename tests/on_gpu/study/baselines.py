@@ -19,7 +19,7 @@ import msgspec
 from pytest_gpubench.results.model import Outcome, SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.stats.tolerance import parse_tolerance
-from pytest_gpubench.verdict.saved_runs import compare_runs
+from pytest_gpubench.verdict.whole_runs import compare_runs
 from tests.on_gpu.study.harness import parser_of
 
 SAVED_SESSIONS = 5
