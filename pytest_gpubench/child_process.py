@@ -57,16 +57,6 @@ def interrupts_raised() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def signals_deferred() -> Iterator[None]:
-    """Let the signals that end a run wait until the end."""
-    came: list[int] = []
-    with signals_handled(lambda number, _: came.append(number), *INTERRUPTS):
-        yield
-    for number in came[:1]:
-        signal.raise_signal(number)
-
-
 def run_logged(
     command: Sequence[str],
     folder: Path,

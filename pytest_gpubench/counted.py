@@ -1,6 +1,9 @@
 """The counters of a public call: taken in a process that ncu watches, and judged in the one that timed the call."""
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -8,21 +11,26 @@ from msgspec.structs import replace as replaced
 
 from pytest_gpubench.bench.plan import is_enforced
 from pytest_gpubench.bench.request import CallResult, Request, Say, T
-from pytest_gpubench.counters import COUNTER_BY_NAME, groups_of
+from pytest_gpubench.counters import COUNTER_BY_NAME, COUNTERS, counter_named
 from pytest_gpubench.errors import first_and_last_line
-from pytest_gpubench.results.model import Counts, Measurement, Outcome, TestRecord, Verdict
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.results.model import Counts, Kernel, Measurement, Verdict
 from pytest_gpubench.running_test import CurrentTest, NoSearch
-from pytest_gpubench.settings import Settings
-from pytest_gpubench.settings.parsers import COUNTER_WISHES
-from pytest_gpubench.stats.tolerance import parse_tolerance
-from pytest_gpubench.structure.counters import take_captures
-from pytest_gpubench.structure.ncu import Capture, NotCounted, counts_of
-from pytest_gpubench.verdict.limits import Limits
+from pytest_gpubench.settings.cache import Cache
+from pytest_gpubench.structure.ncu import Capture, CountedKernel, NotCounted
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.l2flush import make_flush
+from pytest_gpubench.timing.measurement import demangled
+from pytest_gpubench.timing.sentinels import sentinels_of
+from pytest_gpubench.timing.windows import describe_difference
 from pytest_gpubench.verdict.limits.base import Seen
 from pytest_gpubench.verdict.reasons import explained_by_references
-from pytest_gpubench.verdict.regression import Change
 
 COUNTED = "its counters are taken, and a process under ncu measures no times"
+WARM_CALLS = 3
+"""Calls before the first capture: torch.compile with CUDA graphs needs three."""
+CAPTURES = 3
+"""Captures of a call: untimed ones, each after a flush and a kernel that marks its beginning."""
 
 
 def count_calls(test: CurrentTest, request: Request[T]) -> T:
@@ -35,20 +43,6 @@ def count_calls(test: CurrentTest, request: Request[T]) -> T:
         for label, call in request.calls.items():
             take_captures(call, request.device, request.settings.cache, lambda label=label: note((number, label)))  # type: ignore[misc]
     return found.result
-
-
-def counters_asked(settings: Settings, limits: Limits, option: str | None) -> frozenset[str]:
-    """Return the counters that are taken of a test, whatever it measures; option: --gpu-bench-compare-fail."""
-    wish = settings.counters
-    if wish == "no" or settings.disable:
-        return frozenset()
-    named = (
-        COUNTER_BY_NAME.keys() if wish == "all" else () if wish in COUNTER_WISHES else map(str.strip, wish.split(","))
-    )
-    tolerance = parse_tolerance(option) if option is not None and limits.max_regression is None else None
-    of_option = {tolerance.metric} if tolerance is not None and tolerance.is_on_counter else set()
-    wanted = frozenset(name for limit in limits for name in limit.counters)
-    return wanted | of_option | frozenset(named)
 
 
 def judged_by_counters(test: CurrentTest, request: Request[T], found: CallResult[T], say: Say) -> CallResult[T]:
@@ -69,13 +63,6 @@ def judged_by_counters(test: CurrentTest, request: Request[T], found: CallResult
         judged.append(replaced(item, verdicts=(*map(_without_reasons, item.verdicts), *verdicts)))
     explained = explained_by_references(judged)
     return replace(found, result=request.with_measurements(found.result, explained), measurements=explained)
-
-
-def counts_failed(settings: Settings, changes: Sequence[Change]) -> bool:
-    """Tell whether counters are to be taken because a change fails that a saved run with counters may explain."""
-    failed = [each for each in changes if each.outcome is Outcome.FAIL and each.old is not None]
-    lacks = any(each.new is not None and not each.new.timing.counts for each in failed)
-    return settings.counters == "on-fail" and lacks and any(each.old.timing.counts for each in failed if each.old)
 
 
 def _without_reasons(verdict: Verdict) -> Verdict:
@@ -116,6 +103,51 @@ def _captures(test: CurrentTest, group: tuple[str, ...], again: bool) -> Mapping
     return test.captures(group, again)
 
 
+def counts_of(captures: Sequence[Capture], names: Iterable[str], kernels: Iterable[Kernel]) -> Counts:
+    """Return the counters of a call from its captures.
+
+    Those that ncu does not know on this GPU are left out. kernels: those that were timed, which have to be the same;
+    none where the timer sees none.
+    """
+    if not captures:
+        return Counts(untaken="it was not called in the process that ncu watched")
+    if wrong := _other_kernels(captures, kernels):
+        return Counts(wrong=wrong)
+    taken: dict[str, tuple[float, ...]] = {}
+    for name in names:
+        if not all(_has(launch, name) for capture in captures for launch in capture):
+            continue
+        taken[name] = tuple(sum(_value_of(launch, name) for launch in capture) for capture in captures)
+        if not all(map(math.isfinite, taken[name])):
+            return Counts(wrong=f"ncu gives no number for {name} of one of its kernels")
+    return Counts(captures=taken)
+
+
+def _other_kernels(captures: Sequence[Capture], kernels: Iterable[Kernel]) -> str:
+    """Return in words in what the kernels of captures are not those that were timed; empty where they are."""
+    seen = [Counter(demangled(launch.name) for launch in capture) for capture in captures]
+    timed = Counter({each.name: each.launches for each in kernels if each.kind == "kernel"}) or seen[0]
+    for each in seen:
+        if each != timed:
+            differences = describe_difference(timed, each, ("when timed", "under ncu"))
+            return f"under ncu it launches other kernels: {differences}"
+    return "" if seen[0] else "ncu saw no kernel of it"
+
+
+def _has(launch: CountedKernel, name: str) -> bool:
+    """Tell whether ncu knows a counter on this GPU."""
+    return all(any(raw in launch.metrics for raw in known) for known in counter_named(name).raw)
+
+
+def _value_of(launch: CountedKernel, name: str) -> float:
+    """Return a counter of a kernel; nan where ncu gives no number."""
+    known = (next(raw for raw in each if raw in launch.metrics) for each in counter_named(name).raw)
+    try:
+        return sum(float(launch.metrics[raw].replace(",", "")) for raw in known)
+    except ValueError:
+        return math.nan
+
+
 def _with_counts(item: Measurement, counts: Counts) -> Measurement:
     return replaced(item, timing=replaced(item.timing, counts=counts))
 
@@ -125,15 +157,6 @@ def _together(one: Counts, other: Counts) -> Counts:
     return Counts(
         captures=one.captures | other.captures, untaken=one.untaken or other.untaken, wrong=one.wrong or other.wrong
     )
-
-
-def counted_again(
-    test: CurrentTest, request: Request[Any], measured: Sequence[Measurement], say: Say, number: int
-) -> TestRecord | str:
-    """Return the test with the counters of another process, or why there is none; number: of this process."""
-    again = with_counts(test, request, measured, test.counters, say, again=True)
-    why = next((each.timing.counts.untaken for each in again if each.timing.counts), "")
-    return why or TestRecord(nodeid=test.nodeid, device=request.device.facts, measurements=(*test.measurements, *again))
 
 
 def _why_uncounted(test: CurrentTest, request: Request[Any]) -> str:
@@ -149,3 +172,40 @@ def _why_uncounted(test: CurrentTest, request: Request[Any]) -> str:
     if not request.is_repeatable:
         return "counters are taken of measure, compare and compare_recorded"
     return "" if test.captures is not None or test.note_capture is not None else "counters are taken in runs of pytest"
+
+
+def take_captures(call: Call, device: Device, cache: Cache, note: Callable[[], object]) -> None:
+    """Make a call a few times while ncu listens, once it is warm; note: called before each."""
+    flush, mark = make_flush(device, cache), sentinels_of(device).noop
+    for _ in range(WARM_CALLS):
+        call.prepare()()
+    for _ in range(CAPTURES):
+        timed = call.prepare()
+        flush()
+        device.synchronize()
+        note()
+        with listened_to():
+            mark()
+            timed()
+            device.synchronize()
+
+
+@contextmanager
+def listened_to() -> Iterator[None]:
+    """Let ncu take the counters of the kernels that are launched meanwhile."""
+    import torch
+
+    torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
+
+
+def groups_of(names: Iterable[str]) -> list[tuple[str, ...]]:
+    """Return the groups of counters that have to be taken for these, each of one process; raise ValueError."""
+    asked = {name: counter_named(name).group for name in sorted(names)}
+    together = [tuple(each.name for each in COUNTERS if each.group == group) for group in ("one pass", "several")]
+    return [each for each in together if asked.keys() & set(each)] + [
+        (name,) for name, group in asked.items() if group == "alone"
+    ]

@@ -96,15 +96,6 @@ def counter_named(name: str) -> Counter:
     )
 
 
-def groups_of(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """Return the groups of counters that have to be taken for these, each of one process; raise ValueError."""
-    asked = {name: counter_named(name).group for name in sorted(names)}
-    together = [tuple(each.name for each in COUNTERS if each.group == group) for group in ("one pass", "several")]
-    return [each for each in together if asked.keys() & set(each)] + [
-        (name,) for name, group in asked.items() if group == "alone"
-    ]
-
-
 def raw_metrics(names: Iterable[str]) -> list[str]:
     """Return the metrics of ncu's that these counters are made of, each once."""
     return list(dict.fromkeys(raw for name in names for known in counter_named(name).raw for raw in known))

@@ -6,12 +6,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.bench.exits import refusing_exit
 from pytest_gpubench.bench.plan import is_enforced, one_at_a_time, plan_of, unmeasured
 from pytest_gpubench.bench.request import CallResult, Request, Say, T, measured_before
-from pytest_gpubench.counted import count_calls, counted_again, counts_failed, judged_by_counters, with_counts
+from pytest_gpubench.counted import count_calls, judged_by_counters, with_counts
 from pytest_gpubench.counters import COUNTER_BY_NAME
 from pytest_gpubench.errors import (
     GpuBenchError,
@@ -25,16 +25,16 @@ from pytest_gpubench.gpu.context import context_error, may_be_cuda_error
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.counterpart import MeasurementKey, Missing
 from pytest_gpubench.results.files import trace_name
-from pytest_gpubench.results.model import VALIDITY, Measurement, Outcome, Verdict
+from pytest_gpubench.results.model import VALIDITY, Measurement, Outcome, TestRecord, Verdict
 from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.running_test import CurrentTest, NoSearch
 from pytest_gpubench.settings import Settings
+from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.timing.traces import take_trace
 from pytest_gpubench.units import safe_lines
 from pytest_gpubench.verdict.ending import MISSING, Ending, rule_for
 from pytest_gpubench.verdict.reasons import explained_by_neighbours
 from pytest_gpubench.verdict.regression import Change
-from pytest_gpubench.verdict.replays import is_replayed_for
 from pytest_gpubench.verdict.saved_runs import BaselineLimit, compare_with_baseline
 from pytest_gpubench.verdict.throttling import beside
 
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from pytest_gpubench.replay.baselines import ReplayableCalls
 
 DOUBTFUL = (Outcome.FAIL, Outcome.INCONCLUSIVE)
+REPLAYED_METRICS = ("speedup", "median", "mean")
+"""The metrics of a tolerance that replays answer for; the quartiles of samples are another question."""
 
 
 def answer(test: CurrentTest, request: Request[T], say: Say) -> T:
@@ -251,6 +253,11 @@ def with_replays(
     return replace(past, replays=replays)
 
 
+def is_replayed_for(tolerance: RegressionTolerance | None) -> bool:
+    """Tell whether replays answer for a tolerance: a share, of a metric of the typical time."""
+    return tolerance is not None and tolerance.margin is not None and tolerance.metric in REPLAYED_METRICS
+
+
 def compare_with_past(
     test: CurrentTest,
     request: Request[T],
@@ -271,7 +278,7 @@ def compare_with_past(
         changes = _compare(test, request, past, measured)
         if not any(each.fails_test for item in measured for each in item.verdicts):
             past, changes = _with_fresh_processes(test, request, past, measured, changes, say)
-        if counts_failed(request.settings, changes):
+        if _counts_failed(request.settings, changes):
             names = test.counters | COUNTER_BY_NAME.keys()
             changes = _compare(test, request, past, with_counts(test, request, measured, names, say))
     except Exception:
@@ -279,6 +286,13 @@ def compare_with_past(
         raise
     test.warn(*(note for each in changes for note in each.notes))
     return changes
+
+
+def _counts_failed(settings: Settings, changes: Sequence[Change]) -> bool:
+    """Tell whether counters are to be taken because a change fails that a saved run with counters may explain."""
+    failed = [each for each in changes if each.outcome is Outcome.FAIL and each.old is not None]
+    lacks = any(each.new is not None and not each.new.timing.counts for each in failed)
+    return settings.counters == "on-fail" and lacks and any(each.old.timing.counts for each in failed if each.old)
 
 
 def _with_fresh_processes(
@@ -290,7 +304,7 @@ def _with_fresh_processes(
     say: Say,
 ) -> tuple[BaselineLimit, list[Change]]:
     """Return the changes over as many fresh processes as decide them, or as can be had, and with these their limit."""
-    fresh = partial(counted_again, test, request, measured, say) if past.is_on_counter else test.fresh
+    fresh = partial(_counted_again, test, request, measured, say) if past.is_on_counter else test.fresh
     if fresh is None or not is_enforced(request.settings, request.device):
         return past, changes
     keys, first = test.keys.read_after(test.measurements, measured), changes
@@ -308,6 +322,15 @@ def _with_fresh_processes(
     if doubtful and not any(each.outcome in DOUBTFUL for each in changes):
         test.warn(f"PASS in a fresh process, after another outcome in the first: {doubtful[0].sentence}")
     return past, changes
+
+
+def _counted_again(
+    test: CurrentTest, request: Request[Any], measured: Sequence[Measurement], say: Say, number: int
+) -> TestRecord | str:
+    """Return the test with the counters of another process, or why there is none; number: of this process."""
+    again = with_counts(test, request, measured, test.counters, say, again=True)
+    why = next((each.timing.counts.untaken for each in again if each.timing.counts), "")
+    return why or TestRecord(nodeid=test.nodeid, device=request.device.facts, measurements=(*test.measurements, *again))
 
 
 def saved_run(test: CurrentTest, request: Request[T]) -> BaselineLimit | None:

@@ -11,14 +11,8 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench.child_process import (
-    ending,
-    interrupts_raised,
-    logged_process,
-    run_logged,
-    signals_deferred,
-    signals_handled,
-)
+from pytest_gpubench.child_process import ending, interrupts_raised, logged_process, run_logged, signals_handled
+from pytest_gpubench.gpu.clocks import signals_deferred
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

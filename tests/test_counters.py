@@ -2,7 +2,8 @@
 
 import pytest
 
-from pytest_gpubench.counters import COUNTERS, counter_named, groups_of, raw_metrics
+from pytest_gpubench.counted import groups_of
+from pytest_gpubench.counters import COUNTERS, counter_named, raw_metrics
 
 
 def test_each_counter_is_in_one_group_and_has_names_of_its_own() -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import is_tensor
 from torch.utils._pytree import tree_leaves
 
-from pytest_gpubench.adopt.timers import Timed, TimedHandler, adopting, imported
+from pytest_gpubench.adopt.timers import Timed, TimedHandler, adopting
 from pytest_gpubench.correctness import Tolerance, compare_outputs
 from pytest_gpubench.errors import BadRequest, NotMeasured
 from pytest_gpubench.fixture import GpuBench
@@ -104,24 +104,6 @@ def cases_of(name: str, mark: Any) -> Iterator[ReportCase]:
                 bench.line_arg,
                 dict(zip(_names(bench), bench.line_vals, strict=False)),
             )
-
-
-def _marks_in(namespace: Mapping[str, object]) -> dict[str, Any]:
-    kind = imported(PERF_REPORT)
-    marks = {} if kind is None else {id(each): name for name, each in namespace.items() if isinstance(each, kind)}
-    return {name: namespace[name] for name in marks.values()}
-
-
-def all_cases(namespace: Mapping[str, object]) -> list[ReportCase]:
-    """Return the cases of every `perf_report` object of a namespace, each by another name."""
-    cases = [case for name, mark in _marks_in(namespace).items() for case in cases_of(name, mark)]
-    seen: Counter[str] = Counter()
-    unique = []
-    for case in cases:
-        seen[case.name] += 1
-        again = seen[case.name] > 1
-        unique.append(replace(case, name=f"{case.name[:-1]}-{seen[case.name]}]") if again else case)
-    return unique
 
 
 def _names(bench: Any) -> list[str]:

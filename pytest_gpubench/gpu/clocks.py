@@ -8,15 +8,16 @@ the GPU.
 """
 
 import os
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from pytest_gpubench.child_process import signals_deferred
+from pytest_gpubench.child_process import INTERRUPTS, signals_handled
 from pytest_gpubench.errors import DeviceUnavailable, GpuBenchError
 from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.gpu.lock import holder_text, ignore
@@ -277,3 +278,13 @@ def _why_not_locked(error: Exception, library: Any) -> str:
     if _is_unsupported(error, library):
         return f"the GPU or its driver cannot do that ({error}): {INSTEAD}"
     return f"NVML failed ({error}): see nvidia-smi"
+
+
+@contextmanager
+def signals_deferred() -> Iterator[None]:
+    """Let the signals that end a run wait until the end."""
+    came: list[int] = []
+    with signals_handled(lambda number, _: came.append(number), *INTERRUPTS):
+        yield
+    for number in came[:1]:
+        signal.raise_signal(number)

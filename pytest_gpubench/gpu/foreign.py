@@ -3,12 +3,12 @@
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from pytest_gpubench.errors import DeviceUnavailable
 from pytest_gpubench.gpu.nvml import Nvml
-from pytest_gpubench.gpu.processes import command_of
-from pytest_gpubench.units import count, format_bytes, format_share
+from pytest_gpubench.units import count, format_bytes, format_share, printable
 
 IDLE_SHARE = 0.05
 """The highest utilisation of an idle GPU: 0 where nobody uses it, a few percent with a display."""
@@ -168,3 +168,12 @@ def _list(processes: Collection[GpuProcess]) -> str:
     named = [str(each) for each in processes][:NAMED]
     rest = len(processes) - len(named)
     return f"{count(len(processes), 'other process')}: {', '.join(named)}{f' and {rest} more' if rest else ''}"
+
+
+def command_of(pid: int) -> str | None:
+    """Return the command line of a process; None where there is no such process in this container, or it is ending."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return None
+    return printable(command.replace(b"\0", b" ").decode(errors="replace").strip())[:60] or None

@@ -4,8 +4,6 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from pytest_gpubench.units import printable
-
 
 def start_of(pid: int) -> int | None:
     """Return when a process started, in ticks since boot; None where it has ended or cannot be seen."""
@@ -19,15 +17,6 @@ def pid_namespace() -> str | None:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
         return None
-
-
-def command_of(pid: int) -> str | None:
-    """Return the command line of a process; None where there is no such process in this container, or it is ending."""
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return None
-    return printable(command.replace(b"\0", b" ").decode(errors="replace").strip())[:60] or None
 
 
 def family(roots: Iterable[int]) -> frozenset[int]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_gpubench.gpu.nvml import Nvml
 
 if TYPE_CHECKING:
-    from pytest_gpubench.results.model import DeviceFacts
+    pass
 
 DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia/version")
 MAX_GPUS = 64
@@ -40,21 +40,6 @@ def has_gpu_driver() -> bool:
     if listed is not None and not parse_list(listed):
         return False
     return any(Path(name).exists() for name in DRIVER_FILES)
-
-
-def visible_facts() -> "list[DeviceFacts]":
-    """Return the visible GPUs as NVML knows them; nothing if NVML is not usable."""
-    import socket
-
-    from pytest_gpubench.results.model import DeviceFacts
-
-    gpus = find_visible()
-    try:
-        driver = Nvml.open(gpus[0].uuid).driver() if gpus else None
-    except RuntimeError:
-        driver = None
-    host = socket.gethostname()
-    return [DeviceFacts(type="cuda", name=gpu.name, host=host, uuid=gpu.uuid, driver=driver) for gpu in gpus]
 
 
 def find_visible(environment: Mapping[str, str] | None = None) -> list[VisibleGpu]:
@@ -87,20 +72,6 @@ def select(listed: str | None, host: Sequence[HostGpu]) -> list[VisibleGpu]:
         instances = [gpu for each in host for gpu in each.usable if gpu.mig]
         return [instances[place] for place in _places(names, [gpu.uuid for gpu in instances])]
     return [gpu for place in _places(names, [each.gpu.uuid for each in host]) for gpu in host[place].usable]
-
-
-def index_caveat(environment: Mapping[str, str], host: Sequence[HostGpu]) -> str | None:
-    """Return a warning where CUDA and NVML may number the GPUs differently; None where they cannot."""
-    listed = environment.get("CUDA_VISIBLE_DEVICES", "")
-    in_pci_order = environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-    if in_pci_order or listed.startswith(("GPU-", "MIG-")) or len({each.gpu.name for each in host}) < 2:
-        return None
-    if not parse_list(listed):
-        return None
-    return (
-        f"gpu_bench: CUDA_VISIBLE_DEVICES={listed} is read in the order of the PCI bus, but these GPUs are not alike "
-        f"and CUDA numbers the fastest first: set CUDA_DEVICE_ORDER=PCI_BUS_ID, or list UUIDs (nvidia-smi -L)"
-    )
 
 
 def read_host() -> list[HostGpu]:

@@ -4,13 +4,17 @@ import ast
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_gpubench.adopt.perf_report import PERF_REPORT, ReportCase, cases_of
+from pytest_gpubench.adopt.timers import imported
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.gpu.lock_file import lock_folder
@@ -111,7 +115,6 @@ class ScriptFile(pytest.File):
 
     def collect(self) -> Iterator[pytest.Item]:
         """Load the script, alone on the GPU; yield an item for each case, or one for a script that has none."""
-        from pytest_gpubench.adopt.perf_report import all_cases
         from pytest_gpubench.adopt.script import load
 
         with self._turn():
@@ -136,6 +139,24 @@ class ScriptFile(pytest.File):
         device = find_device(settings.device)
         folder = lock_folder(settings.lock_folder)
         return turn_at(device, folder, settings.lock_timeout, f"loading {self.path.name}", claims=False)
+
+
+def _marks_in(namespace: Mapping[str, object]) -> dict[str, Any]:
+    kind = imported(PERF_REPORT)
+    marks = {} if kind is None else {id(each): name for name, each in namespace.items() if isinstance(each, kind)}
+    return {name: namespace[name] for name in marks.values()}
+
+
+def all_cases(namespace: Mapping[str, object]) -> list[ReportCase]:
+    """Return the cases of every `perf_report` object of a namespace, each by another name."""
+    cases = [case for name, mark in _marks_in(namespace).items() for case in cases_of(name, mark)]
+    seen: Counter[str] = Counter()
+    unique = []
+    for case in cases:
+        seen[case.name] += 1
+        again = seen[case.name] > 1
+        unique.append(replace(case, name=f"{case.name[:-1]}-{seen[case.name]}]") if again else case)
+    return unique
 
 
 class ScriptItem(pytest.Item):

@@ -7,13 +7,14 @@ cannot be taken for all tests at once, as one of them kills the process, is take
 import math
 import os
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_gpubench.child_process import ending
+from pytest_gpubench.counters import raw_metrics
 from pytest_gpubench.gpu.lock import turns_to_hand_over
 from pytest_gpubench.plugin.fresh_process import (
     COUNTING,
@@ -114,7 +115,7 @@ class Counting:
         self, tests: Sequence[str], group: TakenTogether, processes: FurtherProcesses
     ) -> dict[str, CallCaptures | str]:
         """Return the captures of tests from a process under ncu, or why there are none."""
-        from pytest_gpubench.structure.ncu import NotCounted, find_ncu, ncu_command
+        from pytest_gpubench.structure.ncu import NotCounted, find_ncu
 
         ncu, timeout_s = find_ncu(), NCU_S + EACH_TEST_S * len(tests)
         try:
@@ -146,3 +147,16 @@ def _read(folder: Path, how_it_ended: str) -> dict[str, CallCaptures | str]:
     failed = {note["nodeid"]: note["error"] for note in notes if isinstance(note, dict)}
     why = {nodeid: f"its test fails in a process under ncu: {''.join(error)}" for nodeid, error in failed.items()}
     return {**why, **found}
+
+
+def ncu_command(ncu: str, names: Iterable[str], log: Path) -> list[str]:
+    """Return the beginning of a command that takes counters, and writes them to a log; a program follows.
+
+    It takes those of kernels between cudaProfilerStart and cudaProfilerStop, and leaves clocks and caches as they are.
+    """
+    return [
+        *(ncu, "--profile-from-start", "off"),
+        *("--cache-control", "none", "--clock-control", "none"),
+        *("--csv", "--page", "raw", "--print-units", "base", "--print-kernel-base", "mangled"),
+        *("--log-file", str(log), "--force-overwrite", "--metrics", ",".join(raw_metrics(names))),
+    ]

@@ -7,6 +7,7 @@ installation.
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Generator
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -14,10 +15,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, hide_frames
-from pytest_gpubench.plugin import markers
 from pytest_gpubench.plugin.items import UNMARKED, is_perf, takes_turns, uses_fixture
-from pytest_gpubench.plugin.options import add_options, is_mentioned, resolve, usage_error
-from pytest_gpubench.settings import Settings, flag_name, refuse_misspelled
+from pytest_gpubench.plugin.markers import GPUS, NAME, ON_TURN, SUMMARY
+from pytest_gpubench.plugin.options import keys_of_file, resolve, usage_error
+from pytest_gpubench.settings import (
+    GROUPS,
+    MARKER_SETTINGS,
+    ROWS,
+    Settings,
+    environment_name,
+    flag_name,
+    ini_name,
+    refuse_misspelled,
+)
+from pytest_gpubench.settings.parsers import switch
+from pytest_gpubench.settings.row import SettingRow
 
 if TYPE_CHECKING:
     import torch
@@ -25,11 +37,30 @@ if TYPE_CHECKING:
     from pytest_gpubench.fixture import GpuBench
 
 INTERPRETER_VARIABLE = "TRITON_INTERPRET"
+OURS = (environment_name(""), "PYTEST_GPUBENCH_")
+"""The beginnings of our variables: those of settings, and those that our processes give each other."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare every setting."""
-    add_options(parser)
+    """Declare the flag and the ini key of every setting."""
+    for name, row in ROWS.items():
+        if name in GROUPS:
+            group = parser.getgroup(f"gpu_bench {name}", f"gpu_bench, {GROUPS[name]}")
+        spelling: dict[str, object] = {"metavar": row.metavar}
+        if row.parse is switch:
+            spelling = {"action": "store_const", "const": "true"}
+        elif row.optional is not None:
+            spelling |= {"nargs": "?", "const": row.optional}
+        help = f"{row.help} [{default}]" if (default := default_text(row)) else row.help
+        group.addoption(flag_name(name), dest=ini_name(name), default=None, help=help, **spelling)
+        parser.addini(ini_name(name), f"as {flag_name(name)}", default=None)
+
+
+def default_text(row: SettingRow) -> str:
+    """Return a default as text; empty for what is unset, or off."""
+    if row.default is None or row.default is False:
+        return ""
+    return f"{row.default:g}" if isinstance(row.default, float) else str(row.default)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -64,19 +95,58 @@ def _stop_interpreting() -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marks; register the hooks of a run whose options, or xdist, need them before tests are collected."""
-    for line in markers.help_lines() if config.getoption("markers") else (markers.SUMMARY, markers.ON_TURN):
+    for line in _help_lines() if config.getoption("markers") else (SUMMARY, ON_TURN):
         config.addinivalue_line("markers", line)
-    if is_mentioned(config) or config.getoption("tx", None) or hasattr(config, "workerinput"):
+    if _is_mentioned(config) or config.getoption("tx", None) or hasattr(config, "workerinput"):
         from pytest_gpubench.plugin.registration import register_hooks
 
         register_hooks(config)
+
+
+def _help_lines() -> list[str]:
+    """Return the lines of the marks for `pytest --markers`."""
+    from pytest_gpubench.verdict.limits import BY_NAME, NAMES
+
+    limits = [_help_entry(name, BY_NAME[name].help) for name in NAMES]
+    settings = _filled(f"settings, as the options of the same names: {', '.join(MARKER_SETTINGS)}", "    ")
+    return [
+        "\n".join(
+            [
+                SUMMARY,
+                "  limits on each of its measurements:",
+                *limits,
+                f"  {settings.strip()}",
+                _help_entry(
+                    GPUS, "how many GPUs the test needs at once, cuda:0 and those after it; with fewer it is skipped"
+                ),
+                "  Marks of class and module apply too; the nearest mark wins per keyword, and None removes a limit.",
+                "  pytest-gpubench docs limits shows the page about them.",
+            ]
+        ),
+        ON_TURN,
+    ]
+
+
+def _help_entry(name: str, text: str) -> str:
+    return f"    {name:<22}{_filled(text, ' ' * 26).strip()}"
+
+
+def _filled(text: str, indent: str) -> str:
+    return textwrap.fill(text, 100, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def _is_mentioned(config: pytest.Config) -> bool:
+    """Tell whether any option, variable or ini key of ours is given, whatever its value."""
+    keys = *keys_of_file(config), *(config.getoption("override_ini", None) or ())
+    is_given = any(name.startswith(OURS) for name in (*os.environ, *map(str.upper, keys)))
+    return is_given or any(config.getoption(ini_name(name), None) is not None for name in ROWS)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark the tests that use the fixture, so that `-m perf` and `-m "not perf"` are exact."""
     if uses_fixture(item) and not is_perf(item):
-        item.add_marker(markers.NAME)
+        item.add_marker(NAME)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -8,6 +8,7 @@ from unittest import SkipTest
 
 import pytest
 
+from pytest_gpubench.counters import COUNTER_BY_NAME
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, NotMeasured
 from pytest_gpubench.gpu.device import required_device
 from pytest_gpubench.plugin import terminal
@@ -25,7 +26,10 @@ from pytest_gpubench.plugin.workers import worker_name
 from pytest_gpubench.report.layout import Screen
 from pytest_gpubench.results.model import TestRecord, encode
 from pytest_gpubench.settings import Settings
+from pytest_gpubench.settings.parsers import COUNTER_WISHES
 from pytest_gpubench.settings.resolver import Resolver
+from pytest_gpubench.stats.tolerance import parse_tolerance
+from pytest_gpubench.units import repr_of
 
 if TYPE_CHECKING:
     from pytest_gpubench.fixture import GpuBench
@@ -62,14 +66,14 @@ class Lifecycle:
         """True once pytest has a report of how the test ended."""
         self._wider_fixtures: list[str] = []
         self._bench: GpuBench | None = None
-        self._terminal = terminal.open_terminal(config)
+        self._say = terminal.progress(config)
 
     def bench(self) -> "GpuBench":
         """Return the fixture's value, one for the run: it finds the running test by itself, as @given needs it to."""
         if self._bench is None:
             from pytest_gpubench.fixture import GpuBench
 
-            self._bench = GpuBench(self.current_test, self.resolver, terminal.progress(self.config, self._terminal))
+            self._bench = GpuBench(self.current_test, self.resolver, self._say)
         return self._bench
 
     def current_test(self) -> "CurrentTest | None":
@@ -82,7 +86,7 @@ class Lifecycle:
         if self._test is None or self._marks is None:
             self._test = self._new_test(self._item, marks)
         elif marks != self._marks:
-            self._change_marks(self._test, marks, marks.new_since(self._marks))
+            self._change_marks(self._test, marks, self._marks)
         self._marks = marks
         if not self._test.measurements:
             self._test.expects_failure = self._item.get_closest_marker("xfail") is not None
@@ -218,15 +222,26 @@ class Lifecycle:
             return frozenset()
 
     def _counters(self, settings: Settings, limits: "Limits") -> frozenset[str]:
-        from pytest_gpubench.counted import counters_asked
-
-        return counters_asked(settings, limits, settings.compare and settings.compare_fail)
+        """Return the counters that are taken of a test, whatever it measures."""
+        wish = settings.counters
+        if wish == "no" or settings.disable:
+            return frozenset()
+        named = wish.split(",") if wish not in COUNTER_WISHES else COUNTER_BY_NAME if wish == "all" else ()
+        option = settings.compare and settings.compare_fail
+        tolerance = parse_tolerance(option) if option is not None and limits.max_regression is None else None
+        of_option = {tolerance.metric} if tolerance is not None and tolerance.is_on_counter else set()
+        of_limits = frozenset(name for limit in limits for name in limit.counters)
+        return of_limits | of_option | frozenset(map(str.strip, named))
 
     def _settings(self, marks: MergedMarks) -> Settings:
         return self.resolver.override(self.settings, marks.settings, "perf({}=...)")
 
-    def _change_marks(self, test: "CurrentTest", marks: MergedMarks, new: str) -> None:
+    def _change_marks(self, test: "CurrentTest", marks: MergedMarks, old: MergedMarks) -> None:
         """Apply marks that were put on the running test; raise BadRequest if it is too late."""
+        added = (
+            f"{name}={repr_of(value)}" for name, value in marks.keywords.items() if old.keywords.get(name) != value
+        )
+        new = f"perf({', '.join(added)})"
         if test.measurements:
             raise BadRequest(f"{new} was put on the test after it had measured: put it on before")
         if marks.gpus != test.gpus:

@@ -1,6 +1,5 @@
 """The `perf` marker: its legal keywords are the limits, the settings a test may choose, and `gpus`."""
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -35,46 +34,9 @@ class MergedMarks:
     inherited: dict[str, str] = field(compare=False)
     """The class or file whose mark gives a keyword, by keyword; without those of the test's own marks."""
 
-    def new_since(self, old: "MergedMarks") -> str:
-        """Return the marks that older ones lack, as they are written: `perf(gpus=2)`."""
-        new = {name: value for name, value in self.keywords.items() if old.keywords.get(name) != value}
-        return f"{NAME}({', '.join(f'{name}={repr_of(value)}' for name, value in new.items())})"
-
 
 SUMMARY = f"{NAME}(limits and settings): a performance test, as every test is that uses gpu_bench"
 ON_TURN = f"{TURN_NAME}({GPUS}=1): hold the GPU, or several, alone while the test runs, as a perf test does"
-
-
-def help_lines() -> list[str]:
-    """Return the lines of the marks for `pytest --markers`."""
-    from pytest_gpubench.verdict.limits import BY_NAME, NAMES
-
-    limits = [_entry(name, BY_NAME[name].help) for name in NAMES]
-    settings = _filled(f"settings, as the options of the same names: {', '.join(MARKER_SETTINGS)}", "    ")
-    return [
-        "\n".join(
-            [
-                SUMMARY,
-                "  limits on each of its measurements:",
-                *limits,
-                f"  {settings.strip()}",
-                _entry(
-                    GPUS, "how many GPUs the test needs at once, cuda:0 and those after it; with fewer it is skipped"
-                ),
-                "  Marks of class and module apply too; the nearest mark wins per keyword, and None removes a limit.",
-                "  pytest-gpubench docs limits shows the page about them.",
-            ]
-        ),
-        ON_TURN,
-    ]
-
-
-def _entry(name: str, text: str) -> str:
-    return f"    {name:<22}{_filled(text, ' ' * 26).strip()}"
-
-
-def _filled(text: str, indent: str) -> str:
-    return textwrap.fill(text, 100, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def gpus_needed(item: pytest.Item) -> int:

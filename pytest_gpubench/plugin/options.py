@@ -8,7 +8,6 @@ from typing import Any, cast
 import pytest
 
 from pytest_gpubench.settings import (
-    GROUPS,
     ROWS,
     Settings,
     environment_name,
@@ -18,34 +17,15 @@ from pytest_gpubench.settings import (
     refuse_misspelled,
     with_strict,
 )
-from pytest_gpubench.settings.parsers import OUTPUTS, switch
+from pytest_gpubench.settings.parsers import OUTPUTS
 from pytest_gpubench.settings.resolver import Resolver
-from pytest_gpubench.settings.row import SettingRow
 from pytest_gpubench.units import safe_lines
-
-OURS = (environment_name(""), "PYTEST_GPUBENCH_")
-"""The beginnings of our variables: those of settings, and those that our processes give each other."""
-
-
-def add_options(parser: pytest.Parser) -> None:
-    """Declare the flag and the ini key of every setting."""
-    for name, row in ROWS.items():
-        if name in GROUPS:
-            group = parser.getgroup(f"gpu_bench {name}", f"gpu_bench, {GROUPS[name]}")
-        spelling: dict[str, object] = {"metavar": row.metavar}
-        if row.parse is switch:
-            spelling = {"action": "store_const", "const": "true"}
-        elif row.optional is not None:
-            spelling |= {"nargs": "?", "const": row.optional}
-        help = f"{row.help} [{default}]" if (default := default_text(row)) else row.help
-        group.addoption(flag_name(name), dest=ini_name(name), default=None, help=help, **spelling)
-        parser.addini(ini_name(name), f"as {flag_name(name)}", default=None)
 
 
 def resolve(config: pytest.Config, flags: argparse.Namespace | None = None) -> Resolver:
     """Read flags, environment and ini; raise BadRequest naming the spelling that is wrong."""
     refuse_misspelled(os.environ)
-    refuse_misspelled(_keys_of_file(config), ini_name)
+    refuse_misspelled(keys_of_file(config), ini_name)
     options = flags or config.option
     places = (
         (flag_name, {name: getattr(options, ini_name(name), None) for name in ROWS}),
@@ -66,13 +46,6 @@ def resolve(config: pytest.Config, flags: argparse.Namespace | None = None) -> R
     return Resolver(Settings(**chosen), explicit)
 
 
-def is_mentioned(config: pytest.Config) -> bool:
-    """Tell whether any option, variable or ini key of ours is given, whatever its value."""
-    keys = *_keys_of_file(config), *(config.getoption("override_ini", None) or ())
-    is_given = any(name.startswith(OURS) for name in (*os.environ, *map(str.upper, keys)))
-    return is_given or any(config.getoption(ini_name(name), None) is not None for name in ROWS)
-
-
 def _in_file(config: pytest.Config, name: str) -> str | None:
     """Return a key of the ini file as text; None where it is not there.
 
@@ -81,23 +54,17 @@ def _in_file(config: pytest.Config, name: str) -> str | None:
     try:
         return cast("str | None", config.getini(name))
     except (TypeError, pytest.UsageError):
-        value = getattr(_keys_of_file(config)[name], "value", None)
+        value = getattr(keys_of_file(config)[name], "value", None)
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _keys_of_file(config: pytest.Config) -> Mapping[str, Any]:
+def keys_of_file(config: pytest.Config) -> Mapping[str, Any]:
+    """Return the ini file's keys, of all plugins."""
     return config._inicfg if hasattr(config, "_inicfg") else config.inicfg  # which pytest 9.1 deprecates
 
 
 def usage_error(error: Exception) -> pytest.UsageError:
     """Return the error that ends the run before its first test."""
     return pytest.UsageError(safe_lines(str(error)))
-
-
-def default_text(row: SettingRow) -> str:
-    """Return a default as text; empty for what is unset, or off."""
-    if row.default is None or row.default is False:
-        return ""
-    return f"{row.default:g}" if isinstance(row.default, float) else str(row.default)

@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
 from pytest_gpubench.gpu.device import cpu_facts
-from pytest_gpubench.gpu.visible import has_gpu_driver, visible_facts
+from pytest_gpubench.gpu.nvml import Nvml
+from pytest_gpubench.gpu.visible import find_visible, has_gpu_driver
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.exit_status import GREEN, ExitStatus
 from pytest_gpubench.plugin.workers import is_distributing, is_dry, is_worker, worker_name
@@ -17,6 +19,9 @@ from pytest_gpubench.report.terminal import header_line, summary_lines
 from pytest_gpubench.results.model import DeviceFacts, TestRecord, decode
 from pytest_gpubench.settings import TERMINAL, Settings
 from pytest_gpubench.units import count
+
+if TYPE_CHECKING:
+    from pytest_gpubench.results.model import DeviceFacts
 
 NO_SWEEP = "nothing was drawn, as no test measured at two values of a parameter that is a number or a shape"
 
@@ -191,6 +196,21 @@ class Results:
                 wanted = record.device.type == "cuda" or self.settings.device == "cpu"
                 (measured if wanted else fell_back).add(record.nodeid)
         return measured, fell_back
+
+
+def visible_facts() -> "list[DeviceFacts]":
+    """Return the visible GPUs as NVML knows them; nothing if NVML is not usable."""
+    import socket
+
+    from pytest_gpubench.results.model import DeviceFacts
+
+    gpus = find_visible()
+    try:
+        driver = Nvml.open(gpus[0].uuid).driver() if gpus else None
+    except RuntimeError:
+        driver = None
+    host = socket.gethostname()
+    return [DeviceFacts(type="cuda", name=gpu.name, host=host, uuid=gpu.uuid, driver=driver) for gpu in gpus]
 
 
 def has_remote_workers(config: pytest.Config) -> bool:

@@ -92,7 +92,26 @@ def announce(config: pytest.Config, sentence: str) -> None:
             sys.stderr.flush()
 
 
-def open_terminal(config: pytest.Config) -> TextIO | None:
+def progress(config: pytest.Config) -> Callable[[str], None]:
+    """Return a function that shows a test's current activity on the terminal; call it before stdout is captured."""
+    terminal = _open_terminal(config)
+    if terminal is None:
+        return lambda text: None
+
+    def show(text: str) -> None:
+        terminal.write(text)
+        terminal.flush()
+
+    def columns_left() -> int:
+        if config.pluginmanager.get_plugin("terminalreporter") is None:
+            return 0
+        writer = config.get_terminal_writer()
+        return writer.fullwidth - writer.width_of_current_line
+
+    return Progress(show, columns_left).say
+
+
+def _open_terminal(config: pytest.Config) -> TextIO | None:
     """Return the terminal behind stdout; None where there is none to show progress on."""
     if is_worker(config) or config.getoption("capture", "no") == "no":
         return None
@@ -105,17 +124,3 @@ def open_terminal(config: pytest.Config) -> TextIO | None:
         return None
     config.add_cleanup(terminal.close)
     return terminal
-
-
-def progress(config: pytest.Config, terminal: TextIO | None) -> Callable[[str], None]:
-    """Return a function that shows a test's current activity on the terminal."""
-    reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if terminal is None or reporter is None:
-        return lambda text: None
-    writer = config.get_terminal_writer()
-
-    def show(text: str) -> None:
-        terminal.write(text)
-        terminal.flush()
-
-    return Progress(show, lambda: writer.fullwidth - writer.width_of_current_line).say

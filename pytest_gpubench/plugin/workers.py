@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable
 from pytest_gpubench.gpu import visible
 from pytest_gpubench.gpu.processes import pid_namespace
+from pytest_gpubench.gpu.visible import HostGpu, parse_list
 from pytest_gpubench.plugin.options import usage_error
 from pytest_gpubench.plugin.pin import Pin, pin_worker
 from pytest_gpubench.settings import Settings
@@ -86,6 +88,20 @@ class Workers:
         if self.config.getoption("dist", "no") == "each":
             caveats.append("gpu_bench: --dist=each runs every test in every worker: each measures and shows it")
         is_given = self.settings.device != "cpu" and "CUDA_VISIBLE_DEVICES" in os.environ
-        if is_given and (caveat := visible.index_caveat(os.environ, visible.read_host())):
+        if is_given and (caveat := index_caveat(os.environ, visible.read_host())):
             caveats.append(caveat)
         return caveats
+
+
+def index_caveat(environment: Mapping[str, str], host: Sequence[HostGpu]) -> str | None:
+    """Return a warning where CUDA and NVML may number the GPUs differently; None where they cannot."""
+    listed = environment.get("CUDA_VISIBLE_DEVICES", "")
+    in_pci_order = environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    if in_pci_order or listed.startswith(("GPU-", "MIG-")) or len({each.gpu.name for each in host}) < 2:
+        return None
+    if not parse_list(listed):
+        return None
+    return (
+        f"gpu_bench: CUDA_VISIBLE_DEVICES={listed} is read in the order of the PCI bus, but these GPUs are not alike "
+        f"and CUDA numbers the fastest first: set CUDA_DEVICE_ORDER=PCI_BUS_ID, or list UUIDs (nvidia-smi -L)"
+    )

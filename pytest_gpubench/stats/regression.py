@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from pytest_gpubench.stats.summary import Interval, check_alpha, median_rank, quartiles, student_quantile, student_t
+from pytest_gpubench.stats.summary import Interval, check_alpha, median_rank, quartiles, student_quantile
 
 TimeMetric = Literal["median", "mean", "q1", "q3"]
 
@@ -107,26 +107,6 @@ def change_of_speedups(
     counts = len(old), len(new)
     ratio = math.exp(old_log - new_log)
     return ChangeEstimate(ratio, interval, "speedup", alpha, math.exp(old_log), math.exp(new_log), None, counts)
-
-
-def change_of_pairs(
-    log_ratios: Sequence[float], metric: str, alpha: float, least_spread: float = 0.0
-) -> ChangeEstimate:
-    """Return HEAD's slowdown, with an interval each end of which is wrong with a chance of at most alpha.
-
-    least_spread: the standard deviation that the pairs are taken to have at least. No interval with a single pair.
-    """
-    rank = median_rank(len(log_ratios), 2 * alpha)
-    if rank is not None:
-        ordered = sorted(log_ratios)
-        ends = Interval(math.exp(ordered[rank - 1]), math.exp(ordered[-rank]))
-        return ChangeEstimate(math.exp(statistics.median(ordered)), ends, metric, alpha)
-    mean = statistics.fmean(log_ratios)
-    if len(log_ratios) < 2:
-        return ChangeEstimate(math.exp(mean), None, metric, alpha)
-    spread = max(statistics.stdev(log_ratios), least_spread)
-    half = student_t(alpha, len(log_ratios) - 1) * spread / math.sqrt(len(log_ratios))
-    return ChangeEstimate(math.exp(mean), Interval(math.exp(mean - half), math.exp(mean + half)), metric, alpha)
 
 
 def least_samples(metric: str, alpha: float) -> int:

@@ -10,7 +10,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from pytest_gpubench.strategies.arguments import check_flag, check_order, count_at_least, parse_bytes
 from pytest_gpubench.strategies.choices import DtypeLike, find_dtype
-from pytest_gpubench.strategies.sizes import Range, sizes, sizes_or_just_over
+from pytest_gpubench.strategies.sizes import Range, sizes
 
 INT32_ELEMENTS = 2**31
 """From here on, offsets do not fit into 32 bits."""
@@ -242,8 +242,19 @@ def _shapes(draw: DrawFn, ranges: Sequence[Range], room: int) -> tuple[int, ...]
         beside = math.prod(max(1, size) for number, size in enumerate(shape) if number != axis)
         within = ranges[axis]._replace(most=min(ranges[axis].most, room // beside))
         last = axis == order[-1]
-        shape[axis] = draw(sizes_or_just_over(within, INT32_ELEMENTS // beside) if last else sizes(within))
+        shape[axis] = draw(_sizes_or_just_over(within, INT32_ELEMENTS // beside) if last else sizes(within))
     return tuple(shape)
+
+
+@st.composite
+def _sizes_or_just_over(draw: DrawFn, within: Range, threshold: int) -> int:
+    """Draw the length of a side, one in four just over a threshold; shrinks towards the smallest."""
+    over = within.multiple_of * (threshold // within.multiple_of + 1)
+    if not within.first <= over <= within.last:
+        return draw(sizes(within))
+    # the same choices follow either way, so that hypothesis can shrink from just over the threshold to any size
+    above = Range(over, min(within.most, over + over // 64), within.multiple_of)
+    return draw(sizes(draw(st.sampled_from([within, within, within, above]))))
 
 
 @st.composite

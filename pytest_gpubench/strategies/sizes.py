@@ -118,14 +118,3 @@ def sizes(draw: DrawFn, within: Range) -> int:
     size = max(lowest, min(top, size_at(place)))
     moved = KINDS[kind](size)
     return within.multiple_of * (size if moved is None or not lowest <= moved <= highest else moved)
-
-
-@st.composite
-def sizes_or_just_over(draw: DrawFn, within: Range, threshold: int) -> int:
-    """Draw the length of a side, one in four just over a threshold; shrinks towards the smallest."""
-    over = within.multiple_of * (threshold // within.multiple_of + 1)
-    if not within.first <= over <= within.last:
-        return draw(sizes(within))
-    # the same choices follow either way, so that hypothesis can shrink from just over the threshold to any size
-    above = Range(over, min(within.most, over + over // 64), within.multiple_of)
-    return draw(sizes(draw(st.sampled_from([within, within, within, above]))))

@@ -1,19 +1,13 @@
 """NVIDIA's Nsight Compute, `ncu`: where it is, how it is asked for counters, what it wrote, and why it cannot."""
 
 import csv
-import math
 import re
 import shutil
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_gpubench.counters import counter_named, raw_metrics
 from pytest_gpubench.errors import GpuBenchError
-from pytest_gpubench.results.model import Counts, Kernel
-from pytest_gpubench.timing.measurement import demangled
-from pytest_gpubench.timing.windows import describe_difference
 from pytest_gpubench.units import printable
 
 PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu", "/usr/local/cuda-*/bin/ncu")
@@ -73,19 +67,6 @@ def find_ncu() -> str:
     raise NeverCounted(NO_NCU)
 
 
-def ncu_command(ncu: str, names: Iterable[str], log: Path) -> list[str]:
-    """Return the beginning of a command that takes counters, and writes them to a log; a program follows.
-
-    It takes those of kernels between cudaProfilerStart and cudaProfilerStop, and leaves clocks and caches as they are.
-    """
-    return [
-        *(ncu, "--profile-from-start", "off"),
-        *("--cache-control", "none", "--clock-control", "none"),
-        *("--csv", "--page", "raw", "--print-units", "base", "--print-kernel-base", "mangled"),
-        *("--log-file", str(log), "--force-overwrite", "--metrics", ",".join(raw_metrics(names))),
-    ]
-
-
 # what it wrote
 
 
@@ -123,48 +104,3 @@ def _why_failed(text: str) -> str:
 
 
 # what a call counts
-
-
-def counts_of(captures: Sequence[Capture], names: Iterable[str], kernels: Iterable[Kernel]) -> Counts:
-    """Return the counters of a call from its captures.
-
-    Those that ncu does not know on this GPU are left out. kernels: those that were timed, which have to be the same;
-    none where the timer sees none.
-    """
-    if not captures:
-        return Counts(untaken="it was not called in the process that ncu watched")
-    if wrong := _other_kernels(captures, kernels):
-        return Counts(wrong=wrong)
-    taken: dict[str, tuple[float, ...]] = {}
-    for name in names:
-        if not all(_has(launch, name) for capture in captures for launch in capture):
-            continue
-        taken[name] = tuple(sum(_value_of(launch, name) for launch in capture) for capture in captures)
-        if not all(map(math.isfinite, taken[name])):
-            return Counts(wrong=f"ncu gives no number for {name} of one of its kernels")
-    return Counts(captures=taken)
-
-
-def _other_kernels(captures: Sequence[Capture], kernels: Iterable[Kernel]) -> str:
-    """Return in words in what the kernels of captures are not those that were timed; empty where they are."""
-    seen = [Counter(demangled(launch.name) for launch in capture) for capture in captures]
-    timed = Counter({each.name: each.launches for each in kernels if each.kind == "kernel"}) or seen[0]
-    for each in seen:
-        if each != timed:
-            differences = describe_difference(timed, each, ("when timed", "under ncu"))
-            return f"under ncu it launches other kernels: {differences}"
-    return "" if seen[0] else "ncu saw no kernel of it"
-
-
-def _has(launch: CountedKernel, name: str) -> bool:
-    """Tell whether ncu knows a counter on this GPU."""
-    return all(any(raw in launch.metrics for raw in known) for known in counter_named(name).raw)
-
-
-def _value_of(launch: CountedKernel, name: str) -> float:
-    """Return a counter of a kernel; nan where ncu gives no number."""
-    known = (next(raw for raw in each if raw in launch.metrics) for each in counter_named(name).raw)
-    try:
-        return sum(float(launch.metrics[raw].replace(",", "")) for raw in known)
-    except ValueError:
-        return math.nan

@@ -6,13 +6,14 @@ What was measured about measuring, on an H200 with torch 2.11: a session costs a
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache as memoise
 from typing import Any
 
-from pytest_gpubench.errors import GpuBenchError, NothingRecorded, ProfilerBusy
+from pytest_gpubench.errors import GpuBenchError, IncompleteRecords, KernelsDiffer, NothingRecorded, ProfilerBusy
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.settings.cache import Cache, Producer
 from pytest_gpubench.timing.attempts import until_complete
@@ -23,8 +24,9 @@ from pytest_gpubench.timing.pacing import rest
 from pytest_gpubench.timing.sentinels import check_triton, sentinels_of
 from pytest_gpubench.timing.startup import begin_startup, prepare_profiler
 from pytest_gpubench.timing.tracing_tax import Known, Laptimer, Taxes, untaxed
-from pytest_gpubench.timing.windows import BEGIN, END, FLUSHES, split_reps
+from pytest_gpubench.timing.windows import BEGIN, END, FLUSHES, describe_difference, kernel_list
 from pytest_gpubench.timing.witness import Witness
+from pytest_gpubench.units import count
 
 SYNC_RECORDS = frozenset({"Context Sync", "Stream Sync", "Event Sync", "Stream Wait Event"})
 TOOL_VARIABLES = ("NSYS_PROFILING_SESSION_ID", "NV_NSIGHT_INJECTION_PORT_BASE", "CUDA_INJECTION64_PATH")
@@ -255,3 +257,101 @@ def take_reps_of_noop(timer: ProfilerTimer, reps: int = 20) -> Sequence[Rep]:
         for _ in range(reps):
             session.take(noop, 0)
     return session.reps()
+
+
+def split_reps(
+    records: Sequence[Record], calls: Sequence[Call], flush: str | None = None, producer: str = ""
+) -> list[list[Record]]:
+    """Return the records of each rep: those between its two sentinels.
+
+    flush: the kernel that each rep needs once before it; None for a hot cache.
+    producer: the name of what runs between that and the first sentinel; empty where nothing does.
+
+    Raises IncompleteRecords where a sentinel or a flush is missing, a record has no length or lies across a sentinel,
+    or work appears outside of every rep though nothing was prepared there; NothingRecorded where every rep of a call,
+    or every run of the producer, is empty, KernelsDiffer where only some are, or where the producer launches others.
+    """
+    windows: list[list[Record]] = []
+    outside: list[list[Record]] = [[]]
+    produced: list[list[Record]] = []
+    current: list[Record] | None = None
+    done_ns = begun_ns = 0
+    for record in records:
+        if record.duration_ns <= 0:
+            raise IncompleteRecords(f"the profiler gave {record.name} no length: it lost its timestamps")
+        if record.name == BEGIN and current is None:
+            if done_ns > record.start_ns:
+                raise IncompleteRecords("a record from before a rep reaches into it")
+            current, begun_ns = [], record.end_ns
+            produced.append(_take_flush(outside[-1], flush, bool(producer)))
+        elif record.name == END and current is not None:
+            if any(inner.end_ns > record.start_ns for inner in current):
+                raise IncompleteRecords("a record reaches beyond the end of its rep")
+            windows.append(current)
+            outside.append([])
+            current = None
+        elif record.name in (BEGIN, END):
+            raise IncompleteRecords("a sentinel is missing: the profiler lost records")
+        elif current is not None:
+            if record.start_ns < begun_ns:
+                raise IncompleteRecords("a record reaches back before the beginning of its rep")
+            current.append(record)
+        else:
+            done_ns = max(done_ns, record.end_ns)
+            outside[-1].append(record)
+    if current is not None or len(windows) != len(calls):
+        raise IncompleteRecords(f"{count(len(calls), 'rep')} taken, but {len(windows)} came back")
+    _check_outside(outside, calls)
+    if producer:
+        _check_produced(produced, producer)
+    _check_empty(windows, calls)
+    return windows
+
+
+def _take_flush(before: list[Record], flush: str | None, produces: bool) -> list[Record]:
+    """Take a rep's flush from the records before it, and return what a producer did after it.
+
+    One flush alone is taken, as a kernel of a call's may have the same name.
+    """
+    if flush is None:
+        return []
+    place = next((place for place, record in enumerate(before) if record.name == flush), None)
+    if place is None:
+        raise IncompleteRecords("the cache was not flushed before a rep, or the profiler lost the record of that")
+    produced = before[place + 1 :] if produces else []
+    del before[place : place + 1 + len(produced)]
+    return produced
+
+
+def _check_produced(produced: Sequence[Sequence[Record]], producer: str) -> None:
+    """Raise unless a producer launched something before the reps, and the same before each of them."""
+    lists = [kernel_list(records) for records in produced]
+    if lists and not any(lists):
+        raise NothingRecorded(f"{producer} launched nothing on the GPU: are its tensors on the GPU?")
+    other = next((each for each in lists if each != lists[0]), None)
+    if other is not None:
+        raise KernelsDiffer(
+            f"{producer} does not launch the same kernels before every rep: {describe_difference(lists[0], other)}"
+        )
+
+
+def _check_outside(outside: Sequence[Sequence[Record]], calls: Sequence[Call]) -> None:
+    """Raise where work ran before a rep that prepares nothing, or after the last one: a call left it running."""
+    for index, strays in enumerate(outside):
+        if strays and not (index < len(calls) and calls[index].prepares_on_device):
+            raise IncompleteRecords(
+                f"work ran on the GPU outside of every rep ({strays[0].name}): another thread launches it, "
+                "or a call goes on after it returned and the device was synchronised"
+            )
+
+
+def _check_empty(windows: Sequence[Sequence[Record]], calls: Sequence[Call]) -> None:
+    empty = Counter(call.label for call, window in zip(calls, windows, strict=True) if not window)
+    taken = Counter(call.label for call in calls)
+    for label, number in empty.items():
+        if number == taken[label]:
+            raise NothingRecorded(
+                f"{label!r} launched nothing on the GPU in {count(number, 'call')}: "
+                "are its tensors on the GPU, and does it compute when it is called?"
+            )
+        raise KernelsDiffer(f"{label!r} launched nothing on the GPU in {number} of {count(taken[label], 'call')}")

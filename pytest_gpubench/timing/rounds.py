@@ -10,7 +10,7 @@ from functools import partial
 from pytest_gpubench.errors import KernelsDiffer, annotating
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.readings import NO_READING, Reading, Watcher
-from pytest_gpubench.stats.speedup import Quad, dithered
+from pytest_gpubench.stats.speedup import Quad
 from pytest_gpubench.timing.attempts import ATTEMPTS, Pauses, until_complete
 from pytest_gpubench.timing.base import Call, Rep, Session, Timer, collection_off
 from pytest_gpubench.timing.pacing import Pacing
@@ -92,6 +92,16 @@ class Interleaved:
         """Count a session that is measured again."""
         for sample in self.samples.values():
             sample.count_again()
+
+
+def dithered(time_us: float, tick_us: float, chance: random.Random) -> float:
+    """Return a reading of a clock that ticks, moved by chance by less than a tick, triangularly distributed.
+
+    Readings that are whole ticks tie, or miss each other by a step, at a limit that no noise has chosen: without this
+    0.09 to 0.30 of simulated verdicts on calls of 1.5 us with a tick of 32 ns failed at the limit, with it as many as
+    of a fine clock.
+    """
+    return time_us + min(tick_us, time_us / 2) * (chance.random() - chance.random())
 
 
 @dataclass

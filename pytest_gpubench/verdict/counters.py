@@ -8,38 +8,24 @@ where an autotuner chooses otherwise in one, or a library another kernel, they d
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pytest_gpubench.results.counterpart import Missing
-from pytest_gpubench.results.model import Counts, Measurement, Outcome
+from pytest_gpubench.results.model import Measurement, Outcome
 from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import RegressionTolerance
-from pytest_gpubench.units import count, format_share, printable, ratio_text, round_to_digits
+from pytest_gpubench.units import count, format_share, printable, ratio_text
 from pytest_gpubench.verdict.decision import at_most
 from pytest_gpubench.verdict.limits.counters import (
     counted_text,
     counter_unknown,
     number_text,
-    says_nothing,
     spread_of_captures,
 )
 from pytest_gpubench.verdict.regression import Change
 
-MORE = 1.05
-"""The least factor by which a call that is slower counts more of something, to be told."""
-TOLD = {
-    "dram_read_bytes": "reads {}the bytes from memory",
-    "local_loads": "makes {}the loads from local memory",
-    "atomics": "makes {}the atomic operations",
-    "load_sectors": "touches {}the sectors by its loads",
-    "loads": "makes {}the loads from memory",
-    "stores": "makes {}the stores to memory",
-    "divergent_branches": "takes {}the branches that part a warp",
-    "instructions": "executes {}the instructions",
-}
-"""Sentences on counters of a slower call that grew, the most telling first."""
 NEAR_ONE = 0.01
 """Ratios nearer to 1 are told with more digits."""
 CONFIRMED = 2
@@ -106,21 +92,6 @@ def change_of_captures(old: Sequence[float], new: Sequence[float], metric: str, 
     apart = max(spread_of_captures(old), spread_of_captures(new))
     interval = Interval(min(new) / max(old) / (1 + apart), max(new) / min(old) * (1 + apart))
     return ChangeEstimate(now / was, interval, metric, alpha, was, now, counts=counts)
-
-
-def counted_more(old: Counts | None, new: Counts | None) -> Iterator[tuple[float, str]]:
-    """Yield what a slower call counts more than the older one, each with its share of the time: of bytes those added.
-
-    Nothing of which one capture is no more than another of the older one's.
-    """
-    for name, words in TOLD.items():
-        if old is None or new is None or not all(name in each.captures for each in (old, new)):
-            continue
-        most, least, was, now = max(old.captures[name]), min(new.captures[name]), old.median(name), new.median(name)
-        if least > MORE * most and not says_nothing(new, name):
-            times = f"{round_to_digits(now / was, 2)}x " if was else ""
-            share = 1 - was / now if name == "dram_read_bytes" else 0.0
-            yield share, f"{words.format(times)}: {number_text(name, was)} -> {number_text(name, now)}"
 
 
 def _captures(items: Sequence[Measurement], name: str) -> list[float]:

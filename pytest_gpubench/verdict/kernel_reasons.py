@@ -7,16 +7,13 @@ from itertools import islice
 
 import msgspec
 
-from pytest_gpubench.counters import is_counter
 from pytest_gpubench.results.kernels import distinct_names, is_copy, is_fill, is_spelt_out, short_name
-from pytest_gpubench.results.model import Code, Kernel, Measurement, Resources, Timing
+from pytest_gpubench.results.model import Code, Kernel, Measurement, Resources
 from pytest_gpubench.units import choose_time_unit, first_few, format_bytes, format_share, format_time
 from pytest_gpubench.verdict.limits.multiprocessor import MaxTail
 
 MOST_KERNELS = 3
 """Added kernels that are named."""
-WORTH_TELLING = 0.01
-"""The least share of the time of what is told of a call that is much slower."""
 MORE_IDLE = 0.05
 """The least share of a kernel's time that its last wave leaves more of the GPU idle."""
 MORE_RESIDENT = 1.5
@@ -39,17 +36,6 @@ class Cause:
 def is_against_reference(old: Measurement, new: Measurement) -> bool:
     """Tell whether two measurements are those of two functions."""
     return (old.role, new.role) == ("reference", "candidate")
-
-
-def worth_telling(old: Timing, new: Timing, metric: str) -> float:
-    """Return the least share of the time of what is told: half of what a call lost where that is little.
-
-    What counts more has no part of the time.
-    """
-    if is_counter(metric):
-        return -math.inf
-    lost = 1 - old.median_us / new.median_us
-    return min(WORTH_TELLING, lost / 2) if lost > 0 else WORTH_TELLING
 
 
 def kernel_causes(old: Measurement, new: Measurement, least: float) -> Iterator[Cause]:

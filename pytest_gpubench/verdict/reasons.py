@@ -2,11 +2,12 @@
 
 A cause has the share of the time that grew along with it, and the largest share is told first: of a kernel that changed
 or was added by how much longer it takes, of a lower clock the cycles that are missing, of more bytes those. What is no
-part of a time has none. Where versions changed, that is told last. What has less of the time than `worth_telling` says
+part of a time has none. Where versions changed, that is told last. What has less of the time than `_worth_telling` says
 is no cause, and neither is a time that grew while nothing else changed. A counter has causes in the kernels and the
 work of a call alone.
 """
 
+import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,22 +18,13 @@ import msgspec
 from pytest_gpubench.counters import COUNTER_BY_NAME, is_counter
 from pytest_gpubench.results.counterpart import FactChange, changes_text
 from pytest_gpubench.results.kernels import distinct_names
-from pytest_gpubench.results.model import Measurement, Outcome, Timing, Verdict
+from pytest_gpubench.results.model import Counts, Measurement, Outcome, Timing, Verdict
 from pytest_gpubench.results.observed import Observed
 from pytest_gpubench.stats.summary import rel_std
-from pytest_gpubench.units import first_few, format_bytes, format_share
-from pytest_gpubench.verdict.counters import counted_more
-from pytest_gpubench.verdict.kernel_reasons import (
-    MOST_KERNELS,
-    Cause,
-    is_against_reference,
-    kernel_causes,
-    step,
-    times,
-    worth_telling,
-)
+from pytest_gpubench.units import first_few, format_bytes, format_share, round_to_digits
+from pytest_gpubench.verdict.kernel_reasons import MOST_KERNELS, Cause, is_against_reference, kernel_causes, step, times
 from pytest_gpubench.verdict.limits import BY_NAME
-from pytest_gpubench.verdict.limits.counters import OnCounter
+from pytest_gpubench.verdict.limits.counters import OnCounter, number_text, says_nothing
 from pytest_gpubench.verdict.limits.time import MaxRelStd
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.replays import REPLAYED
@@ -45,6 +37,19 @@ FASTER_REFERENCE = 0.05
 """The least part by which a reference is faster than in an older run."""
 MORE_HOST_TIME = 1.5
 """The least factor between the host's times for launching a call."""
+MORE_COUNTED = 1.05
+"""The least factor by which a call that is slower counts more of something, to be told."""
+COUNTER_WORDS = {
+    "dram_read_bytes": "reads {}the bytes from memory",
+    "local_loads": "makes {}the loads from local memory",
+    "atomics": "makes {}the atomic operations",
+    "load_sectors": "touches {}the sectors by its loads",
+    "loads": "makes {}the loads from memory",
+    "stores": "makes {}the stores to memory",
+    "divergent_branches": "takes {}the branches that part a warp",
+    "instructions": "executes {}the instructions",
+}
+"""Sentences on counters of a slower call that grew, the most telling first."""
 
 
 def explained(
@@ -150,9 +155,9 @@ def reasons(
     """
     if not old.timing.measured or not new.timing.measured:
         return ()
-    least = worth_telling(old.timing, new.timing, metric)
+    least = _worth_telling(old.timing, new.timing, metric)
     found = [*kernel_causes(old, new, least), *_work_causes(old.timing, new.timing, least)]
-    found += starmap(Cause, counted_more(old.timing.counts, new.timing.counts))
+    found += starmap(Cause, _counted_more(old.timing.counts, new.timing.counts))
     if not is_counter(metric):
         found += [*_call_causes(old, new, least), *_host_causes(old, new)]
     found += [*_faster_reference(old, new)] if metric == "speedup" else []
@@ -163,11 +168,41 @@ def reasons(
     return (*told[: MOST_REASONS - bool(changed)], *([changed] if changed else []))
 
 
+WORTH_TELLING = 0.01
+"""The least share of the time of what is told of a call that is much slower."""
+
+
+def _worth_telling(old: Timing, new: Timing, metric: str) -> float:
+    """Return the least share of the time of what is told: half of what a call lost where that is little.
+
+    What counts more has no part of the time.
+    """
+    if is_counter(metric):
+        return -math.inf
+    lost = 1 - old.median_us / new.median_us
+    return min(WORTH_TELLING, lost / 2) if lost > 0 else WORTH_TELLING
+
+
 def _work_causes(old: Timing, new: Timing, least: float) -> Iterator[Cause]:
     if old.moved_bytes and new.moved_bytes and (share := 1 - old.moved_bytes / new.moved_bytes) > max(least, 0):
         yield Cause(share, f"moves at least {step(old.moved_bytes, new.moved_bytes, format_bytes)}")
     if old.flops and new.flops and (share := 1 - old.flops / new.flops) > max(least, 0):
         yield Cause(share, f"computes {old.flops:.4g} -> {new.flops:.4g} operations")
+
+
+def _counted_more(old: Counts | None, new: Counts | None) -> Iterator[tuple[float, str]]:
+    """Yield what a slower call counts more than the older one, each with its share of the time: of bytes those added.
+
+    Nothing of which one capture is no more than another of the older one's.
+    """
+    for name, words in COUNTER_WORDS.items():
+        if old is None or new is None or not all(name in each.captures for each in (old, new)):
+            continue
+        most, least, was, now = max(old.captures[name]), min(new.captures[name]), old.median(name), new.median(name)
+        if least > MORE_COUNTED * most and not says_nothing(new, name):
+            times = f"{round_to_digits(now / was, 2)}x " if was else ""
+            share = 1 - was / now if name == "dram_read_bytes" else 0.0
+            yield share, f"{words.format(times)}: {number_text(name, was)} -> {number_text(name, now)}"
 
 
 def _call_causes(old: Measurement, new: Measurement, least: float) -> Iterator[Cause]:

@@ -12,8 +12,6 @@ from pytest_gpubench.verdict.regression import Change, judge_change
 
 REPLAYED = "replayed time"
 """The metric of such a change that was timed."""
-REPLAYED_METRICS = ("speedup", "median", "mean")
-"""The metrics of a tolerance that it answers for; the quartiles of samples are another question."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +25,6 @@ class Replay:
     doubt: str = ""
     """The reason why it is no FAIL although the whole interval is beyond the tolerance."""
     notes: tuple[str, ...] = ()
-
-
-def is_replayed_for(tolerance: RegressionTolerance | None) -> bool:
-    """Tell whether replays answer for a tolerance: a share, of a metric of the typical time."""
-    return tolerance is not None and tolerance.margin is not None and tolerance.metric in REPLAYED_METRICS
 
 
 def least_speedup(tolerance: RegressionTolerance) -> float:

@@ -35,7 +35,8 @@ from pytest_gpubench.results.counterpart import FactChange, MeasurementKey, keys
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord
 from pytest_gpubench.settings.cache import cache_words
 from pytest_gpubench.stats.process_spread import RunNoise, noise_of
-from pytest_gpubench.stats.regression import change_of_pairs
+from pytest_gpubench.stats.regression import ChangeEstimate
+from pytest_gpubench.stats.summary import Interval, median_rank, student_t
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import count, share_or_more
 from pytest_gpubench.verdict.counters import CONFIRMED, compare_counters
@@ -159,7 +160,7 @@ def judge_rounds(
     measured, INVALID where the other was measured beside other processes alone. processes: those of HEAD that have to
     count more before it fails by a counter.
     """
-    series = _series_of(runs, tolerance.metric)
+    series = measured_series(runs, tolerance.metric)
     noise = noise_of(each.log_ratios for each in series)
     tests = dict.fromkeys(name for each in runs for name in each.ended)
     changes = [change for nodeid in tests if (change := _judge_test(nodeid, runs))]
@@ -173,12 +174,8 @@ def judge_rounds(
     return changes
 
 
-def noise_between(runs: Sequence[ArmRun], metric: str) -> RunNoise | None:
-    """Return the spread between runs of the same code; None if no measurement has a whole round."""
-    return noise_of(each.log_ratios for each in _series_of(runs, metric))
-
-
-def _series_of(runs: Sequence[ArmRun], metric: str) -> list[RoundSeries]:
+def measured_series(runs: Sequence[ArmRun], metric: str) -> list[RoundSeries]:
+    """Return each measurement's times in all runs; of a speedup those of candidates."""
     tables = [_table_of(each.run) for each in runs]
     return [
         RoundSeries(nodeid, key.label, runs, [table.get((nodeid, key)) for table in tables], metric)
@@ -267,6 +264,26 @@ def _judge_series(
     change = judge_change(change, replace(estimate, old=old, new=new), tolerance, "BASE", old_us, new_us, counts)
     change = _doubted(change, noise.smallest_change(len(pairs), alpha) if noise else math.inf)
     return explained_change(change, _changed_facts(series, base[-1], head[-1]))
+
+
+def change_of_pairs(
+    log_ratios: Sequence[float], metric: str, alpha: float, least_spread: float = 0.0
+) -> ChangeEstimate:
+    """Return HEAD's slowdown, with an interval each end of which is wrong with a chance of at most alpha.
+
+    least_spread: the standard deviation that the pairs are taken to have at least. No interval with a single pair.
+    """
+    rank = median_rank(len(log_ratios), 2 * alpha)
+    if rank is not None:
+        ordered = sorted(log_ratios)
+        ends = Interval(math.exp(ordered[rank - 1]), math.exp(ordered[-rank]))
+        return ChangeEstimate(math.exp(statistics.median(ordered)), ends, metric, alpha)
+    mean = statistics.fmean(log_ratios)
+    if len(log_ratios) < 2:
+        return ChangeEstimate(math.exp(mean), None, metric, alpha)
+    spread = max(statistics.stdev(log_ratios), least_spread)
+    half = student_t(alpha, len(log_ratios) - 1) * spread / math.sqrt(len(log_ratios))
+    return ChangeEstimate(math.exp(mean), Interval(math.exp(mean - half), math.exp(mean + half)), metric, alpha)
 
 
 def _judge_counters(

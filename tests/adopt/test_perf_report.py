@@ -4,8 +4,9 @@ import pytest
 from triton.testing import Benchmark, Mark
 
 from pytest_gpubench import BadRequest
-from pytest_gpubench.adopt.perf_report import all_cases, reference_of
+from pytest_gpubench.adopt.perf_report import reference_of
 from pytest_gpubench.adopt.timers import Timed
+from pytest_gpubench.plugin.adopted import all_cases
 
 
 def bench(x_names: list[str], x_vals: list[object], plot_name: str = "plot", **args: object) -> Benchmark:

@@ -9,7 +9,7 @@ import pytest
 from pytest_gpubench import GpuBench, errors
 from pytest_gpubench import __all__ as public_names
 from pytest_gpubench.counters import COUNTERS
-from pytest_gpubench.plugin.options import default_text
+from pytest_gpubench.plugin.hooks import default_text
 from pytest_gpubench.settings import GROUPS, ROWS, CallSettings
 from pytest_gpubench.verdict.limits import NAMES
 from tests.cli.stored import COMMANDS

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench.gpu import visible
-from pytest_gpubench.gpu.visible import VisibleGpu, find_visible, has_gpu_driver, visible_facts
+from pytest_gpubench.gpu.visible import VisibleGpu, find_visible, has_gpu_driver
+from pytest_gpubench.plugin.results import visible_facts
+from pytest_gpubench.plugin.workers import index_caveat
 from tests.gpu.recording_nvml import Recording, known, nvml_of
 
 UUIDS = ["GPU-aa11", "GPU-aa22", "GPU-bb33", "GPU-c"]
@@ -100,7 +102,7 @@ def test_an_index_among_unlike_gpus_is_warned_of(
 ) -> None:
     named = {f"GPU-{index}": name for index, name in enumerate(names)}
     monkeypatch.setitem(sys.modules, "pynvml", nvml_of(dict.fromkeys(named, ()), named))
-    assert (visible.index_caveat(environment, visible.read_host()) is not None) == warned
+    assert (index_caveat(environment, visible.read_host()) is not None) == warned
 
 
 def split_nvml() -> Recording:

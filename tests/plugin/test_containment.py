@@ -143,4 +143,4 @@ class Foreign:
 def test_a_foreign_stdout_shows_no_progress(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     monkeypatch.setattr("sys.stdout", Foreign(told))
-    assert terminal.open_terminal(pytester.parseconfig("--capture=fd")) is None
+    terminal.progress(pytester.parseconfig("--capture=fd"))("measuring")

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from pytest_gpubench import counted
-from pytest_gpubench.counters import groups_of, raw_metrics
+from pytest_gpubench.counted import groups_of
+from pytest_gpubench.counters import raw_metrics
+from pytest_gpubench.plugin.counting import ncu_command
 from pytest_gpubench.results.model import Counts
 from pytest_gpubench.structure import ncu
-from pytest_gpubench.structure.ncu import find_ncu, ncu_command
+from pytest_gpubench.structure.ncu import find_ncu
 from tests.plugin import fake_ncu
 from tests.plugin.conftest import BenchRun, Recorder, RecordRun
 
@@ -38,7 +40,7 @@ def count(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Count:
 
     monkeypatch.setattr(counted, "_why_uncounted", fake_ncu.why_uncounted)
     monkeypatch.setattr(ncu, "find_ncu", lambda: "ncu")
-    monkeypatch.setattr(ncu, "ncu_command", command)
+    monkeypatch.setattr("pytest_gpubench.plugin.counting.ncu_command", command)
 
     def write(rows: Mapping[str, object]) -> None:
         Path("counts.json").write_text(json.dumps(rows))

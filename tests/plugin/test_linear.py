@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from pytest_gpubench import Measurement
+from pytest_gpubench.cli.compare import compare_runs
 from pytest_gpubench.results.counterpart import KeyReader
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.stats.tolerance import RegressionTolerance
-from pytest_gpubench.verdict.whole_runs import compare_runs
 from tests.plugin.conftest import BenchRun
 from tests.plugin.saving import SPEEDS
 from tests.results.measured import alone, record, run

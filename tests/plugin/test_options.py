@@ -9,7 +9,8 @@ from typing import Any, cast
 import pytest
 
 from pytest_gpubench import BadRequest
-from pytest_gpubench.plugin.options import add_options, resolve
+from pytest_gpubench.plugin.hooks import pytest_addoption
+from pytest_gpubench.plugin.options import resolve
 from pytest_gpubench.settings import GROUPS, ROWS, Settings
 from pytest_gpubench.settings.resolver import Resolver
 from tests.plugin.conftest import BenchRun
@@ -93,7 +94,7 @@ def resolved(
 ) -> Resolver:
     """Return what a run with these flags and this ini file is set to."""
     parser = pytest.Parser(_ispytest=True)
-    add_options(parser)
+    pytest_addoption(parser)
     config = SimpleNamespace(option=parser.parse_known_args(arguments), getini=ini.get, inicfg=ini, **others)
     return resolve(cast(Any, config))
 

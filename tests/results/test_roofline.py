@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from pytest_gpubench import Timing
 from pytest_gpubench.results.model import MemoryPeak, Peaks
-from pytest_gpubench.results.roofline import memory_gbps, peak_fraction, too_fast
+from pytest_gpubench.results.roofline import memory_gbps
+from pytest_gpubench.verdict.limits.rate import peak_fraction, too_fast
 from tests.results.measured import timing_of
 
 MB = 10**6

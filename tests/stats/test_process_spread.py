@@ -19,8 +19,9 @@ from pytest_gpubench.stats.process_spread import (
     spread_of,
     spread_of_suite,
 )
-from pytest_gpubench.stats.regression import ChangeEstimate, change_of_pairs
+from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.verdict.rounds import change_of_pairs
 
 MOST_PRIOR_FREEDOM = 20
 

@@ -17,13 +17,13 @@ from pytest_gpubench.stats.speedup import (
     Quad,
     ShapeSpeedup,
     critical_ranks,
-    dithered,
     log_ratios,
     round_orders,
     speedup_of,
     weighted_speedup,
 )
 from pytest_gpubench.stats.summary import Interval, median_interval
+from pytest_gpubench.timing.rounds import dithered
 from pytest_gpubench.verdict.decision import at_least
 from tests.stats.quads import decide, orders, steady
 from tests.stats.simulation import SIGMAS, slack

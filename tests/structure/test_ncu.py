@@ -6,15 +6,11 @@ from pathlib import Path
 import pytest
 
 from pytest_gpubench import GpuBenchError
+from pytest_gpubench.counted import counts_of
+from pytest_gpubench.plugin.counting import ncu_command
 from pytest_gpubench.results.model import Counts
 from pytest_gpubench.structure import ncu
-from pytest_gpubench.structure.ncu import (
-    NeverCounted,
-    counts_of,
-    find_ncu,
-    ncu_command,
-    read_captures,
-)
+from pytest_gpubench.structure.ncu import NeverCounted, find_ncu, read_captures
 from tests.results.measured import kernel
 
 INSTRUCTIONS, ATOMICS = "smsp__inst_executed.sum", "l1tex__t_requests_pipe_lsu_mem_global_op_atom.sum"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_gpubench import IncompleteRecords, KernelsDiffer, MeasurementError, NothingRecorded
 from pytest_gpubench.timing.base import Call, Record, call_of
-from pytest_gpubench.timing.windows import split_reps
+from pytest_gpubench.timing.profiler import split_reps
 
 FLUSHES = {"cold": "gpu_bench_read_flush", "dirty": "gpu_bench_write_flush"}
 END = "gpu_bench_end"

@@ -13,10 +13,9 @@ import pytest
 
 from pytest_gpubench import DeviceFacts, Measurement, Speedup
 from pytest_gpubench.results.model import Outcome, SavedRun, TestRecord
-from pytest_gpubench.stats.regression import change_of_pairs
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.verdict.regression import Change
-from pytest_gpubench.verdict.rounds import ArmRun, CommitArm, alpha_of_look, judge_rounds, order_of
+from pytest_gpubench.verdict.rounds import ArmRun, CommitArm, alpha_of_look, change_of_pairs, judge_rounds, order_of
 from tests.results.measured import kernel, timing_of, verdict
 from tests.stats.quads import decide_change
 

@@ -9,7 +9,7 @@ from pytest_gpubench.cli.ab.checkouts import Checkout
 from pytest_gpubench.cli.ab.runs import PytestRunner, by_node_id
 from pytest_gpubench.cli.output import say
 from pytest_gpubench.results.model import Outcome
-from pytest_gpubench.stats.process_spread import RunNoise
+from pytest_gpubench.stats.process_spread import RunNoise, noise_of
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import count, format_share, share_or_more
 from pytest_gpubench.verdict.counters import CONFIRMED
@@ -19,7 +19,7 @@ from pytest_gpubench.verdict.rounds import (
     CommitArm,
     alpha_of_look,
     judge_rounds,
-    noise_between,
+    measured_series,
     order_of,
 )
 
@@ -74,7 +74,9 @@ class CommitComparison:
     @property
     def noise(self) -> RunNoise | None:
         """The spread between times of the same code; None if nothing was timed in a whole round, or counters count."""
-        return None if self.plan.tolerance.is_on_counter else noise_between(self.runs, self.plan.tolerance.metric)
+        if self.plan.tolerance.is_on_counter:
+            return None
+        return noise_of(each.log_ratios for each in measured_series(self.runs, self.plan.tolerance.metric))
 
     def smallest_change(self, noise: RunNoise, rounds: int) -> float:
         """Return the smallest slowdown that so many rounds show."""

@@ -11,7 +11,6 @@ import msgspec
 from pytest_gpubench.cli import INTERRUPTED
 from pytest_gpubench.cli.ab.checkouts import Checkout
 from pytest_gpubench.cli.ab.comparison import CommitComparison
-from pytest_gpubench.cli.ab.environments import differing_packages
 from pytest_gpubench.cli.compare import change_values
 from pytest_gpubench.cli.output import table, write
 from pytest_gpubench.report.html.page import html_page
@@ -37,7 +36,7 @@ def write_report(
     found: CommitComparison, checkouts: Mapping[CommitArm, Checkout], arguments: argparse.Namespace
 ) -> None:
     """Write the comparison to the terminal, and to the files that the arguments name."""
-    write("\n".join([*_package_lines(differing_packages(checkouts)), *report_lines(found.changes)]))
+    write("\n".join([*_package_lines(_differing_packages(checkouts)), *report_lines(found.changes)]))
     for path, form in (
         (arguments.markdown, markdown_text),
         (arguments.json, _findings_json),
@@ -45,6 +44,12 @@ def write_report(
     ):
         if path:
             write_text(form(found, checkouts), Path(path))
+
+
+def _differing_packages(checkouts: Mapping[CommitArm, Checkout]) -> list[FactChange]:
+    """Return the packages that differ between the environments of two checkouts."""
+    base, head = checkouts["BASE"].packages, checkouts["HEAD"].packages
+    return [(name, was, head[name]) for name, was in base.items()]
 
 
 def exit_status(changes: Sequence[Change]) -> int:
@@ -107,7 +112,7 @@ def markdown_text(found: CommitComparison, checkouts: Mapping[CommitArm, Checkou
     unjudged = [each for each in changes if each.outcome is Outcome.NOT_JUDGED]
     parts = [
         _sentences("What to look at", trouble, 1),
-        _packages(differing_packages(checkouts)),
+        _packages(_differing_packages(checkouts)),
         _sentences("Does not count", unjudged, 2),
         _table(changes),
     ]
@@ -160,7 +165,7 @@ def _findings_json(found: CommitComparison, checkouts: Mapping[CommitArm, Checko
         "runs": len(found.runs),
         "base": checkouts["BASE"].title,
         "head": checkouts["HEAD"].title,
-        "packages": [{"name": name, "base": was, "head": now} for name, was, now in differing_packages(checkouts)],
+        "packages": [{"name": name, "base": was, "head": now} for name, was, now in _differing_packages(checkouts)],
         "tolerance": str(found.plan.tolerance),
         "alpha": found.plan.alpha,
         "rounds": found.rounds,

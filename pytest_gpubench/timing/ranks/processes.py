@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NoReturn
 
+import msgspec
 import torch
 
 from pytest_gpubench.child_process import how_ended
@@ -21,7 +22,7 @@ from pytest_gpubench.gpu.device import Device, cuda_device
 from pytest_gpubench.results.model import Timing
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.ranks.job import LOOPBACK, START_TIMEOUT_S, Job, bus_bytes
-from pytest_gpubench.timing.ranks.result import Ranks, combine
+from pytest_gpubench.timing.ranks.result import Ranks
 from pytest_gpubench.timing.ranks.worker import OURS, Assignment, Failure, run_worker
 from pytest_gpubench.units import count, repr_of
 
@@ -255,3 +256,38 @@ def pickled_job(job: Job, world_size: int) -> bytes:
             f"ranks({job.name}) cannot be run by other processes ({error}): its function, setup= and check= must be "
             "defined at the top of a module that can be imported, not in a test, and not be lambdas"
         ) from None
+
+
+def combine(timings: Sequence[Timing], collective: str | None = None, message_bytes: int | None = None) -> Ranks:
+    """Combine the timings of all ranks: in each rep the slowest counts.
+
+    Kernels, and all else that is not known by rep, are those of the rank with the longest median. Raises
+    MeasurementError unless all ranks took each rep.
+    """
+    reps = {timing.reps for timing in timings}
+    if len(reps) != 1 or reps == {0}:
+        found = ", ".join(str(timing.reps) for timing in timings)
+        raise MeasurementError(f"the ranks of {timings[0].label!r} did not all take the same reps: they took {found}")
+    samples = list(zip(*(timing.samples_us for timing in timings), strict=True))
+    slowest = [max(range(len(timings)), key=column.__getitem__) for column in samples]
+
+    def of_slowest(values: Sequence[Sequence[float]]) -> tuple[float, ...]:
+        return tuple(values[rank][rep] for rep, rank in enumerate(slowest)) if all(values) else ()
+
+    moved = None
+    if collective is not None and message_bytes is not None:
+        moved = bus_bytes(collective, message_bytes, len(timings))
+    timing = msgspec.structs.replace(
+        max(timings, key=lambda timing: timing.median_us),
+        samples_us=tuple(map(max, samples)),
+        busy_us=of_slowest([timing.busy_us for timing in timings]),
+        span_us=of_slowest([timing.span_us for timing in timings]),
+        sm_clock_mhz=of_slowest([timing.sm_clock_mhz for timing in timings]),
+        throttle_reasons=tuple(sorted({reason for timing in timings for reason in timing.throttle_reasons})),
+        flags=tuple(dict.fromkeys(flag for timing in timings for flag in timing.flags)),
+        discarded=timings[0].discarded,  # a rep is thrown away by all of them
+        remeasured=timings[0].remeasured,
+        elapsed_s=max(timing.elapsed_s for timing in timings),
+        moved_bytes=moved,
+    )
+    return Ranks(timing, tuple(timings), message_bytes)

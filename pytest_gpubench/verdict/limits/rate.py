@@ -1,17 +1,51 @@
 """Limits on rates: bytes and operations a second, and the part of the GPU's peak that they are."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
 from pytest_gpubench.bounds import positive_number
 from pytest_gpubench.limits import meant
 from pytest_gpubench.results.model import Measurement, Outcome, Peaks, Timing
-from pytest_gpubench.results.roofline import READS_MEMORY, Bound, Fraction, matmul_tflops, peak_fraction, too_fast
-from pytest_gpubench.stats.summary import Interval, least_count
+from pytest_gpubench.results.roofline import READS_MEMORY, matmul_tflops, memory_gbps
+from pytest_gpubench.stats.summary import Interval, least_count, median_interval
 from pytest_gpubench.units import bracketed, format_decimal, format_share, format_time, grouped, round_to_digits
 from pytest_gpubench.verdict.decision import Judged, at_least, time_certainty, time_interval, words_for
 from pytest_gpubench.verdict.limits.base import Limit, Need, Seen, share_missed
+
+OVER_DATASHEET = 1.02
+"""No rate is above what the datasheet states by more than this, its clock considered."""
+OVER_MEASURED_MEMORY = 1.1
+OVER_MEASURED_MATMUL = 1.3
+"""The highest rate over the measured peak where no datasheet is known: products of zeros, or of few different
+numbers, take so little power that they run up to a fifth faster than those of random numbers."""
+Bound = Literal["memory", "matmul"]
+
+
+class Fraction(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold which part of the peak that bounds it a call reached."""
+
+    value: float
+    bound: Bound
+    rate: float
+    """GB/s or TFLOP/s, as `bound` says."""
+    peak: float
+    """In the unit of `rate`."""
+    dtype: str | None = None
+
+    @property
+    def unit(self) -> str:
+        """The unit of `rate` and `peak`."""
+        return "GB/s" if self.bound == "memory" else "TFLOP/s"
+
+    def __str__(self) -> str:
+        return f"{format_share(self.value, 3)} of {self.of}"
+
+    @property
+    def of(self) -> str:
+        """The peak in words."""
+        what = "memory moves" if self.bound == "memory" else f"{self.dtype} matmuls reach"
+        return f"the {grouped(self.peak)} {self.unit} that this GPU's {what}"
 
 
 class MinRate(Limit):
@@ -165,6 +199,79 @@ LIMITS = (MinGbps, MinTflops, MinPeakFraction)
 
 def _fraction_of(seen: Seen) -> Fraction | None:
     return None if seen.peaks is None else peak_fraction(seen.timing, seen.peaks, seen.dtype, seen.read_share)
+
+
+def peak_fraction(
+    timing: Timing, peaks: Peaks, dtype: str | None = None, read_share: float | None = None
+) -> Fraction | None:
+    """Return the larger of the parts of memory's and of arithmetic's measured peak that the median reached.
+
+    dtype: what is multiplied, a key of `matmul_tflops`; read_share: as in `memory_gbps`. None where neither the bytes
+    nor the flops are known, or the peak for them is not. Memory is left out for a hot call, whose data need not come
+    from there. Raises NotMeasured for a timing without samples.
+    """
+    found = []
+    gbps, tflops = timing.gbps, timing.tflops
+    if gbps is not None and timing.moved_bytes is not None and timing.cache in READS_MEMORY:
+        peak = memory_gbps(peaks, timing.moved_bytes, read_share)
+        if peak is not None:
+            found.append(Fraction(value=gbps / peak, bound="memory", rate=gbps, peak=peak))
+    peak = matmul_tflops(peaks, dtype)
+    if tflops is not None and peak is not None:
+        found.append(Fraction(value=tflops / peak, bound="matmul", rate=tflops, peak=peak, dtype=dtype))
+    return max(found, key=lambda fraction: fraction.value, default=None)
+
+
+def too_fast(timing: Timing, peaks: Peaks, dtype: str | None = None, alpha: float = 0.001) -> str | None:
+    """Return why a timing cannot be true, though it be as slow as its interval at alpha allows; None where it may be.
+
+    What fits in the L2 cache may have been left there, so that it does not count; nor do the bytes of a hot call.
+    """
+    interval = median_interval(timing.samples_us, alpha)
+    slowest_us = interval.high if interval else timing.max_us
+    most_gbps, most_tflops = _highest_gbps(peaks), _highest_tflops(peaks, dtype)
+    if timing.moved_bytes is not None and most_gbps is not None and timing.cache in READS_MEMORY:
+        least_bytes = max(0, timing.moved_bytes - peaks.cache_bytes)
+        if least_bytes / slowest_us / 1e3 > most_gbps:
+            rate = grouped(least_bytes / slowest_us / 1e3)
+            return (
+                f"{timing.label} is faster than memory allows: {format_decimal(least_bytes, 'B')}, what the L2 cache "
+                f"may keep not counted, in {format_time(slowest_us)} are {rate} GB/s, and this GPU's memory has at "
+                f"most {grouped(most_gbps)}; does it compute everything in every call? If it has less to move, say how "
+                "much with bytes="
+            )
+    if timing.flops is not None and most_tflops is not None and timing.flops / slowest_us / 1e6 > most_tflops:
+        return (
+            f"{timing.label} is faster than this GPU multiplies {dtype}: {format_decimal(timing.flops, 'FLOP')} "
+            f"in {format_time(slowest_us)} are {grouped(timing.flops / slowest_us / 1e6)} TFLOP/s, and it has at most "
+            f"{grouped(most_tflops)}; does it compute everything in every call? If it has less to compute (causal "
+            "attention is counted in full), say how much with flops="
+        )
+    return None
+
+
+def _highest_gbps(peaks: Peaks) -> float | None:
+    """Return the rate above which no memory of this GPU can be, in 10^9 bytes a second; None where it is not known."""
+    measured = [rate for rate in (peaks.copy_gbps, peaks.read_gbps) if rate is not None]
+    known = [OVER_MEASURED_MEMORY * rate for rate in measured]
+    if peaks.datasheet_gbps is not None:
+        known.append(OVER_DATASHEET * peaks.datasheet_gbps)
+    return max(known, default=None)
+
+
+def _highest_tflops(peaks: Peaks, dtype: str | None) -> float | None:
+    """Return the rate above which no matmul of this dtype can be; None where it is not known.
+
+    A kernel may round float32 though torch does not, so the limit is what that allows.
+    """
+    names = ("float32", "tfloat32") if dtype in ("float32", "tfloat32") else (dtype or "",)
+    stated = [peaks.datasheet_tflops[name] for name in names if name in peaks.datasheet_tflops]
+    known = [OVER_DATASHEET * max(1.0, peaks.boost) * rate for rate in stated]
+    if not stated and dtype == "float32":  # what rounding would allow was neither stated nor measured
+        return None
+    margin = OVER_MEASURED_MEMORY if stated else OVER_MEASURED_MATMUL
+    known += [margin * peaks.matmul_tflops[name] for name in names if name in peaks.matmul_tflops]
+    return max(known, default=None)
 
 
 def _work_unknown(seen: Seen, asked: str, *needed: str) -> Judged:

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import msgspec
 
+from pytest_gpubench.cli.compare import compare_runs
 from pytest_gpubench.results.model import Outcome, SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.stats.tolerance import parse_tolerance
-from pytest_gpubench.verdict.whole_runs import compare_runs
 from tests.on_gpu.study.harness import parser_of
 
 SAVED_SESSIONS = 5

@@ -26,10 +26,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pytest_gpubench import Measurement, Timing
-from pytest_gpubench.counters import groups_of
+from pytest_gpubench.counted import counts_of, groups_of
+from pytest_gpubench.plugin.counting import ncu_command
 from pytest_gpubench.results.model import Counts, Outcome
 from pytest_gpubench.stats.tolerance import parse_tolerance
-from pytest_gpubench.structure.ncu import counts_of, find_ncu, ncu_command, read_captures
+from pytest_gpubench.structure.ncu import find_ncu, read_captures
 from pytest_gpubench.verdict.counters import compare_counters
 from pytest_gpubench.verdict.limits.counters import says_nothing, spread_of_captures
 from pytest_gpubench.verdict.regression import Change
@@ -114,8 +115,8 @@ def calls(rows: float) -> Iterator[tuple[str, Callable[[], object]]]:
 
 def call_for_ncu(rows: float, notes: str) -> int | None:
     """Take captures of each call, noting its name; return the size of the cache."""
+    from pytest_gpubench.counted import take_captures
     from pytest_gpubench.gpu.device import find_device
-    from pytest_gpubench.structure.counters import take_captures
     from pytest_gpubench.timing.calls import make_call
 
     device = find_device("cuda")

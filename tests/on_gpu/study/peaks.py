@@ -16,9 +16,9 @@ from pytest_gpubench.correctness import moved_bytes
 from pytest_gpubench.correctness.flops import counted
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import Peaks
-from pytest_gpubench.results.roofline import peak_fraction, too_fast
 from pytest_gpubench.timing.peaks import measured_peaks
 from pytest_gpubench.units import grouped
+from pytest_gpubench.verdict.limits.rate import peak_fraction, too_fast
 from tests.on_gpu.study.harness import CACHE, cool, parser_of, print_head, print_row, start_profiler
 from tests.on_gpu.study.workloads import normal
 

@@ -7,7 +7,7 @@ import pytest
 from pytest_gpubench import BadRequest
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing.ranks import Job, measure_ranks
-from pytest_gpubench.timing.ranks.result import combine
+from pytest_gpubench.timing.ranks.processes import combine
 from tests.timing.ranks.jobs import PLAN, nothing, timing
 
 

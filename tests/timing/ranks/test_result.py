@@ -3,7 +3,7 @@
 import pytest
 
 from pytest_gpubench import MeasurementError, NotMeasured, Ranks
-from pytest_gpubench.timing.ranks.result import combine
+from pytest_gpubench.timing.ranks.processes import combine
 from tests.results.measured import kernel
 from tests.timing.ranks.jobs import timing
 

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from pytest_gpubench import Measurement
+from pytest_gpubench.cli.compare import compare_runs
 from pytest_gpubench.results.baseline import slimmed
 from pytest_gpubench.results.model import Outcome, TestRecord
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.verdict.regression import Change
-from pytest_gpubench.verdict.whole_runs import compare_runs
 from tests.results.measured import ALPHA, on, record, run, timing
 from tests.results.measured import alone as measured_alone
 from tests.results.measured import pair as measured_pair
