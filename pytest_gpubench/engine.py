@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_gpubench.bench.arguments import kept_arguments
-from pytest_gpubench.bench.measurement import MeasureRequest
 from pytest_gpubench.bench.plan import is_enforced, one_at_a_time
+from pytest_gpubench.bench.request import MeasureRequest
 from pytest_gpubench.bounds import argument, at_least
 from pytest_gpubench.errors import BadRequest, MeasurementError, NotMeasured
 from pytest_gpubench.fixture import GpuBench, keywords_of

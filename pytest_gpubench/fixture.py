@@ -13,11 +13,10 @@ from pytest_gpubench.bench.arguments import Overwrites, VariedArguments, kept_ar
 from pytest_gpubench.bench.batch_invariance import Batched
 from pytest_gpubench.bench.candidates import name_functions
 from pytest_gpubench.bench.comparison import CompareRequest, judging_timer
-from pytest_gpubench.bench.measurement import MeasureRequest
 from pytest_gpubench.bench.phases import PhasesRequest, phase_calls
 from pytest_gpubench.bench.plan import call_settings, plan_of
 from pytest_gpubench.bench.ranks import RanksRequest
-from pytest_gpubench.bench.request import Request, T
+from pytest_gpubench.bench.request import MeasureRequest, Request, T
 from pytest_gpubench.bounds import argument, checked_count, duration_s, optional_count
 from pytest_gpubench.correctness import Tolerance
 from pytest_gpubench.errors import BadRequest, is_ours

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from pytest_gpubench import Measurement, Timing, Verdict
-from pytest_gpubench.bench.measurement import MeasureRequest
-from pytest_gpubench.bench.request import carrying
+from pytest_gpubench.bench.request import MeasureRequest, carrying
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.public_call import compare_with_past, keeping_failed
 from pytest_gpubench.results.counterpart import PastTest

@@ -1,4 +1,4 @@
-"""Measurements and comparisons: a module for each public call, and what they share.
+"""Measurements and comparisons: a module for each public call but the plain one of `request`, and what they share.
 
 For scripts and tuners the package itself has `measure`, `compare` and `do_bench`, loaded when they are first used.
 """

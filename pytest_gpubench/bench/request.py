@@ -1,4 +1,4 @@
-"""A request: what one public call asks for, measures and returns."""
+"""A request: what one public call asks for, measures and returns; and that of `measure`, the plain one."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -6,14 +6,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, Literal, TypeVar
 
-from pytest_gpubench.bench.plan import unmeasured, unmeasured_reason
-from pytest_gpubench.bench.work import Inspection
+from pytest_gpubench.bench.integrity import auditing, check_traffic
+from pytest_gpubench.bench.plan import plan_of, unmeasured, unmeasured_reason
+from pytest_gpubench.bench.producer import check_producer
+from pytest_gpubench.bench.work import Inspection, with_work, work_of_call
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.results.model import Measurement
+from pytest_gpubench.results.model import Measurement, Timing
 from pytest_gpubench.settings import Settings
+from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import refuse_untimeable
 from pytest_gpubench.timing.interpreter import counting_launches
+from pytest_gpubench.timing.measurement import measure_call
 from pytest_gpubench.verdict.limits import Limits
 
 Say = Callable[[str], None]
@@ -131,3 +135,41 @@ class Request(ABC, Generic[T]):
         """Return a measurement without numbers for each call."""
         timings = [unmeasured(label, self.device, self.settings, reason) for label in self.calls]
         return [Measurement(timing=timing) for timing in timings]
+
+
+@dataclass(frozen=True)
+class MeasureRequest(Request[Timing]):
+    """A request of `measure`: one call."""
+
+    bytes: int | None = None
+    flops: int | None = None
+    is_repeatable = True
+
+    def measure(self, say: Say) -> CallResult[Timing]:
+        """Return the call's timing; without numbers, and with the reason, where it is not to be timed."""
+        if reason := self.untimed_reason():
+            return self._untimed(reason)
+        (call,) = self.calls.values()
+        with auditing(self.settings, self.device):
+            check_producer(self)
+            timer = make_timer(self.settings.timer, self.device, self.settings.cache)
+            work = work_of_call(call, self.inspection, self.bytes or None, self.flops)
+            judgement = self.inspection.judgement(work)
+            timing = measure_call(call, timer, self.device, plan_of(self.settings), judgement.look, say)
+            item = Measurement(timing=with_work(timing, work), verdicts=judgement.verdicts)
+            with carrying([item]):
+                check_traffic(call, item.timing, self.bytes, self.device)
+                item = self.inspection.conclude(item, call)
+        return CallResult(item.timing, [item])
+
+    def call_only(self, reason: str) -> CallResult[Timing]:
+        """Return a timing without numbers."""
+        return self._untimed(self.call_once() or reason)
+
+    def with_measurements(self, result: Timing, measurements: Sequence[Measurement]) -> Timing:
+        """Return the timing of the only measurement."""
+        return measurements[0].timing
+
+    def _untimed(self, reason: str) -> CallResult[Timing]:
+        (item,) = self.without_time(reason)
+        return CallResult(item.timing, [item])

@@ -11,8 +11,8 @@ import torch
 
 from pytest_gpubench import Measurement, Speedup, Timing, Verdict
 from pytest_gpubench.bench import placement
-from pytest_gpubench.bench.measurement import MeasureRequest
 from pytest_gpubench.bench.placement import elsewhere, is_close_fail
+from pytest_gpubench.bench.request import MeasureRequest
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.settings import Settings

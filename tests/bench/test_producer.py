@@ -10,8 +10,8 @@ from pytest_gpubench import BadRequest, InvalidResult, UnfairComparison
 from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.arguments import VariedArguments, kept_arguments
 from pytest_gpubench.bench.comparison import CompareRequest
-from pytest_gpubench.bench.measurement import MeasureRequest
 from pytest_gpubench.bench.producer import check_producer
+from pytest_gpubench.bench.request import MeasureRequest
 from pytest_gpubench.correctness import Tolerance
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.settings import Settings

@@ -14,7 +14,7 @@ PACKAGE = Path(pytest_gpubench.__file__).parent
 REPS = ("timing", "gpu", "stats")
 """The rooms whose work is reps, unless a check asked for it."""
 CHECKS = ("bench", "correctness")
-NO_CHECKS = {"bench/comparison.py", "bench/measurement.py", "bench/request.py", "bench/plan.py", "bench/candidates.py"}
+NO_CHECKS = {"bench/comparison.py", "bench/request.py", "bench/plan.py", "bench/candidates.py"}
 """Files that lead to both."""
 ASKS_FOR_CALLS = {"check", "run_reference", "check_floor", "check_work"}
 """Functions of which all that they call is a check."""
