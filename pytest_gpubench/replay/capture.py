@@ -1,7 +1,9 @@
 """Capture a call as data: its graph, its memory, its images; or the reason why it cannot be replayed."""
 
+import ctypes
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import torch
@@ -14,13 +16,13 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.replay.addresses import OtherMemory, input_regions, own_regions, refuse_addresses
 from pytest_gpubench.replay.builder import GraphBuilder
 from pytest_gpubench.replay.call_data import CallData, Graph, TensorData
-from pytest_gpubench.replay.driver import DriverError
+from pytest_gpubench.replay.driver import DriverError, handle, out
+from pytest_gpubench.replay.elf import variables_of
 from pytest_gpubench.replay.images import Images
 from pytest_gpubench.replay.loaded_images import LoadedImages
 from pytest_gpubench.replay.memory import Locating, Placed
 from pytest_gpubench.replay.reader import ImagesMissing, NotReplayable
 from pytest_gpubench.replay.resources import UNCAPTURED, capture_read, replays_compiled_graphs, side_stream
-from pytest_gpubench.replay.variables import refuse_written
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import backward_of
 from pytest_gpubench.timing.graph import REPLAYS, Captured, NotCaptured, explain
@@ -136,3 +138,36 @@ def tensors_in(
             where = {"region": region, "distance": distance}
             found.append(TensorData(name=name, dtype=dtype, shape=shape, strides=strides, **where))
     return tuple(found)
+
+
+def refuse_written(modules: Iterable[tuple[str, int]], images: Mapping[str, bytes], cuda: GraphBuilder) -> None:
+    """Raise NotReplayable where a module has a variable that differs from that of its image loaded anew.
+
+    Kernels find a variable by its name, to which no parameter leads; an image holds what it is when it is loaded, and
+    what a host or a kernel has written since is kept nowhere.
+
+    modules: those of this process, each after the SHA-256 of its image. One that holds an address as its image says
+    differs from load to load. Memory that the driver does not know by a name cannot be compared, and is refused.
+    """
+    for name, module in modules:
+        if variables := variables_of(images[name]):
+            with ExitStack() as held:
+                fresh = cuda.load(images[name], held)
+                for each in variables:
+                    if value_of(each, module, cuda) != value_of(each, fresh, cuda):
+                        text = each.decode(errors="backslashreplace")
+                        raise NotReplayable(
+                            f"{text}, a variable of a kernel's module, was written, or holds an address"
+                        )
+
+
+def value_of(variable: bytes, module: int, cuda: GraphBuilder) -> bytes:
+    """Return the bytes of a variable; raise NotReplayable where the driver knows none of this name."""
+    address, size = ctypes.c_uint64(), ctypes.c_size_t()
+    try:
+        cuda.call("cuModuleGetGlobal_v2", out(address), out(size), handle(module), ctypes.c_char_p(variable))
+    except DriverError as error:
+        raise NotReplayable("a kernel's module has variables that the driver does not know by their names") from error
+    value = ctypes.create_string_buffer(size.value)
+    cuda.call("cuMemcpyDtoH_v2", value, address, size)
+    return value.raw

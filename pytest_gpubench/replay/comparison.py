@@ -27,7 +27,7 @@ from pytest_gpubench.timing.comparison import Match, measure_in_turn
 from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.timing.rounds import Interleaved
 from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
-from pytest_gpubench.verdict.replays import Replay, least_speedup
+from pytest_gpubench.verdict.replays import Replay
 
 SAVED, TODAY = "saved", "today"
 Say = Callable[[str], None]
@@ -127,6 +127,12 @@ def time_in_turn(
     _, timings = measure_in_turn(match, timer, device, plan, look, say)
     times_us = timings[SAVED].median_us, timings[TODAY].median_us
     return Replay(judge.latest, *times_us), judge.outcome
+
+
+def least_speedup(tolerance: RegressionTolerance) -> float:
+    """Return the least that the saved call's time over today's may be."""
+    assert tolerance.margin is not None, "it is a share"
+    return 1 / (1 + tolerance.margin)
 
 
 def is_same(saved: CapturedCall, today: CapturedCall) -> bool:

@@ -27,12 +27,6 @@ class Replay:
     notes: tuple[str, ...] = ()
 
 
-def least_speedup(tolerance: RegressionTolerance) -> float:
-    """Return the least that the saved call's time over today's may be."""
-    assert tolerance.margin is not None, "it is a share"
-    return 1 / (1 + tolerance.margin)
-
-
 def replayed_change(found: Change, replay: Replay, tolerance: RegressionTolerance, alpha: float, where: str) -> Change:
     """Return a change, judged by replays; where: the saved run, as in `the baseline 'main'`."""
     if replay.found is None:

@@ -3,8 +3,8 @@
 import pytest
 
 from pytest_gpubench.replay.builder import GraphBuilder
+from pytest_gpubench.replay.capture import refuse_written
 from pytest_gpubench.replay.reader import NotReplayable
-from pytest_gpubench.replay.variables import refuse_written
 from tests.replay.fake_graphs import FakeGraphs
 from tests.replay.image_files import image_of, image_with
 

@@ -3,13 +3,14 @@
 import pytest
 
 from pytest_gpubench.public_call import is_replayed_for
+from pytest_gpubench.replay.comparison import least_speedup
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.speedup import SpeedupEstimate
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.verdict.decision import at_least
 from pytest_gpubench.verdict.regression import Change
-from pytest_gpubench.verdict.replays import Replay, least_speedup, replayed_change
+from pytest_gpubench.verdict.replays import Replay, replayed_change
 
 FOUND = Change("test_a.py::test_f", "f", Outcome.NOT_JUDGED, "")
 TWO_PERCENT = parse_tolerance("median:2%")
