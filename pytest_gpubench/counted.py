@@ -2,8 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,24 +12,15 @@ from pytest_gpubench.bench.plan import is_enforced
 from pytest_gpubench.bench.request import CallResult, Request, Say, T
 from pytest_gpubench.counters import COUNTER_BY_NAME, COUNTERS, counter_named
 from pytest_gpubench.errors import first_and_last_line
-from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import Counts, Kernel, Measurement, Verdict
 from pytest_gpubench.running_test import CurrentTest, NoSearch
-from pytest_gpubench.settings.cache import Cache
-from pytest_gpubench.structure.ncu import Capture, CountedKernel, NotCounted
-from pytest_gpubench.timing.base import Call
-from pytest_gpubench.timing.l2flush import make_flush
+from pytest_gpubench.structure.ncu import Capture, CountedKernel, NotCounted, take_captures
 from pytest_gpubench.timing.measurement import demangled
-from pytest_gpubench.timing.sentinels import sentinels_of
 from pytest_gpubench.timing.windows import describe_difference
 from pytest_gpubench.verdict.limits.base import Seen
 from pytest_gpubench.verdict.reasons import explained_by_references
 
 COUNTED = "its counters are taken, and a process under ncu measures no times"
-WARM_CALLS = 3
-"""Calls before the first capture: torch.compile with CUDA graphs needs three."""
-CAPTURES = 3
-"""Captures of a call: untimed ones, each after a flush and a kernel that marks its beginning."""
 
 
 def count_calls(test: CurrentTest, request: Request[T]) -> T:
@@ -172,34 +162,6 @@ def _why_uncounted(test: CurrentTest, request: Request[Any]) -> str:
     if not request.is_repeatable:
         return "counters are taken of measure, compare and compare_recorded"
     return "" if test.captures is not None or test.note_capture is not None else "counters are taken in runs of pytest"
-
-
-def take_captures(call: Call, device: Device, cache: Cache, note: Callable[[], object]) -> None:
-    """Make a call a few times while ncu listens, once it is warm; note: called before each."""
-    flush, mark = make_flush(device, cache), sentinels_of(device).noop
-    for _ in range(WARM_CALLS):
-        call.prepare()()
-    for _ in range(CAPTURES):
-        timed = call.prepare()
-        flush()
-        device.synchronize()
-        note()
-        with listened_to():
-            mark()
-            timed()
-            device.synchronize()
-
-
-@contextmanager
-def listened_to() -> Iterator[None]:
-    """Let ncu take the counters of the kernels that are launched meanwhile."""
-    import torch
-
-    torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
 
 
 def groups_of(names: Iterable[str]) -> list[tuple[str, ...]]:

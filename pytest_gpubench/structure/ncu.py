@@ -3,17 +3,27 @@
 import csv
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_gpubench.errors import GpuBenchError
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.settings.cache import Cache
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.l2flush import make_flush
+from pytest_gpubench.timing.sentinels import sentinels_of
 from pytest_gpubench.units import printable
 
 PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu", "/usr/local/cuda-*/bin/ncu")
 """Where it lies if it is not on the PATH, in the order in which it is looked for, the newest first."""
 MARK_KERNEL = "gpu_bench_noop"
 """The kernel of ours that begins a capture."""
+WARM_CALLS = 3
+"""Calls before the first capture: torch.compile with CUDA graphs needs three."""
+CAPTURES = 3
+"""Captures of a call: untimed ones, each after a flush and a kernel that marks its beginning."""
 SUM = ".sum"
 NO_NCU = "ncu is neither on the PATH nor in /usr/local/cuda or /opt/nvidia: install NVIDIA Nsight Compute"
 NO_PERMISSION = (
@@ -65,6 +75,34 @@ def find_ncu() -> str:
         for path in sorted(Path("/").glob(pattern.lstrip("/")), reverse=True):
             return str(path)
     raise NeverCounted(NO_NCU)
+
+
+def take_captures(call: Call, device: Device, cache: Cache, note: Callable[[], object]) -> None:
+    """Make a call a few times while ncu listens, once it is warm; note: called before each."""
+    flush, mark = make_flush(device, cache), sentinels_of(device).noop
+    for _ in range(WARM_CALLS):
+        call.prepare()()
+    for _ in range(CAPTURES):
+        timed = call.prepare()
+        flush()
+        device.synchronize()
+        note()
+        with listened_to():
+            mark()
+            timed()
+            device.synchronize()
+
+
+@contextmanager
+def listened_to() -> Iterator[None]:
+    """Let ncu take the counters of the kernels that are launched meanwhile."""
+    import torch
+
+    torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
 
 
 # what it wrote

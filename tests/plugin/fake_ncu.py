@@ -38,7 +38,7 @@ def run(program: list[str]) -> int:
 
     if process := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    counted.take_captures = capture
+    counted.take_captures = capture  # type: ignore[attr-defined] # its import
     counted._why_uncounted = why_uncounted
     CompareRequest.call_only = untimed  # type: ignore[assignment,method-assign] # to check outputs takes torch
     sys.argv = program[program.index("pytest") :]

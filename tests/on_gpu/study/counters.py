@@ -115,8 +115,8 @@ def calls(rows: float) -> Iterator[tuple[str, Callable[[], object]]]:
 
 def call_for_ncu(rows: float, notes: str) -> int | None:
     """Take captures of each call, noting its name; return the size of the cache."""
-    from pytest_gpubench.counted import take_captures
     from pytest_gpubench.gpu.device import find_device
+    from pytest_gpubench.structure.ncu import take_captures
     from pytest_gpubench.timing.calls import make_call
 
     device = find_device("cuda")
