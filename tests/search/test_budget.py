@@ -8,11 +8,9 @@ import pytest
 from pytest_gpubench import Verdict
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.search.budget import AlphaBudget
-from pytest_gpubench.search.search import noisy_limits
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.speedup import critical_ranks
 from pytest_gpubench.stats.summary import least_count, median_interval, std_interval
-from pytest_gpubench.verdict.limits import Limits
 
 ALPHAS = [0.4, 0.05, 0.01, 0.001, 0.0005, 1e-6, 1e-9]
 
@@ -45,21 +43,6 @@ def test_judgements_together_spend_alpha(limits: int) -> None:
     alphas = [budget.spend(Settings(alpha=0.01), limits).alpha for _ in range(200)]
     assert alphas == pytest.approx([0.01 / (n * (n + 1)) / shares for n in range(1, 201)])
     assert shares * sum(alphas) < 0.01
-
-
-@pytest.mark.parametrize(
-    ("limits", "candidates", "number"),
-    [
-        (Limits(), 3, 0),
-        (Limits(max_kernels=1, deterministic=True), 3, 0),
-        (Limits(min_speedup=1), 1, 1),
-        (Limits(min_speedup=1), 3, 3),
-        (Limits(min_speedup=1, max_time_us=40, max_rel_std=0.1, max_kernels=1), 2, 6),
-        (Limits(min_gbps=1, min_tflops=1, min_peak_fraction=0.5), 1, 3),
-    ],
-)
-def test_noisy_limits(limits: Limits, candidates: int, number: int) -> None:
-    assert noisy_limits(limits, candidates) == number
 
 
 def test_only_what_so_few_reps_cannot_decide_is_noted() -> None:

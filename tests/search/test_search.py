@@ -2,6 +2,7 @@
 
 import sys
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,7 +16,9 @@ from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.search import Example, Search
 from pytest_gpubench.search.budget import TimeBudget
 from pytest_gpubench.search.example import example_of
+from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.compilations import Compilations
+from pytest_gpubench.verdict.limits import Limits
 from tests.results.measured import verdict as verdict_on
 from tests.search.requests import WHEN_TIMED, WRONG, Harness, compared, request_of
 from tests.search.test_example import Opaque
@@ -128,6 +131,25 @@ def test_a_number_of_reps_leaves_out_the_cheap_look() -> None:
     harness.compare(0, reps=40, fast=2.0)
     harness.compare(1, reps=40, fast=3.0)
     assert harness.log == [("take", 40, 0.01 / 2), ("take", 40, 0.01 / 6)]
+
+
+@pytest.mark.parametrize(
+    ("limits", "candidates", "number"),
+    [
+        (Limits(), 3, 1),
+        (Limits(max_kernels=1, deterministic=True), 3, 1),
+        (Limits(min_speedup=1), 1, 1),
+        (Limits(min_speedup=1), 3, 3),
+        (Limits(min_speedup=1, max_time_us=40, max_rel_std=0.1, max_kernels=1), 2, 6),
+        (Limits(min_gbps=1, min_tflops=1, min_peak_fraction=0.5), 1, 3),
+    ],
+)
+def test_noisy_limits_of_all_candidates_share_alpha(limits: Limits, candidates: int, number: int) -> None:
+    harness = Harness()
+    ratios = dict.fromkeys("abc"[:candidates], 2.0)
+    request = request_of(ratios, harness.log, Settings(reps=40, alpha=0.01), limits=ratios)
+    harness.obtain(replace(request, limits=limits))
+    assert harness.log == [("take", 40, 0.01 / 2 / number)]
 
 
 def test_the_trend_of_a_failure() -> None:
