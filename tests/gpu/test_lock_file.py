@@ -1,15 +1,16 @@
 """Lock files of several users, and strange files in their place."""
 
+import fcntl
+import itertools
 import os
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
 from pytest_gpubench import BadRequest
-from pytest_gpubench.gpu import lock_file as module
 from pytest_gpubench.gpu.lock_file import LockFile, lock_folder
 from tests.gpu.holding import Start, refusal
 
@@ -136,10 +137,7 @@ def test_folders_that_cannot_be_used_are_refused(tmp_path: Path, monkeypatch: py
     with pytest.raises(BadRequest, match=r"cannot be used \(No such file or directory\): give another with --gpu-benc"):
         LockFile(tmp_path / "missing" / "locks", NAME).try_acquire()
 
-    def refuse(name: str, folder: int) -> int:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(module, "open_or_create", refuse)
+    fail_to_open(monkeypatch, itertools.repeat(PermissionError(13, "Permission denied")))
     with pytest.raises(BadRequest, match=r"cannot be used \(Permission denied\): give another"):
         LockFile(tmp_path, NAME).try_acquire()
 
@@ -153,18 +151,24 @@ def test_a_folder_without_locks_is_refused(folder: Path, monkeypatch: pytest.Mon
         LockFile(folder, NAME).try_acquire()
 
 
+def fail_to_open(monkeypatch: pytest.MonkeyPatch, errors: Iterable[OSError]) -> None:
+    """Have files in an open folder not be opened, or created, as long as there are errors."""
+    plainly, failures = os.open, iter(errors)
+
+    def racing(path: str | Path, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if dir_fd is not None and (error := next(failures, None)):
+            raise error
+        return plainly(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", racing)
+
+
 @pytest.mark.parametrize("error", [PermissionError, FileExistsError, FileNotFoundError])
 def test_a_file_that_another_is_just_making_is_tried_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch, error: type[OSError]
 ) -> None:
-    plainly, failures = module.open_or_create, [error(), error()]
-
-    def racing(name: str, folder: int) -> int:
-        if failures:
-            raise failures.pop()
-        return plainly(name, folder)
-
-    monkeypatch.setattr(module, "open_or_create", racing)
+    attempts = 2 if error is not FileNotFoundError else 4  # one where it is opened, one where it is created
+    fail_to_open(monkeypatch, [error() for _ in range(attempts)])
     assert is_free(folder)
 
 
@@ -173,16 +177,15 @@ def test_a_lock_on_a_file_that_was_removed_is_none(
     folder: Path, monkeypatch: pytest.MonkeyPatch, made_anew: bool
 ) -> None:
     """Two processes could hold one lock each if one of them had opened a file that was then cleaned away."""
-    file, plainly = LockFile(folder, NAME), module.open_lock_file
+    file, plainly = LockFile(folder, NAME), fcntl.flock
 
-    def open_and_lose(path: Path) -> int:
-        descriptor = plainly(path)
-        path.rename(path.with_name("cleaned away"))
+    def lose_and_lock(descriptor: int, operation: int) -> None:
+        file.path.rename(file.path.with_name("cleaned away"))
         if made_anew:
-            path.write_bytes(b"")
-        return descriptor
+            file.path.write_bytes(b"")
+        plainly(descriptor, operation)
 
-    monkeypatch.setattr(module, "open_lock_file", open_and_lose)
+    monkeypatch.setattr(fcntl, "flock", lose_and_lock)
     assert not file.try_acquire()
     monkeypatch.undo()
     assert file.try_acquire()

@@ -1,9 +1,9 @@
 """The wall timer on the CPU, arguments of calls, and the interpreter's notice."""
 
+import os
 import time
 from functools import partial
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import pytest
 import torch
@@ -11,9 +11,11 @@ import torch
 from pytest_gpubench import BadRequest, DeviceFacts
 from pytest_gpubench.gpu.device import Device, cpu_device, find_device
 from pytest_gpubench.settings.cache import Producer, without_producer
-from pytest_gpubench.timing import make_timer, wall
+from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.calls import Arguments, leaves_of, make_arguments, make_call
 from pytest_gpubench.timing.l2flush import flush_buffer, make_flush
+
+T = TypeVar("T")
 
 
 @pytest.mark.parametrize("cache", ["cold", "dirty", "hot"])
@@ -54,15 +56,15 @@ def test_others_get_the_core_between_the_flush_and_the_call(monkeypatch: pytest.
     """Linux looks at a thread's slice when the thread reads its own CPU time; it waits before the waiting is read."""
     calls: list[str] = []
 
-    def told(what: str, answer: int) -> int:
+    def told(what: str, answer: T) -> T:
         calls.append(what)
         return answer
 
     timer: Any = make_timer("wall", cpu_device(), "hot")
     timer.flush = lambda: calls.append("flush")
     monkeypatch.setattr(time, "thread_time_ns", lambda: told("ran", 0))
-    monkeypatch.setattr(wall.Schedule, "waited_ns", lambda schedule: told("waited", 0))
     with timer.session() as session:
+        monkeypatch.setattr(os, "pread", lambda *file: told("waited", b"0 0 0"))
         session.take(make_call(lambda: calls.append("timed")), 0.0)
     assert calls == ["flush", "ran", "waited", "timed", "waited", "ran"]
 
@@ -83,29 +85,30 @@ def test_others_get_the_core_between_the_flush_and_the_call(monkeypatch: pytest.
 def test_only_what_others_took_is_taken_off(
     monkeypatch: pytest.MonkeyPatch, elapsed: int, ran: int, all_ran: int, waited: int, held_up: int
 ) -> None:
-    after = wall.Scheduled(1000 + ran, 2000 + all_ran, 3000 + waited)
-    assert rep_us(monkeypatch, "cpu", elapsed, wall.Scheduled(1000, 2000, 3000), after) == (elapsed - held_up) / 1e3
+    assert rep_us(monkeypatch, "cpu", elapsed, ran, all_ran, waited) == (elapsed - held_up) / 1e3
 
 
 def test_nothing_is_taken_off_where_a_gpu_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes on while its host waits."""
-    before, after = wall.Scheduled(0, 0, 0), wall.Scheduled(30, 30, 45)
-    assert rep_us(monkeypatch, "cuda", 75, before, after) == 0.075
+    assert rep_us(monkeypatch, "cuda", 75, 30, 30, 45) == 0.075
 
 
-def rep_us(
-    monkeypatch: pytest.MonkeyPatch, kind: Any, elapsed_ns: int, before: wall.Scheduled, after: wall.Scheduled
-) -> float:
-    """Return the time of a rep before and after which the scheduler has counted so much."""
-    clock_ns, schedules = iter([0, elapsed_ns]), iter([before, after])
-    monkeypatch.setattr(time, "perf_counter_ns", lambda: next(clock_ns))
-    monkeypatch.setattr(wall.Schedule, "read", lambda schedule, waited_first=False: next(schedules))
-    monkeypatch.setattr(wall, "make_flush", lambda device, cache: lambda: None)
+def rep_us(monkeypatch: pytest.MonkeyPatch, kind: Any, elapsed: int, ran: int, all_ran: int, waited: int) -> float:
+    """Return the time of a rep which takes so many ns, of which the scheduler counts these."""
+    done: list[int] = []
+
+    def counted(more: int) -> int:
+        return 1000 + more * len(done)
+
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: counted(elapsed))
+    monkeypatch.setattr(time, "thread_time_ns", lambda: counted(ran))
+    monkeypatch.setattr(time, "process_time_ns", lambda: counted(all_ran))
     device = Device(torch.device("cpu"), DeviceFacts(type=kind, name="fake", host="here"))
     timer: Any = make_timer("wall", device, "hot")
     timer.device = cpu_device()  # there is no GPU to wait for
-    with timer.session() as session:
-        session.take(make_call(lambda: None), 0.0)
+    with timer.session() as session, monkeypatch.context() as scheduler:
+        scheduler.setattr(os, "pread", lambda *file: b"7 %d 31" % counted(waited))
+        session.take(make_call(lambda: done.append(1)), 0.0)
     (rep,) = session.reps()
     return float(rep.elapsed_us)
 
@@ -113,21 +116,25 @@ def rep_us(
 @pytest.mark.parametrize(
     ("scheduled", "waited_s"),
     [
-        ("7000000000 2500000000 31", 2.5),
-        ("7000000000 0 31", 0.0),
-        ("", 0.0),
+        (b"7000000000 2500000000 31", 2.5),
+        (b"7000000000 0 31", 0.0),
+        (b"", 0.0),
         (None, 0.0),
-    ],  # None: there is no such file
+    ],  # None: it cannot be read
 )
 def test_waiting_for_a_core_costs_no_reps(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scheduled: str | None, waited_s: float
+    monkeypatch: pytest.MonkeyPatch, scheduled: bytes | None, waited_s: float
 ) -> None:
-    file = tmp_path / "schedstat"
-    if scheduled is not None:
-        file.write_text(scheduled)
-    monkeypatch.setattr(wall, "SCHEDULED", str(file))
+    def read(file: int, size: int, place: int) -> bytes:
+        if scheduled is None:
+            raise OSError
+        return scheduled
+
+    timer = make_timer("wall", cpu_device(), "hot")
     monkeypatch.setattr(time, "perf_counter", lambda: 100.0)
-    assert make_timer("wall", cpu_device(), "hot").clock_s() == 100.0 - waited_s
+    with monkeypatch.context() as scheduler:
+        scheduler.setattr(os, "pread", read)
+        assert timer.clock_s() == 100.0 - waited_s
 
 
 def test_the_flush_is_twice_the_cache_and_kept() -> None:
