@@ -59,60 +59,7 @@ def numbers(sample: Sample) -> list[int]:
 # one batch
 
 
-@pytest.mark.parametrize("wanted", [1, 7, 1000])
-def test_a_batch_is_one_session_of_exactly_the_reps_that_are_wanted(clock: Clock, wanted: int) -> None:
-    timer = FakeTimer(clock)
-    sample = batch(timer, wanted, idle_s=2e-3)
-    assert numbers(sample) == list(range(wanted))
-    assert timer.sizes == [wanted]
-    assert timer.sessions[0].idles_s == [2e-3] * wanted
-    assert (sample.discarded, sample.remeasured, sample.throttle_mask, clock.slept_s) == (0, 0, 0, [])
-
-
 # throttling
-
-
-@pytest.mark.parametrize(
-    ("masks", "kept", "pauses"),
-    [
-        ([POWER], [1, 2, 3, 4], 1),
-        ([POWER, POWER, POWER], [3, 4, 5, 6], 3),
-    ],
-)
-def test_throttled_reps_are_discarded_and_replaced(
-    clock: Clock, masks: list[int], kept: list[int], pauses: int
-) -> None:
-    timer = FakeTimer(clock)
-    sample = batch(timer, 4, masks=masks)
-    assert numbers(sample) == kept
-    assert (sample.discarded, sample.throttle_mask) == (pauses, 0)
-    assert timer.sizes == [4 + pauses]
-    assert len(clock.slept_s) == pauses
-
-
-def test_the_pause_after_a_throttled_rep_doubles_up_to_a_second(clock: Clock) -> None:
-    batch(FakeTimer(clock), 1, masks=[POWER] * 7)
-    assert clock.slept_s == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0])
-
-
-@pytest.mark.parametrize("left_s", [0.0, -5.0, 0.05])
-def test_without_time_left_throttled_reps_are_kept_and_said_to_be(clock: Clock, left_s: float) -> None:
-    timer = FakeTimer(clock)
-    sample = batch(timer, 4, masks=[0, POWER, HEAT, POWER], left_s=left_s)
-    assert numbers(sample) == [0, 1, 2, 3]
-    assert (sample.discarded, sample.throttle_mask) == (0, POWER | HEAT)
-    assert timer.sizes == [4]
-
-
-def test_clean_reps_are_kept_before_throttled_ones(clock: Clock) -> None:
-    """In the order they were taken; only what slowed the kept ones down is said."""
-    timer = FakeTimer(clock)
-    masks = [POWER, 0, POWER, HEAT, 0, *[HEAT] * 100]
-    sample = batch(timer, 4, masks=masks, left_s=3.0)
-    assert numbers(sample) == [0, 1, 2, 4]
-    assert sample.throttle_mask == POWER
-    assert sample.discarded == timer.taken - 4 > 0
-    assert clock.now_s <= 3.0 + timer.cost_s
 
 
 def test_a_session_that_is_full_keeps_throttled_reps(clock: Clock) -> None:
@@ -191,13 +138,6 @@ def test_kernels_that_differ_within_or_between_batches_are_refused(
     assert difference in str(caught.value)
     assert str(caught.value).endswith("does it autotune, cache or branch? (measured 3 times)")
     assert (len(sample.reps), sample.remeasured) == (1 if first else 0, 2)
-
-
-def test_kernels_that_differ_once_are_measured_again(clock: Clock) -> None:
-    """A cache that was filled during a rep does not fail a measurement."""
-    timer = FakeTimer(clock, lambda number: rep(9, "ba" if number else "abc"))
-    sample = batch(timer, 3, sample=Sample([rep(9, "ab")]))
-    assert (len(sample.reps), sample.remeasured) == (4, 1)
 
 
 # garbage collection, exceptions
@@ -306,16 +246,6 @@ def test_reps_of_the_warm_up_count_and_pace(clock: Clock) -> None:
     assert timer.sessions[0].idles_s == pytest.approx([2.9e-3] * 65)
 
 
-@pytest.mark.parametrize(("max_time_s", "sizes"), [(10.0, [5, 65]), (20e-3, [5, 15]), (5.5e-3, [5, 7]), (1e-6, [5, 7])])
-def test_the_first_batch_lasts_70_ms_or_the_time_that_is_given(
-    clock: Clock, max_time_s: float, sizes: list[int]
-) -> None:
-    """The probe is a part of it."""
-    timer = FakeTimer(clock)
-    sample_of(timer, budget(max_time_s=max_time_s + 1e-9))
-    assert timer.sizes == sizes
-
-
 def test_the_budget_knows_what_was_paid(clock: Clock) -> None:
     paid = budget()
     first = Sample([numbered(0)] * 5)
@@ -336,14 +266,6 @@ class Looks(list[int]):
         return len(sample.reps) >= self.decide_from
 
 
-def test_more_is_taken_until_it_is_decided(clock: Clock) -> None:
-    looks = Looks(200)
-    timer = FakeTimer(clock, lambda number: rep(100))
-    sample = sample_of(timer, budget(), decided=looks, first=Sample([rep(100)] * 5))
-    assert looks == [70, 140, 280]
-    assert len(sample.reps) == 280
-
-
 @pytest.mark.parametrize("reps", [None, 1, 3, 20])
 def test_the_last_look_is_at_the_whole_sample_and_none_at_the_probe(clock: Clock, reps: int | None) -> None:
     """The last verdict is the one that is reported; each look spends half of alpha, and five reps decide nothing."""
@@ -351,13 +273,3 @@ def test_the_last_look_is_at_the_whole_sample_and_none_at_the_probe(clock: Clock
     sample = sample_of(FakeTimer(clock), budget(reps, max_time_s=1.0), decided=looks)
     assert looks[-1] == len(sample.reps)
     assert looks[0] >= (reps or LEAST_REPS)
-
-
-@pytest.mark.parametrize("cost_s", [1e-4, 1e-3, 0.1])
-def test_it_ends_with_the_time_or_the_most_reps(clock: Clock, cost_s: float) -> None:
-    timer = FakeTimer(clock, lambda number: rep(1 + number % 97), cost_s=cost_s)
-    spent = budget(max_time_s=3.0, cost_s=cost_s)
-    sample = sample_of(timer, spent, decided=lambda sample: False)
-    assert len(sample.reps) == timer.taken <= MAX_REPS
-    assert spent.spent_s <= 3.0 + 1e-9
-    assert len(sample.reps) == MAX_REPS or spent.left_s < 16 * spent.rep_cost_s + 1e-9
