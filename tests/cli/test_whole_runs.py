@@ -149,20 +149,3 @@ def test_what_has_no_number_now_says_why(outcome: str, expected: Outcome) -> Non
     (found,) = compared([record(alone())], [record(new)])
     assert (found.outcome, found.sentence) == (expected, "softmax was not measured: too fast")
     assert found.old is not None
-
-
-def test_unchanged_code_is_told_from_slower_code_in_a_thousand_tests() -> None:
-    """Numbers in, numbers out, of a large run: every seventh test is 10 % slower."""
-
-    def many(slower: float) -> list[TestRecord]:
-        shared = {factor: (alone("first"), alone("second", 200 * factor)) for factor in (1, slower)}
-        return [
-            record(*shared[slower if index % 7 == 0 else 1], nodeid=f"tests/a.py::test_{index % 50}[{index}]")
-            for index in range(1000)
-        ]
-
-    changes = compared(many(1), many(1.1))
-    assert len(changes) == 2_000
-    failed = {each.nodeid for each in changes if each.outcome is Outcome.FAIL}
-    assert failed == {f"tests/a.py::test_{index % 50}[{index}]" for index in range(0, 1000, 7)}
-    assert {each.outcome for each in changes} == {Outcome.FAIL, Outcome.PASS}

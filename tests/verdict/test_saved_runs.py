@@ -145,11 +145,6 @@ def test_what_else_differs_is_said() -> None:
     )
 
 
-@pytest.mark.parametrize(("now_us", "found"), [(20.0, "invalid"), (10.0, "pass")])
-def test_what_was_slower_beside_another_process_says_nothing_of_the_code(now_us: float, found: str) -> None:
-    assert outcomes(LIMIT, [alone(now_us, neighbours="pid 7 computed")], "warn") == [found]
-
-
 @pytest.mark.parametrize(
     ("policy", "now_us", "found"),
     [("fail", 20.0, "invalid"), ("warn", 20.0, "fail"), ("fail", 10.0, "pass")],
