@@ -1,15 +1,12 @@
-"""Samples: exactly the reps asked for, clean where the time allows it, with complete records."""
+"""Reps of one call: what throttles them, records that are lost, kernels that differ, garbage, and errors of the call."""
 
 import contextlib
 import gc
-import math
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
 from pytest_gpubench import BadRequest, GpuBenchError, KernelsDiffer, NothingRecorded, ProfilerBusy
-from pytest_gpubench.stats.stopping import Budget
-from pytest_gpubench.timing.measurement import take_sample
 from pytest_gpubench.timing.rounds import Arm, Interleaved, Sample, take_rounds
 from tests.timing.fakes import (
     HEAT,
@@ -26,10 +23,7 @@ from tests.timing.fakes import (
     rep,
 )
 
-PROBE_REPS = 5
 ATTEMPTS = 3
-LEAST_REPS = 12
-MAX_REPS = 10_000
 
 
 def batch(
@@ -39,15 +33,13 @@ def batch(
     masks: Sequence[int] = (),
     sample: Sample | None = None,
     function: Callable[[], object] = lambda: None,
-    idle_s: float = 0.0,
-    left_s: float = 1e9,
     attempts: int = ATTEMPTS,
 ) -> Sample:
     """Take a batch and return the sample that it was added to."""
     sample = Sample() if sample is None else sample
     call = call_of(function)
-    arms, taken = {call.label: Arm(call, idle_s)}, Interleaved({call.label: sample})
-    take_rounds(instrument_of(timer, masks), arms, [(call.label,)] * wanted, taken, left_s, attempts=attempts)
+    arms, taken = {call.label: Arm(call)}, Interleaved({call.label: sample})
+    take_rounds(instrument_of(timer, masks), arms, [(call.label,)] * wanted, taken, 1e9, attempts=attempts)
     return sample
 
 
@@ -190,86 +182,3 @@ def test_what_is_not_the_functions_fault_has_no_note(clock: Clock, error: BaseEx
     with pytest.raises(type(error)):
         batch(FakeTimer(clock), 9, function=Counted({7: error}))
     assert not hasattr(error, "__notes__")
-
-
-# a whole sample
-
-
-def sample_of(
-    timer: FakeTimer,
-    budget: Budget,
-    *,
-    first: Sample | None = None,
-    masks: Sequence[int] = (),
-    decided: Callable[[Sample], bool] = lambda sample: True,
-) -> Sample:
-    return take_sample(instrument_of(timer, masks), call_of(lambda: None), budget, decided, first or Sample())
-
-
-def budget(reps: int | None = None, max_time_s: float = 10.0, cost_s: float = 0.99e-3) -> Budget:
-    return Budget(reps, 0.01, max_time_s, cost_s)
-
-
-@pytest.mark.parametrize(
-    ("reps", "sizes"),
-    [
-        (1, [1]),
-        (PROBE_REPS, [PROBE_REPS]),
-        (20, [PROBE_REPS, 15]),
-        (1005, [PROBE_REPS, 1000]),
-        (2500, [PROBE_REPS, 1000, 1000, 495]),
-    ],
-)
-@pytest.mark.parametrize("max_time_s", [1e-3, 10.0])
-def test_a_number_of_reps_is_taken_exactly(clock: Clock, reps: int, sizes: list[int], max_time_s: float) -> None:
-    """In as many sessions as they need, after a probe that shows how to pace them, however long it takes."""
-    timer = FakeTimer(clock)
-    assert numbers(sample_of(timer, budget(reps, max_time_s))) == list(range(reps))
-    assert timer.sizes == sizes
-
-
-@pytest.mark.parametrize(("call_us", "idle_s"), [(100.0, 0.0), (1000.0, 2.9e-3)])
-def test_what_the_probe_shows_paces_the_rest(clock: Clock, call_us: float, idle_s: float) -> None:
-    timer = FakeTimer(clock, lambda number: rep(call_us))
-    sample_of(timer, budget(20))
-    assert [session.idles_s for session in timer.sessions] == [[0.0] * 5, pytest.approx([idle_s] * 15)]
-
-
-def test_reps_of_the_warm_up_count_and_pace(clock: Clock) -> None:
-    """Seventy reps last as long as a first batch has to; the warm-up took five of them."""
-    timer = FakeTimer(clock, lambda number: rep(1000))
-    first = Sample([rep(1000) for _ in range(5)])
-    sample = sample_of(timer, budget(), first=first)
-    assert sample is first
-    assert len(sample.reps) == 70
-    assert timer.sizes == [65]
-    assert timer.sessions[0].idles_s == pytest.approx([2.9e-3] * 65)
-
-
-def test_the_budget_knows_what_was_paid(clock: Clock) -> None:
-    paid = budget()
-    first = Sample([numbered(0)] * 5)
-    sample = sample_of(FakeTimer(clock, cost_s=2e-3), paid, first=first, masks=[POWER])
-    assert paid.taken == len(sample.reps) - 5  # the reps of the warm-up cost it nothing
-    assert paid.spent_s == pytest.approx(clock.now_s)
-    assert paid.rep_cost_s == pytest.approx(paid.spent_s / paid.taken)
-
-
-class Looks(list[int]):
-    """Notes how many reps there are at each look; they decide from so many on."""
-
-    def __init__(self, decide_from: float) -> None:
-        self.decide_from = decide_from
-
-    def __call__(self, sample: Sample) -> bool:
-        self.append(len(sample.reps))
-        return len(sample.reps) >= self.decide_from
-
-
-@pytest.mark.parametrize("reps", [None, 1, 3, 20])
-def test_the_last_look_is_at_the_whole_sample_and_none_at_the_probe(clock: Clock, reps: int | None) -> None:
-    """The last verdict is the one that is reported; each look spends half of alpha, and five reps decide nothing."""
-    looks = Looks(math.inf)
-    sample = sample_of(FakeTimer(clock), budget(reps, max_time_s=1.0), decided=looks)
-    assert looks[-1] == len(sample.reps)
-    assert looks[0] >= (reps or LEAST_REPS)

@@ -19,6 +19,7 @@ from tests.gpu.recording_nvml import Recording
 from tests.timing.fakes import LOST, POWER, Clock, Counted, FakeTimer, call_of, rep
 
 PROBE_REPS = 5
+LEAST_REPS = 12
 IDLE_GAP_US = 50.0
 
 FACTS = DeviceFacts(type="cpu", name="a processor", host="localhost")
@@ -81,6 +82,42 @@ def test_a_number_of_reps_is_taken_after_the_warm_up(clock: Clock, reps: int, wa
     assert (timing.reps, len(taken)) == (reps, reps + (10 if warmup is None else 0))
     assert timing.warmup_calls == (13 if warmup is None else 2)
     assert function.calls == timing.warmup_calls + reps
+
+
+@pytest.mark.parametrize(
+    ("reps", "sizes"),
+    [(1, [1]), (PROBE_REPS, [PROBE_REPS]), (20, [PROBE_REPS, 15]), (2500, [PROBE_REPS, 1000, 1000, 495])],
+)
+@pytest.mark.parametrize("max_time_s", [1e-3, 10.0])
+def test_a_number_of_reps_is_taken_in_as_many_sessions_as_they_need(
+    clock: Clock, reps: int, sizes: list[int], max_time_s: float
+) -> None:
+    """After a probe that shows how to pace them, however long it takes."""
+    timer = FakeTimer(clock)
+    assert measured(timer, reps=reps, warmup=0, max_time_s=max_time_s).reps == reps
+    assert timer.sizes == sizes
+
+
+@pytest.mark.parametrize(("call_us", "idle_s"), [(100.0, 0.0), (1000.0, 2.9e-3)])
+def test_what_the_probe_shows_paces_the_rest(clock: Clock, call_us: float, idle_s: float) -> None:
+    timer = FakeTimer(clock, lambda number: rep(call_us))
+    measured(timer, reps=20, warmup=0)
+    assert [session.idles_s for session in timer.sessions] == [[0.0] * 5, pytest.approx([idle_s] * 15)]
+
+
+@pytest.mark.parametrize("reps", [None, 1, 3, 20])
+def test_the_last_look_is_at_the_whole_sample_and_none_at_the_probe(clock: Clock, reps: int | None) -> None:
+    """The last verdict is the one that is reported; each look spends half of alpha, and five reps decide nothing."""
+    looks: list[int] = []
+
+    def undecided(timing: Timing) -> bool:
+        looks.append(timing.reps)
+        return False
+
+    timing = measured(FakeTimer(clock), reps=reps, warmup=0, max_time_s=1.0, decided=undecided)
+    assert looks[-1] == timing.reps
+    assert looks[0] >= (reps or LEAST_REPS)
+    assert reps or 0.95 < clock.now_s <= 1.0
 
 
 @pytest.mark.parametrize("warmup", [0, 1, 40])
