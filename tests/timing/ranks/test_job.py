@@ -1,4 +1,4 @@
-"""Jobs of ranks: invalid ones are refused before a process starts; bandwidth as nccl-tests count it."""
+"""Jobs of ranks: invalid ones are refused before a process starts."""
 
 from typing import Any
 
@@ -7,8 +7,7 @@ import pytest
 from pytest_gpubench import BadRequest
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing.ranks import Job, measure_ranks
-from pytest_gpubench.timing.ranks.processes import combine
-from tests.timing.ranks.jobs import PLAN, nothing, timing
+from tests.timing.ranks.jobs import PLAN, nothing
 
 
 @pytest.mark.parametrize("others", [{"collective": "all_reduce"}, {"message_bytes": 8}])
@@ -37,19 +36,3 @@ def test_what_other_processes_cannot_import_is_refused(part: str) -> None:
     job = Job(plan=PLAN, **parts)
     with pytest.raises(BadRequest, match="at the top of a module that can be imported"):
         measure_ranks(job, cpu_device(), 2)
-
-
-@pytest.mark.parametrize(
-    ("collective", "of_two", "of_eight"),
-    [
-        ("all_reduce", 1000, 1750),
-        ("reduce_scatter", 500, 875),
-        ("all_gather", 500, 875),
-        ("all_to_all", 500, 875),
-        ("broadcast", 1000, 1000),
-        ("reduce", 1000, 1000),
-    ],
-)
-def test_bus_bytes(collective: Any, of_two: int, of_eight: int) -> None:
-    for ranks, moved_bytes in ((2, of_two), (8, of_eight)):
-        assert combine([timing(1.0)] * ranks, collective, 1000).timing.moved_bytes == moved_bytes

@@ -1,13 +1,10 @@
 """Errors of ranks in the test's process: one cause, and the state of the other ranks."""
 
-import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
+from collections.abc import Sequence
+from multiprocessing.connection import wait
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,67 +17,12 @@ from pytest_gpubench.gpu.clocks import ClockLock
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.ranks import Job, measure_ranks, processes
-from pytest_gpubench.timing.ranks.worker import Assignment, Failure
+from pytest_gpubench.timing.ranks.worker import Failure
 from tests.gpu.recording_nvml import Recording
+from tests.timing.ranks.fake_ranks import DONE, MEASURING, FakeRanks, Start, failed
 from tests.timing.ranks.jobs import PLAN, notes, nothing
 
 OURS = f"{Path(pytest_gpubench.__file__).parent}{os.sep}"
-MEASURING, DONE = ("doing", "measuring"), ("done", None)
-Message = tuple[str, object]
-
-
-def failed(failure: Failure) -> list[Message]:
-    return [MEASURING, ("failed", failure)]
-
-
-@dataclass
-class FakeRanks:
-    """Stands for multiprocessing: each process says its messages, and its pipe stays open."""
-
-    said: Sequence[Sequence[Message]]
-    dump: str = ""
-    """What a process writes of where it is."""
-    assignments: list[Assignment] = field(default_factory=list)
-    listening: list[str] = field(default_factory=list)
-    """The addresses on which the store of the first rank listens."""
-    pipes: list[Connection] = field(default_factory=list)
-
-    def Pipe(self, duplex: bool) -> tuple[Connection, Connection]:
-        return multiprocessing.Pipe(duplex)
-
-    def Process(self, target: Callable[..., object], args: tuple[Assignment, bytes, Connection], name: str) -> Any:
-        def start() -> None:
-            assignment, _, pipe = args
-            self.pipes.append(Connection(os.dup(pipe.fileno())))
-            for message in self.said[assignment.index]:
-                pipe.send(message)
-            Path(assignment.dump).write_text(self.dump)
-            self.assignments.append(assignment)
-            self.listening += listening_on(assignment.port)
-
-        return SimpleNamespace(start=start, pid=None)
-
-
-def listening_on(port: int) -> list[str]:
-    tables = [Path(f"/proc/net/{name}") for name in ("tcp", "tcp6")]
-    lines = [line.split() for table in tables if table.exists() for line in table.read_text().splitlines()]
-    return [line[1] for line in lines if line[3] == "0A" and line[1].endswith(f":{port:04X}")]
-
-
-Start = Callable[..., FakeRanks]
-
-
-@pytest.fixture
-def ranks_saying(monkeypatch: pytest.MonkeyPatch) -> Start:
-    """Have the processes of ranks say these messages, one list for each."""
-
-    def start(*said: Sequence[Message], dump: str = "") -> FakeRanks:
-        fake = FakeRanks(said, dump)
-        monkeypatch.setattr(torch.multiprocessing, "get_context", lambda kind: fake)
-        monkeypatch.setattr(processes, "TRACEBACK_S", 0)
-        return fake
-
-    return start
 
 
 def error_of(fake: FakeRanks, timeout_s: float = 60) -> BaseException:

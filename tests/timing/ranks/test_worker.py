@@ -28,7 +28,7 @@ from pytest_gpubench import KernelsDiffer, MeasurementError, Rank, Ranks, WrongR
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.ranks import Job, measure_ranks, worker
-from pytest_gpubench.timing.ranks.worker import Assignment, Failure, run_worker
+from pytest_gpubench.timing.ranks.worker import Assignment, Failure
 from tests import fork_server
 from tests.timing.ranks.jobs import PLAN, notes, nothing
 
@@ -234,7 +234,7 @@ def failed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Failed:
         job = pickle.dumps(Job(function, **{"plan": PLAN, **others}))
         try:
             with pytest.raises(Ended):
-                run_worker(assignment, job if pickled is None else pickled, pipe)
+                worker.run_worker(assignment, job if pickled is None else pickled, pipe)
         finally:
             faulthandler.unregister(signal.SIGUSR1)
         kind, failure = said[-1]
