@@ -1,4 +1,4 @@
-"""Benchmarks in the shape of Triton's tutorials 02 and 03, which differ from theirs in the import of do_bench.
+"""Benchmarks in the shape of Triton's tutorials 02 and 03, which differ from theirs in what do_bench is.
 
 Run as a script (`python -m tests.on_gpu.tutorials`) it prints what the tutorials would.
 """
@@ -9,7 +9,9 @@ import triton.testing
 
 from example_suite.kernels.matmul import matmul
 from example_suite.kernels.softmax import softmax
-from pytest_gpubench.bench import do_bench
+from pytest_gpubench import bench
+
+do_bench = bench.do_bench
 
 
 @triton.testing.perf_report(  # type: ignore[untyped-decorator] # triton has no types
