@@ -1,4 +1,4 @@
-"""Reps of one call: what throttles them, records that are lost, kernels that differ, garbage, and errors of the call."""
+"""Reps of one call: what throttles them, records that are lost, kernels that differ, garbage, and its own errors."""
 
 import contextlib
 import gc

@@ -265,14 +265,6 @@ def test_idle_time_comes_before_the_flush(gpu: FakeGpu, monkeypatch: pytest.Monk
     assert gpu.log[:3] == ["synchronize", "rest 0.002", "flush cold"]
 
 
-def test_an_error_of_the_call_goes_through(gpu: FakeGpu) -> None:
-    def broken() -> None:
-        raise ValueError("mine")
-
-    with pytest.raises(ValueError, match="mine"):
-        take(EventsTimer(cpu_device(), "cold"), call_of(broken))
-
-
 def test_calls_learn_apart(gpu: FakeGpu) -> None:
     timer = EventsTimer(cpu_device(), "hot")
     slow, quick = call_of(kernels(gpu, 1, 1, 1000)), call_of(kernels(gpu, 1, 1))

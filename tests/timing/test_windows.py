@@ -34,22 +34,6 @@ def rep(begin_ns: int, end_ns: int, *inner: Record) -> list[Record]:
 # splitting
 
 
-def test_a_rep_is_what_lies_between_its_sentinels() -> None:
-    first, copy, second = kernel(112, 120), Record("Memcpy DtoD", "memcpy", 120, 150), kernel(205, 210, "mul")
-    records = [
-        kernel(0, 100, FLUSH),
-        *rep(110, 160, first, copy),
-        kernel(170, 190, FLUSH),
-        *rep(200, 220, second),
-    ]
-    assert split_reps(records, [call("one"), call("two")], FLUSH) == [[first, copy], [second]]
-
-
-def test_no_reps_were_taken() -> None:
-    assert split_reps([], []) == []
-    assert split_reps([], [], FLUSH) == []
-
-
 @pytest.mark.parametrize("prepares", [True, False])
 @pytest.mark.parametrize("flush", FLUSHES.values())
 def test_every_rep_needs_a_flush_of_its_own(prepares: bool, flush: str) -> None:
@@ -126,11 +110,6 @@ def test_a_producer_that_launches_nothing_is_refused() -> None:
     assert split_reps([], [], FLUSH, "producer p") == []
 
 
-@pytest.mark.parametrize("inner", [(kernel(112, 160),), (kernel(112, 150), kernel(149, 160)), (kernel(159, 160),)])
-def test_a_record_may_touch_both_sentinels(inner: Sequence[Record]) -> None:
-    assert split_reps(rep(110, 160, *inner), [call()]) == [list(inner)]
-
-
 GOOD = [*rep(110, 160, kernel(112, 150)), *rep(210, 260, kernel(212, 250))]
 
 
@@ -192,13 +171,6 @@ def test_what_runs_into_a_rep_is_refused(name: str, prepares: bool, end_ns: int)
     records = [kernel(100, end_ns, name), kernel(101, 105, FLUSH), *rep(110, 160, kernel(112, 150))]
     with pytest.raises(IncompleteRecords, match=r"^a record from before a rep reaches into it$"):
         split_reps(records, [call(prepares_on_device=prepares)], FLUSH)
-
-
-@pytest.mark.parametrize(("name", "prepares"), [(FLUSH, False), ("prepared", True)])
-def test_what_runs_until_a_rep_begins_is_not(name: str, prepares: bool) -> None:
-    inner = kernel(112, 150)
-    records = [kernel(100, 110, name), *rep(110, 160, inner)]
-    assert split_reps(records, [call(prepares_on_device=prepares)], None if prepares else FLUSH) == [[inner]]
 
 
 def test_what_runs_into_a_later_rep_is_refused() -> None:
