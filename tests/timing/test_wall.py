@@ -3,6 +3,7 @@
 import os
 import time
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import pytest
@@ -120,20 +121,23 @@ def rep_us(monkeypatch: pytest.MonkeyPatch, kind: Any, elapsed: int, ran: int, a
         (b"7000000000 0 31", 0.0),
         (b"", 0.0),
         (None, 0.0),
-    ],  # None: it cannot be read
+    ],  # None: there is no such file
 )
 def test_waiting_for_a_core_costs_no_reps(
-    monkeypatch: pytest.MonkeyPatch, scheduled: bytes | None, waited_s: float
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scheduled: bytes | None, waited_s: float
 ) -> None:
-    def read(file: int, size: int, place: int) -> bytes:
+    file, plainly = tmp_path / "schedstat", os.open
+    file.write_bytes(scheduled or b"")
+
+    def open_it(path: str, flags: int) -> int:
         if scheduled is None:
-            raise OSError
-        return scheduled
+            raise FileNotFoundError
+        return plainly(file, flags)
 
     timer = make_timer("wall", cpu_device(), "hot")
     monkeypatch.setattr(time, "perf_counter", lambda: 100.0)
     with monkeypatch.context() as scheduler:
-        scheduler.setattr(os, "pread", read)
+        scheduler.setattr(os, "open", open_it)
         assert timer.clock_s() == 100.0 - waited_s
 
 
