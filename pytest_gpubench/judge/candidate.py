@@ -100,9 +100,9 @@ class Candidate:
         if not bool((output == 2 * given).all()):
             raise MeasurementError("the referee cannot read what a new candidate's process computes")
 
-    def load(self, entry: bytes, path: str) -> None:
-        """Load its file."""
-        self.process.ask("load", entry=entry.hex(), path=path)
+    def load(self, entry: bytes, path: str, meanwhile: Callable[[], object]) -> None:
+        """Load its file, and do something else meanwhile."""
+        self.process.ask("load", entry=entry.hex(), path=path, meanwhile=meanwhile)
 
     # inputs
 

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,6 @@ class Process:
         template: Template,
         device: str,
         memory_bytes: int,
-        parts: Sequence[str],
         cache: Path | None,
         nvml: Nvml | None = None,
     ) -> None:
@@ -83,7 +82,7 @@ class Process:
         mine, theirs = socket.socketpair()
         mine.settimeout(TICK_S)
         self.channel = Channel(mine)
-        wanted = {"box": str(self.box), "device": device, "memory_bytes": memory_bytes, "parts": list(parts)}
+        wanted = {"box": str(self.box), "device": device, "memory_bytes": memory_bytes}
         wanted |= {"threads": 1 if device == "cpu" else torch.get_num_threads(), "folders": library_folders()}
         wanted["environment"] = variables
         self._log = (self.box / "log").open("w+b")
@@ -104,15 +103,22 @@ class Process:
 
     # messages
 
-    def ask(self, do: str, descriptors: Sequence[int] = (), **message: Any) -> Reply:
-        """Have a message answered, and return the reply; raise Ended for an error."""
+    def ask(
+        self, do: str, descriptors: Sequence[int] = (), meanwhile: Callable[[], object] = lambda: None, **message: Any
+    ) -> Reply:
+        """Have a message answered, and return the reply; raise Ended for an error.
+
+        meanwhile: is called before the reply is waited for, in time that is not its own.
+        """
         with self.running():
             try:
                 self.channel.send({"do": do, **message}, descriptors, self._look)
             except Closed:
                 raise self._death() from None
+        meanwhile()
+        with self.running():
             reply = self._hear()
-        if self._has_ended():  # and a child of it has answered
+        if self.has_ended:  # and a child of it has answered
             raise self._death()
         return reply
 
@@ -128,7 +134,9 @@ class Process:
             raise ended_by(reply)
         return reply
 
-    def _has_ended(self) -> bool:
+    @property
+    def has_ended(self) -> bool:
+        """True if its first process has ended."""
         try:
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:

@@ -91,7 +91,6 @@ class Replayer:
             return self._started(with_reference=False)
 
     def _started(self, with_reference: bool) -> Candidate:
-        self.pool.wait()
         candidate = self.pool.get()
         try:
             for each in self.cases:
@@ -109,7 +108,7 @@ class Replayer:
     def end(self) -> None:
         """Kill the process, if one was started; another one is started when it is needed."""
         if "_candidate" in vars(self):
-            self.pool.kill(self._candidate)
+            self._candidate.end()
             del self._candidate
 
 

@@ -16,7 +16,7 @@ import pytest_gpubench
 from pytest_gpubench import BadRequest, Judgement, UnfairComparison
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge import judging
-from pytest_gpubench.judge.isolation import LEVELS, landlock
+from pytest_gpubench.judge.isolation import landlock
 from pytest_gpubench.judge.judgement import CaseJudgement
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.process import Process, _processes_and_bytes
@@ -142,19 +142,18 @@ def test_a_claim_counts_only_where_the_spec_trusts_it(
 
 
 @pytest.mark.skipif(not landlock.version(), reason="needs a kernel with Landlock")
-@pytest.mark.parametrize("level", LEVELS[:2], ids=["early", "late"])
+@pytest.mark.parametrize("forks", [True, False])
 def test_a_candidate_that_reaches_out_gets_nowhere(
-    judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: tuple[str, ...]
+    judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forks: bool
 ) -> None:
-    """It is judged like any other; once in a process that was not forked."""
-    if level is LEVELS[0]:
+    """It is judged like any other; once by a template that was not forked."""
+    if not forks:
         monkeypatch.setattr("subprocess.Popen", fork_server.RealPopen)
-    monkeypatch.setattr(judge._pool, "_levels", [level])
     judge._pool.close()
     found = judged(judge, tmp_path, REACHES_OUT)
     judge._pool.close()
     assert found.passed, found
-    assert ("CUDA's own threads" in found.isolation["landlock"]) == (level is LEVELS[1])
+    assert found.isolation["landlock"].startswith("files")
 
 
 def test_a_candidate_that_hangs_is_ended(spec: Path, tmp_path: Path) -> None:

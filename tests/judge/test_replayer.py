@@ -97,9 +97,7 @@ def replayer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Replayer:
     """Return one whose processes fail, in this order, at nothing or at what `fails` says."""
     cases: Any = [SimpleNamespace(name="one", saved=b"one"), SimpleNamespace(name="two", saved=b"")]
     done: list[str] = []
-    pool: Any = SimpleNamespace(
-        wait=lambda: None, get=lambda: Candidate(tmp_path, done), kill=lambda candidate: candidate.end()
-    )
+    pool: Any = SimpleNamespace(get=lambda: Candidate(tmp_path, done))
     found = Replayer(pool, cases, Rules(Limits()), 1.0)
     found.done = done  # type: ignore[attr-defined]
 

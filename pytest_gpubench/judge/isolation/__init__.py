@@ -29,13 +29,6 @@ ALLOCATION = dict.fromkeys(("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"), "e
 """Expandable segments have no handle that CUDA IPC knows."""
 CAPSET = {"x86_64": 126, "aarch64": 91}
 NOT_AVAILABLE = "not available"
-LEFT_OUT = f"{NOT_AVAILABLE}: the process did not work with it"
-PARTS = ("landlock", "capabilities", "seccomp")
-LEVELS = (PARTS, ("late landlock", *PARTS[1:]), PARTS[1:], ())
-"""Sets of parts to try in turn, as CUDA may not work with all of them.
-
-Landlock limits the thread that asks for it and those that it starts; late Landlock does not limit CUDA's own threads.
-"""
 
 
 @dataclass
@@ -45,38 +38,28 @@ class Isolation:
     box: Path
     """The only folder that may be written to."""
     data_bytes: int | None
-    parts: Sequence[str]
-    """One of LEVELS."""
     folders: Sequence[Path]
     """The folders from which the referee's process loaded libraries."""
     report: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def begin(cls, wanted: Mapping[str, Any]) -> "Isolation":
-        """Set the limits that hold only for threads started later."""
+        """Set the limits that hold only for threads started later: Landlock's."""
         data_bytes = wanted["memory_bytes"] if wanted["device"] == "cpu" else None
-        isolation = cls(Path(wanted["box"]), data_bytes, wanted["parts"], [Path(each) for each in wanted["folders"]])
+        isolation = cls(Path(wanted["box"]), data_bytes, [Path(each) for each in wanted["folders"]])
         libc().prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
         with suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("1000")  # the kernel ends it first if memory runs out
-        if "landlock" in isolation.parts:
-            isolation._try("landlock", isolation._limit_files)
+        isolation._try("landlock", isolation._limit_files)
         return isolation
 
     def finish(self) -> None:
         """Set the other limits, once everything is loaded that they would forbid."""
-        if "late landlock" in self.parts:
-            self._try("landlock", lambda: f"{self._limit_files()}, but not for CUDA's own threads")
-        elif "landlock" not in self.parts:
-            self.report["landlock"] = LEFT_OUT
         self._try("limits", self._set_limits)
         self._try("capabilities", _drop_capabilities)
         self._try("seccomp", seccomp.restrict)
 
     def _try(self, name: str, limit: Callable[[], str]) -> None:
-        if name in ("capabilities", "seccomp") and name not in self.parts:
-            self.report[name] = LEFT_OUT
-            return
         try:
             self.report[name] = limit()
         except (OSError, ValueError, KeyError, AttributeError) as error:
