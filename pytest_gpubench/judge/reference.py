@@ -1,17 +1,18 @@
 """The reference, which only the referee's process holds, and comparisons with its outputs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.bench.agreement import check_golden
 from pytest_gpubench.correctness import Tolerance, compare_outputs, float64_by_default, widened
 from pytest_gpubench.correctness.difference import Difference
 from pytest_gpubench.correctness.leaves import map_leaves
-from pytest_gpubench.errors import BadRequest, GpuBenchError, UnfairComparison
+from pytest_gpubench.errors import BadRequest, UnfairComparison
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.layout import copy_into, describe
 from pytest_gpubench.judge.process import Ended
-from pytest_gpubench.judge.runner import GraphedCall, Runner
+from pytest_gpubench.judge.replayed import ReplayedCall
+from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.judge.spec import Spec
 
 if TYPE_CHECKING:
@@ -33,27 +34,23 @@ class Reference:
         self.device = device
         self.sets: list[tuple[Any, ...]] = []
         self.runner = Runner(self.function, self.sets, device)
-        self._graphed: Callable[..., object] | None = None
-        """The function as a graph for each set of inputs, or itself where it cannot be captured."""
+        self._replayed: ReplayedCall | None = None
         self.compared = 0
         """The outputs of candidates that were compared."""
 
     def begin_case(self, example: tuple[Any, ...], sets: int) -> None:
         """Make inputs for so many calls; if there are as many already, keep them."""
         if len(self.sets) != sets:
-            self.runner.function, self._graphed = self.function, None
+            self.runner.function, self._replayed = self.function, None
             self.sets[:] = [copied(example) for _ in range(sets)]
             self.runner.call_on_each()
 
-    def launch(self, as_graph: bool) -> None:
-        """Launch timed calls as graphs, as replayed ones are: or as ever, also where they cannot be captured."""
-        if as_graph and self._graphed is None:
-            self._graphed = self.runner.function = GraphedCall(self.function, self.device)
-            try:
-                self.runner.call_on_each()
-            except (GpuBenchError, RuntimeError):
-                self._graphed = self.function
-        self.runner.function = self._graphed if as_graph and self._graphed else self.function
+    def launch(self, saved: bytes | None) -> None:
+        """Let timed calls be replays of this saved call, as a candidate's are; None: launch them as ever."""
+        if saved and self._replayed is None:
+            self._replayed = self.runner.function = ReplayedCall(saved, self.device)
+            self.runner.call_on_each()
+        self.runner.function = self._replayed if saved and self._replayed else self.function
 
     def fill(self, values: Sequence[tuple[Any, ...]], first: int = 0) -> None:
         """Write sets of inputs, from this one on."""

@@ -2,20 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_gpubench.correctness import flatten
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.settings.cache import CacheName
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call, Rep, Session, call_of
-from pytest_gpubench.timing.graph import capture, identity_of
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.rounds import Instrument
 from pytest_gpubench.timing.warmup import Warmth, warm_up
-
-if TYPE_CHECKING:
-    import torch
 
 ROTATED_SETS = 8
 """The sets of inputs that reps take in turn: where they lie changed the time of a cross entropy by 0.5 % (sd)."""
@@ -103,31 +99,6 @@ class Runner:
             session, self._session = self._session, None
             error = RuntimeError("left")
             session.__exit__(type(error), error, None)
-
-
-class GraphedCall:
-    """A function that is launched as a replayed call is: as a graph, one for each set of inputs."""
-
-    def __init__(self, function: Callable[..., object], device: Device) -> None:
-        self.function = function
-        self.device = device
-        self._pool: Any = None
-        """The memory of all graphs, as they are replayed one after the other."""
-        self._replays: dict[tuple[object, ...], Callable[[], object]] = {}
-
-    def __call__(self, *args: object) -> None:
-        """Launch it; raise MeasurementError where it cannot be captured."""
-        key = tuple(identity_of(leaf) for _, leaf in flatten(args))
-        if key not in self._replays:
-            self._replays[key] = self._captured(args).replay
-        self._replays[key]()
-
-    def _captured(self, args: Sequence[object]) -> "torch.cuda.CUDAGraph":
-        import torch
-
-        self._pool = self._pool or torch.cuda.graph_pool_handle()
-        call = call_of("the reference", lambda: self.function(*args))
-        return capture(call, self.device, explained=False, pool=self._pool).graph
 
 
 def cache_of(device: Device) -> CacheName:

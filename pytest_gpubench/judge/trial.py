@@ -114,7 +114,7 @@ class Trial:
         example = self.ready.example
         sets = self._sets_for(example)
         self.reference.begin_case(example, sets)
-        self.reference.launch(as_graph=self.cost is not None)
+        self.reference.launch(self.ready.saved if self.cost is not None else None)
         self.candidate.begin_case(example, sets, self.ready.outputs)
         self._check(example)
         self.is_checked = True

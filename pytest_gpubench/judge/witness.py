@@ -1,15 +1,14 @@
 """The second witness of a replayed call: single calls by the referee's clock, less what a replay costs.
 
 Replays are queued by a process of the referee's; for each the GPU switches to its context and back, which takes longer
-than many calls. So the same process has replayed the reference before, which the referee times itself; where that
-cannot be replayed, it has launched a kernel that does next to nothing. What of a replay ran while the referee wrote and
-copied would have cost two switches more: so much there counts for the call.
+than many calls. So the same process has replayed the reference before, which the referee times itself. What of a replay
+ran while the referee wrote and copied would have cost two switches more: so much there counts for the call.
 """
 
 import statistics
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pytest_gpubench.errors import InvalidResult
 from pytest_gpubench.judge.candidate import Candidate, Released
@@ -24,6 +23,8 @@ DROPPED = 2
 """The first calls of a process take longer."""
 SHARE = 0.05
 """A replayed call may take so much longer by the referee's clock, as clocks and power differ."""
+SLACK_US = 2.0
+"""By so much a call of one kernel may take longer than its records."""
 NEXT_KERNEL_US = 2.0
 """The longest time from one kernel of a call to the next."""
 LOOKS = (14, 24, 48, 96, 192)
@@ -34,30 +35,12 @@ class ClocksDisagree(InvalidResult):
     """The referee's clock contradicts the records of a replayed call, or what it said itself before."""
 
 
-@dataclass(frozen=True)
-class ReplayCost:
-    """The first calls of a process, by the referee's clock."""
+class ReplayCost(NamedTuple):
+    """Median times of the reference's replays, by the referee's clock, in microseconds."""
 
     call_us: float
-    """The median time of a replay of the reference, or the shortest of a kernel that does next to nothing."""
     own_us: float
-    """The median time that the referee itself takes between calls."""
-    slack_us: float
-    """By so much a replayed call of one kernel may take longer than its records, less what a replay costs."""
-    is_blank: bool = False
-    """True if the reference could not be replayed."""
-
-    def of(self, reference_us: float) -> float:
-        """Return the cost of a replay, where the reference's kernels take this."""
-        return self.call_us - (0.0 if self.is_blank else reference_us)
-
-
-def measure_blank(candidate: Candidate, ready: ReadyCase) -> ReplayCost:
-    """Measure calls of a function of ours, where the reference has no replay: up to 6 us differ on an H200."""
-    candidate.begin_case(ready.example, 1, ready.outputs, blank=True)
-    candidate.first()
-    calls = _first_calls(candidate, ready)
-    return ReplayCost(min(each.call_us for each in calls), _median([each.own_us for each in calls]), 8.0, is_blank=True)
+    """What the referee itself takes between them."""
 
 
 def measure_replays(candidate: Candidate, ready: ReadyCase) -> ReplayCost:
@@ -66,7 +49,8 @@ def measure_replays(candidate: Candidate, ready: ReadyCase) -> ReplayCost:
     candidate.first()
     calls = _first_calls(candidate, ready)
     ready.reference.require(calls[-1].output, ready.example, "where the reference is replayed")
-    return ReplayCost(_median([each.call_us for each in calls]), _median([each.own_us for each in calls]), 2.0)
+    call_us, own_us, _ = zip(*calls, strict=True)
+    return ReplayCost(statistics.median(call_us), statistics.median(own_us))
 
 
 def _first_calls(candidate: Candidate, ready: ReadyCase) -> list[Released]:
@@ -77,10 +61,6 @@ def _first_calls(candidate: Candidate, ready: ReadyCase) -> list[Released]:
             released = candidate.release([ready.example] * min(left, candidate.most_together))
             found = [*(each._replace(output=None) for each in found), *released]
     return found[DROPPED:]
-
-
-def _median(values: Sequence[float]) -> float:
-    return statistics.median(values)
 
 
 @dataclass
@@ -101,9 +81,9 @@ class Witness:
         Raises ClocksDisagree where a call certainly takes longer than its records explain, or less than a replay alone
         cost before, as what is taken off would hide as much of it.
         """
-        most_us = recorded.median_us * (1 + SHARE) + self.cost.slack_us + NEXT_KERNEL_US * (kernels - 1)
+        most_us = recorded.median_us * (1 + SHARE) + SLACK_US + NEXT_KERNEL_US * (kernels - 1)
         found = self._released(most_us, alpha, budget_s)
-        if found.median_us < -self.cost.slack_us:
+        if found.median_us < -SLACK_US:
             raise ClocksDisagree(
                 f"a replayed call takes {format_time(-found.median_us)} less by the referee's clock than a replay "
                 "alone cost before"
@@ -135,5 +115,5 @@ class Witness:
         return list(map(self._call_us, released))
 
     def _call_us(self, released: Released) -> float:
-        cost_us, more_us = self.cost.of(self.reference_us), released.own_us - self.cost.own_us
+        cost_us, more_us = self.cost.call_us - self.reference_us, released.own_us - self.cost.own_us
         return released.call_us - cost_us + (more_us if more_us > cost_us / 2 else 0.0)

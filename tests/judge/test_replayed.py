@@ -11,7 +11,9 @@ import torch
 from pytest_gpubench import BadFile, InvalidResult
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge import replayed as replayed_module
+from pytest_gpubench.judge.reference import Reference
 from pytest_gpubench.judge.replayed import ReplayedCall, SavedCall, launches_of, refuse_other_memory, saved_call
+from pytest_gpubench.judge.request import spec_of
 from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.replay import builder, images
 from pytest_gpubench.replay.call_data import CallData, Graph, Node, Pointer, Region, encode_call
@@ -56,6 +58,26 @@ def test_another_process_replays_what_one_saved(on_cpu: OnCpu, saved: bytes) -> 
     assert on_cpu.calls == calls, "the function itself is not called"
     assert (len(on_cpu.cuda.executables), len(on_cpu.cuda.modules)) == (len(sets), 1)
     replayed.close()
+    assert (on_cpu.cuda.executables, on_cpu.cuda.modules) == ({}, {})
+
+
+def test_a_references_timed_calls_are_replays_too(on_cpu: OnCpu) -> None:
+    """They are kept for the next candidate, and unloaded with the inputs that they were made for."""
+    reference = Reference(spec_of(on_cpu.function, lambda seed: (numbers(), numbers()), None), cpu_device())
+    example = (numbers(), numbers())
+    reference.begin_case(example, 1)
+    saved, launched = saved_call(reference.runner, on_cpu.device), []
+    assert isinstance(saved, bytes), saved
+    reference.begin_case(example, 2)
+    for given in (None, saved, saved, None, saved):
+        reference.launch(given)
+        before = on_cpu.calls
+        for index in range(2):
+            reference.runner.function(*reference.sets[index])
+        launched.append((on_cpu.calls - before, len(on_cpu.cuda.executables)))
+    assert launched == [(2, 0), (0, 2), (0, 2), (2, 2), (0, 2)]
+    reference.begin_case(example, 1)
+    assert reference.runner.function is reference.function
     assert (on_cpu.cuda.executables, on_cpu.cuda.modules) == ({}, {})
 
 

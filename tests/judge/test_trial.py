@@ -49,7 +49,7 @@ def test_limits_are_judged_by_the_times_of_both_arms(limits: Limits, status: str
     assert {each.outcome.value for each in trial.found["verdicts"]} <= {status}
 
 
-@pytest.mark.parametrize("cost", [None, ReplayCost(1.0, 1.0, 2.0)])
+@pytest.mark.parametrize("cost", [None, ReplayCost(1.0, 1.0)])
 def test_a_replayed_call_has_the_referees_clock_as_its_witness(
     monkeypatch: pytest.MonkeyPatch, cost: ReplayCost | None
 ) -> None:
@@ -68,11 +68,11 @@ def test_a_replayed_call_has_the_referees_clock_as_its_witness(
 
     monkeypatch.setattr("pytest_gpubench.judge.trial.Witness", witness)
     ignore = lambda *given, **named: None  # noqa: E731
-    launched: list[bool] = []
-    reference: Any = SimpleNamespace(begin_case=ignore, launch=lambda as_graph: launched.append(as_graph), compared=0)
+    launched: list[object] = []
+    reference: Any = SimpleNamespace(begin_case=ignore, launch=launched.append, compared=0)
     candidate: Any = SimpleNamespace(begin_case=ignore, first=ignore, alone=nullcontext)
     candidate.process = SimpleNamespace(ask=ignore)
-    ready: Any = SimpleNamespace(device=None, reference=reference, example=(), outputs=[], name="")
+    ready: Any = SimpleNamespace(device=None, reference=reference, example=(), outputs=[], name="", saved=b"call")
     trial: Any = Trial(candidate, ready, Rules(Limits()), cost, "it waits", launches=5)
     trial.timed, trial._sets_for = trial_of(10.0, 20.0).timed, lambda example: 1
     timed = [Rep(each, (Record("kernel", "kernel", 0, 1000),)) for each in (1.0, 9.0, 5.0)]
@@ -81,7 +81,7 @@ def test_a_replayed_call_has_the_referees_clock_as_its_witness(
     trial._conclude = lambda: ("pass", "")
     judged = trial.judge()
     assert asked == ([] if cost is None else [5.0, 5])
-    assert launched == [cost is not None], "both arms are launched in the same way"
+    assert launched == [b"call" if cost else None], "both arms are launched in the same way"
     assert (judged.timed_by, judged.clock_us) == (("candidate", None) if cost is None else ("referee", found))
     assert list(judged.phases_s) == ["checking", "warming up", "timing", "witness"][: 3 + (cost is not None)]
 

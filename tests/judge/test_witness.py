@@ -11,7 +11,7 @@ import torch
 
 from pytest_gpubench.judge.candidate import Released
 from pytest_gpubench.judge.conclusion import time_of
-from pytest_gpubench.judge.witness import ClocksDisagree, ReplayCost, Witness, measure_blank, measure_replays
+from pytest_gpubench.judge.witness import ClocksDisagree, ReplayCost, Witness, measure_replays
 
 
 class Candidate:
@@ -25,8 +25,8 @@ class Candidate:
         self.released: list[int] = []
         self.done: list[object] = []
 
-    def begin_case(self, example: object, sets: int, outputs: object, blank: bool = False) -> None:
-        self.done.append("blank" if blank else "case")
+    def begin_case(self, example: object, sets: int, outputs: object) -> None:
+        self.done.append("case")
 
     def first(self) -> None:
         self.done.append("first")
@@ -36,7 +36,7 @@ class Candidate:
         return [Released(next(self.times_us), self.own_us, torch.zeros(1)) for _ in values]
 
 
-COST = ReplayCost(call_us=150.0, own_us=80.0, slack_us=2.0)
+COST = ReplayCost(call_us=150.0, own_us=80.0)
 """A replay of the reference takes 150 us, of these the kernels 100 us; the referee itself takes 80 us before it."""
 
 
@@ -51,12 +51,9 @@ def repeated(*times_us: float) -> Iterator[float]:
         yield from times_us
 
 
-@pytest.mark.parametrize(("is_blank", "each_us"), [(False, 100.0), (True, 0.0)])
-def test_the_cost_of_a_replay_is_taken_off(is_blank: bool, each_us: float) -> None:
-    """A blank call is nothing but that."""
-    witness = witness_of(Candidate(repeated(150.0)), ReplayCost(150.0, 80.0, 2.0, is_blank))
-    found = witness.time(time_of([100.0] * 8), 1, 0.05, 10.0)
-    assert (found.median_us, found.interval) == (each_us, (each_us, each_us))
+def test_the_cost_of_a_replay_is_taken_off() -> None:
+    found = witness_of(Candidate(repeated(150.0))).time(time_of([100.0] * 8), 1, 0.05, 10.0)
+    assert (found.median_us, found.interval) == (100.0, (100.0, 100.0))
 
 
 @pytest.mark.parametrize(("own_us", "found_us"), [(80.0, 100.0), (105.0, 100.0), (106.0, 126.0), (9.0, 100.0)])
@@ -115,20 +112,11 @@ def test_records_are_believed_as_far_as_the_referees_clock_agrees(call_us: float
         witness_of(Candidate(repeated(call_us))).time(time_of([20.0] * 8), 3, 0.05, 10.0)
 
 
-def test_blank_calls_cost_their_shortest() -> None:
-    """The first two do not count; others that use the GPU make some longer."""
-    candidate = Candidate(chain([1.0, 2.0], repeated(900.0, 20.0, 21.0)))
-    candidate.most_together = 5
-    ready: Any = SimpleNamespace(example=(), outputs=[])
-    assert measure_blank(candidate, ready) == ReplayCost(20.0, 80.0, 8.0, is_blank=True)  # type: ignore[arg-type]
-    assert candidate.done == ["blank", "first"]
-    assert candidate.released == [5] * 6 + [4]
-
-
 def test_replays_of_the_reference_cost_their_median() -> None:
-    """The last one's output is compared."""
-    candidate, compared = Candidate(repeated(900.0, 150.0, 1.0)), []
+    """The first two do not count; the last one's output is compared."""
+    candidate, compared = Candidate(chain([1.0, 2.0], repeated(900.0, 150.0, 1.0))), []
+    candidate.most_together = 5
     ready: Any = SimpleNamespace(example=(), outputs=[], reference=SimpleNamespace())
     ready.reference.require = lambda *given: compared.append(given)
     assert measure_replays(candidate, ready) == COST  # type: ignore[arg-type]
-    assert (candidate.done, len(compared)) == (["case", "first"], 1)
+    assert (candidate.done, candidate.released, len(compared)) == (["case", "first"], [5] * 6 + [4], 1)
