@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_gpubench.errors import BadRequest, GpuBenchError, MeasurementError
@@ -100,9 +101,11 @@ class Candidate:
         if not bool((output == 2 * given).all()):
             raise MeasurementError("the referee cannot read what a new candidate's process computes")
 
-    def load(self, entry: bytes, path: str, meanwhile: Callable[[], object]) -> None:
+    def load(self, entry: bytes, path: Path, meanwhile: Callable[[], object]) -> None:
         """Load its file, and do something else meanwhile."""
-        self.process.ask("load", entry=entry.hex(), path=path, meanwhile=meanwhile)
+        entry_path = self.process.box / "entry"
+        entry_path.write_bytes(entry)
+        self.process.ask("load", entry=str(entry_path), path=str(path), meanwhile=meanwhile)
 
     # inputs
 

@@ -1,23 +1,24 @@
-"""Messages between the referee and the candidate's process: JSON of bounded length over a socket.
+"""Messages between the referee and the candidate's process: JSON over a socket that keeps each message whole.
 
+No message trickles in, and what is longer than a buffer is cut: it is no JSON then.
 A message of the candidate's process is decoded into `Reply`, which is plain data: decoding runs none of its code.
 """
 
 import socket
-import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-LONGEST_BYTES = 2**22
+LONGEST_BYTES = 200_000
+"""What a socket holds, unless the system is told otherwise."""
 LONGEST_TEXT = 2000
 """The longest text of a candidate in a judgement: its error, or the end of what it printed."""
-HEADER = struct.Struct("<I")
 TICK_S = 0.05
 """The time between two checks of the deadline and of memory while waiting for a message."""
 Look = Callable[[], object]
-"""Is called while parts of a message are missing, or are not read; it may raise."""
+"""Is called while no message comes, or none is read; it may raise."""
+T = TypeVar("T")
 
 
 class Closed(Exception):
@@ -25,7 +26,7 @@ class Closed(Exception):
 
 
 class Broken(Exception):
-    """Raised for an invalid message: too long, no JSON, or with other fields."""
+    """Raised for an invalid message: no JSON, or with other fields."""
 
 
 class Leaf(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
@@ -76,50 +77,30 @@ class Channel:
     def send(
         self, message: Mapping[str, Any] | Reply, descriptors: Sequence[int] = (), look: Look = lambda: None
     ) -> None:
-        """Send a message, with open files beside it; raise Closed where nobody can read any more."""
+        """Send a message, with open files beside it.
+
+        Raises Closed where nobody can read any more, and Broken where it is too long.
+        """
         data = msgspec.json.encode(message)
-        data = HEADER.pack(len(data)) + data
-        try:
-            sent = socket.send_fds(self.socket, [data], descriptors) if descriptors else 0
-            while sent < len(data):
-                try:
-                    sent += self.socket.send(data[sent:])
-                except TimeoutError:
-                    look()
-        except OSError as error:
-            raise Closed(str(error)) from None
+        if len(data) > LONGEST_BYTES:
+            raise Broken(f"a message of {len(data)} bytes: {LONGEST_BYTES} are the most")
+        self._do(lambda: socket.send_fds(self.socket, [data], descriptors), look)
 
-    def receive(self, look: Look = lambda: None) -> bytes:
-        """Return the next message undecoded."""
-        (length,) = HEADER.unpack(self._read(HEADER.size, look))
-        if length > LONGEST_BYTES:
-            raise Broken(f"a message of {length} bytes")
-        return self._read(length, look)
-
-    def receive_files(self, number: int) -> tuple[bytes, list[int]]:
-        """Return the next message, which comes with so many open files or with none."""
-        head, descriptors, _, _ = socket.recv_fds(self.socket, HEADER.size, number)
-        if not head:
+    def receive(self, look: Look = lambda: None, files: int = 0) -> tuple[bytes, list[int]]:
+        """Return the next message undecoded, and the open files beside it, so many at most."""
+        data, descriptors, _, _ = self._do(lambda: socket.recv_fds(self.socket, LONGEST_BYTES, files), look)
+        if not data:
             raise Closed
-        head += self._read(HEADER.size - len(head), lambda: None)
-        return self._read(HEADER.unpack(head)[0], lambda: None), list(descriptors)
+        return data, descriptors
 
-    def _read(self, wanted: int, look: Look) -> bytes:
-        parts = b""
-        while len(parts) < wanted:
+    def _do(self, act: Callable[[], T], look: Look) -> T:
+        while True:
             try:
-                part = self.socket.recv(wanted - len(parts))
+                return act()
             except TimeoutError:
                 look()
-                continue
             except OSError as error:
                 raise Closed(str(error)) from None
-            if not part:
-                raise Closed
-            parts += part
-            if len(parts) < wanted:
-                look()
-        return parts
 
 
 def decode_reply(message: bytes) -> Reply:

@@ -235,7 +235,7 @@ class Judge:
         copy.parent.mkdir()
         copy.write_bytes(source)
         candidate.process.allow(self.timeout_s)
-        candidate.load(pickle.dumps(self.spec.entry), str(copy), lambda: self._pool.prepare(self._needed))
+        candidate.load(pickle.dumps(self.spec.entry), copy, lambda: self._pool.prepare(self._needed))
         return candidate
 
     def _ready_cases(self) -> Sequence[ReadyCase]:

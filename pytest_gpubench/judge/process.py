@@ -79,7 +79,7 @@ class Process:
         self.cache = Path(variables["TRITON_CACHE_DIR"])
         self.isolation: dict[str, str] = {}
         self._looked_s = 0.0
-        mine, theirs = socket.socketpair()
+        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         mine.settimeout(TICK_S)
         self.channel = Channel(mine)
         wanted = {"box": str(self.box), "device": device, "memory_bytes": memory_bytes}
@@ -125,7 +125,7 @@ class Process:
     def _hear(self) -> Reply:
         """Wait for a reply, and return it; raise Ended for an error."""
         try:
-            reply = decode_reply(self.channel.receive(self._look))
+            reply = decode_reply(self.channel.receive(self._look)[0])
         except Closed:
             raise self._death() from None
         except Broken as error:

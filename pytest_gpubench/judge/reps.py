@@ -13,12 +13,12 @@ from pytest_gpubench.judge.conclusion import time_of
 from pytest_gpubench.judge.judgement import Time
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.reference import Reference
-from pytest_gpubench.judge.runner import ROTATED_SETS
+from pytest_gpubench.judge.runner import ROTATED_SETS, kernels_of
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.speedup import Quad, SpeedupEstimate, round_orders
 from pytest_gpubench.timing.base import Rep, collection_off
 from pytest_gpubench.timing.tracing_tax import ALIKE, GAP_US
-from pytest_gpubench.timing.windows import busy_ns, kernel_list, span_ns
+from pytest_gpubench.timing.windows import busy_ns, span_ns
 from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 
 ARMS = ("reference", "candidate")
@@ -66,7 +66,7 @@ class Reps:
         self.reference_reps += reps
         reference_us = [rep.elapsed_us for rep in reps]
         times_us = reply.samples_us[:-1]
-        if sorted(reply.kernels) == sorted(kernel_list(reps[0].records).items()):
+        if reply.kernels == kernels_of(reps):
             times_us = less_the_same_tax(times_us, reply.tax, reference_us, runner.tax)
         times_us = [each for each in times_us if 0 < each < math.inf]
         if len(times_us) != len(reps):

@@ -12,6 +12,7 @@ from pytest_gpubench.timing.base import Call, Rep, Session, call_of
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.rounds import Instrument
 from pytest_gpubench.timing.warmup import Warmth, warm_up
+from pytest_gpubench.timing.windows import kernel_list
 
 ROTATED_SETS = 8
 """The sets of inputs that reps take in turn: where they lie changed the time of a cross entropy by 0.5 % (sd)."""
@@ -99,6 +100,12 @@ class Runner:
             session, self._session = self._session, None
             error = RuntimeError("left")
             session.__exit__(type(error), error, None)
+
+
+def kernels_of(reps: Sequence[Rep]) -> list[tuple[str, int]]:
+    """Return the kernels of a call and how often it launches each; no more than fit into a message."""
+    found = kernel_list(reps[0].records) if reps else {}
+    return sorted((name[:1000], launches) for name, launches in found.items())[:50]
 
 
 def cache_of(device: Device) -> CacheName:

@@ -24,9 +24,8 @@ from pytest_gpubench.judge.isolation import Isolation
 from pytest_gpubench.judge.layout import copy_elements, describe, rebuild, views
 from pytest_gpubench.judge.memory import COUNTERS_BYTES, DONE_AT, GpuMemory, map_file
 from pytest_gpubench.judge.replayed import ReplayedCall, saved_call
-from pytest_gpubench.judge.runner import Runner
+from pytest_gpubench.judge.runner import Runner, kernels_of
 from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
-from pytest_gpubench.timing.windows import kernel_list
 
 
 def main(descriptor: int, settings: Mapping[str, Any], isolation: Isolation) -> None:
@@ -39,7 +38,7 @@ def main(descriptor: int, settings: Mapping[str, Any], isolation: Isolation) -> 
     channel.send(Reply(kind="ready", isolation=isolation.report))
     while True:
         try:
-            message, files = channel.receive_files(2)
+            message, files = channel.receive(files=2)
         except Closed:
             os._exit(0)
         worker.answer(msgspec.json.decode(message), files)
@@ -79,7 +78,7 @@ class Worker:
 
     def do_load(self, entry: str, path: str) -> None:
         """Load the candidate's file."""
-        self.function = pickle.loads(bytes.fromhex(entry)).load(Path(path))
+        self.function = pickle.loads(Path(entry).read_bytes()).load(Path(path))
 
     def do_replay(self, path: str) -> None:
         """Take a call that another process has saved."""
@@ -138,7 +137,7 @@ class Worker:
         gc.enable()
         self.reply.tax = self.runner.tax
         self.reply.samples_us = [rep.elapsed_us for rep in reps]
-        self.reply.kernels = list(kernel_list(reps[0].records).items())[:50] if reps else []
+        self.reply.kernels = kernels_of(reps)
 
     def do_queue(self, calls: int, first: int) -> None:
         """Queue so many calls, each to begin when the referee has counted up to it, and to be counted when it ends."""

@@ -7,7 +7,7 @@ from itertools import product
 from tests.judge.candidates import REACHES_OUT, text_of
 
 HEAD = """
-import ctypes, json, os, signal, struct, sys, threading, time
+import ctypes, json, os, signal, sys, threading, time
 import torch
 
 def other_files():
@@ -21,9 +21,8 @@ def write_to(files, data):
         try: os.write(fd, data)
         except OSError: pass
 
-def framed(message):
-    data = json.dumps(message).encode()
-    return struct.pack("<I", len(data)) + data
+def reply(**message):
+    write_to(sockets(), json.dumps({"kind": "done", **message}).encode())
 
 def attack():
     BODY
@@ -64,10 +63,12 @@ FORGES = {
     "verdict on stdout": f"write_to([1], {FORGED})",
     "verdict on stderr": f"write_to([2], {FORGED})",
     "verdict in all files": f"write_to(other_files(), {FORGED})",
-    "a reply": "write_to(sockets(), framed({'kind': 'done'}))",
-    "replies to come": "write_to(sockets(), framed({'kind': 'done', 'samples_us': [1.0] * 48}) * 60)",
-    "a nested reply": "write_to(sockets(), struct.pack('<I', 200_000) + b'[' * 200_000)",
-    "a long reply": "write_to(sockets(), struct.pack('<I', 2**31))",
+    "a reply": "reply()",
+    "replies to come": "for _ in range(60): reply(samples_us=[1.0] * 48)",
+    "a nested reply": "write_to(sockets(), b'[' * 190_000)",
+    "a long reply": "import socket\n"
+    "    for fd in sockets(): socket.socket(fileno=os.dup(fd)).setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**20)\n"
+    "    write_to(sockets(), b' ' * 2**19)",
     "its encoder": 'import msgspec; msgspec.json.encode = lambda reply: b\'{"kind": "done"}\'',
     "its tree": "down = '/'.join('d' * 900)\n    for _ in range(2): os.makedirs(down); os.chdir(down)",
     "no folder": "import shutil; shutil.rmtree(os.environ['HOME'] + '/..', ignore_errors=True)",
@@ -80,9 +81,6 @@ HANGS = {
     "sleeps": "time.sleep(1000)",
     "loops": "while True: pass",
     "stops itself": "os.kill(os.getpid(), signal.SIGSTOP)",
-    "trickles a reply": (
-        "write_to(sockets(), struct.pack('<I', 2**19))\n    while True: write_to(sockets(), b' '); time.sleep(0.01)"
-    ),
     "waits for a lock": "lock = threading.Lock(); lock.acquire(); lock.acquire()",
 }
 GPU_ENDS = {

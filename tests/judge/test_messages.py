@@ -2,7 +2,7 @@
 
 import math
 import socket
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -11,52 +11,55 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpubench import BadRequest
-from pytest_gpubench.judge.channel import Broken, Channel, Closed, Leaf, Reply, decode_reply
+from pytest_gpubench.judge.channel import LONGEST_BYTES, Broken, Channel, Closed, Leaf, Reply, decode_reply
 from pytest_gpubench.judge.layout import describe, elements_of, place, rebuild, views
 
 
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Return both ends of a socket."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
 def test_messages_arrive() -> None:
-    one, other = socket.socketpair()
+    one, other = pair()
     with one, other:
         Channel(one).send(Reply(kind="done", samples_us=[1.0]))
-        assert decode_reply(Channel(other).receive()) == Reply(kind="done", samples_us=[1.0])
+        assert decode_reply(Channel(other).receive()[0]) == Reply(kind="done", samples_us=[1.0])
         one.close()
         with pytest.raises(Closed):
             Channel(other).receive()
 
 
-def test_a_message_may_be_longer_than_the_socket_holds() -> None:
-    """Somebody looks while nobody reads, and may read it."""
-    one, other = socket.socketpair()
+@pytest.mark.parametrize(("text_bytes", "fits"), [(LONGEST_BYTES - 11, True), (LONGEST_BYTES - 10, False)])
+def test_a_message_fits_into_a_socket(text_bytes: int, fits: bool) -> None:
+    """Eleven bytes are not its text's."""
+    one, other = pair()
+    with one, other, nullcontext() if fits else pytest.raises(Broken, match="200001 bytes: 200000 are the most"):
+        Channel(one).send({"text": "x" * text_bytes})
+        assert len(Channel(other).receive()[0]) == LONGEST_BYTES
+
+
+def test_somebody_looks_while_nobody_reads_or_writes() -> None:
+    one, other = pair()
     with one, other:
-        one.settimeout(0.01)
-        read = bytearray()
-        Channel(one).send({"text": "x" * 2**21}, look=lambda: read.extend(other.recv(2**18)))
-        assert len(read) > 2**20
+        for end in (one, other):
+            end.settimeout(0.01)
+        with pytest.raises(ZeroDivisionError):
+            Channel(other).receive(look=lambda: 1 / 0)
+        Channel(one).send({"text": "x" * 150_000})
+        with pytest.raises(ZeroDivisionError):
+            Channel(one).send({"text": "x" * 150_000}, look=lambda: 1 / 0)
 
 
 @given(data=st.binary(max_size=200))
 def test_no_message_does_more_than_fail(data: bytes) -> None:
     """Whatever a candidate writes is a reply, or Broken, or Closed."""
-    one, other = socket.socketpair()
+    one, other = pair()
     with other:
         with one:
             one.sendall(data)
         with suppress(Broken, Closed):
-            assert isinstance(decode_reply(Channel(other).receive()), Reply)
-
-
-@pytest.mark.parametrize(
-    ("part", "error"),
-    [((2**30).to_bytes(4, "little"), Broken), ((100).to_bytes(4, "little") + b" ", ZeroDivisionError)],
-)
-def test_a_message_that_is_too_long_or_trickles_in_is_not_waited_for(part: bytes, error: type[Exception]) -> None:
-    """The clock is looked at whenever a part is missing."""
-    one, other = socket.socketpair()
-    with one, other:
-        one.sendall(part)
-        with pytest.raises(error):
-            Channel(other).receive(look=lambda: 1 / 0)
+            assert isinstance(decode_reply(Channel(other).receive()[0]), Reply)
 
 
 VALUES = st.recursive(

@@ -48,7 +48,7 @@ def test_what_a_candidate_writes_is_cut_where_it_is_long() -> None:
 def process_of(*command: str) -> Iterator[tuple[Any, Channel]]:
     """Return a process as the referee has it, and the other end of its channel."""
     process: Any = Process.__new__(Process)
-    mine, theirs = socket.socketpair()
+    mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     mine.settimeout(0.01)
     with subprocess.Popen(command, start_new_session=True) as popen, mine, theirs:
         process.channel, process.pid = Channel(mine), popen.pid
@@ -75,7 +75,7 @@ def test_only_time_that_a_process_is_waited_for_is_its_own() -> None:
         assert process.left_s == 100
         threading.Timer(0.02, theirs.send, [Reply(kind="done")]).start()
         assert process.ask("first").kind == "done"
-        assert 99 < process.left_s < 99.98
+        assert 99 < process.left_s < 99.99
 
 
 def test_a_process_that_was_killed_is_sent_no_signal() -> None:
