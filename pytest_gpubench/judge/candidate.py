@@ -101,11 +101,11 @@ class Candidate:
         if not bool((output == 2 * given).all()):
             raise MeasurementError("the referee cannot read what a new candidate's process computes")
 
-    def load(self, entry: bytes, path: Path, meanwhile: Callable[[], object]) -> None:
-        """Load its file, and do something else meanwhile."""
+    def load(self, entry: bytes, path: Path) -> None:
+        """Load its file."""
         entry_path = self.process.box / "entry"
         entry_path.write_bytes(entry)
-        self.process.ask("load", entry=str(entry_path), path=str(path), meanwhile=meanwhile)
+        self.process.ask("load", entry=str(entry_path), path=str(path))
 
     # inputs
 

@@ -58,8 +58,6 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fie
     output: tuple[Any, list[Leaf]] | None = None
     """The structure and the tensors of what a call returned."""
     samples_us: list[float] = []
-    tax: float = 0.0
-    """The share of these times that tracing added, which is taken off already."""
     kernels: list[tuple[str, int]] = []
     isolation: dict[str, str] = {}
     stage: str = ""

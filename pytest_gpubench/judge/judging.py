@@ -225,7 +225,7 @@ class Judge:
             judgement = _with(judgement, status=error.status, reason=error.reason, detail=error.detail)
         finally:
             stopwatch.lap("cases")
-            candidate.end()
+            self._pool.end(candidate)
             stopwatch.lap("ending")
         return _with(judgement, seconds=round(time.monotonic() - started_s, 3), phases_s=stopwatch.laps_s)
 
@@ -235,7 +235,7 @@ class Judge:
         copy.parent.mkdir()
         copy.write_bytes(source)
         candidate.process.allow(self.timeout_s)
-        candidate.load(pickle.dumps(self.spec.entry), copy, lambda: self._pool.prepare(self._needed))
+        candidate.load(pickle.dumps(self.spec.entry), copy)
         return candidate
 
     def _ready_cases(self) -> Sequence[ReadyCase]:
@@ -298,7 +298,7 @@ class Judge:
             own: AbstractContextManager[Candidate] = nullcontext(candidate)
             answer: CaseJudgement | str = call if isinstance(call, str) else ""
             if isinstance(call, bytes):
-                candidate.end()
+                self._pool.end(candidate)
                 own = self._another(load)
                 answer = _guarded(case.name, partial(replayer.judge, case, call))
             if isinstance(answer, str) and self.spec.trust_claims:
@@ -322,7 +322,7 @@ class Judge:
         try:
             yield load(candidate)
         finally:
-            candidate.end()
+            self._pool.end(candidate)
 
     def __enter__(self) -> "Judge":
         self._was_hidden = hide_memory(True)

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -103,20 +103,13 @@ class Process:
 
     # messages
 
-    def ask(
-        self, do: str, descriptors: Sequence[int] = (), meanwhile: Callable[[], object] = lambda: None, **message: Any
-    ) -> Reply:
-        """Have a message answered, and return the reply; raise Ended for an error.
-
-        meanwhile: is called before the reply is waited for, in time that is not its own.
-        """
+    def ask(self, do: str, descriptors: Sequence[int] = (), **message: Any) -> Reply:
+        """Have a message answered, and return the reply; raise Ended for an error."""
         with self.running():
             try:
                 self.channel.send({"do": do, **message}, descriptors, self._look)
             except Closed:
                 raise self._death() from None
-        meanwhile()
-        with self.running():
             reply = self._hear()
         if self.has_ended:  # and a child of it has answered
             raise self._death()

@@ -39,25 +39,31 @@ class ProcessPool:
         while len(self._ready) + len(self._waiting) < number:
             self._waiting.append(self._start())
 
-    def prepare(self, number: int) -> None:
-        """Try the processes that wait until so many are ready, and start others: while a candidate is loaded."""
-        try:
-            while self._waiting and len(self._ready) < number:
-                self._ready.append(self._tried(self._waiting.pop(0)))
-        except MeasurementError:  # a candidate may have broken all of them
-            self._drop()
-        self.start(self.ahead)
-
     def get(self) -> Candidate:
         """Return a candidate in a warm process; raise MeasurementError where none works."""
         if not self._ready:
-            self.prepare(1)
+            self._prepare()
         while self._ready:
             candidate = self._ready.pop(0)
             if not candidate.process.has_ended:  # for lack of memory
                 return candidate
             candidate.end()
         return self._tried(self._waiting.pop(0) if self._waiting else self._start())
+
+    def end(self, candidate: Candidate) -> None:
+        """Kill a candidate's process, and wait for its end, which takes CUDA 0.1 s: meanwhile prepare another one."""
+        candidate.process.send(signal.SIGKILL)
+        self._prepare()
+        candidate.end()
+
+    def _prepare(self) -> None:
+        """Try one of the processes that wait, unless one is ready, and start others."""
+        try:
+            if self._waiting and not self._ready:
+                self._ready.append(self._tried(self._waiting.pop(0)))
+        except MeasurementError:  # a candidate may have broken all of them
+            self._drop()
+        self.start(self.ahead)
 
     def _tried(self, process: Process) -> Candidate:
         """Return the candidate of a warm process that works; raise MeasurementError where it does not."""

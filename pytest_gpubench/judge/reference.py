@@ -45,12 +45,16 @@ class Reference:
             self.sets[:] = [copied(example) for _ in range(sets)]
             self.runner.call_on_each()
 
-    def launch(self, saved: bytes | None) -> None:
-        """Let timed calls be replays of this saved call, as a candidate's are; None: launch them as ever."""
-        if saved and self._replayed is None:
-            self._replayed = self.runner.function = ReplayedCall(saved, self.device)
+    def launch(self, saved: bytes | str) -> None:
+        """Let timed calls be replays of this saved call, as a candidate's are; a text: launch them as ever."""
+        if isinstance(saved, str):
+            self.runner.function = self.function
+            return
+        is_new = self._replayed is None
+        self._replayed = self._replayed or ReplayedCall(saved, self.device)
+        self.runner.function = self._replayed
+        if is_new:
             self.runner.call_on_each()
-        self.runner.function = self._replayed if saved and self._replayed else self.function
 
     def fill(self, values: Sequence[tuple[Any, ...]], first: int = 0) -> None:
         """Write sets of inputs, from this one on."""

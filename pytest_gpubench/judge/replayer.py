@@ -94,14 +94,14 @@ class Replayer:
                     _give(candidate, each.saved, self.timeout_s)
                     self._costs[each.name] = measure_replays(candidate, each)
         except BaseException:
-            candidate.end()
+            self.pool.end(candidate)
             raise
         return candidate
 
     def end(self) -> None:
         """Kill the process, if one was started; another one is started when it is needed."""
         if "_candidate" in vars(self):
-            self._candidate.end()
+            self.pool.end(self._candidate)
             del self._candidate
 
 

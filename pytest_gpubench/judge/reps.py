@@ -1,7 +1,6 @@
 """Reps of both arms in turn, each on new inputs, until their speedup is decided or the time is spent."""
 
 import math
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,11 +12,11 @@ from pytest_gpubench.judge.conclusion import time_of
 from pytest_gpubench.judge.judgement import Time
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.reference import Reference
-from pytest_gpubench.judge.runner import ROTATED_SETS, kernels_of
+from pytest_gpubench.judge.runner import ROTATED_SETS
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.speedup import Quad, SpeedupEstimate, round_orders
 from pytest_gpubench.timing.base import Rep, collection_off
-from pytest_gpubench.timing.tracing_tax import ALIKE, GAP_US
+from pytest_gpubench.timing.tracing_tax import GAP_US
 from pytest_gpubench.timing.windows import busy_ns, span_ns
 from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 
@@ -65,10 +64,7 @@ class Reps:
         reply = process.ask("end")
         self.reference_reps += reps
         reference_us = [rep.elapsed_us for rep in reps]
-        times_us = reply.samples_us[:-1]
-        if reply.kernels == kernels_of(reps):
-            times_us = less_the_same_tax(times_us, reply.tax, reference_us, runner.tax)
-        times_us = [each for each in times_us if 0 < each < math.inf]
+        times_us = [each for each in reply.samples_us[:-1] if 0 < each < math.inf]
         if len(times_us) != len(reps):
             raise Ended("invalid", f"the candidate's process has {len(times_us)} times for {len(reps)} calls")
         self.kernels = reply.kernels
@@ -105,21 +101,6 @@ def untraced_us(rep: Rep) -> float:
     busy_us, recorded_us = busy_ns(rep.records) / 1e3, sum(each.duration_ns for each in rep.records) / 1e3
     between_us = span_ns(rep.records) / 1e3 - busy_us - GAP_US * (len(rep.records) - 1)
     return busy_us * rep.elapsed_us / recorded_us + max(0.0, between_us)
-
-
-def less_the_same_tax(
-    times_us: Sequence[float], tax: float, reference_us: Sequence[float], reference_tax: float
-) -> list[float]:
-    """Return times with the reference's tax instead of their own, if both arms are alike; else as they are.
-
-    It is for a candidate that launches the reference's kernels. Each process has measured its tax for itself: taking
-    off the same one keeps that noise out of the ratio.
-    """
-    traced_us = [each * (1 + tax) for each in times_us]
-    like_us = statistics.median(reference_us) * (1 + reference_tax)
-    if not traced_us or abs(statistics.median(traced_us) - like_us) > ALIKE * like_us:
-        return [*times_us]
-    return [each / (1 + reference_tax) for each in traced_us]
 
 
 @dataclass(frozen=True)

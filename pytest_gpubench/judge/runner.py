@@ -1,7 +1,9 @@
 """The calls of one arm: the candidate's process and the referee's run the same code."""
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 from pytest_gpubench.correctness import flatten
@@ -11,11 +13,14 @@ from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call, Rep, Session, call_of
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.rounds import Instrument
-from pytest_gpubench.timing.warmup import Warmth, warm_up
+from pytest_gpubench.timing.warmup import warm_up
 from pytest_gpubench.timing.windows import kernel_list
 
 ROTATED_SETS = 8
 """The sets of inputs that reps take in turn: where they lie changed the time of a cross entropy by 0.5 % (sd)."""
+
+Tax = tuple[Mapping[str, int], float, float]
+"""The kernels of a call and how often it launches each, its traced time in microseconds, and its tracing tax."""
 
 
 class Runner:
@@ -30,6 +35,8 @@ class Runner:
         self.output: object = None
         """The output of the last call or rep."""
         self._session: Session | None = None
+        self.taxes: Sequence[Tax] = ()
+        """The tracing tax of its call, once it is warm."""
         self.idle_s = 0.0
         """The idle time before a rep that keeps its calls from the power cap, once it is warm."""
         self._index = 0
@@ -58,23 +65,25 @@ class Runner:
         self.output = self.function(*self.sets[self._index])
         return self.output
 
-    def warm(self) -> Warmth:
-        """Call on each set of reps, until compilation is over and time has come to rest."""
+    def warm(self, known: Sequence[Tax] = ()) -> None:
+        """Call on each set of reps, until compilation is over and time has come to rest.
+
+        known: taxes that another process has measured: a call like that one pays the same, without their noise.
+        """
+        if isinstance(self.timer, ProfilerTimer):
+            self.timer.taxes.known[:] = [(Counter(kernels), traced_us, tax) for kernels, traced_us, tax in known]
         self.call_on_each()
         instrument = Instrument.on(self.device, self.timer)
-        warmth = warm_up(instrument, self.device, {"": self.call}, None)[""]
-        self.idle_s = instrument.pacing.idle_s(warmth.sample.reps)
-        return warmth
+        reps = warm_up(instrument, self.device, {"": self.call}, None)[""].sample.reps
+        self.idle_s = instrument.pacing.idle_s(reps)
+        if isinstance(self.timer, ProfilerTimer):
+            tax = self.timer.taxes.of(self.call)
+            self.taxes = [(kernel_list(reps[0].records), (1 + tax) * median(rep.elapsed_us for rep in reps), tax)]
 
     def call_on_each(self) -> None:
         """Call on each set of reps: the first call on one may be slower, or launch more."""
         for args in self.sets[:ROTATED_SETS]:
             self.function(*args)
-
-    @property
-    def tax(self) -> float:
-        """The share of its own time that tracing adds to a call, which is taken off its reps."""
-        return self.timer.taxes.of(self.call) if isinstance(self.timer, ProfilerTimer) else 0.0
 
     def begin(self) -> None:
         """Begin a session of reps."""
@@ -100,12 +109,6 @@ class Runner:
             session, self._session = self._session, None
             error = RuntimeError("left")
             session.__exit__(type(error), error, None)
-
-
-def kernels_of(reps: Sequence[Rep]) -> list[tuple[str, int]]:
-    """Return the kernels of a call and how often it launches each; no more than fit into a message."""
-    found = kernel_list(reps[0].records) if reps else {}
-    return sorted((name[:1000], launches) for name, launches in found.items())[:50]
 
 
 def cache_of(device: Device) -> CacheName:

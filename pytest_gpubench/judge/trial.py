@@ -114,12 +114,12 @@ class Trial:
         example = self.ready.example
         sets = self._sets_for(example)
         self.reference.begin_case(example, sets)
-        self.reference.launch(self.ready.saved if self.cost is not None else None)
+        self.reference.launch(self.ready.saved if self.cost is not None else "")
         self.candidate.begin_case(example, sets, self.ready.outputs)
         self._check(example)
         self.is_checked = True
         self.stopwatch.lap("checking")
-        self.candidate.process.ask("warm")
+        self.candidate.process.ask("warm", known=self.reference.runner.taxes if self.cost is not None else ())
         self.stopwatch.lap("warming up")
         with self.candidate.alone():
             reps = self._time(sets)
@@ -158,7 +158,7 @@ class Trial:
             judged = SpeedupJudgement("candidate", self.rules.speedups, self.rules.alpha, self.rules.precision)
             self.timed = time_arms(reps, judged, self.seed, self.rules.budget_s)
         finally:
-            self.found["kernels"] = tuple(f"{number} x {name[:80]}" for name, number in reps.kernels[:20])
+            self.found["kernels"] = tuple(f"{number} x {name}" for name, number in reps.kernels)
         speedup = self.timed.speedup
         self.found |= {"ratio": speedup.ratio, "interval": speedup.interval}
         self.found |= {"candidate_us": self.timed.candidate_us, "reference_us": self.timed.reference_us}

@@ -24,8 +24,12 @@ from pytest_gpubench.judge.isolation import Isolation
 from pytest_gpubench.judge.layout import copy_elements, describe, rebuild, views
 from pytest_gpubench.judge.memory import COUNTERS_BYTES, DONE_AT, GpuMemory, map_file
 from pytest_gpubench.judge.replayed import ReplayedCall, saved_call
-from pytest_gpubench.judge.runner import Runner, kernels_of
+from pytest_gpubench.judge.runner import Runner, Tax
 from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
+from pytest_gpubench.timing.windows import kernel_list
+
+LONGEST_KERNEL, MOST_KERNELS = 80, 20
+"""The characters of a kernel's name and the kernels that a judgement has."""
 
 
 def main(descriptor: int, settings: Mapping[str, Any], isolation: Isolation) -> None:
@@ -108,9 +112,9 @@ class Worker:
         else:
             self.reply.text = saved[:LONGEST_TEXT]
 
-    def do_warm(self) -> None:
+    def do_warm(self, known: list[Tax]) -> None:
         """Call until compilation is over and time has come to rest."""
-        self.runner.warm()
+        self.runner.warm(known)
 
     def do_begin(self) -> None:
         """Begin a session."""
@@ -135,9 +139,9 @@ class Worker:
         """End the session and claim its times."""
         reps = self.runner.end()
         gc.enable()
-        self.reply.tax = self.runner.tax
         self.reply.samples_us = [rep.elapsed_us for rep in reps]
-        self.reply.kernels = kernels_of(reps)
+        found = kernel_list(reps[0].records) if reps else {}
+        self.reply.kernels = [(name[:LONGEST_KERNEL], launches) for name, launches in found.items()][:MOST_KERNELS]
 
     def do_queue(self, calls: int, first: int) -> None:
         """Queue so many calls, each to begin when the referee has counted up to it, and to be counted when it ends."""

@@ -37,31 +37,37 @@ def test_processes_that_a_candidate_broke_are_replaced() -> None:
     """All that wait are, where one does not work."""
     pool = FakePool([False, True, True, True])
     pool.start(2)
-    assert pool.get().process.works
-    assert pool.closed == 1
+    found: Any = pool.get()
+    assert (found.process.works, pool.closed) == (True, 1)
 
 
 def test_a_process_that_waits_is_taken_before_a_new_one() -> None:
-    """The one that has waited for the longest; those that are tried ahead are not tried again."""
+    """The one that has waited for the longest."""
     pool = FakePool([True] * 9)
     pool.start(2)
     waiting: list[Any] = [*pool._waiting]
-    pool.prepare(2)
     assert [pool.get().process, pool.get().process] == waiting
-    assert (len(pool._ready), len(pool._waiting)) == (0, 0)
-    pool.prepare(1)
-    assert (len(pool._ready), len(pool._waiting)) == (0, 2)
+    assert (len(pool._ready), len(pool._waiting)) == (0, 1)
 
 
 def test_a_process_that_ended_while_it_waited_is_not_taken() -> None:
     """The system kills those first where memory runs out."""
-    pool = FakePool([True, True])
+    pool = FakePool([True] * 4)
     pool.start(2)
-    pool.prepare(2)
-    first, second = pool._ready
-    first.process.has_ended = True  # type: ignore[misc]
-    assert pool.get() is second
+    pool.end(SimpleNamespace(process=SimpleNamespace(send=lambda number: None), end=lambda: None))  # type: ignore
+    [ready], [waiting, *_] = pool._ready, pool._waiting
+    ready.process.has_ended = True  # type: ignore[misc]
+    assert pool.get().process is waiting
     assert pool.closed == 1
+
+
+def test_another_process_is_tried_while_one_ends() -> None:
+    """It is killed before, and waited for after that."""
+    pool, done = FakePool([True] * 4), list[object]()
+    pool.start(1)
+    process = SimpleNamespace(send=done.append)
+    pool.end(SimpleNamespace(process=process, end=lambda: done.append(len(pool._ready))))  # type: ignore[arg-type]
+    assert done == [signal.SIGKILL, 1]
 
 
 def test_processes_that_warm_up_are_stopped_while_a_call_is_timed() -> None:

@@ -97,7 +97,7 @@ def replayer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Replayer:
     """Return one whose processes fail, in this order, at nothing or at what `fails` says."""
     cases: Any = [SimpleNamespace(name="one", saved=b"one"), SimpleNamespace(name="two", saved="it waits")]
     done: list[str] = []
-    pool: Any = SimpleNamespace(get=lambda: Candidate(tmp_path, done))
+    pool: Any = SimpleNamespace(get=lambda: Candidate(tmp_path, done), end=Candidate.end)
     found = Replayer(pool, cases, Rules(Limits()), 1.0)
     found.done = done  # type: ignore[attr-defined]
 
@@ -213,7 +213,7 @@ def test_a_candidate_is_dead_before_its_calls_are_replayed_and_timed(
         done.append("load")
         return candidate
 
-    judge._pool = SimpleNamespace(get=lambda: Candidate(tmp_path, done))
+    judge._pool = SimpleNamespace(get=lambda: Candidate(tmp_path, done), end=Candidate.end)
     other: Any = SimpleNamespace(judge=replay)
     found = judge._time(Candidate(tmp_path, done), other, checks, load)
     assert done == [

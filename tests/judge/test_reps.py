@@ -18,7 +18,6 @@ from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 class Arm:
     """Stands for an arm, its runner and its process; notes each rep."""
 
-    tax = 0.0
     layout = SimpleNamespace(set_bytes=24)
     output_layout = SimpleNamespace(set_bytes=8)
 
@@ -58,7 +57,7 @@ class Arm:
         return [Rep(1.0, (Record("kernel", "kernel", 0, 1000),))] * len(self.taken)
 
     def ask(self, do: str) -> SimpleNamespace:
-        return SimpleNamespace(samples_us=[1.0] * len(self.taken), tax=0.0, kernels=[])
+        return SimpleNamespace(samples_us=[1.0] * len(self.taken), kernels=[])
 
 
 def reps_of(candidate: Arm, reference: Arm, sets: int, require: Callable[..., None]) -> Reps:

@@ -72,6 +72,7 @@ def test_a_replayed_call_has_the_referees_clock_as_its_witness(
     reference: Any = SimpleNamespace(begin_case=ignore, launch=launched.append, compared=0)
     candidate: Any = SimpleNamespace(begin_case=ignore, first=ignore, alone=nullcontext)
     candidate.process = SimpleNamespace(ask=ignore)
+    reference.runner = SimpleNamespace(taxes=[])
     ready: Any = SimpleNamespace(device=None, reference=reference, example=(), outputs=[], name="", saved=b"call")
     trial: Any = Trial(candidate, ready, Rules(Limits()), cost, "it waits", launches=5)
     trial.timed, trial._sets_for = trial_of(10.0, 20.0).timed, lambda example: 1
@@ -81,7 +82,7 @@ def test_a_replayed_call_has_the_referees_clock_as_its_witness(
     trial._conclude = lambda: ("pass", "")
     judged = trial.judge()
     assert asked == ([] if cost is None else [5.0, 5])
-    assert launched == [b"call" if cost else None], "both arms are launched in the same way"
+    assert launched == [b"call" if cost else ""], "both arms are launched in the same way"
     assert (judged.timed_by, judged.clock_us) == (("candidate", None) if cost is None else ("referee", found))
     assert list(judged.phases_s) == ["checking", "warming up", "timing", "witness"][: 3 + (cost is not None)]
 
