@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 POLL_S = 2e-4
 KEPT_SHARE = 8
-"""The inputs and outputs of the calls released together take at most one part in so many of the candidate's memory."""
+"""Inputs and outputs that are kept take at most one part in so many of the candidate's memory."""
 
 
 class Released(NamedTuple):
@@ -81,17 +81,13 @@ class Candidate:
         self._allocated: list[torch.Tensor] = []
 
     def practise(self) -> None:
-        """Do all that a trial does with a function of ours, before the candidate is loaded; raise where it fails."""
+        """Share memory with a function of ours, before the candidate is loaded; raise where that fails."""
         import torch
 
         given = torch.arange(2.0**12, device=self.device.torch_device)
         self.process.ask("practise")
-        self.begin_case((given,), 2, [given])
+        self.begin_case((given,), 1, [given])
         self.first()
-        self.fill([(given,), (given + 1,)])
-        self.process.ask("begin")
-        self.take_last()
-        self.process.ask("end")
         self._check_practice(self.output(), given)
         if self.gpu is not None:
             for released, number in zip(self.release([(given + 2,), (given + 3,)]), (2, 3), strict=True):
@@ -168,10 +164,6 @@ class Candidate:
     def take(self, index: int, idle_s: float) -> None:
         """Take a rep on a set of inputs, after this much idle time."""
         self._note(self.process.ask("take", index=index, idle_s=idle_s))
-
-    def take_last(self) -> None:
-        """Take a rep that does not count, on the first set: the copy of an output has to lie before another rep."""
-        self.process.ask("take_last")
 
     @property
     def most_together(self) -> int:

@@ -23,8 +23,6 @@ from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 ARMS = ("reference", "candidate")
 LOOKS = (6, 12, 24, 48, 96, 192)
 """The numbers of quads after which the trial looks at its intervals."""
-KEPT_SHARE = 8
-"""Inputs and outputs that wait to be compared take at most one part in so many of the candidate's memory."""
 Orders = Sequence[Sequence[str]]
 """The arms in the order of their calls, for each round."""
 Draw = Callable[[int], Sequence[tuple[Any, ...]]]
@@ -55,8 +53,8 @@ class Reps:
                     turns = {arm: iter(values) for arm in ARMS}
                     for arm in order:
                         self._take(arm, next(turns[arm]))
-                runner.take(0, 0.0)
-                self.candidate.take_last()
+                runner.take_last()
+                process.ask("take_last")
                 reps = runner.end()[:-1]
             finally:
                 runner.stop()
@@ -87,8 +85,7 @@ class Reps:
     def _keep(self, values: tuple[Any, ...]) -> None:
         """Copy the last output, to compare it after the session: a rep soon after a comparison takes longer."""
         self._kept.append((self.candidate.kept_output(), values))
-        size = len(self._kept) * (self.candidate.layout.set_bytes + self.candidate.output_layout.set_bytes)
-        if KEPT_SHARE * size >= self.candidate.process.memory_bytes:
+        if len(self._kept) >= self.candidate.most_together:
             self._compare()
 
     def _compare(self) -> None:

@@ -24,10 +24,12 @@ from pytest_gpubench.judge.isolation import Isolation
 from pytest_gpubench.judge.layout import copy_elements, describe, rebuild, views
 from pytest_gpubench.judge.memory import COUNTERS_BYTES, DONE_AT, GpuMemory, map_file
 from pytest_gpubench.judge.replayed import ReplayedCall, saved_call
-from pytest_gpubench.judge.runner import Runner, Tax
+from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
 from pytest_gpubench.timing.windows import kernel_list
 
+OF_RUNNER = ("warm", "approach", "take_last")
+"""The messages that are calls of the runner's methods."""
 LONGEST_KERNEL, MOST_KERNELS = 80, 20
 """The characters of a kernel's name and the kernels that a judgement has."""
 
@@ -71,7 +73,10 @@ class Worker:
         stage = message.pop("do")
         self.reply = Reply(kind="done")
         try:
-            getattr(self, f"do_{stage}")(*files, **message)
+            if stage in OF_RUNNER:
+                getattr(self.runner, stage)(**message)
+            else:
+                getattr(self, f"do_{stage}")(*files, **message)
         except BaseException as error:
             self.reply = _failed(stage, error)
         self.channel.send(self.reply)
@@ -112,28 +117,16 @@ class Worker:
         else:
             self.reply.text = saved[:LONGEST_TEXT]
 
-    def do_warm(self, known: list[Tax]) -> None:
-        """Call until compilation is over and time has come to rest."""
-        self.runner.warm(known)
-
     def do_begin(self) -> None:
         """Begin a session."""
         gc.collect()
         gc.disable()
         self.runner.begin()
 
-    def do_approach(self, index: int) -> None:
-        """Call once before a rep on this set."""
-        self.runner.approach(index)
-
     def do_take(self, index: int, idle_s: float) -> None:
         """Take a rep on a set of inputs, after this much idle time."""
         self.runner.take(index, idle_s)
         self._deliver()
-
-    def do_take_last(self) -> None:
-        """Take a rep that does not count."""
-        self.runner.take(0, 0.0)
 
     def do_end(self) -> None:
         """End the session and claim its times."""

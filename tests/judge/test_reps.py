@@ -18,12 +18,9 @@ from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 class Arm:
     """Stands for an arm, its runner and its process; notes each rep."""
 
-    layout = SimpleNamespace(set_bytes=24)
-    output_layout = SimpleNamespace(set_bytes=8)
-
-    def __init__(self, idle_s: float, memory_bytes: int = 2**20) -> None:
+    def __init__(self, idle_s: float, most_together: int = 100) -> None:
         self.idle_s = idle_s
-        self.memory_bytes = memory_bytes
+        self.most_together = most_together
         self.memory = torch.zeros((), dtype=torch.int64)
         self.runner = self.process = self
         self.taken: list[tuple[object, ...]] = []
@@ -57,6 +54,8 @@ class Arm:
         return [Rep(1.0, (Record("kernel", "kernel", 0, 1000),))] * len(self.taken)
 
     def ask(self, do: str) -> SimpleNamespace:
+        if do == "take_last":
+            self.take_last()
         return SimpleNamespace(samples_us=[1.0] * len(self.taken), kernels=[])
 
 
@@ -89,14 +88,11 @@ def test_both_arms_take_reps_alike(sets: int, indices: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("memory_bytes", "taken_before"),
-    [(2**20, [7] * 6), (8 * 96 + 1, [4] * 4 + [7] * 2), (8 * 96, [3] * 3 + [6] * 3), (1, [1, 2, 3, 4, 5, 6])],
+    ("most", "taken_before"), [(7, [7] * 6), (4, [4] * 4 + [7] * 2), (3, [3] * 3 + [6] * 3), (1, [1, 2, 3, 4, 5, 6])]
 )
-def test_outputs_are_compared_after_the_session_or_where_memory_is_short(
-    memory_bytes: int, taken_before: list[int]
-) -> None:
-    """Each output, of a process that overwrites it, with its own inputs: together they take 32 bytes."""
-    candidate = Arm(0.0, memory_bytes)
+def test_outputs_are_compared_after_the_session_or_where_memory_is_short(most: int, taken_before: list[int]) -> None:
+    """Each output, of a process that overwrites it, with its own inputs."""
+    candidate = Arm(0.0, most)
     compared: list[tuple[int, ...]] = []
 
     def require(output: object, values: tuple[int, ...], when: str) -> None:
