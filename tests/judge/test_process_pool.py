@@ -62,12 +62,13 @@ def test_a_process_that_ended_while_it_waited_is_not_taken() -> None:
 
 
 def test_another_process_is_tried_while_one_ends() -> None:
-    """It is killed before, and waited for after that."""
+    """It is killed before, and waited for after that; no more than one is ready."""
     pool, done = FakePool([True] * 4), list[object]()
     pool.start(1)
-    process = SimpleNamespace(send=done.append)
-    pool.end(SimpleNamespace(process=process, end=lambda: done.append(len(pool._ready))))  # type: ignore[arg-type]
-    assert done == [signal.SIGKILL, 1]
+    process = SimpleNamespace(send=lambda number: done.append((number, len(pool._ready))))
+    for _ in range(2):
+        pool.end(SimpleNamespace(process=process, end=lambda: done.append(len(pool._ready))))  # type: ignore[arg-type]
+    assert done == [(signal.SIGKILL, 0), 1, (signal.SIGKILL, 1), 1]
 
 
 def test_processes_that_warm_up_are_stopped_while_a_call_is_timed() -> None:

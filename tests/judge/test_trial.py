@@ -71,8 +71,9 @@ def test_a_replayed_call_has_the_referees_clock_as_its_witness(
     launched: list[object] = []
     reference: Any = SimpleNamespace(begin_case=ignore, launch=launched.append, compared=0)
     candidate: Any = SimpleNamespace(begin_case=ignore, first=ignore, alone=nullcontext)
-    candidate.process = SimpleNamespace(ask=ignore)
-    reference.runner = SimpleNamespace(taxes=[])
+    known: list[object] = []
+    candidate.process = SimpleNamespace(ask=lambda do, **message: known.append(message.get("known")))
+    reference.runner = SimpleNamespace(taxes=["tax"])
     ready: Any = SimpleNamespace(device=None, reference=reference, example=(), outputs=[], name="", saved=b"call")
     trial: Any = Trial(candidate, ready, Rules(Limits()), cost, "it waits", launches=5)
     trial.timed, trial._sets_for = trial_of(10.0, 20.0).timed, lambda example: 1
@@ -83,6 +84,7 @@ def test_a_replayed_call_has_the_referees_clock_as_its_witness(
     judged = trial.judge()
     assert asked == ([] if cost is None else [5.0, 5])
     assert launched == [b"call" if cost else ""], "both arms are launched in the same way"
+    assert known == [["tax"] if cost else ()], "a candidate's own process is told nothing of the reference"
     assert (judged.timed_by, judged.clock_us) == (("candidate", None) if cost is None else ("referee", found))
     assert list(judged.phases_s) == ["checking", "warming up", "timing", "witness"][: 3 + (cost is not None)]
 

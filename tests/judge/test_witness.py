@@ -114,7 +114,7 @@ def test_records_are_believed_as_far_as_the_referees_clock_agrees(call_us: float
 
 def test_replays_of_the_reference_cost_their_median() -> None:
     """The first two do not count; the last one's output is compared."""
-    candidate, compared = Candidate(chain([1.0, 2.0], repeated(900.0, 150.0, 1.0))), []
+    candidate, compared = Candidate(chain([1.0, 2.0], repeated(149.0, 151.0))), []
     candidate.most_together = 5
     ready: Any = SimpleNamespace(example=(), outputs=[], reference=SimpleNamespace())
     ready.reference.require = lambda *given: compared.append(given)
