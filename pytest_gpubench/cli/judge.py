@@ -5,9 +5,9 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pytest_gpubench.cli.arguments import add_output, checked
 from pytest_gpubench.cli.output import write, write_raw
@@ -23,6 +23,7 @@ ABOUT = "judge an untrusted candidate, in a process of its own"
 EXAMPLES = """judge softmax.py --spec softmax_spec.py
 judge --jsonl --spec softmax_spec.py < candidates > verdicts
 judge --serve judge.sock --spec softmax_spec.py"""
+COMMAND = (sys.executable, "-m", "pytest_gpubench", "judge", "--jsonl")
 MOST_AHEAD = 16
 WARM_BYTES = 4 * 2**30
 """The memory that the host must have for each process warmed ahead."""
@@ -94,10 +95,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--lock-folder", metavar="FOLDER", help="as --gpu-bench-lock-folder")
     parser.add_argument(
+        "-n", dest="referees", type=checked(_number_or_auto), metavar="N", help="with --jsonl: on N GPUs; auto: on all"
+    )
+    parser.add_argument(
         "--ahead",
         type=checked(positive_count),
         metavar="N",
-        help="with --jsonl or --serve: warm N processes ahead; a process takes 1 to 2 s to warm up and "
+        help="with --jsonl or --serve: warm N processes ahead on each GPU; a process takes 1 to 2 s to warm up and "
         "0.5 GiB of the GPU (default: as many as there are cores and memory, at most 16)",
     )
 
@@ -109,7 +113,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.serve:
             return _serve(arguments)
-        return _judge_here(arguments)
+        gpus = _gpus(arguments)
+        return _judge_on(arguments, gpus) if len(gpus) > 1 else _judge_here(arguments)
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -120,6 +125,8 @@ def _check_words(arguments: argparse.Namespace) -> None:
 
     if [arguments.candidate is not None, arguments.jsonl, arguments.serve is not None].count(True) != 1:
         raise BadRequest("give one candidate, or --jsonl to read many from standard input, or --serve SOCKET")
+    if arguments.referees and not arguments.jsonl:
+        raise BadRequest("-n is for many candidates: give --jsonl, and the candidates on standard input")
     if arguments.ahead and arguments.candidate is not None:
         raise BadRequest(
             "--ahead is for many candidates: give --jsonl, and the candidates on standard input, or --serve"
@@ -158,16 +165,49 @@ def _judge(arguments: argparse.Namespace) -> "Judge":
         budget_s=arguments.budget,
         lock_folder=arguments.lock_folder,
         search=arguments.search,
-        ahead=0 if arguments.candidate else _ahead(arguments),
+        ahead=0 if arguments.candidate else _ahead(arguments, 1),
         trust_claims=arguments.trust_claims,
     )
 
 
-def _ahead(arguments: argparse.Namespace) -> int:
-    """Return how many processes are warmed ahead."""
+def _judge_on(arguments: argparse.Namespace, gpus: Sequence[str | None]) -> int:
+    """Judge candidates with this command in a process for each GPU."""
+    from pytest_gpubench.judge.referees import judge_lines
+
+    words = ["--spec", arguments.spec, "--device", arguments.device, "--timeout", arguments.timeout]
+    words += ["--memory", f"{arguments.memory}B", "--budget", arguments.budget, "--search", arguments.search]
+    words += ["--ahead", _ahead(arguments, len(gpus))]
+    words += ["--lock-folder", arguments.lock_folder] if arguments.lock_folder else []
+    words += ["--trust-claims"] if arguments.trust_claims else []
+    passed = []
+
+    def show(line: str) -> None:
+        passed.append(json.loads(line)["status"] == "pass")
+        write_raw(line)
+
+    lines = (json.dumps({"candidate": str(each)}) for each in _candidates())
+    judge_lines([*COMMAND, *map(str, words)], gpus, lines, show)
+    return int(not all(passed))
+
+
+def _gpus(arguments: argparse.Namespace) -> Sequence[str | None]:
+    """Return the GPU of each referee by its UUID; None leaves it to the referee."""
+    from pytest_gpubench.gpu.visible import find_visible
+
+    visible = [] if arguments.device == "cpu" or arguments.referees is None else find_visible()
+    number = len(visible) if arguments.referees == "auto" else arguments.referees or 1
+    return [visible[each % len(visible)].uuid if visible else None for each in range(number)]
+
+
+def _number_or_auto(text: str) -> "int | Literal['auto']":
+    return "auto" if text == "auto" else positive_count(text)
+
+
+def _ahead(arguments: argparse.Namespace, referees: int) -> int:
+    """Return how many processes a referee warms ahead."""
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     cores = len(os.sched_getaffinity(0))
-    afforded = min(cores - SPARE_CORES, memory_bytes // WARM_BYTES, MOST_AHEAD)
+    afforded = min(cores // referees - SPARE_CORES, memory_bytes // WARM_BYTES // referees, MOST_AHEAD)
     return int(arguments.ahead or max(1, afforded))
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from pytest_gpubench import Judgement
-from pytest_gpubench.cli import main
+from pytest_gpubench.cli import judge, main, parse
+from pytest_gpubench.gpu import visible
 from pytest_gpubench.judge import judging
 
 
@@ -83,7 +84,9 @@ def test_a_judgement_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
         (["a.py", "--jsonl"], "give one candidate, or --jsonl to read many"),
         (["a.py", "--serve", "socket"], "give one candidate, or --jsonl to read many from standard input, or --serve"),
         (["--jsonl", "--serve", "socket"], "give one candidate, or --jsonl to read many"),
+        (["--serve", "socket", "-n", "2"], "-n is for many candidates: give --jsonl"),
         (["--serve", "socket", "--json", "one.json"], "--json writes one judgement: leave it out"),
+        (["a.py", "-n", "2"], "-n is for many candidates: give --jsonl"),
         (["a.py", "--ahead", "2"], "--ahead is for many candidates: give --jsonl"),
         (["--jsonl", "--json", "one.json"], "leave it out, as --jsonl and --serve write all"),
     ],
@@ -128,3 +131,62 @@ def test_requests_are_answered_until_sigterm(tmp_path: Path, capsys: pytest.Capt
     assert [json.loads(each)["judgement"]["status"] for each in answers] == ["pass", "fail"]
     assert capsys.readouterr().out == f"listening on {path}\n"
     assert not path.exists()
+
+
+REFEREE = """
+import json, os, sys
+from pathlib import Path
+for line in sys.stdin:
+    name = Path(json.loads(line)["candidate"]).stem
+    if name == "ends": sys.exit(3)
+    Path(f"seen {os.getpid()}").touch()
+    while name == "pass" and len(list(Path().glob("seen *"))) < 2: pass
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES")
+    print(json.dumps({"status": name, "gpu": gpu, "words": sys.argv[1:]}), flush=True)
+"""
+"""Judges like FakeJudge; a pass takes until another referee has judged, too."""
+
+
+@pytest.fixture
+def referees(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Replace the command of each GPU's referee, on a machine with two GPUs."""
+    monkeypatch.setattr(judge, "COMMAND", (sys.executable, "-S", "-c", REFEREE))
+    gpus = [visible.VisibleGpu(f"GPU-{number}", number, "H200") for number in range(2)]
+    monkeypatch.setattr(visible, "find_visible", lambda: gpus)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("referees")
+@pytest.mark.parametrize(
+    ("words", "gpus"), [(["-n", "auto"], {"GPU-0", "GPU-1"}), (["-n", "2", "--device", "cpu"], {None})]
+)
+def test_candidates_are_shared_out_among_gpus(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str], gpus: set[str | None]
+) -> None:
+    """Each has a referee of its own with the same options."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO("pass.py\npass.py\nwrong.py\nfail.py\n"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert main(["judge", "--jsonl", "--spec", "spec.py", "--timeout", "7", "--ahead", "3", *words]) == 1
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert sorted(each["status"] for each in found) == ["fail", "pass", "pass", "wrong"]
+    assert {each["gpu"] for each in found} == gpus
+    given = parse(["judge", "--jsonl", *found[0]["words"]])
+    assert (given.timeout, given.ahead, given.memory, str(given.spec)) == (7, 3, 16 * 2**30, "spec.py")
+
+
+@pytest.mark.usefixtures("referees")
+def test_a_referee_that_ends_costs_one_candidate(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other judges the rest, and the command says so."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO("ends.py\nwrong.py\nwrong.py\n"))
+    assert main(["judge", "--jsonl", "--spec", "spec.py", "-n", "auto"]) == 2
+    found = capsys.readouterr()
+    assert found.out.count("wrong") == 2
+    assert 'ended with exit status 3, and {"candidate": "ends.py"} is not judged' in found.err
+
+
+@pytest.mark.usefixtures("referees")
+def test_candidates_are_not_read_for_ever_where_all_referees_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("ends.py\n" * 100))
+    assert main(["judge", "--jsonl", "--spec", "spec.py", "-n", "2"]) == 2
