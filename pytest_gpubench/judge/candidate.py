@@ -105,8 +105,13 @@ class Candidate:
 
     # inputs
 
-    def begin_case(self, example: Sequence[object], sets: int, outputs: "Sequence[torch.Tensor]") -> None:
-        """Give it memory for so many sets of inputs like these, and for an output like the reference's."""
+    def begin_case(
+        self, example: Sequence[object], sets: int, outputs: "Sequence[torch.Tensor]", blank: bool = False
+    ) -> None:
+        """Give it memory for so many sets of inputs like these, and for an output like the reference's.
+
+        blank: call a function of ours that takes no time; only before the candidate is loaded.
+        """
         import torch
 
         self.node, tensors = describe(tuple(example), "the inputs")
@@ -127,7 +132,7 @@ class Candidate:
         for index in {*range(min(ROTATED_SETS, sets)), sets - 1}:  # those of reps, and of the untimed calls before them
             self.fill([example], index)
         layouts = {"structure": self.node, "layout": self.layout, "outputs": self.output_layout}
-        self.process.ask("case", files, **layouts, handle=handle)
+        self.process.ask("case", files, **layouts, handle=handle, blank=blank)
         for each in files:
             os.close(each)
         self._free(kept=1)

@@ -26,8 +26,8 @@ class ReadyCase:
     example: tuple[Any, ...]
     outputs: "list[torch.Tensor]"
     """The tensors that the reference returns."""
-    saved: bytes | str = ""
-    """The reference's call as data, or the reason why it cannot be replayed."""
+    saved: bytes = b""
+    """The reference's call as data; empty where it cannot be replayed."""
 
     @classmethod
     def of(cls, spec: Spec, case: Case, device: Device) -> "ReadyCase":
@@ -39,7 +39,8 @@ class ReadyCase:
             raise BadRequest("inputs of the spec overwrite earlier ones: return new tensors for each seed")
         ready.reference.check_fair(ready.example, other)
         ready.reference.runner.warm()
-        return replace(ready, saved=NO_GPU if device.type == "cpu" else saved_call(ready.reference.runner, device))
+        saved = NO_GPU if device.type == "cpu" else saved_call(ready.reference.runner, device)
+        return replace(ready, saved=saved if isinstance(saved, bytes) else b"")
 
     @classmethod
     def untimed(cls, spec: Spec, case: Case, device: Device) -> "ReadyCase":

@@ -45,9 +45,9 @@ class Reference:
             self.sets[:] = [copied(example) for _ in range(sets)]
             self.runner.call_on_each()
 
-    def launch(self, saved: bytes | str) -> None:
-        """Let timed calls be replays of this saved call, as a candidate's are; a text: launch them as ever."""
-        if isinstance(saved, str):
+    def launch(self, saved: bytes) -> None:
+        """Let timed calls be replays of this saved call, as a candidate's are; without one, launch them as ever."""
+        if not saved:
             self.runner.function = self.function
             return
         is_new = self._replayed is None

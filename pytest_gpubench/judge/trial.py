@@ -114,7 +114,7 @@ class Trial:
         example = self.ready.example
         sets = self._sets_for(example)
         self.reference.begin_case(example, sets)
-        self.reference.launch(self.ready.saved if self.cost is not None else "")
+        self.reference.launch(self.ready.saved if self.cost is not None else b"")
         self.candidate.begin_case(example, sets, self.ready.outputs)
         self._check(example)
         self.is_checked = True

@@ -1,8 +1,9 @@
 """The second witness of a replayed call: single calls by the referee's clock, less what a replay costs.
 
 Replays are queued by a process of the referee's; for each the GPU switches to its context and back, which takes longer
-than many calls. So the same process has replayed the reference before, which the referee times itself. What of a replay
-ran while the referee wrote and copied would have cost two switches more: so much there counts for the call.
+than many calls. So the same process has replayed the reference before, which the referee times itself; where that
+cannot be replayed, it has launched a kernel that does next to nothing. What of a replay ran while the referee wrote and
+copied would have cost two switches more: so much there counts for the call.
 """
 
 import statistics
@@ -23,8 +24,8 @@ DROPPED = 2
 """The first calls of a process take longer."""
 SHARE = 0.05
 """A replayed call may take so much longer by the referee's clock, as clocks and power differ."""
-SLACK_US = 2.0
-"""By so much a call of one kernel may take longer than its records."""
+SLACK_US, BLANK_SLACK_US = 2.0, 8.0
+"""By so much a call of one kernel may take longer than its records; blank calls differ by up to 6 us on an H200."""
 NEXT_KERNEL_US = 2.0
 """The longest time from one kernel of a call to the next."""
 LOOKS = (14, 24, 48, 96, 192)
@@ -36,11 +37,31 @@ class ClocksDisagree(InvalidResult):
 
 
 class ReplayCost(NamedTuple):
-    """Median times of the reference's replays, by the referee's clock, in microseconds."""
+    """What a replay costs, by the first calls of a process by the referee's clock, in microseconds."""
 
     call_us: float
+    """The median time of a replay of the reference, or the shortest of a kernel that does next to nothing."""
     own_us: float
-    """What the referee itself takes between them."""
+    """The median time that the referee itself takes between calls."""
+    is_blank: bool = False
+    """True if the reference cannot be replayed."""
+
+    def of(self, reference_us: float) -> float:
+        """Return the cost of a replay, where the reference's kernels take this."""
+        return self.call_us - (0.0 if self.is_blank else reference_us)
+
+    @property
+    def slack_us(self) -> float:
+        """By so much a replayed call of one kernel may take longer than its records, less what a replay costs."""
+        return BLANK_SLACK_US if self.is_blank else SLACK_US
+
+
+def measure_blank(candidate: Candidate, ready: ReadyCase) -> ReplayCost:
+    """Measure calls of a function of ours, where the reference has no replay."""
+    candidate.begin_case(ready.example, 1, ready.outputs, blank=True)
+    candidate.first()
+    call_us, own_us, _ = zip(*_first_calls(candidate, ready), strict=True)
+    return ReplayCost(min(call_us), statistics.median(own_us), is_blank=True)
 
 
 def measure_replays(candidate: Candidate, ready: ReadyCase) -> ReplayCost:
@@ -81,9 +102,9 @@ class Witness:
         Raises ClocksDisagree where a call certainly takes longer than its records explain, or less than a replay alone
         cost before, as what is taken off would hide as much of it.
         """
-        most_us = recorded.median_us * (1 + SHARE) + SLACK_US + NEXT_KERNEL_US * (kernels - 1)
+        most_us = recorded.median_us * (1 + SHARE) + self.cost.slack_us + NEXT_KERNEL_US * (kernels - 1)
         found = self._released(most_us, alpha, budget_s)
-        if found.median_us < -SLACK_US:
+        if found.median_us < -self.cost.slack_us:
             raise ClocksDisagree(
                 f"a replayed call takes {format_time(-found.median_us)} less by the referee's clock than a replay "
                 "alone cost before"
@@ -115,5 +136,5 @@ class Witness:
         return list(map(self._call_us, released))
 
     def _call_us(self, released: Released) -> float:
-        cost_us, more_us = self.cost.call_us - self.reference_us, released.own_us - self.cost.own_us
+        cost_us, more_us = self.cost.of(self.reference_us), released.own_us - self.cost.own_us
         return released.call_us - cost_us + (more_us if more_us > cost_us / 2 else 0.0)

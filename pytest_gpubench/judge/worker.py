@@ -21,7 +21,7 @@ from pytest_gpubench.errors import BadRequest, is_ours
 from pytest_gpubench.gpu.device import Device, cpu_device, cuda_device
 from pytest_gpubench.judge.channel import LONGEST_TEXT, Channel, Closed, Layout, Leaf, Reply
 from pytest_gpubench.judge.isolation import Isolation
-from pytest_gpubench.judge.layout import copy_elements, describe, rebuild, views
+from pytest_gpubench.judge.layout import copy_elements, describe, rebuild, unfilled, views
 from pytest_gpubench.judge.memory import COUNTERS_BYTES, DONE_AT, GpuMemory, map_file
 from pytest_gpubench.judge.replayed import ReplayedCall, saved_call
 from pytest_gpubench.judge.runner import Runner
@@ -95,14 +95,14 @@ class Worker:
             self.function.close()
         self.function = ReplayedCall(Path(path).read_bytes(), self.device)
 
-    def do_case(self, *files: int, structure: Any, layout: Any, outputs: Any, handle: str) -> None:
-        """Map the memory of a case."""
+    def do_case(self, *files: int, structure: Any, layout: Any, outputs: Any, handle: str, blank: bool) -> None:
+        """Map the memory of a case; blank: take a function of ours, before the candidate is loaded."""
         given, like = msgspec.convert(layout, Layout), msgspec.convert(outputs, Layout)
         size = given.size + like.size
         memory = map_file(files[0]) if self.gpu is None else self.gpu.open(handle, size + COUNTERS_BYTES)
         self.outputs, self.counters = views(memory[given.size :], like)[0], memory.data_ptr() + size
         sets = [rebuild(structure, each) for each in views(memory, given)]
-        self.runner = Runner(self.function, sets, self.device)
+        self.runner = Runner(_Blank(like, self.device) if blank else self.function, sets, self.device)
 
     def do_first(self) -> None:
         """Call once."""
@@ -156,6 +156,21 @@ class Worker:
         copy_elements([to for to, _ in alike], [each for _, each in alike])
         self.device.synchronize()
         self.reply.output = (node, leaves)
+
+
+class _Blank:
+    """A call that takes no time but that of launching a kernel: it returns memory that lies ready."""
+
+    def __init__(self, like: Layout, device: Device) -> None:
+        import torch
+
+        self.outputs = unfilled(like, device.torch_device, 1)[0]
+        self.cell = torch.zeros(1, device=device.torch_device)
+
+    def __call__(self, *inputs: object) -> object:
+        if self.cell.is_cuda:
+            self.cell.add_(1)
+        return self.outputs
 
 
 def _warm_gpu(device: Device, memory_bytes: int) -> "GpuMemory":

@@ -69,7 +69,7 @@ def test_a_references_timed_calls_are_replays_too(on_cpu: OnCpu) -> None:
     saved, launched = saved_call(reference.runner, on_cpu.device), []
     assert isinstance(saved, bytes), saved
     reference.begin_case(example, 2)
-    for given in ("", saved, saved, "", saved):
+    for given in (b"", saved, saved, b"", saved):
         reference.launch(given)
         before = on_cpu.calls
         for index in range(2):

@@ -95,7 +95,7 @@ def judged(status: Any, reason: str = "") -> CaseJudgement:
 @pytest.fixture
 def replayer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Replayer:
     """Return one whose processes fail, in this order, at nothing or at what `fails` says."""
-    cases: Any = [SimpleNamespace(name="one", saved=b"one"), SimpleNamespace(name="two", saved="it waits")]
+    cases: Any = [SimpleNamespace(name="one", saved=b"one"), SimpleNamespace(name="two", saved=b"")]
     done: list[str] = []
     pool: Any = SimpleNamespace(get=lambda: Candidate(tmp_path, done), end=Candidate.end)
     found = Replayer(pool, cases, Rules(Limits()), 1.0)
@@ -105,6 +105,7 @@ def replayer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Replayer:
         done.append(f"before {case.name}")
         return COST
 
+    monkeypatch.setattr(replayer_module, "measure_blank", measure)
     monkeypatch.setattr(replayer_module, "measure_replays", measure)
     monkeypatch.setattr(Trial, "__post_init__", lambda self: None)
     monkeypatch.setattr(replayer_module, "launches_of", len)
@@ -130,21 +131,26 @@ def test_outputs_of_a_replay_are_compared_first(
         return judged(status, "a reason")
 
     monkeypatch.setattr(Trial, "judge", judge)
-    replayer.cases[1].saved = b"two"
     assert replayer.judge(replayer.cases[1], b"call") == (answer or judged(status, "a reason"))
-    assert replayer.done == ["replay", "before one", "replay", "before two", "replay", *ended]
+    assert replayer.done == ["replay", "before one", "before two", "replay", *ended]
 
 
 def test_a_call_that_cannot_be_rebuilt_costs_its_process(replayer: Any, tmp_path: Path) -> None:
+    replayer.cases[0].saved = b""
     replayer.pool.get = lambda: Candidate(tmp_path, replayer.done, fails="replay")
     assert replayer.judge(replayer.cases[0], b"call") == "it cannot be rebuilt: it has ended"
     assert replayer.done[-1] == "end"
 
 
-def test_a_case_whose_reference_cannot_be_replayed_is_not_timed(replayer: Any) -> None:
-    """Both arms are replayed, or none is."""
-    assert replayer.judge(replayer.cases[1], b"call") == "the reference's call cannot be replayed: it waits"
-    assert replayer.done == []
+def test_a_reference_that_cannot_be_replayed_costs_a_process(
+    replayer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one is measured by blank calls."""
+    fails = iter(["replay"])
+    replayer.pool.get = lambda: Candidate(tmp_path, replayer.done, fails=next(fails, ""))
+    monkeypatch.setattr(replayer_module, "measure_blank", lambda candidate, case: replayer.done.append("blank"))
+    assert replayer._candidate is replayer._candidate
+    assert replayer.done == ["replay", "end", "blank", "blank"]
 
 
 def test_a_replayed_call_is_timed_by_the_referee(replayer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +166,7 @@ def test_a_replayed_call_is_timed_by_the_referee(replayer: Any, monkeypatch: pyt
     assert timed == [(COST, 4, b"call")]
     replayer.end()
     replayer.end()
-    assert replayer.done == ["replay", "before one", "replay", "end"]
+    assert replayer.done == ["replay", "before one", "before two", "replay", "end"]
 
 
 @pytest.mark.parametrize("disagreements", [1, 2])
@@ -179,7 +185,7 @@ def test_clocks_that_disagree_are_asked_in_another_process(
     monkeypatch.setattr(Trial, "judge", judge)
     with pytest.raises(ClocksDisagree) if disagreements == 2 else nullcontext():
         assert replayer.judge(replayer.cases[0], b"call").status == "pass"
-    once = ["replay", "before one", "replay"]
+    once = ["replay", "before one", "before two", "replay"]
     assert replayer.done == [*once, "end", *once]
 
 

@@ -11,7 +11,7 @@ import torch
 
 from pytest_gpubench.judge.candidate import Released
 from pytest_gpubench.judge.conclusion import time_of
-from pytest_gpubench.judge.witness import ClocksDisagree, ReplayCost, Witness, measure_replays
+from pytest_gpubench.judge.witness import ClocksDisagree, ReplayCost, Witness, measure_blank, measure_replays
 
 
 class Candidate:
@@ -25,8 +25,8 @@ class Candidate:
         self.released: list[int] = []
         self.done: list[object] = []
 
-    def begin_case(self, example: object, sets: int, outputs: object) -> None:
-        self.done.append("case")
+    def begin_case(self, example: object, sets: int, outputs: object, blank: bool = False) -> None:
+        self.done.append("blank" if blank else "case")
 
     def first(self) -> None:
         self.done.append("first")
@@ -51,9 +51,12 @@ def repeated(*times_us: float) -> Iterator[float]:
         yield from times_us
 
 
-def test_the_cost_of_a_replay_is_taken_off() -> None:
-    found = witness_of(Candidate(repeated(150.0))).time(time_of([100.0] * 8), 1, 0.05, 10.0)
-    assert (found.median_us, found.interval) == (100.0, (100.0, 100.0))
+@pytest.mark.parametrize(("is_blank", "each_us"), [(False, 100.0), (True, 0.0)])
+def test_the_cost_of_a_replay_is_taken_off(is_blank: bool, each_us: float) -> None:
+    """A blank call is nothing but that."""
+    witness = witness_of(Candidate(repeated(150.0)), ReplayCost(150.0, 80.0, is_blank))
+    found = witness.time(time_of([100.0] * 8), 1, 0.05, 10.0)
+    assert (found.median_us, found.interval) == (each_us, (each_us, each_us))
 
 
 @pytest.mark.parametrize(("own_us", "found_us"), [(80.0, 100.0), (105.0, 100.0), (106.0, 126.0), (9.0, 100.0)])
@@ -110,6 +113,22 @@ def test_records_are_believed_as_far_as_the_referees_clock_agrees(call_us: float
     """It may say 2 us and 5 % more, and 2 us for each kernel after the first; and 2 us less than nothing."""
     with pytest.raises(ClocksDisagree, match=message) if message else nullcontext():
         witness_of(Candidate(repeated(call_us))).time(time_of([20.0] * 8), 3, 0.05, 10.0)
+
+
+@pytest.mark.parametrize(("call_us", "is_believed"), [(28.0, True), (28.1, False)])
+def test_blank_calls_leave_more_room(call_us: float, is_believed: bool) -> None:
+    """8 us, where a replay of the reference leaves 2 us."""
+    witness = witness_of(Candidate(repeated(100.0 + call_us)), ReplayCost(100.0, 80.0, is_blank=True))
+    with nullcontext() if is_believed else pytest.raises(ClocksDisagree, match=r"the referee's clock 28\.10 us"):
+        witness.time(time_of([20.0 / 1.05] * 8), 1, 0.05, 10.0)
+
+
+def test_blank_calls_cost_their_shortest() -> None:
+    """The first two do not count; others that use the GPU make some longer."""
+    candidate = Candidate(chain([1.0, 2.0], repeated(900.0, 20.0, 21.0)))
+    ready: Any = SimpleNamespace(example=(), outputs=[])
+    assert measure_blank(candidate, ready) == ReplayCost(20.0, 80.0, is_blank=True)  # type: ignore[arg-type]
+    assert candidate.done == ["blank", "first"]
 
 
 def test_replays_of_the_reference_cost_their_median() -> None:
