@@ -20,9 +20,8 @@ from pytest_gpubench.gpu.turn import turn_at
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.conclusion import refuse_limits, untimed
 from pytest_gpubench.judge.confirmation import PROCESSES, confirmed, fails_closely
-from pytest_gpubench.judge.isolation import hide_memory
 from pytest_gpubench.judge.judgement import STATUSES, TIMED, CaseJudgement, Judgement, Stopwatch
-from pytest_gpubench.judge.process import Ended, adopt_orphans
+from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.process_pool import MEMORY_BYTES, ProcessPool
 from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.judge.replayer import Replayer, saved_by
@@ -142,13 +141,11 @@ class Judge:
         self.rules = Rules(Limits(), budget_s=budget_s, drawn=search)
         self._own, self._trusts, self._read = spec, trust_claims, ("", 0)
         self._cases: Sequence[ReadyCase] = ()
-        self._adopted = adopt_orphans(True)
         try:
             self.use_spec()
             self._pool.start(max(self._needed, ahead))
         except BaseException:
             self._pool.close()
-            adopt_orphans(self._adopted)
             raise
 
     def use_spec(self, path: "Path | str | None" = None) -> None:
@@ -325,11 +322,7 @@ class Judge:
             self._pool.end(candidate)
 
     def __enter__(self) -> "Judge":
-        self._was_hidden = hide_memory(True)
         return self
 
     def __exit__(self, kind: object, error: object, trace: object, /) -> None:
         self._pool.close()
-        if not self._was_hidden:
-            hide_memory(False)
-        adopt_orphans(self._adopted)

@@ -1,6 +1,5 @@
 """The candidate's process as the referee controls it: start, ask, kill."""
 
-import ctypes
 import os
 import shutil
 import signal
@@ -19,7 +18,6 @@ from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.gpu.processes import stat_fields
 from pytest_gpubench.judge.channel import LONGEST_TEXT, TICK_S, Broken, Channel, Closed, Reply, decode_reply
 from pytest_gpubench.judge.isolation import environment, library_folders
-from pytest_gpubench.judge.isolation.libc import libc
 from pytest_gpubench.judge.judgement import Status
 from pytest_gpubench.judge.template import Template
 from pytest_gpubench.units import format_bytes, printable, shortened
@@ -38,7 +36,6 @@ CONTEXT_BYTES = 2**30
 WALL = 0x40000000
 """__WALL of waitpid(2): wait for children that tell their parent by another signal than SIGCHLD, too."""
 PAGE = os.sysconf("SC_PAGE_SIZE")
-PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "MemoryError", "OutOfMemoryError")
 
 
@@ -179,7 +176,7 @@ class Process:
                     time.sleep(1e-3)
 
     def _reap(self) -> None:
-        """Wait for those of its processes that are children of this one: orphans (`adopt_orphans`) and siblings."""
+        """Wait for those of its processes that are children of this one: orphans (`Template`) and siblings."""
         until_s = time.monotonic() + STOP_S
         with suppress(ChildProcessError):
             while time.monotonic() < until_s:
@@ -285,11 +282,3 @@ def _bytes_in(folder: Path) -> int:
                 else:
                     total += 512 * entry.stat(follow_symlinks=False).st_blocks
     return total
-
-
-def adopt_orphans(adopted: bool) -> bool:
-    """Let orphans of this process's descendants become its children, or no more; return whether they did before."""
-    before = ctypes.c_int(0)
-    libc().prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
-    libc().prctl(PR_SET_CHILD_SUBREAPER, int(adopted), 0, 0, 0)
-    return bool(before.value)

@@ -53,17 +53,19 @@ class ProcessPool:
     def end(self, candidate: Candidate) -> None:
         """Kill a candidate's process, and wait for its end, which takes CUDA 0.1 s: meanwhile prepare another one."""
         candidate.process.send(signal.SIGKILL)
-        self._prepare()
-        candidate.end()
+        try:
+            self._prepare()
+        finally:
+            candidate.end()
 
     def _prepare(self) -> None:
-        """Try one of the processes that wait, unless one is ready, and start others."""
+        """Try one of the processes that wait, unless one is ready, and start others; `get` raises what fails."""
         try:
             if self._waiting and not self._ready:
                 self._ready.append(self._tried(self._waiting.pop(0)))
-        except MeasurementError:  # a candidate may have broken all of them
+            self.start(self.ahead)
+        except (MeasurementError, OSError):  # a candidate may have broken all of them
             self._drop()
-        self.start(self.ahead)
 
     def _tried(self, process: Process) -> Candidate:
         """Return the candidate of a warm process that works; raise MeasurementError where it does not."""
@@ -85,8 +87,10 @@ class ProcessPool:
     def _start(self) -> Process:
         torch_device = self.device.torch_device
         name = "cpu" if self.device.type == "cpu" else str(torch_device.index)
-        if self._template is None or self._template.has_ended:
-            self._template = Template()
+        if self._template is not None and self._template.has_ended:
+            self._template.close()
+            self._template = None
+        self._template = self._template or Template()
         return Process(self._template, name, self.memory_bytes, self._cache, self.device.nvml)
 
     def _keep_cache(self, process: Process) -> None:

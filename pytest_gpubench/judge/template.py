@@ -4,6 +4,7 @@ An import takes 4 s of a core, and each candidate needs two processes. The templ
 no secret.
 """
 
+import ctypes
 import gc
 import importlib
 import os
@@ -21,6 +22,7 @@ import msgspec
 
 from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.judge.isolation import Isolation, environment, hide_memory
+from pytest_gpubench.judge.isolation.libc import libc
 
 START = "import sys; from pytest_gpubench.judge.template import serve; serve(int(sys.argv[1]))"
 IMPORTED = (
@@ -34,12 +36,17 @@ IMPORTED = (
 FIRST_FORK_S = 180.0
 """The longest time from its start to the first fork."""
 NOWHERE = Path("/nowhere")
+PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 
 
 class Template:
-    """The template, as the referee has it: a process that adopts orphans (`adopt_orphans`)."""
+    """The template, as the referee has it.
+
+    Until it is closed, this process adopts the orphans of its descendants, and hides its memory from them.
+    """
 
     def __init__(self) -> None:
+        self._adopted, self._was_hidden = _adopt_orphans(True), hide_memory(True)
         self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._link.settimeout(FIRST_FORK_S)
         with theirs:
@@ -58,9 +65,7 @@ class Template:
 
         It answers the channel's messages, and prints to the log.
         """
-        from pytest_gpubench.judge.process import adopt_orphans  # imports this module
-
-        before = adopt_orphans(True)  # another judge may have ended it
+        _adopt_orphans(True)  # another judge may have ended it
         try:
             socket.send_fds(self._link, [msgspec.json.encode(settings)], [channel, log])
             return int(self._link.recv(100))
@@ -71,8 +76,6 @@ class Template:
                 "the process from which those of candidates are forked did not fork one, and was ended: see what it "
                 "printed"
             ) from None
-        finally:
-            adopt_orphans(before)
 
     @property
     def has_ended(self) -> bool:
@@ -84,6 +87,16 @@ class Template:
         self._link.close()
         self._process.kill()
         self._process.wait()
+        _adopt_orphans(self._adopted)
+        hide_memory(self._was_hidden)
+
+
+def _adopt_orphans(adopted: bool) -> bool:
+    """Let orphans of this process's descendants become its children, or no more; return whether they did before."""
+    before = ctypes.c_int(0)
+    libc().prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
+    libc().prctl(PR_SET_CHILD_SUBREAPER, int(adopted), 0, 0, 0)
+    return bool(before.value)
 
 
 def serve(descriptor: int) -> None:

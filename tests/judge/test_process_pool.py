@@ -41,6 +41,23 @@ def test_processes_that_a_candidate_broke_are_replaced() -> None:
     assert (found.process.works, pool.closed) == (True, 1)
 
 
+@pytest.mark.parametrize("error", [MeasurementError("no memory"), OSError("no space"), KeyboardInterrupt()])
+def test_a_process_ends_also_where_no_other_one_can_be_started(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """An error would take the place of its judgement."""
+    pool, done = FakePool([]), list[object]()
+
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(pool, "_start", fail)
+    candidate: Any = SimpleNamespace(process=SimpleNamespace(send=done.append), end=lambda: done.append("end"))
+    with suppress(KeyboardInterrupt):
+        pool.end(candidate)
+    assert done == [signal.SIGKILL, "end"]
+
+
 def test_a_process_that_waits_is_taken_before_a_new_one() -> None:
     """The one that has waited for the longest."""
     pool = FakePool([True] * 9)

@@ -1,5 +1,6 @@
 """The process from which those of candidates are forked; judgements are in `test_judge.py`."""
 
+import ctypes
 import os
 import signal
 from pathlib import Path
@@ -9,14 +10,26 @@ import pytest
 
 from pytest_gpubench import MeasurementError
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.judge.process import adopt_orphans
+from pytest_gpubench.judge.isolation.libc import libc
 from pytest_gpubench.judge.process_pool import ProcessPool
 from pytest_gpubench.judge.template import Template
 
 
+def adopts_and_shows() -> tuple[int, int]:
+    """Return whether this process adopts orphans, and whether others may read its memory: by prctl(2)."""
+    adopts = ctypes.c_int()
+    libc().prctl(37, ctypes.byref(adopts), 0, 0, 0)
+    return adopts.value, libc().prctl(3, 0, 0, 0, 0)
+
+
 def test_a_forked_process_is_a_child_of_this_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It leads a session, and has the folder and the files that it is given; what fails is in its log."""
-    before, template = adopt_orphans(True), Template()
+    """It leads a session, and has the folder and the files that it is given; what fails is in its log.
+
+    Until the template is closed, this process adopts orphans and hides its memory.
+    """
+    before = adopts_and_shows()
+    template = Template()
+    assert adopts_and_shows() == (1, 0)
     settings: dict[str, Any] = {"environment": {"NAME": "value"}, "box": str(tmp_path)}
     with (tmp_path / "log").open("w") as log:
         pid = template.fork(settings, log.fileno(), log.fileno())
@@ -24,7 +37,7 @@ def test_a_forked_process_is_a_child_of_this_one(monkeypatch: pytest.MonkeyPatch
     assert os.waitpid(pid, 0) == (pid, 256)
     assert "KeyError" in (tmp_path / "log").read_text()
     template.close()
-    adopt_orphans(before)
+    assert adopts_and_shows() == before
 
 
 def test_a_template_that_has_ended_is_replaced() -> None:
@@ -35,9 +48,6 @@ def test_a_template_that_has_ended_is_replaced() -> None:
         template.fork({}, 1, 1)
     pool = ProcessPool(cpu_device())
     pool._template = template
-    before = adopt_orphans(True)
     pool.start(1)
     assert pool._template is not template
     pool.close()
-    adopt_orphans(before)
-    template.close()

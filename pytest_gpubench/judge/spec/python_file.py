@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.judge.spec.model import Case, Entry, Spec, digest_of, draw_inputs
 from pytest_gpubench.judge.spec.source import required
+from pytest_gpubench.spelling import hint
 from pytest_gpubench.units import repr_of
 from pytest_gpubench.verdict.limits import Limits
 
@@ -107,6 +107,5 @@ def _check_keys(what: str, given: object, legal: Sequence[str], path: Path) -> N
         raise BadRequest(f"{path.name}: {what} = {repr_of(given)} is not valid: give a dict, of {', '.join(legal)}")
     for key in given:
         if key not in legal:
-            close = get_close_matches(str(key), legal, 1)
-            instead = f"did you mean {close[0]}?" if close else f"legal are {', '.join(legal)}"
-            raise BadRequest(f"{path.name}: {what} has no {key!r}: {instead}")
+            instead = hint(what, str(key), legal) or f": legal are {', '.join(legal)}"
+            raise BadRequest(f"{path.name}: {what} has no {key!r}{instead}")
