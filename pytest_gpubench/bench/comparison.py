@@ -1,9 +1,11 @@
 """Compare candidates with a reference: check the outputs, time all in turn, then check what was timed."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import msgspec
+import torch
 
 from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.batch_invariance import Batched, check_batch_invariance
@@ -13,7 +15,6 @@ from pytest_gpubench.bench.guarded import GuardedCall
 from pytest_gpubench.bench.integrity import (
     auditing,
     check_floor,
-    keeping_operations,
     traffic_of,
 )
 from pytest_gpubench.bench.outputs import OutputRecorder
@@ -23,7 +24,7 @@ from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.bench.request import CallResult, Request, Say, carrying
 from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.bench.work import with_work, work_of
-from pytest_gpubench.correctness.leaves import cloned
+from pytest_gpubench.correctness.leaves import map_leaves
 from pytest_gpubench.correctness.pool import PoisonedPool, pool_on
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.replay.cuda_graphs import has_cuda_graphs
@@ -38,6 +39,7 @@ from pytest_gpubench.timing.interpreter import counting_launches
 from pytest_gpubench.timing.measurement import samples_of
 from pytest_gpubench.timing.overhead import take_overhead
 from pytest_gpubench.timing.rounds import Interleaved
+from pytest_gpubench.timing.tampering import operations_kept
 from pytest_gpubench.units import repr_of
 from pytest_gpubench.verdict.limits import NAMES, Judgement, Limits
 from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
@@ -111,7 +113,7 @@ class CompareRequest(Request[Comparison]):
         """Check every candidate, then time all, then check what was timed."""
         with (
             self.agreement.leaving_state(),
-            keeping_operations(self.settings),
+            nullcontext() if self.settings.timer == "scripted" else operations_kept(),
             pool_on(self.device.torch_device) as pool,
         ):
             return self._compare(pool, say)
@@ -324,4 +326,7 @@ def as_declared(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
 
 def lasting(ran: Ran) -> Ran:
     """Return a function's outputs, copied where a CUDA graph of torch.compile may overwrite them."""
-    return replace(ran, outputs=cloned(ran.outputs)) if has_cuda_graphs() else ran
+    if not has_cuda_graphs():
+        return ran
+    outputs = map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, ran.outputs)
+    return replace(ran, outputs=outputs)

@@ -1,7 +1,7 @@
 """Checks that make a number INVALID: replaced clocks, memory faster than its peak."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from pytest_gpubench.bench.agreement import Agreement
@@ -17,7 +17,7 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.bandwidth import copy_bandwidth
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import backward_of
-from pytest_gpubench.timing.tampering import operations_kept, replaced
+from pytest_gpubench.timing.tampering import replaced
 from pytest_gpubench.units import format_bytes, format_time
 
 SEES_GPU = ("profiler", "events", "graph")
@@ -37,11 +37,6 @@ def auditing(settings: Settings, device: Device) -> Iterator[Callable[[], None]]
     with nothing_persists() if on_gpu and settings.cache != "hot" else nullcontext(lambda: None) as check_cache:
         yield check_cache
     check_clocks(settings)
-
-
-def keeping_operations(settings: Settings) -> AbstractContextManager[None]:
-    """Raise InvalidResult where a call replaces a function of torch, as the calls of other arms use them too."""
-    return nullcontext() if settings.timer == "scripted" else operations_kept()
 
 
 def check_clocks(settings: Settings) -> None:

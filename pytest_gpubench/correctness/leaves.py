@@ -95,11 +95,6 @@ def map_leaves(function: Callable[[object], object], value: object) -> object:
     return made
 
 
-def cloned(value: object) -> object:
-    """Return a pytree with copies of its tensors, differentiable as they were."""
-    return map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, value)
-
-
 def inputs_of(args: Sequence[object], kwargs: Mapping[str, object] | None) -> Leaves:
     """Return the leaves of a call's arguments by name: `args[0]`, `kwargs['out']`."""
     return flatten(tuple(args), "args") + flatten(dict(kwargs or {}), "kwargs")

@@ -49,6 +49,7 @@ def test_one_saved_session_passes_what_processes_allow(tolerance: str, slower: f
         (5, 1, 1.1, Outcome.INCONCLUSIVE, "; measure 5 new ones with --gpu-bench-sessions=5"),
         (5, 4, 1.1, Outcome.INCONCLUSIVE, "which 5 saved sessions and 4 new cannot tell from the mode of a process"),
         (5, 5, 1.1, Outcome.FAIL, "30 and 30 reps in each of 5 and 5 sessions, 99.9 % interval)"),
+        (2, 5, 1.0451, Outcome.INCONCLUSIVE, ", so 2 saved sessions can decide 1.0 % or more: save more with"),
         (1, 1, 1.05 * 1.49, Outcome.INCONCLUSIVE, "the mode of a process"),
         (1, 1, 1.05 * 1.51, Outcome.FAIL, "30 and 30 reps"),  # no modes are as far apart
     ],
