@@ -11,8 +11,7 @@ import msgspec
 
 from pytest_gpubench.bench.placement import measure_confirmed
 from pytest_gpubench.bench.plan import is_enforced
-from pytest_gpubench.bench.request import CallResult, Request, Say, T
-from pytest_gpubench.bench.work import Inspection
+from pytest_gpubench.bench.request import CallResult, Inspection, Request, Say, T
 from pytest_gpubench.errors import LimitBroken, MeasurementError, WrongResult
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.results.counterpart import KeyReader

@@ -21,9 +21,9 @@ from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.plan import is_enforced, is_kept, plan_of, unmeasured_reason
 from pytest_gpubench.bench.producer import check_producer
 from pytest_gpubench.bench.ran import Ran
-from pytest_gpubench.bench.request import CallResult, Request, Say, carrying
+from pytest_gpubench.bench.request import CallResult, Request, Say, carrying, with_work
 from pytest_gpubench.bench.side_effects import Conduct
-from pytest_gpubench.bench.work import with_work, work_of
+from pytest_gpubench.bench.work import work_of
 from pytest_gpubench.correctness.leaves import map_leaves
 from pytest_gpubench.correctness.pool import PoisonedPool, pool_on
 from pytest_gpubench.errors import BadRequest

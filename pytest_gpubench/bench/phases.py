@@ -10,8 +10,7 @@ import msgspec
 from pytest_gpubench.bench.integrity import auditing
 from pytest_gpubench.bench.plan import plan_of
 from pytest_gpubench.bench.producer import check_producer
-from pytest_gpubench.bench.request import CallResult, Request, Say, carrying
-from pytest_gpubench.bench.work import with_work, work_of_call
+from pytest_gpubench.bench.request import CallResult, Request, Say, carrying, with_work, work_of_call
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import Measurement, Timing

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from pytest_gpubench import Measurement, ProfilerBusy, Timing
-from pytest_gpubench.bench import work
-from pytest_gpubench.bench.work import Inspection
+from pytest_gpubench.bench import request
+from pytest_gpubench.bench.request import Inspection, with_work
+from pytest_gpubench.bench.work import Work
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.results.observed import Observed
@@ -31,7 +32,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         found.append(explained)
         return msgspec.structs.replace(timing, kernels=KERNELS)
 
-    monkeypatch.setattr(work, "with_resources", find)
+    monkeypatch.setattr(request, "with_resources", find)
     return found
 
 
@@ -84,7 +85,7 @@ def test_no_other_run_asks(asked: list[bool], limits: Limits, settings: dict[str
 def test_what_has_to_be_read_is_a_part_of_what_is_moved(
     moved: int | None, share: float | None, read: int | None
 ) -> None:
-    assert work.with_work(TAKEN, work.Work(moved, share)).read_bytes == read
+    assert with_work(TAKEN, Work(moved, share)).read_bytes == read
 
 
 @pytest.mark.parametrize(("step", "outcome"), [(1, Outcome.FAIL), (0, Outcome.PASS)])
@@ -110,7 +111,7 @@ def observing(asked: list[bool], monkeypatch: pytest.MonkeyPatch) -> list[Except
             raise errors[0]
         return OBSERVED
 
-    monkeypatch.setattr(work, "observe", find)
+    monkeypatch.setattr(request, "observe", find)
     return errors
 
 

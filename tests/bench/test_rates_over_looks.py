@@ -16,10 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench import Kernel, Timing
-from pytest_gpubench.bench import work
+from pytest_gpubench.bench import request
 from pytest_gpubench.bench.comparison import as_declared
 from pytest_gpubench.bench.plan import plan_of
-from pytest_gpubench.bench.work import Inspection, Work
+from pytest_gpubench.bench.request import Inspection
+from pytest_gpubench.bench.work import Work
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.results.model import MemoryPeak, Outcome, Peaks
 from pytest_gpubench.settings import Settings
@@ -188,7 +189,7 @@ def test_peaks_are_measured_before_the_first_look_and_not_again(monkeypatch: pyt
         asked.append(tuple(dtypes))
         return Peaks(memory=(MemoryPeak(read_share=0.5, moved_bytes=1, gbps=2000.0),))
 
-    monkeypatch.setattr(work, "measured_peaks", note)
+    monkeypatch.setattr(request, "measured_peaks", note)
     looked_for = Inspection(replace(settings_of(0.01), timer="wall"), cpu_device(), Limits(min_peak_fraction=0.9))
     judgement = looked_for.judgement(Work(MOVED_BYTES, 0.5, 10, "bfloat16"))
     assert asked == [("bfloat16",)]

@@ -6,7 +6,7 @@ MEASURE = "gpu_bench.measure(fast, bytes=10**6)"
 COMPARE = "gpu_bench.compare(fast, slow, bytes=10**6)"
 SOURCE = """
 import warnings
-import pytest_gpubench.bench.work as inspection
+import pytest_gpubench.bench.request as inspection
 import torch
 from dataclasses import replace
 from pytest_gpubench import ProfilerBusy

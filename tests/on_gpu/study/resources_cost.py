@@ -13,8 +13,8 @@ ASKED_S: list[float] = []
 
 def pytest_collection_finish() -> None:
     """Time every question from here on."""
-    work: Any = import_module("pytest_gpubench.bench.work")
-    asked = work.with_resources
+    request: Any = import_module("pytest_gpubench.bench.request")
+    asked = request.with_resources
 
     def timed(*args: Any) -> Any:
         began_s = time.perf_counter()
@@ -23,7 +23,7 @@ def pytest_collection_finish() -> None:
         finally:
             ASKED_S.append(time.perf_counter() - began_s)
 
-    work.with_resources = timed
+    request.with_resources = timed
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
