@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench import DeviceFacts, Measurement, Speedup, Timing
+from pytest_gpubench import DeviceFacts, Measurement, Speedup
 from pytest_gpubench.cli import main, noise
 from pytest_gpubench.cli.noise import CallNoise
 from pytest_gpubench.results.model import SavedRun, TestRecord
 from pytest_gpubench.results.store import read_run, write_run
 from pytest_gpubench.stats.summary import Interval
+from tests.results import measured
+from tests.results.measured import timing_of
 
 BAD_USAGE = 2
 
@@ -26,19 +28,17 @@ def record(
 ) -> TestRecord:
     """Return what a process measured of a call, whose samples are 1 % apart."""
     samples = (0.99 * median_us, median_us, 1.01 * median_us)
-    arm = Timing(label="neg", timer="profiler", cache="cold", device=device.name, samples_us=samples, **timing)
+    arm = timing_of(samples, "neg", device=device.name, **timing)
     interval = Interval(low, high) if high < math.inf else None
     speedup = Speedup(
         ratio=1.0, interval=interval, quads=20, alpha=0.001, reference="once", reference_us=median_us, seed=0
     )
-    return TestRecord(
+    return measured.record(
+        Measurement(timing=arm),
+        Measurement(timing=arm, role="reference"),
+        Measurement(timing=arm, role="candidate", speedup=speedup),
         nodeid=f"test_against_itself[{round(math.log10(median_us))}]",
         device=device,
-        measurements=(
-            Measurement(timing=arm),
-            Measurement(timing=arm, role="reference"),
-            Measurement(timing=arm, role="candidate", speedup=speedup),
-        ),
     )
 
 

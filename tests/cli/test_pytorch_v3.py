@@ -14,6 +14,7 @@ from pytest_gpubench.cli.show import FORMS
 from pytest_gpubench.results.model import CommitInfo, Outcome, SavedRun, TestRecord, Turn
 from pytest_gpubench.results.store import write_run
 from tests.cli.stored import Command
+from tests.results.measured import record, run, timing_of, verdict
 from tests.results.saved import device_facts, make_run
 
 # The columns of `benchmark.oss_ci_benchmark_v3` but for those that the upload adds. Source: pytorch/test-infra at
@@ -89,25 +90,7 @@ def records_of(run: SavedRun) -> list[Record]:
 
 def run_of(*measurements: Measurement, **about: Any) -> SavedRun:
     """Return a run of one test."""
-    record = TestRecord(**{"nodeid": "test_a.py::test_f", "device": device_facts("NVIDIA H200"), **about})
-    return SavedRun(records=(msgspec.structs.replace(record, measurements=measurements),), datetime="2026-03-01")
-
-
-def timing(*samples_us: float, label: str = "f", **about: Any) -> Timing:
-    """Return a timing of these samples on an H200."""
-    return Timing(
-        label=label,
-        timer="scripted",
-        cache="cold",
-        device="NVIDIA H200",
-        samples_us=samples_us,
-        **about,
-    )
-
-
-def verdict(kind: str, asked: str, outcome: Outcome = Outcome.PASS) -> Verdict:
-    """Return a verdict on a limit."""
-    return Verdict(kind=kind, asked=asked, outcome=outcome, sentence="so it is")
+    return run(record(*measurements, **{"device": device_facts("NVIDIA H200"), **about}))
 
 
 def metrics_of(run: SavedRun) -> dict[str, Metric]:
@@ -165,10 +148,10 @@ def test_every_record_is_of_the_schema(run: SavedRun) -> None:
 
 def test_numbers_are_those_of_the_run() -> None:
     """All samples in ms as tritonbench's latency, and the numbers that the tables show, in their order."""
-    run = make_run(tests=7)
-    found = iter(records_of(run))
-    for record in run.records:
-        for item in record.measurements:
+    saved = make_run(tests=7)
+    found = iter(records_of(saved))
+    for test in saved.records:
+        for item in test.measurements:
             if not item.timing.measured:
                 continue
             one = {each.metric.name: each for each in (next(found) for _ in range(5 if item.speedup else 4))}
@@ -178,7 +161,7 @@ def test_numbers_are_those_of_the_run() -> None:
             assert values.pop("speedup", None) == (None if item.speedup is None else [item.speedup.ratio])
             timing = item.timing
             assert values == {"median_us": [timing.median_us], "gbps": [timing.gbps], "tflops": [timing.tflops]}
-            assert {(each.model.name, each.model.backend) for each in one.values()} == {(record.nodeid, timing.label)}
+            assert {(each.model.name, each.model.backend) for each in one.values()} == {(test.nodeid, timing.label)}
             assert {each.model.extra_info.get("example", "") for each in one.values()} == {item.example}
     assert list(found) == []
 
@@ -218,13 +201,15 @@ def test_a_record_says_what_was_measured_where() -> None:
     ],
 )
 def test_a_limit_is_the_target_of_its_metric(kind: str, asked: str, name: str, target: float) -> None:
-    item = Measurement(timing=timing(30, moved_bytes=9, flops=9), verdicts=(verdict(kind, asked),))
+    item = Measurement(
+        timing=timing_of([30], moved_bytes=9, flops=9), verdicts=(verdict(f"{kind}={asked}", Outcome.PASS),)
+    )
     assert metrics_of(run_of(item))[name].target_value == target
 
 
 def test_a_candidate_has_a_target_of_its_own() -> None:
     items = {each.timing.label: each for each in make_run(tests=1).records[0].measurements}
-    asked = verdict("min_speedup", "{'triton_softmax': 1.5, 'other': 9.0}")
+    asked = verdict("min_speedup={'triton_softmax': 1.5, 'other': 9.0}", Outcome.PASS)
     found = metrics_of(run_of(msgspec.structs.replace(items["triton_softmax"], verdicts=(asked,))))
     assert found["speedup"].target_value == 1.5
 
@@ -232,13 +217,13 @@ def test_a_candidate_has_a_target_of_its_own() -> None:
 @pytest.mark.parametrize(
     "item",
     [
-        Measurement(timing=timing(30), verdicts=(verdict("validity", "no limit", Outcome.INVALID),)),
-        Measurement(timing=timing(30), verdicts=(verdict("min_gbps", "3000", Outcome.INVALID),)),
-        Measurement(timing=timing(unmeasured="switched off")),
+        Measurement(timing=timing_of([30]), verdicts=(verdict("no limit", Outcome.INVALID),)),
+        Measurement(timing=timing_of([30]), verdicts=(verdict("min_gbps=3000", Outcome.INVALID),)),
+        Measurement(timing=timing_of(unmeasured="switched off")),
     ],
 )
 def test_what_has_no_number_known_to_be_right_is_left_out(item: Measurement) -> None:
-    right = Measurement(timing=timing(30, label="right"))
+    right = Measurement(timing=timing_of([30], "right"))
     assert records_of(run_of(item)) == []
     assert {each.model.backend for each in records_of(run_of(item, right))} == {"right"}
 
@@ -253,18 +238,18 @@ def test_what_has_no_number_known_to_be_right_is_left_out(item: Measurement) -> 
     ],
 )
 def test_numbers_that_the_database_cannot_hold_are_left_out(sample_us: float, names: set[str]) -> None:
-    assert set(metrics_of(run_of(Measurement(timing=timing(sample_us))))) == names
+    assert set(metrics_of(run_of(Measurement(timing=timing_of([sample_us]))))) == names
 
 
 def test_a_cpu_is_a_runner_without_a_gpu() -> None:
     device = DeviceFacts(type="cpu", name="A CPU", host="h")
-    found = records_of(run_of(Measurement(timing=timing(30)), device=device))[0]
+    found = records_of(run_of(Measurement(timing=timing_of([30])), device=device))[0]
     assert found.runners == [Runner(name="cpu", type="A CPU", cpu_info="A CPU", extra_info={"hostname": "h"})]
 
 
 def test_a_test_on_two_gpus_counts_both() -> None:
     turn = Turn(gpus=("GPU-1", "GPU-2"), began_s=0, ended_s=1)
-    found = records_of(run_of(Measurement(timing=timing(30)), turn=turn))[0].runners[0]
+    found = records_of(run_of(Measurement(timing=timing_of([30])), turn=turn))[0].runners[0]
     assert (found.gpu_count, found.avail_gpu_mem_in_gb) == (2, 280)
 
 

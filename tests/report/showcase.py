@@ -10,7 +10,7 @@ from pytest_gpubench import Measurement, Speedup, Timing
 from pytest_gpubench.results.model import CommitInfo, Outcome, SavedRun, TestRecord
 from pytest_gpubench.stats.summary import Interval
 from tests.results.measured import kernel as kernel_of
-from tests.results.measured import resources
+from tests.results.measured import record, resources, timing_of
 from tests.results.measured import verdict as verdict_on
 from tests.results.saved import device_facts
 
@@ -23,6 +23,7 @@ def showcase(seed: int = 1, slower: float = 1.0) -> SavedRun:
     """Return a run with every outcome, a sweep, examples of hypothesis, and hostile names."""
     chance = random.Random(seed)
     sweep = [compared(chance, f"test_rows[{rows}]", rows / 40, 1.7, {"rows": str(rows)}) for rows in SWEEP]
+    off = Measurement(timing=timing_of((), "relu", unmeasured="switched off"))
     return SavedRun(
         records=(
             compared(
@@ -35,8 +36,8 @@ def showcase(seed: int = 1, slower: float = 1.0) -> SavedRun:
             *sweep,
             given_record(chance),
             timed(chance, 84 * slower),
-            TestRecord(nodeid="tests/perf/test_a.py::test_off", device=GPU, measurements=(unmeasured(),)),
-            TestRecord(nodeid="tests/perf/test_a.py::test_empty", device=GPU),
+            record(off, nodeid="tests/perf/test_a.py::test_off", device=GPU),
+            record(nodeid="tests/perf/test_a.py::test_empty", device=GPU),
             hostile(chance),
         ),
         datetime="2026-03-08T12:30:45.123456+00:00",
@@ -69,15 +70,7 @@ def arm(chance: random.Random, label: str, median_us: float, reps: int = 80, **o
     }
     known |= {"busy_us": tuple(samples), "span_us": tuple(sample + 0.5 for sample in samples)}
     known |= {"sm_clock_mhz": tuple(clocks), "kernels": kernels, "warmup_calls": 12, "elapsed_s": 0.8}
-    return Timing(
-        label=label, timer="profiler", cache="cold", device=GPU.name, samples_us=tuple(samples), **(known | others)
-    )
-
-
-def unmeasured() -> Measurement:
-    """Return a measurement without numbers."""
-    nothing = Timing(label="relu", timer="profiler", cache="cold", device=GPU.name, unmeasured="switched off")
-    return Measurement(timing=nothing)
+    return timing_of(samples, label, **(known | others))
 
 
 def pair(
@@ -120,10 +113,8 @@ def compared(
     **others: Any,
 ) -> TestRecord:
     """Return the record of a test that compares two arms."""
-    return TestRecord(
-        nodeid=f"tests/perf/test_a.py::{name}", device=GPU, params=params or {},
-        measurements=pair(chance, candidate_us, ratio, **others), source="0123456789abcdef",
-    )  # fmt: skip
+    arms = pair(chance, candidate_us, ratio, **others)
+    return record(*arms, nodeid=f"tests/perf/test_a.py::{name}", device=GPU, params=params or {})
 
 
 def given_record(chance: random.Random) -> TestRecord:
@@ -143,7 +134,7 @@ def given_record(chance: random.Random) -> TestRecord:
             moved_bytes=4 * rows * columns,
             flops=10 * rows * columns,
         )
-    return TestRecord(nodeid="tests/perf/test_b.py::test_every_shape", device=GPU, measurements=tuple(measurements))
+    return record(*measurements, nodeid="tests/perf/test_b.py::test_every_shape", device=GPU)
 
 
 def timed(chance: random.Random, median_us: float) -> TestRecord:
@@ -153,7 +144,7 @@ def timed(chance: random.Random, median_us: float) -> TestRecord:
     item = Measurement(
         timing=arm(chance, "gather", median_us, flags=("one flag",), discarded=2), verdicts=(verdict, std)
     )
-    return TestRecord(nodeid="tests/perf/test_b.py::test_gather", device=GPU, measurements=(item,))
+    return record(item, nodeid="tests/perf/test_b.py::test_gather", device=GPU)
 
 
 def hostile(chance: random.Random) -> TestRecord:
@@ -165,10 +156,8 @@ def hostile(chance: random.Random) -> TestRecord:
         verdict_on(f"min_speedup={NASTY}", Outcome.FAIL, NASTY), reasons=(f"one more kernel: {NASTY}",)
     )
     candidate = msgspec.structs.replace(arms[1], timing=timing, verdicts=(verdict,), differences=(NASTY,))
-    return TestRecord(
-        nodeid=f"tests/{NASTY}.py::test_{NASTY}", device=GPU, params={NASTY: NASTY}, warnings=(NASTY,),
-        measurements=(arms[0], candidate), extra_info={NASTY: [NASTY, {"deep": NASTY}]},
-    )  # fmt: skip
+    known = {"params": {NASTY: NASTY}, "warnings": (NASTY,), "extra_info": {NASTY: [NASTY, {"deep": NASTY}]}}
+    return record(arms[0], candidate, nodeid=f"tests/{NASTY}.py::test_{NASTY}", device=GPU, **known)
 
 
 def history(count: int = 12) -> list[SavedRun]:

@@ -16,9 +16,10 @@ from pytest_gpubench.results.model import CommitInfo, Outcome, SavedRun, TestRec
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import printable
 from tests.report.records import GPU, arms, record, timing, unmeasured, verdict
+from tests.results.hostile import hostile_run
 from tests.results.measured import kernel as kernel_of
 from tests.results.measured import resources
-from tests.results.measured import verdict as verdict_on
+from tests.results.measured import run as run_of
 from tests.results.saved import make_run
 
 MOST_KERNELS = 10
@@ -50,10 +51,6 @@ ATTACKS = [
     "--- | ---",
     "\u200b",
 ]
-
-
-def make(*records: TestRecord, **others: object) -> SavedRun:
-    return SavedRun(records=records, datetime="2026-03-01T12:30:45+00:00", **others)  # type: ignore[arg-type]
 
 
 def judged(nodeid: str, *outcomes: Outcome, enforced: bool = True) -> TestRecord:
@@ -135,7 +132,7 @@ def read(markdown: str) -> Reader:
 def test_the_first_line_says_what_came_of_the_tests(
     records: tuple[TestRecord, ...], failures: Mapping[str, str], line: str
 ) -> None:
-    assert markdown_summary(make(*records), failures).splitlines()[0] == f"## GPU benchmarks: {line}"
+    assert markdown_summary(run_of(*records), failures).splitlines()[0] == f"## GPU benchmarks: {line}"
 
 
 @pytest.mark.parametrize(
@@ -152,14 +149,14 @@ def test_the_first_line_names_the_gpus(names: list[str], where: str) -> None:
         msgspec.structs.replace(PASSED, nodeid=f"t.py::{number}", device=msgspec.structs.replace(GPU, name=name))
         for number, name in enumerate(names)
     ]
-    summary = markdown_summary(make(*records))
+    summary = markdown_summary(run_of(*records))
     assert summary.splitlines()[0].endswith(f" passed on {where}")
     assert ("Device" in section(summary, "All measurements")[0]) is (len(set(names)) > 1)
 
 
 def test_a_cpu_is_called_one() -> None:
     device = msgspec.structs.replace(GPU, type="cpu", name="EPYC")
-    first = markdown_summary(make(msgspec.structs.replace(PASSED, device=device))).splitlines()[0]
+    first = markdown_summary(run_of(msgspec.structs.replace(PASSED, device=device))).splitlines()[0]
     assert first.endswith("on the CPU, EPYC")
 
 
@@ -167,7 +164,7 @@ def test_a_cpu_is_called_one() -> None:
 
 
 def test_what_failed_comes_first_each_with_its_sentence() -> None:
-    summary = markdown_summary(make(PASSED, OPEN, LOOSE, WRONG, FAILED, FREE), {"t.py::other": "assert\n 1 ==  2"})
+    summary = markdown_summary(run_of(PASSED, OPEN, LOOSE, WRONG, FAILED, FREE), {"t.py::other": "assert\n 1 ==  2"})
     assert section(summary, "### What to look at") == [
         ["Verdict", "Test", "Function", "What was found"],
         ["❌ FAIL", "<code>t.py::other</code>", "", "assert 1 == 2"],
@@ -182,12 +179,12 @@ def test_what_failed_comes_first_each_with_its_sentence() -> None:
 
 def test_a_failure_that_a_verdict_tells_is_not_told_twice() -> None:
     told = {"t.py::failed": "LimitBroken: a sentence\nabout limit1", "t.py::open": "assert False"}
-    rows = section(markdown_summary(make(FAILED, OPEN), told), "### What to look at")
+    rows = section(markdown_summary(run_of(FAILED, OPEN), told), "### What to look at")
     assert [row[3] for row in rows[1:]] == ["assert False", "a sentence about limit1", "a sentence about limit0"]
 
 
 def test_nothing_to_look_at_has_no_part() -> None:
-    summary = markdown_summary(make(PASSED, FREE, IDLE))
+    summary = markdown_summary(run_of(PASSED, FREE, IDLE))
     assert "What to look at" not in summary
     assert "Kernels of" not in summary
     assert "idle" not in summary
@@ -195,7 +192,7 @@ def test_nothing_to_look_at_has_no_part() -> None:
 
 def test_the_table_prints_the_numbers_of_the_run() -> None:
     slow = judged("t.py::a[1-2]", Outcome.PASS, Outcome.FAIL)
-    header, first, second, third = section(markdown_summary(make(slow, FREE, WRONG)), "All measurements (3)")
+    header, first, second, third = section(markdown_summary(run_of(slow, FREE, WRONG)), "All measurements (3)")
     assert header == ["Test", "Function", "Time (us)", "Reference (us)", "Speedup", "Limit", "Verdict"]
     assert first == [
         r"<code>a\[1-2\]</code>",
@@ -212,14 +209,14 @@ def test_the_table_prints_the_numbers_of_the_run() -> None:
 
 def test_tests_of_several_files_have_their_file() -> None:
     other = msgspec.structs.replace(FREE, nodeid="a/u.py::free")
-    names = [row[0] for row in section(markdown_summary(make(PASSED, other)), "All measurements")]
+    names = [row[0] for row in section(markdown_summary(run_of(PASSED, other)), "All measurements")]
     assert names == ["Test", "<code>t.py::passed</code>", "<code>a/u.py::free</code>"]
 
 
 def test_a_judged_reference_is_told() -> None:
     reference, candidate = arms(timing("mine", 90.0), timing("torch", 180.0))
     reference = msgspec.structs.replace(reference, verdicts=(verdict("limit", Outcome.INVALID),))
-    rows = section(markdown_summary(make(record(reference, candidate))), "### What to look at")
+    rows = section(markdown_summary(run_of(record(reference, candidate))), "### What to look at")
     assert [row[2] for row in rows] == ["Function", "<code>torch</code>"]
 
 
@@ -227,7 +224,7 @@ def test_only_what_failed_shows_its_kernels_and_those_of_its_reference() -> None
     kernels = tuple(kernel_of(f"k{number}<T>", number, float(number)) for number in range(1, 13))
     mine = timing("mine", 78.0, kernels=kernels)
     bad = record(*arms(mine, timing("torch", 180.0), verdict("limit", Outcome.FAIL)), nodeid="t.py::bad")
-    rows = section(markdown_summary(make(PASSED, bad, OPEN)), "Kernels of what failed")
+    rows = section(markdown_summary(run_of(PASSED, bad, OPEN)), "Kernels of what failed")
     assert rows[1] == [
         "<code>t.py::bad</code>",
         "<code>mine</code>",
@@ -245,7 +242,7 @@ def test_only_what_failed_shows_its_kernels_and_those_of_its_reference() -> None
 def test_what_kernels_take_has_a_column_where_it_is_known() -> None:
     known = kernel_of("k", resources=(resources(registers=72),))
     arm = arms(timing("mine", 78.0, kernels=(known,)), timing("torch", 180.0), verdict("limit", Outcome.FAIL))
-    head, mine, reference = section(markdown_summary(make(record(*arm))), "Kernels of what failed")
+    head, mine, reference = section(markdown_summary(run_of(record(*arm))), "Kernels of what failed")
     assert [row[6] for row in (head, mine, reference)] == ["Resources", "72 registers, 1 block per SM, 2.00 waves", ""]
 
 
@@ -258,16 +255,16 @@ def changed(test: TestRecord, **change: object) -> TestRecord:
 
 
 def test_what_was_compared_with_a_saved_run_has_a_column() -> None:
-    header, first, second = section(markdown_summary(make(changed(PASSED), FREE)), "All measurements")
+    header, first, second = section(markdown_summary(run_of(changed(PASSED), FREE)), "All measurements")
     at = header.index("Against main")
     assert (first[at], second[at]) == ("1.031x [1.028, 1.034] of its median, was 87.30 us", "")
-    assert "Against" not in markdown_summary(make(PASSED, FREE))
-    same = section(markdown_summary(make(changed(PASSED, metric="same code", interval=None))), "All measurements")[1]
+    assert "Against" not in markdown_summary(run_of(PASSED, FREE))
+    same = section(markdown_summary(run_of(changed(PASSED, metric="same code", interval=None))), "All measurements")[1]
     assert same[at] == "same code"
 
 
 def test_several_saved_runs_share_a_column() -> None:
-    run = make(changed(PASSED), changed(FREE, baseline="a|b", metric="speedup", interval=None))
+    run = run_of(changed(PASSED), changed(FREE, baseline="a|b", metric="speedup", interval=None))
     header, _, second = section(markdown_summary(run), "All measurements")
     assert second[header.index("Against baselines")] == "1.031x of its relative time, was 87.30 us"
 
@@ -301,11 +298,11 @@ def test_the_machine_and_the_commit_end_it() -> None:
     ],
 )
 def test_the_commit_is_told(commit: CommitInfo, line: str) -> None:
-    assert line in markdown_summary(make(PASSED, commit_info=commit)).splitlines()
+    assert line in markdown_summary(run_of(PASSED, commit_info=commit)).splitlines()
 
 
 def test_no_commit_and_many_options() -> None:
-    lines = markdown_summary(make(PASSED, settings={f"o{number}": "1" for number in range(7)})).splitlines()
+    lines = markdown_summary(run_of(PASSED, settings={f"o{number}": "1" for number in range(7)})).splitlines()
     assert not any(line.startswith("- Commit") for line in lines)
     assert next(line for line in lines if "Options" in line).endswith("<code>o4=1</code> and 2 more")
 
@@ -351,7 +348,7 @@ def test_it_stays_below_the_limit_and_says_what_is_left_out(limit_bytes: int) ->
 def test_every_line_is_there_or_counted_wherever_the_limit_falls() -> None:
     """Long lines and a long header, so that there is no slack; the limits cut between any two of the last ones."""
     tests = (judged(f"t.py::{'x' * 900}{number}", Outcome.INCONCLUSIVE) for number in range(40))
-    run = make(*(changed(test, baseline="$" * 60) for test in tests))
+    run = run_of(*(changed(test, baseline="$" * 60) for test in tests))
     full = len(markdown_summary(run).encode())
     for limit_bytes in range(full - 1500, full + 900, 29):
         summary = summary_within(limit_bytes, run)
@@ -377,32 +374,6 @@ def test_what_passed_is_left_out_first() -> None:
 # what comes from outside
 
 
-def hostile_run(words: str, tests: int = 2) -> SavedRun:
-    """Return a run that says the same thing wherever it can say something."""
-    device = msgspec.structs.replace(GPU, name=words, host=words, driver=words, cuda=words)
-    other = msgspec.structs.replace(device, name=f"{words}2")
-    kernel = kernel_of(words, 1, 1.0)
-    mine = timing(words, 90.0, kernels=(kernel,), timer=words, cache=words)
-    reference, candidate = arms(mine, timing(words, 180.0), verdict_on(words, Outcome.FAIL, words))
-    change = PastChange(baseline=words, metric=words, ratio=1.0, interval=None, old_us=1.0)
-    candidate = msgspec.structs.replace(candidate, example=words, change=change)
-    reference = msgspec.structs.replace(reference, example=words)
-    records = [
-        TestRecord(
-            nodeid=f"{words}{number}", device=device if number % 2 else other, measurements=(reference, candidate)
-        )
-        for number in range(tests)
-    ]
-    return SavedRun(
-        records=tuple(records),
-        datetime=words,
-        version=words,
-        commit_info=CommitInfo(id=words, branch=words, dirty=True),
-        machine_info={"torch": words, "python_version": words},
-        settings={f"{words}{number}": words for number in range(9)},
-    )
-
-
 def check_harmless(summary: str) -> None:
     """Assert that a summary has no element and no cell that is not its own."""
     for table in re.split(r"\n(?!\|)", summary):
@@ -421,13 +392,12 @@ def test_attacks_are_shown_as_text(attack: str) -> None:
 
 
 def check_shown_as_text(attack: str) -> None:
-    run = hostile_run(attack)
-    summary = markdown_summary(run, {f"{attack}3": attack})
+    summary = markdown_summary(hostile_run(attack), {f"{attack}3": attack})
     check_harmless(summary)
     reader = read(summary)
     shown = {one_space(cell) for cell in reader.cells}
-    names = {one_space(printable(each)) for each in (f"{attack}0", f"{attack}1", f"{attack}3", attack)}
-    assert names <= shown
+    texts = f"{attack}nodeid{attack}", f"{attack}label{attack}", f"{attack}3"
+    assert {one_space(printable(each)) for each in texts} <= shown
 
 
 def one_space(value: str) -> str:

@@ -12,35 +12,35 @@ ATTACK = "::error::\x1b[31m\x1b]0;title\x07\n::error::##[error]##vso[x]\r\x9b8m\
 KINDS = ("max_time_us", "min_speedup", "validity", "compare_fail", "forbid", "kernels", "no limit")
 
 
-def hostile_run(**fixed: Any) -> SavedRun:
-    """Return a run with every field filled and every text an attack; fixed: texts of fields by name, kept as given."""
-    return msgspec.convert(_filled(msgspec.inspect.type_info(SavedRun), "run", fixed), SavedRun)
+def hostile_run(attack: str = ATTACK, **fixed: Any) -> SavedRun:
+    """Return a run with every field filled and every text an attack; fixed: values of fields by name, kept as given."""
+    return msgspec.convert(_filled(msgspec.inspect.type_info(SavedRun), "run", attack, fixed), SavedRun)
 
 
-def _filled(kind: Any, name: str, fixed: dict[str, Any]) -> Any:
+def _filled(kind: Any, name: str, attack: str, fixed: dict[str, Any]) -> Any:
     """Return a value of a type as JSON has it; records and measurements in every variety."""
     inspect = msgspec.inspect
     if name in fixed:
         return fixed[name]
     if isinstance(kind, inspect.UnionType):
-        return _filled(next(each for each in kind.types if not isinstance(each, inspect.NoneType)), name, fixed)
+        return _filled(next(each for each in kind.types if not isinstance(each, inspect.NoneType)), name, attack, fixed)
     if isinstance(kind, (inspect.StructType, inspect.DataclassType)):
-        return {each.encode_name: _filled(each.type, each.name, fixed) for each in kind.fields}
+        return {each.encode_name: _filled(each.type, each.name, attack, fixed) for each in kind.fields}
     if isinstance(kind, inspect.NamedTupleType):
-        return [_filled(each.type, each.name, fixed) for each in kind.fields]
+        return [_filled(each.type, each.name, attack, fixed) for each in kind.fields]
     if isinstance(kind, inspect.DictType):
-        return {f"{name}{ATTACK}": _filled(kind.value_type, name, fixed)}
+        return {f"{name}{attack}": _filled(kind.value_type, name, attack, fixed)}
     if isinstance(kind, inspect.VarTupleType):
-        one = _filled(kind.item_type, name, fixed)
+        one = _filled(kind.item_type, name, attack, fixed)
         return list(_varied(one)) if name == "measurements" else [one]
     if isinstance(kind, inspect.TupleType):
-        return [_filled(each, name, fixed) for each in kind.item_types]
+        return [_filled(each, name, attack, fixed) for each in kind.item_types]
     if isinstance(kind, inspect.LiteralType):
         return kind.values[-1]
     if isinstance(kind, inspect.EnumType):
         return next(iter(kind.cls)).value
     plain = {inspect.FloatType: 1.5, inspect.IntType: 3, inspect.BoolType: True}
-    return plain.get(type(kind), f"{ATTACK}{name}{ATTACK}")
+    return plain.get(type(kind), f"{attack}{name}{attack}")
 
 
 def _varied(one: dict[str, Any]) -> Iterator[dict[str, Any]]:
