@@ -84,6 +84,65 @@ def test_what_could_not_be_compared_or_measured_is_told(run_script: RunScript) -
     )
 
 
+CASES = """
+functions[True] = fast
+def bench(names, values, plot="plot", providers=["torch", True], **args):
+    names_of = ["Torch", "Mine"] if True in providers else providers
+    return triton.testing.Benchmark(names, values, "p", providers, names_of, plot, args)
+def case(*benches, expected={"N"}, function=lambda p: functions.get(p, fast)):
+    def run(p, **keywords):
+        assert set(keywords) == expected
+        do_bench(function(p))
+    is_list = len(benches) > 1 or benches[0].plot_name == "fwd"
+    return triton.testing.perf_report(list(benches) if is_list else benches[0])(run)
+"""
+
+
+def test_a_case_is_an_x_value(run_script: RunScript) -> None:
+    """Under the last of its object's names."""
+    run = run_script(f"""{CASES}
+first = a = case(bench(["N"], [8, 16], M=4), expected={{"N", "M"}})
+b = case(bench(["M", "N"], [8]), expected={{"M", "N"}})
+c = case(bench(["B", "T"], [(2, 8), [4, 8]]), expected={{"B", "T"}})
+d = case(bench(["N"], [8], "fwd"))
+e = case(bench(["N"], [8]), bench(["N"], [8]))
+""")
+    assert {each.nodeid.partition("::")[2]: each.params for each in run.records} == {
+        "a[8]": {"N": "8", "M": "4"},
+        "a[16]": {"N": "16", "M": "4"},
+        "b[8]": {"M=N": "8"},
+        "c[2-8]": {"B": "2", "T": "8"},
+        "c[4-8]": {"B": "4", "T": "8"},
+        "d[fwd-8]": {"N": "8", "plot": "fwd"},
+        "e[plot-8]": {"N": "8", "plot": "plot"},
+        "e[plot-8-2]": {"N": "8", "plot": "plot"},
+    }
+    assert [each.timing.label for each in run.records[0].measurements] == ["torch", "Mine"]
+
+
+REFERENCES = {
+    "torch": ["triton", "torch"],
+    "torch-compile": ["triton", "torch-compile", "torch"],
+    "PyTorch": ["liger", "PyTorch"],
+    "naive_softmax": ["fused", "naive_softmax"],
+    "mine": ["mine", "prefix", "torchlike"],
+    "cublas": ["cublas", "triton"],
+}
+
+
+def test_the_reference_is_the_first_that_is_called_so_or_the_first(run_script: RunScript) -> None:
+    """Providers draw the same inputs."""
+    draws = "lambda p: (lambda x: scripted([1.0])(lambda: x))(torch.randn(3))"
+    lines = [
+        f"r{n} = case(bench(['N'], [8], providers={each}), function={draws})"
+        for n, each in enumerate(REFERENCES.values())
+    ]
+    run = run_script("\n".join([CASES, *lines]))
+    found = [[each.timing.label for each in record.measurements if each.role == "reference"] for record in run.records]
+    assert found == [[each] for each in REFERENCES]
+    assert [record.warnings for record in run.records] == [()] * len(REFERENCES)
+
+
 def test_an_error_of_a_call_is_raised_where_the_script_catches_it(run_script: RunScript) -> None:
     run = run_script("PROVIDERS = ['fast', 'large', 'torch']" + REPORT, "-k", "softmax[8]")
     (record,) = run.records

@@ -272,6 +272,20 @@ def no_room(monkeypatch): monkeypatch.setattr(module.LazyTensor, "make", lambda 
     assert "Expected start node" not in result.stdout.str()
 
 
+def test_an_argument_that_holds_no_lazy_tensor_is_the_same_object(bench_run: BenchRun) -> None:
+    source = f"""{GIVEN}
+from pytest_gpubench.strategies import AttentionShape, lazy_tensor
+HELD = [{{"a": (1, [2])}}, (AttentionShape(1, 1, 1, 1, 1, 1),), "text", range(3), (1, {{"b": [()]}})]
+
+@given(value=st.sampled_from(HELD), lazy=st.just([(lazy_tensor(3, device="cpu"), 4)]))
+def test_it(gpu_bench, value, lazy):
+    assert any(value is each for each in HELD)
+    ((made, four),) = lazy
+    gpu_bench(add(1.0), made)
+"""
+    bench_run(source).assert_outcomes(passed=1)
+
+
 def test_the_section_ends_with_the_example_that_is_reported(record_run: RecordRun) -> None:
     """Though it was measured before others were tried."""
     body = "gpu_bench.measure(add(40.0 + n if n > 20 else 5.0), (torch.ones(n),), label='add')"
