@@ -24,7 +24,6 @@ from tests.results.measured import timing_of
 
 
 def fake_nvml(throttled: int = 0, **answers: Any) -> Nvml:
-    """Return an NVML with these answers."""
     return Nvml(Recording(answers={"CurrentClocksThrottleReasons": throttled, **answers}), None)
 
 

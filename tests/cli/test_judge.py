@@ -21,8 +21,6 @@ from pytest_gpubench.judge import judging
 
 
 class FakeJudge:
-    """Return the status that a candidate's name says."""
-
     chosen: Mapping[str, object] = {}
 
     def __init__(self, *given: object, **more: object) -> None:

@@ -11,7 +11,6 @@ from tests.results.saved import make_run
 
 
 def shards(run: SavedRun, *cuts: int) -> list[SavedRun]:
-    """Return the run's records in pieces."""
     ends = [0, *cuts, len(run.records)]
     pieces = [run.records[begin:end] for begin, end in pairwise(ends)]
     return [msgspec.structs.replace(run, records=records) for records in pieces]

@@ -89,12 +89,10 @@ def records_of(run: SavedRun) -> list[Record]:
 
 
 def run_of(*measurements: Measurement, **about: Any) -> SavedRun:
-    """Return a run of one test."""
     return run(record(*measurements, **{"device": device_facts("NVIDIA H200"), **about}))
 
 
 def metrics_of(run: SavedRun) -> dict[str, Metric]:
-    """Return the metrics of a run of one measurement, by name."""
     return {each.metric.name: each.metric for each in records_of(run)}
 
 

@@ -37,7 +37,6 @@ def commands(text: str) -> Iterator[tuple[str, str]]:
 
 
 def masked(text: str) -> list[str]:
-    """Return the lines to compare."""
     for pattern, mask in MASKS.items():
         text = re.sub(pattern, mask, text)
     return [line.strip() for line in text.splitlines() if not UNSHOWN.match(line.strip())]
@@ -117,7 +116,6 @@ class Console:
                 return int(self.pytester.runpytest_inprocess(*command[3:]).ret)
 
     def shell(self, line: str, text: str = "") -> str:
-        """Return what any other command prints."""
         done = subprocess.run(["bash", "-c", line], input=text, text=True, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout

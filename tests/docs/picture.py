@@ -52,7 +52,6 @@ def run_of(day: int) -> SavedRun:
 
 
 def scaled(item: Measurement, day: int, chance: random.Random) -> Measurement:
-    """Return a measurement as it was on a day."""
     if day == RUNS:
         return item
     first, slower = CHANGED.get(item.timing.label, (0, 1.0))
@@ -66,7 +65,6 @@ def scaled(item: Measurement, day: int, chance: random.Random) -> Measurement:
 
 
 def compared(run: SavedRun, old: SavedRun) -> SavedRun:
-    """Return a run with how it has changed since an older one."""
     records = []
     for record, before in zip(run.records, old.records, strict=True):
         pairs = zip(record.measurements, before.measurements, strict=True)
@@ -75,7 +73,6 @@ def compared(run: SavedRun, old: SavedRun) -> SavedRun:
 
 
 def with_change(item: Measurement, old: Measurement) -> Measurement:
-    """Return a measurement with how it has changed since the baseline."""
     found = compare_measurements(old, item, RegressionTolerance("speedup", margin=0.05), 0.001, "main").estimate
     assert found is not None
     change = PastChange(
@@ -89,7 +86,6 @@ def with_change(item: Measurement, old: Measurement) -> Measurement:
 
 
 def sweep_picture() -> str:
-    """Return the picture of a sweep."""
     (text,) = svg_files(sweeps_of(read_run(RECORDED_SWEEP).records)).values()
     return text
 

@@ -60,7 +60,6 @@ def shortened(run: SavedRun) -> SavedRun:
 
 
 def fails(measurement: Measurement) -> bool:
-    """Tell whether a limit of a measurement is broken."""
     return any(verdict.outcome is Outcome.FAIL for verdict in measurement.verdicts)
 
 

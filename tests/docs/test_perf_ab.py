@@ -66,7 +66,6 @@ def run_action(folder: Path, status: int = 0, comments: str = "", **given: str) 
 
 
 def parsed(words: list[str]) -> Any:
-    """Parse the words of a command as the command does."""
     assert words[:2] == ["-m", "pytest_gpubench"]
     return parse(words[2:])
 

@@ -97,7 +97,6 @@ class Recorder:
 
     @property
     def call(self) -> pytest.TestReport:
-        """The report of the only test's call."""
         (report,) = (report for report in self.reports if report.when == "call")
         return report
 

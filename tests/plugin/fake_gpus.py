@@ -34,8 +34,6 @@ def samples() -> list[SimpleNamespace]:
 
 
 class HostNvml(Recording):
-    """The NVML of this host."""
-
     def __init__(self, **others: Any) -> None:
         super().__init__("locks", **others)
         self.answers |= {

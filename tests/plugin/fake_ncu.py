@@ -17,7 +17,6 @@ MARK = "gpu_bench_noop"
 
 
 def capture(call: Any, device: object, cache: object, note: Callable[[], object]) -> None:
-    """Make three captures of a call."""
     for _ in range(3):
         note()
         call.prepare()()

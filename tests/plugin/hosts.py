@@ -71,11 +71,9 @@ class Host:
         (self.folder / "gpus.json").write_text(json.dumps(listed))
 
     def write(self, source: str) -> None:
-        """Write the tests."""
         (self.folder / "test_it.py").write_text(HEAD + source)
 
     def start(self, *arguments: str, **variables: str) -> "subprocess.Popen[str]":
-        """Start a run of its own."""
         plugins = ["fake_gpus", "no:cacheprovider"]
         plugins += ["no:benchmark"] if self.real else ["pytest_gpubench.plugin.hooks"]
         if not self.real and any(each.startswith(("-n", "--dist")) for each in arguments):
@@ -93,13 +91,11 @@ class Host:
         )
 
     def run(self, *arguments: str, **variables: str) -> tuple[int, str]:
-        """Run to the end; return the exit code and what was printed."""
         process = self.start(*arguments, **variables)
         output, _ = process.communicate(timeout=120)
         return process.returncode, output
 
     def records(self) -> list[TestRecord]:
-        """Return what all runs have measured so far."""
         path = self.folder / "records.jsonl"
         return [decode(line) for line in path.read_text().splitlines()] if path.exists() else []
 

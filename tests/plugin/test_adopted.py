@@ -40,7 +40,6 @@ RunScript = Callable[..., Recorder]
 
 @pytest.fixture
 def run_script(pytester: pytest.Pytester) -> RunScript:
-    """Run a script as tests; return what was recorded."""
 
     def run(source: str, *args: str, name: str = "bench_it.py") -> Recorder:
         (pytester.path / name).write_text(HEAD + source)
@@ -54,7 +53,6 @@ def run_script(pytester: pytest.Pytester) -> RunScript:
 
 
 def calls(recorder: Recorder) -> dict[str, str]:
-    """Return the outcome of each test's call by its name."""
     return {each.nodeid.partition("::")[2]: each.outcome for each in recorder.reports if each.when == "call"}
 
 

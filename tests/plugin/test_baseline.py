@@ -14,7 +14,6 @@ from tests.plugin.saving import COMPARES, MEASURES, SPEEDS
 
 @pytest.fixture
 def save(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Save a run named main."""
     bench_run(COMPARES + MEASURES.replace("test_it", "test_time"), "--gpu-bench-save=main")
 
 

@@ -27,12 +27,10 @@ def wrong(x): return x * 2 + (x > 5)
 
 
 def limited(limit: str, body: str) -> str:
-    """Return a test file whose only test has a limit."""
     return f"{FUNCTIONS}\n@pytest.mark.perf(min_speedup={limit})\ndef test_it(gpu_bench):\n    {body}\n"
 
 
 def unlimited(body: str) -> str:
-    """Return a test file whose only test has none."""
     return f"{FUNCTIONS}\ndef test_it(gpu_bench):\n    {body}\n"
 
 

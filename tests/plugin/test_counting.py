@@ -49,7 +49,6 @@ def count(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Count:
 
 
 def ncu_runs() -> list[list[str]]:
-    """Return the metrics of each run of ncu."""
     return [line.split() for line in Path("ncu-runs").read_text().splitlines()] if Path("ncu-runs").exists() else []
 
 

@@ -21,8 +21,6 @@ OURS = ("pytest_gpubench", "tests")
 
 
 class Steps:
-    """Count what the interpreter does in each of our functions while this is entered: its operations."""
-
     def __init__(self) -> None:
         self.by_function: Counter[str] = Counter()
 

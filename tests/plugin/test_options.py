@@ -79,7 +79,6 @@ def pytest_collection_finish(session):
 
 
 def shown(pytester: pytest.Pytester, *arguments: str) -> dict[str, object]:
-    """Return what a run is set to."""
     pytester.makeconftest(SHOW_ALL)
     pytester.makepyfile("def test_nothing(): pass")
     lines = pytester.runpytest("--collect-only", "-q", "-s", *arguments).stdout.lines

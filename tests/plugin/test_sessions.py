@@ -32,7 +32,6 @@ def test_it(gpu_bench):
 
 
 def saved_run() -> SavedRun:
-    """Return the only run that was saved."""
     (path,) = Path(".gpu_benchmarks").glob("*/*.json")
     return read_run(path)
 

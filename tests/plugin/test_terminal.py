@@ -9,8 +9,6 @@ from pytest_gpubench.plugin.terminal import Progress
 
 
 class Screen:
-    """A terminal's last line."""
-
     def __init__(self, columns: int) -> None:
         self.text = ""
         self.cursor = 0

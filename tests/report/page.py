@@ -20,5 +20,4 @@ def page_content(saved: SavedRun, baseline: SavedRun | None = None, older: tuple
 
 
 def content_of(*records: TestRecord) -> Any:
-    """Return what the page of these tests reads, without a baseline and without history."""
     return page_content(run(*records))

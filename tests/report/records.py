@@ -20,7 +20,6 @@ def timing(label: str, median_us: float, clock_mhz: float | None = 1980, **other
 
 
 def unmeasured(label: str, reason: str) -> Timing:
-    """Return a timing without numbers."""
     return measured.timing_of((), label, unmeasured=reason)
 
 
@@ -55,5 +54,4 @@ def arms(candidate: Timing, reference: Timing, *verdicts: Verdict, **others: obj
 
 
 def record(*measurements: Measurement, nodeid: str = "tests/test_a.py::test_it", **others: object) -> TestRecord:
-    """Return a test's record."""
     return TestRecord(nodeid=nodeid, device=GPU, measurements=measurements, **others)  # type: ignore[arg-type]

@@ -83,7 +83,6 @@ def pair(
     name: str = "triton",
     **others: Any,
 ) -> tuple[Measurement, Measurement]:
-    """Return the two arms of a comparison."""
     reference, candidate = arm(chance, "torch_eager", candidate_us * ratio), arm(chance, name, candidate_us, **others)
     logs = tuple(math.log(ratio) + chance.gauss(0, 0.01) for _ in range(40))
     low, high = sorted(logs)[10], sorted(logs)[29]
@@ -112,7 +111,6 @@ def compared(
     params: dict[str, str] | None = None,
     **others: Any,
 ) -> TestRecord:
-    """Return the record of a test that compares two arms."""
     arms = pair(chance, candidate_us, ratio, **others)
     return record(*arms, nodeid=f"tests/perf/test_a.py::{name}", device=GPU, params=params or {})
 
@@ -138,7 +136,6 @@ def given_record(chance: random.Random) -> TestRecord:
 
 
 def timed(chance: random.Random, median_us: float) -> TestRecord:
-    """Return the record of a test that times one function on its own."""
     verdict = verdict_on("max_time_us={'H200': 90, 'H100': 120}", Outcome.PASS, "fast enough")
     std = verdict_on("max_rel_std=0.02", Outcome.NOT_JUDGED, "not judged here")
     item = Measurement(
@@ -161,7 +158,6 @@ def hostile(chance: random.Random) -> TestRecord:
 
 
 def history(count: int = 12) -> list[SavedRun]:
-    """Return older runs, the newest first."""
     runs = [showcase(seed=10 + day, slower=1.06 if day < 5 else 1.0) for day in range(count)]
     return [
         msgspec.structs.replace(

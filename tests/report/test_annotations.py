@@ -115,5 +115,4 @@ def unescaped(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """Return a text as it is printed, line breaks included."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

@@ -38,7 +38,6 @@ class Tags(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    """A page with one of everything."""
     return html_page(showcase(), showcase(2), history(3))
 
 

@@ -33,7 +33,6 @@ SOFTMAX_ROW, SWEEP_ROW, GIVEN_ROW, HOSTILE_ROW = 0, 5, 11, 15
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium without a window."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if CHROMIUM is None:
         pytest.skip("chromium is not installed")
@@ -45,7 +44,6 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A page with one of everything."""
     path: Path = tmp_path_factory.mktemp("page") / "page.html"
     path.write_text(html_page(with_peaks(showcase()), showcase(2, slower=1.1), history(16)), encoding="utf-8")
     return path.as_uri()
@@ -74,7 +72,6 @@ class Shown:
         self.page.wait_for_selector("html[data-ready]")
 
     def names(self) -> list[str]:
-        """Return the tests of the table, in order."""
         return [str(name) for name in self.page.locator(".results td.test a").all_inner_texts()]
 
     def open(self, row: int) -> list[str]:
@@ -95,7 +92,6 @@ class Shown:
 
 @pytest.fixture
 def shown(browser: Any, address: str) -> Iterator[Shown]:
-    """The page, open on a desktop."""
     opened = Shown(browser, address)
     yield opened
     opened.close()
@@ -150,7 +146,6 @@ def test_what_kernels_take_is_told_once_unless_it_differs(shown: Shown) -> None:
 
 
 def labels(chart: Any) -> list[str]:
-    """Return what stands at the axes of a chart."""
     return [str(text) for text in chart.locator(".axes text").all_text_contents()]
 
 
@@ -240,7 +235,6 @@ def test_sweeps_and_examples_have_their_figures(shown: Shown) -> None:
 
 
 def script(name: str) -> str:
-    """Return a script of the page."""
     return (Path(pytest_gpubench.__file__).parent / "report/html/assets" / name).read_text(encoding="utf-8")
 
 

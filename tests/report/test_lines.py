@@ -23,7 +23,6 @@ def judged(*outcomes: Outcome, enforced: bool = True) -> TestRecord:
 
 
 def warnings_of(records: list[TestRecord], settings: Settings = DEFAULTS) -> list[str]:
-    """Return the warnings of the summary."""
     start = "gpu_bench: warning: "
     return [line.removeprefix(start) for line in summary_lines(records, settings) if line.startswith(start)]
 

@@ -54,7 +54,6 @@ ATTACKS = [
 
 
 def judged(nodeid: str, *outcomes: Outcome, enforced: bool = True) -> TestRecord:
-    """Return a test whose candidate has a verdict of each outcome."""
     verdicts = [verdict(f"limit{number}", outcome, enforced) for number, outcome in enumerate(outcomes)]
     return record(*arms(timing("mine", 90.0), timing("torch", 180.0), *verdicts), nodeid=nodeid)
 

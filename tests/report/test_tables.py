@@ -37,7 +37,6 @@ def tables(*records: TestRecord, width: int = 1000, **settings: object) -> dict[
 
 
 def table(*records: TestRecord, width: int = 1000, **settings: object) -> list[dict[str, str]]:
-    """Return the rows of the only table."""
     [rows] = tables(*records, width=width, **settings).values()
     return rows
 

@@ -20,7 +20,6 @@ NODEID = "tests/test_a.py::test_it[a/b]"
 
 
 def page_of(folder: Path, records: Sequence[TestRecord], *traces: str) -> str:
-    """Return the page of a folder with these traces."""
     for name in traces:
         (folder / name).write_bytes(b"")
     write_summary(folder, records)

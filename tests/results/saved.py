@@ -62,7 +62,6 @@ def make_run(
 
 
 def device_facts(name: str) -> DeviceFacts:
-    """Return what is known of a GPU of this model."""
     return DeviceFacts(
         type="cuda",
         name=name,
@@ -82,7 +81,6 @@ def device_facts(name: str) -> DeviceFacts:
 
 
 def make_record(index: int, reps: int, chance: random.Random, slower: float, device: DeviceFacts) -> TestRecord:
-    """Return the record of the test with this number."""
     name, params = NAMES[index % len(NAMES)]
     lap = index // len(NAMES)
     ids = [*params.values(), *([str(lap)] if lap else [])]
@@ -103,7 +101,6 @@ def make_record(index: int, reps: int, chance: random.Random, slower: float, dev
 def make_measurements(
     name: str, reps: int, chance: random.Random, slower: float, device: DeviceFacts
 ) -> tuple[Measurement, ...]:
-    """Return what the test of this name measured."""
     if name == "unmeasured":
         nothing = Timing(
             label="kernel",

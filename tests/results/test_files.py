@@ -17,7 +17,6 @@ from pytest_gpubench.results.files import trace_name, write_text
 
 
 def failing(number: int) -> Callable[..., Any]:
-    """Return a function of `os` that the operating system refuses."""
 
     def fail(*_arguments: object, **_others: object) -> None:
         raise OSError(number, os.strerror(number))

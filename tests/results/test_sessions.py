@@ -23,7 +23,6 @@ def session(us: float = 289, **others: Any) -> SavedRun:
 
 
 def saved(folder: Path, *runs: SavedRun) -> SavedRun:
-    """Return what is saved in the end of runs that were saved one after the other under one name."""
     for each in runs:
         (path,) = Storage(folder).save_each(each, "main")
     return read_run(path)

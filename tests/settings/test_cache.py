@@ -12,7 +12,6 @@ from pytest_gpubench.settings.resolver import Resolver
 
 
 def cache_of(given: object) -> object:
-    """Return the state that a mark gives."""
     return Resolver(Settings(), frozenset()).override(Settings(), {"cache": given}, "it({})").cache
 
 

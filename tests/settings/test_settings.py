@@ -12,7 +12,6 @@ from pytest_gpubench.settings.resolver import Resolver
 
 
 def marked(**values: object) -> Settings:
-    """Return the settings of a test with this mark."""
     return Resolver(Settings(), frozenset()).override(Settings(), values, "it({})")
 
 

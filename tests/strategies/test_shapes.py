@@ -41,7 +41,6 @@ def draws(strategy: SearchStrategy[T], number: int = MANY) -> list[T]:
 
 
 def smallest(strategy: SearchStrategy[T], broken: Callable[[T], object], number: int) -> T:
-    """Return what hypothesis shrinks a failure to."""
     return find(
         strategy,
         lambda value: bool(broken(value)),

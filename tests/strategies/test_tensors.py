@@ -24,7 +24,6 @@ LAYOUTS = pytest.mark.parametrize("layout", gst.LAYOUTS)
 
 
 def same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Tell whether two tensors hold the same bits."""
     bits = [torch.empty(each.shape, dtype=each.dtype).copy_(each).view(-1).view(torch.uint8) for each in (one, other)]
     return torch.equal(*bits)
 

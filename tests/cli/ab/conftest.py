@@ -11,7 +11,6 @@ from tests.cli.ab.faked import FakePytest, Git
 
 @pytest.fixture
 def git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Git:
-    """Be in a new repository, and run git in it."""
     for name in [name for name in os.environ if name.startswith(("GIT_", "PYTHONPATH"))]:
         monkeypatch.delenv(name)
     folder = tmp_path / "repository"

@@ -19,7 +19,6 @@ Git = Callable[..., str]
 
 
 def commit(git: Git, files: Mapping[str, str]) -> str:
-    """Commit these files and return the commit."""
     for name, text in files.items():
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text(text)
@@ -34,7 +33,6 @@ def call(*words: str) -> int:
 
 
 def left(tmp_path: Path) -> list[Path]:
-    """Return what is left in the temporary folder."""
     return list((tmp_path / "tmp").iterdir())
 
 

@@ -74,7 +74,6 @@ def test_only_some_series_are_drawn_and_the_rest_is_counted() -> None:
 
 
 def right_ends(panel: ElementTree.Element) -> list[float]:
-    """Return where the texts of a panel end, with letters of the usual width."""
     of_width = {"end": 0.0, "middle": 3.5, None: 7.0}
     texts = [each for each in panel.iter() if each.tag.endswith("text")]
     return [float(each.attrib["x"]) + of_width[each.get("text-anchor")] * len(each.text or "") for each in texts]

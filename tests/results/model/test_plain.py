@@ -41,7 +41,6 @@ class Level(enum.IntEnum):
 
 
 def info(value: object) -> object:
-    """Return what comes back of a value in `extra_info`."""
     found = decode(encode(TestRecord(nodeid="test", device=DEVICE, extra_info={"value": value}))).extra_info
     assert list(found) == ["value"]
     return found["value"]

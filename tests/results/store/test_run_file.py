@@ -263,7 +263,6 @@ def test_names_are_those_of_the_test_and_of_what_it_measured() -> None:
 
 
 def entries_of(record: TestRecord) -> list[dict[str, Any]]:
-    """Return the benchmarks that a saved run holds for one test."""
     found: list[dict[str, Any]] = content(replace(RUN, records=(record,)))["benchmarks"]
     return found
 
