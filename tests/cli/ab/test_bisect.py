@@ -3,13 +3,13 @@
 import re
 import subprocess
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.cli import main
-from tests.cli.ab.faked import NODEID, FakePytest, Git, left, write_results
-from tests.results.measured import kernel, timing_of
+from tests.cli.ab.faked import NODEID, FakePytest, Git, left
+from tests.cli.stored import Command, commander
 
 # the search
 
@@ -27,68 +27,61 @@ def make_commits(times_us: Sequence[str]) -> list[str]:
     return listed.stdout.split()
 
 
-def planted(git: Git, tmp_path: Path, slower_from: int, total: int = 65, unknown: Sequence[int] = ()) -> list[str]:
+def planted(slower_from: int, total: int = 65, unknown: Sequence[int] = ()) -> list[str]:
     """Make commits that take 2 % longer from one of them on; 0 is none. `unknown` ones measure nothing."""
     times = ["10.2" if slower_from and number >= slower_from else "10.0" for number in range(total)]
     return make_commits(["nothing" if number in unknown else us for number, us in enumerate(times)])
 
 
+FINE = ("--fail-slower", "1%", "--rounds", "1")
+BY_INSTRUCTIONS = ("--metric", "instructions", "--fail-slower", "0.1%", "--", "test_it.py")
+
+
+@pytest.fixture
+def bisect(git: Git, fake: FakePytest, capsys: pytest.CaptureFixture[str]) -> Command:
+    return partial(commander(capsys), "bisect")
+
+
 @pytest.mark.parametrize("slower_from", [1, 64])
 def test_a_step_of_2_percent_among_64_commits(
-    git: Git, fake: FakePytest, tmp_path: Path, capsys: pytest.CaptureFixture[str], slower_from: int
+    slower_from: int, bisect: Command, git: Git, fake: FakePytest, tmp_path: Path
 ) -> None:
     """Seven comparisons: one of the ends, and six, the logarithm of 64."""
-    commits = planted(git, tmp_path, slower_from)
-    assert main(["bisect", commits[0], "main", "--fail-slower", "1%", "--rounds", "1", "--", "test_it.py"]) == 1
+    commits = planted(slower_from)
+    status, out, err = bisect(commits[0], "main", *FINE, "--", "test_it.py")
+    assert status == 1
     assert all("test_it.py" in command for command in fake.commands)
-    printed = capsys.readouterr()
-    *_, verdict, counts, last = printed.out.splitlines()
+    *_, verdict, counts, last = out.splitlines()
     assert verdict.startswith(f"FAIL          {NODEID} [f]: f is slower than in BASE: 1.020x")
     assert counts == "gpu_bench: 1 measurement compared: 1 fail"
     assert last.startswith(f"slower since {commits[slower_from][:7]} A, 1970-01-01: Change {slower_from + 1} (")
-    assert len(fake.commands) == 4 * 7
-    assert ["PYTEST_GPUBENCH_TESTS" in each for each in fake.environments] == [False] * 4 + [
-        True
-    ] * 24  # only the slower test
-    assert len(re.findall("^gpu_bench: step [1-6]: (?:good|bad): ", printed.err, re.MULTILINE)) == 6
+    of_all, of_the_slower_alone = [False] * 4, [True] * 4 * 6
+    assert ["PYTEST_GPUBENCH_TESTS" in each for each in fake.environments] == [*of_all, *of_the_slower_alone]
+    assert len(re.findall("^gpu_bench: step [1-6]: (?:good|bad): ", err, re.MULTILINE)) == 6
     assert left(tmp_path) == []
     assert len(git("worktree", "list").splitlines()) == 1
     assert git("for-each-ref", "refs/bisect") == ""
 
 
-def test_the_first_bad_commit_has_its_reasons(
-    git: Git, fake: FakePytest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """What differs from GOOD: a copy from the fourth commit on, beside other times."""
-
-    def write(folder: Path, junit: Path, results: Path) -> None:
-        copies = (folder / "us").read_text() == "12"
-        kernels = (kernel("norm", 1, 10.0), *([kernel("copy_", 1, 2.0)] if copies else []))
-        write_results({NODEID: timing_of((12.0 if copies else 10.0,), "f", kernels=kernels)}, junit, results)
-
-    monkeypatch.setattr(fake, "write", write)
+def test_the_first_bad_commit_has_its_reasons(bisect: Command) -> None:
     commits = make_commits(["10", "10", "10", "12", "12"])
-    assert main(["bisect", commits[0], "main", "--rounds", "1", "--", "test_it.py"]) == 1
-    *_, verdict, reason, _, last = capsys.readouterr().out.splitlines()
+    status, out, _ = bisect(commits[0], "main", "--rounds", "1", "--", "test_it.py")
+    assert status == 1
+    *_, verdict, reason, _, last = out.splitlines()
     assert verdict.startswith(f"FAIL          {NODEID} [f]: f is slower than in BASE: 1.200x")
-    assert reason.strip() == "with it: one more kernel: copy_ (17 % of the time)"
+    assert reason.strip() == "with it: executes 1.2x the instructions: 10,000 -> 12,000"
     assert last.startswith(f"slower since {commits[3][:7]} ")
-
-
-def bisect_by_instructions(good: str) -> int:
-    words = ["bisect", good, "main", "--metric", "instructions", "--fail-slower", "0.1%"]
-    return main([*words, "--", "test_it.py"])
 
 
 @pytest.mark.parametrize(("slower_from", "runs"), [(9, 9), (1, 10), (64, 9)])
 def test_a_step_is_found_by_a_counter_with_a_run_of_each_commit(
-    git: Git, fake: FakePytest, tmp_path: Path, capsys: pytest.CaptureFixture[str], slower_from: int, runs: int
+    slower_from: int, runs: int, bisect: Command, fake: FakePytest
 ) -> None:
     """Of the ends, of six commits, and once more of an end that counts as no other commit does."""
-    commits = planted(git, tmp_path, slower_from, total=65)
-    assert bisect_by_instructions(commits[0]) == 1
-    printed = capsys.readouterr()
-    *_, verdict, counts, last = printed.out.splitlines()
+    commits = planted(slower_from)
+    status, out, err = bisect(commits[0], "main", *BY_INSTRUCTIONS)
+    assert status == 1
+    *_, verdict, counts, last = out.splitlines()
     told = "f executes 10,200 instructions against 10,000 in BASE: 1.020x, wanted at most 1.001x"
     assert verdict == f"FAIL          {NODEID} [f]: {told} (6 and 6 captures in 2 processes, each the same)"
     assert counts == "gpu_bench: 1 measurement compared: 1 fail"
@@ -96,17 +89,12 @@ def test_a_step_is_found_by_a_counter_with_a_run_of_each_commit(
     assert len(fake.commands) == runs
     assert fake.arms.count("B") == (2 if slower_from == 1 else 1)
     assert all("--gpu-bench-counters=instructions" in command for command in fake.commands)
-    assert "runs of the same code differ" not in printed.err
+    assert "runs of the same code differ" not in err
 
 
 @pytest.mark.parametrize(("again", "status"), [("10.3", 1), ("10.0", 125)])
 def test_a_commit_that_counts_as_no_other_is_counted_again(
-    git: Git,
-    fake: FakePytest,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    again: str,
-    status: int,
+    again: str, status: int, bisect: Command, fake: FakePytest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process whose autotuner chose otherwise makes no commit the first slow one."""
     write, seen = fake.write, list[str]()
@@ -120,54 +108,45 @@ def test_a_commit_that_counts_as_no_other_is_counted_again(
 
     monkeypatch.setattr(fake, "write", write_twice)
     commits = make_commits(["10", "10", "10.3", "10.2", "10.2"])
-    assert bisect_by_instructions(commits[0]) == status
-    assert len(seen) == 2
+    found, out, _ = bisect(commits[0], "main", *BY_INSTRUCTIONS)
+    assert (found, len(seen)) == (status, 2)
     words = "slower since" if status == 1 else "slower in one process alone:"
-    assert capsys.readouterr().out.splitlines()[-1].startswith(f"{words} {commits[2][:7]} A")
+    assert out.splitlines()[-1].startswith(f"{words} {commits[2][:7]} A")
 
 
-def test_commits_that_cannot_be_told_are_skipped(
-    git: Git, fake: FakePytest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    commits = planted(git, tmp_path, slower_from=9, total=17, unknown=[8])
-    assert main(["bisect", commits[0], "main", "--fail-slower", "1%", "--rounds", "1"]) == 125
-    printed = capsys.readouterr()
-    assert "skip: " in printed.err
-    head, *suspects = printed.out.splitlines()[-3:]
+def test_commits_that_cannot_be_told_are_skipped(bisect: Command) -> None:
+    commits = planted(slower_from=9, total=17, unknown=[8])
+    status, out, err = bisect(commits[0], "main", *FINE)
+    assert (status, "skip: " in err) == (125, True)
+    head, *suspects = out.splitlines()[-3:]
     assert head == "it is one of these, of which the others were skipped:"
     assert sorted(line.split(": ")[1] for line in suspects) == ["Change 10", "Change 9"]
 
 
-def test_a_commit_that_does_not_run_is_skipped(
-    git: Git, fake: FakePytest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    commits = planted(git, tmp_path, slower_from=12, total=17)
-    broken = commits[8]
-    words = ["bisect", commits[0], "main", "--fail-slower", "1%", "--rounds", "1"]
-    assert main([*words, "--setup", f'test "$(git rev-parse HEAD)" != {broken}']) == 1
-    printed = capsys.readouterr()
-    assert "gpu_bench: skipped: --setup failed in HEAD (exit status 1)" in printed.err
-    assert "Change 13 (" in printed.out.splitlines()[-1]
+def test_a_commit_that_does_not_run_is_skipped(bisect: Command) -> None:
+    commits = planted(slower_from=12, total=17)
+    setup = f'test "$(git rev-parse HEAD)" != {commits[8]}'
+    status, out, err = bisect(commits[0], "main", *FINE, "--setup", setup)
+    assert status == 1
+    assert "gpu_bench: skipped: --setup failed in HEAD (exit status 1)" in err
+    assert "Change 13 (" in out.splitlines()[-1]
 
 
-def test_an_interrupt_says_what_is_left(
-    git: Git, fake: FakePytest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interrupt_says_what_is_left(bisect: Command, fake: FakePytest) -> None:
     """Of eight commits the first comparison leaves four."""
-    commits = planted(git, tmp_path, slower_from=3, total=9)
+    commits = planted(slower_from=3, total=9)
     fake.interrupt_at = 4 * 2 + 1
-    assert main(["bisect", commits[0], "main", "--fail-slower", "1%", "--rounds", "1"]) == 130
+    status, _, err = bisect(commits[0], "main", *FINE)
     left = f"4 commits, {commits[1][:7]} to {commits[4][:7]}"
-    assert capsys.readouterr().err.splitlines()[-1] == (
-        f"gpu_bench: interrupted after 2 comparisons: slower since one of {left}"
-    )
+    last = f"gpu_bench: interrupted after 2 comparisons: slower since one of {left}"
+    assert (status, err.splitlines()[-1]) == (130, last)
 
 
-def test_a_bisection_of_the_users_own_goes_on(git: Git, fake: FakePytest, tmp_path: Path) -> None:
-    commits = planted(git, tmp_path, slower_from=3, total=8)
+def test_a_bisection_of_the_users_own_goes_on(bisect: Command, git: Git) -> None:
+    commits = planted(slower_from=3, total=8)
     git("bisect", "start", "main", commits[0])
     before = git("bisect", "log"), git("rev-parse", "HEAD")
-    assert main(["bisect", commits[0], "main", "--fail-slower", "1%", "--rounds", "1"]) == 1
+    assert bisect(commits[0], "main", *FINE)[0] == 1
     assert (git("bisect", "log"), git("rev-parse", "HEAD")) == before
 
 
@@ -184,12 +163,13 @@ def test_a_bisection_of_the_users_own_goes_on(git: Git, fake: FakePytest, tmp_pa
     ],
 )
 def test_what_counts_is_what_is_slower_in_bad(
-    middle: str, bad: str, answer: str, runs: int, git: Git, fake: FakePytest, capsys: pytest.CaptureFixture[str]
+    middle: str, bad: str, answer: str, runs: int, bisect: Command, fake: FakePytest
 ) -> None:
     """One function of these that is slower is enough; more rounds are taken of nothing else."""
     good, *_ = make_commits(["f=10 g=10", middle, bad])
-    assert main(["bisect", good, "main"]) == (125 if answer == "skip" else 1)
-    assert re.findall("^gpu_bench: step 1: ([a-z]+): ", capsys.readouterr().err, re.MULTILINE) == [answer]
+    status, _, err = bisect(good, "main")
+    assert status == (125 if answer == "skip" else 1)
+    assert re.findall("^gpu_bench: step 1: ([a-z]+): ", err, re.MULTILINE) == [answer]
     assert len(fake.commands) == 8 + runs
 
 
@@ -210,56 +190,46 @@ def test_what_counts_is_what_is_slower_in_bad(
         ("f=10 g=10", "f=10 g=failed", 0),
     ],
 )
-def test_the_status_of_one_step(git: Git, fake: FakePytest, good: str, bad: str, status: int) -> None:
+def test_the_status_of_one_step(good: str, bad: str, status: int, bisect: Command, fake: FakePytest) -> None:
     """As `git bisect run` reads it: without BAD the working tree is compared."""
     make_commits([good])
     Path("us").write_text(bad)
-    assert main(["bisect", "main", "--rounds", "1"]) == status
+    assert bisect("main", "--rounds", "1")[0] == status
     assert fake.arms[1] == "W"
 
 
-def test_the_working_tree_under_git_bisect_run(
-    git: Git, fake: FakePytest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commits = planted(git, tmp_path, slower_from=5, total=9)
+FIRST_BAD = r"(?m)^([0-9a-f]{40}) is the first '?bad'? commit$"
+WORDS = {0: "good", 1: "bad", 125: "skip"}
+
+
+def test_the_working_tree_under_git_bisect_run(bisect: Command, git: Git) -> None:
+    commits = planted(slower_from=5, total=9)
     git("bisect", "start", "main", commits[0])
-    while not (found := re.search(FIRST_BAD, git("bisect", _word(main(["bisect", commits[0], *_FINE]))))):
+    while not (found := re.search(FIRST_BAD, git("bisect", WORDS[bisect(commits[0], *FINE)[0]]))):
         pass
     assert found[1] == commits[5]
 
 
-FIRST_BAD = r"(?m)^([0-9a-f]{40}) is the first '?bad'? commit$"
-_FINE = ("--fail-slower", "1%", "--rounds", "1")
-
-
-def _word(status: int) -> str:
-    return {0: "good", 1: "bad", 125: "skip"}[status]
-
-
-def test_an_end_that_is_not_slower(
-    git: Git, fake: FakePytest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    commits = planted(git, tmp_path, slower_from=0, total=9)
-    assert main(["bisect", commits[0], "main"]) == 0
-    assert "f is as fast as in BASE" in capsys.readouterr().out
+def test_an_end_that_is_not_slower(bisect: Command, fake: FakePytest) -> None:
+    commits = planted(slower_from=0, total=9)
+    status, out, _ = bisect(commits[0], "main")
+    assert (status, "f is as fast as in BASE" in out) == (0, True)
     assert fake.arms == "BHHBHBBH", "nothing is searched"
 
 
-def test_ends_in_the_wrong_order(git: Git, fake: FakePytest, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ends_in_the_wrong_order(bisect: Command) -> None:
     commits = make_commits(["10.4", "10.4", "10"])
-    assert main(["bisect", "main", commits[0], "--rounds", "1"]) == 125
-    assert "pytest-gpubench bisect: git cannot search between " in capsys.readouterr().err
+    status, _, err = bisect("main", commits[0], "--rounds", "1")
+    assert (status, "pytest-gpubench bisect: git cannot search between " in err) == (125, True)
 
 
-def test_an_unknown_commit_cannot_be_told(git: Git, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_commit_cannot_be_told(bisect: Command) -> None:
     make_commits(["10"])
-    assert main(["bisect", "nowhere", "main"]) == 125
-    assert "pytest-gpubench bisect: 'nowhere' names no commit of " in capsys.readouterr().err
+    status, _, err = bisect("nowhere", "main")
+    assert (status, "pytest-gpubench bisect: 'nowhere' names no commit of " in err) == (125, True)
 
 
-def test_the_tests_of_the_newest_commit_run_in_all(
-    git: Git, fake: FakePytest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_tests_of_the_newest_commit_run_in_all(bisect: Command) -> None:
     """Here the file of the times stands for a test: BAD's is taken everywhere, so nothing is slower."""
-    commits = planted(git, tmp_path, slower_from=3, total=5)
-    assert main(["bisect", commits[0], "main", "--tests", "us", *_FINE]) == 0
+    commits = planted(slower_from=3, total=5)
+    assert bisect(commits[0], "main", "--tests", "us", *FINE)[0] == 0

@@ -212,6 +212,7 @@ def test_of_several_gpus_one_is_held(
         assert call("main", "--rounds", "1") == 0
     assert "both are measured on a GPU GPU-1, one of 2 GPUs" in capsys.readouterr().err
     assert [each["CUDA_VISIBLE_DEVICES"] for each in fake.environments] == ["GPU-1"] * 4 + ["GPU-2"] * 4
+    assert len(held) == 2, "claims last as long as they are referred to"
     for claim in held:
         claim.release()
 
