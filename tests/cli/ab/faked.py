@@ -36,11 +36,13 @@ def left(tmp_path: Path) -> list[Path]:
     return list((tmp_path / "tmp").iterdir())
 
 
-def write_results(timings: Mapping[str, Timing], junit: Path, results: Path, failed: Sequence[str] = ()) -> None:
+def write_results(
+    timings: Mapping[str, Sequence[Timing]], junit: Path, results: Path, failed: Sequence[str] = ()
+) -> None:
     """Write the results of tests that measure, and of others that fail; with neither, of one that passes."""
     records = tuple(
-        TestRecord(nodeid=nodeid, device=CPU, measurements=(Measurement(timing=timing),))
-        for nodeid, timing in timings.items()
+        TestRecord(nodeid=nodeid, device=CPU, measurements=tuple(Measurement(timing=each) for each in found))
+        for nodeid, found in timings.items()
     )
     write_run(SavedRun(records=records, datetime="2026-01-01T00:00:00+00:00"), results)
     cases = []
@@ -73,8 +75,8 @@ def replace_processes(monkeypatch: pytest.MonkeyPatch, run: Callable[..., int]) 
 class FakePytest:
     """Stand for pytest: write the results and the JUnit file that a tree's `us` file asks for.
 
-    It holds a time, or a word for each function, which has a test of its own: `f=10 g=10,11 h=10! i=failed` are a time,
-    one for each run in turn, one beside other processes, and a test that fails.
+    It holds a time, or a word for each function: `f1=10 f2=10 g=10,11 h=10! i=failed` are two times of one test, one
+    for each run in turn, one beside other processes, and a test that fails.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,16 +103,16 @@ class FakePytest:
 
     def write(self, folder: Path, junit: Path, results: Path) -> None:
         runs = self.folders.count(folder)
-        timings, failed = dict[str, Timing](), list[str]()
+        timings, failed = dict[str, list[Timing]](), list[str]()
         for word in (folder / "us").read_text().split():
             label, _, texts = word.rpartition("=")
-            nodeid = f"tests/test_a.py::test_{label}" if label else NODEID
+            nodeid = f"tests/test_a.py::test_{label.rstrip('12')}" if label else NODEID
             values = texts.split(",")
             text = values[(runs - 1) % len(values)]
             if text == "failed":
                 failed.append(nodeid)
             elif text != "nothing":
-                timings[nodeid] = _timing(label or "f", float(text.rstrip("!")), "!" in text)
+                timings.setdefault(nodeid, []).append(_timing(label or "f", float(text.rstrip("!")), "!" in text))
         write_results(timings, junit, results, failed)
 
     @property

@@ -164,7 +164,7 @@ def ran(git: Git, fake: FakePytest, monkeypatch: pytest.MonkeyPatch) -> list[lis
         ran.append([name for name in names if listed is None or name in json.loads(Path(listed).read_text())])
         step = (-1) ** len(ran) + len(ran) % 3
         samples = {name: (10.0 + names[name] * step,) for name in ran[-1]}
-        write_results({name: timing_of(each, timer="wall") for name, each in samples.items()}, junit, results)
+        write_results({name: [timing_of(each, timer="wall")] for name, each in samples.items()}, junit, results)
 
     monkeypatch.setattr(fake, "write", write)
     return ran
@@ -184,7 +184,7 @@ def test_a_version_that_was_beside_others_at_first_is_run_again(
 
     def write(folder: Path, junit: Path, results: Path) -> None:
         others = "pid 7 computed" if len(fake.arms) <= 8 and fake.arms[-1] == "B" else ""
-        write_results({NODEID: timing_of((10.0,), timer="wall", neighbours=others)}, junit, results)
+        write_results({NODEID: [timing_of((10.0,), timer="wall", neighbours=others)]}, junit, results)
 
     monkeypatch.setattr(fake, "write", write)
     assert call("main", "HEAD", "--rounds", "4", "--fail-slower", "1%") == 0
@@ -233,7 +233,7 @@ def test_a_test_has_one_name_where_it_measured_and_where_it_failed_before(
     commit(git, {"us": "10"})
 
     def write(folder: Path, junit: Path, results: Path) -> None:
-        measured = {NODEID: timing_of([10.0], timer="wall")} if folder.name == "base" else {}
+        measured = {NODEID: [timing_of([10.0], timer="wall")]} if folder.name == "base" else {}
         write_results(measured, junit, results, [] if measured else [NODEID])
 
     monkeypatch.setattr(fake, "write", write)
