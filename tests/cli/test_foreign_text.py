@@ -46,6 +46,12 @@ def test_no_text_of_a_saved_run_is_a_command(command: Command, words: str) -> No
     assert attacks_in(out + err) == []
 
 
-def test_what_is_no_command_stays(command: Command) -> None:
+def test_what_is_no_command_stays(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Colours are ours."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
     write_run(hostile_run(nodeid="a.py::test_it[1] é ☃ … #[x] a::b"), Path("run.json"))
-    assert "a.py::test_it[1] é ☃ … #[x] a::b" in command("show", "run.json")[1]
+    out = command("show", "run.json")[1]
+    assert "a.py::test_it[1] é ☃ … #[x] a::b" in out
+    assert ("\x1b[1;31m" in out, attacks_in(out)) == (True, [])
