@@ -27,6 +27,25 @@ def test_each_run_has_a_line(command: Command) -> None:
     assert lines[2].endswith("00000003      4  4 pass")
 
 
+@pytest.mark.parametrize(
+    ("text", "minute"),
+    [
+        ("2026-03-01T12:30:45.123456+00:00", "2026-03-01 12:30 UTC"),
+        ("2026-03-01T12:30:45Z", "2026-03-01 12:30 UTC"),
+        ("2026-03-01T12:30:45", "2026-03-01 12:30 UTC"),
+        ("2026-03-01T00:30:45+02:00", "2026-02-28 22:30 UTC"),
+        ("2026-03-01T12:30:45-05:30", "2026-03-01 18:00 UTC"),
+        ("0001-01-01T00:00:00+14:00", "0001-01-01T00:00"),
+        ("on the first of March", "on the first of"),
+        ("", ""),
+    ],
+)
+def test_the_minute_of_a_run_is_that_of_utc(text: str, minute: str, command: Command) -> None:
+    Storage(Path("runs")).save_each(msgspec.structs.replace(make_run(tests=1), datetime=text), "main")
+    header, _, line = command("list", "--storage", "runs")[1].splitlines()
+    assert line[header.index("Date") : header.index("Device")].rstrip() == minute
+
+
 def test_the_storage_comes_from_the_environment_too(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(Path("elsewhere"), days=1)
     monkeypatch.setenv("GPU_BENCH_STORAGE", "elsewhere")

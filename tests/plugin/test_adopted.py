@@ -6,8 +6,6 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_gpubench import BadRequest
-from pytest_gpubench.plugin.adopted import parse_limits
 from pytest_gpubench.results.model import TestRecord
 from tests.plugin.conftest import Recorder, plugins_for
 
@@ -331,29 +329,35 @@ def test_it(benchmark):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "nodeid", "matches"),
+    ("pattern", "meant"),
     [
-        ("bench_it.py", "bench_it.py::softmax[8]", True),
-        ("bench_it.py", "benchmarks/bench_it.py::__main__", True),
-        ("bench_it.py", "other_bench_it.py::__main__", False),
-        ("benchmarks/*", "benchmarks/a/bench_it.py::softmax[8]", True),
-        ("bench_it.py::softmax", "bench_it.py::softmax[8]", True),
-        ("bench_it.py::soft", "bench_it.py::softmax[8]", False),
-        ("bench_it.py::softmax[8]", "bench_it.py::softmax[8]", True),
-        ("*[1*", "bench_it.py::softmax[8]", False),
-        ("*", "test_it.py::test_it", True),
+        ("bench_it.py", ["bench_it.py::softmax[8]", "bench_it.py::softmax[16]", "a/bench_it.py::__main__"]),
+        ("a/*", ["a/bench_it.py::__main__"]),
+        ("bench_it.py::softmax", ["bench_it.py::softmax[8]", "bench_it.py::softmax[16]"]),
+        ("bench_it.py::soft", []),
+        ("bench_it.py::softmax[8]", ["bench_it.py::softmax[8]"]),
+        ("*[1*", ["bench_it.py::softmax[16]"]),
+        ("other_bench_it.py::*", ["other_bench_it.py::__main__"]),
     ],
 )
-def test_a_pattern_is_of_whole_names(pattern: str, nodeid: str, matches: bool) -> None:
-    ((found, keywords),) = parse_limits(f"\n  {pattern}: max_time_us=40, min_speedup={{'a': 2}}\n")
-    assert bool(found.fullmatch(nodeid)) is matches
-    assert keywords == {"max_time_us": 40, "min_speedup": {"a": 2}}
+def test_a_pattern_is_of_whole_names(
+    pattern: str, meant: list[str], run_script: RunScript, pytester: pytest.Pytester
+) -> None:
+    pytester.mkdir("a")
+    for name in ("other_bench_it.py", "a/bench_it.py"):
+        (pytester.path / name).write_text(HEAD + "do_bench(fast)")
+    source = "PROVIDERS = ['fast', 'torch']" + REPORT
+    scripts = "--gpu-bench-scripts=bench_it.py, other_bench_it.py, a/bench_it.py"
+    run = run_script(source, scripts, f"--gpu-bench-limits={pattern}: max_time_us=9, max_rel_std=0.5")
+    failed = [each.nodeid for each in run.reports if each.when == "call" and each.failed]
+    assert sorted(failed) == sorted(meant)
 
 
 @pytest.mark.parametrize("line", ["bench.py", "bench.py:", "bench.py: ", "bench.py: 4", "a: x=f()", "a: x=", "a: **{}"])
-def test_a_line_of_another_form_is_refused(line: str) -> None:
-    with pytest.raises(BadRequest, match="must be a pattern of node ids, a colon, a space and keywords"):
-        parse_limits(line)
+def test_a_line_of_another_form_is_refused(line: str, pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_inprocess(f"--gpu-bench-limits={line}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *must be a pattern of node ids, a colon, a space and keywords*"])
 
 
 @pytest.mark.usefixtures("forked")
