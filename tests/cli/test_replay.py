@@ -7,10 +7,9 @@ import msgspec
 import pytest
 
 from pytest_gpubench import Measurement
-from pytest_gpubench.cli.replay import lines_of
 from pytest_gpubench.results.store import Storage
 from tests.cli.stored import Command
-from tests.results.measured import alone, kernel, record, run, timing
+from tests.results.measured import alone, record, run
 from tests.results.saved import make_run
 
 SOFTMAX = msgspec.structs.replace(alone("softmax", 10.0), call="a" * 64)
@@ -60,14 +59,6 @@ def refused(command: Command, pattern: str, label: str | None) -> str:
     status, _, err = command("replay", "main", pattern, *words, "--storage", "runs")
     assert status == 2
     return err
-
-
-def test_the_time_is_written_beside_the_saved_one() -> None:
-    now = timing("softmax", 12.0, kernels=(kernel("_softmax", median_us=12.0),))
-    first, second, third = lines_of("a.py::test_one", SOFTMAX, now)
-    assert first == "a.py::test_one: softmax takes 12.00 us (30 reps), and took 10.00 us when it was saved"
-    assert second == "  _softmax: 12.00 us"
-    assert third.startswith("its inputs are made up")
 
 
 def test_a_run_without_calls_is_bad_usage(command: Command) -> None:

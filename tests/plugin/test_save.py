@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from datetime import datetime, timezone
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tests.plugin.saving import COMPARES, MEASURES
 
 
 def test_a_run_is_saved_and_read_again(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
+    before = datetime.now(timezone.utc)
     result = bench_run(COMPARES, "--gpu-bench-save=main", "--gpu-bench-json=run.json", "--gpu-bench-reps=20")
     result.stdout.fnmatch_lines(
         ["gpu_bench: 1 test written to run.json", "gpu_bench: saved as .gpu_benchmarks/*/0001_*"]
@@ -22,6 +24,7 @@ def test_a_run_is_saved_and_read_again(bench_run: BenchRun, pytester: pytest.Pyt
     saved, written = read_run(path), read_run(pytester.path / "run.json")
     assert saved.records == written.records
     assert saved.name == "main"
+    assert before <= datetime.fromisoformat(saved.datetime) <= datetime.now(timezone.utc)
     assert saved.settings["reps"] == "20"
     assert [item.role for item in saved.records[0].measurements] == ["reference", "candidate"]
     assert json.loads(path.read_text())["benchmarks"][0]["stats"]["median"] == pytest.approx(20e-6, rel=0.01)

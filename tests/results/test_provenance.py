@@ -278,9 +278,7 @@ def test_git_takes_too_long(repository: Path, monkeypatch: pytest.MonkeyPatch) -
     assert str(commit_info(repository).error).endswith("timed out after 0.01 seconds")
 
 
-def test_a_status_that_fails_leaves_the_rest(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_status_that_fails_leaves_the_rest(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = commit_info(repository)
     fake_git(tmp_path / "bin", monkeypatch, f'case "$*" in *status*) exit 1;; esac; exec {shutil.which("git")} "$@"')
     assert commit_info(repository) == msgspec.structs.replace(expected, dirty=None)

@@ -216,3 +216,17 @@ def test_what_cannot_be_searched_is_one_sentence(
     status, out, err = command(*words, "--storage", "runs")
     assert (status, out) == (125, "")
     assert err.startswith(f"pytest-gpubench bisect: {sentence}")
+
+
+def test_one_call_is_timed_again_beside_its_saved_time(
+    on_cpu: OnCpu, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`replay`, which compares nothing."""
+    save_runs(on_cpu, [b"one"])
+    monkeypatch.setattr(stored, "make_timer", lambda *args: ArmsTimer(Clock(), lambda name, at: rep(12.0)))
+    status, out, _ = command("replay", "run1", "test_it", "--storage", "runs")
+    first, *kernels, last = out.splitlines()
+    assert (status, first.split(" (")[0]) == (0, f"{NODEID}: scale takes 12.00 us")
+    assert first.endswith("), and took 10.00 us when it was saved")
+    assert kernels == ["  a: 12.00 us"]
+    assert last.startswith("its inputs are made up")
