@@ -234,12 +234,16 @@ def test_a_process_that_dies_costs_its_own_test_the_counters(bench_run: BenchRun
 
 
 @pytest.mark.parametrize("marks", ["", "@pytest.mark.perf(counters='all')\n"])
-def test_only_the_run_itself_takes_counters(bench_run: BenchRun, count: Count, marks: str) -> None:
-    """Not its other sessions, nor a run that measures nothing."""
+def test_only_the_run_itself_takes_counters(
+    bench_run: BenchRun, count: Count, monkeypatch: pytest.MonkeyPatch, marks: str
+) -> None:
+    """Not its other sessions, nor a run that measures nothing, nor a fresh process."""
     count({"fast": [["kernel", 7]]})
     options = () if marks else ("--gpu-bench-counters=all",)
     bench_run(f"{marks}{ALONE}", "--gpu-bench-save=main", "--gpu-bench-sessions=3", *options).assert_outcomes(passed=1)
     bench_run(f"{marks}{LIMITED}", "--gpu-bench-disable", *options).assert_outcomes(passed=1)
+    monkeypatch.setenv("PYTEST_GPUBENCH_SESSION", "results.json")
+    bench_run(f"{marks}{ALONE}", *options).assert_outcomes(passed=1)
     assert len(ncu_runs()) == 2
 
 
