@@ -2,8 +2,6 @@
 
 import itertools
 import math
-import random
-import statistics
 from collections import Counter
 from fractions import Fraction
 
@@ -23,7 +21,6 @@ from pytest_gpubench.stats.speedup import (
     weighted_speedup,
 )
 from pytest_gpubench.stats.summary import Interval, median_interval
-from pytest_gpubench.timing.rounds import dithered
 from pytest_gpubench.verdict.decision import at_least
 from tests.stats.quads import decide, orders, steady
 from tests.stats.simulation import SIGMAS, slack
@@ -103,20 +100,6 @@ def test_a_time_that_is_none_is_refused(bad_us: float) -> None:
 def test_arms_with_different_numbers_of_calls_are_refused(arms: tuple[tuple[float, ...], tuple[float, ...]]) -> None:
     with pytest.raises(ValueError, match="equally many"):
         log_ratio_of(*arms)
-
-
-@given(st.floats(0.01, 1e6), st.floats(0.001, 1), seeds)
-def test_a_reading_is_dithered_by_less_than_a_tick(time_us: float, tick_us: float, seed: int) -> None:
-    found = dithered(time_us, tick_us, random.Random(seed))
-    assert found > 0
-    assert abs(found - time_us) <= tick_us
-
-
-def test_dithering_is_symmetric() -> None:
-    chance = random.Random(2)
-    found = [dithered(5.0, 0.032, chance) - 5.0 for _ in range(10_000)]
-    assert statistics.fmean(found) == pytest.approx(0, abs=SIGMAS * 0.032 / math.sqrt(6 * 10_000))
-    assert statistics.pstdev(found) == pytest.approx(0.032 / math.sqrt(6), rel=0.05)
 
 
 @given(quads, quads)

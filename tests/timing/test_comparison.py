@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import statistics
 from dataclasses import replace
 
 import pytest
@@ -189,15 +190,19 @@ class Ticking(ArmsTimer):
 
 
 def test_readings_of_a_coarse_clock_are_dithered_for_the_verdict_alone(clock: Clock) -> None:
-    """By less than a tick, by the seed; the samples stay as they were read."""
-    how, play = plan(reps=20), lambda name, number: rep(5.024)
+    """By less than a tick, evenly to both sides, by the seed; the samples stay as they were read."""
+    how, play = plan(reps=2000), lambda name, number: rep(5.024)
     first, again, other = (
         compared(Ticking(clock, play), how, match_of(seed=seed))[0].quads("A", "B") for seed in (1, 1, 2)
     )
     readings = [reading for quad in first for times in quad for reading in times]
-    assert len(set(readings)) == 40
+    assert len(set(readings)) == 4000
     assert all(4.992 < reading < 5.056 for reading in readings)
+    assert statistics.fmean(readings) == pytest.approx(5.024, abs=4 * 0.032 / math.sqrt(6 * 4000))
+    assert statistics.pstdev(readings) == pytest.approx(0.032 / math.sqrt(6), rel=0.05)
     assert first == again != other
+    short = compared(Ticking(clock, lambda name, number: rep(0.03)), how)[0].quads("A", "B")
+    assert all(0.015 < reading < 0.045 for quad in short for times in quad for reading in times)
     _, timings = compared(Ticking(clock, play), how)
     assert set(timings["A"].samples_us) == {5.024}
 
