@@ -123,13 +123,13 @@ class Recording:
         return found[query]
 
 
-def nvml_of(instances: Mapping[str, Sequence[str]], names: Mapping[str, str] | None = None) -> Recording:
+def nvml_of(instances: Mapping[str, Sequence[str]]) -> Recording:
     """Return an NVML of GPUs by UUID, each with its MIG instances, none where it is not split."""
-    handles, given = list(instances), names or {}
+    handles = list(instances)
     answers = {
         "HandleByIndex": lambda index: known(dict(enumerate(handles)), index),
         "UUID": lambda handle: handle,
-        "Name": lambda handle: given.get(handle, "NVIDIA H200"),
+        "Name": "NVIDIA H200",
         "MigMode": lambda handle: [int(bool(instances.get(handle))), 0],
         "SystemGetDriverVersion": "580.1",
         "MaxMigDeviceCount": 7,

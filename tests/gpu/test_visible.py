@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from pytest_gpubench.gpu import visible
 from pytest_gpubench.gpu.visible import VisibleGpu, find_visible, has_gpu_driver
 from pytest_gpubench.plugin.results import visible_facts
-from pytest_gpubench.plugin.workers import index_caveat
 from tests.gpu.recording_nvml import Recording, known, nvml_of
 
 UUIDS = ["GPU-aa11", "GPU-aa22", "GPU-bb33", "GPU-c"]
@@ -83,26 +82,6 @@ def test_it_is_read_as_torch_reads_it(listed: str) -> None:
         expected = torch.cuda._transform_uuid_to_ordinals(expected, UUIDS)
     in_range = next((place for place, number in enumerate(expected) if number >= 4), len(expected))
     assert [gpu.index for gpu in listed_of(HOST, listed)] == expected[:in_range]
-
-
-@pytest.mark.parametrize(
-    ("environment", "names", "warned"),
-    [
-        ({}, "AB", False),
-        ({"CUDA_VISIBLE_DEVICES": "1"}, "AB", True),
-        ({"CUDA_VISIBLE_DEVICES": "1"}, "AA", False),
-        ({"CUDA_VISIBLE_DEVICES": "-1"}, "AB", False),
-        ({"CUDA_VISIBLE_DEVICES": "GPU-aa11"}, "AB", False),
-        ({"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, "AB", True),
-        ({"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "AB", False),
-    ],
-)
-def test_an_index_among_unlike_gpus_is_warned_of(
-    environment: dict[str, str], names: str, warned: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    named = {f"GPU-{index}": name for index, name in enumerate(names)}
-    monkeypatch.setitem(sys.modules, "pynvml", nvml_of(dict.fromkeys(named, ()), named))
-    assert (index_caveat(environment, visible.read_host()) is not None) == warned
 
 
 def split_nvml() -> Recording:

@@ -290,12 +290,18 @@ def test_loopback_gateways_are_hosts_like_any(host: Host) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "order", "warned"),
-    [("GPU-unlike", "", True), ("GPU-unlike", "PCI_BUS_ID", False), ("GPU-b", "", False)],
+    ("other", "listed", "order", "warned"),
+    [
+        ("GPU-unlike", "0,1", "", True),
+        ("GPU-unlike", "0,1", "PCI_BUS_ID", False),
+        ("GPU-unlike", "GPU-a", "", False),
+        ("GPU-unlike", "-1", "", False),
+        ("GPU-b", "0,1", "", False),
+    ],
 )
-def test_indices_of_unlike_gpus_are_warned_of(host: Host, other: str, order: str, warned: bool) -> None:
+def test_indices_of_unlike_gpus_are_warned_of(host: Host, other: str, listed: str, order: str, warned: bool) -> None:
     """CUDA numbers the fastest first, NVML by the bus: an index may mean two GPUs."""
     host.list_processes({"GPU-a": [], other: []})
     host.write(MODES)
-    _, output = host.run("-n1", CUDA_VISIBLE_DEVICES="0,1", CUDA_DEVICE_ORDER=order)
-    assert ("CUDA_VISIBLE_DEVICES=0,1 is read in the order of the PCI bus" in output) == warned
+    _, output = host.run("-n1", CUDA_VISIBLE_DEVICES=listed, CUDA_DEVICE_ORDER=order)
+    assert (f"CUDA_VISIBLE_DEVICES={listed} is read in the order of the PCI bus" in output) == warned
