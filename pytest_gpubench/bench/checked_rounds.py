@@ -2,24 +2,40 @@
 
 The first finds a candidate that is wrong for the values it knows, the second one that remembers their results. The
 candidates' calls are timed like any other, in one session, so that none can tell; the inputs are the same objects in
-the same memory. The reference is called after them, untimed. A producer is left out of the second round: it writes the
-values as given.
+the same memory. All is compared after the session, which takes the longer the more is recorded in it: with the results
+of the reference when the candidates were checked, and of an untimed call with the other values, after the candidates'.
+A producer is left out of the second round: it writes the values as given.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
-from pytest_gpubench.bench.other_values import other_values
-from pytest_gpubench.bench.outputs import OutputRecorder
+from pytest_gpubench.bench.other_values import OtherValues
+from pytest_gpubench.bench.outputs import Compared, OutputRecorder
 from pytest_gpubench.bench.pace import Pace
 from pytest_gpubench.bench.ran import Ran
+from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import GpuBenchError, IncompleteRecords, InvalidResult, KernelsDiffer, annotate, annotating
 from pytest_gpubench.settings.cache import Cache, without_producer
 from pytest_gpubench.timing.base import Timer
 from pytest_gpubench.timing.comparison import Match, UncountedRounds, take_once_more
 from pytest_gpubench.timing.rounds import Interleaved
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What candidates computed for other values."""
+
+    compared: Mapping[str, Compared] = field(default_factory=dict)
+    """Empty where no values tell anything."""
+    way: Way = "as given"
+    again_us: Mapping[str, float] | None = None
+    """The times of their calls, where these were no part of the session of both rounds."""
 
 
 @dataclass(frozen=True)
@@ -39,84 +55,108 @@ class CheckedRounds:
 
         vary: whether there is a round with other values.
         """
+        recorder, agreement = self.recorder, self.recorder.agreement
         rounds = UncountedRounds(self.match, self.timer, self.taken, self._candidates)
-        self.recorder.end()
+        recorder.end()
+        expected = self._passes_of_reference() if recorder.passes else self.expected
         with ExitStack() as values:
+            values.callback(agreement.end_variation)
+            others = OtherValues(agreement, self.expected) if vary and self.timer.name != "scripted" else None
             with rounds.session():
-                self.recorder.keep_all(rounds.take)
+                recorder.keep_all(rounds.take)
                 as_given = rounds.number
-                vary = vary and self.timer.name != "scripted"
-                differ = vary and self._take_other_values(rounds, values)
-            if not vary:
-                self._check_as_given()
-            times_us = self._times_us(rounds, as_given, differ)
-            if differ:
-                self._call_reference()
-                self.recorder.check_other_values(self.match.reference, self._candidates, self.expected)
-                pace = Pace(self.recorder.agreement, self.match, self.timer, self.taken)
+                recorder.set_aside(self._candidates, expected)
+                if others is not None:
+                    values.enter_context(without_producer(self.cache))
+                    varied = self._take_other_values(rounds, others, expected)
+            found = Found() if others is None else self._find_other_values(others, varied)
+            agreement.end_variation()
+            recorder.check_aside(self._candidates, expected)
+            times_us = self._times_us(rounds, as_given, found)
+            recorder.check_other_values(found.compared, found.way)
+            if found.compared:
+                pace = Pace(agreement, self.match, self.timer, self.taken, found.way)
                 pace.check(self._candidates, times_us)
 
     @property
     def _candidates(self) -> Sequence[str]:
         return [name for name in self.match.calls if name != self.match.reference]
 
-    def _check_as_given(self) -> None:
-        if self.recorder.anew:
-            self._call_reference()
-        self.recorder.check(self.match.reference, self._candidates)
+    def _call_reference(self) -> object:
+        """Return what the reference computes in a call that is not timed."""
+        name = self.match.reference
+        with annotating(lambda: f"gpu_bench: raised in a call of {name!r} that is not timed"):
+            self.match.calls[name].prepare()()
+        return self.recorder.agreement.with_changed(self.recorder.last[name], self.expected)
 
-    def _call_reference(self) -> None:
-        with annotating(lambda: f"gpu_bench: raised in a call of {self.match.reference!r} that is not timed"):
-            self.match.calls[self.match.reference].prepare()()
+    def _passes_of_reference(self) -> Ran:
+        """Return what the reference's backward pass computes, which is no part of what was expected of its outputs."""
+        self._call_reference()
+        self.recorder.set_aside([self.match.reference], self.expected)
+        return self.recorder.aside.pop(self.match.reference)
 
-    def _take_other_values(self, rounds: UncountedRounds, values: ExitStack) -> bool:
-        """Check the round that was taken, and take one with other values; return whether these tell anything.
+    def _take_other_values(self, rounds: UncountedRounds, others: OtherValues, expected: Ran) -> bool:
+        """Take a round with other values; return whether the reference takes these.
 
         A round follows in any case: work of the GPU after the last one would belong to no call.
         """
         recorder = self.recorder
-        self._check_as_given()
         recorder.refuses_sharing = True
-        values.enter_context(without_producer(self.cache))
-        differ = recorder.has_results(self.match.reference) and (
-            values.enter_context(other_values(recorder.agreement, self.expected)) or bool(recorder.passes)
-        )
-        if differ:
+        if recorder.passes:
+            varied = bool(expected.gradients or expected.changed)
+            others.find()
             recorder.change_upstream()
+        else:
+            varied = others.begin()
         if len(self._candidates) == 1:  # else one may return another's output, which is noticed only while that is kept
             recorder.forget_all()
+        self._take(rounds.take)
+        return varied
+
+    def _take(self, take: Callable[[], T]) -> T:
         try:
-            recorder.take(rounds.take)
+            return self.recorder.take(take)
         except GpuBenchError:
             raise
         except Exception as error:
-            if (way := recorder.agreement.variation.way) != "as given":
+            if (way := self.recorder.agreement.variation.way) != "as given":
                 annotate(error, f"gpu_bench: its inputs were {way}; vary=False leaves that out")
             raise
-        return differ
 
-    def _times_us(self, rounds: UncountedRounds, as_given: int, differ: bool) -> Mapping[str, float]:
+    def _find_other_values(self, others: OtherValues, varied: bool) -> Found:
+        """Return what the candidates computed for values that tell: those of the round, or others in one of its own."""
+        recorder, again_us = self.recorder, None
+        results = self._call_reference() if varied else None
+        if not recorder.passes and not (varied and others.tell(results)):
+            if not others.find():
+                return Found()
+            again_us = _varied_us([partial(self._take, self._once_more)])
+            self._call_reference()
+        elif not varied:
+            return Found()
+        return Found(recorder.compare_other_values(self._candidates), recorder.agreement.variation.way, again_us)
+
+    def _once_more(self) -> Mapping[str, float]:
+        return take_once_more(self.match, self.timer, self.taken, self._candidates)
+
+    def _times_us(self, rounds: UncountedRounds, as_given: int, found: Found) -> Mapping[str, float]:
         """Return the times of the first round with other values, if any; raise where a call launches other kernels."""
-        numbers = range(as_given if differ else rounds.number)
+        is_told = bool(found.compared) and found.again_us is None
         try:
-            for number in numbers:
+            for number in range(as_given):
                 rounds.times_us(number)
-            return _varied_us([partial(rounds.times_us, each) for each in range(len(numbers), rounds.number)])
+            varied = range(as_given, rounds.number) if is_told else ()
+            return found.again_us or _varied_us([partial(rounds.times_us, number) for number in varied])
         except IncompleteRecords:
-            return self._take_again_us(differ)
+            return found.again_us or self._take_again_us(found)
 
-    def _take_again_us(self, differ: bool) -> Mapping[str, float]:
+    def _take_again_us(self, found: Found) -> Mapping[str, float]:
         """Take both rounds again, each in a session of its own."""
-        agreement, way = self.recorder.agreement, self.recorder.agreement.variation.way
-
-        def take() -> Mapping[str, float]:
-            return self.recorder.take(lambda: take_once_more(self.match, self.timer, self.taken, self._candidates))
-
-        agreement.end_variation()
-        take()
-        if way != "as given":
-            agreement.vary(way)
-        return _varied_us([take] if differ else [])
+        self.recorder.take(self._once_more)
+        if not found.compared:
+            return {}
+        self.recorder.agreement.vary(found.way)
+        return _varied_us([partial(self.recorder.take, self._once_more)])
 
 
 def _varied_us(rounds: Sequence[Callable[[], Mapping[str, float]]]) -> Mapping[str, float]:

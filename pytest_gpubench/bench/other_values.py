@@ -1,8 +1,8 @@
-"""Give calls other values in the same memory, for which the reference returns something else."""
+"""Other values for the inputs, in the same memory, for which the reference returns something else."""
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.output_rules import has_nan, is_finite, named_tensors
@@ -18,27 +18,68 @@ UNVARIED = (
 )
 
 
-@contextmanager
-def other_values(agreement: Agreement, expected: Ran) -> Iterator[bool]:
-    """Give every call other values in the same memory; yield whether the reference then returns something else.
+@dataclass
+class OtherValues:
+    """Other values in the same memory, for which the reference returns something else."""
 
-    It does not where it refuses them, where its outputs cease to be finite, or where nothing can be varied: a remark
-    says so. Raises UnfairComparison where only the tolerance hides a change.
-    """
-    try:
-        hidden: list[str] = []
-        told = any(_are_other_values(agreement, way, expected, hidden) for way in _ways(agreement))
-        if hidden and not told:
-            raise UnfairComparison(hidden[0])
-        # upstream gradients are varied too; single numbers, as a search draws them, have no order to change
-        unvaried = UNVARIED.format(name_of(agreement.reference))
-        if told:
-            agreement.disproved.add(unvaried)
-        elif agreement.backward == "forward" and not _has_single_numbers(agreement):
-            agreement.remarks.append(unvaried)
-        yield told
-    finally:
+    agreement: Agreement
+    expected: Ran
+    hidden: list[str] = field(default_factory=list)
+    """A sentence for each output that changes within a tolerance that was given."""
+
+    def begin(self) -> bool:
+        """Vary the inputs in the first way that changes them; return whether the reference takes such values."""
+        agreement = self.agreement
+        try:
+            agreement.vary(next(_ways(agreement)))
+            args, kwargs = agreement.fresh()
+            agreement.reference(*args, **kwargs)
+        except Exception:  # the reference may refuse these values
+            agreement.end_variation()
+            return False
+        return True
+
+    def find(self) -> bool:
+        """Vary the inputs in the first way that tells; return whether there is one: a remark says so where none is.
+
+        None is where the reference refuses the values of each, where its outputs cease to be finite, or where nothing
+        can be varied. Raises UnfairComparison where only the tolerance hides a change.
+        """
+        agreement = self.agreement
         agreement.end_variation()
+        if any(self._tells_in(way) for way in _ways(agreement)):
+            return True
+        if self.hidden:
+            raise UnfairComparison(self.hidden[0])
+        # upstream gradients are varied too; single numbers, as a search draws them, have no order to change
+        if agreement.backward == "forward" and not _has_single_numbers(agreement):
+            agreement.remarks.append(UNVARIED.format(name_of(agreement.reference)))
+        return False
+
+    def _tells_in(self, way: Way) -> bool:
+        agreement = self.agreement
+        try:
+            agreement.vary(way)
+            args, kwargs = agreement.fresh()
+            told = self.tell(agreement.with_changed(agreement.reference(*args, **kwargs), self.expected))
+        except Exception:  # the reference may refuse these values
+            told = False
+        if not told:
+            agreement.end_variation()
+        return told
+
+    def tell(self, results: object) -> bool:
+        """Tell whether what the reference computes for other values is something else, and as finite as before."""
+        agreement, before = self.agreement, self.expected.results
+        differences = compare_outputs(results, before, agreement.tolerance, briefly=True)
+        are_finite = all(each.max_abs_diff is not None and math.isfinite(each.max_abs_diff) for each in differences)
+        if not are_finite and not _is_comparable(agreement, results, before):
+            return False
+        if all(each.passed for each in differences):
+            self.hidden += _hidden_changes(agreement, results, before)
+            return False
+        agreement.disproved.add(UNVARIED.format(name_of(agreement.reference)))
+        return True
 
 
 def _ways(agreement: Agreement) -> Iterator[Way]:
@@ -53,25 +94,6 @@ def _has_single_numbers(agreement: Agreement) -> bool:
     """Tell whether the arguments' tensors have one element each, or none."""
     tensors = tensors_in(agreement.fresh())
     return bool(tensors) and all(tensor.numel() < 2 for tensor in tensors)
-
-
-def _are_other_values(agreement: Agreement, way: Way, expected: Ran, hidden: list[str]) -> bool:
-    """Tell whether the reference returns something else; add to `hidden` what only the tolerance hides."""
-    try:
-        agreement.vary(way)
-        args, kwargs = agreement.fresh()
-        outputs = agreement.with_changed(agreement.reference(*args, **kwargs), expected)
-        differences = compare_outputs(outputs, expected.results, agreement.tolerance, briefly=True)
-        are_finite = all(each.max_abs_diff is not None and math.isfinite(each.max_abs_diff) for each in differences)
-        usable = are_finite or _is_comparable(agreement, outputs, expected.results)
-    except Exception:  # the reference may refuse these values
-        usable, differences = False, ()
-    found = usable and any(not each.passed for each in differences)
-    if usable and not found:
-        hidden += _hidden_changes(agreement, outputs, expected.results)
-    if not found:
-        agreement.end_variation()
-    return found
 
 
 def _is_comparable(agreement: Agreement, outputs: object, expected: object) -> bool:

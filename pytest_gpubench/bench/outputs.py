@@ -1,9 +1,9 @@
 """Keep what the last timed call of each function returned, to check it too."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 
@@ -15,11 +15,21 @@ from pytest_gpubench.correctness import Difference, aliases, compare_outputs
 from pytest_gpubench.correctness.leaves import flatten, inputs_of, map_leaves
 from pytest_gpubench.correctness.memory import overlaps
 from pytest_gpubench.correctness.pool import PoisonedPool
+from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import InvalidResult, UnfairComparison
 from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.calls import BackwardPass, backward_of
 
 T = TypeVar("T")
+
+
+class Compared(NamedTuple):
+    """How what a candidate returned for other values differs from the reference's, and whether it is as before."""
+
+    differences: tuple[Difference, ...]
+    stays: bool
+
+
 POOL_ATTEMPTS = 4
 """The most rounds of calls until none has to ask the GPU for more memory."""
 
@@ -55,8 +65,8 @@ class OutputRecorder:
     """The last output of the round before: it is kept, so that this round gets other memory."""
     passes: dict[str, BackwardPass] = field(default_factory=dict)
     """The backward passes by arm: what counts as their output is the gradient of each input."""
-    earlier: dict[str, object] = field(default_factory=dict)
-    """Their outputs before the upstream gradients changed."""
+    aside: dict[str, Ran] = field(default_factory=dict)
+    """Copies of what arms returned for the values as given: its memory is filled for the next call."""
     pool: PoisonedPool | None = None
     """The memory that calls allocate from whose outputs are checked; None lets them have any."""
     reference: str = ""
@@ -114,7 +124,7 @@ class OutputRecorder:
     def _look_back(self) -> None:
         """Raise where the last call changed what it must not."""
         if self.refuses_sharing and self.latest:
-            self._refuse_shared(self.latest, [name for name in self.last if name != self.latest])
+            self._refuse_shared(self.latest, self.last)
         if self.conduct is not None and self.latest:
             self.conduct.after_call(self.latest)
 
@@ -184,79 +194,103 @@ class OutputRecorder:
         args, kwargs = self.given[name] if arguments.setup is not None else ((), {})
         return bool((upstream or arguments.setup) and aliases(self.last[name], [*args, *upstream], kwargs))
 
-    def check(self, reference: str, names: Sequence[str]) -> None:
-        """Raise WrongResult if a candidate was right when it was checked, and wrong when it was timed."""
+    def set_aside(self, names: Sequence[str], expected: Ran) -> None:
+        """Copy what the last call of each of some arms returned; raise where that cannot be compared.
+
+        expected: the reference's results.
+        """
         self._look_back()
         self._save()
+        for name in names:
+            like = expected.gradients if name in self.passes else expected.outputs
+            refuse_strange_tensors(name, self.last[name], like)
+            self._refuse_shared(name, {each: self.last[each] for each in names} | {self.reference: like})
+            self.aside[name] = _copy_of(self.ran(name))
+
+    def check_aside(self, names: Sequence[str], expected: Ran) -> None:
+        """Raise WrongResult for a candidate that was right when it was checked, and wrong when it was timed."""
         if self.conduct is not None:
             self.conduct.look_at_inputs()
-        if not self.has_results(reference):
-            return
         for name in names:
-            self._refuse_shared(name, [reference, *(other for other in names if other != name)], reference)
-            differences = self._differences(name, reference)
+            differences = self._differences(name, self.aside[name], expected)
             self.agreement.require(name, differences, " in a timed call, though right when checked")
 
     def has_results(self, name: str) -> bool:
         """Tell whether an arm's last call left anything: a backward run may have no input that requires a gradient."""
         return self.last[name] is not None or (name in self.inputs and bool(self.inputs[name].changed))
 
-    def _ran(self, name: str) -> Ran:
+    def ran(self, name: str) -> Ran:
         """Return what is known of the last call of an arm."""
         inputs = self.inputs.get(name, Ran(None, {}))
         if name in self.passes:
             return replace(inputs, gradients=_as_gradients(self.last[name]))
         return replace(inputs, outputs=self.last[name])
 
-    def _differences(self, name: str, reference: str) -> tuple[Difference, ...]:
-        """Return how the last outputs of two arms differ; gradients where those were timed, which golden has not."""
-        refuse_strange_tensors(name, self.last[name], self.last[reference])
-        if name in self.passes and self.agreement.golden is not None:
-            return ()
-        return self.agreement.compare(self._ran(name), self._ran(reference), poisoned=self.pool is not None)
+    def _differences(self, name: str, found: Ran, expected: Ran) -> tuple[Difference, ...]:
+        """Return how two calls differ: in gradients where those were timed, which golden has not."""
+        if name in self.passes:
+            expected = replace(expected, outputs=None)
+            return () if self.agreement.golden is not None else self._compare(found, expected)
+        return self._compare(found, replace(expected, gradients={}))
 
-    def _refuse_shared(self, name: str, others: Sequence[str], reference: str = "") -> None:
+    def _compare(self, found: Ran, expected: Ran) -> tuple[Difference, ...]:
+        return self.agreement.compare(found, expected, poisoned=self.pool is not None)
+
+    def _refuse_shared(self, name: str, others: Mapping[str, object]) -> None:
         """Raise UnfairComparison for an output that is memory of another arm's, though not of the inputs."""
         if self.agreement.uses_cuda_graphs:  # their outputs share a pool, and may lie where those of another lay
             return
         arguments = self.agreement.arguments
-        for other in others:
-            if shared := overlaps(flatten(self.last[name]), flatten(self.last[other])):
+        for other, outputs in others.items():
+            if other != name and (shared := overlaps(flatten(self.last[name]), flatten(outputs))):
                 args, kwargs = self.given.get(other, (arguments.args, arguments.kwargs))
-                if not aliases(self.last[other], args, kwargs):
-                    whose = "the reference's" if other == reference else f"{other!r}, its"
+                if not aliases(outputs, args, kwargs):
+                    whose = "the reference's" if other == self.reference else f"{other!r}, its"
                     raise UnfairComparison(lent_memory(f"{name!r}", *shared[0], whose))
 
     def change_upstream(self) -> None:
         """Give every backward pass other upstream gradients, the same for all arms."""
-        self.earlier = {name: map_leaves(_copied, self.last[name]) for name in self.passes}
-        self.agreement.arguments.upstream.redraw(self.agreement.other_seed)
+        if self.passes:
+            self.agreement.arguments.upstream.redraw(self.agreement.other_seed)
 
-    def check_other_values(self, reference: str, names: Sequence[str], before: Ran) -> None:
-        """Raise InvalidResult for a candidate that returns what it did before its inputs' values changed."""
+    def compare_other_values(self, names: Sequence[str]) -> dict[str, Compared]:
+        """Compare the last calls with the reference's, and with those that were set aside."""
         self._look_back()
         self._save()
+        expected = self.ran(self.reference)
+        found = {}
         for name in names:
-            differences = self._differences(name, reference)
-            if all(each.passed for each in differences):
-                continue
-            found, earlier = self._ran(name).results, self.earlier.get(name, before.results)
-            stays = compare_outputs(
-                self.last[name] if name in self.passes else found, earlier, self.agreement.tolerance
-            )
-            if all(each.passed for each in stays):
+            refuse_strange_tensors(name, self.last[name], self.last[self.reference])
+            differences = self._differences(name, self.ran(name), expected)
+            is_right = all(each.passed for each in differences)
+            found[name] = Compared(differences, not is_right and self._stays(name))
+        return found
+
+    def _stays(self, name: str) -> bool:
+        """Tell whether an arm returned what it did before."""
+        found, before = self.ran(name), self.aside[name]
+        pairs = (found.gradients, before.gradients) if name in self.passes else (found.results, before.results)
+        return all(each.passed for each in compare_outputs(*pairs, self.agreement.tolerance))
+
+    def check_other_values(self, found: Mapping[str, Compared], way: Way) -> None:
+        """Raise WrongResult for a candidate that is wrong for other values, InvalidResult where it returns the same."""
+        for name, (differences, stays) in found.items():
+            if stays:
                 raise InvalidResult(
                     f"{name} returns what it had computed before: when the values of its inputs changed, in the same "
                     "memory, its outputs did not; let it compute in every call"
                 )
-            way = self.agreement.variation.way
             self.agreement.require(name, differences, f" for other values ({way} inputs; vary=False leaves them out)")
 
 
 def _as_gradients(output: object) -> dict[str, torch.Tensor | None]:
-    """Return the gradients that were kept as the output of a backward run."""
-    assert isinstance(output, dict), "a backward run keeps gradients"
-    return output
+    """Return the gradients that were kept as the output of a backward run; none where no input requires any."""
+    return output if isinstance(output, dict) else {}
+
+
+def _copy_of(ran: Ran) -> Ran:
+    gradients = _as_gradients(map_leaves(_copied, ran.gradients))
+    return replace(ran, outputs=map_leaves(_copied, ran.outputs), gradients=gradients)
 
 
 def _copied(leaf: object) -> object:

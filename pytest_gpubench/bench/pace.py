@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_gpubench.bench.agreement import Agreement
+from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import InvalidResult
 from pytest_gpubench.timing.base import Timer
 from pytest_gpubench.timing.comparison import Match, take_once_more
@@ -25,6 +26,7 @@ class Pace:
     match: Match
     timer: Timer
     taken: Interleaved
+    way: Way
 
     def check(self, names: Sequence[str], found_us: Mapping[str, float]) -> None:
         """Raise InvalidResult for a candidate that takes longer whenever the values of its inputs change.
@@ -50,11 +52,10 @@ class Pace:
 
     def _is_slower_again(self, name: str) -> bool:
         """Compare a first call with other values with a first call with values that were there before."""
-        way = self.agreement.variation.way
         self.agreement.end_variation()
         self._take()
         usual_us = self._take()
-        self.agreement.vary(way)
+        self.agreement.vary(self.way)
         return self._is_slower(name, self._take(), usual_us)
 
     def _take(self) -> dict[str, float]:

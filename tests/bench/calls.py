@@ -1,6 +1,6 @@
 """Agreements, and calls of two arms, for tests of a comparison."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -43,13 +43,26 @@ class Lazy(torch.Tensor):
 
 def recorded(candidate: Callable[..., object], agreement: Agreement, calls: int = 2) -> OutputRecorder:
     """Return what is known after calls of both arms in turn."""
-    recorder = OutputRecorder(agreement)
+    recorder = OutputRecorder(agreement, reference="reference")
     arms = {"reference": agreement.reference, "mine": candidate}
     watched = [recorder.watch(name, make_call(function, agreement.arguments)) for name, function in arms.items()]
     for _ in range(calls):
         for call in (*watched, *watched[::-1]):
             call.prepare()()
     return recorder
+
+
+def check(recorder: OutputRecorder, names: Sequence[str]) -> None:
+    """Check the last calls of candidates against the reference's last one."""
+    expected = recorder.ran(recorder.reference)
+    for arms in (names, [recorder.reference]):
+        recorder.set_aside(arms, expected)
+    recorder.check_aside(names, recorder.aside[recorder.reference])
+
+
+def check_other_values(recorder: OutputRecorder, names: Sequence[str]) -> None:
+    """Check the last calls of candidates, for other values than those that were set aside."""
+    recorder.check_other_values(recorder.compare_other_values(names), recorder.agreement.variation.way)
 
 
 def double(x: torch.Tensor) -> torch.Tensor:

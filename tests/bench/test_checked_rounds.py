@@ -42,7 +42,11 @@ def test_other_kernels_in_one_more_round(times: int) -> None:
 
 
 def checked_rounds(
-    candidate: Callable[..., object], timer: ArmsTimer, monkeypatch: pytest.MonkeyPatch, drawn: int = 1
+    candidate: Callable[..., object],
+    timer: ArmsTimer,
+    monkeypatch: pytest.MonkeyPatch,
+    drawn: int = 1,
+    reference: Callable[..., object] = double,
 ) -> CheckedRounds:
     """Return the checks of a candidate that was right when it was checked, and timed in a round since.
 
@@ -50,11 +54,11 @@ def checked_rounds(
     """
     monkeypatch.setattr("secrets.randbelow", lambda below: drawn)
     x = torch.arange(4.0)
-    arguments = VariedArguments.of(kept_arguments([double, candidate], (x,), None, None))
-    agreement = replace(agreement_of(double, x), arguments=arguments)
+    arguments = VariedArguments.of(kept_arguments([reference, candidate], (x,), None, None))
+    agreement = replace(agreement_of(reference, x), arguments=arguments)
     expected = agreement.run_reference()
-    recorder = OutputRecorder(agreement, arms=2, conduct=Conduct(agreement, "rc"))
-    functions = {"r": double, "c": candidate}
+    recorder = OutputRecorder(agreement, arms=2, conduct=Conduct(agreement, "rc"), reference="r")
+    functions = {"r": reference, "c": candidate}
     calls = {
         name: recorder.watch(name, make_call(each, agreement.arguments, label=name)) for name, each in functions.items()
     }
@@ -70,8 +74,9 @@ def checked_rounds(
     [
         (double, True, None, "", 2),
         (double, False, None, "", 1),
-        (lambda x: x * 3, True, WrongResult, "^c is wrong in a timed call, though right when checked", 1),
-        (lambda x: x * (2 + (x[0] < 1)), True, WrongResult, "^c is wrong in a timed call, though right when", 1),
+        (lambda x: x * 3, True, WrongResult, "^c is wrong in a timed call, though right when checked", 2),
+        (lambda x: x * 3, False, WrongResult, "^c is wrong in a timed call, though right when checked", 1),
+        (lambda x: x * (2 + (x[0] < 1)), True, WrongResult, "^c is wrong in a timed call, though right when", 2),
         (lambda x: x * 2 + (x[0] > 1), True, WrongResult, r"^c is wrong for other values \(turned round inputs", 2),
         (lambda x: x * 2 + (x[0] > 1), False, None, "", 1),
         (lambda x: torch.arange(4.0) * 2, True, InvalidResult, "^c returns what it had computed before", 2),
@@ -91,6 +96,25 @@ def test_timed_calls_are_checked_as_given_and_with_other_values(
     with nullcontext() if raised is None else pytest.raises(raised, match=sentence):
         checked.check(vary)
     assert timer.names_by_session == ["c" * rounds]
+
+
+@pytest.mark.parametrize(
+    ("candidate", "raised"),
+    [
+        (torch.sum, None),
+        (lambda x: x.sum() + (x[0] > 1), None),  # is turned round in vain
+        (lambda x: x.sum() + (x[1] == 0), WrongResult),
+    ],
+)
+def test_values_that_tell_nothing_are_followed_by_others_in_a_session_of_their_own(
+    candidate: Callable[..., object], raised: type[Exception] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timer = ArmsTimer(Clock(), lambda name, number: rep(100, "ab"))
+    checked = checked_rounds(candidate, timer, monkeypatch, reference=torch.sum)
+    wrong = r"^c is wrong for other values \(partly levelled inputs"
+    with nullcontext() if raised is None else pytest.raises(raised, match=wrong):
+        checked.check(vary=True)
+    assert timer.names_by_session == ["cc", "c"]
 
 
 def test_an_output_that_a_function_holds_is_not_put_back_while_it_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,8 @@ from torch.utils.checkpoint import checkpoint
 
 from pytest_gpubench import InvalidResult, WrongResult
 from pytest_gpubench.bench.outputs import OutputRecorder
-from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
-from tests.bench.calls import agreement_of, double
+from tests.bench.calls import agreement_of, check, check_other_values, double
 
 Function = Callable[..., Any]
 
@@ -77,7 +76,7 @@ class Runs:
         reference: Function = double,
     ) -> None:
         self.agreement = agreement_of(reference, *args, setup=setup, backward=backward)
-        self.recorder = OutputRecorder(self.agreement)
+        self.recorder = OutputRecorder(self.agreement, reference="torch")
         arms = {"torch": reference, "mine": candidate}
         self.calls = [
             self.recorder.watch(name, make_call(arm, self.agreement.arguments, backward, name))
@@ -100,7 +99,7 @@ def test_a_gradient_that_is_wrong_when_it_is_timed(backward: Backward) -> None:
     runs = Runs(LaterWrong.apply, backward, leaf())
     runs.take()
     with pytest.raises(WrongResult, match=r"^mine is wrong in a timed call, though right when checked: grad args\[0\]"):
-        runs.recorder.check("torch", ["mine"])
+        check(runs.recorder, ["mine"])
 
 
 @pytest.mark.parametrize("backward", ["backward", "both"])
@@ -110,10 +109,10 @@ def test_right_gradients(reference: Function, candidate: Function, backward: Bac
     """Also where they lie in the upstream gradient's memory, which both functions share."""
     runs = Runs(candidate, backward, leaf(), reference=reference)
     runs.take()
-    runs.recorder.check("torch", ["mine"])
+    check(runs.recorder, ["mine"])
     runs.recorder.change_upstream()
     runs.take()
-    runs.recorder.check_other_values("torch", ["mine"], Ran(None, {}))
+    check_other_values(runs.recorder, ["mine"])
 
 
 @pytest.mark.parametrize("backward", ["backward", "both"])
@@ -121,11 +120,11 @@ def test_a_gradient_that_is_remembered(backward: Backward) -> None:
     """That of a linear function depends on no input: the upstream gradient has to change."""
     runs = Runs(Cached.apply, backward, leaf())
     runs.take()
-    runs.recorder.check("torch", ["mine"])
+    check(runs.recorder, ["mine"])
     runs.recorder.change_upstream()
     runs.take()
     with pytest.raises(InvalidResult, match=r"^mine returns what it had computed before"):
-        runs.recorder.check_other_values("torch", ["mine"], runs.expected)
+        check_other_values(runs.recorder, ["mine"])
 
 
 def test_a_gradient_that_is_missing_is_not_the_references() -> None:
@@ -139,23 +138,23 @@ def test_a_gradient_that_is_missing_is_not_the_references() -> None:
     runs = Runs(forgetting, "backward", leaf())
     runs.take()
     with pytest.raises(WrongResult, match=r"^mine is wrong in a timed call.*grad args\[0\]: found NoneType"):
-        runs.recorder.check("torch", ["mine"])
+        check(runs.recorder, ["mine"])
 
 
 def test_inputs_that_setup_makes() -> None:
     runs = Runs(LaterWrong.apply, "backward", setup=lambda: (leaf(),))
     runs.take()
     with pytest.raises(WrongResult, match="in a timed call"):
-        runs.recorder.check("torch", ["mine"])
+        check(runs.recorder, ["mine"])
 
 
 def test_inputs_in_a_closure_have_no_gradient_to_compare() -> None:
     weight = leaf()
     agreement = agreement_of(lambda: weight * 2, backward="backward")
-    recorder = OutputRecorder(agreement)
+    recorder = OutputRecorder(agreement, reference="torch")
     for name in ("torch", "mine"):
         recorder.watch(name, make_call(agreement.reference, agreement.arguments, "backward", name)).prepare()()
-    recorder.check("torch", ["mine"])
+    check(recorder, ["mine"])
 
 
 def test_a_function_that_overwrites_what_setup_made() -> None:

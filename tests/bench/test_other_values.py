@@ -9,9 +9,14 @@ import pytest
 import torch
 
 from pytest_gpubench import InvalidResult, UnfairComparison, WrongResult
-from pytest_gpubench.bench.other_values import other_values
+from pytest_gpubench.bench.agreement import Agreement
+from pytest_gpubench.bench.other_values import OtherValues
 from pytest_gpubench.correctness import Tolerance
-from tests.bench.calls import agreement_of, double, recorded
+from tests.bench.calls import agreement_of, check, check_other_values, double, recorded
+
+
+def others_of(agreement: Agreement) -> OtherValues:
+    return OtherValues(agreement, agreement.run_reference())
 
 
 @pytest.mark.parametrize(
@@ -30,16 +35,14 @@ from tests.bench.calls import agreement_of, double, recorded
 def test_other_values(make: Callable[..., object], raised: type[Exception] | None, sentence: str) -> None:
     x = torch.arange(4.0)
     agreement = agreement_of(double, x)
-    expected, first = agreement.run_reference(), x * 2
-    with other_values(agreement, expected) as differ:
-        assert differ
-        recorder = recorded(lambda x: make(x, first), agreement)
-        if raised is None:
-            recorder.check_other_values("reference", ["mine"], expected)
-        else:
-            with pytest.raises(raised, match=sentence):
-                recorder.check_other_values("reference", ["mine"], expected)
-    assert x.tolist() == [0, 1, 2, 3]
+    first = x * 2
+    before = recorded(lambda x: make(x, first), agreement)
+    check(before, ["mine"])
+    assert others_of(agreement).find()
+    recorder = recorded(lambda x: make(x, first), agreement)
+    recorder.aside = before.aside
+    with nullcontext() if raised is None else pytest.raises(raised, match=sentence):
+        check_other_values(recorder, ["mine"])
 
 
 @pytest.mark.parametrize(
@@ -71,11 +74,9 @@ def test_which_way_gives_other_outputs(function: Any, inputs: torch.Tensor, way:
     if inputs.dtype is torch.float8_e4m3fn:
         function = lambda x: x.float()  # noqa: E731
     agreement = agreement_of(function, inputs)
-    expected = agreement.run_reference()
-    with other_values(agreement, expected) as differ:
-        assert agreement.variation.way == (way or "as given")
-        assert differ is (way is not None)
-    assert agreement.variation.way == "as given"
+    assert others_of(agreement).find() is (way is not None)
+    assert agreement.variation.way == (way or "as given")
+    agreement.end_variation()
     assert torch.equal(inputs.float(), before.float())
 
 
@@ -87,11 +88,10 @@ def test_a_call_without_arguments_is_varied_once() -> None:
         calls.append(1)
         return torch.ones(4)
 
-    agreement = agreement_of(ones)
-    expected = agreement.run_reference()
+    others = others_of(agreement_of(ones))
     before = len(calls)
-    with other_values(agreement, expected):
-        assert len(calls) == before + 1
+    others.find()
+    assert len(calls) == before + 1
 
 
 def test_a_reference_that_refuses_other_values() -> None:
@@ -101,17 +101,9 @@ def test_a_reference_that_refuses_other_values() -> None:
         return x * 2
 
     x = torch.arange(4.0)
-    agreement = agreement_of(careful, x)
-    with other_values(agreement, agreement.run_reference()) as differ:
-        assert not differ
-    assert x.tolist() == [0, 1, 2, 3]
-
-
-def test_values_are_put_back_when_the_round_goes_wrong() -> None:
-    x = torch.arange(4.0)
-    agreement = agreement_of(double, x)
-    with pytest.raises(KeyError), other_values(agreement, agreement.run_reference()):
-        raise KeyError
+    others = others_of(agreement_of(careful, x))
+    assert not others.begin()
+    assert not others.find()
     assert x.tolist() == [0, 1, 2, 3]
 
 
@@ -134,10 +126,9 @@ def test_a_tolerance_that_hides_other_values(
             UnfairComparison, match=r"^out of the reference changes by .*, which rtol=0.5 and atol=1000 allow"
         )
         if raised
-        else nullcontext(),
-        other_values(agreement, agreement.run_reference()),
+        else nullcontext()
     ):
-        pass
+        others_of(agreement).find()
 
 
 @pytest.mark.parametrize(
@@ -152,20 +143,18 @@ def test_inputs_that_cannot_be_varied_are_a_remark(
     function: Callable[..., object], inputs: torch.Tensor, noted: bool
 ) -> None:
     agreement = agreement_of(function, inputs)
-    with other_values(agreement, agreement.run_reference()) as differ:
-        assert differ is not noted
+    assert others_of(agreement).find() is not noted
     assert bool(agreement.remarks) is noted
     assert all("returned the same when the values of its inputs were to change" in each for each in agreement.remarks)
     timed_backward = replace(agreement, backward="backward", remarks=[])
-    with other_values(timed_backward, agreement.run_reference()):
-        assert timed_backward.remarks == []
+    others_of(timed_backward).find()
+    assert timed_backward.remarks == []
 
 
 @pytest.mark.parametrize(("numbers", "noted"), [(0, False), (1, False), (2, True)])
 def test_a_search_may_draw_single_numbers(numbers: int, noted: bool) -> None:
     agreement = agreement_of(double, torch.ones(numbers))
-    with other_values(agreement, agreement.run_reference()) as differ:
-        assert not differ
+    assert not others_of(agreement).find()
     assert bool(agreement.remarks) is noted
 
 
@@ -175,7 +164,6 @@ def test_an_infinite_output_with_a_gradient_is_looked_at_without_a_warning() -> 
     agreement = agreement_of(lambda x: torch.log(x * weight), torch.tensor([0.0, 1.0, 2.0]))
     torch.set_warn_always(True)
     try:
-        with other_values(agreement, agreement.run_reference()) as differ:
-            assert differ
+        assert others_of(agreement).find()
     finally:
         torch.set_warn_always(False)

@@ -10,7 +10,7 @@ from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.correctness import inputs
 from pytest_gpubench.timing.calls import make_call
-from tests.bench.calls import agreement_of, double
+from tests.bench.calls import agreement_of, check, double
 
 Function = Callable[..., object]
 
@@ -27,7 +27,7 @@ class Rounds:
     ) -> None:
         self.reference, *self.names = arms
         agreement = agreement_of(arms[self.reference], *args, setup=setup, overwrites=overwrites)
-        self.recorder = OutputRecorder(agreement, conduct=Conduct(agreement, list(arms)))
+        self.recorder = OutputRecorder(agreement, conduct=Conduct(agreement, list(arms)), reference=self.reference)
         calls = {name: make_call(arm, agreement.arguments, label=name) for name, arm in arms.items()}
         self.calls = [self.recorder.watch(name, call) for name, call in calls.items()]
         self.recorder.begin()
@@ -38,7 +38,7 @@ class Rounds:
         return self
 
     def check(self) -> None:
-        self.recorder.check(self.reference, self.names)
+        check(self.recorder, self.names)
 
 
 def in_call(number: int, deed: Callable[..., object]) -> Function:

@@ -20,11 +20,12 @@ from unittest.mock import patch
 
 import torch
 
-from pytest_gpubench.bench import checked_rounds, comparison
+from pytest_gpubench.bench import comparison
 from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.checked_rounds import CheckedRounds
 from pytest_gpubench.bench.comparison import CompareRequest
 from pytest_gpubench.bench.guarded import GuardedCall
+from pytest_gpubench.bench.other_values import OtherValues
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.pace import Pace
 from pytest_gpubench.bench.side_effects import Conduct
@@ -45,9 +46,11 @@ STEPS: dict[str, tuple[object, str]] = {
     "pool: make, free": (comparison, "pool_on"),
     "pool: reserve": (PoisonedPool, "reserve"),
     "checked rounds": (CheckedRounds, "check"),
-    "other values": (checked_rounds, "other_values"),
+    "other values: begin": (OtherValues, "begin"),
+    "other values: tell": (OtherValues, "tell"),
+    "other values: find": (OtherValues, "find"),
     "compare outputs": (Agreement, "compare"),
-    "compare other outputs": (OutputRecorder, "check_other_values"),
+    "compare other outputs": (OutputRecorder, "compare_other_values"),
     "floor": (CompareRequest, "_check_floors"),
 }
 """The checks, by the function whose time they are."""
@@ -159,7 +162,7 @@ def watched(name: str, kind: Kind, most: int, ends_s: float, seed: int) -> Row:
         "mean_checks_ms": 1e3 * statistics.fmean(checks_s),
         "ms": 1e3 * statistics.median(seconds),
         "checks_ms": 1e3 * statistics.median(checks_s),
-        "share": statistics.median(each_s / all_s for each_s, all_s in zip(checks_s, seconds, strict=True)),
+        "shares": [each_s / all_s for each_s, all_s in zip(checks_s, seconds, strict=True)],
         "steps_ms": {step: 1e3 * statistics.median(each[step] for each in steps) for step in names},
     }
 
@@ -184,17 +187,19 @@ def main(arguments: Sequence[str]) -> None:
         left -= 1
         append(chosen.out, rows[-1])
         row = rows[-1]
-        print_row(f"{name} | {row['comparisons']} | {row['ms']:.1f} | {row['checks_ms']:.1f} | {row['share']:.1%}")
+        share = statistics.median(row["shares"])
+        print_row(f"{name} | {row['comparisons']} | {row['ms']:.1f} | {row['checks_ms']:.1f} | {share:.1%}")
     all_ms, checks_ms = (statistics.fmean(row[each] for row in rows) for each in MEANS)
-    share, ms = (statistics.median(row[each] for row in rows) for each in ("share", "ms"))
     print(f"\nverdicts: {dict(Counter(outcome for row in rows for outcome in row['outcomes']))}")
     every_ms, every_checks_ms = (sum(row["comparisons"] * row[each] for row in rows) for each in MEANS)
-    number = sum(row["comparisons"] for row in rows)
+    shares = [share for row in rows for share in row["shares"]]
+    ms = statistics.median(row["ms"] for row in rows)
+    print(f"each call counted once: {checks_ms / all_ms:.1%}, {checks_ms:.2f} of {all_ms:.1f} ms, median {ms:.1f} ms")
     print(
-        f"all {number} comparisons: checks {every_checks_ms / every_ms:.1%}, {every_checks_ms:.0f} of {every_ms:.0f} ms"
+        f"all {len(shares)} comparisons: checks {every_checks_ms / every_ms:.1%} of the total, "
+        f"{every_checks_ms:.0f} of {every_ms:.0f} ms; mean share {statistics.fmean(shares):.1%}, "
+        f"median share {statistics.median(shares):.1%}\n"
     )
-    print(f"each call counted once: {checks_ms / all_ms:.1%}, {checks_ms:.2f} of {all_ms:.1f} ms")
-    print(f"median of the shares {share:.1%}, of {ms:.1f} ms a comparison\n")
     print_head("step | mean ms | median | least | most")
     steps = dict.fromkeys(step for row in rows for step in row["steps_ms"])
     for step in sorted(steps, key=lambda each: -sum(row["steps_ms"].get(each, 0) for row in rows)):
