@@ -252,6 +252,8 @@ def _merged(members: Sequence[tuple[int, int, str]]) -> Iterator[tuple[int, int,
 def room_on(device: torch.device) -> int:
     """Return how many bytes of copies a device has room for: a quarter of its free memory."""
     if device.type == "cuda":
-        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0] + cached) // 4
+        free = torch.cuda.mem_get_info(device)[0]
+        stats = torch.cuda.memory_stats_as_nested_dict(device)  # memory_reserved and memory_allocated take 0.2 ms each
+        cached = stats["reserved_bytes"]["all"]["current"] - stats["allocated_bytes"]["all"]["current"]
+        return int(free + cached) // 4
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4

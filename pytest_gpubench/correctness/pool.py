@@ -124,10 +124,11 @@ class PoisonedPool:
         """Its size when free memory was last looked up."""
         return sum(stop - start for start, stop in self._whole)
 
-    def _sizes(self) -> tuple[int, int]:
-        """Return the bytes of the largest of the large blocks, and of all small ones."""
+    def _has(self, large: int, small: int) -> bool:
+        """Tell whether so many bytes in a large block, and in small ones, were reserved."""
         sizes = [stop - start for start, stop in self._blocks]
-        return max(sizes, default=0), sum(size for size in sizes if size <= MOST_SMALL_BYTES)
+        small_bytes = sum(size for size in sizes if size <= MOST_SMALL_BYTES)
+        return bool(self.guards) and large + GUARD_BYTES[1] <= max(sizes, default=0) and small <= small_bytes
 
     def fill(self, in_use: bool = False) -> None:
         """Fill all of its free memory with the pattern.
@@ -185,10 +186,11 @@ class PoisonedPool:
         sizes = [memory.storage_bytes for _, memory in memory_of(flatten(outputs)) if memory.device.type == "cuda"]
         large = copies * sum(-(-size // 2**21) * 2**21 for size in sizes if size > MOST_SMALL_BYTES)
         small = copies * sum(-(-size // 512) * 512 for size in sizes if size <= MOST_SMALL_BYTES)
-        if (grown := max(large, _grown_bytes.get(self.device, 0))) <= room_on(self.device):
-            large = grown
-        room = self._sizes()
-        if self.guards and large + GUARD_BYTES[1] <= room[0] and small <= room[1]:
+        grown = max(large, _grown_bytes.get(self.device, 0))
+        if self._has(grown, small):
+            return
+        large = grown if grown <= room_on(self.device) else large
+        if self._has(large, small):
             return
         if self.guards:
             self.close()

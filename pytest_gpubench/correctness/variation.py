@@ -203,14 +203,14 @@ def _first_long_dimension(tensor: torch.Tensor) -> int:
 
 def turn_round(rows: torch.Tensor) -> Undo:
     """Reverse the order of the rows in place, a chunk at a time; return what puts them back: the same."""
-    number = rows.shape[0]
-    step = max(1, MOVED_ELEMENTS * number // rows.numel())
-    for start in range(0, number // 2, step):
-        stop = min(start + step, number // 2)
-        front, back = rows[start:stop], rows[number - stop : number - start]
+    inner, step = rows, max(1, MOVED_ELEMENTS * rows.shape[0] // rows.numel())
+    while inner.shape[0] > 2 * step:
+        front, back = inner[:step], inner[-step:]
         kept = front.flip(0)
         front.copy_(back.flip(0))
         back.copy_(kept)
+        inner = inner[step:-step]
+    inner.copy_(inner.flip(0))
     return lambda: turn_round(rows)
 
 
