@@ -284,6 +284,7 @@ class CurrentTest:
             source=self.source,
             search=str(self.search),
             peaks=peaks,
+            throttled=self.settings.throttled,
         )
 
     @property

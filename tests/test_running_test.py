@@ -63,3 +63,10 @@ def test_a_test_fails_whose_limits_no_measurement_could_be_judged_by(limits: dic
     assert test.why_failed(has_failed=True) is None
     test.settings = replace(COLD, disable=True)
     assert test.why_failed() is None
+
+
+def test_the_record_says_what_was_asked_of_a_throttled_gpu() -> None:
+    """Of this test, as by its mark: the run's other tests may ask for something else."""
+    for asked in ("fail", "warn"):
+        test = CurrentTest("here", replace(COLD, throttled=asked), Limits(), CPU)
+        assert test.record("master", None, ()).throttled == asked

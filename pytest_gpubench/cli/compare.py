@@ -270,8 +270,7 @@ def compare_runs(
             unjudged = Change(record.nodeid, "", Outcome.NOT_JUDGED, past.sentence, missing=past)
             changes += [replace(unjudged, label=each.timing.label, new=each) for each in record.measurements]
         else:
-            before, throttled = earlier.get(record.key, ()), new.settings.get("throttled", "fail")
-            changes += _with_past(record, past, tolerance, alpha, before, throttled)
+            changes += _with_past(record, past, tolerance, alpha, earlier.get(record.key, ()))
             there = set(keys_of(record.measurements))
             changes += [_gone(past, item, new_name) for key, item in past.by_key.items() if key not in there]
     gone = (past for past in baseline.tests() if past.nodeid not in others and past.nodeid not in renamed)
@@ -284,7 +283,6 @@ def _with_past(
     tolerance: RegressionTolerance,
     alpha: float,
     earlier: Sequence[TestRecord],
-    throttled: str,
 ) -> Iterator[Change]:
     sessions = [by_key(each.measurements) for each in earlier]
     references: dict[tuple[str, str], Timing] = {}
@@ -298,7 +296,8 @@ def _with_past(
             references[key.label, key.example] = item.timing
         is_slower_time = change.outcome is Outcome.FAIL and change.estimate and change.estimate.metric != "speedup"
         drift = drifts.get((key.reference, key.example), "") if is_slower_time else ""
-        change = invalidated(change, tolerance, item.timing, references.get((key.reference, key.example)), throttled)
+        reference = references.get((key.reference, key.example))
+        change = invalidated(change, tolerance, item.timing, reference, record.throttled)
         slowed = what_slowed(item.timing, "now") if change.estimate else []
         change = replace(change, notes=(*change.notes, *slowed, *filter(None, [drift])))
         yield explained_change(change, past.changed)
