@@ -1,5 +1,7 @@
 """The running test: its settings, limits and measurements, and whether it fails by them."""
 
+import mmap
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -12,7 +14,7 @@ import msgspec
 from pytest_gpubench.bench.placement import measure_confirmed
 from pytest_gpubench.bench.plan import is_enforced
 from pytest_gpubench.bench.request import CallResult, Inspection, Request, Say, T
-from pytest_gpubench.errors import LimitBroken, MeasurementError, WrongResult
+from pytest_gpubench.errors import BadRequest, LimitBroken, MeasurementError, WrongResult
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.results.counterpart import KeyReader
 from pytest_gpubench.results.model import (
@@ -33,6 +35,11 @@ from pytest_gpubench.verdict.ending import Ending, judged_kinds, rule_for, unjud
 from pytest_gpubench.verdict.limits import BY_NAME, Limits
 from pytest_gpubench.verdict.limits.speedup import MinWeightedSpeedup
 from pytest_gpubench.verdict.saved_runs import BaselineLimit
+
+IN_A_FORK = (
+    "gpu_bench was called in a process that the test forked, whose measurements the test does not have: call it in the "
+    "test itself"
+)
 
 
 class NoSearch:
@@ -127,6 +134,9 @@ class CurrentTest:
     """The keys of its measurements in a saved run."""
     traces: set[Path] = field(default_factory=set)
     """The files that traces were written to."""
+    pid: int = field(default_factory=os.getpid)
+    forked: mmap.mmap = field(default_factory=lambda: mmap.mmap(-1, 1))
+    """Memory that forked processes share: not zero once one of them has called gpu_bench."""
 
     def begin_example(self, example: Example) -> None:
         """Begin the search's next example."""
@@ -161,6 +171,9 @@ class CurrentTest:
     @contextmanager
     def answering(self, title: str) -> Iterator[None]:
         """Note what fails the test: an error of ours, and a call that has not returned when the test ends."""
+        if os.getpid() != self.pid:
+            self.forked[0] = 1
+            raise BadRequest(IN_A_FORK)
         self.open_calls.append(title)
         try:
             yield
@@ -185,7 +198,7 @@ class CurrentTest:
     @property
     def has_begun(self) -> bool:
         """True if it has called gpu_bench: from then on its limits decide how it ends."""
-        return bool(self.measurements or self.failures or self.open_calls)
+        return bool(self.measurements or self.failures or self.open_calls or self.forked[0])
 
     def why_failed(self, has_failed: bool = False) -> str | None:
         """Return why the test fails by its limits, whatever it did itself; None where they were kept, or need not be.
@@ -194,6 +207,8 @@ class CurrentTest:
         """
         if self.failures:
             return f"{self.failures[0]} (gpu_bench raised this, and the test or a thread caught it: let it through)"
+        if self.forked[0]:
+            return IN_A_FORK
         if has_failed or self.has_failed_part or self.settings.disable:
             return None
         if self.open_calls:

@@ -200,6 +200,24 @@ def test_a_mark_that_a_fixture_gives_counts(bench_run: BenchRun) -> None:
 
 # the run
 
+
+@pytest.mark.parametrize("end", ["os._exit(0)", "raise"])
+def test_a_call_in_a_forked_process(bench_run: BenchRun, end: str) -> None:
+    """Its measurements are not the test's, and it may leave with any status."""
+    result = bench_run(f"""
+import os
+def test_it(gpu_bench):
+    if not os.fork():
+        try: gpu_bench(slow)
+        except Exception: {end}
+        finally: os._exit(1)
+    os.wait()
+    gpu_bench(fast)
+""")
+    result.assert_outcomes(failed=1)
+    assert "gpu_bench was called in a process that the test forked" in result.stdout.str()
+
+
 OTHER = "\ndef test_other(gpu_bench): gpu_bench(fast)\n"
 REWRITES = {
     "makereport": """
