@@ -126,7 +126,8 @@ class OutputRecorder:
         if self.refuses_sharing and self.latest:
             self._refuse_shared(self.latest, self.last)
         if self.conduct is not None and self.latest:
-            self.conduct.after_call(self.latest)
+            self.conduct.after_call(self.latest, is_checked=self.checking and self.latest != self.reference)
+        self.latest = ""
 
     def _make_room(self, name: str) -> None:
         """Free the memory that the next output is to have: that of the call before it, or its own last one's."""
@@ -165,7 +166,6 @@ class OutputRecorder:
         """Drop the outputs of the last round, so that none lies in the pool when it is filled."""
         self._look_back()
         self._forget(*self.last)
-        self.latest = ""
 
     def take(self, take_again: Callable[[], T]) -> T:
         """Have every call made, until all of them have found enough memory in the pool."""

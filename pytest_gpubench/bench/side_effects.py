@@ -28,13 +28,13 @@ class Conduct:
         if self.agreement.arguments.setup is not None:
             self.switches = readings()
 
-    def after_call(self, name: str) -> None:
-        """Raise UnfairComparison if the call of an arm changed a switch, at random InvalidResult if cache is set aside.
+    def after_call(self, name: str, is_checked: bool = False) -> None:
+        """Raise UnfairComparison if the call of an arm changed a switch, InvalidResult if it left cache set aside.
 
-        That is also asked at every look.
+        The latter is asked after calls that are checked, at every look, and at random.
         """
         refuse_switching(f"{name!r}", self.switches)
-        if not secrets.randbelow(CALLS_PER_LOOK):
+        if is_checked or not secrets.randbelow(CALLS_PER_LOOK):
             self.check_cache()
 
     def look_at_inputs(self) -> None:
