@@ -3,7 +3,8 @@
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 from weakref import ref
@@ -70,6 +71,8 @@ def upstream_gradient(output: torch.Tensor, seed: int) -> torch.Tensor:
 
 
 Backward = Literal["forward", "backward", "both"]
+DONE_LATER = (AsyncIterator, Awaitable, Future, Iterator)
+"""Classes of results whose work is done when they are used."""
 GRADIENT_SEED = 20240229
 LOOKED_AT = 3
 """After so many calls, it is known whether they change an upstream gradient."""
@@ -183,14 +186,17 @@ def make_call(
 
 
 def refuse_untimeable(output: object, label: str) -> None:
-    """Raise BadRequest for a function whose body does not run when it is called, or that only works out shapes."""
-    if inspect.isgenerator(output) or inspect.isasyncgen(output) or inspect.iscoroutine(output):
-        if inspect.iscoroutine(output):
-            output.close()
-        raise BadRequest(
-            f"{label!r} returns a {type(output).__name__}, its body does not run when it is called: "
-            "measure a function that consumes it"
-        )
+    """Raise BadRequest for a function whose work may be done after it has returned, or that only works out shapes."""
+    from torch.utils._pytree import tree_leaves
+
+    for leaf in () if type(output) is torch.Tensor else tree_leaves(output):
+        if isinstance(leaf, DONE_LATER):
+            if inspect.iscoroutine(leaf):
+                leaf.close()
+            raise BadRequest(
+                f"{label!r} returns a {type(leaf).__name__}, whose work may not be done by then: measure a function "
+                "that consumes it, or waits for it"
+            )
     refuse_without_data({f"the output of {label!r}": output})
 
 

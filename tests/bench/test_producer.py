@@ -108,7 +108,7 @@ def test_one_whose_body_does_not_run_is_refused() -> None:
     def fill() -> Iterator[None]:
         yield
 
-    with pytest.raises(BadRequest, match=r"^'producer fill' returns a generator, its body does not run"):
+    with pytest.raises(BadRequest, match=r"^'producer fill' returns a generator, whose work may not be done by then"):
         check_producer(request_of(fill, torch.neg))
 
 

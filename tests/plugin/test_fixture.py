@@ -140,12 +140,16 @@ def test_next(gpu_bench): gpu_bench(fast)
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        ("yield 1", "returns a generator, its body does not run"),
-        ("return sleeping()", "returns a coroutine, its body*"),
+        ("yield 1", "returns a generator, whose work may not be done by then"),
+        ("return sleeping()", "returns a coroutine, whose work*"),
+        ("return 1, [map(abs, [1])]", "returns a map, whose work*"),
+        ("return {'x': pool.submit(abs, 1)}", "returns a Future, whose work*"),
     ],
 )
-def test_a_function_whose_body_does_not_run_is_refused(bench_run: BenchRun, body: str, sentence: str) -> None:
+def test_a_function_whose_work_is_done_later_is_refused(bench_run: BenchRun, body: str, sentence: str) -> None:
     source = f"""
+from concurrent.futures import ThreadPoolExecutor
+pool = ThreadPoolExecutor(1)
 async def sleeping(): pass
 def lazy(): {body}
 def test_it(gpu_bench): gpu_bench.measure(lazy, cache="hot")
