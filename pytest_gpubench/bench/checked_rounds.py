@@ -126,8 +126,9 @@ class CheckedRounds:
     def _find_other_values(self, others: OtherValues, varied: bool) -> Found:
         """Return what the candidates computed for values that tell: those of the round, or others in one of its own."""
         recorder, again_us = self.recorder, None
-        results = self._call_reference() if varied else None
-        if not recorder.passes and not (varied and others.tell(results)):
+        told = varied and (others.tell(self._call_reference()) or bool(recorder.passes))
+        if not recorder.passes and not told:
+            recorder.forget_all()  # one more output of each arm is too many where they are large
             if not others.find():
                 return Found()
             again_us = _varied_us([partial(self._take, self._once_more)])
