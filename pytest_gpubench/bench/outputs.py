@@ -123,7 +123,7 @@ class OutputRecorder:
 
     def _look_back(self) -> None:
         """Raise where the last call changed what it must not."""
-        if self.refuses_sharing and self.latest:
+        if self.refuses_sharing and self.latest in self.last:
             self._refuse_shared(self.latest, self.last)
         if self.conduct is not None and self.latest:
             self.conduct.after_call(self.latest, is_checked=self.checking and self.latest != self.reference)

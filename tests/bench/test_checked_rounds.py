@@ -117,6 +117,21 @@ def test_values_that_tell_nothing_are_followed_by_others_in_a_session_of_their_o
     assert timer.names_by_session == ["cc", "c"]
 
 
+@pytest.mark.parametrize(("reference", "raises"), [(double, True), (lambda x: x.sum() + 0 * x, False)])
+def test_a_candidate_may_refuse_values_that_tell_nothing(
+    reference: Callable[..., object], raises: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(x: torch.Tensor) -> object:
+        if x[0] > 1:
+            raise ValueError("these only")
+        return reference(x)
+
+    timer = ArmsTimer(Clock(), lambda name, number: rep(100, "ab"))
+    checked = checked_rounds(refusing, timer, monkeypatch, reference=reference)
+    with pytest.raises(ValueError, match="these only") if raises else nullcontext():
+        checked.check(vary=True)
+
+
 def test_cache_that_a_checked_call_leaves_set_aside_is_always_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before a call of the reference, which may give it back."""
     called: list[str] = []
