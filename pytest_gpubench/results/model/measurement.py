@@ -112,19 +112,9 @@ class Overhead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return max(0.0, self.span_us - self.busy_us)
 
     @property
-    def gap_share(self) -> float:
-        """The gaps over the call's span; 0 for an empty span."""
-        return self.gap_us / self.span_us if self.span_us else 0.0
-
-    @property
     def graph_speedup(self) -> float | None:
         """The call's time over its replay's, both by events on an idle GPU; None if it cannot be captured."""
         return self.eager_us / self.graph_us if self.graph_us else None
-
-    @property
-    def is_host_bound(self) -> bool:
-        """True if calls in a row take as long as the host needs to launch them, or the call waits for the GPU."""
-        return self.host_us is None or self.host_us > self.busy_us
 
 
 SAME_CODE = "same code"

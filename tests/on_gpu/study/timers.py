@@ -110,7 +110,7 @@ def cost_cells(cost: Overhead) -> list[str]:
         "waits" if cost.host_us is None else f"{cost.host_us:.1f}",
         f"{cost.busy_us:.2f}",
         f"{cost.span_us:.2f}",
-        f"{cost.gap_us:.2f} ({100 * cost.gap_share:.0f} %)",
+        f"{cost.gap_us:.2f} ({100 * cost.gap_us / cost.span_us:.0f} %)",
         f"{cost.eager_us:.1f}",
         cost.no_graph if cost.graph_us is None else f"{cost.graph_us:.1f}",
         "-" if speedup is None else f"{speedup:.2f}x",
