@@ -1,9 +1,10 @@
 """Messages between the referee and the candidate's process: JSON over a socket that keeps each message whole.
 
-No message trickles in, and what is longer than a buffer is cut: it is no JSON then.
+No message trickles in. One that is longer than a buffer is cut, and decoded like any other.
 A message of the candidate's process is decoded into `Reply`, which is plain data: decoding runs none of its code.
 """
 
+import errno
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -14,6 +15,8 @@ LONGEST_BYTES = 200_000
 """What a socket holds, unless the system is told otherwise."""
 LONGEST_TEXT = 2000
 """The longest text of a candidate in a judgement: its error, or the end of what it printed."""
+LONGEST_KERNEL, MOST_KERNELS = 80, 20
+"""The characters of a kernel's name and the kernels that a judgement has."""
 TICK_S = 0.05
 """The time between two checks of the deadline and of memory while waiting for a message."""
 Look = Callable[[], object]
@@ -26,7 +29,7 @@ class Closed(Exception):
 
 
 class Broken(Exception):
-    """Raised for an invalid message: no JSON, or with other fields."""
+    """Raised for a message that is too long, no JSON, or with other fields."""
 
 
 class Leaf(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
@@ -98,6 +101,8 @@ class Channel:
             except TimeoutError:
                 look()
             except OSError as error:
+                if error.errno == errno.EMSGSIZE:
+                    raise Broken("it is longer than a socket holds here (net.core.wmem_default)") from None
                 raise Closed(str(error)) from None
 
 

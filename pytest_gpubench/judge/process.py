@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_gpubench.child_process import how_ended
+from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.foreign import read_gpu
 from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.gpu.processes import stat_fields
@@ -107,6 +108,8 @@ class Process:
                 self.channel.send({"do": do, **message}, descriptors, self._look)
             except Closed:
                 raise self._death() from None
+            except Broken as error:
+                raise BadRequest(f"the spec's inputs have too many tensors or values to be sent: {error}") from None
             reply = self._hear()
         if self.has_ended:  # and a child of it has answered
             raise self._death()

@@ -64,11 +64,12 @@ class ProcessPool:
             if self._waiting and not self._ready:
                 self._ready.append(self._tried(self._waiting.pop(0)))
             self.start(self.ahead)
-        except (MeasurementError, OSError):  # a candidate may have broken all of them
+        except MeasurementError:  # a candidate may have broken all of them
             self._drop()
 
     def _tried(self, process: Process) -> Candidate:
         """Return the candidate of a warm process that works; raise MeasurementError where it does not."""
+        candidate = None
         try:
             process.wait_ready()
             refuse_open_files(process.isolation)
@@ -76,7 +77,7 @@ class ProcessPool:
             candidate.practise()
             candidate.alone = self.alone
         except BaseException as error:
-            process.close()
+            (candidate.end if candidate else process.close)()
             if not isinstance(error, (Ended, RuntimeError)):
                 raise
             detail = error.detail if isinstance(error, Ended) else ""
@@ -90,8 +91,11 @@ class ProcessPool:
         if self._template is not None and self._template.has_ended:
             self._template.close()
             self._template = None
-        self._template = self._template or Template()
-        return Process(self._template, name, self.memory_bytes, self._cache, self.device.nvml)
+        try:
+            self._template = self._template or Template()
+            return Process(self._template, name, self.memory_bytes, self._cache, self.device.nvml)
+        except OSError as error:
+            raise MeasurementError(f"no process can be started for a candidate: {error}") from error
 
     def _keep_cache(self, process: Process) -> None:
         if self._cache is None and self.device.type == "cuda":
@@ -112,8 +116,10 @@ class ProcessPool:
 
     def _drop(self) -> None:
         """End the processes for candidates to come."""
-        for process in (*self._waiting, *(each.process for each in self._ready)):
+        for process in self._waiting:
             process.close()
+        for candidate in self._ready:
+            candidate.end()
         self._waiting.clear()
         self._ready.clear()
 

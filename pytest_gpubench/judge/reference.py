@@ -50,11 +50,12 @@ class Reference:
         if not saved:
             self.runner.function = self.function
             return
-        is_new = self._replayed is None
-        self._replayed = self._replayed or ReplayedCall(saved, self.device)
-        self.runner.function = self._replayed
-        if is_new:
+        if self._replayed is None:
+            replayed = ReplayedCall(saved, self.device)
+            self.runner.function = replayed
             self.runner.call_on_each()
+            self._replayed = replayed
+        self.runner.function = self._replayed
 
     def fill(self, values: Sequence[tuple[Any, ...]], first: int = 0) -> None:
         """Write sets of inputs, from this one on."""

@@ -43,8 +43,6 @@ def saved_call(runner: Runner, device: Device) -> bytes | str:
     from pytest_gpubench.replay.builder import NO_DRIVER, find_builder
     from pytest_gpubench.replay.call_data import encode_call
     from pytest_gpubench.replay.capture import capture_call
-    from pytest_gpubench.replay.driver import DriverError
-    from pytest_gpubench.replay.reader import NotReplayable
 
     cuda = find_builder()
     if cuda is None:
@@ -54,7 +52,7 @@ def saved_call(runner: Runner, device: Device) -> bytes | str:
         node, tensors = describe(runner.output, "the output")
         if len(tensors) != len(captured.data.outputs):
             return "it returns tensors that need no memory, or lie elsewhere"
-    except (NotReplayable, DriverError, GpuBenchError) as error:
+    except GpuBenchError as error:
         return first_line(error)
     kept = {number: each for number, each in enumerate(captured.data.regions) if each.kind == "other"}
     if sum(each.bytes for each in kept.values()) > MOST_KEPT_BYTES:

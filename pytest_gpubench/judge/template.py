@@ -38,34 +38,43 @@ FIRST_FORK_S = 180.0
 NOWHERE = Path("/nowhere")
 PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 
+_open: "set[Template]" = set()
+_before: list[bool] = []
+"""Whether this process adopted orphans, and hid its memory, before the first of the open ones."""
+
 
 class Template:
-    """The template, as the referee has it.
+    """The referee's handle of the template process.
 
-    Until it is closed, this process adopts the orphans of its descendants, and hides its memory from them.
+    While one is open, this process adopts the orphans of its descendants, and hides its memory from them.
     """
 
     def __init__(self) -> None:
-        self._adopted, self._was_hidden = _adopt_orphans(True), hide_memory(True)
         self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._link.settimeout(FIRST_FORK_S)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", START, str(theirs.fileno())],
-                env=environment(NOWHERE),
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
+        try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", START, str(theirs.fileno())],
+                    env=environment(NOWHERE),
+                    cwd="/",
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
+        except OSError:
+            self._link.close()
+            raise
+        if not _open:
+            _before[:] = [_adopt_orphans(True), hide_memory(True)]
+        _open.add(self)
 
     def fork(self, settings: Mapping[str, Any], channel: int, log: int) -> int:
         """Return the id of a new process in a session of its own, and a child of this one.
 
         It answers the channel's messages, and prints to the log.
         """
-        _adopt_orphans(True)  # another judge may have ended it
         try:
             socket.send_fds(self._link, [msgspec.json.encode(settings)], [channel, log])
             return int(self._link.recv(100))
@@ -87,8 +96,12 @@ class Template:
         self._link.close()
         self._process.kill()
         self._process.wait()
-        _adopt_orphans(self._adopted)
-        hide_memory(self._was_hidden)
+        _open.discard(self)
+        if not _open and _before:
+            adopted, hidden = _before
+            _before.clear()
+            _adopt_orphans(adopted)
+            hide_memory(hidden)
 
 
 def _adopt_orphans(adopted: bool) -> bool:

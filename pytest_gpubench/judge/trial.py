@@ -10,6 +10,7 @@ from pytest_gpubench.bench.candidates import speedup_limits
 from pytest_gpubench.bench.integrity import FLOOR_SHARE
 from pytest_gpubench.correctness import moved_bytes
 from pytest_gpubench.judge.candidate import Candidate
+from pytest_gpubench.judge.channel import LONGEST_KERNEL, MOST_KERNELS
 from pytest_gpubench.judge.conclusion import (
     is_below,
     judge_speedup,
@@ -114,7 +115,8 @@ class Trial:
         example = self.ready.example
         sets = self._sets_for(example)
         self.reference.begin_case(example, sets)
-        self.reference.launch(self.ready.saved if self.cost is not None else b"")
+        replays = self.cost is not None and not self.cost.is_blank
+        self.reference.launch(self.ready.saved if replays else b"")
         self.candidate.begin_case(example, sets, self.ready.outputs)
         self._check(example)
         self.is_checked = True
@@ -158,7 +160,9 @@ class Trial:
             judged = SpeedupJudgement("candidate", self.rules.speedups, self.rules.alpha, self.rules.precision)
             self.timed = time_arms(reps, judged, self.seed, self.rules.budget_s)
         finally:
-            self.found["kernels"] = tuple(f"{number} x {name}" for name, number in reps.kernels)
+            self.found["kernels"] = tuple(
+                f"{number} x {name[:LONGEST_KERNEL]}" for name, number in reps.kernels[:MOST_KERNELS]
+            )
         speedup = self.timed.speedup
         self.found |= {"ratio": speedup.ratio, "interval": speedup.interval}
         self.found |= {"candidate_us": self.timed.candidate_us, "reference_us": self.timed.reference_us}

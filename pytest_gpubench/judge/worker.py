@@ -19,7 +19,17 @@ from pytest_gpubench.correctness import flatten
 from pytest_gpubench.correctness.tolerance import dtype_name
 from pytest_gpubench.errors import BadRequest, is_ours
 from pytest_gpubench.gpu.device import Device, cpu_device, cuda_device
-from pytest_gpubench.judge.channel import LONGEST_TEXT, Channel, Closed, Layout, Leaf, Reply
+from pytest_gpubench.judge.channel import (
+    LONGEST_KERNEL,
+    LONGEST_TEXT,
+    MOST_KERNELS,
+    Broken,
+    Channel,
+    Closed,
+    Layout,
+    Leaf,
+    Reply,
+)
 from pytest_gpubench.judge.isolation import Isolation
 from pytest_gpubench.judge.layout import copy_elements, describe, rebuild, unfilled, views
 from pytest_gpubench.judge.memory import COUNTERS_BYTES, DONE_AT, GpuMemory, map_file
@@ -30,8 +40,6 @@ from pytest_gpubench.timing.windows import kernel_list
 
 OF_RUNNER = ("warm", "approach", "take_last")
 """The messages that are calls of the runner's methods."""
-LONGEST_KERNEL, MOST_KERNELS = 80, 20
-"""The characters of a kernel's name and the kernels that a judgement has."""
 
 
 def main(descriptor: int, settings: Mapping[str, Any], isolation: Isolation) -> None:
@@ -79,7 +87,11 @@ class Worker:
                 getattr(self, f"do_{stage}")(*files, **message)
         except BaseException as error:
             self.reply = _failed(stage, error)
-        self.channel.send(self.reply)
+        try:
+            self.channel.send(self.reply)
+        except Broken as error:
+            refused = BadRequest(f"the output has too many tensors or values to be sent: {error}")
+            self.channel.send(_failed(stage, refused))
 
     def do_practise(self) -> None:
         """Take a function of ours instead of a candidate."""

@@ -28,7 +28,7 @@ class LoadedImages:
     def __init__(self, module_of: Callable[[int], int]) -> None:
         self._module_of = module_of
         self._found: dict[int, list[tuple[set[bytes], bytes]]] = {}
-        """The names of sections, and the image, of each that a module leads to."""
+        """The images that each module leads to, with the names of their sections."""
 
     def image_of(self, function: int, symbol: str) -> bytes | None:
         """Return the image of a function's module.

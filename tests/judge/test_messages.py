@@ -39,6 +39,13 @@ def test_a_message_fits_into_a_socket(text_bytes: int, fits: bool) -> None:
         assert len(Channel(other).receive()[0]) == LONGEST_BYTES
 
 
+def test_a_message_longer_than_a_socket_of_this_machine_is_refused() -> None:
+    one, other = pair()
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64_000)
+    with one, other, pytest.raises(Broken, match="longer than a socket holds here"):
+        Channel(one).send({"text": "x" * 150_000})
+
+
 def test_somebody_looks_while_nobody_reads_or_writes() -> None:
     one, other = pair()
     with one, other:

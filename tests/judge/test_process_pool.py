@@ -45,17 +45,27 @@ def test_processes_that_a_candidate_broke_are_replaced() -> None:
 def test_a_process_ends_also_where_no_other_one_can_be_started(
     monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    """An error would take the place of its judgement."""
-    pool, done = FakePool([]), list[object]()
+    """An error would take the place of its judgement; that of the next candidate says it."""
+    pool, done = ProcessPool(cpu_device()), list[object]()
 
     def fail() -> None:
         raise error
 
-    monkeypatch.setattr(pool, "_start", fail)
+    monkeypatch.setattr("pytest_gpubench.judge.process_pool.Template", fail)
     candidate: Any = SimpleNamespace(process=SimpleNamespace(send=done.append), end=lambda: done.append("end"))
     with suppress(KeyboardInterrupt):
         pool.end(candidate)
     assert done == [signal.SIGKILL, "end"]
+    with pytest.raises(KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else MeasurementError):
+        pool.get()
+
+
+def test_a_candidate_that_is_ready_gives_its_memory_back_with_the_pool() -> None:
+    pool, done = ProcessPool(cpu_device()), list[str]()
+    candidate: Any = SimpleNamespace(end=lambda: done.append("end"))
+    pool._ready.append(candidate)
+    pool.close()
+    assert done == ["end"]
 
 
 def test_a_process_that_waits_is_taken_before_a_new_one() -> None:

@@ -36,7 +36,22 @@ def test_a_forked_process_is_a_child_of_this_one(monkeypatch: pytest.MonkeyPatch
     assert os.getsid(pid) == pid
     assert os.waitpid(pid, 0) == (pid, 256)
     assert "KeyError" in (tmp_path / "log").read_text()
+    other = Template()
     template.close()
+    assert adopts_and_shows() == (1, 0), "another judge needs it"
+    other.close()
+    assert adopts_and_shows() == before
+
+
+def test_a_template_that_does_not_start_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = adopts_and_shows()
+
+    def fail(*words: object, **named: object) -> None:
+        raise OSError("no process")
+
+    monkeypatch.setattr("subprocess.Popen", fail)
+    with pytest.raises(OSError, match="no process"):
+        Template()
     assert adopts_and_shows() == before
 
 

@@ -1,7 +1,7 @@
 """`pytest-gpubench bisect --replay`: the saved run in which a test became slower, by the calls that runs have kept."""
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -11,8 +11,8 @@ from pytest_gpubench.cli.output import complain, say, write
 from pytest_gpubench.cli.saved import commit_text, find_path, list_stored, matches, read_each
 from pytest_gpubench.errors import BadRequest, GpuBenchError, first_line
 from pytest_gpubench.results.baseline import differences, toolchain
-from pytest_gpubench.results.counterpart import FactChange, RunKey, by_run_key, changes_text
-from pytest_gpubench.results.model import Measurement, Outcome, SavedRun
+from pytest_gpubench.results.counterpart import RunKey, by_run_key, changes_text
+from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, SavedRun
 from pytest_gpubench.results.provenance import minute_text
 from pytest_gpubench.results.store import Stored
 from pytest_gpubench.results.store.calls import CallStore
@@ -38,8 +38,9 @@ class Kept:
     run: str
     """The run's number, date and commit."""
     item: Measurement
-    changed: tuple[FactChange, ...] = ()
-    """The differences between the machines and toolchains of GOOD and of the run."""
+    device: DeviceFacts
+    installed: Mapping[str, str]
+    """The versions of what its kernels were compiled with."""
 
 
 @dataclass
@@ -92,8 +93,8 @@ class Series:
         runs = [each.run for each in self.kept[good + 1 : bad + 1]]
         skipped = f"one of these, of which the others were skipped: {', '.join(runs)}"
         which = f"run {runs[0]}" if len(runs) == 1 else skipped
-        was, now = self.kept[good].changed, self.kept[bad].changed
-        changed = changes_text([each for each in now if each not in was])
+        was, now = self.kept[good], self.kept[bad]
+        changed = changes_text(list(differences(was.device, now.device, was.installed, now.installed)))
         told = f"{which}, with {changed}" if changed else which
         return printable(f"{self.title} is slower since {told} ({count(len(self.changes), 'comparison')})")
 
@@ -171,19 +172,15 @@ def series_of(
         raise BadRequest(f"no call of {pattern!r} is in both runs: {_why_none(meant, found[0], found[-1])}")
     for key in both:
         kept = [
-            Kept(_run_text(*each), items[key], _changed(runs[0][1], each[1], key))
+            Kept(_run_text(*each), items[key], _device(each[1], key), toolchain(each[1].machine_info))
             for each, items in zip(runs, found, strict=True)
             if key in items and items[key].call
         ]
         yield Series(key[1], kept, tolerance, alpha, compare)
 
 
-def _changed(good: SavedRun, run: SavedRun, key: RunKey) -> tuple[FactChange, ...]:
-    was, now = (
-        next(record.device for record in each.records if (record.device.name, record.nodeid) == key[:2])
-        for each in (good, run)
-    )
-    return tuple(differences(was, now, toolchain(good.machine_info), toolchain(run.machine_info)))
+def _device(run: SavedRun, key: RunKey) -> DeviceFacts:
+    return next(each.device for each in run.records if (each.device.name, each.nodeid) == key[:2])
 
 
 def _why_none(meant: Sequence[RunKey], *ends: dict[RunKey, Measurement]) -> str:
