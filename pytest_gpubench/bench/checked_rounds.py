@@ -2,8 +2,8 @@
 
 The first finds a candidate that is wrong for the values it knows, the second one that remembers their results. The
 candidates' calls are timed like any other, in one session, so that none can tell; the inputs are the same objects in
-the same memory. All is compared after the session, which takes the longer the more is recorded in it: with the results
-of the reference when the candidates were checked, and of an untimed call with the other values, after the candidates'.
+the same memory. Outputs are compared after the session, as it takes longer with each record: those for the values as
+given with what the reference returned at first, the others with an untimed call of it.
 A producer is left out of the second round: it writes the values as given.
 """
 
@@ -58,20 +58,23 @@ class CheckedRounds:
         recorder, agreement = self.recorder, self.recorder.agreement
         rounds = UncountedRounds(self.match, self.timer, self.taken, self._candidates)
         recorder.end()
-        expected = self._passes_of_reference() if recorder.passes else self.expected
+        is_own = recorder.passes or agreement.arguments.setup is not None
+        expected = self._results_of_reference() if is_own else self.expected
         with ExitStack() as values:
             values.callback(agreement.end_variation)
             others = OtherValues(agreement, self.expected) if vary and self.timer.name != "scripted" else None
             with rounds.session():
                 recorder.keep_all(rounds.take)
                 as_given = rounds.number
-                recorder.set_aside(self._candidates, expected)
                 if others is not None:
+                    recorder.set_aside(self._candidates, expected)
                     values.enter_context(without_producer(self.cache))
                     varied = self._take_other_values(rounds, others, expected)
+            if others is None:  # work of the GPU after the last round would belong to no call
+                recorder.set_aside(self._candidates, expected)
             found = Found() if others is None else self._find_other_values(others, varied)
             agreement.end_variation()
-            recorder.check_aside(self._candidates, expected)
+            recorder.check_aside(self._candidates, expected, self._called_again)
             times_us = self._times_us(rounds, as_given, found)
             recorder.check_other_values(found.compared, found.way)
             if found.compared:
@@ -89,8 +92,12 @@ class CheckedRounds:
             self.match.calls[name].prepare()()
         return self.recorder.agreement.with_changed(self.recorder.last[name], self.expected)
 
-    def _passes_of_reference(self) -> Ran:
-        """Return what the reference's backward pass computes, which is no part of what was expected of its outputs."""
+    def _called_again(self) -> Ran:
+        self.recorder.forget_all()
+        return self._results_of_reference()
+
+    def _results_of_reference(self) -> Ran:
+        """Return copies of what the reference computes in a call that is not timed."""
         self._call_reference()
         self.recorder.set_aside([self.match.reference], self.expected)
         return self.recorder.aside.pop(self.match.reference)
@@ -133,7 +140,8 @@ class CheckedRounds:
     def _find_other_values(self, others: OtherValues, varied: bool) -> Found:
         """Return what the candidates computed for values that tell: those of the round, or others in one of its own."""
         recorder, again_us = self.recorder, None
-        told = varied and (others.tell(self._call_reference()) or bool(recorder.passes))
+        results = self._call_reference() if varied else None
+        told = varied and (bool(recorder.passes) or others.tell(results))
         if not recorder.passes and not told:
             recorder.forget_all()  # one more output of each arm is too many where they are large
             if not others.find():

@@ -5,12 +5,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_gpubench.gpu.nvml import Nvml
-
-if TYPE_CHECKING:
-    pass
 
 DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia/version")
 MAX_GPUS = 64

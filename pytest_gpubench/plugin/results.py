@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -19,9 +18,6 @@ from pytest_gpubench.report.terminal import header_line, summary_lines
 from pytest_gpubench.results.model import DeviceFacts, TestRecord, decode
 from pytest_gpubench.settings import TERMINAL, Settings
 from pytest_gpubench.units import count
-
-if TYPE_CHECKING:
-    from pytest_gpubench.results.model import DeviceFacts
 
 NO_SWEEP = "nothing was drawn, as no test measured at two values of a parameter that is a number or a shape"
 
@@ -198,11 +194,9 @@ class Results:
         return measured, fell_back
 
 
-def visible_facts() -> "list[DeviceFacts]":
+def visible_facts() -> list[DeviceFacts]:
     """Return the visible GPUs as NVML knows them; nothing if NVML is not usable."""
     import socket
-
-    from pytest_gpubench.results.model import DeviceFacts
 
     gpus = find_visible()
     try:

@@ -1,7 +1,8 @@
 """Rounds that do not count, and what their outputs show."""
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 import pytest
@@ -11,12 +12,13 @@ from pytest_gpubench import IncompleteRecords, InvalidResult, KernelsDiffer, Wro
 from pytest_gpubench.bench.arguments import VariedArguments, kept_arguments
 from pytest_gpubench.bench.checked_rounds import CheckedRounds
 from pytest_gpubench.bench.outputs import OutputRecorder
+from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.comparison import Match, take_once_more
 from tests.bench.calls import Lazy, agreement_of, double, match_of, taken_before
-from tests.timing.fakes import ArmsTimer, Clock, rep
+from tests.timing.fakes import ArmsTimer, Clock, FakeSession, rep
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -96,6 +98,57 @@ def test_timed_calls_are_checked_as_given_and_with_other_values(
     with nullcontext() if raised is None else pytest.raises(raised, match=sentence):
         checked.check(vary)
     assert timer.names_by_session == ["c" * rounds]
+
+
+@pytest.mark.parametrize("vary", [True, False])
+@pytest.mark.parametrize("buffers", [1, 4])
+def test_a_reference_may_write_its_results_over_those_before(
+    buffers: int, vary: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Into one buffer, or into several in turn."""
+    turn = itertools.cycle([torch.empty(4) for _ in range(buffers)])
+
+    def reference(x: torch.Tensor) -> torch.Tensor:
+        return torch.mul(x, 2, out=next(turn))
+
+    for candidate, raised in ((double, None), (lambda x: x * (2 + (x[0] < 1)), WrongResult)):
+        timer = ArmsTimer(Clock(), lambda name, number: rep(100, "ab"))
+        checked = checked_rounds(candidate, timer, monkeypatch, reference=reference)
+        with nullcontext() if raised is None else pytest.raises(raised, match=r"^c is wrong in a timed call"):
+            checked.check(vary)
+
+
+@pytest.mark.parametrize(
+    ("vary", "order"), [(False, "round, session ends, copy"), (True, "round, copy, round, session ends")]
+)
+def test_nothing_is_copied_in_the_session_after_the_last_round(
+    vary: bool, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The GPU's work would belong to no call, and the session would be taken again."""
+    done = []
+
+    def play(name: str, number: int) -> Rep:
+        done.append("round")
+        return rep(100, "ab")
+
+    timer = ArmsTimer(Clock(), play)
+    checked = checked_rounds(double, timer, monkeypatch)
+    set_aside, session = OutputRecorder.set_aside, timer.session
+
+    @contextmanager
+    def ends() -> Iterator[FakeSession]:
+        with session() as taking:
+            yield taking
+        done.append("session ends")
+
+    def copy(recorder: OutputRecorder, names: Sequence[str], expected: Ran) -> None:
+        done.append("copy")
+        set_aside(recorder, names, expected)
+
+    monkeypatch.setattr(timer, "session", ends)
+    monkeypatch.setattr(OutputRecorder, "set_aside", copy)
+    checked.check(vary)
+    assert ", ".join(done) == order
 
 
 @pytest.mark.parametrize(

@@ -144,12 +144,21 @@ def test_next(gpu_bench): gpu_bench(fast)
         ("return sleeping()", "returns a coroutine, whose work*"),
         ("return 1, [map(abs, [1])]", "returns a map, whose work*"),
         ("return {'x': pool.submit(abs, 1)}", "returns a Future, whose work*"),
+        ("return Held(x for x in [1])", "returns a generator, whose work*"),
+        ("return torch.futures.Future()", "returns a Future, whose work*"),
+        ("return workers.apply_async(abs, (1,))", "returns a ApplyResult, whose work*"),
     ],
 )
 def test_a_function_whose_work_is_done_later_is_refused(bench_run: BenchRun, body: str, sentence: str) -> None:
     source = f"""
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from multiprocessing.pool import ThreadPool
+import torch
 pool = ThreadPoolExecutor(1)
+workers = ThreadPool(1)
+@dataclass
+class Held: value: object
 async def sleeping(): pass
 def lazy(): {body}
 def test_it(gpu_bench): gpu_bench.measure(lazy, cache="hot")

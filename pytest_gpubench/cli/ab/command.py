@@ -189,11 +189,7 @@ def one_gpu() -> dict[str, str]:
 
 
 MISSING = "not installed"
-
-
 OTHER_FILES = "with other files"
-
-
 LIST_PACKAGES = """
 import hashlib, importlib.metadata, importlib.util, json, platform, re
 
