@@ -18,7 +18,7 @@ from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.comparison import Match, take_once_more
 from tests.bench.calls import Lazy, agreement_of, double, match_of, taken_before
-from tests.timing.fakes import ArmsTimer, Clock, FakeSession, rep
+from tests.timing.fakes import ArmsTimer, Clock, rep
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -136,7 +136,7 @@ def test_nothing_is_copied_in_the_session_after_the_last_round(
     set_aside, session = OutputRecorder.set_aside, timer.session
 
     @contextmanager
-    def ends() -> Iterator[FakeSession]:
+    def ends() -> Iterator[object]:
         with session() as taking:
             yield taking
         done.append("session ends")
