@@ -74,8 +74,8 @@ def upstream_gradient(output: torch.Tensor, seed: int) -> torch.Tensor:
 
 
 Backward = Literal["forward", "backward", "both"]
-DONE_LATER = (AsyncIterator, Awaitable, Future, Iterator, AsyncResult, torch._C.Future)
-"""Classes of results whose work is done when they are used."""
+DONE_LATER = (AsyncIterator, Awaitable, Future, Iterator, AsyncResult)
+"""Classes of results whose work is done when they are used, beside torch's own Future."""
 GRADIENT_SEED = 20240229
 LOOKED_AT = 3
 """After so many calls, it is known whether they change an upstream gradient."""
@@ -221,7 +221,7 @@ def done_later(value: object) -> Iterator[object]:
     from torch.utils import _pytree as pytree
 
     for leaf in pytree.tree_leaves(value):  # the walk takes 0.1 ms
-        if isinstance(leaf, DONE_LATER) and not isinstance(leaf, io.IOBase):
+        if isinstance(leaf, (*DONE_LATER, torch._C.Future)) and not isinstance(leaf, io.IOBase):
             yield leaf
         elif dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
             yield from done_later([getattr(leaf, each.name, None) for each in dataclasses.fields(leaf)])
