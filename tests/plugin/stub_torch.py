@@ -39,9 +39,16 @@ def _flatten(value: object, is_leaf: object) -> tuple[list[tuple[tuple[str, ...]
     return [((), value)], None
 
 
+def _leaves(value: object) -> list[object]:
+    return [each for _, each in _flatten(value, None)[0]]
+
+
+_C = SimpleNamespace(Future=type("Future", (), {}))
 optim = SimpleNamespace(Optimizer=type("Optimizer", (), {}))
 nn = SimpleNamespace(Module=type("Module", (), {}), Parameter=type("Parameter", (), {}))
-utils = SimpleNamespace(_pytree=SimpleNamespace(tree_flatten_with_path=_flatten, tree_any=_nothing))
+utils = SimpleNamespace(
+    _pytree=SimpleNamespace(tree_flatten_with_path=_flatten, tree_any=_nothing, tree_leaves=_leaves)
+)
 sys.modules["torch.utils"] = cast(Any, utils)
 
 
