@@ -319,23 +319,23 @@ def test_cases_cannot_be_drawn_without_a_strategy(spec: Path) -> None:
         Judge(spec, "cpu", search=50)
 
 
-MANY = """
+LONG = """
 import torch
-def reference(x, numbers):
-    return torch.tanh(x), [0.0] * {outputs}
+def reference(x, text):
+    return torch.tanh(x), "y" * {outputs}
 def inputs(seed):
-    return torch.randn(2000, generator=torch.Generator().manual_seed(seed)), [0] * {inputs}
+    return torch.randn(2000, generator=torch.Generator().manual_seed(seed)), "x" * {inputs}
 trust_claims = True
 """
 
 
-@pytest.mark.parametrize(("inputs", "outputs"), [(150_000, 0), (0, 60_000)])
+@pytest.mark.parametrize(("inputs", "outputs"), [(200_000, 0), (0, 200_000)])
 def test_what_is_too_long_to_be_sent_is_refused(tmp_path: Path, inputs: int, outputs: int) -> None:
     """Inputs are the spec's; an output is the candidate's, whose judgement says so."""
     path = tmp_path / "spec.py"
-    path.write_text(MANY.format(inputs=inputs, outputs=outputs))
+    path.write_text(LONG.format(inputs=inputs, outputs=outputs))
     (tmp_path / "candidate.py").write_text(
-        f"import torch\ndef candidate(x, numbers):\n    return torch.tanh(x), [0.0] * {outputs}\n"
+        f"import torch\ndef candidate(x, text):\n    return torch.tanh(x), 'y' * {outputs}\n"
     )
     with Judge(path, "cpu", budget_s=0.05) as judge:
         if inputs:
