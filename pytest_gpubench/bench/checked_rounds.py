@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Found:
-    """What candidates computed for other values."""
+    """The results of candidates for other values."""
 
     compared: Mapping[str, Compared] = field(default_factory=dict)
     """Empty where no values tell anything."""

@@ -24,7 +24,10 @@ T = TypeVar("T")
 
 
 class Compared(NamedTuple):
-    """How what a candidate returned for other values differs from the reference's, and whether it is as before."""
+    """The differences between a candidate's results for other values and the reference's.
+
+    stays: True if they are as before.
+    """
 
     differences: tuple[Difference, ...]
     stays: bool

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 LONGEST_BYTES = 200_000
-"""What a socket holds, unless the system is told otherwise."""
+"""The size of a socket's buffer, unless the system is told otherwise."""
 LONGEST_TEXT = 2000
 """The longest text of a candidate in a judgement: its error, or the end of what it printed."""
 LONGEST_KERNEL, MOST_KERNELS = 80, 20

@@ -40,7 +40,7 @@ PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 
 _open: "set[Template]" = set()
 _before: list[bool] = []
-"""Whether this process adopted orphans, and hid its memory, before the first of the open ones."""
+"""Two answers from before the first of the open ones: this process adopted orphans; it hid its memory."""
 
 
 class Template:

@@ -37,7 +37,7 @@ class ClocksDisagree(InvalidResult):
 
 
 class ReplayCost(NamedTuple):
-    """What a replay costs, by the first calls of a process by the referee's clock, in microseconds."""
+    """The cost of a replay, by the first calls of a process by the referee's clock, in microseconds."""
 
     call_us: float
     """The median time of a replay of the reference, or the shortest of a kernel that does next to nothing."""

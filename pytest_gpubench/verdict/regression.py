@@ -273,7 +273,7 @@ def _estimate_across(
 
 @dataclass(frozen=True)
 class Parting:
-    """How far the sessions of two runs lie apart, whatever their distribution.
+    """The distance between the sessions of two runs, whatever their distribution.
 
     pairs: the changes from each old session, a row, to each new one.
     """
@@ -310,7 +310,7 @@ class Parting:
 
     @property
     def doubt(self) -> str:
-        """Why the same code may part so; empty where the runs part for certain."""
+        """The reason why the same code may part so; empty where the runs part for certain."""
         old, new = self.counts
         if self.is_beyond_modes:
             return ""
@@ -320,7 +320,7 @@ class Parting:
 
     @property
     def remedy(self) -> str:
-        """What to do against the doubt; empty where there is none."""
+        """The advice against the doubt; empty where there is none."""
         if not self.doubt:
             return ""
         if self._to_part is None:

@@ -30,7 +30,7 @@ ALONE = Sessions()
 SHOWN = RegressionTolerance("speedup", margin=0.05)
 """The comparison that is shown where no limit is set."""
 OTHER_REGIME = 10.0
-"""Where both arms differ from the older run by so many times, not the candidate has changed but its surroundings."""
+"""A change of both arms by so many times is one of their surroundings, not of the candidate."""
 
 
 def compare_with_saved(

@@ -128,7 +128,7 @@ class TestRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     source: str = ""
     """A hash of the test function's syntax tree, which comments and line breaks do not change; empty: not known."""
     throttled: Literal["fail", "warn"] = "fail"
-    """What the run or the mark said of a GPU that is throttled."""
+    """The setting of the run, or of the mark, for a GPU that is throttled."""
 
     @property
     def key(self) -> tuple[str, str]:
