@@ -80,6 +80,17 @@ def test_which_way_gives_other_outputs(function: Any, inputs: torch.Tensor, way:
     assert torch.equal(inputs.float(), before.float())
 
 
+def test_the_values_as_given_are_no_other_ones() -> None:
+    """Inputs that a call changes are put back after that, as ever."""
+    agreement = agreement_of(lambda x: x.mul_(2), torch.arange(4.0), overwrites=True)
+    for way in ("as given", "turned round", "as given"):
+        agreement.vary(way)  # type: ignore[arg-type]
+    for _ in range(3):
+        args, _ = agreement.fresh()
+        found: Any = agreement.reference(*args)
+        assert found.tolist() == [0, 2, 4, 6]
+
+
 def test_a_call_without_arguments_is_varied_once() -> None:
     """By its random numbers: no way changes what is not there."""
     calls: list[int] = []

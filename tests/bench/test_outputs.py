@@ -35,6 +35,15 @@ def test_all_calls_of_a_round_write_to_the_same_memory(rounds: int, arms: int, s
         assert (recorder.spare is None) is (number == 0)
 
 
+def test_an_expanded_output_is_copied_once_for_each_address() -> None:
+    """Its elements would take 4 TB."""
+    agreement = agreement_of(lambda x: x.expand(10**9, 1000), torch.arange(1000.0))
+    recorder = recorded(agreement.reference, agreement)
+    recorder.set_aside(["reference"], recorder.ran("reference"))
+    copy: Any = recorder.aside["reference"].outputs
+    assert (copy.shape, copy.untyped_storage().nbytes()) == ((10**9, 1000), 4000)
+
+
 @pytest.mark.parametrize("names", [("a", "b"), ("a", "b", "c")])
 def test_every_arm_has_an_output_of_its_own_in_the_end(names: tuple[str, ...]) -> None:
     agreement = agreement_of(double, torch.ones(4))

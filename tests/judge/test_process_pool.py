@@ -60,6 +60,22 @@ def test_a_process_ends_also_where_no_other_one_can_be_started(
         pool.get()
 
 
+def test_a_candidate_that_fails_in_practice_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = list[str]()
+
+    def fail() -> None:
+        raise RuntimeError("no memory")
+
+    candidate = SimpleNamespace(practise=fail, end=lambda: done.append("end"))
+    monkeypatch.setattr("pytest_gpubench.judge.process_pool.Candidate", lambda process, device: candidate)
+    process: Any = SimpleNamespace(wait_ready=lambda: None, isolation={"landlock": "on"})
+    pool = ProcessPool(cpu_device(), _waiting=[process])
+    pool.ahead = 0
+    with pytest.raises(MeasurementError, match="the candidate's process does not work: no memory"):
+        pool._tried(process)
+    assert done == ["end"]
+
+
 def test_a_candidate_that_is_ready_gives_its_memory_back_with_the_pool() -> None:
     pool, done = ProcessPool(cpu_device()), list[str]()
     candidate: Any = SimpleNamespace(end=lambda: done.append("end"))

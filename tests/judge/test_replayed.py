@@ -81,6 +81,21 @@ def test_a_references_timed_calls_are_replays_too(on_cpu: OnCpu) -> None:
     assert (on_cpu.cuda.executables, on_cpu.cuda.modules) == ({}, {})
 
 
+def test_a_reference_whose_replay_failed_is_made_again(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    reference = Reference(spec_of(on_cpu.function, lambda seed: (numbers(), numbers()), None), cpu_device())
+    reference.begin_case((numbers(), numbers()), 1)
+    saved = saved_call(reference.runner, on_cpu.device)
+    assert isinstance(saved, bytes), saved
+    with monkeypatch.context() as broken:
+        broken.setattr(reference.runner, "call_on_each", lambda: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            reference.launch(saved)
+    called: list[int] = []
+    monkeypatch.setattr(reference.runner, "call_on_each", lambda: called.append(1))
+    reference.launch(saved)
+    assert called == [1], "before it is timed"
+
+
 def test_the_launches_of_a_call_are_those_of_its_graph(saved: bytes) -> None:
     found = msgspec.msgpack.decode(saved, type=SavedCall)
     call = msgspec.msgpack.decode(found.call, type=CallData)

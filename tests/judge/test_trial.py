@@ -89,6 +89,19 @@ def test_a_replayed_call_has_the_referees_clock_as_its_witness(
     assert list(judged.phases_s) == ["checking", "warming up", "timing", "witness"][: 3 + (cost is not None)]
 
 
+def test_names_of_kernels_are_cut_by_the_referee(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A candidate's process may send any."""
+    timed = SimpleNamespace(speedup=SpeedupEstimate(2.0, Interval(2.0, 2.0), 8, 0.001), candidate_us=1, reference_us=2)
+    reps = SimpleNamespace(kernels=[("x" * 90_000, 1)] * 30)
+    monkeypatch.setattr("pytest_gpubench.judge.trial.Reps", lambda *given: reps)
+    monkeypatch.setattr("pytest_gpubench.judge.trial.time_arms", lambda *given: timed)
+    trial: Any = trial_of(1.0, 2.0)
+    trial.candidate = trial.reference = trial.ready = SimpleNamespace(draw=None)
+    trial.rules, trial.seed = Rules(Limits()), 0
+    trial._time(8)
+    assert trial.found["kernels"] == (f"1 x {'x' * 80}",) * 20
+
+
 @pytest.mark.parametrize(
     ("times_us", "too_fast"), [((81.0, 101.0), False), ((79.0, 101.0), True), ((79.0, 99.0), False)]
 )

@@ -168,6 +168,15 @@ def test_it(gpu_bench): gpu_bench.measure(lazy, cache="hot")
     result.stdout.fnmatch_lines([f"E *BadRequest: 'lazy' {sentence}*"])
 
 
+def test_a_file_is_a_result_like_any(bench_run: BenchRun) -> None:
+    """It can be iterated over, but its work is not that of the call."""
+    source = """
+import io
+def test_it(gpu_bench): gpu_bench.measure(lambda: io.StringIO("text"), cache="hot")
+"""
+    bench_run(source, "--gpu-bench-device=cpu", timer="wall").assert_outcomes(passed=1)
+
+
 def test_labels_are_printable_text(bench_run: BenchRun) -> None:
     source = """
 def test_it(gpu_bench):
