@@ -49,15 +49,16 @@ def checked_rounds(
     monkeypatch: pytest.MonkeyPatch,
     drawn: int = 1,
     reference: Callable[..., object] = double,
+    setup: Callable[[], object] | None = None,
 ) -> CheckedRounds:
     """Return the checks of a candidate that was right when it was checked, and timed in a round since.
 
     drawn: 1 for no look at the inputs before a rep, 0 for one before each.
     """
     monkeypatch.setattr("secrets.randbelow", lambda below: drawn)
-    x = torch.arange(4.0)
-    arguments = VariedArguments.of(kept_arguments([reference, candidate], (x,), None, None))
-    agreement = replace(agreement_of(reference, x), arguments=arguments)
+    x = () if setup is not None else (torch.arange(4.0),)
+    arguments = VariedArguments.of(kept_arguments([reference, candidate], x, None, setup))
+    agreement = replace(agreement_of(reference, *x, setup=setup), arguments=arguments)
     expected = agreement.run_reference()
     recorder = OutputRecorder(agreement, arms=2, conduct=Conduct(agreement, "rc"), reference="r")
     functions = {"r": reference, "c": candidate}
@@ -116,6 +117,20 @@ def test_a_reference_may_write_its_results_over_those_before(
         checked = checked_rounds(candidate, timer, monkeypatch, reference=reference)
         with nullcontext() if raised is None else pytest.raises(raised, match=r"^c is wrong in a timed call"):
             checked.check(vary)
+
+
+@pytest.mark.parametrize("sets", [3, 4, 5])
+def test_setup_may_give_memory_in_turn(sets: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = itertools.cycle([(torch.arange(4.0), torch.empty(4)) for _ in range(sets)])
+
+    def reference(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        return torch.mul(x, 2, out=out)
+
+    def candidate(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        return torch.add(x, x, out=out)
+
+    timer = ArmsTimer(Clock(), lambda name, number: rep(100, "ab"))
+    checked_rounds(candidate, timer, monkeypatch, reference=reference, setup=lambda: next(turn)).check(vary=True)
 
 
 @pytest.mark.parametrize(

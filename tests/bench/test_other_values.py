@@ -84,7 +84,7 @@ def test_the_values_as_given_are_no_other_ones() -> None:
     """Inputs that a call changes are put back after that, as ever."""
     agreement = agreement_of(lambda x: x.mul_(2), torch.arange(4.0), overwrites=True)
     for way in ("as given", "turned round", "as given"):
-        agreement.vary(way)  # type: ignore[arg-type]
+        agreement.vary(way)
     for _ in range(3):
         args, _ = agreement.fresh()
         found: Any = agreement.reference(*args)
