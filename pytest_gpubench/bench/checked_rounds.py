@@ -3,7 +3,8 @@
 The first finds a candidate that is wrong for the values it knows, the second one that remembers their results. The
 candidates' calls are timed like any other, in one session, so that none can tell; the inputs are the same objects in
 the same memory. Outputs are compared after the session, as it takes longer with each record: those for the values as
-given with what the reference returned at first, the others with an untimed call of it.
+given with what the reference returned at first, or in an untimed call before (with `setup`, or a backward pass), the
+others with an untimed call of it.
 A producer is left out of the second round: it writes the values as given.
 """
 
@@ -13,10 +14,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
+import torch
+
 from pytest_gpubench.bench.other_values import OtherValues
-from pytest_gpubench.bench.outputs import Compared, OutputRecorder
+from pytest_gpubench.bench.outputs import Compared, OutputRecorder, copy_of
 from pytest_gpubench.bench.pace import Pace
 from pytest_gpubench.bench.ran import Ran
+from pytest_gpubench.correctness.leaves import flatten
 from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import GpuBenchError, IncompleteRecords, InvalidResult, KernelsDiffer, annotate, annotating
 from pytest_gpubench.settings.cache import Cache, without_producer
@@ -25,6 +29,8 @@ from pytest_gpubench.timing.comparison import Match, UncountedRounds, take_once_
 from pytest_gpubench.timing.rounds import Interleaved
 
 T = TypeVar("T")
+MOST_COPIED_BYTES = 2**28
+"""Results of the reference are copied up to this size: it may write those of other values over them."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +65,13 @@ class CheckedRounds:
         rounds = UncountedRounds(self.match, self.timer, self.taken, self._candidates)
         recorder.end()
         is_own = recorder.passes or agreement.arguments.setup is not None
-        expected = self._results_of_reference() if is_own else self.expected
+        is_copied = is_own or (vary and _bytes_of(self.expected) <= MOST_COPIED_BYTES)
+        kept = self._results_of_reference() if is_own else copy_of(self.expected) if is_copied else self.expected
+        expected = kept if is_own else self.expected
         with ExitStack() as values:
             values.callback(agreement.end_variation)
-            others = OtherValues(agreement, self.expected) if vary and self.timer.name != "scripted" else None
+            before = self.expected if recorder.passes else kept
+            others = OtherValues(agreement, before) if vary and self.timer.name != "scripted" else None
             with rounds.session():
                 recorder.keep_all(rounds.take)
                 as_given = rounds.number
@@ -74,7 +83,7 @@ class CheckedRounds:
                 recorder.set_aside(self._candidates, expected)
             found = Found() if others is None else self._find_other_values(others, varied)
             agreement.end_variation()
-            recorder.check_aside(self._candidates, expected, self._called_again)
+            recorder.check_aside(self._candidates, kept, None if is_copied else self._called_again)
             times_us = self._times_us(rounds, as_given, found)
             recorder.check_other_values(found.compared, found.way)
             if found.compared:
@@ -173,6 +182,10 @@ class CheckedRounds:
             return {}
         self.recorder.agreement.vary(found.way)
         return _varied_us([partial(self.recorder.take, self._once_more)])
+
+
+def _bytes_of(ran: Ran) -> int:
+    return sum(leaf.nbytes for _, leaf in flatten(ran.outputs) if isinstance(leaf, torch.Tensor))
 
 
 def _varied_us(rounds: Sequence[Callable[[], Mapping[str, float]]]) -> Mapping[str, float]:

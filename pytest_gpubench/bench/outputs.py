@@ -208,7 +208,7 @@ class OutputRecorder:
             like = expected.gradients if name in self.passes else expected.outputs
             refuse_strange_tensors(name, self.last[name], like)
             self._refuse_shared(name, {each: self.last[each] for each in names} | {self.reference: like})
-            self.aside[name] = _copy_of(self.ran(name))
+            self.aside[name] = copy_of(self.ran(name))
 
     def check_aside(self, names: Sequence[str], expected: Ran, call_again: Callable[[], Ran] | None = None) -> None:
         """Raise WrongResult for a candidate that was right when it was checked, and wrong when it was timed.
@@ -293,7 +293,8 @@ def _as_gradients(output: object) -> dict[str, torch.Tensor | None]:
     return output if isinstance(output, dict) else {}
 
 
-def _copy_of(ran: Ran) -> Ran:
+def copy_of(ran: Ran) -> Ran:
+    """Return copies of results, which no later call writes over."""
     gradients = _as_gradients(map_leaves(_copied, ran.gradients))
     return replace(ran, outputs=map_leaves(_copied, ran.outputs), gradients=gradients)
 

@@ -132,9 +132,11 @@ class Candidate:
         for index in {*range(min(ROTATED_SETS, sets)), sets - 1}:  # those of reps, and of the untimed calls before them
             self.fill([example], index)
         layouts = {"structure": self.node, "layout": self.layout, "outputs": self.output_layout}
-        self.process.ask("case", files, **layouts, handle=handle, blank=blank)
-        for each in files:
-            os.close(each)
+        try:
+            self.process.ask("case", files, **layouts, handle=handle, blank=blank)
+        finally:
+            for each in files:
+                os.close(each)
         self._free(kept=1)
 
     def fill(self, values: Sequence[Sequence[object]], first: int = 0) -> None:

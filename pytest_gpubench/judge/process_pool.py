@@ -76,13 +76,13 @@ class ProcessPool:
             candidate = Candidate(process, self.device)
             candidate.practise()
             candidate.alone = self.alone
+            self._keep_cache(process)
         except BaseException as error:
             (candidate.end if candidate else process.close)()
-            if not isinstance(error, (Ended, RuntimeError)):
+            if not isinstance(error, (Ended, RuntimeError, OSError)):
                 raise
             detail = error.detail if isinstance(error, Ended) else ""
             raise MeasurementError(f"the candidate's process does not work: {error} {detail}".strip()) from None
-        self._keep_cache(process)
         return candidate
 
     def _start(self) -> Process:

@@ -66,8 +66,9 @@ class Template:
         except OSError:
             self._link.close()
             raise
+        before = [_adopt_orphans(True), hide_memory(True)]  # a process that was forked has neither, but `_open`
         if not _open:
-            _before[:] = [_adopt_orphans(True), hide_memory(True)]
+            _before[:] = before
         _open.add(self)
 
     def fork(self, settings: Mapping[str, Any], channel: int, log: int) -> int:

@@ -11,7 +11,7 @@ import torch
 from pytest_gpubench import IncompleteRecords, InvalidResult, KernelsDiffer, WrongResult
 from pytest_gpubench.bench.arguments import VariedArguments, kept_arguments
 from pytest_gpubench.bench.checked_rounds import CheckedRounds
-from pytest_gpubench.bench.outputs import OutputRecorder
+from pytest_gpubench.bench.outputs import OutputRecorder, copy_of
 from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.timing.base import Rep
@@ -101,10 +101,25 @@ def test_timed_calls_are_checked_as_given_and_with_other_values(
     assert timer.names_by_session == ["c" * rounds]
 
 
-@pytest.mark.parametrize("vary", [True, False])
-@pytest.mark.parametrize("buffers", [1, 4])
+@pytest.mark.parametrize(
+    ("candidate", "vary", "raised", "sentence"),
+    [
+        (double, True, None, ""),
+        (double, False, None, ""),
+        (lambda x: x * (2 + (x[0] < 1)), True, WrongResult, "^c is wrong in a timed call, though right when checked"),
+        (lambda x: x * (2 + (x[0] < 1)), False, WrongResult, "^c is wrong in a timed call, though right when checked"),
+        (lambda x: x * 2 + (x[0] > 1), True, WrongResult, r"^c is wrong for other values \(turned round inputs"),
+        (lambda x: torch.arange(4.0) * 2, True, InvalidResult, "^c returns what it had computed before"),
+    ],
+)
+@pytest.mark.parametrize("buffers", [1, 2, 4])
 def test_a_reference_may_write_its_results_over_those_before(
-    buffers: int, vary: bool, monkeypatch: pytest.MonkeyPatch
+    buffers: int,
+    candidate: Callable[..., object],
+    vary: bool,
+    raised: type[Exception] | None,
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Into one buffer, or into several in turn."""
     turn = itertools.cycle([torch.empty(4) for _ in range(buffers)])
@@ -112,11 +127,24 @@ def test_a_reference_may_write_its_results_over_those_before(
     def reference(x: torch.Tensor) -> torch.Tensor:
         return torch.mul(x, 2, out=next(turn))
 
-    for candidate, raised in ((double, None), (lambda x: x * (2 + (x[0] < 1)), WrongResult)):
-        timer = ArmsTimer(Clock(), lambda name, number: rep(100, "ab"))
-        checked = checked_rounds(candidate, timer, monkeypatch, reference=reference)
-        with nullcontext() if raised is None else pytest.raises(raised, match=r"^c is wrong in a timed call"):
-            checked.check(vary)
+    checked = checked_rounds(
+        candidate, ArmsTimer(Clock(), lambda *at: rep(100, "ab")), monkeypatch, reference=reference
+    )
+    with nullcontext() if raised is None else pytest.raises(raised, match=sentence):
+        checked.check(vary)
+
+
+@pytest.mark.parametrize(("most_bytes", "copied"), [(16, 1), (15, 0)])
+def test_results_are_copied_where_they_are_small(most_bytes: int, copied: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of larger ones the reference is asked again, as it may have written over them: an honest candidate passes."""
+    made: list[Ran] = []
+    monkeypatch.setattr("pytest_gpubench.bench.checked_rounds.MOST_COPIED_BYTES", most_bytes)
+    monkeypatch.setattr("pytest_gpubench.bench.checked_rounds.copy_of", lambda ran: made.append(ran) or copy_of(ran))  # type: ignore[func-returns-value]
+    buffer = torch.empty(4)
+    timer = ArmsTimer(Clock(), lambda *at: rep(100, "ab"))
+    reference = lambda x: torch.mul(x, 2, out=buffer)  # noqa: E731
+    checked_rounds(double, timer, monkeypatch, reference=reference).check(vary=True)
+    assert len(made) == copied
 
 
 @pytest.mark.parametrize("sets", [3, 4, 5])

@@ -60,11 +60,14 @@ def test_a_process_ends_also_where_no_other_one_can_be_started(
         pool.get()
 
 
-def test_a_candidate_that_fails_in_practice_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [RuntimeError("no memory"), OSError("no memory")])
+def test_a_candidate_that_fails_in_practice_gives_its_memory_back(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     done = list[str]()
 
     def fail() -> None:
-        raise RuntimeError("no memory")
+        raise error
 
     candidate = SimpleNamespace(practise=fail, end=lambda: done.append("end"))
     monkeypatch.setattr("pytest_gpubench.judge.process_pool.Candidate", lambda process, device: candidate)

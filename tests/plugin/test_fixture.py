@@ -169,10 +169,15 @@ def test_it(gpu_bench): gpu_bench.measure(lazy, cache="hot")
 
 
 def test_a_file_is_a_result_like_any(bench_run: BenchRun) -> None:
-    """It can be iterated over, but its work is not that of the call."""
+    """It can be iterated over, but its work is not that of the call. A dataclass may hold itself."""
     source = """
 import io
-def test_it(gpu_bench): gpu_bench.measure(lambda: io.StringIO("text"), cache="hot")
+from dataclasses import dataclass
+@dataclass
+class Node: parent: object
+node = Node(None)
+node.parent = [node, io.StringIO("text")]
+def test_it(gpu_bench): gpu_bench.measure(lambda: node, cache="hot")
 """
     bench_run(source, "--gpu-bench-device=cpu", timer="wall").assert_outcomes(passed=1)
 
