@@ -134,15 +134,18 @@ def test_a_reference_may_write_its_results_over_those_before(
         checked.check(vary)
 
 
+@pytest.mark.parametrize("buffers", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize(("most_bytes", "copied"), [(16, 1), (15, 0)])
-def test_results_are_copied_where_they_are_small(most_bytes: int, copied: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_copied_where_they_are_small(
+    most_bytes: int, copied: int, buffers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of larger ones the reference is asked again, as it may have written over them: an honest candidate passes."""
     made: list[Ran] = []
     monkeypatch.setattr("pytest_gpubench.bench.checked_rounds.MOST_COPIED_BYTES", most_bytes)
     monkeypatch.setattr("pytest_gpubench.bench.checked_rounds.copy_of", lambda ran: made.append(ran) or copy_of(ran))  # type: ignore[func-returns-value]
-    buffer = torch.empty(4)
+    turn = itertools.cycle([torch.empty(4) for _ in range(buffers)])
     timer = ArmsTimer(Clock(), lambda *at: rep(100, "ab"))
-    reference = lambda x: torch.mul(x, 2, out=buffer)  # noqa: E731
+    reference = lambda x: torch.mul(x, 2, out=next(turn))  # noqa: E731
     checked_rounds(double, timer, monkeypatch, reference=reference).check(vary=True)
     assert len(made) == copied
 
