@@ -6,11 +6,10 @@ import statistics
 import pytest
 
 from tests.on_gpu.study.__main__ import NAMES
-from tests.on_gpu.study.harness import in_fresh_process, spread
+from tests.on_gpu.study.harness import in_fresh_process
 from tests.on_gpu.study.margins import outcome_of
 from tests.on_gpu.study.margins_honest import HONEST
 from tests.on_gpu.study.margins_planted import HARMLESS, PLANTED
-from tests.on_gpu.study.resources import differing, rows_of
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -23,10 +22,6 @@ def test_a_study_says_what_it_takes(name: str, capsys: pytest.CaptureFixture[str
 
 def test_a_function_in_a_fresh_process() -> None:
     assert in_fresh_process(statistics.median, [1.0, 2.0, 4.0]) == 2.0
-
-
-def test_the_spread_is_of_the_median() -> None:
-    assert spread([1.0, 2.0, 4.0]) == 1.5
 
 
 @pytest.mark.parametrize(
@@ -48,21 +43,6 @@ def test_a_planted_read_has_to_be_named(sentence: str | None, outcome: str) -> N
 
 def test_a_harmless_read_has_to_pass() -> None:
     assert [outcome_of(HARMLESS[0], sentence) for sentence in (None, "it reads past args[0]")] == ["passed", "flagged"]
-
-
-NCU = """==PROF== Connected to process 696
-"ID","Kernel Name","launch__registers_per_thread","launch__shared_mem_per_block_static","launch__shared_mem_per_block_dynamic","launch__grid_size","launch__waves_per_multiprocessor","launch__occupancy_limit_blocks","launch__occupancy_limit_registers","launch__occupancy_limit_shared_mem","launch__occupancy_limit_warps"
-"","","register/thread","byte/block","byte/block","","","block","block","block","block"
-"0","add_kernel","26","0","0","1,024","0.48","32","18","32","16"
-"1","nvjet","168","0","213,188","132","1","32","1","1","5"
-"""  # noqa: E501
-
-
-def test_what_ncu_says_of_kernels_is_read() -> None:
-    said = rows_of(NCU.splitlines())
-    assert said == [("add_kernel", (26, 0, 0, 1024, 16), 0.48), ("nvjet", (168, 0, 213188, 132, 1), 1.0)]
-    found = [("a", (26, 0, 0, 1024, 16), 0.4848), ("n", (168, 0, 213188, 132, 2), 1.0)]
-    assert differing(found, said) == [(found[1], said[1])]
 
 
 def test_the_study_of_margins_has_what_its_page_says() -> None:

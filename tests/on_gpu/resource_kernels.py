@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from tests.on_gpu.study.reasons_kernels import doubling_kernel, row_sum_kernel, spinning_kernel, strided_kernel
+from tests.on_gpu.slowdown_kernels import doubling_kernel, row_sum_kernel, spinning_kernel, strided_kernel
 
 ROWS, COLUMNS = 512, 8192
 

@@ -3,25 +3,7 @@
 import importlib
 import sys
 
-NAMES = (
-    "true",
-    "margins",
-    "half",
-    "itself",
-    "checks",
-    "steady",
-    "startup",
-    "judge",
-    "timers",
-    "peaks",
-    "search",
-    "baselines",
-    "pinning",
-    "reasons",
-    "resources",
-    "counters",
-    "replay",
-)
+NAMES = ("true", "margins", "half", "itself", "checks", "judge", "replay")
 
 if __name__ == "__main__":
     name, *arguments = sys.argv[1:] or ["--help"]

@@ -2,11 +2,10 @@
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, Literal, TypeVar
 
 from pytest_gpubench import GpuBench
@@ -79,11 +78,6 @@ def start_profiler() -> Any:
     device = find_device("cuda")
     take_reps_of_noop(ProfilerTimer(device, CACHE))
     return device
-
-
-def spread(values: Sequence[float]) -> float:
-    """Return (max - min) / median."""
-    return (max(values) - min(values)) / statistics.median(values)
 
 
 def cool() -> None:

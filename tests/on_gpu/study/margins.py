@@ -30,16 +30,10 @@ BEYOND = re.compile(r"\b(reads|writes|overwrote|wrote) (past|before|beyond|behin
 
 
 def compare(candidate: Callable[..., object], *given: Any, **chosen: Any) -> None:
-    """Compare as a test would; leave out `overwrites=` where it is not known yet."""
+    """Compare as a test would."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        try:
-            bench.compare({"it": candidate}, *given, rtol=1e-3, atol=1e-3, **chosen)
-        except TypeError as error:
-            if "takes no overwrites=" not in str(error):
-                raise
-            chosen.pop("overwrites")
-            bench.compare({"it": candidate}, *given, rtol=1e-3, atol=1e-3, **chosen)
+        bench.compare({"it": candidate}, *given, rtol=1e-3, atol=1e-3, **chosen)
 
 
 def outcome_of(planted: Planted, sentence: str | None) -> str:

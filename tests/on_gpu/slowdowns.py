@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import torch
 
+from tests.on_gpu import slowdown_after, slowdown_before
 from tests.on_gpu.resource_kernels import COLUMNS, ROWS, matmul, softmax, softmax_kernel
-from tests.on_gpu.study import reasons_after, reasons_before
-from tests.on_gpu.study.reasons_kernels import (
+from tests.on_gpu.slowdown_kernels import (
     doubling_kernel,
     numbered_kernel,
     row_sum_kernel,
@@ -94,7 +94,7 @@ def loaded_twice() -> tuple[Function, Function]:
     out = torch.empty_like(x)
     before, after = (
         (lambda kernel=kernel: kernel[(x.shape[0],)](x, out, COLUMNS, BLOCK=COLUMNS, num_warps=8))
-        for kernel in (reasons_before.norm_kernel, reasons_after.norm_kernel)
+        for kernel in (slowdown_before.norm_kernel, slowdown_after.norm_kernel)
     )
     return before, after
 
@@ -103,7 +103,7 @@ def summed() -> tuple[Function, Function]:
     x, out = vector(), torch.zeros(COUNT // 128, device="cuda")
     before, after = (
         (lambda kernel=kernel: kernel[(COUNT // 128,)](x, out, COUNT, BLOCK=128, num_warps=1))
-        for kernel in (reasons_before.sums_kernel, reasons_after.sums_kernel)
+        for kernel in (slowdown_before.sums_kernel, slowdown_after.sums_kernel)
     )
     return before, after
 
@@ -112,7 +112,7 @@ def more_arithmetic() -> tuple[Function, Function]:
     x, out = vector(), torch.empty(COUNT, device="cuda")
     before, after = (
         partial(module.polynomial_kernel[(COUNT // BLOCK,)], x, out, COUNT, BLOCK=BLOCK)
-        for module in (reasons_before, reasons_after)
+        for module in (slowdown_before, slowdown_after)
     )
     return before, after
 
@@ -212,12 +212,3 @@ PLANTED = (
     Planted("a lower clock", changed(doubled, doubled, vector), "SM clock", beside="faster clock before"),
     Planted("a hot neighbour", changed(doubled, doubled, vector), "busy", beside="neighbour"),
 )
-SAME: dict[str, Callable[[], Function]] = {
-    "Triton": lambda: changed(doubled, doubled, vector)()[0],
-    "Triton, spills": lambda: softmax(1),
-    "softmax": lambda: changed(lambda x: torch.softmax(x.view(1024, -1), -1), doubled, vector)()[0],
-    "compiled": lambda: changed(compiled(chain), chain, vector)()[0],
-    "eager": lambda: changed(chain, chain, vector)()[0],
-    "matmul": lambda: tf32_matmul()[0],
-}
-"""Calls that are compared with themselves."""
