@@ -1,104 +1,190 @@
-"""Limits given by the mark in tests of real kernels: each planted defect fails its test, in words, and nothing else."""
+"""Limits given by the mark on real kernels, kept and broken by one planted defect each, which is told in words."""
 
-import os
-import subprocess
-import sys
-from dataclasses import dataclass
-from pathlib import Path
-from xml.etree import ElementTree
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+import torch
 
-from pytest_gpubench import Verdict
+from pytest_gpubench import GpuBench, InvalidResult, LimitBroken
 from pytest_gpubench.results.model import Outcome
-from pytest_gpubench.results.store import read_run
+from tests.on_gpu.doubling import double
+from tests.on_gpu.resource_kernels import softmax
 
-TESTS = Path(__file__).with_name("limits_tests.py")
-OPTIONS = ["-q", "--noconftest", "-p", "no:cacheprovider", "-p", "no:benchmark", "--gpu-bench-quiet"]
+LARGE = 2**26
+Measured = Callable[[GpuBench], object]
+kept: list[torch.Tensor] = []
 
-BROKEN = {
-    "max_kernels_with_an_extra_kernel": "launches 2 kernels, wanted at most 1",
-    "kernels_with_another": "launches no kernel named *double*, only 1 x ",
-    "forbid_memcpy_with_a_contiguous": "copies memory 1 time, wanted none: 1 x elementwise_kernel<direct_",
-    "forbid_memset_with_a_fill": "fills memory 1 time",
-    "forbid_sync_with_an_item": "x[0, 0].item()",
-    "forbid_alloc_with_one": "1 allocation of torch's, 4 MiB together",
-    "max_memory_with_a_temporary": "takes 8 MiB of GPU memory",
-    "max_memory_with_a_leak": "keeps 4 KiB of GPU memory",
-    "deterministic_with_atomics": "does not repeat itself bit by bit: out differs from call to call",
-    "max_registers_of_one": "registers a thread, wanted at most 1",
-    "max_local_bytes_with_a_spill": "softmax_kernel takes ",
-    "max_tail_with_one_block": "of the GPU idle in its only wave (1 of ",
-    "forbid_kernels_with_one": "wanted no kernel named *double*",
-    "max_registers_with_an_item": "cannot be judged: it cannot be captured as a CUDA graph: it waits for the GPU",
-    "max_registers_misspelled": "it launches no kernel named *duoble*, only 1 x ",
-    "min_gbps_with_five_kernels": "GB/s",
-    "min_tflops_in_fp32": "TFLOP/s",
-    "min_peak_fraction_with_two_kernels": "%",
-}
-INVALID = ("min_gbps_beyond_physics", "max_registers_with_an_item", "max_registers_misspelled")
-KEPT = (
-    *("max_kernels", "kernels", "forbid", "forbid_alloc", "max_memory", "deterministic", "max_registers"),
-    *("min_gbps", "min_tflops", "min_peak_fraction"),
-    "timers",
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> Iterator[None]:
+    yield
+    kept.clear()
+
+
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def with_an_extra_kernel(x: torch.Tensor) -> torch.Tensor:
+    return double(x).add_(0)
+
+
+def with_an_item(x: torch.Tensor) -> torch.Tensor:
+    return double(x) if x[0, 0].item() < 1e9 else x
+
+
+def with_a_contiguous(x: torch.Tensor) -> torch.Tensor:
+    return double(x.t().contiguous()).t()
+
+
+def with_a_fill(x: torch.Tensor) -> torch.Tensor:
+    return double(x, torch.zeros_like(x))
+
+
+def with_a_temporary(x: torch.Tensor) -> torch.Tensor:
+    return double(x.add(0))
+
+
+def with_a_leak(x: torch.Tensor) -> torch.Tensor:
+    kept.append(torch.empty(1024, device=x.device))
+    return double(x)
+
+
+def scatter(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(16, device=values.device).index_add_(0, places, values)
+
+
+def gather(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    return values[places]
+
+
+def square() -> torch.Tensor:
+    return torch.randn(1024, 1024, device="cuda")
+
+
+def large() -> torch.Tensor:
+    return torch.randn(LARGE, device="cuda")
+
+
+def matrix() -> torch.Tensor:
+    return torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
+
+
+def scattered() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(2**20, device="cuda"), torch.randint(16, (2**20,), device="cuda")
+
+
+def compared(candidate: Callable[..., object]) -> Measured:
+    """Return a comparison of a candidate, whose defect it is that breaks a limit."""
+    return lambda gpu_bench: gpu_bench.compare(candidate, twice, args=(square(),))
+
+
+def measured(function: Callable[..., object], make: Callable[[], Any], **more: Any) -> Measured:
+    """Return a measurement of a function of one tensor, or of several."""
+
+    def measure(gpu_bench: GpuBench) -> object:
+        args = make()
+        return gpu_bench.measure(function, args=args if isinstance(args, tuple) else (args,), **more)
+
+    return measure
+
+
+def case(limits: dict[str, Any], *row: object, name: str) -> Any:
+    return pytest.param(*row, marks=pytest.mark.perf(**limits), id=name)
+
+
+RESOURCES = {"max_registers": 64, "max_local_bytes": 0, "max_shared": "1KiB", "min_blocks_per_sm": 4, "max_tail": 0.99}
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        case({"max_kernels": 1}, compared(double), name="max_kernels"),
+        case({"kernels": ("*double*",)}, compared(double), name="kernels"),
+        case({"forbid": ("memcpy", "memset", "sync")}, compared(double), name="forbid"),
+        case({"forbid": "alloc"}, measured(double, lambda: (square(), square())), name="forbid alloc"),
+        case({"max_memory": "4MiB"}, compared(double), name="max_memory"),
+        case({"deterministic": True}, measured(gather, scattered), name="deterministic"),
+        case(RESOURCES, compared(double), name="resources"),
+        case({"min_gbps": 1000}, measured(double, large), name="min_gbps"),
+        case({"min_tflops": 300}, measured(lambda x: x @ x, matrix), name="min_tflops"),
+        case({"min_peak_fraction": 0.8}, measured(double, large), name="min_peak_fraction"),
+    ],
 )
+def test_without_a_defect_it_passes(gpu_bench: GpuBench, measure: Measured) -> None:
+    measure(gpu_bench)
+    test = gpu_bench._current()
+    assert test is not None
+    assert {verdict.outcome for item in test.measurements for verdict in item.verdicts} == {Outcome.PASS}
 
 
-@dataclass(frozen=True)
-class Run:
-    """All of them, run in one process of their own, with traces."""
-
-    folder: Path
-    verdicts: dict[str, list[Verdict]]
-    failed: dict[str, bool]
-    output: str
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    folder = tmp_path_factory.mktemp("limits")
-    places = {"json": folder / "run.json", "trace": folder / "traces"}
-    options = [f"--junitxml={folder / 'run.xml'}", *(f"--gpu-bench-{name}={place}" for name, place in places.items())]
-    command = [sys.executable, "-m", "pytest", str(TESTS), *OPTIONS, *options]
-    done = subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, check=False)
-    print(done.stdout[-6000:], done.stderr[-2000:])  # shown where a test fails
-    assert done.returncode == 1
-    cases = ElementTree.parse(folder / "run.xml").iter("testcase")
-    return Run(
-        folder,
-        {
-            name_of(record.nodeid): [verdict for item in record.measurements for verdict in item.verdicts]
-            for record in read_run(places["json"]).records
-        },
-        {name_of(f"::{case.get('name')}"): case.find("failure") is not None for case in cases},
-        done.stdout,
-    )
-
-
-def name_of(nodeid: str) -> str:
-    return nodeid.rpartition("::test_")[2]
-
-
-@pytest.mark.parametrize("name", sorted({*BROKEN, *INVALID}))
-def test_a_planted_defect_fails_its_test(run: Run, name: str) -> None:
-    worst = [one for one in run.verdicts[name] if one.outcome is not Outcome.PASS]
-    assert run.failed[name], worst
-    assert {one.outcome for one in worst} == {Outcome.INVALID if name in INVALID else Outcome.FAIL}, worst
-    assert BROKEN.get(name, "") in worst[0].sentence
-
-
-@pytest.mark.parametrize("name", KEPT)
-def test_without_a_defect_it_passes(run: Run, name: str) -> None:
-    assert not run.failed[name], run.verdicts[name]
-    assert {one.outcome for one in run.verdicts[name]} <= {Outcome.PASS}, run.verdicts[name]
+@pytest.mark.parametrize(
+    ("measure", "words"),
+    [
+        case({"max_kernels": 1}, compared(with_an_extra_kernel), "launches 2 kernels, wanted at most 1", name="extra"),
+        case({"kernels": "*double*"}, compared(lambda x: x + x), "no kernel named *double*, only 1 x ", name="another"),
+        case(
+            {"forbid": "memcpy"},
+            compared(with_a_contiguous),
+            "copies memory 1 time, wanted none: 1 x elementwise_kernel<direct_",
+            name="contiguous",
+        ),
+        case({"forbid": "memset"}, compared(with_a_fill), "fills memory 1 time", name="fill"),
+        case({"forbid": "sync"}, compared(with_an_item), "x[0, 0].item()", name="item"),
+        case({"forbid": "alloc"}, measured(double, square), "1 allocation of torch's, 4 MiB together", name="alloc"),
+        case({"max_memory": "4MiB"}, compared(with_a_temporary), "takes 8 MiB of GPU memory", name="temporary"),
+        case({"max_memory": "1GiB"}, compared(with_a_leak), "keeps 4 KiB of GPU memory", name="leak"),
+        case({"deterministic": True}, measured(scatter, scattered), "out differs from call to call", name="atomics"),
+        case({"max_registers": {"*double*": 1}}, compared(double), "a thread, wanted at most 1", name="registers"),
+        case(
+            {"max_local_bytes": 0},
+            lambda gpu_bench: gpu_bench.measure(softmax(1)),
+            "softmax_kernel takes ",
+            name="spill",
+        ),
+        case(
+            {"max_tail": 0.5},
+            measured(double, lambda: torch.randn(64, device="cuda")),
+            "of the GPU idle in its only wave (1 of ",
+            name="one block",
+        ),
+        case(
+            {"forbid_kernels": "*double*"},
+            measured(double, square),
+            "wanted no kernel named *double*",
+            name="forbidden",
+        ),
+        case({"min_gbps": 1000}, measured(lambda x: x.mul(1).mul(1).mul(1).mul(2), large), "GB/s", name="four kernels"),
+        case({"min_tflops": 300}, measured(lambda x: x @ x, lambda: matrix().float()), "TFLOP/s", name="float32"),
+        case({"min_peak_fraction": 0.8}, measured(lambda x: x.mul(1).mul(2), large), "%", name="two kernels"),
+    ],
+)
+def test_a_planted_defect_fails_its_test(gpu_bench: GpuBench, measure: Measured, words: str) -> None:
+    with pytest.raises(LimitBroken) as raised:
+        measure(gpu_bench)
+    assert words in str(raised.value)
 
 
-def test_every_call_that_was_timed_has_a_trace(run: Run) -> None:
-    traces = list((run.folder / "traces").glob("*.json.gz"))
-    summary = (run.folder / "traces" / "summary.md").read_text()
-    assert len(traces) == summary.count("[trace](") == summary.count("### ") > len(KEPT) + len(BROKEN)
-    assert "| the call |" in summary
-
-
-def test_nothing_else_failed(run: Run) -> None:
-    assert f"{len({*BROKEN, *INVALID})} failed, {len(KEPT)} passed" in run.output
+@pytest.mark.parametrize(
+    ("measure", "words"),
+    [
+        case(
+            {"max_registers": 255},
+            measured(with_an_item, square),
+            "it cannot be captured as a CUDA graph: it waits for the GPU",
+            name="item",
+        ),
+        case(
+            {"max_registers": {"*duoble*": 255}},
+            measured(double, square),
+            "it launches no kernel named *duoble*, only 1 x ",
+            name="misspelled",
+        ),
+        case({"min_gbps": 1000}, measured(double, large, bytes=800 * LARGE), "", name="beyond physics"),
+    ],
+)
+def test_what_cannot_be_judged_is_invalid(gpu_bench: GpuBench, measure: Measured, words: str) -> None:
+    with pytest.raises(InvalidResult) as raised:
+        measure(gpu_bench)
+    assert words in str(raised.value)

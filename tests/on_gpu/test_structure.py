@@ -1,4 +1,4 @@
-"""Exact limits on the real thing: what breaks them beyond the defects of `limits_tests`, and what sees what."""
+"""Exact limits on the real thing: what breaks them beyond the defects of `test_limits`, and what sees what."""
 
 import sys
 import threading

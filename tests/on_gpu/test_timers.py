@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 import torch
 
-from pytest_gpubench import MeasurementError
+from pytest_gpubench import GpuBench, MeasurementError
 from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import make_arguments, make_call
@@ -15,6 +15,7 @@ from pytest_gpubench.timing.events import EventsRep, EventsTimer
 from pytest_gpubench.timing.graph import GraphTimer
 from pytest_gpubench.timing.overhead import take_reps
 from pytest_gpubench.timing.profiler import ProfilerTimer
+from tests.on_gpu.doubling import double
 
 HOST_BOUND = "host-bound"
 ELEMENTS = 2**24
@@ -181,3 +182,15 @@ def test_what_cannot_be_captured_is_explained_and_leaves_the_process_usable(name
     del caught
     check_usable()
     assert torch.cuda.memory_allocated() <= before + 2**20
+
+
+def test_a_comparison_by_several_timers_says_what_launching_costs(gpu_bench: GpuBench) -> None:
+    x = torch.randn(1024, 1024, device=gpu_bench.device)
+    calls = {"many": lambda x: x.mul(1).mul(1).mul(2), "double": double}
+    found = gpu_bench.compare(calls, lambda x: x * 2, args=(x,), timers=("profiler", "graph"))
+    many, one = found.candidates["many"].overhead, found.candidates["double"].overhead
+    assert many is not None
+    assert one is not None
+    assert (many.host_us or 0) > 5
+    assert (many.graph_speedup or 0) > 1
+    assert many.gap_us > one.gap_us
