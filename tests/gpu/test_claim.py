@@ -46,10 +46,6 @@ def workers(tmp_path: Path, start: Start) -> Workers:
     return Workers(tmp_path, start)
 
 
-def test_workers_spread_over_the_gpus(workers: Workers) -> None:
-    assert sorted(workers.start(3)) == ["GPU-a", "GPU-c", "MIG-b"]
-
-
 def test_more_workers_than_gpus_share_evenly(workers: Workers) -> None:
     assert sorted(Counter(workers.start(8)).values()) == [2, 3, 3]
 

@@ -104,15 +104,6 @@ def is_free(folder: Path, *uuids: str) -> bool:
 # taking turns
 
 
-def test_a_gpu_is_held_by_one_process(folder: Path, start: Start) -> None:
-    other = hold_elsewhere(start, folder, "GPU-1")
-    assert not is_free(folder, "GPU-1")
-    assert is_free(folder, "GPU-2")
-    tell(other)
-    assert hear(other) == "released\n"
-    assert is_free(folder, "GPU-1")
-
-
 def test_who_is_waited_for_is_said_once(folder: Path, start: Start) -> None:
     other = hold_elsewhere(start, folder, "GPU-1")
     said: list[str] = []
@@ -123,15 +114,6 @@ def test_who_is_waited_for_is_said_once(folder: Path, start: Start) -> None:
         GpuLock("GPU-1", folder).acquire(patience)
     assert len(said) == 1
     assert re.fullmatch(f"waiting for {holder}", said[0])
-
-
-def test_waiting_ends_when_the_holder_is_done(folder: Path, start: Start) -> None:
-    other = hold_elsewhere(start, folder, "GPU-1")
-    patience = Patience(60, lambda _: tell(other), say_after_s=0)
-    lock = GpuLock("GPU-1", folder)
-    assert 0 < lock.acquire(patience) < 60
-    assert hear(other) == "released\n"
-    lock.release()
 
 
 @pytest.mark.parametrize(("timeout_s", "naps"), [(0, 0), (1, 1), (3, 3)])
@@ -145,12 +127,6 @@ def test_waiting_ends_with_the_time(timeout_s: float, naps: int) -> None:
     with pytest.raises(DeviceUnavailable, match=f"waited {timeout_s} s for a nap"):
         Patience(timeout_s, print, clock=lambda: now_s, pause=pause).wait_until(lambda: "a nap")
     assert now_s == naps
-
-
-def test_without_a_timeout_waiting_goes_on() -> None:
-    attempts = iter([*["GPU-1, held"] * 2000, None])
-    Patience(None, print, clock=lambda: 0.0, pause=lambda _: None).wait_until(lambda: next(attempts))
-    assert next(attempts, "none") == "none"
 
 
 def test_every_obstacle_is_said_when_it_changes() -> None:
@@ -225,7 +201,7 @@ def test_nothing_is_held_while_others_are_waited_for(folder: Path, start: Start)
         tell(other)
 
     lock = GpuLock(["GPU-1", "GPU-2"], folder)
-    lock.acquire(Patience(60, look, say_after_s=0))
+    assert 0 < lock.acquire(Patience(60, look, say_after_s=0)) < 60
     lock.release()
     assert seen == [True]
 

@@ -94,14 +94,6 @@ def test_what_is_set_aside_is_so_again_afterwards(before: int) -> None:
     assert set(driver.asked) == {6}
 
 
-def test_what_is_set_aside_and_given_up_meanwhile_is_as_before() -> None:
-    driver = FakeDriver(8 * MIB)
-    with nothing_persists(driver):
-        driver.size = 2 * MIB
-        driver.size = 0
-    assert driver.size == 8 * MIB
-
-
 def test_a_driver_that_refuses_is_left_alone() -> None:
     driver = FakeDriver(8 * MIB, refuses=True)
     with nothing_persists(driver):

@@ -366,8 +366,3 @@ def test_operating_characteristics(std: float) -> None:
 def test_operating_characteristics_of_many_sessions(alpha: float) -> None:
     above, below, _, _ = rates(2000, 0.03, alpha)
     assert max(above, below) <= alpha + slack(alpha, 2000)
-
-
-if __name__ == "__main__":
-    for std, alpha in itertools.product((0.003, 0.03), (ALPHA, 0.001)):
-        print(std, alpha, rates(2000, std, alpha))

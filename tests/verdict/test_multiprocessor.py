@@ -125,11 +125,6 @@ def test_of_several_patterns_the_longest_counts(asked: dict[str, int], outcome: 
     assert judged(Limits(max_registers=asked), *kernels).outcome is outcome
 
 
-def test_kernels_without_a_limit_keep_it() -> None:
-    found = judged(Limits(max_registers={"*norm*": 64}), taking(), taking(SOFTMAX, registers=255))
-    assert found.sentence == "norm: norm_kernel takes 64 registers a thread, wanted at most 64"
-
-
 def test_a_pattern_of_no_kernel_is_an_error() -> None:
     found = judged(Limits(max_registers={"*nrom*": 64, "*norm*": 64}), taking(), taking(SOFTMAX))
     assert (found.outcome, found.sentence) == (

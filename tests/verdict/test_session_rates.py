@@ -1,12 +1,9 @@
 """How often a test FAILs or is INCONCLUSIVE against a saved run, by what processes differ by: unchanged, and slower.
 
-Run as a module (`python -m tests.verdict.test_session_rates [tests]`) it prints a table as Markdown, from 2,000 tests a
-cell unless told otherwise. pytest tries 60 tests of a few cells, and with `-m slow` 2,000 of each.
+From 60 tests of a few cells, and with `-m slow` from 2,000 of each.
 """
 
 import math
-import sys
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -97,8 +94,8 @@ def measured(rng: np.random.Generator, log: float, reps: Sequence[int]) -> Measu
     return alone(samples_us=tuple(samples_us.tolist()))
 
 
-def judge_suite(cell: Cell, slower: float, rng: np.random.Generator) -> list[tuple[Outcome, int]]:
-    """Return the outcome of each test that is counted, and the fresh processes that it took."""
+def judge_suite(cell: Cell, slower: float, rng: np.random.Generator) -> list[Outcome]:
+    """Return the outcome of each test that is counted."""
     logs = cell.draw(rng, cell.suite, cell.saved + 1 + 10)
     logs[cell.slower, cell.saved :] += math.log1p(slower)
     saved = [[measured(rng, log, cell.reps) for log in row[: cell.saved]] for row in logs]
@@ -113,29 +110,17 @@ def judge_suite(cell: Cell, slower: float, rng: np.random.Generator) -> list[tup
             sessions = Sessions(old[:-1], new[1:], suite)
             judged = compare_measurements(old[-1], new[0], tolerance, ALPHA, "the baseline", sessions)
             further = judged.further
-        found.append((judged.outcome, len(new) - 1))
+        found.append(judged.outcome)
     return found
 
 
-@dataclass(frozen=True)
-class Rates:
-    """What tests came to."""
-
-    counts: Counter[Outcome]
-    processes: float
-    """The fresh processes of a test, on average."""
-
-    def share(self, outcome: Outcome) -> float:
-        return self.counts[outcome] / self.counts.total()
-
-
-def rates(cell: Cell, slower: float, tests: int, seed: int = 20261124) -> Rates:
-    """Return what at least so many tests come to."""
-    found: list[tuple[Outcome, int]] = []
-    rng = np.random.default_rng(seed)
+def shares(cell: Cell, slower: float, tests: int) -> dict[Outcome, float]:
+    """Return the share of each outcome among at least so many tests."""
+    found: list[Outcome] = []
+    rng = np.random.default_rng(20261124)
     while len(found) < tests:
         found += judge_suite(cell, slower, rng)
-    return Rates(Counter(outcome for outcome, _ in found), sum(taken for _, taken in found) / len(found))
+    return {outcome: found.count(outcome) / len(found) for outcome in Outcome}
 
 
 ORDINARY = [
@@ -176,29 +161,29 @@ HARD = [
 def test_five_sessions_decide_what_one_does() -> None:
     """Few tests: what 2,000 come to is a slow test's."""
     cell = Cell("", partial(spread, std=0.008), suite=3)
-    unchanged, slower = rates(cell, 0.0, 60), rates(cell, SLOWER, 60)
-    assert unchanged.counts[FAIL] == 0
-    assert unchanged.share(INCONCLUSIVE) <= 0.05 + slack(0.05, 60)
-    assert slower.share(FAIL) >= 0.95 - slack(0.05, 60)
+    unchanged = shares(cell, 0.0, 60)
+    assert unchanged[FAIL] == 0
+    assert unchanged[INCONCLUSIVE] <= 0.05 + slack(0.05, 60)
+    assert shares(cell, SLOWER, 60)[FAIL] >= 0.95 - slack(0.05, 60)
 
 
 @pytest.mark.parametrize("cell", MODES, ids=lambda cell: f"{cell.name}, {cell.saved} saved")
 def test_modes_fail_no_unchanged_code(cell: Cell) -> None:
-    assert rates(cell, 0.0, 60).counts[FAIL] == 0
+    assert shares(cell, 0.0, 60)[FAIL] == 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cell", [*ORDINARY, *HARD], ids=lambda cell: f"{cell.name}, {cell.saved}, {cell.suite}")
 def test_unchanged_code_fails_once_in_a_thousand_tests_at_most(cell: Cell) -> None:
-    assert rates(cell, 0.0, TESTS).share(FAIL) <= ALPHA + slack(ALPHA, TESTS)
+    assert shares(cell, 0.0, TESTS)[FAIL] <= ALPHA + slack(ALPHA, TESTS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("suite", [1, 3, 10, 30])
 def test_five_sessions_decide_where_processes_differ_by_eight_in_a_thousand(suite: int) -> None:
     cell = Cell("", partial(spread, std=0.008), suite=suite)
-    assert rates(cell, 0.0, TESTS).share(INCONCLUSIVE) <= 0.05
-    assert rates(cell, SLOWER, TESTS).share(FAIL) >= 0.95
+    assert shares(cell, 0.0, TESTS)[INCONCLUSIVE] <= 0.05
+    assert shares(cell, SLOWER, TESTS)[FAIL] >= 0.95
 
 
 @pytest.mark.slow
@@ -208,20 +193,4 @@ def test_five_sessions_decide_where_processes_differ_by_eight_in_a_thousand(suit
 def test_code_at_the_tolerance_seldom_fails(tolerance: float, std: float, suite: int) -> None:
     """36 of 20,000 tests that are alone in their suite, and differ by 0.8 %."""
     cell = Cell("", partial(spread, std=std), suite=suite, tolerance=f"median:{100 * tolerance:g}%")
-    assert rates(cell, tolerance, 10_000).share(FAIL) <= 2 * ALPHA + slack(2 * ALPHA, 10_000)
-
-
-def main(tests: int) -> None:
-    """Print a table of all cells."""
-    print("| processes | saved | suite | unchanged: FAIL | INCONCLUSIVE | 10 % slower: FAIL | PASS | fresh processes |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    for cell in (*ORDINARY, *HARD):
-        same, slower = rates(cell, 0.0, tests), rates(cell, SLOWER, tests)
-        told = [f"{same.share(outcome):.2%}" for outcome in (FAIL, INCONCLUSIVE)]
-        told += [f"{slower.share(outcome):.2%}" for outcome in (FAIL, PASS)]
-        processes = f"{same.processes:.2f}, {slower.processes:.2f}"
-        print(f"| {cell.name} | {cell.saved} | {cell.suite} | {' | '.join(told)} | {processes} |", flush=True)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else TESTS)
+    assert shares(cell, tolerance, 10_000)[FAIL] <= 2 * ALPHA + slack(2 * ALPHA, 10_000)
