@@ -103,15 +103,6 @@ def test_cache_set_aside_by_the_first_call_is_cold_where_it_is_timed(
     assert persisting_bytes(load_driver()) == limits[0]
 
 
-def test_cache_set_aside_before_is_put_aside_and_given_back(
-    gpu_bench: GpuBench, x: torch.Tensor, persisting: Callable[[int], int]
-) -> None:
-    persisting(8 * 2**20)
-    before = persisting_bytes(load_driver())
-    gpu_bench.compare({"honest": double}, torch_double, (x,), reps=20)
-    assert persisting_bytes(load_driver()) == before > 0
-
-
 def test_a_hot_cache_may_be_set_aside(gpu_bench: GpuBench, x: torch.Tensor, persisting: Callable[[int], int]) -> None:
     persisting(8 * 2**20)
     gpu_bench.compare({"honest": double}, torch_double, (x,), reps=20, cache="hot")

@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -214,7 +214,7 @@ def test_everything_is_as_it_was(watched: Watched, modes: list[int | str], error
         if error:
             raise error
 
-    with suppress(ValueError, KeyboardInterrupt):
+    with pytest.raises(error) if error else nullcontext():
         watched(call)
     assert modes == [2, "warn", 2]
     assert (warnings.showwarning, list(warnings.filters), sys.getprofile()) == (shown, filters, profile)
@@ -289,17 +289,6 @@ def test_what_a_call_takes_at_once_with_its_outputs(watched: Watched, allocator:
     assert allocator.resets == [GPU.torch_device]
 
 
-def test_a_leak_is_kept_per_call(watched: Watched, allocator: Allocator) -> None:
-    kept = []
-
-    def leaking() -> None:
-        kept.append(Held(allocator, 64))
-
-    found = watched(leaking)
-    assert found.memory is not None
-    assert found.memory.kept_bytes == 64
-
-
 def test_what_is_kept_once_and_for_all_is_no_leak(watched: Watched, allocator: Allocator) -> None:
     workspace: list[Held] = []
 
@@ -355,10 +344,6 @@ def test_what_is_prepared_is_not_what_the_call_takes(watched: Watched, allocator
     assert found.memory == AllocatedMemory(allocations=1, allocated_bytes=10, peak_bytes=10, kept_bytes=0)
 
 
-def test_what_the_profiler_does_itself_does_not_count(watched: Watched) -> None:
-    assert watched(lambda: None).runtime_waits == {}
-
-
 def test_kernels_and_compilations_are_observed(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     hooks = SimpleNamespace(jit_cache_hook=None, jit_post_compile_hook=None)
     monkeypatch.setitem(sys.modules, "triton.knobs", SimpleNamespace(runtime=hooks))
@@ -380,13 +365,6 @@ def test_an_allocator_that_does_not_count(watched: Watched, monkeypatch: pytest.
     assert watched(lambda: None).memory is None
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda device: {})
     assert watched(lambda: None).memory is None
-
-
-def test_an_error_of_the_call_goes_through_and_leaves_nothing_behind(watched: Watched, modes: list[int | str]) -> None:
-    with pytest.raises(ZeroDivisionError):
-        watched(lambda: 1 / 0)
-    assert modes[-1] == 2
-    assert sys.getprofile() is None
 
 
 def test_on_a_cpu_there_is_nothing_to_say() -> None:

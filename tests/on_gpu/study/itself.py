@@ -1,10 +1,9 @@
-"""Compare calls with themselves, outputs and all: how often is a verdict wrong, what does one cost, and for what?
+"""Compare calls with themselves, outputs and all: how often is a verdict wrong, and what does one cost?
 
-itself [--most N] [--budget SECONDS] [--out FILE] [--profile SECONDS] [--without KEYWORD] [--only REGEX] [--seed N]
+itself [--most N] [--budget SECONDS] [--out FILE] [--without KEYWORD] [--only REGEX] [--seed N]
 
-Each call is judged at min_speedup=0.99, in turn with the others. --profile: seconds for which a sampling profiler then
-runs beside further comparisons; it tells the checks from the reps. --without: a keyword of compare, as vary, that is
-then False.
+Each call is judged at min_speedup=0.99, in turn with the others. --without: a keyword of compare, as vary, that is then
+False.
 """
 
 import random
@@ -125,39 +124,16 @@ def summarise(rows: Sequence[Row]) -> None:
         print(f"- {row}")
 
 
-def profile(made: dict[str, Kind], seconds: float, seed: int) -> Row:
-    """Print what share of comparisons is spent on checks, for each call."""
-    from tests.on_gpu.study.sampler import Sampler
-
-    shares: dict[str, dict[str, float]] = {}
-    together: Counter[tuple[str, str]] = Counter()
-    print_head("call | comparisons | checks | reps | the call itself | other")
-    for name, kind in made.items():
-        with Sampler() as sampler:
-            rows = take_turns({name: kind}, 10**6, time.monotonic() + seconds / len(made), seed)
-        shares[name] = sampler.shares
-        together += sampler.functions
-        parts = (f"{sampler.shares.get(part, 0):.1%}" for part in ("checks", "reps", "call", "other"))
-        print_row(f"{name} | {len(rows)} | {' | '.join(parts)}")
-    total = together.total()
-    checks = sum(number for (part, _), number in together.items() if part == "checks")
-    print(f"\nchecks: {checks / total:.1%} of all comparisons; the innermost functions:")
-    for (part, function), number in together.most_common(25):
-        print(f"  {number / total:6.1%} {part:7} {function}")
-    return {"profile": shares, "checks": checks / total}
-
-
 def main(arguments: Sequence[str]) -> None:
     parser = items_parser("itself", __doc__, budget_s=240)
     parser.add_argument("--most", type=int, default=2000, help="comparisons")
-    parser.add_argument("--profile", type=float, default=0, help="seconds of profiling, within the budget")
     parser.add_argument("--without", action="append", default=[], help="a keyword of compare that is False")
     parser.add_argument("--only", default="", help="a regular expression on calls")
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args(arguments)
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     chosen.out.write_text("")
-    ends_s = time.monotonic() + chosen.budget - chosen.profile
+    ends_s = time.monotonic() + chosen.budget
     device = torch.device(chosen.device)
     made = {name: make() for name, make in kinds(device).items() if re.search(chosen.only, name)}
     for _, _, keywords in made.values():
@@ -167,5 +143,3 @@ def main(arguments: Sequence[str]) -> None:
     rows = take_turns(made, chosen.most, ends_s, chosen.seed, lambda row: append(chosen.out, row))
     if rows:
         summarise(rows)
-    if chosen.profile:
-        append(chosen.out, profile(made, chosen.profile, chosen.seed + 1))
