@@ -14,9 +14,9 @@ from pytest_gpubench.gpu.persisting import nothing_persists
 from pytest_gpubench.results.model import Timing
 from pytest_gpubench.results.roofline import READS_MEMORY
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.timing.bandwidth import copy_bandwidth
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import backward_of
+from pytest_gpubench.timing.peaks import copy_bandwidth
 from pytest_gpubench.timing.tampering import replaced
 from pytest_gpubench.units import format_bytes, format_time
 

@@ -141,7 +141,7 @@ class Inspection:
         observed = self._observed(call, kept and not item.timing.kernels)
         timing = item.timing
         if kept or self.limits.need("resources"):
-            timing = with_resources(timing, call, self.device, self.limits.need("resources"))
+            timing = with_resources(timing, call, self.device)
         return msgspec.structs.replace(item, timing=timing, observed=observed)
 
     @property

@@ -165,7 +165,7 @@ def others_words(nvml: "Nvml") -> str:
 
 def _measured_lines(device: "Device", quick: bool) -> Iterator[str]:
     """Yield a line for each measurement; raise GpuBenchError if this GPU cannot be measured."""
-    from pytest_gpubench.timing.bandwidth import copy_bandwidth
+    from pytest_gpubench.timing.peaks import copy_bandwidth
     from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
 
     reps = take_reps_of_noop(ProfilerTimer(device, "cold"))

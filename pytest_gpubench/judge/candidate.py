@@ -33,8 +33,8 @@ from pytest_gpubench.judge.layout import (
 from pytest_gpubench.judge.memory import COUNTERS_BYTES, DONE_AT, GpuMemory, make_file, map_file
 from pytest_gpubench.judge.process import STOP_S, Ended, Process
 from pytest_gpubench.judge.runner import ROTATED_SETS, cache_of
-from pytest_gpubench.timing.bandwidth import copy_bandwidth
 from pytest_gpubench.timing.l2flush import make_flush
+from pytest_gpubench.timing.peaks import copy_bandwidth
 
 if TYPE_CHECKING:
     import torch

@@ -25,7 +25,7 @@ def test_against_itself(gpu_bench: GpuBench, aimed_us: float) -> None:
 
 def _elements(aimed_us: float) -> int:
     """Return the numbers that a call reads and writes in this time."""
-    from pytest_gpubench.timing.bandwidth import copy_bandwidth
+    from pytest_gpubench.timing.peaks import copy_bandwidth
 
     device = find_device("auto")
     bytes_per_us = copy_bandwidth(device) if device.type == "cuda" else CPU_BYTES_PER_US

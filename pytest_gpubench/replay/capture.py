@@ -60,7 +60,7 @@ def capture_call(call: Call, device: Device, cuda: GraphBuilder, libraries: bool
                 call, call.inputs(), device, cuda, Images(LoadedImages(cuda.module) if libraries else None)
             )
         except NotCaptured as failed:
-            raise NotReplayable(f"{UNCAPTURED}: {explain(failed.error, None)}") from failed
+            raise NotReplayable(f"{UNCAPTURED}: {explain(failed.error)}") from failed
         except (NotReplayable, DriverError):
             raise
         except Exception as error:

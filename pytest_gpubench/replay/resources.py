@@ -28,18 +28,18 @@ ByName = Mapping[str, tuple[Resources, ...]]
 UNCAPTURED = "it cannot be captured as a CUDA graph"
 
 
-def with_resources(timing: Timing, call: Call, device: Device, explained: bool) -> Timing:
+def with_resources(timing: Timing, call: Call, device: Device) -> Timing:
     """Return a timing with the resources of its kernels, or with the reason why they are not known.
 
     The call has to be warm. It is made on another stream, then captured, which computes nothing, and last as ever, so
-    that what it keeps is what it computed. explained: as in `timing.graph.capture`.
+    that what it keeps is what it computed.
     """
     cuda = find_driver()
     if device.type != "cuda" or cuda is None or not timing.kernels:
         return timing
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the timed calls have warned
-        found, reason = found_or_reason(call, device, cuda, explained)
+        found, reason = found_or_reason(call, device, cuda)
         call.prepare()()
         device.synchronize()
     captured = Counter({name: sum(each.launches for each in kinds) for name, kinds in found.items()})
@@ -49,7 +49,7 @@ def with_resources(timing: Timing, call: Call, device: Device, explained: bool) 
     return msgspec.structs.replace(timing, kernels=kernels)
 
 
-def found_or_reason(call: Call, device: Device, cuda: Driver, explained: bool) -> tuple[ByName, str]:
+def found_or_reason(call: Call, device: Device, cuda: Driver) -> tuple[ByName, str]:
     """Return the resources of the kernels that a call launches, or the reason why they are not known."""
     import torch
 
@@ -63,7 +63,7 @@ def found_or_reason(call: Call, device: Device, cuda: Driver, explained: bool) -
         with torch.cuda.stream(side_stream(device.torch_device)):  # the driver answers for the current device
             return resources_by_name(launches, cuda, codes_of(compiled)), ""
     except NotCaptured as failed:
-        return {}, f"{UNCAPTURED}: {explain(failed.error, call if explained else None)}"
+        return {}, f"{UNCAPTURED}: {explain(failed.error)}"
     except Exception as error:
         return {}, f"captured as a CUDA graph, it raises {type(error).__name__}: {first_line(error)}"
 

@@ -6,10 +6,11 @@ adds to the gaps between them, and those gaps are what a graph is asked about.
 
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from traceback import walk_tb
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 import torch
@@ -19,19 +20,17 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.settings.cache import Cache
 from pytest_gpubench.timing.base import Call, Prepared, collection_off
 from pytest_gpubench.timing.events import EventsTimer, key_of
+from pytest_gpubench.timing.tampering import is_library_file
 
 SIDE_CALLS = 3
 """Calls on the side stream before the capture: torch's documentation asks for a few, torch.compile needs three."""
 
 OTHER_TIMERS = "use timer='profiler' or 'events'"
-SYNC = (
+BARRED = (
     "it waits for the GPU or copies to or from the host's memory (.item(), .cpu(), a tensor made of numbers, "
-    "synchronize()): keep the values on the GPU, and make what it needs before the call"
-)
-SHAPE = "a shape depends on the data: use what has a fixed one, such as torch.where instead of a boolean mask"
-ALLOCATES = (
-    "it allocates or frees GPU memory past torch's allocator (cudaMalloc, cudaFree, empty_cache()): allocate before "
-    "the call, or through torch"
+    "synchronize()), has a shape that depends on the data (a boolean mask, nonzero()), or takes or gives back memory "
+    "past torch's allocator (cudaMalloc, empty_cache()): keep values on the GPU and shapes fixed, and allocate before "
+    "the call"
 )
 RANDOM = (
     "it draws random numbers from a generator that the graph does not know: use the default generator of the device, "
@@ -51,8 +50,6 @@ MESSAGES = (
     (r"unjoined|uncaptured work|legacy stream|capturestreamimplicit|last recorded in a capturing stream", STREAM),
 )
 """Errors of the driver and of torch that can have one cause only, each with its remedy."""
-CAUSE_OF_FRAME = {"empty_cache": ALLOCATES, "synchronize": SYNC}
-"""The functions of torch.cuda that a capture fails in."""
 
 _unfinished: list[object] = []
 """The graphs whose capture failed: torch's allocators may go on asking them, so they must not be freed."""
@@ -128,20 +125,18 @@ def check_same_inputs(label: str, captured: Sequence[object], found: Sequence[ob
     )
 
 
-def capture(call: Call, device: Device, explained: bool = True, pool: Any = None) -> Captured:
+def capture(call: Call, device: Device) -> Captured:
     """Return a call as a graph, after a few calls on the stream it is captured on.
 
-    explained: whether to look for the reason where it cannot be captured, which may take seconds. pool: torch's memory
-    for it, which graphs may share that are replayed one after the other; None takes new memory.
     Raises MeasurementError with a sentence where it cannot be captured, NothingRecorded where it launches nothing;
     whatever else the call raises goes through. The process can go on in every case.
     """
     stream = torch.cuda.Stream(device.torch_device)  # type: ignore[no-untyped-call]
     call_on(stream, call, SIDE_CALLS)
     try:
-        return capture_on(stream, call, device, pool)
+        return capture_on(stream, call, device)
     except NotCaptured as failed:
-        reason = explain(failed.error, call) if explained else type(failed.error).__name__
+        reason = explain(failed.error)
         raise MeasurementError(
             f"{call.label!r} cannot be captured as a CUDA graph: {reason}; or {OTHER_TIMERS}"
         ) from failed.error
@@ -157,7 +152,7 @@ def call_on(stream: torch.cuda.Stream, call: Call, calls: int) -> None:
         current.wait_stream(stream)
 
 
-def capture_on(stream: torch.cuda.Stream, call: Call, device: Device, pool: Any = None) -> Captured:
+def capture_on(stream: torch.cuda.Stream, call: Call, device: Device) -> Captured:
     """Return a call as a graph, captured on a stream that it was called on before.
 
     It is prepared there too: a backward run follows its forward run. Raises NotCaptured, and the rest as `capture`.
@@ -167,7 +162,7 @@ def capture_on(stream: torch.cuda.Stream, call: Call, device: Device, pool: Any 
         timed = call.prepare()
     device.synchronize()
     torch.cuda.empty_cache()  # a graph cannot use what the allocator has cached
-    graph, pool = torch.cuda.CUDAGraph(), pool or torch.cuda.graph_pool_handle()
+    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
     try:
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
@@ -248,63 +243,13 @@ def close_pool(index: int, pool: Any) -> None:
         torch._C._cuda_releasePool(index, pool)
 
 
-def explain(error: BaseException, call: Call | None) -> str:
-    """Return the reason why a capture failed, and the remedy, as far as they are known.
-
-    call: called once more to look for the reason, which may take seconds; None where that is not worth it.
-    """
+def explain(error: BaseException) -> str:
+    """Return the reason why a capture failed, and the remedy, as far as they are known."""
     message = " ".join(str(each) for each in causes_of(error)).lower()
     for pattern, sentence in MESSAGES:
         if re.search(pattern, message):
             return sentence
-    for name in frames_of(error):
-        if name in CAUSE_OF_FRAME:
-            return CAUSE_OF_FRAME[name]
-    with suppress(Exception):  # it could be called before, and can be without a capture
-        if call is not None and (sentence := first_obstacle(call.prepare())):
-            return sentence
-    if "capturing" in message or "capture" in message:
-        return f"{SYNC}; or {ALLOCATES}"
-    return f"{type(error).__name__}: {first_line(error)}"
-
-
-def frames_of(error: BaseException) -> Iterator[str]:
-    """Yield the names of the functions of torch.cuda that an error came through."""
-    for frame, _ in walk_tb(error.__traceback__):
-        if str(frame.f_globals.get("__name__", "")).startswith("torch.cuda"):
-            yield frame.f_code.co_name
-
-
-def first_obstacle(timed: Callable[[], object]) -> str:
-    """Call once more, and return the sentence for the first operation that no graph can hold; empty for none."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    found: list[str] = []
-
-    class Look(TorchDispatchMode):  # type: ignore[no-untyped-call]
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            sentence = obstacle_of(func, args, kwargs or {})
-            if sentence:
-                found.append(sentence)
-            return func(*args, **(kwargs or {}))
-
-    with Look():  # type: ignore[no-untyped-call]
-        timed()
-    return found[0] if found else ""
-
-
-def obstacle_of(operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
-    """Return the sentence for an operation of torch that no graph can hold; empty for the others."""
-    name = str(operation)
-    if name.startswith(("aten.index.", "aten.index_put")):
-        masks = [each for each in args[1] if each is not None and each.dtype in (torch.bool, torch.uint8)]
-        return SHAPE if masks else ""
-    if torch.Tag.dynamic_output_shape in operation.tags:
-        return SHAPE
-    if torch.Tag.data_dependent_output in operation.tags:
-        return SYNC
-    if name.startswith("aten._to_copy.") and kwargs.get("device") is not None:
-        return SYNC if torch.device(kwargs["device"]).type != args[0].device.type else ""
-    if name.startswith("aten.copy_."):
-        return SYNC if args[0].device.type != args[1].device.type else ""
-    return ""
+    if "captur" not in message:
+        return f"{type(error).__name__}: {first_line(error)}"
+    frames = [each for each in extract_tb(error.__traceback__) if not is_library_file(each.filename)]
+    return f"{BARRED} (at {Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else BARRED

@@ -1,7 +1,15 @@
 """The GPU kernels that a measurement launches itself; `windows` knows their records by their names."""
 
+from collections.abc import Callable
+from typing import Any
+
+import torch
 import triton
 import triton.language as tl
+
+from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.timing.base import Timer
+from pytest_gpubench.timing.sentinels import mean_clock_mhz
 
 FLUSH_BLOCK = 16384
 """Elements that one program of a flush kernel touches."""
@@ -49,3 +57,42 @@ def gpu_bench_end(clocks, slot):
 def gpu_bench_noop(clocks):
     """Do nothing that could be left out."""
     tl.store(clocks, tl.load(clocks))
+
+
+def flush_of(buffer: torch.Tensor, overwrites: bool = False) -> Callable[[], object]:
+    """Return the function that reads a buffer of int32, or overwrites it."""
+    count = buffer.numel()
+    grid, options = (triton.cdiv(count, FLUSH_BLOCK),), {"BLOCK": FLUSH_BLOCK, "num_warps": 8}
+    if overwrites:
+        return lambda: gpu_bench_write_flush[grid](buffer, count, **options)
+    out = buffer.new_zeros(1)
+    return lambda: gpu_bench_read_flush[grid](buffer, out, count, 1, **options)
+
+
+class Sentinels:
+    """Launch the kernels that mark where a rep begins and ends, and read the clocks they noted."""
+
+    def __init__(self, device: Device) -> None:
+        self.buffer = torch.zeros(2 * Timer.max_reps, 2, dtype=torch.int64, device=device.torch_device)
+        grid = (device.facts.multiprocessors or 1,)
+        self._begin: Any = gpu_bench_begin[grid]
+        self._end: Any = gpu_bench_end[grid]
+        self._noop: Any = gpu_bench_noop[(1,)]
+
+    def begin(self, slot: int) -> None:
+        """Mark the beginning of a rep."""
+        self._begin(self.buffer, slot, num_warps=1)
+
+    def end(self, slot: int) -> None:
+        """Mark the end of a rep."""
+        self._end(self.buffer, slot, num_warps=1)
+
+    def noop(self) -> None:
+        """Launch a kernel that does next to nothing."""
+        self._noop(self.buffer, num_warps=1)
+
+    def read_clocks(self, reps: int) -> list[float | None]:
+        """Return each rep's mean clock in MHz between its sentinels, None where it was too short to tell."""
+        noted = self.buffer[: 2 * reps].view(reps, 2, 2).tolist()
+        self.buffer[: 2 * reps].zero_()
+        return [mean_clock_mhz(begin, end) for begin, end in noted]

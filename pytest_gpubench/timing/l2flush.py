@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from functools import cache as memoise
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_gpubench.errors import DeviceUnavailable
 from pytest_gpubench.gpu.device import Device
@@ -34,7 +34,7 @@ def make_flush(device: Device, cache: Cache) -> Flush:
     buffer = flush_buffer(device)
     if device.type == "cpu":
         return _reading_on_cpu(buffer) if cache == "cold" else (lambda: buffer.zero_())
-    return _compiled(reading(buffer) if cache == "cold" else _writing_flush(buffer))
+    return _on_gpu(buffer, overwrites=cache == "dirty")
 
 
 @memoise
@@ -69,29 +69,10 @@ def _reading_on_cpu(buffer: "torch.Tensor") -> Flush:
     return lambda: words.sum()
 
 
-def reading(buffer: "torch.Tensor") -> Flush:
-    """Return the function that reads a buffer of int32."""
-    import triton
-
+def _on_gpu(buffer: "torch.Tensor", overwrites: bool) -> Flush:
     from pytest_gpubench.timing import kernels
 
-    out = buffer.new_zeros(1)
-    launch: Any = kernels.gpu_bench_read_flush[(triton.cdiv(buffer.numel(), kernels.FLUSH_BLOCK),)]
-    count = buffer.numel()
-    return lambda: launch(buffer, out, count, 1, BLOCK=kernels.FLUSH_BLOCK, num_warps=8)
-
-
-def _writing_flush(buffer: "torch.Tensor") -> Flush:
-    import triton
-
-    from pytest_gpubench.timing import kernels
-
-    launch: Any = kernels.gpu_bench_write_flush[(triton.cdiv(buffer.numel(), kernels.FLUSH_BLOCK),)]
-    count = buffer.numel()
-    return lambda: launch(buffer, count, BLOCK=kernels.FLUSH_BLOCK, num_warps=8)
-
-
-def _compiled(flush: Flush) -> Flush:
+    flush = kernels.flush_of(buffer, overwrites)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Triton 3.9 warns, with each compilation, of a default of its own
         flush()

@@ -1,4 +1,4 @@
-"""This GPU's peaks, measured once a process with our own timer."""
+"""This GPU's peaks, and its bandwidth alone, measured once a process with our own timer."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ from pytest_gpubench.gpu.nvml import reason_names
 from pytest_gpubench.results.model import DeviceFacts, MemoryPeak, Peaks
 from pytest_gpubench.timing.attempts import until_complete
 from pytest_gpubench.timing.base import Call, Rep, call_of, collection_off
-from pytest_gpubench.timing.l2flush import flush_buffer, reading
+from pytest_gpubench.timing.l2flush import flush_buffer
 from pytest_gpubench.timing.pacing import IDLE_PER_BUSY
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.units import format_bytes
@@ -34,9 +34,35 @@ LONGEST_TRIAL_US = 25_000.0
 """A matmul that should take longer is not tried: it would cost a second, and hit the power cap."""
 MATMUL_BUDGET_US = 100_000.0
 FEWEST_REPS, MOST_REPS = 3, 10
+LEAST_COPIED_BYTES = 2**28
+BANDWIDTH_REPS = 20
 TF32_PROBE_SIDE = 1024
 TF32_PROBE = 1 + 2.0**-12
 """A float32 that TF32, with 10 bits behind the point, rounds to 1."""
+
+
+# memory's bandwidth alone, which takes some milliseconds
+
+
+def copy_bandwidth(device: Device) -> float | None:
+    """Return the bytes that a large copy moves in a microsecond, read and written; None without room for one.
+
+    The fastest of 20 cold copies of at least 256 MiB, or of four times the L2 cache if that is more.
+    """
+    try:
+        return _measured_bandwidth(device)
+    except torch.OutOfMemoryError:  # there may be room the next time
+        return None
+
+
+@cache
+def _measured_bandwidth(device: Device) -> float:
+    flush_buffer(device)  # first, so that it has room
+    copied_bytes = max(LEAST_COPIED_BYTES, 4 * device.cache_bytes)
+    source = torch.zeros(copied_bytes // 4, dtype=torch.int32, device=device.torch_device)
+    target = torch.empty_like(source)
+    times_us, _ = fastest_us(device, [call_of("copy", lambda: target.copy_(source))], BANDWIDTH_REPS)
+    return 2 * copied_bytes / times_us[0]
 
 
 # what this GPU reaches
@@ -181,6 +207,8 @@ class PeakTrial:
 
 def trials_of(pool: torch.Tensor, size: int) -> list[PeakTrial]:
     """Return the ways to move so many bytes within the pool."""
+    from pytest_gpubench.timing import kernels
+
     source, target = parts(pool, size, 2)
     first, second, out = parts(pool, size, 3)
     (whole,) = parts(pool, size, 1)
@@ -188,7 +216,7 @@ def trials_of(pool: torch.Tensor, size: int) -> list[PeakTrial]:
         ("copy", 0.5, 2 * nbytes(source), lambda: target.copy_(source)),
         ("neg", 0.5, 2 * nbytes(source), lambda: torch.neg(source, out=target)),
         ("add", 2 / 3, 3 * nbytes(out), lambda: torch.add(first, second, out=out)),
-        ("read", 1.0, nbytes(whole), reading(whole.view(torch.int32))),
+        ("read", 1.0, nbytes(whole), kernels.flush_of(whole.view(torch.int32))),
         ("sum", 1.0, nbytes(whole), lambda: torch.sum(whole)),
         ("zero", 0.0, nbytes(whole), whole.zero_),
         ("fill", 0.0, nbytes(whole), lambda: whole.fill_(1.0)),

@@ -4,47 +4,16 @@ import os
 import warnings
 from collections.abc import Sequence
 from functools import cache as memoise
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pytest_gpubench.errors import DeviceUnavailable
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.timing.base import Timer
+
+if TYPE_CHECKING:
+    from pytest_gpubench.timing.kernels import Sentinels
 
 CLOCK_WINDOW_NS = 5_000
 """Windows shorter than this are too few ticks of the nanosecond timer to read a clock from."""
-
-
-class Sentinels:
-    """Launch the kernels that mark where a rep begins and ends, and read the clocks they noted."""
-
-    def __init__(self, device: Device) -> None:
-        import torch
-
-        from pytest_gpubench.timing import kernels
-
-        self.buffer = torch.zeros(2 * Timer.max_reps, 2, dtype=torch.int64, device=device.torch_device)
-        grid = (device.facts.multiprocessors or 1,)
-        self._begin: Any = kernels.gpu_bench_begin[grid]
-        self._end: Any = kernels.gpu_bench_end[grid]
-        self._noop: Any = kernels.gpu_bench_noop[(1,)]
-
-    def begin(self, slot: int) -> None:
-        """Mark the beginning of a rep."""
-        self._begin(self.buffer, slot, num_warps=1)
-
-    def end(self, slot: int) -> None:
-        """Mark the end of a rep."""
-        self._end(self.buffer, slot, num_warps=1)
-
-    def noop(self) -> None:
-        """Launch a kernel that does next to nothing."""
-        self._noop(self.buffer, num_warps=1)
-
-    def read_clocks(self, reps: int) -> list[float | None]:
-        """Return each rep's mean clock in MHz between its sentinels, None where it was too short to tell."""
-        noted = self.buffer[: 2 * reps].view(reps, 2, 2).tolist()
-        self.buffer[: 2 * reps].zero_()
-        return [mean_clock_mhz(begin, end) for begin, end in noted]
 
 
 def mean_clock_mhz(begin: Sequence[int], end: Sequence[int]) -> float | None:
@@ -56,8 +25,10 @@ def mean_clock_mhz(begin: Sequence[int], end: Sequence[int]) -> float | None:
 
 
 @memoise
-def sentinels_of(device: Device) -> Sentinels:
+def sentinels_of(device: Device) -> "Sentinels":
     """Return the device's sentinels, compiled."""
+    from pytest_gpubench.timing.kernels import Sentinels
+
     sentinels = Sentinels(device)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Triton 3.9 warns, with each compilation, of a default of its own

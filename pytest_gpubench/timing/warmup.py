@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 from pytest_gpubench.errors import (
     DeviceUnavailable,
@@ -24,8 +24,10 @@ from pytest_gpubench.timing.calls import refuse_untimeable
 from pytest_gpubench.timing.l2flush import Flush, make_flush
 from pytest_gpubench.timing.pacing import KEPT_CLOCK
 from pytest_gpubench.timing.rounds import Arm, Instrument, Interleaved, Sample, add_reps, take_rounds
-from pytest_gpubench.timing.sentinels import Sentinels
 from pytest_gpubench.timing.windows import describe_difference, kernel_list
+
+if TYPE_CHECKING:
+    from pytest_gpubench.timing.kernels import Sentinels
 
 MIN_CALLS = 3
 """torch.compile with CUDA graphs compiles in its first call, warms up in its second and captures in its third."""
@@ -148,25 +150,17 @@ def call_until_steady(device: Device, call: Call, made: int = 0) -> Warmth:
     return Warmth(len(calls), min(call.device_us for call in calls), fastest_s)
 
 
-@runtime_checkable
-class Marking(Protocol):
-    """A timer whose reps lie between kernels that note the clock."""
-
-    sentinels: Sentinels
-
-
 def wake(instrument: Instrument, device: Device) -> None:
     """Keep a GPU busy until its clock is steady: it sinks while compilers run, and low clocks agree with each other."""
-    timer = instrument.timer
-    if device.type != "cuda" or not isinstance(timer, Marking):
+    sentinels = getattr(instrument.timer, "sentinels", None)
+    if device.type != "cuda" or sentinels is None:
         return
     with suppress(DeviceUnavailable):  # no room to flush, which a timer with a hot cache does without
-        flush, sentinels = make_flush(device, "cold"), timer.sentinels
-        look = partial(clock_of_burst, sentinels, flush, device.synchronize)
+        look = partial(clock_of_burst, sentinels, make_flush(device, "cold"), device.synchronize)
         raise_clock(look, instrument.pacing.max_clock_mhz)
 
 
-def clock_of_burst(sentinels: Sentinels, flush: Flush, synchronize: Callable[[], None], flushes: int) -> float | None:
+def clock_of_burst(sentinels: "Sentinels", flush: Flush, synchronize: Callable[[], None], flushes: int) -> float | None:
     """Return the mean clock in MHz during some flushes in a row; None where it cannot be told."""
     synchronize()
     sentinels.begin(0)

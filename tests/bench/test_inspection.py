@@ -24,12 +24,12 @@ KERNELS = (kernel("a", resources=(resources(registers=72),)),)
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Find 72 registers in every call; the list says whether the reason was to be looked for, where there are none."""
-    found: list[bool] = []
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Find 72 registers in every call; the list has the calls."""
+    found: list[str] = []
 
-    def find(timing: Timing, call: Call, device: Device, explained: bool) -> Timing:
-        found.append(explained)
+    def find(timing: Timing, call: Call, device: Device) -> Timing:
+        found.append(call.label)
         return msgspec.structs.replace(timing, kernels=KERNELS)
 
     monkeypatch.setattr(request, "with_resources", find)
@@ -42,9 +42,9 @@ def concluded(limits: Limits, **settings: Any) -> Measurement:
 
 
 @pytest.mark.parametrize("asks", ["auto", "limits"])
-def test_a_limit_asks_and_is_judged_by_them(asked: list[bool], asks: str) -> None:
+def test_a_limit_asks_and_is_judged_by_them(asked: list[str], asks: str) -> None:
     found = concluded(Limits(max_registers=64), resources=asks)
-    assert asked == [True]
+    assert asked == ["softmax"]
     assert found.timing.kernels == KERNELS
     assert [each.outcome for each in found.verdicts] == [Outcome.FAIL]
 
@@ -59,10 +59,9 @@ KEEPING: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("settings", KEEPING, ids=lambda settings: next(iter(settings)))
-def test_a_run_that_is_kept_has_them(asked: list[bool], settings: dict[str, Any]) -> None:
-    """The reason why a call has none is not worth another call there."""
+def test_a_run_that_is_kept_has_them(asked: list[str], settings: dict[str, Any]) -> None:
     assert concluded(Limits(max_kernels=1), **settings).timing.kernels == KERNELS
-    assert asked == [False]
+    assert asked == ["softmax"]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +73,7 @@ def test_a_run_that_is_kept_has_them(asked: list[bool], settings: dict[str, Any]
         (Limits(max_kernels=1), {"save": "main", "html": "page.html", "resources": "limits"}),
     ],
 )
-def test_no_other_run_asks(asked: list[bool], limits: Limits, settings: dict[str, Any]) -> None:
+def test_no_other_run_asks(asked: list[str], limits: Limits, settings: dict[str, Any]) -> None:
     assert concluded(limits, **settings).timing == TAKEN
     assert asked == []
 
@@ -102,7 +101,7 @@ OBSERVED = Observed(compilations=1)
 
 
 @pytest.fixture
-def observing(asked: list[bool], monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
+def observing(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
     """Observe the same in every call; raises the first error of the list instead."""
     errors: list[Exception] = []
 

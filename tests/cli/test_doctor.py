@@ -16,7 +16,7 @@ from pytest_gpubench.counters import COUNTERS
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.results.model import Counts, SavedRun, TestRecord
-from pytest_gpubench.timing import bandwidth, make_timer, profiler
+from pytest_gpubench.timing import make_timer, peaks, profiler
 from pytest_gpubench.timing.base import Rep, Timer
 from tests.gpu.recording_nvml import Recording
 from tests.report.records import GPU
@@ -75,7 +75,7 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(pytest_gpubench.gpu.device, "find_device", lambda wanted: gpu(fake_nvml()))
         monkeypatch.setattr(profiler, "ProfilerTimer", no_timer)
         monkeypatch.setattr(profiler, "take_reps_of_noop", take)
-        monkeypatch.setattr(bandwidth, "copy_bandwidth", lambda device: bytes_per_us)
+        monkeypatch.setattr(peaks, "copy_bandwidth", lambda device: bytes_per_us)
 
     return make
 

@@ -11,7 +11,7 @@ from pytest_gpubench.gpu.datasheets import datasheet_of
 from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.report.facts import device_facts
 from pytest_gpubench.structure.ncu import NeverCounted, find_ncu
-from pytest_gpubench.timing.bandwidth import copy_bandwidth
+from pytest_gpubench.timing.peaks import copy_bandwidth
 
 
 def test_the_whole_visit(capsys: pytest.CaptureFixture[str]) -> None:

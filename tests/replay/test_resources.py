@@ -56,8 +56,8 @@ def counted(fails_at: int = 0, error: Exception | None = None) -> tuple[Call, li
     return call_of("mine", function), called
 
 
-def found(device: Device, taken: Timing = TAKEN, call: Call | None = None, explained: bool = False) -> Timing:
-    return with_resources(taken, call or counted()[0], device, explained)
+def found(device: Device, taken: Timing = TAKEN, call: Call | None = None) -> Timing:
+    return with_resources(taken, call or counted()[0], device)
 
 
 def test_each_kernel_has_what_its_kinds_of_launches_take(device: Device) -> None:
@@ -98,6 +98,7 @@ def test_all_captures_are_on_one_stream(device: Device) -> None:
             RuntimeError("Cannot prepare for replay during capturing stage."),
             f"{NO_CAPTURE}: it replays a CUDA graph, which",
         ),
+        (RuntimeError("something else"), f"{NO_CAPTURE}: RuntimeError: something else"),
         (KeyError("mine"), "captured as a CUDA graph, it raises KeyError: 'mine'"),
     ],
 )
@@ -108,13 +109,6 @@ def test_a_call_that_cannot_be_captured_says_why(device: Device, error: Exceptio
     assert taken.no_resources.startswith(reason)
     assert taken.kernels == TAKEN.kernels
     assert len(called) == 3
-
-
-@pytest.mark.parametrize("explained", [True, False])
-def test_another_call_looks_for_the_reason_where_that_is_wanted(device: Device, explained: bool) -> None:
-    call, called = counted(2, RuntimeError("something else"))
-    assert found(device, call=call, explained=explained).no_resources == f"{NO_CAPTURE}: RuntimeError: something else"
-    assert len(called) == 3 + explained
 
 
 def test_an_error_of_the_call_itself_goes_through(device: Device) -> None:
@@ -179,5 +173,5 @@ def test_where_nothing_can_be_asked_nothing_is_called(
 ) -> None:
     where, taken = given(device, monkeypatch)
     call, called = counted()
-    assert with_resources(taken, call, where, True) == taken
+    assert with_resources(taken, call, where) == taken
     assert called == []

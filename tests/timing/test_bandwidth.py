@@ -8,9 +8,9 @@ import torch
 
 from pytest_gpubench import DeviceFacts
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.timing import bandwidth
-from pytest_gpubench.timing.bandwidth import copy_bandwidth
+from pytest_gpubench.timing import peaks
 from pytest_gpubench.timing.base import Rep
+from pytest_gpubench.timing.peaks import copy_bandwidth
 from tests.timing.fakes import Clock, FakeTimer
 
 LEAST_COPIED_BYTES = 2**28
@@ -24,7 +24,7 @@ def timer_of(monkeypatch: pytest.MonkeyPatch, *times_us: float) -> FakeTimer:
         assert cache == "cold"
         return timer
 
-    monkeypatch.setattr(bandwidth, "ProfilerTimer", cold)
+    monkeypatch.setattr(peaks, "ProfilerTimer", cold)
     return timer
 
 
@@ -39,7 +39,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return zeros(4, dtype=options["dtype"])
 
     monkeypatch.setattr(torch, "zeros", small)
-    monkeypatch.setattr(bandwidth, "flush_buffer", lambda device: asked.append("flush"))
+    monkeypatch.setattr(Device, "synchronize", lambda device: None)
+    monkeypatch.setattr(peaks, "flush_buffer", lambda device: asked.append("flush"))
     return asked
 
 
@@ -62,7 +63,7 @@ def test_the_fastest_copy_read_and_written(
     timer = timer_of(monkeypatch, 130.0, 125.0, 1000.0)
     assert copy_bandwidth(device(cache_bytes)) == 2 * copied_bytes / 125
     assert made == ["flush", (copied_bytes // 4, torch.int32)]
-    assert timer.sizes == [bandwidth.REPS]
+    assert timer.sizes == [peaks.BANDWIDTH_REPS]
 
 
 def test_the_call_is_a_copy(monkeypatch: pytest.MonkeyPatch, made: list[Any]) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from pytest_gpubench import IncompleteRecords, ProfilerBusy
 from pytest_gpubench.gpu.device import Device, cpu_device
-from pytest_gpubench.timing import peaks
+from pytest_gpubench.timing import kernels, peaks
 from pytest_gpubench.timing.base import Call, Rep, call_of
 from pytest_gpubench.timing.peaks import measured_peaks, parts
 from tests.results.measured import facts
@@ -87,7 +87,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
     monkeypatch.setattr(peaks, "ProfilerTimer", timer)
     monkeypatch.setattr(peaks, "flush_buffer", lambda device: None)
     monkeypatch.setattr(peaks, "SIZES_BYTES", SIZES)
-    monkeypatch.setattr(peaks, "reading", lambda whole: whole.sum)
+    monkeypatch.setattr(kernels, "flush_of", lambda whole: whole.sum)
     monkeypatch.setattr(Device, "synchronize", lambda device: None)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     return timer
