@@ -11,6 +11,11 @@ from typing import Any, NamedTuple
 from pytest_gpubench.units import count
 
 TritonHook = Callable[..., Any]
+HOOKS = (
+    ("triton.knobs", "runtime", ("jit_cache_hook", "jit_post_compile_hook")),
+    ("triton.runtime.jit", "JITFunction", ("cache_hook", "compiled_hook")),
+)
+"""The places of what Triton calls before and after it compiles a kernel: from 3.4 on, and in older versions."""
 
 
 class Graphs(NamedTuple):
@@ -18,14 +23,6 @@ class Graphs(NamedTuple):
 
     number: int
     elapsed_s: float
-
-
-class Place(NamedTuple):
-    """The place of Triton's hooks, called before and after it compiles a kernel."""
-
-    owner: Any
-    before: str
-    after: str
 
 
 @dataclass
@@ -38,7 +35,11 @@ class Compilations:
     began: Graphs = field(default_factory=lambda: graphs_so_far())
     ended: Graphs | None = None
     """None while counting goes on."""
-    _hooks: "_Hooks | None" = None
+    _begun_s: dict[object, float] = field(default_factory=dict)
+    _covered_s: float = 0.0
+    """Until when time has been counted: kernels that are compiled at once are not counted twice."""
+    _hooked: list[tuple[Any, str, TritonHook, TritonHook | None]] = field(default_factory=list)
+    """The owner and the name of each of Triton's hooks, ours there, and the earlier one."""
 
     @property
     def graphs(self) -> int:
@@ -57,15 +58,39 @@ class Compilations:
 
     def watch(self) -> None:
         """Begin to see Triton's kernels, if Triton has been imported by now; needed once after that."""
-        place = hook_place() if self._hooks is None and self.ended is None else None
-        if place is not None:
-            self._hooks = _Hooks(self, place)
+        if self._hooked or self.ended is not None:
+            return
+        for module, holder, names in HOOKS:
+            owner = getattr(sys.modules.get(module), holder, None)
+            if hasattr(owner, names[1]):
+                self._hooked = [self._hook(owner, *each) for each in zip(names, (self._begin, self._end), strict=True)]
+                return
+
+    def _hook(self, owner: Any, name: str, ours: TritonHook) -> tuple[Any, str, TritonHook, TritonHook | None]:
+        earlier = getattr(owner, name)
+        setattr(owner, name, hook := _calling_first(ours, earlier))
+        return owner, name, hook, earlier
 
     def stop(self) -> None:
-        """Count no more, and put Triton's hooks back."""
+        """Count no more; who has put a function in front of ours since keeps it, and calls ours in vain."""
         self.ended = self.ended or graphs_so_far()
-        if self._hooks is not None:
-            self._hooks.put_back()
+        for owner, name, ours, earlier in self._hooked:
+            if getattr(owner, name) is ours:
+                setattr(owner, name, earlier)
+
+    def _begin(self, **about: Any) -> None:
+        """Note that a kernel is about to be compiled; one that an earlier hook has Triton skip does not end."""
+        self._begun_s[kernel_of(about)] = time.perf_counter()
+
+    def _end(self, **about: Any) -> None:
+        """Count a kernel that has been compiled; those of torch.compile are not begun here, and part of a graph."""
+        began_s = self._begun_s.pop(kernel_of(about), None)
+        if began_s is None or self.ended is not None:
+            return
+        now_s = time.perf_counter()
+        self.kernels += 1
+        self.kernels_s += now_s - max(began_s, self._covered_s)
+        self._covered_s = now_s
 
     def __str__(self) -> str:
         return f"{count(self.number, 'compilation')} ({self.elapsed_s:.{0 if self.elapsed_s >= 10 else 1}f} s)"
@@ -82,17 +107,6 @@ def counting_compilations() -> Iterator[Compilations]:
         found.stop()
 
 
-def hook_place() -> Place | None:
-    """Return the place of Triton's hooks: `triton.knobs` from 3.4 on, `JITFunction` before; None without Triton."""
-    runtime = getattr(sys.modules.get("triton.knobs"), "runtime", None)
-    if hasattr(runtime, "jit_post_compile_hook"):
-        return Place(runtime, "jit_cache_hook", "jit_post_compile_hook")
-    function = getattr(sys.modules.get("triton.runtime.jit"), "JITFunction", None)
-    if hasattr(function, "compiled_hook"):
-        return Place(function, "cache_hook", "compiled_hook")
-    return None
-
-
 def graphs_so_far() -> Graphs:
     """Return the graphs that torch.compile has compiled in this process, by its own counters."""
     utils = sys.modules.get("torch._dynamo.utils")
@@ -102,64 +116,16 @@ def graphs_so_far() -> Graphs:
     return Graphs(number, sum(times.get("_compile.compile_inner", ())))
 
 
-class _Hooks:
-    """Functions of ours in Triton's hooks, each calling whoever was there before."""
-
-    def __init__(self, found: Compilations, place: Place) -> None:
-        self.found, self.place = found, place
-        self.counting = True
-        self.begun_s: dict[object, float] = {}
-        self.covered_s = 0.0
-        """Until when time has been counted: kernels that are compiled at once are not counted twice."""
-        self.earlier = getattr(place.owner, place.before), getattr(place.owner, place.after)
-        self.ours = _calling_last(self.earlier[0], self.begin), _calling_first(self.end, self.earlier[1])
-        for name, ours in zip(place[1:], self.ours, strict=True):
-            setattr(place.owner, name, ours)
-
-    def put_back(self) -> None:
-        """Count no more; who has put a function in front of ours since keeps it, and calls ours in vain."""
-        self.counting = False
-        for name, ours, earlier in zip(self.place[1:], self.ours, self.earlier, strict=True):
-            if getattr(self.place.owner, name) is ours:
-                setattr(self.place.owner, name, earlier)
-
-    def begin(self, **about: Any) -> None:
-        """Note that a kernel is about to be compiled; one that an earlier hook has Triton skip does not end."""
-        if self.counting:
-            self.begun_s[kernel_of(about)] = time.perf_counter()
-
-    def end(self, **about: Any) -> None:
-        """Count a kernel that has been compiled; those of torch.compile are not begun here, and part of a graph."""
-        began_s = self.begun_s.pop(kernel_of(about), None)
-        if began_s is None or not self.counting:
-            return
-        now_s = time.perf_counter()
-        self.found.kernels += 1
-        self.found.kernels_s += now_s - max(began_s, self.covered_s)
-        self.covered_s = now_s
-
-
 def kernel_of(about: dict[str, Any]) -> object:
     """Return the kernel that a hook is called for."""
     return getattr(about.get("fn"), "name", None), str(about.get("key"))
 
 
-def _calling_last(earlier: TritonHook | None, then: TritonHook) -> TritonHook:
-    """Return a hook that calls an earlier one, whose answer stays Triton's to follow, then ours."""
-
-    def hook(*args: Any, **about: Any) -> Any:
-        answer = earlier(*args, **about) if earlier is not None else None
-        then(**about)
-        return answer
-
-    return functools.wraps(earlier)(hook) if earlier is not None else hook  # inductor looks at its signature
-
-
 def _calling_first(first: TritonHook, earlier: TritonHook | None) -> TritonHook:
-    """Return a hook that calls ours, then an earlier one."""
+    """Return a hook that calls ours, then an earlier one, whose answer stays Triton's to follow."""
 
     def hook(*args: Any, **about: Any) -> Any:
         first(**about)
         return earlier(*args, **about) if earlier is not None else None
 
-    return functools.wraps(earlier)(hook) if earlier is not None else hook
+    return functools.wraps(earlier)(hook) if earlier is not None else hook  # inductor looks at its signature
