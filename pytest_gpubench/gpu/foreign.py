@@ -1,7 +1,7 @@
 """Work of other processes on a GPU, before and while something is measured."""
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -52,7 +52,6 @@ class ForeignWork:
     """Work on the GPU that is not ours; `processes` is empty where only the utilisation shows it."""
 
     processes: tuple[GpuProcess, ...]
-    utilisation: float | None
     sentence: str
 
 
@@ -64,17 +63,6 @@ def read_gpu(nvml: Nvml) -> GpuReading:
         None if processes is None else tuple(_process(each.pid, each.usedGpuMemory) for each in processes),
         None if rates is None else rates.gpu / 100,
     )
-
-
-def shares_since(nvml: Nvml, since_s: float) -> dict[int, float]:
-    """Return the share of the GPU that processes took since a time of the host's clock, by their ids.
-
-    Empty where NVML does not tell. Asking takes 2 to 6 ms.
-    """
-    shares: dict[int, float] = {}
-    for each in nvml.ask("ProcessUtilization", round(1e6 * (since_s - SAMPLED_S))) or ():
-        shares[each.pid] = max(shares.get(each.pid, 0.0), each.smUtil / 100)
-    return shares
 
 
 def find_foreign(reading: GpuReading, ours: Collection[int], uses_gpu: bool) -> ForeignWork | None:
@@ -90,10 +78,10 @@ def find_foreign(reading: GpuReading, ours: Collection[int], uses_gpu: bool) -> 
     if known:
         busy = "" if reading.utilisation is None else f", which is {_busy(reading.utilisation)}"
         verb = "computes" if len(known) == 1 else "compute"
-        return ForeignWork(tuple(known), reading.utilisation, f"{_list(known)} {verb} on the GPU{busy}")
+        return ForeignWork(tuple(known), f"{_list(known)} {verb} on the GPU{busy}")
     if reading.utilisation is None or reading.utilisation <= IDLE_SHARE:
         return None
-    return ForeignWork((), reading.utilisation, _describe_utilisation(reading.utilisation, len(others)))
+    return ForeignWork((), _describe_utilisation(reading.utilisation, len(others)))
 
 
 def apply_busy_policy(
@@ -128,22 +116,20 @@ def apply_busy_policy(
     return None
 
 
-def newcomers(before: ForeignWork | None, after: ForeignWork | None) -> str | None:
-    """Return in one sentence which foreign processes came during a measurement; None where none did."""
-    there = {each.pid for each in before.processes} if before else set()
-    came = [each for each in (after.processes if after else ()) if each.pid not in there]
-    if not came:
-        return None
-    return f"{_list(came)} began to compute on the GPU while it was measured on"
+def computing(
+    before: ForeignWork | None, after: ForeignWork | None, nvml: Callable[[], Nvml], since_s: float
+) -> str | None:
+    """Return in one sentence which foreign processes came, or computed, since a time of the host's clock; None if none.
 
-
-def computing(works: Collection[ForeignWork | None], shares: Mapping[int, float]) -> str | None:
-    """Return in one sentence which foreign processes computed during a measurement; None where none did.
-
-    shares: what `shares_since` returns.
+    before, after: the foreign work then and now. nvml: opens the GPU, of which it is asked where there are any, which
+    takes 2 to 6 ms.
     """
-    named = {each.pid: each for work in works if work is not None for each in work.processes}
-    busy = [each for pid, each in named.items() if shares.get(pid, 0.0) > IDLE_SHARE]
+    there, now = ({each.pid: each for each in work.processes} if work else {} for work in (before, after))
+    if came := [each for pid, each in now.items() if pid not in there]:
+        return f"{_list(came)} began to compute on the GPU while it was measured on"
+    sampled = nvml().ask("ProcessUtilization", round(1e6 * (since_s - SAMPLED_S))) if there else ()
+    computed = {each.pid for each in sampled or () if each.smUtil / 100 > IDLE_SHARE}
+    busy = [each for pid, each in there.items() if pid in computed]
     return f"{_list(busy)} computed on the GPU while it was measured on" if busy else None
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,7 @@ from pytest_gpubench.gpu.foreign import (
     apply_busy_policy,
     computing,
     find_foreign,
-    newcomers,
     read_gpu,
-    shares_since,
 )
 from pytest_gpubench.gpu.holder import Holder, command_line
 from pytest_gpubench.gpu.lock import Claim, GpuLock, Patience, claim_gpu, claimants
@@ -76,10 +75,7 @@ class ForeignWatch:
     def computing(self) -> str | None:
         """Return in one sentence which foreign processes computed since the first look; None where none did."""
         for uuid, before in self._before.items():
-            after = self._look(uuid, False)
-            is_alone = not (before and before.processes) and not (after and after.processes)
-            shares = {} if is_alone else shares_since(Nvml.open(uuid), self._began_s)
-            if found := newcomers(before, after) or computing([before, after], shares):
+            if found := computing(before, self._look(uuid, False), partial(Nvml.open, uuid), self._began_s):
                 return found
         return None
 

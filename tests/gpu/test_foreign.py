@@ -12,9 +12,7 @@ from pytest_gpubench.gpu.foreign import (
     apply_busy_policy,
     computing,
     find_foreign,
-    newcomers,
     read_gpu,
-    shares_since,
 )
 from pytest_gpubench.gpu.nvml import Nvml
 from tests.gpu.recording_nvml import Recording
@@ -107,41 +105,36 @@ def test_its_memory_is_told_where_nvml_knows_it(memory: int | None, told: str) -
     assert work.sentence == f"1 other process: pid 20 (python train.py{told}) computes on the GPU, which is 87 % busy"
 
 
+ONE = "1 other process: pid 20 (python train.py) computed on the GPU while it was measured on"
+
+
 @pytest.mark.parametrize(
-    ("samples", "shares"),
+    ("samples", "sentence"),
     [
-        ([(20, 99), (21, 5), (20, 3)], {20: 0.99, 21: 0.05}),
-        ([], {}),
-        (None, {}),  # this GPU has no samples
+        ([(20, 5)], None),
+        ([(20, 6)], ONE),
+        ([(20, 99), (20, 3)], ONE),
+        (
+            [(20, 50), (21, 50), (99, 100)],
+            "2 other processes: pid 20 (python train.py), pid 21 computed on the GPU while it was measured on",
+        ),
+        ([(99, 100)], None),  # no process of others that is known
+        ([], None),
+        (None, None),  # this GPU has no samples
     ],
 )
-def test_what_processes_took_since_a_time(samples: list[tuple[int, int]] | None, shares: dict[int, float]) -> None:
+def test_who_computed_meanwhile(samples: list[tuple[int, int]] | None, sentence: str | None) -> None:
     asked: list[int] = []
 
     def answer(handle: str, since_us: int) -> list[SimpleNamespace]:
         asked.append(since_us)
         return [SimpleNamespace(pid=pid, smUtil=percent) for pid, percent in samples or ()]
 
-    answers = {} if samples is None else {"ProcessUtilization": answer}
-    assert shares_since(Nvml(Recording(answers=answers), "handle"), 100.0) == shares
-    assert asked == ([] if samples is None else [99_500_000])
-
-
-@pytest.mark.parametrize(
-    ("shares", "sentence"),
-    [
-        ({20: 0.05}, None),
-        ({20: 0.06}, "1 other process: pid 20 (python train.py) computed on the GPU while it was measured on"),
-        (
-            {20: 0.5, 21: 0.5, 99: 1.0},
-            "2 other processes: pid 20 (python train.py), pid 21 computed on the GPU while it was measured on",
-        ),
-        ({99: 1.0}, None),  # no process of others that is known
-    ],
-)
-def test_who_computed_meanwhile(shares: dict[int, float], sentence: str | None) -> None:
-    before, after = (found_on([pid], None, False) for pid in (20, 21))
-    assert computing([before, None, after], shares) == sentence
+    nvml = Nvml(Recording(answers={} if samples is None else {"ProcessUtilization": answer}), "handle")
+    there = work(20, 21)
+    assert computing(there, there, lambda: nvml, 100.0) == sentence
+    assert computing(there, None, lambda: nvml, 100.0) == sentence
+    assert asked == ([] if samples is None else [99_500_000] * 2)
 
 
 # what to do about it
@@ -234,5 +227,6 @@ def test_wait_waits_so_long(looks: int, in_time: bool) -> None:
     ],
 )
 def test_who_came_meanwhile(before: tuple[int, ...] | None, after: tuple[int, ...] | None, came: str | None) -> None:
-    sentence = newcomers(*(None if pids is None else work(*pids) for pids in (before, after)))
+    then, now = (None if pids is None else work(*pids) for pids in (before, after))
+    sentence = computing(then, now, lambda: Nvml(Recording(answers={}), "handle"), 100.0)
     assert (sentence is None) if came is None else (sentence or "").startswith(came)
