@@ -19,7 +19,7 @@ from pytest_gpubench.results.model import Measurement, Outcome, Verdict
 from pytest_gpubench.settings.cache import Producer
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import format_time, repr_of, round_to_digits
-from pytest_gpubench.verdict.limits import BY_NAME, missed_by
+from pytest_gpubench.verdict.limits import limit_of
 from pytest_gpubench.verdict.reasons import explained_by_references
 
 CLOSE = 0.5
@@ -95,9 +95,10 @@ def _least(verdict: Verdict, item: Measurement, reference: Measurement) -> int:
 
 def is_close_fail(verdict: Verdict, item: Measurement, reference: Measurement) -> bool:
     """Tell whether a limit on the speed is missed by little, or by a part that is not known."""
-    if verdict.outcome is not Outcome.FAIL or verdict.kind not in BY_NAME or not BY_NAME[verdict.kind].is_on_speed:
+    limit = limit_of(verdict)
+    if verdict.outcome is not Outcome.FAIL or limit is None or not limit.is_on_speed:
         return False
-    return not missed_by(verdict, item) >= (CLOSE_IN_TURN if _is_shared(verdict, item, reference) else CLOSE)
+    return not limit.missed_by(item) >= (CLOSE_IN_TURN if _is_shared(verdict, item, reference) else CLOSE)
 
 
 def _is_shared(verdict: Verdict, item: Measurement, reference: Measurement) -> bool:
@@ -130,7 +131,9 @@ def _told(verdict: Verdict, items: Sequence[Measurement], why_not: str) -> Verdi
 
 def _doubt(verdict: Verdict, items: Sequence[Measurement]) -> str:
     """Return why a FAIL at the first placement does not stand; empty where it does."""
-    least = min(missed_by(verdict, item) for item in _judged(verdict.kind, items))
+    limit = limit_of(verdict)
+    assert limit is not None, "it is a close FAIL"
+    least = min(limit.missed_by(item) for item in _judged(verdict.kind, items))
     passes = any((each.kind, each.outcome) == (verdict.kind, Outcome.PASS) for item in items for each in item.verdicts)
     if passes or least <= 0:
         return "the place of its memory decides"

@@ -10,7 +10,7 @@ the GPU.
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple
@@ -23,6 +23,7 @@ from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.gpu.lock import holder_text, ignore
 from pytest_gpubench.gpu.lock_file import ForeignFile, LockFile, read_regular
 from pytest_gpubench.gpu.nvml import Nvml
+from pytest_gpubench.results.files import replace_file
 from pytest_gpubench.settings.parsers import ClockWish
 
 CLOCK_LIMIT_TDP = 0xFFFFFF01
@@ -175,20 +176,10 @@ def _left_locked(path: Path) -> str | None:
 
 
 def _write_record(path: Path, record: ClockRecord) -> None:
-    """Write a record, all of it or nothing; raise DeviceUnavailable where that fails.
-
-    The folder may be open to all, so no file that lies in it is written to.
-    """
-    new = path.with_suffix(".new")
+    """Write a record; raise DeviceUnavailable where that fails."""
     try:
-        new.unlink(missing_ok=True)
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-        with open(descriptor, "wb") as file:
-            file.write(msgspec.json.encode(record))
-        os.replace(new, path)
+        replace_file(path, msgspec.json.encode(record))
     except OSError as error:
-        with suppress(OSError):
-            new.unlink()
         raise DeviceUnavailable(
             f"asked to lock the clocks of {path.name.removesuffix(SUFFIX)}, but the record that they are given back by "
             f"cannot be written to {path} ({error.strerror or error}): give another folder with --gpu-bench-lock-folder"

@@ -25,7 +25,7 @@ def write_file(data: bytes, path: Path) -> None:
         target = Path(os.path.realpath(path))
         with suppress(FileExistsError):  # a file where a folder should be: opening the temporary file says so
             target.parent.mkdir(parents=True, exist_ok=True)
-        _replace(target, data)
+        replace_file(target, data)
 
 
 def write_text(text: str, path: Path) -> None:
@@ -51,7 +51,8 @@ def shown(path: Path) -> str:
     return printable(str(path))
 
 
-def _replace(target: Path, data: bytes) -> None:
+def replace_file(target: Path, data: bytes) -> None:
+    """Write a file, whole or not at all; a link is replaced, and no file that is there is written to."""
     temporary = target.with_name(f".gpu-bench-{secrets.token_hex(8)}.tmp")
     try:
         with open(temporary, "xb") as file:

@@ -30,7 +30,7 @@ def make_flush(device: Device, cache: Cache) -> Flush:
     if isinstance(cache, Producer):
         return partial(_flush_and_produce, make_flush(device, "cold"), cache, device.synchronize)
     if cache == "hot":
-        return _keep_warm
+        return lambda: None
     buffer = flush_buffer(device)
     if device.type == "cpu":
         return _reading_on_cpu(buffer) if cache == "cold" else (lambda: buffer.zero_())
@@ -50,10 +50,6 @@ def flush_buffer(device: Device) -> "torch.Tensor":
             f"no room on {device.facts.name} for the buffer that flushes the cache: asked for "
             f"{format_bytes(flush_bytes)}, found {_free_bytes_text(device)} free; free memory first, or use cache='hot'"
         ) from error
-
-
-def _keep_warm() -> None:
-    pass
 
 
 def _flush_and_produce(flush: Flush, producer: Producer, synchronize: Callable[[], object]) -> None:

@@ -164,17 +164,13 @@ class Traced:
 
     timed: Callable[[], object]
     trace: RegionTrace
-    begin: Callable[[], None] = lambda: None
-    end: Callable[[], None] = lambda: None
 
     def __call__(self) -> object:
         """Run it."""
         global _trace
         _trace = self.trace
         try:
-            self.begin()
             output = self.timed()
-            self.end()
         finally:
             _trace = None
         self.trace.close()
@@ -211,15 +207,15 @@ def regions_by_clock(timer: Timer, device: Device, call: Call, idle_s: float, re
         return time.perf_counter_ns()
 
     def prepare() -> Prepared:
-        stamps: list[int] = []
-        trace = RegionTrace(call.label, now_ns, partial(is_not_capturing, device))
-        traces.append(trace)
+        timed = call.prepare()
+        traces.append(RegionTrace(call.label, now_ns, partial(is_not_capturing, device)))
 
-        def end() -> None:
-            stamps.append(now_ns())
-            ends.append((stamps[0], stamps[1]))
+        def run() -> object:
+            began_ns, output = now_ns(), timed()
+            ends.append((began_ns, now_ns()))
+            return output
 
-        return Prepared(Traced(call.prepare(), trace, lambda: stamps.append(now_ns()), end))
+        return Prepared(Traced(run, traces[-1]))
 
     reps_of(timer.session(), replace(call, prepare=prepare), reps, idle_s)
     parts = [times_by_clock(trace, *both) for trace, both in zip(traces, ends, strict=True)]

@@ -24,7 +24,7 @@ from pytest_gpubench.verdict.counters import CONFIRMED, compare_counters
 from pytest_gpubench.verdict.reasons import explained
 from pytest_gpubench.verdict.regression import Change, Sessions, estimate_change, judge_change, outcome_of
 from pytest_gpubench.verdict.replays import REPLAYED, Replay, replayed_change
-from pytest_gpubench.verdict.throttling import invalidate_throttled, what_slowed
+from pytest_gpubench.verdict.throttling import invalid_sentence, what_slowed, why_slower
 
 ALONE = Sessions()
 SHOWN = RegressionTolerance("speedup", margin=0.05)
@@ -260,9 +260,7 @@ def invalidated(
     if is_replayed or (found.outcome is Outcome.PASS and not is_speedup):
         return found
     timings = [timing, reference] if is_speedup and reference is not None else [timing]
-    verdict = Verdict(kind="max_regression", asked="", outcome=found.outcome, sentence=found.sentence)
-    (verdict,) = invalidate_throttled([verdict], timings, throttled)
-    return replace(found, outcome=verdict.outcome, sentence=verdict.sentence)
-
-
-# whole runs
+    why = why_slower(timings, throttled)
+    if not why or found.outcome is Outcome.NOT_JUDGED:
+        return found
+    return replace(found, outcome=Outcome.INVALID, sentence=invalid_sentence(found.sentence, *why))

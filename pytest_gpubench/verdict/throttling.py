@@ -6,7 +6,7 @@ import msgspec
 
 from pytest_gpubench.counters import counter_named
 from pytest_gpubench.results.model import Measurement, Outcome, Timing, Verdict
-from pytest_gpubench.verdict.limits import BY_NAME, counters_of
+from pytest_gpubench.verdict.limits import BY_NAME, limit_of
 
 
 def invalidate_throttled(verdicts: Sequence[Verdict], timings: Sequence[Timing], throttled: str) -> tuple[Verdict, ...]:
@@ -14,8 +14,13 @@ def invalidate_throttled(verdicts: Sequence[Verdict], timings: Sequence[Timing],
 
     throttled: "warn" leaves those on a throttled GPU as they are.
     """
-    why = _why_slower(timings, throttled)
-    return tuple(verdict if not why or _holds_anyhow(verdict) else _invalid(verdict, *why) for verdict in verdicts)
+    why = why_slower(timings, throttled)
+    return tuple(
+        each
+        if not why or _holds_anyhow(each)
+        else msgspec.structs.replace(each, outcome=Outcome.INVALID, sentence=invalid_sentence(each.sentence, *why))
+        for each in verdicts
+    )
 
 
 def beside(item: Measurement, neighbours: str) -> Measurement:
@@ -37,7 +42,7 @@ def what_slowed(timing: Timing, when: str) -> list[str]:
     ]
 
 
-def _why_slower(timings: Sequence[Timing], throttled: str) -> tuple[str, str] | None:
+def why_slower(timings: Sequence[Timing], throttled: str) -> tuple[str, str] | None:
     """Return what slowed the GPU, and what to do about it; None where nothing did."""
     for timing in timings:
         if timing.neighbours:
@@ -56,7 +61,8 @@ def _why_slower(timings: Sequence[Timing], throttled: str) -> tuple[str, str] | 
 
 def _changes(verdict: Verdict) -> bool:
     """Tell whether what a verdict is on may be more beside other processes."""
-    limit, counters = BY_NAME.get(verdict.kind), map(counter_named, counters_of(verdict))
+    limit = limit_of(verdict)
+    counters = map(counter_named, limit.counters if limit else ())
     return limit is not None and (limit.is_noisy or any(each.changed_by_others for each in counters))
 
 
@@ -67,6 +73,6 @@ def _holds_anyhow(verdict: Verdict) -> bool:
     return is_kept or verdict.outcome is Outcome.NOT_JUDGED
 
 
-def _invalid(verdict: Verdict, why: str, remedy: str) -> Verdict:
-    sentence = f"{why}, so this says more about the GPU than about the code: {verdict.sentence}; {remedy}"
-    return msgspec.structs.replace(verdict, outcome=Outcome.INVALID, sentence=sentence)
+def invalid_sentence(sentence: str, why: str, remedy: str) -> str:
+    """Return a sentence with what slowed the GPU, and what to do about it."""
+    return f"{why}, so this says more about the GPU than about the code: {sentence}; {remedy}"

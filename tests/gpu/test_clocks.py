@@ -146,12 +146,13 @@ def test_a_record_that_cannot_be_written_changes_nothing(tmp_path: Path, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_temporary_file_of_somebody_else_is_not_written_to(tmp_path: Path) -> None:
+def test_what_a_link_of_somebody_else_leads_to_is_not_written_to(tmp_path: Path) -> None:
     target = tmp_path / "precious"
     target.write_text("mine")
-    record_path(tmp_path).with_suffix(".new").symlink_to(target)
+    record_path(tmp_path).symlink_to(target)
     with ClockLock(GPU, 1410, tmp_path):
-        assert record_path(tmp_path).exists()
+        assert record_path(tmp_path).is_file()
+        assert not record_path(tmp_path).is_symlink()
     assert target.read_text() == "mine"
 
 

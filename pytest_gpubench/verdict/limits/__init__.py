@@ -1,7 +1,7 @@
 """The limits of the `perf` mark: a file for each kind, which has a class for each limit; here those of one test."""
 
 import ast
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -107,23 +107,18 @@ def _literal(asked: str) -> Any:
         return asked
 
 
-def number_for(verdict: Verdict, timing: Timing) -> float | None:
-    """Return the number of a limit, of one per candidate or per GPU the one for this timing; None where it has none."""
+def limit_of(verdict: Verdict) -> Limit | None:
+    """Return the limit that a verdict is on; None where another version has written it, or a stranger."""
     try:
-        return BY_NAME[verdict.kind](_literal(verdict.asked)).number(timing)
-    except Exception:  # a limit that another version has written, or a stranger
+        return BY_NAME[verdict.kind](_literal(verdict.asked))
+    except Exception:  # such as the errors of the values of others
         return None
 
 
-def counters_of(verdict: Verdict) -> Sequence[str]:
-    """Return the counters that a verdict of ours is on, which no clock changes; empty for any other."""
-    limit = BY_NAME.get(verdict.kind)
-    return () if limit is None else limit(_literal(verdict.asked)).counters
-
-
-def missed_by(verdict: Verdict, item: Measurement) -> float:
-    """Return by what part of a time the limit of a verdict of ours is missed; nan where that is not known."""
-    return BY_NAME[verdict.kind](_literal(verdict.asked)).missed_by(item)
+def number_for(verdict: Verdict, timing: Timing) -> float | None:
+    """Return the number of a limit, of one per candidate or per GPU the one for this timing; None where it has none."""
+    limit = limit_of(verdict)
+    return limit and limit.number(timing)
 
 
 def judge(seen: Seen, limits: Limits, enforced: bool = True) -> tuple[Verdict, ...]:
