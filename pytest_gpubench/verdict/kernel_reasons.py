@@ -135,28 +135,10 @@ def _resource_words(old: Resources, new: Resources, is_same: bool) -> list[str]:
     was, now = (old.code, new.code) if old.code and new.code else (Code(), Code())
     changed = list(islice(_of_constants(was, now), MOST_CONSTANTS)) if is_same else []
     same_tile = is_same and not changed
-    changed += [*_of_local_memory(old, new, is_same), *_of_code(was, now, same_tile)]
-    return [*changed, *_of_threads(old, new, is_same), *_of_grids(old, new, is_same)]
-
-
-def _of_code(old: Code, new: Code, same_tile: bool) -> Iterator[str]:
-    """Yield what the code of a kernel does more, or in smaller parts; else the length of code that differs.
-
-    same_tile: False where another tile changes the numbers of its instructions.
-    """
-    words = list(_of_accesses(old, new, same_tile))
-    yield from words
-    if same_tile and not words and old.instructions and new.instructions not in (0, old.instructions):
-        yield f"instructions in its code {step(old.instructions, new.instructions)}"
-
-
-def _of_accesses(old: Code, new: Code, same_tile: bool) -> Iterator[str]:
-    if 0 < new.load_bytes < old.load_bytes or (same_tile and new.loads > old.loads):
-        yield f"loads in its code {_accesses(old.loads, old.load_bytes)} -> {_accesses(new.loads, new.load_bytes)}"
-    if 0 < new.store_bytes < old.store_bytes or (same_tile and new.stores > old.stores):
-        yield f"stores {_accesses(old.stores, old.store_bytes)} -> {_accesses(new.stores, new.store_bytes)}"
-    if new.atomics > old.atomics:
-        yield f"atomics in its code {step(old.atomics, new.atomics)}"
+    if new.local_bytes > old.local_bytes or (is_same and new.local_bytes != old.local_bytes):
+        changed.append(f"local memory of a thread {step(old.local_bytes, new.local_bytes, format_bytes)}")
+    changed += _of_code(was, now, same_tile)
+    return [*changed, *(_of_threads(old, new) if is_same else _of_residence(old, new)), *_of_grids(old, new, is_same)]
 
 
 def _of_constants(old: Code, new: Code) -> Iterator[str]:
@@ -166,21 +148,32 @@ def _of_constants(old: Code, new: Code) -> Iterator[str]:
             yield f"{name} {was} -> {now}"
 
 
-def _accesses(number: int, most_bytes: int) -> str:
-    return f"{number} of {format_bytes(most_bytes)}"
+def _of_code(old: Code, new: Code, same_tile: bool) -> list[str]:
+    """Return what the code of a kernel does more, or in smaller parts; else the length of code that differs.
+
+    same_tile: False where another tile changes the numbers of its instructions.
+    """
+    words = []
+    if 0 < new.load_bytes < old.load_bytes or (same_tile and new.loads > old.loads):
+        was, now = (f"{each.loads} of {format_bytes(each.load_bytes)}" for each in (old, new))
+        words.append(f"loads in its code {was} -> {now}")
+    if 0 < new.store_bytes < old.store_bytes or (same_tile and new.stores > old.stores):
+        was, now = (f"{each.stores} of {format_bytes(each.store_bytes)}" for each in (old, new))
+        words.append(f"stores {was} -> {now}")
+    if new.atomics > old.atomics:
+        words.append(f"atomics in its code {step(old.atomics, new.atomics)}")
+    if same_tile and not words and old.instructions and new.instructions not in (0, old.instructions):
+        words.append(f"instructions in its code {step(old.instructions, new.instructions)}")
+    return words
 
 
-def _of_local_memory(old: Resources, new: Resources, is_same: bool) -> Iterator[str]:
-    if new.local_bytes > old.local_bytes or (is_same and new.local_bytes != old.local_bytes):
-        yield f"local memory of a thread {step(old.local_bytes, new.local_bytes, format_bytes)}"
+def _of_residence(old: Resources, new: Resources) -> Iterator[str]:
+    held, holds = (each.blocks_per_sm * math.prod(each.block) for each in (old, new))
+    if held >= MORE_RESIDENT * holds:
+        yield f"threads per SM {step(held, holds)}"
 
 
-def _of_threads(old: Resources, new: Resources, is_same: bool) -> Iterator[str]:
-    if not is_same:
-        held, holds = (each.blocks_per_sm * math.prod(each.block) for each in (old, new))
-        if held >= MORE_RESIDENT * holds:
-            yield f"threads per SM {step(held, holds)}"
-        return
+def _of_threads(old: Resources, new: Resources) -> Iterator[str]:
     if new.registers != old.registers:
         yield f"registers {step(old.registers, new.registers)}"
     if new.shared_bytes != old.shared_bytes:
@@ -194,14 +187,15 @@ def _of_threads(old: Resources, new: Resources, is_same: bool) -> Iterator[str]:
 
 
 def _of_grids(old: Resources, new: Resources, is_same: bool) -> Iterator[str]:
-    blocks, multiprocessors = math.prod(new.grid), new.resident_blocks // max(1, new.blocks_per_sm)
-    before = math.prod(old.grid)
-    if blocks < multiprocessors and blocks < before and math.prod(new.cluster) == 1:
+    before, blocks = math.prod(old.grid), math.prod(new.grid)
+    multiprocessors = new.resident_blocks // max(1, new.blocks_per_sm)
+    if blocks < min(multiprocessors, before) and math.prod(new.cluster) == 1:
         yield f"blocks {step(before, blocks)}, on {multiprocessors} multiprocessors"
         return
     if is_same:
         yield from _of_shape(old.grid, new.grid, "blocks", "grid")
-    if _idle(new) >= _idle(old) + MORE_IDLE:
+    was, now = (each.tail / math.ceil(each.waves) if each.tail else 0.0 for each in (old, new))
+    if now >= was + MORE_IDLE:  # of its time, of all blocks as long
         yield f"{MaxTail.words(new)}, was {format_share(old.tail)}"
 
 
@@ -211,11 +205,6 @@ def _of_shape(old: tuple[int, ...], new: tuple[int, ...], number: str, shape: st
         yield f"{number} {step(math.prod(old), math.prod(new))}"
     elif old != new:
         yield f"{shape} {'x'.join(map(str, old))} -> {'x'.join(map(str, new))}"
-
-
-def _idle(launch: Resources) -> float:
-    """Return the share of a kernel's time that its last wave leaves idle, of all blocks as long."""
-    return launch.tail / math.ceil(launch.waves) if launch.tail else 0.0
 
 
 def step(old: int, new: int, text: Callable[[int], str] = str) -> str:
