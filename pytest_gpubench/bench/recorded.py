@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -13,13 +13,13 @@ from pytest_gpubench.bench.plan import is_enforced
 from pytest_gpubench.bench.request import CallResult, Request, Say, carrying, measured_before
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.record import RecordedCall
-from pytest_gpubench.results.model import Comparison, Measurement, Timing, Verdict
+from pytest_gpubench.results.model import Comparison, Measurement, Timing
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.speedup import LOOKS, ShapeSpeedup, weighted_speedup
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import count, repr_of
 from pytest_gpubench.verdict.decision import time_interval
-from pytest_gpubench.verdict.limits.speedup import judge_weighted_speedup, weighted_not_judged
+from pytest_gpubench.verdict.limits.base import Seen, Totals
 from pytest_gpubench.verdict.throttling import invalidate_throttled
 
 
@@ -112,11 +112,8 @@ class RecordedRequest(Request[RecordedComparison]):
         """Return the result; the verdict on the totals is with the call that takes most of the reference's time."""
         pairs = list(zip(measured[::2], measured[1::2], strict=True))
         if any(candidate.speedup is None for _, candidate in pairs):
-            why = (
-                next((item.timing.unmeasured for item in measured if item.timing.unmeasured), None)
-                or "nothing was timed"
-            )
-            measured[1] = self._with_verdict(measured[1], partial(weighted_not_judged, why))
+            unmeasured = next((item.timing for item in measured if item.timing.unmeasured), measured[1].timing)
+            measured[1] = self._with_verdict(measured[1], Seen(unmeasured))
             return CallResult(RecordedComparison(tuple(comparisons), None, None), measured)
         shapes = [
             shape_speedup(reference.timing, candidate, calls, self.shape_settings.alpha)
@@ -125,21 +122,14 @@ class RecordedRequest(Request[RecordedComparison]):
         ratio, interval = weighted_speedup(shapes)
         most = max(range(len(shapes)), key=lambda place: shapes[place].total_us)
         total_us = sum(each.total_us for each in shapes)
-        judge = partial(
-            judge_weighted_speedup, ratio, interval, total_us, len(shapes), sum(self.counts), self.settings.alpha
-        )
-        place = 2 * most + 1
-        measured[place] = self._with_verdict(measured[place], judge, [item.timing for item in measured])
+        totals, place = Totals(ratio, interval, total_us, len(shapes), sum(self.counts)), 2 * most + 1
+        seen = Seen(measured[place].timing, self.settings.alpha, totals=totals)
+        measured[place] = self._with_verdict(measured[place], seen, [item.timing for item in measured])
         return CallResult(RecordedComparison(tuple(comparisons), ratio, interval), measured)
 
-    def _with_verdict(
-        self, item: Measurement, judge: Callable[[float, bool], Verdict], timings: Sequence[Timing] = ()
-    ) -> Measurement:
-        wanted = self.limits.min_weighted_speedup
-        if wanted is None:
-            return item
-        verdict = judge(wanted, is_enforced(self.settings, self.device))
-        judged = invalidate_throttled([verdict], timings, self.settings.throttled)
+    def _with_verdict(self, item: Measurement, seen: Seen, timings: Sequence[Timing] = ()) -> Measurement:
+        verdicts = self.limits.judge("totals", seen, is_enforced(self.settings, self.device))
+        judged = invalidate_throttled(verdicts, timings, self.settings.throttled)
         return msgspec.structs.replace(item, verdicts=(*item.verdicts, *judged))
 
 

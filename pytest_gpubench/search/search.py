@@ -143,7 +143,7 @@ class Search:
     def _timed(self, request: Request[Any], say: Say) -> CallResult[Any]:
         if isinstance(request, CompareRequest) and request.settings.reps is None:
             quick = self._quick(request, say)
-            is_absolute = any(limit.stage not in ("speedup", "baseline") for limit in request.limits)
+            is_absolute = any(limit.stage not in ("speedup", "totals", "baseline") for limit in request.limits)
             if not self._is_suspect(request, quick.result) and not is_absolute:
                 return quick
         settings = self.alpha.spend(request.settings, noisy_limits(request.limits, len(request.judged)))

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -134,9 +134,7 @@ def rounds_float32(device: Device) -> bool:
 @contextmanager
 def plainly() -> Iterator[None]:
     """Compute without gradients and autocast, whatever the caller has switched on."""
-    with ExitStack() as contexts:
-        contexts.enter_context(torch.no_grad())
-        contexts.enter_context(torch.autocast("cuda", enabled=False))
+    with torch.no_grad(), torch.autocast("cuda", enabled=False):
         yield
 
 
@@ -163,9 +161,9 @@ def measured_memory(device: Device) -> MeasuredMemory:
     pool, remarks = make_pool(device), []
     if pool is None:
         return MeasuredMemory((), ("memory: not measured, there is no room for a copy",))
-    if nbytes(pool) < SIZES_BYTES[-1]:
-        remarks.append(f"memory: measured with {format_bytes(nbytes(pool))} at most, there was no room for more")
-    sizes = [size for size in SIZES_BYTES if size <= nbytes(pool)]
+    if pool.nbytes < SIZES_BYTES[-1]:
+        remarks.append(f"memory: measured with {format_bytes(pool.nbytes)} at most, there was no room for more")
+    sizes = [size for size in SIZES_BYTES if size <= pool.nbytes]
     with plainly():
         trials = [trial for size in sizes for trial in trials_of(pool, size)]
         times_us, throttled = fastest_us(device, [trial.call for trial in trials], MEMORY_REPS)
@@ -191,11 +189,6 @@ def make_pool(device: Device) -> torch.Tensor | None:
     return None
 
 
-def nbytes(tensor: torch.Tensor) -> int:
-    """Return the bytes of a tensor's elements."""
-    return tensor.numel() * tensor.element_size()
-
-
 @dataclass(frozen=True)
 class PeakTrial:
     """One way to move memory."""
@@ -213,13 +206,13 @@ def trials_of(pool: torch.Tensor, size: int) -> list[PeakTrial]:
     first, second, out = parts(pool, size, 3)
     (whole,) = parts(pool, size, 1)
     ways: list[tuple[str, float, int, Callable[[], object]]] = [
-        ("copy", 0.5, 2 * nbytes(source), lambda: target.copy_(source)),
-        ("neg", 0.5, 2 * nbytes(source), lambda: torch.neg(source, out=target)),
-        ("add", 2 / 3, 3 * nbytes(out), lambda: torch.add(first, second, out=out)),
-        ("read", 1.0, nbytes(whole), kernels.flush_of(whole.view(torch.int32))),
-        ("sum", 1.0, nbytes(whole), lambda: torch.sum(whole)),
-        ("zero", 0.0, nbytes(whole), whole.zero_),
-        ("fill", 0.0, nbytes(whole), lambda: whole.fill_(1.0)),
+        ("copy", 0.5, 2 * source.nbytes, lambda: target.copy_(source)),
+        ("neg", 0.5, 2 * source.nbytes, lambda: torch.neg(source, out=target)),
+        ("add", 2 / 3, 3 * out.nbytes, lambda: torch.add(first, second, out=out)),
+        ("read", 1.0, whole.nbytes, kernels.flush_of(whole.view(torch.int32))),
+        ("sum", 1.0, whole.nbytes, lambda: torch.sum(whole)),
+        ("zero", 0.0, whole.nbytes, whole.zero_),
+        ("fill", 0.0, whole.nbytes, lambda: whole.fill_(1.0)),
     ]
     return [PeakTrial(call_of(f"{name} {size}", way), share, moved) for name, share, moved, way in ways]
 

@@ -55,20 +55,17 @@ MISSING = {"host": Ending.OTHER_HOST, "no run": Ending.NO_RUN, "not asked": Endi
 def rule_for(ending: Ending, settings: Settings) -> Rule:
     """Return the effect of an ending on its test."""
     missing = settings.missing_baseline
-    values: Mapping[Ending, str] = {
-        Ending.INCONCLUSIVE: settings.inconclusive,
-        Ending.NO_RUN: "ignore" if missing == "ignore" else "fail",
-        Ending.NO_TEST: missing,
-        Ending.OTHER_HOST: settings.host_mismatch,
-    }
-    remedies = {
-        Ending.INCONCLUSIVE: "--gpu-bench-inconclusive=warn passes it with a warning",
-        Ending.NO_RUN: "for a first run, --gpu-bench-missing-baseline=ignore goes on without",
-        Ending.NO_TEST: "--gpu-bench-missing-baseline=warn goes on without",
-        Ending.OTHER_HOST: "--gpu-bench-host-mismatch=warn goes on without",
-    }
-    value = values.get(ending, "fail" if settings.strict else "warn")
-    return Rule(ACTIONS[value], remedies.get(ending, "without --gpu-bench-strict it is a warning"))
+    value, remedy = {
+        Ending.INCONCLUSIVE: (settings.inconclusive, "--gpu-bench-inconclusive=warn passes it with a warning"),
+        Ending.NOT_JUDGED: ("fail" if settings.strict else "warn", "without --gpu-bench-strict it is a warning"),
+        Ending.NO_RUN: (
+            "ignore" if missing == "ignore" else "fail",
+            "for a first run, --gpu-bench-missing-baseline=ignore goes on without",
+        ),
+        Ending.NO_TEST: (missing, "--gpu-bench-missing-baseline=warn goes on without"),
+        Ending.OTHER_HOST: (settings.host_mismatch, "--gpu-bench-host-mismatch=warn goes on without"),
+    }[ending]
+    return Rule(ACTIONS[value], remedy)
 
 
 def judged_kinds(verdicts: Iterable[Verdict]) -> set[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import msgspec
 import pytest
 import torch
 
@@ -14,7 +15,7 @@ from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.verdict.limits import Limits
-from pytest_gpubench.verdict.limits.speedup import judge_weighted_speedup
+from pytest_gpubench.verdict.limits.base import Seen, Totals
 from tests.bench.calls import COLD, CPU, agreement_of, double
 from tests.results.measured import timing
 
@@ -53,8 +54,10 @@ def test_all_shapes_together_have_the_alpha_of_the_test() -> None:
 
 def at(ratio: float) -> Measurement:
     """Return a measurement with the verdict on a limit of 1 that finds this ratio of totals."""
-    verdict = judge_weighted_speedup(ratio, Interval(0.99 * ratio, 1.01 * ratio), 800.0, 2, 40, 0.001, 1.0)
-    return Measurement(timing=timing("mine", 10.0), verdicts=(verdict,), role="candidate")
+    item = Measurement(timing=timing("mine", 10.0), role="candidate")
+    totals = Totals(ratio, Interval(0.99 * ratio, 1.01 * ratio), 800.0, 2, 40)
+    verdicts = Limits(min_weighted_speedup=1.0).judge("totals", Seen(item.timing, 0.001, totals=totals))
+    return msgspec.structs.replace(item, verdicts=verdicts)
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ def test_parts_are_aligned_apart_and_as_large_as_fit(number: int) -> None:
     starts = [part.data_ptr() - pool.data_ptr() for part in found]
     assert len(found) == number
     assert all(start % peaks.ALIGNMENT_BYTES == 0 for start in starts)
-    assert starts == [place * peaks.nbytes(found[0]) for place in range(number)]
-    total = sum(map(peaks.nbytes, found))
+    assert starts == [place * found[0].nbytes for place in range(number)]
+    total = sum(part.nbytes for part in found)
     assert 2**18 - number * peaks.ALIGNMENT_BYTES < total <= 2**18
 
 

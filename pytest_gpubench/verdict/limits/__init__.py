@@ -118,7 +118,7 @@ def limit_of(verdict: Verdict) -> Limit | None:
 def number_for(verdict: Verdict, timing: Timing) -> float | None:
     """Return the number of a limit, of one per candidate or per GPU the one for this timing; None where it has none."""
     limit = limit_of(verdict)
-    return limit and limit.number(timing)
+    return None if limit is None else limit.number(timing)
 
 
 def judge(seen: Seen, limits: Limits, enforced: bool = True) -> tuple[Verdict, ...]:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pytest_gpubench.results.model import Measurement, Outcome, Peaks, Timing
 from pytest_gpubench.results.observed import Observed
+from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.verdict.decision import Judged
 
 Need = Literal[
@@ -16,9 +17,22 @@ Need = Literal[
 """What a limit is judged by beside a timing: the reference's time, the totals of recorded calls, the bytes and
 operations of a call, the peaks of the GPU, what `structure.observe` finds, the resources of its kernels, what they
 count, more calls, a saved run."""
-Stage = Literal["time", "rate", "speedup", "structure", "counters", "baseline"]
-"""When a limit is judged: as reps are added (its time, its rates), as quads are added, after them, once its counters
-are taken, after the test."""
+Stage = Literal["time", "rate", "speedup", "totals", "structure", "counters", "baseline"]
+"""When a limit is judged: as reps are added (its time, its rates), as quads are added, over all recorded calls, after
+the reps, once its counters are taken, after the test."""
+
+
+@dataclass(frozen=True)
+class Totals:
+    """The total times of recorded calls."""
+
+    ratio: float
+    """The reference's over the candidate's."""
+    interval: Interval | None
+    """The ratio's interval; None where there are too few reps of some."""
+    reference_us: float
+    shapes: int
+    calls: int
 
 
 @dataclass(frozen=True)
@@ -42,6 +56,8 @@ class Seen:
     """What `structure.observe` found; None where nobody looked, or on a CPU."""
     differing: Sequence[str] | None = None
     """What `structure.is_deterministic` returned; None where nobody looked."""
+    totals: Totals | None = None
+    """Those of recorded calls; None where these were not timed."""
 
 
 @dataclass(frozen=True)

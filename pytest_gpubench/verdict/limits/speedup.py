@@ -6,10 +6,9 @@ from pytest_gpubench.bounds import positive_number
 from pytest_gpubench.limits import number_by_name
 from pytest_gpubench.results.model import Measurement, Outcome, Speedup, Timing, Verdict
 from pytest_gpubench.stats.speedup import Quad, SpeedupEstimate, least_reps, speedup_of
-from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import choose_time_unit, count, format_time, ratio_text, round_to_digits
-from pytest_gpubench.verdict.decision import at_least, judged_by
-from pytest_gpubench.verdict.limits.base import Limit, only, share_missed
+from pytest_gpubench.verdict.decision import Judged, at_least, judged_by
+from pytest_gpubench.verdict.limits.base import Limit, Seen, only, share_missed
 
 
 class MinSpeedup(Limit):
@@ -43,10 +42,27 @@ class MinWeightedSpeedup(Limit):
 
     name = "min_weighted_speedup"
     help = "the reference's total time over the candidate's in gpu_bench.compare_recorded, at least"
-    stage = "speedup"
+    stage = "totals"
     needed = frozenset({"reference", "totals"})
     is_noisy = is_on_speed = True
     parse = staticmethod(positive_number)
+
+    def judge(self, seen: Seen) -> Judged:
+        totals, wanted = seen.totals, self.asked
+        if totals is None:
+            why = seen.timing.unmeasured or "nothing was timed"
+            return Outcome.NOT_JUDGED, f"the total of the recorded calls was not judged: {why}"
+        outcome, unit = at_least(totals.interval, wanted), choose_time_unit([totals.reference_us])
+        few = " with too few reps of some" if totals.interval is None else ""
+        return outcome, (
+            f"the total of {count(totals.calls, 'recorded call')} is {_speedup_words(totals.ratio, outcome)} the "
+            f"reference: {self.found(seen)}, wanted at least {wanted:g}x "
+            f"({format_time(totals.reference_us / totals.ratio, unit)} against "
+            f"{format_time(totals.reference_us, unit)}, {judged_by(count(totals.shapes, 'shape') + few, seen.alpha)})"
+        )
+
+    def found(self, seen: Seen) -> str:
+        return "" if seen.totals is None else ratio_text(seen.totals.ratio, seen.totals.interval)
 
     def cell(self, item: Measurement) -> str:
         """Return `all shapes >= 1.5x`."""
@@ -81,43 +97,6 @@ def _speedup_words(ratio: float, outcome: Outcome) -> str:
     if ratio < 1:
         return "slower than"
     return "faster than" if outcome is Outcome.PASS else "not fast enough against"
-
-
-def judge_weighted_speedup(
-    ratio: float,
-    interval: Interval | None,
-    total_us: float,
-    shapes: int,
-    calls: int,
-    alpha: float,
-    wanted: float,
-    enforced: bool = True,
-) -> Verdict:
-    """Judge the speedup of the total time of recorded calls; total_us: the reference's."""
-    outcome = at_least(interval, wanted)
-    few = " with too few reps of some" if interval is None else ""
-    unit = choose_time_unit([total_us])
-    return Verdict(
-        kind=MinWeightedSpeedup.name,
-        asked=repr(wanted),
-        outcome=outcome,
-        sentence=f"the total of {count(calls, 'recorded call')} is {_speedup_words(ratio, outcome)} the reference: "
-        f"{ratio_text(ratio, interval)}, wanted at least {wanted:g}x ({format_time(total_us / ratio, unit)} against "
-        f"{format_time(total_us, unit)}, {judged_by(count(shapes, 'shape') + few, alpha)})",
-        enforced=enforced,
-        found=ratio_text(ratio, interval),
-    )
-
-
-def weighted_not_judged(why: str, wanted: float, enforced: bool = True) -> Verdict:
-    """Return the verdict on recorded calls that were not timed."""
-    return Verdict(
-        kind=MinWeightedSpeedup.name,
-        asked=repr(wanted),
-        outcome=Outcome.NOT_JUDGED,
-        sentence=f"the total of the recorded calls was not judged: {why}",
-        enforced=enforced,
-    )
 
 
 class SpeedupJudgement:
