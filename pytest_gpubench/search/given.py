@@ -85,7 +85,9 @@ class Examples:
 
         Returns what the call returns; None for an example that passed before and has no room this time.
         """
-        self._clear_last()
+        if self.last is not None:  # hypothesis keeps its traceback, and with it what its frames hold: tensors above all
+            clear_frames(self.last)
+            self.last = None
         self.held += example.held
         if _key_of(kind, example) in self.rejected:
             _reject()
@@ -116,28 +118,20 @@ class Examples:
             self.passed.add(key)
         return result
 
-    def _clear_last(self) -> None:
-        """Drop what the frames of the last failure hold, tensors above all: hypothesis keeps its traceback."""
-        if self.last is not None:
-            clear_frames(self.last)
-            self.last = None
-
     @property
     def sentence(self) -> str:
         """The number of examples that did not fit into memory, and the smallest."""
         number, total = len(self.rejected), len(self.rejected.keys() | self.passed | self.failed.keys())
-        smallest = min(self.rejected.values(), key=lambda example: (_size_of(example), example.text))
-        which = f"(the smallest {smallest.text})" if number > 1 else f"({smallest.text})"
+        rejected = self.rejected.values()
+        _, smallest = min(
+            (math.prod(max(1, abs(size)) for size in each.sizes.values()), each.text) for each in rejected
+        )
+        which = f"(the smallest {smallest})" if number > 1 else f"({smallest})"
         text = f"{count(number, 'example')} did not fit into GPU memory {which}"
         if number < NEARLY_ALL * total:
             return text
         others = f"of {total} in all: nearly nothing was searched" if number < total else "and no other was tried"
         return f"{text}, {others}; lower max_bytes or max_side, or free memory"
-
-
-def _size_of(example: Example) -> int:
-    """Return about how large an example is: the product of its sizes."""
-    return math.prod(max(1, abs(size)) for size in example.sizes.values())
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:

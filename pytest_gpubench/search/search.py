@@ -142,21 +142,18 @@ class Search:
 
     def _timed(self, request: Request[Any], say: Say) -> CallResult[Any]:
         if isinstance(request, CompareRequest) and request.settings.reps is None:
-            quick = self._quick(request, say)
+            few = replace(request.settings, reps=2 * QUICK_QUADS)
+            quick = replace(request, settings=few, limits=Limits(), vary=False, bytes=0).measure(say)
             is_absolute = any(limit.stage not in ("speedup", "totals", "baseline") for limit in request.limits)
             if not self._is_suspect(request, quick.result) and not is_absolute:
                 return quick
-        settings = self.alpha.spend(request.settings, noisy_limits(request.limits, len(request.judged)))
+        noisy = len(request.judged) * sum(limit.is_noisy for limit in request.limits)
+        settings = self.alpha.spend(request.settings, noisy)
         found = measure_confirmed(replace(request, settings=settings, pass_alpha=request.settings.alpha), say)
         self.alpha.note(settings, [each for item in found.measurements for each in item.verdicts])
         if isinstance(request, CompareRequest):
             self.outdated |= request.agreement.disproved
         return found
-
-    def _quick(self, request: CompareRequest, say: Say) -> CallResult[Comparison]:
-        """Compare in a few rounds, without limits."""
-        settings = replace(request.settings, reps=2 * QUICK_QUADS)
-        return replace(request, settings=settings, limits=Limits(), vary=False, bytes=0).measure(say)
 
     def _is_suspect(self, request: CompareRequest, quick: Comparison) -> bool:
         """Tell whether a candidate may be the worst so far, or near its limit; _steer hypothesis towards worse ones."""
@@ -228,11 +225,6 @@ class Search:
             advice = "; for fewer, bucket the shapes: multiple_of=64, say, in their strategy" if many else ""
             lines.append(f"gpu_bench: {self}{advice}")
         return "\n".join(lines)
-
-
-def noisy_limits(limits: Limits, candidates: int) -> int:
-    """Return the number of limits that noise may break, of so many candidates together."""
-    return candidates * sum(limit.is_noisy for limit in limits)
 
 
 def _steer(label: str, badness: float) -> None:

@@ -64,21 +64,14 @@ def least_reps(alpha: float) -> int:
 # the samples
 
 
-def log_ratio(reference_us: Sequence[float], candidate_us: Sequence[float]) -> float:
-    """Return the mean log of reference time over candidate time of one quad; above 0 where the candidate is faster."""
-    if len(reference_us) != len(candidate_us) or not reference_us:
-        raise ValueError(f"arms must have equally many times: {len(reference_us)} and {len(candidate_us)}")
-    return (math.fsum(_logs(reference_us)) - math.fsum(_logs(candidate_us))) / len(reference_us)
-
-
 def log_ratios(quads: Sequence[Quad], fastest: bool = False) -> tuple[float, ...]:
-    """Return the log-ratio of each quad: of its mean times, or of its fastest ones.
+    """Return the mean log of reference time over candidate time of each quad, or that of its fastest times.
 
     On a busy host a call waits now and then for longer than it takes: hardly a quad has none of that in its mean, and
     most have none in their fastest calls.
     """
-    chosen = [tuple((min(times),) if fastest else times for times in quad) for quad in quads]
-    return tuple(log_ratio(*times) for times in chosen)
+    chosen = [[_logs((min(times),) if fastest else times) for times in quad] for quad in quads]
+    return tuple((math.fsum(ours) - math.fsum(theirs)) / len(ours) for ours, theirs in chosen)
 
 
 def _logs(times_us: Sequence[float]) -> list[float]:
@@ -119,18 +112,14 @@ def speedup_of(
     """
     if not quads:
         raise ValueError("there is no speedup without a quad")
-    rank = _rank_at(len(quads), alpha, looks)
+    looks = (len(quads),) if looks is None else looks
+    if len(quads) not in looks:
+        raise ValueError(f"{len(quads)} quads are none of the planned looks {looks}: end the plan with them")
+    rank = critical_ranks(looks, alpha)[looks.index(len(quads))]
     ordered = sorted(vote for quad in quads for vote in quad.votes)
     off = ROUNDED * tick_us / min(time_us for quad in quads for times in quad for time_us in times) if tick_us else 0.0
     interval = None if rank is None else Interval(math.exp(ordered[rank - 1] - off), math.exp(ordered[-rank] + off))
     return SpeedupEstimate(math.exp(statistics.median(ordered)), interval, len(quads), alpha)
-
-
-def _rank_at(quads: int, alpha: float, looks: tuple[int, ...] | None) -> int | None:
-    looks = (quads,) if looks is None else looks
-    if quads not in looks:
-        raise ValueError(f"{quads} quads are none of the planned looks {looks}: end the plan with them")
-    return critical_ranks(looks, alpha)[looks.index(quads)]
 
 
 @lru_cache(maxsize=256)

@@ -15,7 +15,6 @@ from pytest_gpubench.stats.stopping import is_held_up
 from pytest_gpubench.timing.attempts import until_complete
 from pytest_gpubench.timing.base import Call, Rep, Timer, collection_off
 from pytest_gpubench.timing.measurement import Plan, summarise
-from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.rounds import Arm, Instrument, Interleaved, Sample, check_same_kernels, take_rounds
 from pytest_gpubench.timing.warmup import Warmth, warm_up
 
@@ -74,7 +73,8 @@ def _take_looks(
     match: Match, instrument: Instrument, plan: Plan, warmths: Mapping[str, Warmth], decided: Decided
 ) -> Interleaved:
     """Add rounds, look by look, until all is decided or the time is spent."""
-    timer, arms = instrument.timer, make_arms(match, warmths, instrument.pacing)
+    timer = instrument.timer
+    arms = {name: Arm(call, instrument.pacing.idle_s(warmths[name].sample.reps)) for name, call in match.calls.items()}
     tick_us = timer.tick_us if match.reference else 0.0
     taken = Interleaved({name: Sample() for name in match.calls}, tick_us, random.Random(match.seed))
     started_s, deadline_s = timer.clock_s(), timer.clock_s() + plan.max_time_s
@@ -159,8 +159,3 @@ def next_look(match: Match, plan: Plan, taken: int, cost_s: float, left_s: float
         return following
     affordable = taken + int(left_s / cost_s)
     return min(following, affordable) if affordable >= taken + match.least_more else None
-
-
-def make_arms(match: Match, warmths: Mapping[str, Warmth], pacing: Pacing) -> dict[str, Arm]:
-    """Return the arms, each idling before its reps as it has to."""
-    return {name: Arm(call, pacing.idle_s(warmths[name].sample.reps)) for name, call in match.calls.items()}

@@ -8,7 +8,6 @@ nothing to drop. A producer runs after such a flush: what it left in the cache i
 import warnings
 from collections.abc import Callable
 from functools import cache as memoise
-from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_gpubench.errors import DeviceUnavailable
@@ -28,7 +27,8 @@ Flush = Callable[[], object]
 def make_flush(device: Device, cache: Cache) -> Flush:
     """Return the function that brings the cache into a state."""
     if isinstance(cache, Producer):
-        return partial(_flush_and_produce, make_flush(device, "cold"), cache, device.synchronize)
+        flush = make_flush(device, "cold")
+        return lambda: (flush(), cache.run(device.synchronize))
     if cache == "hot":
         return lambda: None
     buffer = flush_buffer(device)
@@ -50,11 +50,6 @@ def flush_buffer(device: Device) -> "torch.Tensor":
             f"no room on {device.facts.name} for the buffer that flushes the cache: asked for "
             f"{format_bytes(flush_bytes)}, found {_free_bytes_text(device)} free; free memory first, or use cache='hot'"
         ) from error
-
-
-def _flush_and_produce(flush: Flush, producer: Producer, synchronize: Callable[[], object]) -> None:
-    flush()
-    producer.run(synchronize)
 
 
 def _reading_on_cpu(buffer: "torch.Tensor") -> Flush:

@@ -57,15 +57,13 @@ class Pacing:
             return 0.0
         call_us = statistics.median(rep.elapsed_us for rep in last)
         clocks_mhz = [rep.sm_clock_mhz for rep in last if rep.sm_clock_mhz is not None]
-        if not self.needs_pacing(call_us, clocks_mhz):
+        if not clocks_mhz or self.max_clock_mhz is None:
+            is_slowed = call_us > LONG_CALL_US  # it may be
+        else:
+            is_slowed = statistics.median(clocks_mhz) < KEPT_CLOCK * self.max_clock_mhz
+        if not is_slowed:
             return 0.0
         return min(max(0.0, IDLE_PER_BUSY * call_us / 1e6 - FREE_IDLE_S), self.longest_s)
-
-    def needs_pacing(self, call_us: float, clocks_mhz: Sequence[float]) -> bool:
-        """Tell whether the clock sank, or may have where it is not known."""
-        if not clocks_mhz or self.max_clock_mhz is None:
-            return call_us > LONG_CALL_US
-        return statistics.median(clocks_mhz) < KEPT_CLOCK * self.max_clock_mhz
 
 
 def rest(idle_s: float) -> None:

@@ -134,11 +134,6 @@ class RegionTrace:
                     "statement, and leave it within the call"
                 )
 
-    def state_at(self, place: int, marks: Sequence[int]) -> str:
-        """Return the region that a place between these marks belongs to."""
-        passed = bisect_right(marks, place)
-        return self.states[passed - 1] if passed else OUTSIDE
-
 
 _trace: RegionTrace | None = None
 _entered = False
@@ -278,10 +273,10 @@ def times_by_launch(trace: RegionTrace, window: Sequence[Record]) -> dict[str, i
     marks = sorted(record.launch for record in window if record.name == MARK)
     if len(marks) != len(trace.states):
         raise IncompleteRecords(f"regions have {count(len(trace.states), 'boundary mark')}, but {len(marks)} came back")
-    own_ns: Counter[str] = Counter()
+    own_ns, states = Counter[str](), [OUTSIDE, *trace.states]
     for record in window:
         if record.name != MARK:
-            own_ns[trace.state_at(record.launch, marks)] += record.duration_ns
+            own_ns[states[bisect_right(marks, record.launch)]] += record.duration_ns
     return own_ns
 
 

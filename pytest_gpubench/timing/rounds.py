@@ -83,10 +83,12 @@ class Interleaved:
 
     def add_round(self, readings: Mapping[str, Sequence[float]]) -> None:
         """Add the readings of each arm."""
-        self.rounds.append({name: tuple(map(self._dithered, times)) for name, times in readings.items()})
-
-    def _dithered(self, reading_us: float) -> float:
-        return dithered(reading_us, self.tick_us, self.chance) if self.tick_us else reading_us
+        self.rounds.append(
+            {
+                name: tuple(dithered(each, self.tick_us, self.chance) if self.tick_us else each for each in times)
+                for name, times in readings.items()
+            }
+        )
 
     def count_again(self) -> None:
         """Count a session that is measured again."""

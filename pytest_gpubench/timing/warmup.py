@@ -244,7 +244,9 @@ class _Passes:
 
     def _compare(self) -> None:
         kernels = kernel_list(self.sample.reps[0].records)
-        call_us, clock_mhz = statistics.median(self.sample.samples_us), median_clock_mhz(self.sample)
+        clocks_mhz = [rep.sm_clock_mhz for rep in self.sample.reps if rep.sm_clock_mhz is not None]
+        call_us = statistics.median(self.sample.samples_us)
+        clock_mhz = statistics.median(clocks_mhz) if clocks_mhz else None
         self.rested = kernels == self.kernels and abs(call_us - self.call_us) <= REST_RATIO * call_us + REST_SLACK_US
         self.clock_rested = is_same_clock(self.clock_mhz, clock_mhz)
         changed = self.kernels is not None and kernels != self.kernels
@@ -294,12 +296,6 @@ def pass_until_rest(instrument: Instrument, call: Call, plain: Warmth, first: _P
     is_sound = passes.rested and not passes.sample.throttle_mask
     sample = passes.sample if is_sound else Sample()
     return Warmth(passes.calls, passes.call_us, passes.cost_s, settled=passes.rested, sample=sample)
-
-
-def median_clock_mhz(sample: Sample) -> float | None:
-    """Return the median of the clocks that are known; None where none is."""
-    clocks_mhz = [rep.sm_clock_mhz for rep in sample.reps if rep.sm_clock_mhz is not None]
-    return statistics.median(clocks_mhz) if clocks_mhz else None
 
 
 def is_same_clock(before_mhz: float | None, clock_mhz: float | None) -> bool:

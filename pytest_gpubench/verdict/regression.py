@@ -351,13 +351,11 @@ def change_between(old: Measurement, new: Measurement, tolerance: RegressionTole
     tick_us = tick_between(old.timing, new.timing)
     estimate = change_of_samples(old.timing.samples_us, new.timing.samples_us, metric, alpha, tick_us)
     held_up_now = was_held_up(new.timing) and not was_held_up(old.timing)
-    return _from_fastest(estimate, new.timing.min_us) if held_up_now else estimate
-
-
-def _from_fastest(estimate: ChangeEstimate, fastest_us: float) -> ChangeEstimate:
-    """Return the change with an interval from the fastest sample of the new run on."""
-    ratio = _widened_down(fastest_us / estimate.old, estimate.interval)
-    return replace(estimate, interval=ratio, difference=_widened_down(fastest_us - estimate.old, estimate.difference))
+    if not held_up_now:
+        return estimate
+    ratio = _widened_down(new.timing.min_us / estimate.old, estimate.interval)
+    difference = _widened_down(new.timing.min_us - estimate.old, estimate.difference)
+    return replace(estimate, interval=ratio, difference=difference)
 
 
 def _widened_down(low: float, interval: Interval | None) -> Interval | None:

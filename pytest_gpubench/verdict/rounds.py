@@ -251,7 +251,9 @@ def _judge_series(
         words = " and ".join(", ".join(way) for way in list(ways)[:2])
         return replace(change, outcome=Outcome.INVALID, sentence=f"not measured in one way: {words}")
     if tolerance.is_on_counter:
-        return _judge_counters(series, change, tolerance, alpha, processes)
+        olds, news = ([each.measurement for each in arm] for arm in (base, head))
+        change = compare_counters(change, tolerance, alpha, "BASE", olds, news, processes)
+        return explained_change(change, _changed_facts(series, base[-1], head[-1]))
     if not series.log_ratios:
         others = next(filter(None, (series.why_invalid(one) for one in series.found if one)), "")
         sentence = f"no round has it in all of its four runs{others and f' ({others})'}: measure more rounds"
@@ -284,16 +286,6 @@ def change_of_pairs(
     spread = max(statistics.stdev(log_ratios), least_spread)
     half = student_t(alpha, len(log_ratios) - 1) * spread / math.sqrt(len(log_ratios))
     return ChangeEstimate(math.exp(mean), Interval(math.exp(mean - half), math.exp(mean + half)), metric, alpha)
-
-
-def _judge_counters(
-    series: RoundSeries, change: Change, tolerance: RegressionTolerance, alpha: float, processes: int
-) -> Change:
-    """Return a change judged by a counter."""
-    base, head = series.of("BASE"), series.of("HEAD")
-    olds, news = ([each.measurement for each in arm] for arm in (base, head))
-    change = compare_counters(change, tolerance, alpha, "BASE", olds, news, processes)
-    return explained_change(change, _changed_facts(series, base[-1], head[-1]))
 
 
 def _changed_facts(series: RoundSeries, base: RecordedMeasurement, head: RecordedMeasurement) -> list[FactChange]:
@@ -341,13 +333,11 @@ def _clock_spread(found: Iterable[RecordedMeasurement]) -> float:
     Medians a tick apart may be those of one kernel, and a few pairs that agree by chance would look certain. A tick is
     what the samples of a run differ by at least; spread evenly over it a median deviates by a tick over the root of 12.
     """
-    steps = [step / each.measurement.timing.median_us for each in found if (step := _step_us(each.measurement))]
+    timings = [each.measurement.timing for each in found if len(set(each.measurement.timing.samples_us)) > 1]
+    ordered = [sorted(set(timing.samples_us)) for timing in timings]
+    steps_us = [min(later - sample for sample, later in pairwise(samples)) for samples in ordered]
+    steps = [step_us / timing.median_us for step_us, timing in zip(steps_us, timings, strict=True)]
     return statistics.median(steps) / math.sqrt(6) if steps else 0.0
-
-
-def _step_us(measurement: Measurement) -> float | None:
-    ordered = sorted(set(measurement.timing.samples_us))
-    return min((later - sample for sample, later in pairwise(ordered)), default=None)
 
 
 def _why_unmeasured(series: RoundSeries, lacking: Sequence[CommitArm]) -> str:

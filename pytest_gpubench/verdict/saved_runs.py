@@ -142,13 +142,6 @@ class BaselineLimit:
         """True if the tolerance is a counter's."""
         return self.tolerance is not None and self.tolerance.is_on_counter
 
-    @property
-    def is_changed_by_others(self) -> bool:
-        """True if the number compared may be higher beside other processes on the GPU."""
-        return (
-            not self.is_on_counter or self.tolerance is None or counter_named(self.tolerance.metric).changed_by_others
-        )
-
     def with_session(self, record: TestRecord | str, keys: Sequence[MeasurementKey]) -> "BaselineLimit | str":
         """Return it with a further session of the running run, or why that has no numbers for these measurements.
 
@@ -156,7 +149,8 @@ class BaselineLimit:
         """
         if isinstance(record, str):
             return record
-        there = by_key(record.measurements)
+        there, tolerance = by_key(record.measurements), self.tolerance
+        is_same_beside = tolerance and tolerance.is_on_counter and not counter_named(tolerance.metric).changed_by_others
         for key in keys:
             item = there.get(key)
             if item is None:
@@ -166,7 +160,7 @@ class BaselineLimit:
                     return f"{printable(key.label)}: {item.timing.counts and item.timing.counts.untaken}"
             elif not item.timing.measured or item.why_invalid:
                 return f"{printable(key.label)}: {item.why_invalid or item.timing.unmeasured}"
-            if item.timing.neighbours and self.is_changed_by_others:
+            if item.timing.neighbours and not is_same_beside:
                 return f"{printable(key.label)}: {item.timing.neighbours}"
         return replace(self, earlier=(*self.earlier, record))
 

@@ -96,12 +96,6 @@ def test_a_time_that_is_none_is_refused(bad_us: float) -> None:
             log_ratio_of(*arms)
 
 
-@pytest.mark.parametrize("arms", [((1.0, 1.0), (1.0,)), ((), ())])
-def test_arms_with_different_numbers_of_calls_are_refused(arms: tuple[tuple[float, ...], tuple[float, ...]]) -> None:
-    with pytest.raises(ValueError, match="equally many"):
-        log_ratio_of(*arms)
-
-
 @given(quads, quads)
 def test_the_votes_of_a_quad(reference_us: tuple[float, float], candidate_us: tuple[float, float]) -> None:
     *pairs, mean = Quad(reference_us, candidate_us).votes

@@ -1,12 +1,12 @@
 """Limits on the kernels, copies, waits and memory of a call; counted, as the exact ones are."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pytest_gpubench.bounds import whole_number
 from pytest_gpubench.limits import FORBIDDABLE, memory_size, texts_in
 from pytest_gpubench.results.kernels import is_copy, is_fill, listed
-from pytest_gpubench.results.model import Kernel, Measurement, Outcome, Timing
+from pytest_gpubench.results.model import Measurement, Outcome, Timing
 from pytest_gpubench.results.observed import Observed
 from pytest_gpubench.units import count, format_bytes
 from pytest_gpubench.verdict.decision import Judged
@@ -141,17 +141,14 @@ def _judge_waits(timing: Timing, observed: Observed | None) -> Judged:
     if unseen > 0:
         where = "from code that cannot be told" if places else "from code outside of torch and Python"
         places.append(f"{_calls(observed.runtime_waits)} of the CUDA runtime, {unseen} {where}")
+    copies = [kernel for kernel in timing.kernels if BLOCKING_COPY in kernel.name]
+    if not places and not copies:
+        return Outcome.PASS, f"{timing.label} never waits for the GPU, as wanted"
     if not places:
-        return _judge_blocking_copies(timing.label, timing.kernels)
+        words = "waits for copies to memory that is not pinned, wanted never"
+        return Outcome.FAIL, f"{timing.label} {words}: {listed(copies)}"
     number = count(observed.waits_number, "time")
     return Outcome.FAIL, f"{timing.label} waits for the GPU {number}, wanted never: {'; '.join(_unique(places))}"
-
-
-def _judge_blocking_copies(label: str, kernels: Iterable[Kernel]) -> Judged:
-    found = [kernel for kernel in kernels if BLOCKING_COPY in kernel.name]
-    if not found:
-        return Outcome.PASS, f"{label} never waits for the GPU, as wanted"
-    return Outcome.FAIL, f"{label} waits for copies to memory that is not pinned, wanted never: {listed(found)}"
 
 
 def _unique(texts: Sequence[str]) -> list[str]:
