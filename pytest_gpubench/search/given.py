@@ -122,10 +122,9 @@ class Examples:
     def sentence(self) -> str:
         """The number of examples that did not fit into memory, and the smallest."""
         number, total = len(self.rejected), len(self.rejected.keys() | self.passed | self.failed.keys())
-        rejected = self.rejected.values()
-        _, smallest = min(
-            (math.prod(max(1, abs(size)) for size in each.sizes.values()), each.text) for each in rejected
-        )
+        examples = self.rejected.values()
+        volumes = [(math.prod(max(1, abs(size)) for size in each.sizes.values()), each.text) for each in examples]
+        _, smallest = min(volumes)
         which = f"(the smallest {smallest})" if number > 1 else f"({smallest})"
         text = f"{count(number, 'example')} did not fit into GPU memory {which}"
         if number < NEARLY_ALL * total:
