@@ -23,7 +23,7 @@ from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.pacing import rest
 from pytest_gpubench.timing.sentinels import check_triton, sentinels_of
 from pytest_gpubench.timing.startup import begin_startup, prepare_profiler
-from pytest_gpubench.timing.tracing_tax import Known, Laptimer, Taxes, untaxed
+from pytest_gpubench.timing.tracing_tax import Known, Taxes, untaxed
 from pytest_gpubench.timing.windows import BEGIN, END, FLUSHES, describe_difference, kernel_list
 from pytest_gpubench.timing.witness import Witness
 from pytest_gpubench.units import count
@@ -47,7 +47,7 @@ class ProfilerTimer(Timer):
         self.flush_kernel = FLUSHES.get("cold" if isinstance(cache, Producer) else cache)
         self.sentinels = sentinels_of(device)
         events = EventsTimer(device, cache)
-        self.taxes = Taxes(Laptimer(events.lap, tracing), known_taxes(device, str(cache)))
+        self.taxes = Taxes(events.lap, tracing, known_taxes(device, str(cache)))
         self.events = events
         self.witness = Witness(events.lap, self._reps_again, self._queued_reps, self.sentinels.noop)
 

@@ -7,6 +7,7 @@ from numbers import Real
 from typing import ParamSpec, TypeVar
 
 from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import LONGEST_US
 from pytest_gpubench.settings.cache import Cache, Producer
 from pytest_gpubench.timing.base import Call, Record, Rep, Session, Timer
@@ -92,7 +93,7 @@ class ScriptedTimer(Timer):
     sees_kernels = True
     settles = False
 
-    def __init__(self, cache: Cache = "cold") -> None:
+    def __init__(self, device: Device, cache: Cache) -> None:
         self.taken = 0
         self.producer = cache if isinstance(cache, Producer) else None
 

@@ -5,7 +5,7 @@ import json
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,8 @@ from pytest_gpubench.settings.cache import Cache
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.startup import prepare_profiler
-from pytest_gpubench.timing.windows import BEGIN, END, FLUSHES
 
 TRACE_REPS = 3
-OWN_KERNELS = {*FLUSHES.values(), BEGIN, END, "gpu_bench_noop"}
 GPU_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "cuda_sync", "ac2g"})
 """The categories of work on the GPU, and of the arrows that lead there."""
 LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
@@ -93,46 +91,29 @@ def trimmed(trace: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     Work on the GPU belongs to the span in which it was launched, as the GPU's clock and the host's are not the same.
     """
     events: list[Event] = trace.get("traceEvents", [])
-    spans = dict(spans_of(events, frozenset(names)))
+    annotated = [each for each in events if each.get("ph") == "X" and each.get("cat") == "user_annotation"]
+    spans = {each["name"]: (each["ts"], each["ts"] + each["dur"]) for each in annotated if each["name"] in names}
     if missing := [name for name in names if name not in spans]:
         raise ValueError(f"the profiler kept no record of {missing[0]!r}")
-    own = {correlation_of(event) for event in events if is_own(event)}
     launched = {correlation_of(event): event for event in events if event.get("cat") in LAUNCHES}
-    kept = [event for event in events if belongs(event, spans, launched, own)]
+    kept = [event for event in events if belongs(event, spans, launched)]
     told = {name: value for name, value in trace.items() if name != "traceName"}  # a path that is gone by now
     return {**told, "traceEvents": kept}
 
 
-def spans_of(events: Sequence[Event], names: frozenset[str]) -> Iterator[tuple[str, tuple[float, float]]]:
-    """Yield the begin and the end of each of the host's spans with these names."""
-    for event in events:
-        if event.get("ph") == "X" and event.get("name") in names and event.get("cat") == "user_annotation":
-            yield event["name"], (event["ts"], event["ts"] + event["dur"])
-
-
-def belongs(
-    event: Event, spans: dict[str, tuple[float, float]], launched: dict[object, Event], own: set[object]
-) -> bool:
-    """Tell whether an event names something, or happened in one of the spans and is not of our own kernels."""
+def belongs(event: Event, spans: dict[str, tuple[float, float]], launched: dict[object, Event]) -> bool:
+    """Tell whether an event names something, or happened in one of the spans."""
     if event.get("ph") == "M" or "ts" not in event:
         return True
     if event.get("cat") == "gpu_user_annotation":
         return event.get("name") in spans or is_within(event, spans)
-    correlation = correlation_of(event)
-    if is_own(event) or (correlation is not None and correlation in own):
-        return False
-    launch = launched.get(correlation) if event.get("cat") in GPU_CATEGORIES else None
+    launch = launched.get(correlation_of(event)) if event.get("cat") in GPU_CATEGORIES else None
     return is_within(launch or event, spans)
 
 
 def is_within(event: Event, spans: dict[str, tuple[float, float]]) -> bool:
     """Tell whether an event begins in one of the spans."""
     return any(begin <= event["ts"] <= end for begin, end in spans.values())
-
-
-def is_own(event: Event) -> bool:
-    """Tell whether an event is one of our kernels."""
-    return event.get("cat") == "kernel" and event.get("name") in OWN_KERNELS
 
 
 def correlation_of(event: Event) -> object:

@@ -68,47 +68,14 @@ class Laps:
         return statistics.quantiles(self.inside_us, n=4)[0] - statistics.quantiles(self.outside_us, n=4)[-1]
 
 
-@dataclass(frozen=True)
-class Laptimer:
-    """Takes laps, in a session and outside."""
+@dataclass
+class Taxes:
+    """The taxes of a timer's calls, each learnt before its first timed rep."""
 
     lap: Callable[[Call, float], Lap]
     """Times a call between two events, after so many seconds of idle time."""
     tracing: Callable[[], AbstractContextManager[object]]
     """Opens a profiler, whose records are thrown away."""
-
-    def take(self, call: Call, reps: int, idle_s: float, is_worth_more: Callable[[Laps], bool]) -> Laps:
-        """Return laps of so many reps outside and inside, and of twice as many more where the first are worth it.
-
-        Raises MeasurementError where events cannot time the call.
-        """
-        laps = Laps()
-        self._add(laps, call, reps, idle_s)
-        if is_worth_more(laps):
-            self._add(laps, call, 2 * reps, idle_s)
-        return laps
-
-    def _add(self, laps: Laps, call: Call, reps: int, idle_s: float) -> None:
-        """Add laps, as many outside before those inside as after, so that a drift neither makes a tax nor hides one."""
-        before = reps // 2
-        laps.outside_us += self._times_us(call, before, idle_s)
-        with self.tracing():
-            laps.inside_us += self._times_us(call, reps, idle_s)
-        laps.outside_us += self._times_us(call, reps - before, idle_s)
-
-    def _times_us(self, call: Call, reps: int, idle_s: float) -> list[float]:
-        with collection_off():
-            taken = [self.lap(call, idle_s) for _ in range(reps)]
-        if any(lap.is_late or not lap.ahead for lap in taken):
-            raise MeasurementError(f"two events do not see all of {call.label!r}, and nothing else")
-        return [lap.elapsed_us for lap in taken]
-
-
-@dataclass
-class Taxes:
-    """The taxes of a timer's calls, each learnt before its first timed rep."""
-
-    laptimer: Laptimer
     known: Known
     """Those of calls before, of other timers too."""
     shares: dict[tuple[str, int], float] = field(default_factory=dict)
@@ -149,7 +116,10 @@ class Taxes:
 
         for _ in range(ATTEMPTS):
             with suppress(MeasurementError):
-                laps = self.laptimer.take(call, reps, idle_s, may_be_taxed)
+                laps = Laps()
+                self._add(laps, call, reps, idle_s)
+                if may_be_taxed(laps):
+                    self._add(laps, call, 2 * reps, idle_s)
                 self.outside_us[key_of(call)] = laps.outside_us
                 tax_us = laps.added_us - gaps_us
                 tax = tax_us / (traced_us - tax_us)
@@ -158,3 +128,19 @@ class Taxes:
                 if tax <= MOST_TAX and laps.apart_us > gaps_us:
                     return tax
         return 0.0  # what tracing adds to the call cannot be known
+
+    def _add(self, laps: Laps, call: Call, reps: int, idle_s: float) -> None:
+        """Add laps, as many outside before those inside as after, so that a drift neither makes a tax nor hides one."""
+        before = reps // 2
+        laps.outside_us += self._times_us(call, before, idle_s)
+        with self.tracing():
+            laps.inside_us += self._times_us(call, reps, idle_s)
+        laps.outside_us += self._times_us(call, reps - before, idle_s)
+
+    def _times_us(self, call: Call, reps: int, idle_s: float) -> list[float]:
+        """Return the times of laps; raise MeasurementError where events cannot time the call."""
+        with collection_off():
+            taken = [self.lap(call, idle_s) for _ in range(reps)]
+        if any(lap.is_late or not lap.ahead for lap in taken):
+            raise MeasurementError(f"two events do not see all of {call.label!r}, and nothing else")
+        return [lap.elapsed_us for lap in taken]

@@ -193,17 +193,6 @@ def test_a_kernel_without_a_launch_is_told_by_its_clock(kept: Kept) -> None:
     assert kept(inside, outside) == [inside]
 
 
-@pytest.mark.parametrize("name", ["gpu_bench_read_flush", "gpu_bench_write_flush", "gpu_bench_begin", "gpu_bench_end"])
-@pytest.mark.parametrize("correlation", [7, None])
-def test_our_own_kernels_are_left_out_with_their_launches(kept: Kept, name: str, correlation: int | None) -> None:
-    events = [kernel(name, correlation, 120.0)]
-    if correlation is not None:
-        events += [launch(correlation, 110.0), arrow(correlation, 120.0)]
-    assert kept(*events) == []
-    theirs = kernel("gpu_bench_of_somebody", 8, 120.0)
-    assert kept(theirs) == [theirs]
-
-
 def test_names_of_processes_and_of_the_span_on_the_gpu_are_kept(kept: Kept) -> None:
     named = {"ph": "M", "name": "process_name", "pid": 1, "ts": 0.0}
     on_gpu = {"ph": "X", "cat": "gpu_user_annotation", "name": NAME, "ts": 90.0, "dur": 70.0}

@@ -12,7 +12,7 @@ import pytest
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing.base import Call, Rep
 from pytest_gpubench.timing.events import Lap
-from pytest_gpubench.timing.tracing_tax import Laptimer, Taxes
+from pytest_gpubench.timing.tracing_tax import Taxes
 from pytest_gpubench.timing.warmup import warm_up
 from tests.timing.fakes import Clock, FakeTimer, call_of, instrument_of, rep
 
@@ -52,7 +52,7 @@ class Gpu:
         self.is_traced = False
 
     def taxes(self) -> Taxes:
-        return Taxes(Laptimer(self.lap, self.tracing), self.known)
+        return Taxes(self.lap, self.tracing, self.known)
 
     def lap(self, call: Call, idle_s: float) -> Lap:
         self.laps += 1
