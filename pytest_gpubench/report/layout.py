@@ -70,9 +70,7 @@ class Column:
     short: "Column | None" = None
     """The column that takes its place when it is left out."""
     lines: Sequence[str] = ()
-    """Texts on lines of their own, one for each cell, empty for none: above a row, or below it after a label."""
-    label: str = ""
-    """The word before such a text, which then is below its row; none where this is empty."""
+    """Texts on lines of their own above a row, one for each cell, empty for none."""
     may_wrap: bool = True
     """True if such a line may be broken between words; an id that is to be copied may not."""
 
@@ -94,13 +92,13 @@ class Column:
         return max(map(cell_len, (self.header, *self.cells)))
 
     def moved(self, most: int = 0, label: str = "", rank: int = 0, **others: Any) -> "Column":
-        """Return it with the cells that are wider than this on lines of their own."""
+        """Return it with the cells that are wider than this on lines of their own, each after a label."""
         from rich.cells import cell_len
 
         wide = [cell_len(cell) > most and cell != "-" for cell in self.cells]
         kept = ["" if is_wide or not most else cell for is_wide, cell in zip(wide, self.cells, strict=True)]
-        lines = [cell if is_wide else "" for is_wide, cell in zip(wide, self.cells, strict=True)]
-        return replace(self, cells=kept, lines=lines, label=label, rank=rank, **others)
+        lines = [f"{label}{cell}" if is_wide else "" for is_wide, cell in zip(wide, self.cells, strict=True)]
+        return replace(self, cells=kept, lines=lines, rank=rank, **others)
 
 
 def lay_out(title: str, columns: Sequence[Column], screen: Screen) -> str:
@@ -111,32 +109,17 @@ def lay_out(title: str, columns: Sequence[Column], screen: Screen) -> str:
     lines = [_styled(title, "bold", screen)] if title else []
     lines += [indent + head, "─" * len(indent) + rule]
     for at, row in enumerate(rows):
-        above, below = (_own_lines(chosen, at, is_below, screen) for is_below in (False, True))
-        lines += [*above, indent + row, *below]
+        lines += [line for each in chosen if each.lines for line in _own_lines(each, at, screen)]
+        lines.append(indent + row)
     return screen.encoded("\n".join(line.rstrip() for line in lines))
 
 
-def _own_lines(columns: Sequence[Column], at: int, is_below: bool, screen: Screen) -> list[str]:
-    """Return the lines of the texts of a row that stand alone, of its columns above or below it."""
-    return [
-        line
-        for each in columns
-        if each.lines and each.lines[at] and bool(each.label) is is_below and not _is_repeated(each, at)
-        for line in _own_text(each, at, screen)
-    ]
-
-
-def _is_repeated(column: Column, at: int) -> bool:
-    """Tell whether the row before is of the same test."""
-    return not column.may_wrap and at > 0 and column.lines[at] == column.lines[at - 1]
-
-
-def _own_text(column: Column, at: int, screen: Screen) -> list[str]:
-    indent = 4 if column.label else 2 if column.may_wrap else 0
-    text = f"{column.label}: {column.lines[at]}" if column.label else column.lines[at]
-    lines = Screen(screen.width - indent).wrapped(text) if column.may_wrap else [text]
-    style = column.styles[at] if column.styles else ""
-    return [" " * indent + _styled(line, style, screen) for line in lines]
+def _own_lines(column: Column, at: int, screen: Screen) -> list[str]:
+    """Return the text of a column that stands above a row."""
+    style, text = column.styles[at] if column.styles else "", column.lines[at]
+    if not column.may_wrap:
+        return [_styled(text, style, screen)] if text else []
+    return [f"  {_styled(line, style, screen)}" for line in Screen(screen.width - 2).wrapped(text)]
 
 
 def _table_lines(columns: Sequence[Column], widths: Sequence[int], screen: Screen) -> list[str]:
@@ -208,7 +191,7 @@ def _least_width(columns: Sequence[Column]) -> int:
 
 
 def _indent(columns: Sequence[Column]) -> int:
-    return 2 if any(each.lines and not each.label for each in columns) else 0
+    return 2 if any(each.lines for each in columns) else 0
 
 
 def shorten(text: str, width: int) -> str:

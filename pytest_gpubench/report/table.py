@@ -49,9 +49,11 @@ AUTOMATIC = (
 TO_THE_LEFT = (*ALWAYS, "reference", "limit", "flags")
 GIVEN_UP = (
     *("max", "min", "std", "mean", "kernels", "reps", "test", "wide function", "flags", "reference", "interval"),
-    *("speedup", "against", "function", "against without interval", "speedup without interval", "limit"),
+    *("speedup", "against", "function", "against without interval"),
 )
 """What narrower screens give up, in this order: for a shorter form, for lines of its own, or altogether."""
+MOVED = {"function": "", "flags": "flags: "}
+"""What stands above its row where there is no room in it, with what it begins with there."""
 NOT_ENFORCED = "Verdicts in parentheses are not enforced."
 
 
@@ -138,30 +140,14 @@ def _column(name: str, lines: Sequence[_Line], unit: str, is_kept: bool, width: 
     whole = Column(header, long, styles, name not in TO_THE_LEFT, rank=ranks.get(name, 0))
     if not whole.rank:
         return whole
-    if name == "speedup":
-        below = replace(whole, cells=_at_last_lines(brief, lines)).moved(label=name)
-        return replace(whole, short=replace(whole, cells=brief, rank=ranks[f"{name} without interval"], short=below))
     if brief != long:
-        return replace(whole, short=replace(whole, cells=brief, rank=ranks[f"{name} without interval"]))
+        return replace(whole, short=replace(whole, cells=brief, rank=ranks.get(f"{name} without interval", 0)))
     if name == "test":
         return replace(whole, short=_ids(whole, lines, width))
     if name == "function" and whole.width > WIDE:
         narrow = whole.moved(WIDE, rank=whole.rank, short=whole.moved())
         return replace(whole, rank=ranks["wide function"], short=narrow)
-    if name == "flags":
-        return replace(whole, short=replace(whole, cells=_at_last_lines(long, lines)).moved(label=name))
-    if name in ("function", "limit"):
-        return replace(whole, short=whole.moved(label="" if name == "function" else name))
-    return whole
-
-
-def _at_last_lines(cells: Sequence[str], lines: Sequence[_Line]) -> list[str]:
-    """Return the cells of rows' first lines at their last lines."""
-    moved, of_row = [], ""
-    for cell, line, after in zip(cells, lines, [*lines[1:], None], strict=True):
-        of_row = cell if line.is_first else of_row
-        moved.append(of_row if after is None or after.is_first else "")
-    return moved
+    return replace(whole, short=whole.moved(label=MOVED[name])) if name in MOVED else whole
 
 
 def _ids(column: Column, lines: Sequence[_Line], width: int) -> Column:
