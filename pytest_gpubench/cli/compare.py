@@ -171,8 +171,7 @@ def _change_columns(shown: Sequence[Change], metric: str) -> list[Column]:
     old, new = zip(*map(_old_and_new, shown), strict=True)
     ratio = "Slowdown" if metric == "speedup" else "New / old"  # of speedups it is old / new
     long, short = ([_ratio_cell(each, brief) for each in shown] for brief in (False, True))
-    before = ["", *(each.nodeid for each in shown)]
-    tests = Column("Test", [each.nodeid if each.nodeid != last else "" for each, last in zip(shown, before)], styles)
+    tests = Column("Test", [each.nodeid for each in shown], styles)
     functions = Column("Function", list(map(_function, shown)), styles)
     return [
         Column("Verdict", words, styles),

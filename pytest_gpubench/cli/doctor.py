@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest_gpubench
 from pytest_gpubench.cli.arguments import add_output
 from pytest_gpubench.cli.noise import SECONDS, TEXT_WIDTH, measure_noise, take_runs
 from pytest_gpubench.cli.output import say, table, write
@@ -194,7 +193,6 @@ def bandwidth_line(facts: DeviceFacts, bytes_per_us: float | None) -> str:
 
 # counters: two processes run the same tests as a user's, and each takes the counters in a further one under ncu
 
-COUNTER_TESTS = Path(pytest_gpubench.__file__).parent / "plugin" / "counter_tests.py"
 COUNTER_PROCESSES = 2
 COUNTER_SECONDS = 110
 COUNTER_OPTIONS = ("--gpu-bench-counters=all", "--gpu-bench-reps=12", "--gpu-bench-resources=limits")
@@ -211,7 +209,7 @@ def tell_counters() -> int:
         return _say_untaken(why)
     say(f"{COUNTER_PROCESSES} processes take the counters of a dozen calls by ncu (about {COUNTER_SECONDS} s)")
     runs: list[SavedRun] = []
-    for run in take_runs(COUNTER_TESTS, COUNTER_PROCESSES, *COUNTER_OPTIONS):
+    for run in take_runs("test_counted", COUNTER_PROCESSES, *COUNTER_OPTIONS):
         runs.append(run)
         if why := why_untaken(counts_by_call(runs)):
             return _say_untaken(why)

@@ -7,13 +7,13 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pytest_gpubench.cli.arguments import add_output, checked
 from pytest_gpubench.cli.output import write, write_raw
 from pytest_gpubench.limits import memory_size
 from pytest_gpubench.results.files import write_text
-from pytest_gpubench.settings.parsers import positive_count, seconds, whole_number_or_zero
+from pytest_gpubench.settings.parsers import positive_count, seconds, whole_number_or_zero, word_or
 
 if TYPE_CHECKING:
     from pytest_gpubench.judge.judgement import Judgement
@@ -95,7 +95,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--lock-folder", metavar="FOLDER", help="as --gpu-bench-lock-folder")
     parser.add_argument(
-        "-n", dest="referees", type=checked(_number_or_auto), metavar="N", help="with --jsonl: on N GPUs; auto: on all"
+        "-n",
+        dest="referees",
+        type=checked(word_or(positive_count, "auto")),
+        metavar="N",
+        help="with --jsonl: on N GPUs; auto: on all",
     )
     parser.add_argument(
         "--ahead",
@@ -197,10 +201,6 @@ def _gpus(arguments: argparse.Namespace) -> Sequence[str | None]:
     visible = [] if arguments.device == "cpu" or arguments.referees is None else find_visible()
     number = len(visible) if arguments.referees == "auto" else arguments.referees or 1
     return [visible[each % len(visible)].uuid if visible else None for each in range(number)]
-
-
-def _number_or_auto(text: str) -> "int | Literal['auto']":
-    return "auto" if text == "auto" else positive_count(text)
 
 
 def _ahead(arguments: argparse.Namespace, referees: int) -> int:

@@ -40,7 +40,7 @@ from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import format_share, format_time
 
 PLUGIN = "pytest_gpubench.plugin.hooks"
-TESTS = Path(pytest_gpubench.__file__).parent / "plugin" / "noise_tests.py"
+TESTS = Path(pytest_gpubench.__file__).parent / "plugin" / "doctor_tests.py"
 NOISE_PROCESSES = 5
 SECONDS = 60
 SHORT_US = 10.0
@@ -79,31 +79,31 @@ class CallNoise:
 def measure_noise(json_path: str | None) -> None:
     """Measure, and print a table and the limits that are safe here; raise BadRequest where nothing was measured."""
     say(f"{NOISE_PROCESSES} processes measure calls against themselves, which takes about {SECONDS} s")
-    runs = list(take_runs(TESTS, NOISE_PROCESSES))
+    runs = list(take_runs("test_against_itself", NOISE_PROCESSES))
     calls = call_noises(runs)
     write("\n".join(noise_lines(runs, calls)))
     if json_path:
         write_text(_noise_json(runs[0], calls), Path(json_path))
 
 
-def take_runs(tests: Path, processes: int, *options: str) -> Iterator[SavedRun]:
-    """Yield what each of so many runs of pytest measures; an interrupt ends the one that runs."""
+def take_runs(test: str, processes: int, *options: str) -> Iterator[SavedRun]:
+    """Yield what a test of TESTS measures in each of so many runs of pytest; an interrupt ends the one that runs."""
     with (
         tempfile.TemporaryDirectory(prefix="gpubench-doctor-") as folder,
         interrupts_raised(),
     ):
         for number in range(1, processes + 1):
             began_s = time.monotonic()
-            run = _take_run(tests, Path(folder, f"{number}.json"), Path(folder, "log"), *options)
+            run = _take_run(f"{TESTS}::{test}", Path(folder, f"{number}.json"), Path(folder, "log"), *options)
             say(f"process {number} of {processes}: {time.monotonic() - began_s:.0f} s")
             yield run
 
 
-def _take_run(tests: Path, results: Path, log: Path, *others: str) -> SavedRun:
+def _take_run(test: str, results: Path, log: Path, *others: str) -> SavedRun:
     """Return what a run of pytest with default settings, but for other options, measures; raise BadRequest."""
     (results.parent / "pytest.ini").touch()
     options = ["-c", str(results.parent / "pytest.ini"), "--noconftest", "-p", "no:cacheprovider", "-p", PLUGIN]
-    command = [sys.executable, "-m", "pytest", *options, f"--gpu-bench-json={results}", *others, str(tests)]
+    command = [sys.executable, "-m", "pytest", *options, f"--gpu-bench-json={results}", *others, test]
     status = run_logged(command, Path.cwd(), _default_environment(), log)
     run = read_run(results) if results.exists() else None
     if run is None or not any(item.timing.measured for record in run.records for item in record.measurements):

@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     if any((arguments.keep, arguments.older_than, arguments.named, arguments.dry_run)):
         raise BadRequest("--keep, --older-than, --named and --dry-run say what --prune removes: give it too")
     errors: list[str] = []
-    found = list(read_each(list_stored(arguments), errors))
+    found = sorted(read_each(list_stored(arguments), errors), key=lambda each: each[1].datetime)
     runs = [run for _, run in found]
     sessions, calls = [count_sessions(run) for run in runs], [len(calls_in(run)) for run in runs]
     devices = [dict.fromkeys(record.device.name for record in run.records) for run in runs]

@@ -1,7 +1,6 @@
 """The GPU of an xdist worker: claimed, and made the only one that CUDA shows it."""
 
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -83,8 +82,8 @@ def _set_current(uuid: str) -> str:
     import torch
 
     sentence = (
-        f"CUDA was started {_who_started_cuda()}, before this worker could be pinned to {uuid}: it sees every GPU, and "
-        "uses what is cuda:0 to others unless it is told otherwise; start CUDA in tests or fixtures only"
+        f"CUDA was started by a conftest or a plugin, before this worker could be pinned to {uuid}: it sees every GPU, "
+        "and uses what is cuda:0 to others unless it is told otherwise; start CUDA in tests or fixtures only"
     )
     for index in range(torch.cuda.device_count()):
         properties: Any = torch.cuda.get_device_properties(index)
@@ -92,10 +91,3 @@ def _set_current(uuid: str) -> str:
             torch.cuda.set_device(index)
             return f"{sentence} (the current device was set to cuda:{index})"
     return sentence
-
-
-def _who_started_cuda() -> str:
-    """Return what may have started CUDA: torch keeps no stack of it."""
-    conftests = [name for name in sys.modules if name == "conftest" or name.endswith(".conftest")]
-    files = [str(getattr(sys.modules[name], "__file__", name)) for name in conftests]
-    return f"while {' or '.join(files)} was imported" if files else "by a plugin (-p, or an installed one)"

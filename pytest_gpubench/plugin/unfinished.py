@@ -4,19 +4,16 @@ A program that replaces the process, `_exit(0)` called from C, or a kill leaves 
 the tests that did not run.
 """
 
-import fcntl
 import hashlib
 import os
 import secrets
 from contextlib import suppress
-from pathlib import Path
 
-import msgspec
 import pytest
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.holder import Holder
-from pytest_gpubench.gpu.lock_file import HOLDER_BYTES, LOCK_HEADER, OPEN_FLAGS, LockFile, lock_folder
+from pytest_gpubench.gpu.lock_file import LockFile, lock_folder
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.items import is_perf
 from pytest_gpubench.plugin.workers import is_dry, is_worker
@@ -44,7 +41,7 @@ class UnfinishedRuns:
         with suppress(OSError, BadRequest):  # a folder that nobody may write to
             folder = lock_folder(self.settings.lock_folder)
             for path in sorted(folder.glob(f"run-{project}-*")):
-                if test := _interrupted_test(path):
+                if test := _interrupted_test(LockFile(folder, path.name)):
                     terminal.announce(
                         self.config,
                         f"warning: an earlier run ended in the midst of {test} without a report: whatever its exit "
@@ -66,23 +63,15 @@ class UnfinishedRuns:
             self._note.release()
 
 
-def _interrupted_test(path: Path) -> str:
+def _interrupted_test(note: LockFile) -> str:
     """Return the test that a note was left in, and remove the note; empty while the run goes on.
 
     The lock on it ends with its process, however that ends. Notes of other users are left to them.
     """
-    test = ""
-    with suppress(OSError):  # it is locked, or was removed
-        descriptor = os.open(path, os.O_RDONLY | OPEN_FLAGS)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            status = os.fstat(descriptor)
-            if status.st_uid == os.getuid() and status.st_nlink:
-                test = "a perf test"
-                path.unlink()
-                with suppress(msgspec.DecodeError):
-                    note = os.pread(descriptor, HOLDER_BYTES, 0).removeprefix(LOCK_HEADER)
-                    test = msgspec.json.decode(note, type=Holder).test or test
-        finally:
-            os.close(descriptor)
-    return test
+    holder = note.holder()
+    with suppress(OSError, BadRequest):  # it was removed, or is no note
+        if note.path.lstat().st_uid == os.getuid() and note.try_acquire():
+            note.path.unlink()
+            note.release()
+            return (holder and holder.test) or "a perf test"
+    return ""

@@ -29,7 +29,7 @@ def report_section(record: TestRecord, said: str = "", screen: Screen | None = N
     """Return the section of a failed test's report: its measurements, then both arms of each comparison.
 
     said: the test's error, which the report shows too; a verdict that repeats it is left out.
-    screen: what sentences have to fit on; None leaves them whole.
+    screen: what lines have to fit on, broken between words; None leaves them whole.
 
     Of a function measured very often, as under @given, one is shown: the last that fails the test, for hypothesis ends
     with the example it reports, and the last of all where none does.
@@ -38,16 +38,7 @@ def report_section(record: TestRecord, said: str = "", screen: Screen | None = N
     lines = [line for row in alone for line in _measurement_lines(row, said)]
     lines += [line for row in candidates for line in _comparison_lines(row, said)]
     lines += [line for found in record.phases for line in _phases_lines(found)]
-    return "\n".join(safe_line(part) for line in lines for part in _fitting(line, screen))
-
-
-def _fitting(line: str, screen: Screen | None) -> Sequence[str]:
-    """Return a line, a sentence in as many as fit."""
-    return screen.wrapped(line) if screen is not None and isinstance(line, _Sentence) else [line]
-
-
-class _Sentence(str):
-    """A line that may be broken between words."""
+    return "\n".join(safe_line(part) for line in lines for part in (screen.wrapped(line) if screen else [line]))
 
 
 def _phases_lines(found: Phases) -> list[str]:
@@ -74,7 +65,7 @@ def _measurement_lines(row: Row, said: str) -> list[str]:
     if timing.measured:
         clock = _metrics_told("SM clock", timing, "us")
         clock = "" if clock == "-" else f"SM clock {clock}; "
-        lines.append(_Sentence(f"  {_spread_text(timing)}; {clock}{_flags_text(timing)}"))
+        lines.append(f"  {_spread_text(timing)}; {clock}{_flags_text(timing)}")
     return [*lines, *kernel_lines(timing), *region_lines(timing.regions), *_verdict_lines(row, said)]
 
 
@@ -88,13 +79,13 @@ def _comparison_lines(row: Row, said: str) -> list[str]:
     else:
         quads = count(speedup.quads, "quad")
         judged = judged_by(quads, speedup.alpha) if speedup.interval else quads
-        lines = [_Sentence(f"{against}{speedup_text(speedup)} ({judged}, seed {speedup.seed})")]
+        lines = [f"{against}{speedup_text(speedup)} ({judged}, seed {speedup.seed})"]
     lines += _side_by_side(row.arms)
     for timing in row.arms:
         if timing.kernels:
             lines += [f"  kernels of {timing.label}:", *(f"  {line}" for line in kernel_lines(timing))]
-    lines += map(_Sentence, _beside_lines(row) + _overhead_lines(row))
-    lines += [_Sentence(f"  {difference}") for difference in row.measurement.differences]
+    lines += _beside_lines(row) + _overhead_lines(row)
+    lines += [f"  {difference}" for difference in row.measurement.differences]
     return lines + _verdict_lines(row, said)
 
 
@@ -173,8 +164,7 @@ def _verdict_lines(row: Row, said: str) -> list[str]:
     for verdict in row.measurement.verdicts:
         if verdict.sentence not in said:
             first, *others = verdict.lines
-            told = [f"  {verdict.outcome.value.upper()}: {first}", *(f"    {each}" for each in others)]
-            lines += map(_Sentence, told)
+            lines += [f"  {verdict.outcome.value.upper()}: {first}", *(f"    {each}" for each in others)]
     return lines
 
 

@@ -13,7 +13,7 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.settings.cache import cache_words
 from pytest_gpubench.units import count, first_few, printable, safe_line
 
-NUMBER_WITH_UNIT = re.compile(r"\d[\d.,]*(?=x\b| %| ?(?:us|ms|s|MHz|GB/s|TFLOP/s|bytes?|[KMG]i?B)\b)")
+NUMBER = re.compile(r"\d[\d.,]*")
 MOST_WARNINGS = 3
 """Warnings of one test that are shown: under @given there can be one for each example."""
 MOST_LINES = 20
@@ -59,63 +59,36 @@ def _warning_lines(records: Sequence[TestRecord], everything: bool) -> list[str]
     """Return the tests' own warnings: of those alike, for other tests, functions and numbers, one, and their number."""
     alike: dict[str, list[tuple[str, str]]] = {}
     for record in records:
-        kinds = {} if everything else _inconclusive(record)
         own: dict[str, list[str]] = {}
         for text in dict.fromkeys(record.warnings):
-            key = kinds.get(text) or (text if everything else _pattern(text, record))
-            own.setdefault(key, []).append(text)
+            own.setdefault(f"{record.nodeid}: {text}" if everything else _pattern(text, record), []).append(text)
         most = len(own) if everything else MOST_WARNINGS
         for key, texts in list(own.items())[:most]:
             alike.setdefault(key, []).extend((record.nodeid, text) for text in texts)
         if (more := len(own) - most) > 0:
             alike.setdefault("more", []).append((record.nodeid, f"{more} more like this"))
-    limits = {kind for record in records for kind in _inconclusive(record).values()}
-    lines = [_line_of(key if key in limits else "", found) for key, found in alike.items()]
+    lines = list(map(_line_of, alike.values()))
     if everything or len(lines) <= MOST_LINES:
         return lines
     return [*lines[:MOST_LINES], f"{count(len(lines) - MOST_LINES, 'more warning')} (--gpu-bench-verbose shows all)"]
 
 
 def _pattern(text: str, record: TestRecord) -> str:
-    """Return a warning without the names of its test and functions, and without numbers that have a unit."""
-    labels = sorted({item.timing.label for item in record.measurements}, key=len, reverse=True)
-    names = "|".join(rf"(?<!\w){re.escape(label)}(?!\w)" for label in labels if label)
-    text = _without_test(text, record.nodeid)
-    return NUMBER_WITH_UNIT.sub("", re.sub(names, "", text) if names else text)
+    """Return a warning without the names of its test and functions, and without numbers."""
+    named = {printable(record.nodeid), *(item.timing.label for item in record.measurements)} - {""}
+    names = "|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in sorted(named, key=len, reverse=True))
+    return NUMBER.sub("", re.sub(names, "", text))
 
 
-def _inconclusive(record: TestRecord) -> dict[str, str]:
-    """Return the limits that a test is INCONCLUSIVE by, by their sentences."""
-    verdicts = [verdict for item in record.measurements for verdict in item.verdicts]
-    return {each.sentence: each.kind for each in verdicts if each.outcome is Outcome.INCONCLUSIVE}
-
-
-def _line_of(kind: str, found: Sequence[tuple[str, str]]) -> str:
-    """Return one line for warnings that are alike, each with its test; kind: the limit that all are INCONCLUSIVE by."""
-    first, text = found[0]
-    if len({_without_test(text, nodeid) for nodeid, text in found}) == 1:
-        return _said_by(_without_test(text, first), dict(found))
+def _line_of(found: Sequence[tuple[str, str]]) -> str:
+    """Return one line for warnings that are alike, each with its test."""
+    (nodeid, text), *others = found
+    name = printable(nodeid)
+    if not others:
+        return text if text.startswith((f"{name} ", f"{name}: ")) else f"{name}: {text}"
     tests = list(dict.fromkeys(printable(nodeid) for nodeid, _ in found))
     named = f"{count(len(tests), 'test')} ({first_few(tests, MOST_TESTS_NAMED)})"
-    what = f"{kind} INCONCLUSIVE {len(found)} times" if kind else f"{len(found)} times"
-    return f"{what} in {named}, first: {text} (--gpu-bench-verbose shows all)"
-
-
-def _without_test(text: str, nodeid: str) -> str:
-    """Return a test's warning without the test's name, as another test may give the same one."""
-    name = printable(nodeid)
-    if text.startswith(f"{name} "):
-        return f"the test{text.removeprefix(name)}"
-    return text.removeprefix(f"{name}: ")
-
-
-def _said_by(text: str, tests: Mapping[str, str]) -> str:
-    """Return a warning with its test, or its tests and their number; tests: by node id, the warning in its words."""
-    names = list(map(printable, tests))
-    if len(tests) > 1:
-        return f"in {len(tests)} tests ({first_few(names, MOST_TESTS_NAMED)}): {text}"
-    own = next(iter(tests.values()))
-    return own if own.startswith((f"{names[0]} ", f"{names[0]}: ")) else f"{names[0]}: {own}"
+    return f"{len(found)} times in {named}, first: {text} (--gpu-bench-verbose shows all)"
 
 
 def compared_lines(records: Sequence[TestRecord]) -> list[str]:

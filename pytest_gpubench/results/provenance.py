@@ -80,11 +80,12 @@ def commit_info(folder: Path) -> CommitInfo:
         commit, time, author_time = _git(folder, "log", "-1", "--no-show-signature", "--format=%H%n%cI%n%aI").split()
     except GitFailed as error:
         return CommitInfo(project=folder.name, error=str(error))
+    status = _git_answer(folder, "status", "--porcelain", "--untracked-files=no")
     return CommitInfo(
         id=commit,
         time=time,
         author_time=author_time,
-        dirty=_is_dirty(folder),
+        dirty=None if status is None else bool(status),
         project=_project(folder),
         branch=_git_answer(folder, "symbolic-ref", "--short", "-q", "HEAD") or "(detached head)",
     )
@@ -136,24 +137,18 @@ def _version_of(program: str) -> str | None:
     return found[1] if found else None
 
 
-def _is_dirty(folder: Path) -> bool | None:
-    try:
-        return bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))
-    except GitFailed:
-        return None
-
-
 def _project(folder: Path) -> str:
     """Return the last part of where the repository came from, else the name of its folder."""
     origin = _git_answer(folder, "config", "remote.origin.url") or _git_answer(folder, "rev-parse", "--show-toplevel")
-    return re.split("[/:]", origin.rstrip("/"))[-1].removesuffix(".git")
+    return re.split("[/:]", (origin or "").rstrip("/"))[-1].removesuffix(".git")
 
 
-def _git_answer(folder: Path, *arguments: str) -> str:
+def _git_answer(folder: Path, *arguments: str) -> str | None:
+    """Return what git answers; None where it fails."""
     try:
         return _git(folder, *arguments)
     except GitFailed:
-        return ""
+        return None
 
 
 def _git(folder: Path, *words: str) -> str:

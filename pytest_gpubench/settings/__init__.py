@@ -10,30 +10,30 @@ from difflib import get_close_matches
 from typing import Any, Literal, TypedDict, get_args
 
 from pytest_gpubench import metrics
+from pytest_gpubench.counters import raw_metrics
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.settings.cache import Cache, CacheName, cache_state
 from pytest_gpubench.settings.parsers import (
+    COUNTER_WISHES,
     NUMBERS,
     ON,
+    checked_text,
     choice,
-    choices,
-    clock_wish,
-    counters_wish,
     file_path,
     folder_path,
     fraction,
     output_folder,
-    patterns,
     plots_folder,
     positive_count,
     saved_name,
     seconds,
     seed_number,
-    tolerance,
-    whole_number_or_all,
+    several,
     whole_number_or_zero,
+    word_or,
 )
 from pytest_gpubench.settings.row import row_of, setting
+from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.units import repr_of
 
 TABLE_COLUMNS = (*metrics.COLUMNS, "reference", "limit", "flags")
@@ -74,7 +74,7 @@ class Settings:
     require: int | Literal["all"] | None = setting(
         None,
         "fail the run unless N tests, or all perf tests, measured on a GPU (or on a CPU that was asked for)",
-        whole_number_or_all,
+        word_or(positive_count, "all"),
         "N|all",
     )
     lock_timeout: float = setting(
@@ -92,7 +92,7 @@ class Settings:
         None,
         "hold the GPU's clocks at this during each perf test, for everybody who uses the GPU (needs administrator's "
         "rights)",
-        clock_wish,
+        word_or(positive_count, "base", "max"),
         "base|max|MHZ",
     )
     timer: str = setting(
@@ -203,7 +203,7 @@ class Settings:
         None,
         "fail a test that is slower than in the run compared with by more: median:5%%, speedup:3%%, mean:2us; "
         "of speedup, median, mean, q1, q3, or a counter: instructions:0.1%%",
-        tolerance,
+        checked_text(parse_tolerance),
         "METRIC:AMOUNT",
     )
     trust_calls: bool = setting(False, "replay calls that another user or machine has saved too: they are code")
@@ -232,7 +232,7 @@ class Settings:
         "limits",
         "take counters, such as instructions, by ncu in a further process: of tests with a limit on one, on-fail of "
         "those that fail too, all of all tests, and a list of names these of all; no leaves such limits unjudged",
-        counters_wish,
+        word_or(checked_text(lambda text: raw_metrics(map(str.strip, text.split(",")))), *COUNTER_WISHES),
         "no|limits|on-fail|all|LIST",
         in_marker=True,
     )
@@ -262,7 +262,7 @@ class Settings:
         None,
         "collect these benchmark scripts too, or alone where no path is given: a case of triton.testing.perf_report is "
         "a test, and any other script is one that measures what its timers time",
-        patterns,
+        several("patterns of files"),
         "PATTERNS",
     )
     adopt: bool = setting(
@@ -283,7 +283,7 @@ class Settings:
         None,
         f"the columns after verdict, test and function, of {', '.join(TABLE_COLUMNS)}; unset, as many as the terminal "
         "has room for",
-        choices(*TABLE_COLUMNS),
+        several(", ".join(TABLE_COLUMNS), TABLE_COLUMNS),
         "LIST",
     )
     sort: str = setting("none", f"sort by one of {', '.join(SORT_KEYS)}", choice(*SORT_KEYS), "KEY")

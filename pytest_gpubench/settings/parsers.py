@@ -1,15 +1,14 @@
 """Parsers of settings given as text; each raises ValueError with what would be legal."""
 
 import os
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Collection
+from typing import Literal, TypeVar
 
 from pytest_gpubench import bounds
 from pytest_gpubench.bounds import MOST_CALLS
-from pytest_gpubench.counters import raw_metrics
-from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.units import printable
 
+T = TypeVar("T")
 ClockWish = int | Literal["base", "max"]
 """The clock to lock: MHz, the base clock or the highest."""
 
@@ -25,24 +24,38 @@ def choice(*names: str) -> Callable[[str], str]:
     return parse
 
 
-def choices(*names: str) -> Callable[[str], tuple[str, ...]]:
-    """Return a parser that accepts a comma-separated list of the given names."""
+def several(what: str, names: Collection[str] | None = None) -> Callable[[str], tuple[str, ...]]:
+    """Return a parser of a list with commas; names: the only ones that it may have, None for any."""
 
     def parse(text: str) -> tuple[str, ...]:
         found = tuple(name.strip() for name in text.split(",") if name.strip())
-        if not found or not set(found) <= set(names):
-            raise ValueError(f"it must be a comma-separated list of {', '.join(names)}")
+        if not found or (names is not None and not set(found) <= set(names)):
+            raise ValueError(f"it must be a comma-separated list of {what}")
         return found
 
     return parse
 
 
-def patterns(text: str) -> tuple[str, ...]:
-    """Parse a comma-separated list of patterns of files."""
-    found = tuple(each.strip() for each in text.split(",") if each.strip())
-    if not found:
-        raise ValueError("it must be a comma-separated list of patterns of files")
-    return found
+def word_or(parse: Callable[[str], T], *words: str) -> Callable[[str], T | str]:
+    """Return a parser that takes these words as they are, and anything else by another parser."""
+
+    def parse_either(text: str) -> T | str:
+        try:
+            return text if text in words else parse(text)
+        except ValueError as error:
+            raise ValueError(f"{error}, or {', '.join(words)}") from None
+
+    return parse_either
+
+
+def checked_text(check: Callable[[str], object]) -> Callable[[str], str]:
+    """Return a parser that keeps a text as it is, once it is checked."""
+
+    def parse(text: str) -> str:
+        check(text)
+        return text
+
+    return parse
 
 
 def positive_count(given: object, least: int = 1, most: int = MOST_CALLS) -> int:
@@ -89,38 +102,7 @@ NUMBERS = (positive_count, whole_number_or_zero, seed_number, seconds, fraction)
 """The parsers of numbers: code gives numbers as numbers, only options give them as text."""
 
 
-def whole_number_or_all(text: str) -> int | Literal["all"]:
-    """Parse a count of at least 1, or all."""
-    try:
-        return "all" if text == "all" else positive_count(text)
-    except ValueError as error:
-        raise ValueError(f"{error}, or all") from None
-
-
-def clock_wish(text: str) -> ClockWish:
-    """Parse base, max or a whole number of MHz."""
-    if text == "base":
-        return "base"
-    if text == "max":
-        return "max"
-    if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) == 0:
-        raise ValueError("it must be base, max or a whole number of MHz above 0")
-    return int(text)
-
-
 COUNTER_WISHES = ("no", "limits", "on-fail", "all")
-
-
-def counters_wish(text: str) -> str:
-    """Check which counters to take: one of COUNTER_WISHES, or names with commas; return it as it is."""
-    if text not in COUNTER_WISHES:
-        try:
-            raw_metrics(each.strip() for each in text.split(","))
-        except ValueError as error:
-            raise ValueError(f"it must be one of {', '.join(COUNTER_WISHES)}, or counters: {error}") from None
-    return text
-
-
 ON = ("1", "true", "yes", "on")
 
 
@@ -179,9 +161,3 @@ def plots_folder(text: str) -> str:
 
 OUTPUTS = (file_path, output_folder, plots_folder)
 """The parsers of paths that a run writes to."""
-
-
-def tolerance(text: str) -> str:
-    """Check a tolerance, and return it as it is."""
-    parse_tolerance(text)
-    return text

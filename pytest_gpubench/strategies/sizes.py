@@ -5,6 +5,7 @@ place on the scale and a kind, which moves the size down to the nearest one of t
 reaches nearly every size that the others reach, so that hypothesis can shrink from one kind to another.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -58,17 +59,8 @@ def place_of(size: int) -> int:
 
 
 def is_prime(number: int) -> bool:
-    """Tell whether a number below 3 * 10**9 is prime, by the test of Miller and Rabin."""
-    if number < 4 or number % 2 == 0:
-        return number in (2, 3)
-    twos = ((number - 1) & (1 - number)).bit_length() - 1
-    odd = (number - 1) >> twos
-    return all(
-        base % number == 0
-        or pow(base, odd, number) == 1
-        or any(pow(base, odd << power, number) == number - 1 for power in range(twos))
-        for base in (2, 3, 5, 7)
-    )
+    """Tell whether a number is prime; of one just above 2**31 in some milliseconds."""
+    return number == 2 or (number > 2 and all(number % each for each in (2, *range(3, math.isqrt(number) + 1, 2))))
 
 
 def _prime(size: int) -> int | None:

@@ -80,8 +80,8 @@ def note(test: str) -> bytes:
 NOTES: dict[str, tuple[bytes, str]] = {
     "1": (note("a.py::test_1"), "a.py::test_1"),
     "2-empty": (b"", "a perf test"),
-    "3-odd": (b"[]", "a perf test"),
-    "4-no-text": (b"\xff{}", "a perf test"),
+    "3-odd": (LOCK_HEADER + b"[]", "a perf test"),
+    "4-no-text": (LOCK_HEADER + b"\xff{}", "a perf test"),
     "5-before-a-test": (note(""), "a perf test"),
 }
 

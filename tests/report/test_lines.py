@@ -99,10 +99,10 @@ def test_what_is_invalid_is_not_said_to_be_unmeasured() -> None:
 
 @pytest.mark.parametrize(("number", "shown"), [(3, 3), (4, 4), (100, 4)])
 def test_a_test_warns_a_few_times(number: int, shown: int) -> None:
-    warned = record(Measurement(timing=timing("b", 1.0)), warnings=tuple(f"warning {index}" for index in range(number)))
+    warned = record(Measurement(timing=timing("b", 1.0)), warnings=tuple("w" * (1 + index) for index in range(number)))
     lines = warnings_of([warned, warned])
     assert len(lines) == shown
-    assert lines[-1].endswith("more like this") == (number > 3)
+    assert ("more like this" in lines[-1]) == (number > 3)
 
 
 def test_warnings_alike_of_several_functions_and_tests_are_one() -> None:
@@ -137,7 +137,7 @@ def test_what_is_inconclusive_by_one_limit_is_one_warning(number: int, told: int
     assert len(lines) == told
     assert "t.py::test_[(0, 1)]" in lines[0]
     assert "too close to tell: 0" in lines[0]
-    assert (f"min_speedup INCONCLUSIVE {number} times in {number} tests" in lines[0]) == (number > 1)
+    assert (f"{number} times in {number} tests" in lines[0]) == (number > 1)
     verbose = warnings_of(found, Settings(verbose=True))
     assert len(verbose) == number
 
@@ -368,14 +368,14 @@ def test_properties_of_a_change_are_plain() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "one", "many"),
+    ("text", "one", "first"),
     [
         ("the driver is new", "t.py::test_0: the driver is new", "the driver is new"),
-        ("{} is not there", "t.py::test_0 is not there", "the test is not there"),
-        ("{}: it has changed", "t.py::test_0: it has changed", "it has changed"),
+        ("{} is not there", "t.py::test_0 is not there", "t.py::test_0 is not there"),
+        ("{}: it has changed", "t.py::test_0: it has changed", "t.py::test_0: it has changed"),
     ],
 )
-def test_what_many_tests_warn_of_is_said_once(text: str, one: str, many: str) -> None:
+def test_what_many_tests_warn_of_is_said_once(text: str, one: str, first: str) -> None:
     records = [
         record(
             Measurement(timing=timing("a", 1.0)), nodeid=f"t.py::test_{n}", warnings=(text.format(f"t.py::test_{n}"),)
@@ -385,8 +385,11 @@ def test_what_many_tests_warn_of_is_said_once(text: str, one: str, many: str) ->
     lines = [warnings_of(records[:n]) for n in (1, 2, 12)]
     assert lines == [
         [one],
-        [f"in 2 tests (t.py::test_0, t.py::test_1): {many}"],
-        [f"in 12 tests (t.py::test_0, t.py::test_1, t.py::test_2 and 9 more): {many}"],
+        [f"2 times in 2 tests (t.py::test_0, t.py::test_1), first: {first} (--gpu-bench-verbose shows all)"],
+        [
+            "12 times in 12 tests (t.py::test_0, t.py::test_1, t.py::test_2 and 9 more), "
+            f"first: {first} (--gpu-bench-verbose shows all)"
+        ],
     ]
 
 
@@ -400,7 +403,7 @@ def test_a_test_whose_name_begins_with_another_s_keeps_its_own() -> None:
 )
 def test_a_run_warns_so_many_times(number: int, verbose: bool, shown: int) -> None:
     item = Measurement(timing=timing("a", 1.0))
-    records = [record(item, nodeid=f"t.py::test_{n}", warnings=(f"warning {n}",)) for n in range(number)]
+    records = [record(item, nodeid=f"t.py::test_{n}", warnings=("w" * (1 + n),)) for n in range(number)]
     lines = warnings_of(records, Settings(verbose=verbose))
     assert len(lines) == shown
     more = "1 more warning" if number == 21 else "70 more warnings"

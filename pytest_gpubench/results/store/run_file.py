@@ -138,13 +138,8 @@ def _check(file: File) -> None:
 def _decode_file(data: bytes) -> File:
     """Decode a file; raise BadFile with the rest of a sentence that begins with its name."""
     try:
-        try:
-            file = msgspec.json.decode(data, type=File)
-        except msgspec.ValidationError:
-            _refuse_other_schema(msgspec.json.decode(data, type=_Outline).gpu_bench)
-            raise
-        _refuse_other_schema(file.gpu_bench)
-        return file
+        _refuse_other_schema(msgspec.json.decode(data, type=_Outline).gpu_bench)
+        return msgspec.json.decode(data, type=File)
     except msgspec.ValidationError as error:
         raise BadFile(f"has a field that is not as it should be: {error}; save the run again") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -159,7 +154,7 @@ class _Outline(msgspec.Struct):
     gpu_bench: _BlockOutline | None = None
 
 
-def _refuse_other_schema(block: GpuBenchBlock | _BlockOutline | None) -> None:
+def _refuse_other_schema(block: _BlockOutline | None) -> None:
     if block is None:
         raise BadFile(
             "has no `gpu_bench` block, as a file of pytest-benchmark has none: name a file that --gpu-bench-save wrote"

@@ -121,15 +121,14 @@ class Storage:
         return dict(_save_one(each, self.root / device, is_gone, has_failed) for device, each in own.items())
 
     def runs(self, device: str | None = None) -> list[Stored]:
-        """Return the saved runs, oldest first; device: of this GPU model or folder only.
+        """Return the saved runs, each device's oldest first; device: of this GPU model or folder only.
 
         Raises BadFile where the folder cannot be read. A folder that is not there holds none.
         """
         wanted = None if device is None else device_folder(device)
         with explaining_os_errors(self.root, "read"):
             folders = [folder for folder in self._folders() if wanted in (None, folder.name)]
-            aged = [pair for folder in folders for pair in _by_age(_stored_in(folder))]
-        return [stored for _, stored in sorted(aged, key=lambda pair: pair[0])]
+            return [stored for folder in folders for stored in _stored_in(folder)]
 
     def find(self, which: str) -> list[Path]:
         """Return the newest matching run of each device.
@@ -246,19 +245,6 @@ def _stored_in(folder: Path) -> list[Stored]:
         if (match := re.fullmatch(r"(\d+)_(.+)\.json", path.name, re.DOTALL))
     ]
     return sorted(found, key=lambda one: (one.number, one.path.name))
-
-
-def _by_age(stored: Sequence[Stored]) -> list[tuple[tuple[float, str, int, str], Stored]]:
-    """Return a device's runs with the keys that sort them among other devices' runs.
-
-    The key is the latest time of a file up to this number: copied files have new times, and keep their order.
-    """
-    pairs, latest = [], 0.0
-    for one in stored:
-        with suppress(FileNotFoundError):  # pruned since we looked
-            latest = max(latest, one.path.stat().st_mtime)
-            pairs.append(((latest, one.device, one.number, one.path.name), one))
-    return pairs
 
 
 # the tests that a run left out

@@ -72,7 +72,10 @@ PLAIN_PYTEST_BENCHMARK = {key: value for key, value in content().items() if key 
         ("{}".encode("utf-16"), f"{NO_RUN}JSON is malformed"),
         (b"nonsense", f"{NO_RUN}JSON is malformed"),
         (b"{nonsense", f"{NO_RUN}JSON is malformed"),
-        (b'{"machine_info": {"\xff\xfe": 1}}', f"{NO_RUN}'utf-8' codec can't decode byte 0xff"),
+        (
+            b'{"machine_info": {"\xff\xfe": 1}, "gpu_bench": {"schema": 3}}',
+            f"{NO_RUN}'utf-8' codec can't decode byte 0xff",
+        ),
         (b'{"machine_info": ' + b"[" * 100_000, f"{NO_RUN}maximum recursion depth exceeded"),
         (b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", f"{NO_RUN}maximum recursion depth exceeded"),
         (b"[]", "has a field that is not as it should be: Expected `object`, got `array`"),

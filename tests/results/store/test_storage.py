@@ -39,7 +39,7 @@ def test_runs_are_numbered_in_a_folder_of_their_gpu(tmp_path: Path) -> None:
     assert read_run(first) == replace(RUN, name="main")
     assert (storage.root / ".gitignore").read_text() == "*\n"
     assert sorted(one.name for one in folder.iterdir()) == [LOCK, first.name, second.name]
-    found = storage.runs()[0]
+    found = storage.runs("NVIDIA H200")[0]
     assert (found.path, found.device, found.number, found.name) == (first, "NVIDIA-H200", 1, "main")
 
 
