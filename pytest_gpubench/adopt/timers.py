@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial, reduce, wraps
 from inspect import CO_VARARGS
 from traceback import walk_stack
-from types import CodeType, FrameType, FunctionType
+from types import FrameType, FunctionType
 from typing import Any
 
 from torch import is_tensor
@@ -53,8 +53,9 @@ _handlers: list[TimedHandler] = []
 def adopting(handler: TimedHandler) -> Iterator[None]:
     """Hand what is timed by a known timer to the handler, unless an autotuner or the handler times it."""
     with ExitStack() as redirections:
-        for function, adapter in _timers():
-            redirections.enter_context(redirecting(function, partial(_adopt, adapter)))
+        for path, adapter in ADAPTERS.items():
+            if (function := imported(path)) is not None:
+                redirections.enter_context(redirecting(function, partial(_adopt, adapter)))
         _handlers.append(handler)
         redirections.callback(_handlers.pop)
         yield
@@ -170,15 +171,10 @@ def _torch_timer(
     exec(compile(spec.setup, "<setup of a Timer>", "exec"), namespace)
     code = compile(spec.stmt, "<stmt of a Timer>", "exec")
     label = " ".join(filter(None, (spec.label, spec.sub_label, spec.description))) or spec.stmt
-    function = _called_by_name(spec.stmt, namespace) or (lambda: exec(code, namespace))
+    called = namespace.get(spec.stmt.removesuffix("()")) if spec.stmt.endswith("()") else None  # `name()`
+    function = called if callable(called) else lambda: exec(code, namespace)
     samples_us = handle(Timed(function, label=_shortened(label)))
     return Measurement(1, [us / 1e6 for us in samples_us], spec)
-
-
-def _called_by_name(stmt: str, namespace: Mapping[str, Any]) -> AnyFunction | None:
-    """Return the function that a statement of the form `name()` calls; None for any other statement."""
-    function = namespace.get(stmt.removesuffix("()")) if stmt.endswith("()") else None
-    return function if callable(function) else None
 
 
 def _benchmark(
@@ -232,12 +228,6 @@ ADAPTERS: Mapping[str, Callable[..., Any]] = {
 """The known timers, and the function that says what each was given."""
 
 
-def _timers() -> Iterator[tuple[FunctionType, Callable[..., Any]]]:
-    for path, adapter in ADAPTERS.items():
-        if (function := imported(path)) is not None:
-            yield function, adapter
-
-
 def imported(path: str) -> Any:
     """Return what `module:name.name` stands for; None where it is missing."""
     module, _, names = path.partition(":")
@@ -283,7 +273,8 @@ def _plain_arguments(frame: FrameType) -> dict[str, object]:
     if str(frame.f_globals.get("__name__", "")).startswith(("_pytest", "pytest", "pluggy")):
         return {}
     plain: dict[str, object] = {}
-    for name in _argument_names(frame.f_code):
+    code = frame.f_code
+    for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & CO_VARARGS)]:
         value = frame.f_locals.get(name)
         if is_dataclass(value) and not isinstance(value, type):
             parts = {each.name: getattr(value, each.name, None) for each in fields(value)}
@@ -291,20 +282,13 @@ def _plain_arguments(frame: FrameType) -> dict[str, object]:
         elif isinstance(value, (str, int, float)):
             plain[name] = value
         elif tensors := [each for each in (value if isinstance(value, (list, tuple)) else (value,)) if is_tensor(each)]:
-            plain[name] = " ".join(map(_tensor_text, tensors))
+            kinds = [str(each.dtype).removeprefix("torch.") for each in tensors]  # float16[64x64]
+            plain[name] = " ".join(
+                f"{kind}[{'x'.join(map(str, each.shape))}]" for kind, each in zip(kinds, tensors, strict=True)
+            )
         elif callable(value) and "<" not in name_of(value):
             plain[name] = name_of(value)
     return plain
-
-
-def _argument_names(code: CodeType) -> Sequence[str]:
-    """Return the names of a function's arguments, that of `*args` last."""
-    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & CO_VARARGS)]
-
-
-def _tensor_text(tensor: Any) -> str:
-    """Return `float16[64x64]`."""
-    return f"{str(tensor.dtype).removeprefix('torch.')}[{'x'.join(map(str, tensor.shape))}]"
 
 
 def _shortened(text: str) -> str:

@@ -168,9 +168,11 @@ def _change_columns(shown: Sequence[Change], metric: str) -> list[Column]:
     """Return the columns of the table, every row in the colour of its verdict."""
     words = list(map(_word, shown))
     styles = [WORD_STYLES.get(word, "") for word in words]
-    old, new = zip(*map(_old_and_new, shown), strict=True)
+    old, new = zip(*(change_values(each.estimate) if each.estimate else _medians(each) for each in shown), strict=True)
     ratio = "Slowdown" if metric == "speedup" else "New / old"  # of speedups it is old / new
-    long, short = ([_ratio_cell(each, brief) for each in shown] for brief in (False, True))
+    found = [each.estimate for each in shown]
+    long = [ratio_text(each.ratio, each.interval) if each else "-" for each in found]
+    short = [ratio_text(each.ratio) if each else "-" for each in found]
     tests = Column("Test", [each.nodeid for each in shown], styles)
     functions = Column("Function", list(map(_function, shown)), styles)
     return [
@@ -189,13 +191,10 @@ def _function(change: Change) -> str:
     return f"{change.label}{example}"
 
 
-def _old_and_new(change: Change) -> tuple[str, str]:
-    """Return the old and the new statistic; the medians where they were not compared."""
-    if change.estimate is not None:
-        return change_values(change.estimate)
+def _medians(change: Change) -> Iterator[str]:
+    """Yield the old and the new median of what was not compared."""
     median = BY_NAME["median"]
-    old, new = (median.told(each and median.value(each)) for each in (change.old, change.new))
-    return old, new
+    return (median.told(each and median.value(each)) for each in (change.old, change.new))
 
 
 def change_values(estimate: ChangeEstimate) -> tuple[str, str]:
@@ -204,11 +203,6 @@ def change_values(estimate: ChangeEstimate) -> tuple[str, str]:
         return number_text(estimate.metric, estimate.old), number_text(estimate.metric, estimate.new)
     metric = BY_NAME[estimate.metric]
     return metric.told(estimate.old), metric.told(estimate.new)
-
-
-def _ratio_cell(change: Change, brief: bool) -> str:
-    estimate = change.estimate
-    return "-" if estimate is None else ratio_text(estimate.ratio, None if brief else estimate.interval)
 
 
 def _word(change: Change) -> str:
@@ -232,14 +226,12 @@ def _note_lines(changes: Iterable[Change], most: int | None) -> list[str]:
         for note in change.notes:
             stale = note.startswith("baseline stale")
             kinds.setdefault("note", Counter())[f"{change.nodeid}: {note}" if stale else note] += 1
-    return [line for kind, sentences in kinds.items() for line in _few_lines(kind, sentences, most)]
-
-
-def _few_lines(kind: str, sentences: Counter[str], most: int | None) -> list[str]:
-    told = list(sentences.items())[:most]
-    lines = [f"{kind}: {text}" + (f" ({times} times)" if times > 1 else "") for text, times in told]
-    more = len(sentences) - len(told)
-    return [*map(printable, lines), *([f"{kind}: {more} more (--verbose tells all)"] if more else [])]
+    lines = []
+    for kind, found in kinds.items():
+        first = list(found.items())[:most]
+        lines += [f"{kind}: {text}" + (f" ({times} times)" if times > 1 else "") for text, times in first]
+        lines += [f"{kind}: {len(found) - len(first)} more (--verbose tells all)"] if len(found) > len(first) else []
+    return list(map(printable, lines))
 
 
 def compare_runs(

@@ -4,7 +4,7 @@ import argparse
 import importlib
 import os
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ ABOUT = "say what this machine can measure; exit 1 where that is nothing on a GP
 EXAMPLES = "doctor\ndoctor --noise --json noise.json\ndoctor --counters"
 LEAST_COPY_SHARE = 0.75
 """A copy that reaches a smaller part of what the datasheet states is called slow."""
+COLD_START = "off: every run begins with a cold GPU and a second of start (nvidia-smi -pm 1)"
 WITHOUT_GPU = "tests measure on the CPU and show their limits; --gpu-bench-device=cpu enforces them"
 
 
@@ -122,7 +123,7 @@ def state_lines(device: "Device") -> list[str]:
         return ["other processes, ECC, persistence: not known without NVML"]
     known = {
         "ECC": _ecc_words(nvml),
-        "persistence mode": _persistence_words(nvml),
+        "persistence mode": {0: COLD_START, 1: "on"}.get(nvml.ask("PersistenceMode")),
         "throttled now": ", ".join(reason_names(nvml.throttle_mask())) or None,
         "others on the GPU": others_words(nvml),
     }
@@ -138,13 +139,6 @@ def _ecc_words(nvml: "Nvml") -> str | None:
     kind = nvml.library.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
     errors = nvml.ask("TotalEccErrors", kind, nvml.library.NVML_VOLATILE_ECC)
     return "on" if errors is None else f"on, {count(int(errors), 'uncorrected error')} since the driver was loaded"
-
-
-def _persistence_words(nvml: "Nvml") -> str | None:
-    mode = nvml.ask("PersistenceMode")
-    if mode is None:
-        return None
-    return "on" if mode else "off: every run begins with a cold GPU and a second of start (nvidia-smi -pm 1)"
 
 
 def others_words(nvml: "Nvml") -> str:
@@ -260,21 +254,13 @@ def spread_lines(calls: dict[str, list[Counts]]) -> list[str]:
     rows = {each.name: _spreads(each.name, calls) for each in COUNTERS}
     columns = [
         Column("Counter", list(rows)),
-        Column("Same in", [_same_in(list(of.values())) for of in rows.values()], right=True),
-        Column("Spread", [_share(max(of.values(), default=0.0)) for of in rows.values()], right=True),
+        Column("Same in", [f"{list(of.values()).count(0.0)} of {len(of)} calls" for of in rows.values()], right=True),
+        Column("Spread", [format_share(max(of.values(), default=0.0)) for of in rows.values()], right=True),
         Column("of", [max(of, key=lambda name: of[name], default="-") for of in rows.values()]),
         Column("", [each.help for each in COUNTERS]),
     ]
     wrong = [f"{name}: {each.wrong or each.untaken}" for name, of in calls.items() for each in of if not each.captures]
     return [*table(columns), "", textwrap.fill(SPREAD_LEGEND, TEXT_WIDTH), *map(printable, dict.fromkeys(wrong))]
-
-
-def _same_in(spreads: Sequence[float]) -> str:
-    return f"{spreads.count(0.0)} of {len(spreads)} calls"
-
-
-def _share(spread: float) -> str:
-    return format_share(spread) if spread else "0"
 
 
 def _spreads(name: str, calls: dict[str, list[Counts]]) -> dict[str, float]:

@@ -113,16 +113,13 @@ def _lines(series: dict[SeriesKey, list[RunPoint]], wanted: str, alpha: float, b
         history = History(points, "median" if wanted == "speedup" and not has_speedup else wanted, alpha)
         lines = [history.summary(), *history.reason_lines()]
         lines = lines if brief else [*history.table(), *lines, ""]
-        yield from (printable(_title(key)), *lines)
+        label, _, _, example, occurrence = key.known
+        parts = [key.nodeid, label + (f" at {example}" if example else "")]
+        parts.append(f"{key.device}, {key.timer} timer, {cache_words(key.cache)}")
+        yield printable(": ".join(parts) + (f" (call {occurrence + 1})" if occurrence else ""))
+        yield from lines
     if len(shown) < len(series):
         yield f"{count(len(series) - len(shown), 'example')} of hypothesis not shown: only one run had each"
-
-
-def _title(key: SeriesKey) -> str:
-    label, _, _, example, occurrence = key.known
-    parts = [key.nodeid, label + (f" at {example}" if example else "")]
-    parts.append(f"{key.device}, {key.timer} timer, {cache_words(key.cache)}")
-    return ": ".join(parts) + (f" (call {occurrence + 1})" if occurrence else "")
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,13 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.serve:
             return _serve(arguments)
         gpus = _gpus(arguments)
-        return _judge_on(arguments, gpus) if len(gpus) > 1 else _judge_here(arguments)
+        if len(gpus) > 1:
+            return _judge_on(arguments, gpus)
+        with _judge(arguments) as judge:
+            if arguments.jsonl:
+                passed = [_show_line(judge(each)) for each in _candidates()]
+                return int(not all(passed))
+            return int(not _show(judge(arguments.candidate), arguments.json))
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -148,14 +154,6 @@ def _serve(arguments: argparse.Namespace) -> int:
         write(f"listening on {arguments.serve}")
         server.serve()
     return 0
-
-
-def _judge_here(arguments: argparse.Namespace) -> int:
-    with _judge(arguments) as judge:
-        if arguments.jsonl:
-            passed = [_show_line(judge(each)) for each in _candidates()]
-            return int(not all(passed))
-        return int(not _show(judge(arguments.candidate), arguments.json))
 
 
 def _judge(arguments: argparse.Namespace) -> "Judge":
@@ -212,16 +210,12 @@ def _ahead(arguments: argparse.Namespace, referees: int) -> int:
 
 
 def _candidates() -> Iterator[Path]:
-    """Yield the candidates named on standard input, as they are written."""
-    return (_path_of(line.strip()) for line in sys.stdin if line.strip())
-
-
-def _path_of(line: str) -> Path:
-    """Return the path that a line names; the line itself, where nothing is, if it names none."""
-    try:
-        return Path(json.loads(line)["candidate"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return Path(line)
+    """Yield the candidates named on standard input, as they are written; a line that names none is a path itself."""
+    for line in filter(None, map(str.strip, sys.stdin)):
+        try:
+            yield Path(json.loads(line)["candidate"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            yield Path(line)
 
 
 def _show_line(judgement: "Judgement") -> bool:

@@ -1,7 +1,7 @@
 """`pytest-gpubench merge`: the shards of a suite, or its runs on several hosts, as one run."""
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 
 import msgspec
@@ -55,16 +55,17 @@ def merge(sources: Sequence[PathAndRun], keep: str | None, any_commit: bool, nam
     """
     runs = [run for _, run in sources]
     records = _merge_records(sources, keep)
+    own, names = set(map(id, records)), dict.fromkeys(name for run in runs for name in run.settings)
     hosts = dict.fromkeys(str(run.machine_info["node"]) for run in runs if "node" in run.machine_info)
     return SavedRun(
         records=tuple(records),
-        earlier=tuple(_merge_earlier(sources, records)),
+        earlier=tuple(each for run in runs for each in _earlier_of(run, own)),
         datetime=max(run.datetime for run in runs),
         name=name,
         version=runs[-1].version,
         commit_info=_merge_commits(sources, any_commit),
         machine_info={**runs[0].machine_info, **({"node": ", ".join(hosts)} if hosts else {})},
-        settings=_merge_settings(runs),
+        settings={name: " / ".join(dict.fromkeys(run.settings.get(name, "default") for run in runs)) for name in names},
     )
 
 
@@ -86,12 +87,10 @@ def _merge_records(sources: Sequence[PathAndRun], keep: str | None) -> list[Test
     return [record for _, records in kept.values() for record in records]
 
 
-def _merge_earlier(sources: Sequence[PathAndRun], kept: Sequence[TestRecord]) -> Iterator[TestRecord]:
-    """Yield what the kept tests measured in earlier sessions of their runs."""
-    own = set(map(id, kept))
-    for _, run in sources:
-        tests = {record.key for record in run.records if id(record) in own}
-        yield from (record for record in run.earlier if record.key in tests)
+def _earlier_of(run: SavedRun, kept: Container[int]) -> list[TestRecord]:
+    """Return what tests measured in earlier sessions of a run; kept: the ids of the records that are kept."""
+    tests = {record.key for record in run.records if id(record) in kept}
+    return [record for record in run.earlier if record.key in tests]
 
 
 def _merge_commits(sources: Sequence[PathAndRun], any_commit: bool) -> CommitInfo:
@@ -110,10 +109,3 @@ def _merge_commits(sources: Sequence[PathAndRun], any_commit: bool) -> CommitInf
     mixed = len({commit.id for _, commit in known}) > 1
     last = known[-1][1]
     return msgspec.structs.replace(last, dirty=True if mixed or True in dirty else last.dirty)
-
-
-def _merge_settings(runs: Sequence[SavedRun]) -> dict[str, str]:
-    """Return the settings of all runs; those that differ, or that only some had, with each one's value."""
-    names = dict.fromkeys(name for run in runs for name in run.settings)
-    values = {name: dict.fromkeys(run.settings.get(name, "default") for run in runs) for name in names}
-    return {name: " / ".join(found) for name, found in values.items()}

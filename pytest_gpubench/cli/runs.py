@@ -62,8 +62,10 @@ def run(arguments: argparse.Namespace) -> int:
         *([Column("Calls", list(map(str, calls)), right=True, rank=3)] if any(calls) else []),
         Column("Limits", [_outcomes(run) or "-" for run in runs], least=12, rank=2),
     ]
-    lines = [*table(columns), *filter(None, [calls_line(Path(arguments.storage))])]
-    write("\n".join(lines) if runs or errors else nothing_saved(arguments))
+    store = CallStore(Path(arguments.storage))
+    sizes = [store.size(name) for name in store.names()]
+    kept = [f"calls of these runs: {count(len(sizes), 'file')}, {format_bytes(sum(sizes))}"] if sizes else []
+    write("\n".join([*table(columns), *kept]) if runs or errors else nothing_saved(arguments))
     complain("list", errors)
     return 2 if errors else 0
 
@@ -93,9 +95,14 @@ def _prune(arguments: argparse.Namespace) -> int:
 
 
 def _remove_unused_calls(storage: Path, errors: list[str]) -> int:
-    """Remove calls that no run refers to, and return the bytes that were freed; why it cannot is added to errors."""
+    """Remove the calls, and the images of kernels, that no saved run refers to; return the bytes that this frees.
+
+    Nothing is removed where a run cannot be read, as what it refers to is not known: that is added to errors.
+    """
+    store = CallStore(storage)
     try:
-        return remove_unused_calls(storage)
+        calls = {name for stored in Storage(storage).runs() for name in calls_in(read_run(stored.path))}
+        return store.remove_others({*calls, *_images_of(calls, store)})
     except BadFile as error:
         errors.append(f"calls of saved runs were left as they are: {error}")
         return 0
@@ -141,23 +148,6 @@ def _remove(path: Path, errors: list[str]) -> bool:
 def calls_in(run: SavedRun) -> list[str]:
     """Return the names of the calls of a run."""
     return [item.call for record in run.records for item in record.measurements if item.call]
-
-
-def calls_line(storage: Path) -> str:
-    """Return how much the calls in a storage folder take; empty where there are none."""
-    store = CallStore(storage)
-    sizes = [store.size(name) for name in store.names()]
-    return f"calls of these runs: {count(len(sizes), 'file')}, {format_bytes(sum(sizes))}" if sizes else ""
-
-
-def remove_unused_calls(storage: Path) -> int:
-    """Remove the calls, and the images of kernels, that no saved run refers to; return the bytes that this frees.
-
-    Raises BadFile where a run cannot be read: what it refers to is not known.
-    """
-    store = CallStore(storage)
-    calls = {name for stored in Storage(storage).runs() for name in calls_in(read_run(stored.path))}
-    return store.remove_others({*calls, *_images_of(calls, store)})
 
 
 def _images_of(calls: Iterable[str], store: CallStore) -> Iterator[str]:

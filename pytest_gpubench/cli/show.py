@@ -24,7 +24,7 @@ from pytest_gpubench.report.sweeps import LIMIT_OF_METRIC
 from pytest_gpubench.report.table import render
 from pytest_gpubench.report.terminal import summary_lines
 from pytest_gpubench.results.files import write_text
-from pytest_gpubench.results.model import DeviceFacts, Measurement, SavedRun, Speedup, TestRecord
+from pytest_gpubench.results.model import DeviceFacts, Measurement, SavedRun, TestRecord
 from pytest_gpubench.results.store import encode_run, read_run
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import count, printable, safe_line
@@ -61,17 +61,13 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     found = _select(read_run(find_path(arguments.which, arguments)), arguments.test)
     for name, target in asked:
-        _write_form(FORMS[name][0](found), target, found, name)
+        text = FORMS[name][0](found)
+        if target == "-":
+            write_raw(text.rstrip("\n"))
+        else:
+            write_text(text, Path(target))
+            print(safe_line(f"{target}: {count(len(found.records), 'test')} as {name}"), file=sys.stderr)
     return 0
-
-
-def _write_form(text: str, target: str, run: SavedRun, form: str) -> None:
-    """Write a run in one of its forms to a file, and say so on standard error, or to standard output; raise BadFile."""
-    if target == "-":
-        write_raw(text.rstrip("\n"))
-        return
-    write_text(text, Path(target))
-    print(safe_line(f"{target}: {count(len(run.records), 'test')} as {form}"), file=sys.stderr)
 
 
 def _run_text(run: SavedRun, verbose: bool) -> str:
@@ -164,7 +160,7 @@ def csv_row(run: SavedRun, record: TestRecord, item: Measurement) -> dict[str, C
         "cache": timing.cache,
         "reps": timing.reps,
         **_metric_cells(item),
-        **_speedup(item.speedup),
+        **{name: getattr(item.speedup, name, None) for name in ("quads", "alpha", "reference", "reference_us")},
         "limits": "; ".join(f"{one.limit} {one.outcome.value}" for one in item.verdicts),
         "flags": ", ".join(timing.flags),
         "throttle_reasons": ", ".join(timing.throttle_reasons),
@@ -185,11 +181,6 @@ def _metric_cells(item: Measurement) -> dict[str, Cell]:
             low, high = metric.interval(item) or (None, None)
             found |= {f"{stem}_low{unit}": low, f"{stem}_high{unit}": high}
     return found
-
-
-def _speedup(found: Speedup | None) -> dict[str, Cell]:
-    names = ("quads", "alpha", "reference", "reference_us")
-    return {name: None if found is None else getattr(found, name) for name in names}
 
 
 # the records of PyTorch's benchmark database

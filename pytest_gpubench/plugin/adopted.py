@@ -75,9 +75,9 @@ class LimitLines:
     """
 
     def __init__(self, text: str, whole: bool) -> None:
-        self.lines = parse_limits(text)
         self.whole = whole
         self.written = [line.strip() for line in text.splitlines() if line.strip()]
+        self.lines = list(map(_parse_line, self.written))
         self.used: set[int] = set()
         """The places of lines whose pattern is that of a test."""
 
@@ -141,15 +141,11 @@ class ScriptFile(pytest.File):
         return turn_at(device, folder, settings.lock_timeout, f"loading {self.path.name}", claims=False)
 
 
-def _marks_in(namespace: Mapping[str, object]) -> dict[str, Any]:
-    kind = imported(PERF_REPORT)
-    marks = {} if kind is None else {id(each): name for name, each in namespace.items() if isinstance(each, kind)}
-    return {name: namespace[name] for name in marks.values()}
-
-
 def all_cases(namespace: Mapping[str, object]) -> list[ReportCase]:
     """Return the cases of every `perf_report` object of a namespace, each by another name."""
-    cases = [case for name, mark in _marks_in(namespace).items() for case in cases_of(name, mark)]
+    kind = imported(PERF_REPORT)
+    marks = {} if kind is None else {id(each): name for name, each in namespace.items() if isinstance(each, kind)}
+    cases = [case for name in marks.values() for case in cases_of(name, namespace[name])]
     seen: Counter[str] = Counter()
     unique = []
     for case in cases:
@@ -233,7 +229,11 @@ def hooks_of(config: pytest.Config, settings: Settings, lifecycle: Lifecycle) ->
     """Return the hooks that the options ask for, and collect the scripts; raise BadRequest for bad options."""
     hooks: dict[str, object] = {}
     if files := _script_files(config, settings):
-        _collect_scripts(config, files)
+        named = (
+            list(config.args) if config.args_source is ArgsSource.ARGS else []
+        )  # else only the scripts are collected
+        there = {(config.invocation_params.dir / each.partition("::")[0]).resolve() for each in named}
+        config.args = [*named, *(str(each) for each in files if each not in there)]
         hooks["scripts"] = AdoptedScripts(lifecycle, files)
     if settings.limits:
         is_typed = config.getoption(ini_name("limits"), None) is not None
@@ -255,24 +255,11 @@ def _script_files(config: pytest.Config, settings: Settings) -> list[Path]:
     return list(found)
 
 
-def _collect_scripts(config: pytest.Config, files: list[Path]) -> None:
-    """Add scripts to what pytest collects: in place of what it would by itself, beside what the command line names."""
-    named = config.args_source is ArgsSource.ARGS
-    there = (
-        {(config.invocation_params.dir / each.partition("::")[0]).resolve() for each in config.args} if named else set()
-    )
-    config.args = [*(config.args if named else []), *(str(each) for each in files if each not in there)]
-
-
-def parse_limits(text: str) -> list[tuple[re.Pattern[str], dict[str, Any]]]:
-    """Return the patterns of node ids, and the keywords for each, of lines such as `bench_*.py: min_speedup=1.2`.
-
-    Raises BadRequest for a line that is neither empty nor of this form.
-    """
-    return [_parse_line(line.strip()) for line in text.splitlines() if line.strip()]
-
-
 def _parse_line(line: str) -> tuple[re.Pattern[str], dict[str, Any]]:
+    """Return the pattern of node ids, and the keywords, of a line such as `bench_*.py: min_speedup=1.2`.
+
+    Raises BadRequest for a line that is not of this form.
+    """
     pattern, _, keywords = line.partition(": ")
     try:
         call = ast.parse(f"perf({keywords})", mode="eval").body

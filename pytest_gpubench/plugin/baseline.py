@@ -49,7 +49,8 @@ class ComparedRun:
         if settings.compare is None or settings.disable:
             return
         if is_worker(config):
-            self._decode(*(handed_on(config, BASELINE) or (None, "")))  # nothing if only this host asks for one
+            text, self._missing = handed_on(config, BASELINE) or (None, "")  # nothing if only this host asks for one
+            self.baseline = None if text is None else Baseline.decode(text, self._collected)
             return
         self._find(settings.compare)
         self._refuse_missing(config)
@@ -117,10 +118,6 @@ class ComparedRun:
         return f"compared with {names}: none of {count(len(records), 'test')}"
 
     # the saved run
-
-    def _decode(self, text: str | None, missing: str) -> None:
-        self._missing = missing
-        self.baseline = None if text is None else Baseline.decode(text, self._collected)
 
     def _find(self, which: str) -> None:
         from pytest_gpubench.results.provenance import minute_text

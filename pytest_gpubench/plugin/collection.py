@@ -59,7 +59,11 @@ class Collection:
             self._header = safe_line(f"gpu_bench: {error}")
             return
         self._header = header_line(device.facts, self.settings)
-        self._refuse_clocks(session.config, device)
+        try:
+            self.turns.refuse_clocks(device)
+        except DeviceUnavailable as error:
+            if not is_worker(session.config):  # whose tests fail with it
+                raise usage_error(error) from None
         self.turns.sign_in(device)
         self._start_profiler(device)
 
@@ -69,14 +73,6 @@ class Collection:
             return []
 
         return Screen.current(color=False).wrapped(self._header)
-
-    def _refuse_clocks(self, config: pytest.Config, device: Device) -> None:
-        """End the run before its first test where clocks cannot be locked without a GPU; a worker fails its tests."""
-        try:
-            self.turns.refuse_clocks(device)
-        except DeviceUnavailable as error:
-            if not is_worker(config):
-                raise usage_error(error) from None
 
     def _start_profiler(self, device: Device) -> None:
         settings = self.settings

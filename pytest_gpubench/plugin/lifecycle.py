@@ -173,7 +173,11 @@ class Lifecycle:
                 self._test.has_failed_part |= report.failed
             else:
                 self._attach(item, report, self._test)
-            self._explain(report, self._test)
+            if report.failed:
+                from pytest_gpubench.report.section import report_section
+
+                text = report_section(self._record(self._test), report.longreprtext, Screen.current(color=False))
+                report.sections.append(("gpu_bench", text))
         if ends_test and report.skipped and not self._in_call and self._has_silent_limits(item):
             reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
             reason = getattr(report, "wasxfail", "") or reason.removeprefix("Skipped: ")
@@ -332,10 +336,3 @@ class Lifecycle:
         properties = median_properties(record)
         report.user_properties += properties
         item.user_properties += properties  # JUnit takes them from the teardown's report, made from these
-
-    def _explain(self, report: pytest.TestReport, test: "CurrentTest") -> None:
-        from pytest_gpubench.report.section import report_section
-
-        if report.failed:
-            text = report_section(self._record(test), report.longreprtext, Screen.current(color=False))
-            report.sections.append(("gpu_bench", text))

@@ -67,13 +67,12 @@ def merge_marks(item: pytest.Item) -> MergedMarks:
     chosen = {name: value for name, value in merged.items() if value is not None}
     gpus = _gpu_count(chosen.pop(GPUS, None), NAME)
     limits = {name: chosen.pop(name) for name in NAMES if name in chosen}
-    inherited = {name: _place_of_mark(node) for name, node in owners.items() if node is not item}
+    inherited = {
+        name: f"{'class' if isinstance(node, pytest.Class) else 'file'} {getattr(node, 'name', '')}".rstrip()
+        for name, node in owners.items()
+        if node is not item
+    }
     return MergedMarks(Limits(**limits), chosen, gpus, merged, inherited)
-
-
-def _place_of_mark(node: object) -> str:
-    kind = "class" if isinstance(node, pytest.Class) else "file"
-    return f"{kind} {getattr(node, 'name', '')}".rstrip()
 
 
 def _refuse_illegal(name: str, limits: Sequence[str]) -> None:

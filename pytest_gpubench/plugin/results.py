@@ -138,17 +138,14 @@ class Results:
             for line in [*text.split("\n"), ""] if text else []:
                 terminal.write_line(terminalreporter, line, screen.color)
         if self.settings.plot == TERMINAL:
-            self._plot(terminalreporter)
+            from pytest_gpubench.report.plot.panels import text_charts
+            from pytest_gpubench.report.sweeps import sweeps_of
+
+            text = text_charts(sweeps_of(self.records), Screen.current(color=False)) or f"gpu_bench: {NO_SWEEP}"
+            for line in [*text.split("\n"), ""]:
+                terminal.write_line(terminalreporter, line)
         for line in summary_lines(self.records, self.settings):
             terminal.write_sentence(terminalreporter, line)
-
-    def _plot(self, terminalreporter: "pytest.TerminalReporter") -> None:
-        from pytest_gpubench.report.plot.panels import text_charts
-        from pytest_gpubench.report.sweeps import sweeps_of
-
-        text = text_charts(sweeps_of(self.records), Screen.current(color=False))
-        for line in [*(text or f"gpu_bench: {NO_SWEEP}").split("\n"), ""]:
-            terminal.write_line(terminalreporter, line)
 
     def _known_devices(self) -> list[DeviceFacts]:
         """Return the workers' devices as far as they are known without torch: GPUs, or the CPU."""

@@ -161,8 +161,9 @@ class OutputFiles:
     def _write_html(self, path: str) -> str:
         from pytest_gpubench.report.html.page import html_page
 
-        text = html_page(self._run(), _joined(self.compared.runs), self._history())
-        write_text(text, Path(path))
+        records = tuple(record for run in self.compared.runs for record in run.records)
+        compared = [msgspec.structs.replace(run, records=records) for run in self.compared.runs[:1]]
+        write_text(html_page(self._run(), compared[0] if compared else None, self._history()), Path(path))
         return f"page written to {path}"
 
     def _history(self) -> list[SavedRun]:
@@ -230,13 +231,6 @@ class OutputFiles:
         timings = [item.timing for record in records for item in record.measurements]
         reasons += [f"{each.label!r} was not measured: {each.unmeasured}" for each in timings if not each.measured]
         return "no trace was taken" + (f": {printable(reasons[0])}" if reasons else "")
-
-
-def _joined(runs: list[SavedRun]) -> SavedRun | None:
-    if not runs:
-        return None
-
-    return msgspec.structs.replace(runs[0], records=tuple(record for run in runs for record in run.records))
 
 
 def _what_was_learnt(saved: Mapping[Path, int], settings: Settings) -> list[str]:

@@ -15,8 +15,7 @@ from pytest_gpubench.plugin.workers import hand_on, handed_on, is_dry, is_worker
 from pytest_gpubench.results.baseline import slimmed
 from pytest_gpubench.results.counterpart import by_test
 from pytest_gpubench.results.model import SavedRun, TestRecord
-from pytest_gpubench.results.model import SavedRun as Run
-from pytest_gpubench.settings import SAVED_SESSIONS, Settings, flag_name
+from pytest_gpubench.settings import SAVED_SESSIONS, flag_name
 from pytest_gpubench.settings.resolver import Resolver
 from pytest_gpubench.units import count
 
@@ -24,13 +23,6 @@ SAME_IN_EVERY_PROCESS = ("scripted",)
 """Timers whose samples a fresh process would only repeat."""
 SESSIONS = "gpu_bench_sessions"
 """The key under which a worker is given the sessions."""
-
-
-def sessions_of(settings: Settings) -> int:
-    """Return in how many processes a run is measured: as many as a FAIL needs where it is saved under a name."""
-    if settings.sessions is not None:
-        return settings.sessions
-    return SAVED_SESSIONS if settings.save and settings.timer not in SAME_IN_EVERY_PROCESS else 1
 
 
 class EarlierSessions:
@@ -44,13 +36,16 @@ class EarlierSessions:
         self.runs: list[SavedRun] = []
         """The sessions taken, oldest first."""
         if given := handed_on(config, SESSIONS):
-            self.runs = msgspec.json.decode(given, type=list[Run])
+            self.runs = msgspec.json.decode(given, type=list[SavedRun])
         self._records: dict[tuple[str, str], list[TestRecord]] | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
         """Take the sessions, before xdist starts its workers, which are given their results."""
-        number = sessions_of(self.settings)
+        number = self.settings.sessions
+        if number is None:  # as many as a FAIL needs where the run is saved under a name
+            is_usual = self.settings.save and self.settings.timer not in SAME_IN_EVERY_PROCESS
+            number = SAVED_SESSIONS if is_usual else 1
         wanted = self.settings.save or self.settings.autosave or self.settings.compare
         measures = wanted and not self.settings.disable and not self.settings.skip and not is_dry(self.config)
         if number == 1 or not measures or is_worker(self.config):

@@ -13,6 +13,7 @@ from pytest_gpubench.plugin.containment import failing
 from pytest_gpubench.plugin.items import takes_turns
 
 EXIT_CODE = 70
+WITHOUT_XDIST = "the other tests of the GPU are not run; with xdist (-n 1) they would be, in a new process"
 
 
 class StickyErrors:
@@ -27,9 +28,14 @@ class StickyErrors:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self) -> Iterator[None]:
-        """End a worker with a broken context before its next test: xdist starts another worker, which runs it."""
+        """End a worker with a broken context before its next test: xdist starts another worker, which runs it.
+
+        It ends at once: its reports are sent, and with a dead context an orderly end can hang.
+        """
         if self.is_worker and self.culprit is not None:
-            _leave()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(EXIT_CODE)
         return (yield)
 
     @pytest.hookimpl(tryfirst=True)
@@ -65,15 +71,11 @@ class StickyErrors:
         elif broken := context_error():
             self.culprit = item.nodeid
             report.gpu_bench_broke = True  # type: ignore[attr-defined] # pytest carries attributes it does not know
-            report.sections.append(("gpu_bench", f"the CUDA context is broken ({broken}): {self._what_follows()}"))
+            follows = "this worker was ended, and xdist starts another" if self.is_worker else WITHOUT_XDIST
+            report.sections.append(("gpu_bench", f"the CUDA context is broken ({broken}): {follows}"))
 
     def _not_run(self) -> str:
         return f"not run: {self.culprit} broke the CUDA context of this process"
-
-    def _what_follows(self) -> str:
-        if self.is_worker:
-            return "this worker was ended, and xdist starts another"
-        return "the other tests of the GPU are not run; with xdist (-n 1) they would be, in a new process"
 
     # the controller
 
@@ -113,14 +115,10 @@ class JUnitFile:
         if getattr(report, "gpu_bench_undone", False):
             for plugin in self.config.pluginmanager.get_plugins():
                 if type(plugin).__name__ == "LogXML":
-                    _remove_entry(plugin, report)
-
-
-def _leave() -> None:
-    """End this worker at once: its reports are sent, and with a dead context an orderly end can hang."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(EXIT_CODE)
+                    xml: Any = plugin
+                    own = xml.node_reporter(report)
+                    xml.node_reporters = {key: each for key, each in xml.node_reporters.items() if each is not own}
+                    xml.node_reporters_ordered = [each for each in xml.node_reporters_ordered if each is not own]
 
 
 def _run_again(sched: Any, nodeid: str) -> bool:
@@ -132,9 +130,3 @@ def _run_again(sched: Any, nodeid: str) -> bool:
     except NotImplementedError:
         return False
     return True
-
-
-def _remove_entry(xml: Any, report: pytest.TestReport) -> None:
-    entry = xml.node_reporter(report)
-    xml.node_reporters = {key: other for key, other in xml.node_reporters.items() if other is not entry}
-    xml.node_reporters_ordered = [other for other in xml.node_reporters_ordered if other is not entry]

@@ -4,10 +4,9 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import repeat
 from typing import Any
 
 from pytest_gpubench.units import printable
@@ -125,16 +124,15 @@ def _own_lines(column: Column, at: int, screen: Screen) -> list[str]:
 def _table_lines(columns: Sequence[Column], widths: Sequence[int], screen: Screen) -> list[str]:
     """Return the header, the line below it, and a line for each row."""
     texts = [
-        [_padded(text, style, width, column.right, screen) for text, style in _styled_cells(column)]
+        [
+            _padded(text, style, width, column.right, screen)
+            for text, style in zip([column.header, *column.cells], ["bold", *styles], strict=True)
+        ]
         for column, width in zip(columns, widths, strict=True)
+        for styles in [column.styles or [""] * len(column.cells)]
     ]
     head, *rows = map((" " * GAP).join, zip(*texts, strict=True))
     return [head, "─" * _total(widths), *rows]
-
-
-def _styled_cells(column: Column) -> Iterator[tuple[str, str]]:
-    yield column.header, "bold"
-    yield from zip(column.cells, column.styles or repeat(""), strict=False)
 
 
 def _padded(text: str, style: str, width: int, right: bool, screen: Screen) -> str:
@@ -172,7 +170,7 @@ def _fit_columns(columns: Sequence[Column], width: int) -> tuple[list[Column], l
 
 def _chosen(columns: list[Column], width: int) -> list[Column]:
     chosen = dict(enumerate(columns))
-    while _least_width([*chosen.values()]) > width - _indent([*chosen.values()]):
+    while _least_width([*chosen.values()]) > width:
         at = max(chosen, key=lambda place: chosen[place].rank)
         if not chosen[at].rank:
             break
@@ -187,7 +185,7 @@ def _chosen(columns: list[Column], width: int) -> list[Column]:
 
 
 def _least_width(columns: Sequence[Column]) -> int:
-    return _total([min(each.width, each.least or each.width) for each in columns if each.is_shown])
+    return _total([min(each.width, each.least or each.width) for each in columns if each.is_shown]) + _indent(columns)
 
 
 def _indent(columns: Sequence[Column]) -> int:

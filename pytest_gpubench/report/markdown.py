@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_gpubench.metrics import BY_NAME
@@ -23,12 +23,10 @@ from pytest_gpubench.results.baseline import toolchain
 from pytest_gpubench.results.kernels import breakdown
 from pytest_gpubench.results.model import (
     SAME_CODE,
-    Measurement,
     Outcome,
     PastChange,
     SavedRun,
     TestRecord,
-    Timing,
     Verdict,
 )
 from pytest_gpubench.units import bracketed, choose_time_unit, first_few, format_share, format_time, ratio_text
@@ -207,7 +205,7 @@ def _trouble_part(rows: Sequence[Row], failures: Mapping[str, str], silent: Mapp
 
 
 def _measurement_part(rows: Sequence[Row], standings: Mapping[str, str]) -> Part:
-    unit = choose_time_unit(times_us(rows))
+    unit, median = choose_time_unit(times_us(rows)), BY_NAME["median"]
     devices, files = {row.record.device.name for row in rows}, {row.record.nodeid.split("::", 1)[0] for row in rows}
     changes = [row.measurement.change for row in rows]
     against = text(against_title([row.measurement for row in rows]), LONGEST_FACT)
@@ -215,7 +213,11 @@ def _measurement_part(rows: Sequence[Row], standings: Mapping[str, str]) -> Part
         "Test": [code(row.name if len(files) == 1 else row.record.nodeid) for row in rows],
         "Function": [code(variant_text(row)) for row in rows],
         "Device": [text(row.record.device.name, LONGEST_FACT) for row in rows],
-        f"Time ({unit})": [_timing_cell(row.timing, unit) for row in rows],
+        f"Time ({unit})": [
+            median.text(row.measurement, unit)
+            + bracketed(median.written(end, unit) for end in median.interval(row.measurement) or ())
+            for row in rows
+        ],
         f"Reference ({unit})": [reference_text(row, unit, code) for row in rows],
         "Speedup": [speedup_text(row.measurement.speedup) for row in rows],
         against: [_change_text(change) for change in changes],
@@ -239,20 +241,15 @@ def _kernel_part(rows: Iterable[Row]) -> Part:
     headers += ["Resources"] if known else []
     lines, last = [], ""
     for row, timing in arms:
-        for number, cells in enumerate(_kernel_rows(timing)):
+        for number, each in enumerate(breakdown(timing, MOST_KERNELS_OF_FAILED)):
             nodeid, label = row.record.nodeid, "" if number else timing.label
-            whole = [code("" if nodeid == last else nodeid), code(label), *cells]
+            name = code(each.name) if each.kernels == 1 else each.name
+            whole = [code("" if nodeid == last else nodeid), code(label), name, str(each.launches)]
+            whole += [format_time(each.median_us), format_share(each.share), resources_text(each.resources)]
             lines.append((6, table_row(whole[: len(headers)])))
             last = nodeid
     head = table_head(headers, ["Launches", "Time", "Share"])
     return Part("Kernels of what failed", head, lines, "kernels", folded=True)
-
-
-def _kernel_rows(timing: Timing) -> Iterator[list[str]]:
-    for each in breakdown(timing, MOST_KERNELS_OF_FAILED):
-        name = code(each.name) if each.kernels == 1 else each.name
-        numbers = [str(each.launches), format_time(each.median_us), format_share(each.share)]
-        yield [name, *numbers, resources_text(each.resources)]
 
 
 def _machine_part(run: SavedRun) -> Part:
@@ -285,12 +282,6 @@ def _commit_text(run: SavedRun) -> str:
 
 
 # the cells
-
-
-def _timing_cell(timing: Timing, unit: str) -> str:
-    """Return a median with its interval, as far as there are any."""
-    item, median = Measurement(timing=timing), BY_NAME["median"]
-    return median.text(item, unit) + bracketed(median.written(end, unit) for end in median.interval(item) or ())
 
 
 def found_cell(sentences: Sequence[str]) -> str:

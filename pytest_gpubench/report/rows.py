@@ -121,7 +121,10 @@ def fold(rows: Iterable[Row], pick: Callable[[Sequence[Row]], Row] | None = None
         if len(members) <= MOST_ROWS_PER_FUNCTION and not of_examples:
             kept += members
         else:
-            kept.append(_stand_for(members, pick(members) if pick else max(members, key=badness)))
+            row = pick(members) if pick else max(members, key=badness)
+            ratios = [each.measurement.speedup.ratio for each in members if each.measurement.speedup is not None]
+            usual, best = (statistics.median(ratios), max(ratios)) if ratios else (None, None)
+            kept.append(replace(row, hidden=len(members) - 1, usual=usual, best=best))
     return kept
 
 
@@ -133,17 +136,8 @@ def badness(row: Row) -> tuple[bool, int, float, float]:
     time_us = row.timing.median_us if row.timing.measured else math.inf
     without = math.inf if row.reference is not None else -math.inf
     slowness = without if row.measurement.speedup is None else -row.measurement.speedup.ratio
-    return row.shown, _severity(row.measurement), slowness, time_us
-
-
-def _severity(measurement: Measurement) -> int:
-    return max((FROM_BEST.index(verdict.outcome) + 1 for verdict in measurement.verdicts), default=0)
-
-
-def _stand_for(members: Sequence[Row], row: Row) -> Row:
-    ratios = [each.measurement.speedup.ratio for each in members if each.measurement.speedup is not None]
-    usual, best = (statistics.median(ratios), max(ratios)) if ratios else (None, None)
-    return replace(row, hidden=len(members) - 1, usual=usual, best=best)
+    severity = max((FROM_BEST.index(verdict.outcome) + 1 for verdict in row.measurement.verdicts), default=0)
+    return row.shown, severity, slowness, time_us
 
 
 def reference_label(row: Row) -> str | None:

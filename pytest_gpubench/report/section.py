@@ -34,7 +34,10 @@ def report_section(record: TestRecord, said: str = "", screen: Screen | None = N
     Of a function measured very often, as under @given, one is shown: the last that fails the test, for hypothesis ends
     with the example it reports, and the last of all where none does.
     """
-    alone, candidates = (fold(half, _last_failing) for half in split(record))
+    alone, candidates = (
+        fold(half, lambda rows: next((row for row in reversed(rows) if _fails(row)), rows[-1]))
+        for half in split(record)
+    )
     lines = [line for row in alone for line in _measurement_lines(row, said)]
     lines += [line for row in candidates for line in _comparison_lines(row, said)]
     lines += [line for found in record.phases for line in _phases_lines(found)]
@@ -46,10 +49,6 @@ def _phases_lines(found: Phases) -> list[str]:
         return [f"phases of {found}"]
     how = f"{count(found.rounds, 'round')}, {found.cache}, {found.timer}, seed {found.seed}"
     return phases_block(f"phases of {found.title} ({how}):", found, "auto", Screen()).split("\n")
-
-
-def _last_failing(rows: Sequence[Row]) -> Row:
-    return next((row for row in reversed(rows) if _fails(row)), rows[-1])
 
 
 def _fails(row: Row) -> bool:
@@ -65,7 +64,11 @@ def _measurement_lines(row: Row, said: str) -> list[str]:
     if timing.measured:
         clock = _metrics_told("SM clock", timing, "us")
         clock = "" if clock == "-" else f"SM clock {clock}; "
-        lines.append(f"  {_spread_text(timing)}; {clock}{_flags_text(timing)}")
+        first, _, third = map(format_time, timing.quartiles_us)
+        lines.append(
+            f"  min {format_time(timing.min_us)}, quartiles {first} and {third}, max {format_time(timing.max_us)}; "
+            f"{clock}{_flags_text(timing)}"
+        )
     return [*lines, *kernel_lines(timing), *region_lines(timing.regions), *_verdict_lines(row, said)]
 
 
@@ -134,14 +137,6 @@ def _metrics_told(name: str, timing: Timing, unit: str) -> str:
     item = Measurement(timing=timing)
     found = [(each, each.value(item)) for each in METRICS if each.section == name]
     return ", ".join(each.told(value, unit) for each, value in found if value is not None) or "-"
-
-
-def _spread_text(timing: Timing) -> str:
-    first, _, third = timing.quartiles_us
-    return (
-        f"min {format_time(timing.min_us)}, quartiles {format_time(first)} and {format_time(third)}, "
-        f"max {format_time(timing.max_us)}"
-    )
 
 
 def _state_text(timing: Timing) -> str:

@@ -152,7 +152,12 @@ def _sweeps(where: tuple[str, str, str, str], entries: Sequence[_Entry]) -> list
 
 
 def _sweep(where: tuple[str, str, str, str], entries: Sequence[_Entry], names: tuple[str, ...]) -> Sweep:
-    values = {"x".join(texts): _joined_sizes(texts) for each in entries if (texts := _texts(each.record, names))}
+    values: dict[str, tuple[float, ...]] = {}
+    for entry in entries:
+        texts = _texts(entry.record, names)
+        sizes = [_sizes(text) for text in texts]
+        if texts:
+            values["x".join(texts)] = tuple(number for each in sizes for number in each) if all(sizes) else ()
     rank = Counter(len(sizes) for sizes in values.values() if sizes).most_common(1)
     places, axis = _positions({text: each for text, each in values.items() if rank and len(each) == rank[0][0]}, names)
     series: dict[Series, dict[float, SweepPoint]] = {}
@@ -160,7 +165,10 @@ def _sweep(where: tuple[str, str, str, str], entries: Sequence[_Entry], names: t
         value = "x".join(_texts(entry.record, names))
         if value in places:
             point = SweepPoint(places[value], value, entry.record, entry.measurement)
-            series.setdefault(_series(entry, names), {})[point.x] = point
+            fixed = ", ".join(f"{name}={text}" for name, text in entry.record.params.items() if name not in names)
+            item = entry.measurement
+            key = Series(item.timing.label, item.role, entry.reference, fixed, entry.occurrence)
+            series.setdefault(key, {})[point.x] = point
     kept = {each: [points[x] for x in sorted(points)] for each, points in series.items() if len(points) > 1}
     return Sweep(*where, param=" x ".join(names), axis=axis, series=kept)
 
@@ -168,18 +176,6 @@ def _sweep(where: tuple[str, str, str, str], entries: Sequence[_Entry], names: t
 def _texts(record: TestRecord, names: Sequence[str]) -> list[str]:
     """Return a test's values of parameters; none where it lacks one."""
     return [record.params[name] for name in names] if all(name in record.params for name in names) else []
-
-
-def _joined_sizes(texts: Sequence[str]) -> tuple[float, ...]:
-    """Return the numbers of one shape, or of several parameters; empty where one is no number."""
-    sizes = [_sizes(text) for text in texts]
-    return tuple(number for each in sizes for number in each) if all(sizes) else ()
-
-
-def _series(entry: _Entry, names: Sequence[str]) -> Series:
-    fixed = ", ".join(f"{name}={value}" for name, value in entry.record.params.items() if name not in names)
-    item = entry.measurement
-    return Series(item.timing.label, item.role, entry.reference, fixed, entry.occurrence)
 
 
 def _positions(values: Mapping[str, Sequence[float]], names: Sequence[str]) -> tuple[dict[str, float], str]:

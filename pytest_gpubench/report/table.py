@@ -189,14 +189,9 @@ def _row_cell(name: str, row: Row, unit: str, brief: bool) -> str:
     if name == "against":
         return _change_cell(row.measurement.change, brief)
     if name == "flags":
-        return _notes_of_both(row)
+        reference = [] if row.reference is None else notes_of(row.reference)
+        return ", ".join(notes_of(row.timing) + [f"reference {note}" for note in reference])
     return BY_NAME[name].text(row.measurement, unit)
-
-
-def _notes_of_both(row: Row) -> str:
-    """Return the notes on a timing, then those on its reference."""
-    reference = [] if row.reference is None else notes_of(row.reference)
-    return ", ".join(notes_of(row.timing) + [f"reference {note}" for note in reference])
 
 
 def _change_cell(change: PastChange | None, brief: bool) -> str:

@@ -13,7 +13,7 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.settings.cache import cache_words
 from pytest_gpubench.units import count, first_few, printable, safe_line
 
-NUMBER = re.compile(r"\d[\d.,]*")
+DIGITS = re.compile(r"\d[\d.,]*")
 MOST_WARNINGS = 3
 """Warnings of one test that are shown: under @given there can be one for each example."""
 MOST_LINES = 20
@@ -77,7 +77,7 @@ def _pattern(text: str, record: TestRecord) -> str:
     """Return a warning without the names of its test and functions, and without numbers."""
     named = {printable(record.nodeid), *(item.timing.label for item in record.measurements)} - {""}
     names = "|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in sorted(named, key=len, reverse=True))
-    return NUMBER.sub("", re.sub(names, "", text))
+    return DIGITS.sub("", re.sub(names, "", text))
 
 
 def _line_of(found: Sequence[tuple[str, str]]) -> str:

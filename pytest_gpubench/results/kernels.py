@@ -40,6 +40,10 @@ def breakdown(timing: Timing, most: int) -> tuple[Share, ...]:
     shortest are one.
     """
     names = distinct_names(kernel.name for kernel in timing.kernels)
+    times_us = [kernel.mean_us for kernel in timing.kernels if kernel.mean_us is not None]
+    if len(times_us) < len(timing.kernels):
+        times_us = [kernel.median_us for kernel in timing.kernels]
+    total_us = sum(times_us) or 1.0
     shares = [
         Share(
             name=names[kernel.name],
@@ -49,20 +53,13 @@ def breakdown(timing: Timing, most: int) -> tuple[Share, ...]:
             share=share,
             resources=kernel.resources,
         )
-        for kernel, share in zip(timing.kernels, _shares_of(timing.kernels), strict=True)
+        for kernel, share in zip(timing.kernels, [time_us / total_us for time_us in times_us], strict=True)
     ]
     shares.sort(key=lambda share: -share.share)
     if len(shares) > most:
         rest = shares[most - 1 :]
         shares[most - 1 :] = [_together(rest, f"{len(rest)} more")]
     return tuple(shares)
-
-
-def _shares_of(kernels: Sequence[Kernel]) -> list[float]:
-    means_us = [kernel.mean_us for kernel in kernels if kernel.mean_us is not None]
-    times_us = means_us if len(means_us) == len(kernels) else [kernel.median_us for kernel in kernels]
-    total_us = sum(times_us) or 1.0
-    return [time_us / total_us for time_us in times_us]
 
 
 def _together(shares: Sequence[Share], name: str) -> Share:

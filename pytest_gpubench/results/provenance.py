@@ -81,12 +81,13 @@ def commit_info(folder: Path) -> CommitInfo:
     except GitFailed as error:
         return CommitInfo(project=folder.name, error=str(error))
     status = _git_answer(folder, "status", "--porcelain", "--untracked-files=no")
+    origin = _git_answer(folder, "config", "remote.origin.url") or _git_answer(folder, "rev-parse", "--show-toplevel")
     return CommitInfo(
         id=commit,
         time=time,
         author_time=author_time,
         dirty=None if status is None else bool(status),
-        project=_project(folder),
+        project=re.split("[/:]", (origin or "").rstrip("/"))[-1].removesuffix(".git"),
         branch=_git_answer(folder, "symbolic-ref", "--short", "-q", "HEAD") or "(detached head)",
     )
 
@@ -135,12 +136,6 @@ def _version_of(program: str) -> str | None:
         return None
     found = re.search(r"\bV(\d[\d.]*)", done.stdout)
     return found[1] if found else None
-
-
-def _project(folder: Path) -> str:
-    """Return the last part of where the repository came from, else the name of its folder."""
-    origin = _git_answer(folder, "config", "remote.origin.url") or _git_answer(folder, "rev-parse", "--show-toplevel")
-    return re.split("[/:]", (origin or "").rstrip("/"))[-1].removesuffix(".git")
 
 
 def _git_answer(folder: Path, *arguments: str) -> str | None:

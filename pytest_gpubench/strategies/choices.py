@@ -1,6 +1,5 @@
 """Dtypes, layouts and values of tensors, by name."""
 
-from functools import cache
 from typing import TypeAlias
 
 import torch
@@ -66,15 +65,12 @@ def find_dtype(asked: object, name: str = "dtype") -> torch.dtype:
 
 
 def _computable(dtype: torch.dtype) -> torch.dtype:
-    capability = _capability() if str(dtype).startswith("torch.float8") else None
+    capability = None
+    if str(dtype).startswith("torch.float8") and torch.cuda.is_available():
+        capability = torch.cuda.get_device_capability()
     if capability is not None and capability < FLOAT8_CAPABILITY:
         raise InvalidArgument(
             f"{dtype} was asked for, but this GPU has compute capability {capability[0]}.{capability[1]} and cannot "
             "compute with it below 8.9: leave it out of dtypes()"
         )
     return dtype
-
-
-@cache
-def _capability() -> tuple[int, int] | None:
-    return torch.cuda.get_device_capability() if torch.cuda.is_available() else None

@@ -101,8 +101,14 @@ def shapes(
     least, most = _dims(dims)
     item = find_dtype(dtype).itemsize
     limit = parse_bytes(max_bytes, "max_bytes")
+    given = {"min_side": min_side, "max_side": max_side, "multiple_of": multiple_of}
     ranges = {
-        number: _ranges(number, least == most, min_side, max_side, multiple_of, limit // item)
+        number: [
+            _range("side", low, high, multiple, limit // item)
+            for low, high, multiple in zip(
+                *(_per_side(asked, name, number, least == most) for name, asked in given.items()), strict=True
+            )
+        ]
         for number in range(least, most + 1)
     }
     smallest = tuple(max(1, side.first) for side in ranges[least])
@@ -194,7 +200,10 @@ def attention_shapes(
     item = find_dtype(dtype).itemsize
     limit = parse_bytes(max_bytes, "max_bytes")
     length = _range("length", min_length, max_length, multiple_of, limit // item)
-    dims = _checked_head_dims(head_dims)
+    asked: object = head_dims
+    if isinstance(asked, str) or not isinstance(asked, Sequence) or not asked:
+        raise InvalidArgument(f"head_dims={asked!r} holds no sizes: give a tuple such as (64, 128)")
+    dims = [count_at_least(size, f"head_dims[{number}]", least=1) for number, size in enumerate(head_dims)]
     least = max(1, length.first)
     _check_room((1, 1, 1, least, least, min(dims)), 4 * least * min(dims) * item, limit, "attention")
     return _attention_shapes(
@@ -340,21 +349,6 @@ def _dims(asked: int | tuple[int, int], name: str = "dims") -> tuple[int, int]:
     return least, most
 
 
-def _ranges(
-    dims: int,
-    fixed: bool,
-    min_side: int | Sequence[int],
-    max_side: int | Sequence[int | None] | None,
-    multiple_of: int | Sequence[int],
-    room: int,
-) -> list[Range]:
-    columns = [
-        _per_side(asked, name, dims, fixed)
-        for name, asked in (("min_side", min_side), ("max_side", max_side), ("multiple_of", multiple_of))
-    ]
-    return [_range("side", least, most, multiple, room) for least, most, multiple in zip(*columns, strict=True)]
-
-
 def _per_side(asked: object, name: str, dims: int, fixed: bool) -> Sequence[object]:
     if isinstance(asked, str) or not isinstance(asked, Sequence):
         return [asked] * dims
@@ -385,9 +379,3 @@ def _check_room(smallest: tuple[int, ...], needed: int, limit: int, of: str) -> 
             f"max_bytes={limit} is too small: {of} of the smallest sizes allowed, {smallest}, takes {needed} bytes; "
             "raise max_bytes or lower the smallest sizes"
         )
-
-
-def _checked_head_dims(asked: object) -> list[int]:
-    if isinstance(asked, str) or not isinstance(asked, Sequence) or not asked:
-        raise InvalidArgument(f"head_dims={asked!r} holds no sizes: give a tuple such as (64, 128)")
-    return [count_at_least(size, f"head_dims[{number}]", least=1) for number, size in enumerate(asked)]

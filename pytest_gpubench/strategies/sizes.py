@@ -63,10 +63,6 @@ def is_prime(number: int) -> bool:
     return number == 2 or (number > 2 and all(number % each for each in (2, *range(3, math.isqrt(number) + 1, 2))))
 
 
-def _prime(size: int) -> int | None:
-    return next((number for number in range(size, 1, -1) if is_prime(number)), None)
-
-
 def _power(beside: int) -> Callable[[int], int | None]:
     return lambda size: (1 << ((size - beside).bit_length() - 1)) + beside if size > beside + 1 else None
 
@@ -75,21 +71,17 @@ def _tile(tile: int, beside: int) -> Callable[[int], int | None]:
     return lambda size: (size - beside) // tile * tile + beside if size >= tile + beside else None
 
 
-def _constant(number: int) -> Callable[[int], int | None]:
-    return lambda size: number
-
-
 KINDS: dict[str, Callable[[int], int | None]] = {
     "any": lambda size: size,
-    "one": _constant(1),
-    "prime": _prime,
+    "one": lambda size: 1,
+    "prime": lambda size: next(filter(is_prime, range(size, 1, -1)), None),
     "power of two": _power(0),
     "above a power of two": _power(1),
     "below a power of two": _power(-1),
     **{f"tile of {tile}": _tile(tile, 0) for tile in TILES},
     **{f"above a tile of {tile}": _tile(tile, 1) for tile in TILES},
     **{f"below a tile of {tile}": _tile(tile, -1) for tile in TILES},
-    "zero": _constant(0),
+    "zero": lambda size: 0,
 }
 """The largest number of each kind up to a size; None where there is none."""
 

@@ -235,16 +235,13 @@ def _checked_arguments(
 ) -> tuple[tuple[int, ...], torch.dtype]:
     found = find_dtype(dtype)
     check_name(layout, "layout", LAYOUTS)
-    allowed = _allowed_values(found)
+    allowed: Sequence[str] = WHOLE_VALUES
+    if found.is_floating_point:
+        allowed = [name for name in VALUES if name != "inf" or found != torch.float8_e4m3fn]  # it has no infinity
     if check_name(values, "values", VALUES) not in allowed:
         raise InvalidArgument(f"values={values!r} cannot be held by {found}: choose from {', '.join(allowed)}")
-    return _checked_shape(shape), found
-
-
-def _allowed_values(dtype: torch.dtype) -> Sequence[str]:
-    if not dtype.is_floating_point:
-        return WHOLE_VALUES
-    return tuple(name for name in VALUES if name != "inf" or dtype != torch.float8_e4m3fn)  # it has no infinity
+    sides = shape if isinstance(shape, Sequence) and not isinstance(shape, str) else (shape,)
+    return tuple(count_at_least(side, f"shape[{axis}]") for axis, side in enumerate(sides)), found
 
 
 def _check_gradient(dtype: torch.dtype) -> None:
@@ -308,16 +305,11 @@ def _filled_tensor(
         return _fill_denormal(shape, dtype, generator)
     if values == "large":
         return _fill_large(shape, dtype, generator)
-    made = _normal(shape, dtype, generator)
+    computed = torch.bfloat16 if dtype.itemsize == 1 else dtype  # torch cannot compute in a float8
+    made = torch.randn(shape, dtype=computed, device=generator.device, generator=generator)
     if values != "normal" and made.numel():
         _mark(made, values, generator)
     return made.to(dtype)
-
-
-def _normal(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
-    """Return normal values in the dtype; in bfloat16 for a float8, as torch cannot compute in one."""
-    computed = torch.bfloat16 if dtype.itemsize == 1 else dtype
-    return torch.randn(shape, dtype=computed, device=generator.device, generator=generator)
 
 
 def _mark(made: torch.Tensor, values: str, generator: torch.Generator) -> None:
@@ -371,9 +363,3 @@ def _fill_whole(shape: tuple[int, ...], dtype: torch.dtype, values: str, generat
 
 def _largest_integer(dtype: torch.dtype) -> int:
     return 1 if dtype == torch.bool else torch.iinfo(dtype).max
-
-
-def _checked_shape(asked: object) -> tuple[int, ...]:
-    """Return a shape given as an int or as a sequence of ints."""
-    sides = asked if isinstance(asked, Sequence) and not isinstance(asked, str) else (asked,)
-    return tuple(count_at_least(side, f"shape[{axis}]") for axis, side in enumerate(sides))

@@ -27,7 +27,7 @@ class Meter:
 
     def __enter__(self) -> "Meter":
         if self.prepared is not None:
-            self._reset_peak()
+            torch.cuda.reset_peak_memory_stats(self.device.torch_device)
         self.before = self._counters()
         return self
 
@@ -76,6 +76,3 @@ class Meter:
             return torch.cuda.memory_stats(self.device.torch_device)
         except RuntimeError:  # an allocator from outside, which does not count
             return {}
-
-    def _reset_peak(self) -> None:
-        torch.cuda.reset_peak_memory_stats(self.device.torch_device)

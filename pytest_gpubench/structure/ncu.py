@@ -3,8 +3,7 @@
 import csv
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,6 +78,8 @@ def find_ncu() -> str:
 
 def take_captures(call: Call, device: Device, cache: Cache, note: Callable[[], object]) -> None:
     """Make a call a few times while ncu listens, once it is warm; note: called before each."""
+    import torch
+
     flush, mark = make_flush(device, cache), sentinels_of(device).noop
     for _ in range(WARM_CALLS):
         call.prepare()()
@@ -87,22 +88,13 @@ def take_captures(call: Call, device: Device, cache: Cache, note: Callable[[], o
         flush()
         device.synchronize()
         note()
-        with listened_to():
+        torch.cuda.profiler.start()  # type: ignore[no-untyped-call] # ncu counts what is launched meanwhile
+        try:
             mark()
             timed()
             device.synchronize()
-
-
-@contextmanager
-def listened_to() -> Iterator[None]:
-    """Let ncu take the counters of the kernels that are launched meanwhile."""
-    import torch
-
-    torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
+        finally:
+            torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
 
 
 # what it wrote
@@ -118,27 +110,15 @@ def read_captures(text: str) -> list[Capture]:
     if first is None:
         raise NotCounted(f"ncu took no counters: {_why_failed(text)}")
     captures: list[list[CountedKernel]] = []
-    for launch in _launches(lines[first:]):
-        if launch.name == MARK_KERNEL:
+    for row in csv.DictReader(line for line in lines[first:] if line.startswith('"')):
+        metrics = {name: text for name, text in row.items() if name and name.endswith(SUM)}
+        if row["ID"] and row["Kernel Name"] == MARK_KERNEL:  # the row without an ID has the units
             captures.append([])
-        elif captures:
-            captures[-1].append(launch)
+        elif row["ID"] and captures:
+            captures[-1].append(CountedKernel(row["Kernel Name"], metrics))
     return list(captures)
-
-
-def _launches(lines: Sequence[str]) -> Iterator[CountedKernel]:
-    """Yield the kernels of a table, whose second row has the units."""
-    rows = csv.DictReader(line for line in lines if line.startswith('"'))
-    for row in rows:
-        if row["ID"]:
-            yield CountedKernel(
-                row["Kernel Name"], {name: text for name, text in row.items() if name and name.endswith(SUM)}
-            )
 
 
 def _why_failed(text: str) -> str:
     errors = [match[1].strip() for match in map(ERROR.match, text.splitlines()) if match]
     return printable(errors[0]) if errors else "no kernel ran while it listened"
-
-
-# what a call counts

@@ -60,7 +60,7 @@ def observe(call: Call, device: Device) -> Observed | None:
         waits=tuple(waits),
         runtime_waits=waits_in(seen),
         memory=meter.memory(call),
-        driver_allocations=allocations_in(seen),
+        driver_allocations={name: number for name, number in seen.items() if TAKES_MEMORY.fullmatch(name)},
         kernels=trace.kernels,
         compilations=compiled.number,
     )
@@ -71,11 +71,6 @@ def waits_in(calls: Mapping[str, int]) -> dict[str, int]:
     found = {name: max(calls[name], calls[record]) for name, record in WAITS.items()}
     found |= {name: number for name, number in calls.items() if COPIES_AND_WAITS.fullmatch(name)}
     return {name: number for name, number in found.items() if number}
-
-
-def allocations_in(calls: Mapping[str, int]) -> dict[str, int]:
-    """Return the calls that take GPU memory from the driver, or give it back."""
-    return {name: number for name, number in calls.items() if TAKES_MEMORY.fullmatch(name)}
 
 
 def call_watched(timed: Callable[[], object], waits: list[Wait], meter: Meter) -> None:

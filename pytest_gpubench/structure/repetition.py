@@ -1,7 +1,6 @@
 """The check that a call repeats itself, bit by bit."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -28,7 +27,8 @@ def is_deterministic(call: Call, reps: int = REPEATS) -> list[str]:
 
     Raises UnfairComparison where `setup` makes other values in every call.
     """
-    with own_random_numbers():
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices=devices):  # torch's generators are left as they were
         return compare_calls(call, reps)
 
 
@@ -145,10 +145,3 @@ def seed() -> None:
     torch.default_generator.manual_seed(GENERATOR_SEED)
     if torch.cuda.is_available():
         torch.cuda.manual_seed_all(GENERATOR_SEED)
-
-
-@contextmanager
-def own_random_numbers() -> Iterator[None]:
-    """Leave torch's generators as they were."""
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_available() else []):
-        yield

@@ -85,7 +85,10 @@ class Checkout:
             there, here = (Path(os.path.normpath(each.folder / path)) for each in (source, self))
             if not there.exists() or not there.is_relative_to(source.root) or there == source.root:
                 raise BadRequest(f"--tests {path}: it names no file or folder within {source.arm}, {source.title}")
-            _remove_path(here)
+            if here.is_dir() and not here.is_symlink():
+                shutil.rmtree(here)
+            else:
+                here.unlink(missing_ok=True)
             here.parent.mkdir(parents=True, exist_ok=True)
             if there.is_dir():
                 shutil.copytree(there, here, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
@@ -250,10 +253,3 @@ def _git_or_refuse(folder: Path, *words: str) -> "subprocess.CompletedProcess[st
 def last_line(text: str) -> str:
     """Return the last line of what git printed."""
     return next(reversed(text.strip().splitlines()), "no reason given")
-
-
-def _remove_path(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

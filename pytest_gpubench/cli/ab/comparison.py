@@ -143,7 +143,9 @@ def compare_commits(
                         return replace(
                             found, changes=judge_rounds(found.runs, plan.tolerance, plan.alpha, plan.processes)
                         )
-            found = replace(found, changes=_changes_at_look(found, alpha, tests))
+            settled = [each for each in found.changes if tests is not None and each.nodeid not in tests]
+            judged = judge_rounds(by_node_id(found.runs), plan.tolerance, alpha, plan.processes)
+            found = replace(found, changes=settled + [each for each in judged if tests is None or each.nodeid in tests])
             tests = still_open(found.changes)
             if not tests:
                 break
@@ -166,13 +168,6 @@ def _looks(plan: ComparisonPlan) -> Iterator[tuple[Sequence[int], float]]:
         if alpha is not None:
             yield rounds, alpha
             rounds = []
-
-
-def _changes_at_look(found: CommitComparison, alpha: float, tests: Collection[str] | None) -> list[Change]:
-    """Judge the tests that were run since the last look; the others keep their changes."""
-    settled = [each for each in found.changes if tests is not None and each.nodeid not in tests]
-    judged = judge_rounds(by_node_id(found.runs), found.plan.tolerance, alpha, found.plan.processes)
-    return settled + [each for each in judged if tests is None or each.nodeid in tests]
 
 
 def _say_each(turns: Iterator[ArmRun], found: CommitComparison) -> Iterator[CommitComparison]:

@@ -22,7 +22,7 @@ from pytest_gpubench.results.files import write_text
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord, Verdict
 from pytest_gpubench.units import count, printable, ratio_text
 from pytest_gpubench.verdict.regression import Change
-from pytest_gpubench.verdict.rounds import CommitArm
+from pytest_gpubench.verdict.rounds import COMMIT_ARMS, CommitArm
 from pytest_gpubench.verdict.saved_runs import with_change
 
 WORST_FIRST = (Outcome.FAIL, Outcome.INVALID, Outcome.INCONCLUSIVE, Outcome.NOT_JUDGED, Outcome.PASS)
@@ -36,7 +36,9 @@ def write_report(
     found: CommitComparison, checkouts: Mapping[CommitArm, Checkout], arguments: argparse.Namespace
 ) -> None:
     """Write the comparison to the terminal, and to the files that the arguments name."""
-    write("\n".join([*_package_lines(_differing_packages(checkouts)), *report_lines(found.changes)]))
+    packages = list(zip(*_differing_packages(checkouts), strict=True))
+    columns = [Column(name, cells) for name, cells in zip(("Package", "BASE", "HEAD"), packages, strict=False)]
+    write("\n".join([*([*table(columns), ""] if columns else []), *report_lines(found.changes)]))
     for path, form in (
         (arguments.markdown, markdown_text),
         (arguments.json, _findings_json),
@@ -58,14 +60,6 @@ def exit_status(changes: Sequence[Change]) -> int:
     if Outcome.FAIL in outcomes:
         return 1
     return int(Outcome.INVALID in outcomes) if any(each.estimate is not None for each in changes) else 2
-
-
-def _package_lines(packages: Sequence[FactChange]) -> list[str]:
-    """Return a table of packages that differ; nothing where none does."""
-    if not packages:
-        return []
-    names, base, head = zip(*packages, strict=True)
-    return [*table([Column("Package", names), Column("BASE", base), Column("HEAD", head)]), ""]
 
 
 def report_lines(changes: Sequence[Change]) -> list[str]:
@@ -107,12 +101,14 @@ def markdown_text(found: CommitComparison, checkouts: Mapping[CommitArm, Checkou
         *(f"- {words}" for words in [found.noise_words(found.rounds)] if words),
         *([f"- {found.interrupted_words}"] if found.interrupted else []),
     ]
+    head = table_head(["Package", *COMMIT_ARMS])
+    packages = [(1, table_row([code(name), text(was), text(now)])) for name, was, now in _differing_packages(checkouts)]
     changes = _worst_first(found.changes)
     trouble = [each for each in changes if each.outcome in WORST_FIRST[:3]]
     unjudged = [each for each in changes if each.outcome is Outcome.NOT_JUDGED]
     parts = [
         _sentences("What to look at", trouble, 1),
-        _packages(_differing_packages(checkouts)),
+        Part(f"Packages that differ ({len(packages):,})", head, packages, "packages", folded=True),
         _sentences("Does not count", unjudged, 2),
         _table(changes),
     ]
@@ -123,12 +119,6 @@ def _sentences(title: str, changes: Sequence[Change], rank: int) -> Part:
     head = table_head(["Verdict", "Test", "Function", "What was found"])
     cells = ([_outcome_word(each), code(each.nodeid), code(each.label), found_cell(each.lines)] for each in changes)
     return Part(title, head, [(rank, table_row(row)) for row in cells], "findings")
-
-
-def _packages(packages: Sequence[FactChange]) -> Part:
-    head = table_head(["Package", "BASE", "HEAD"])
-    rows = [(1, table_row([code(name), text(was), text(now)])) for name, was, now in packages]
-    return Part(f"Packages that differ ({len(rows):,})", head, rows, "packages", folded=True)
 
 
 def _table(changes: Sequence[Change]) -> Part:

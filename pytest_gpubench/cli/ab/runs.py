@@ -35,7 +35,7 @@ class WaitingProcess:
     def __init__(self, process: "subprocess.Popen[bytes]", connection: socket.socket) -> None:
         self._process = process
         self._connection = connection
-        self._has_begun = False
+        self.has_begun = False
 
     def wait_until_ready(self) -> None:
         """Return once it waits for its turn, or has ended; after READY_S in any case, as it may wait for others."""
@@ -43,15 +43,10 @@ class WaitingProcess:
 
     def run(self) -> int:
         """Let it run its tests, and return its exit status."""
-        self._has_begun = True
+        self.has_begun = True
         with suppress(OSError):  # it has ended before its first test
             self._connection.sendall(b"!")
         return self._process.wait()
-
-    def kill_waiting(self) -> None:
-        """Kill it if it still waits for its turn: it holds nothing, and to end by itself would take it a second."""
-        if not self._has_begun:
-            kill_group(self._process)
 
 
 @contextmanager
@@ -67,7 +62,8 @@ def waiting_process(
         try:
             yield waiting
         finally:
-            waiting.kill_waiting()
+            if not waiting.has_begun:  # it holds nothing, and to end by itself would take it a second
+                kill_group(process)
 
 
 @dataclass
@@ -163,7 +159,8 @@ def read_ended(junit: Path, run: SavedRun) -> dict[str, TestEnding]:
         names = case.get("classname", ""), case.get("name", "")
         nodeid = nodeids.get(names, _dotted_id(names))
         if ended.get(nodeid) != "failed":  # a test may be there twice: its call, and its teardown
-            ended[nodeid] = _how_it_ended(case)
+            is_failed = case.find("failure") is not None or case.find("error") is not None
+            ended[nodeid] = "failed" if is_failed else "passed" if case.find("skipped") is None else "skipped"
     return ended
 
 
@@ -184,9 +181,3 @@ def junit_names(nodeid: str) -> tuple[str, str]:
     parts = [re.sub(r"\.py$", "", path.replace("/", ".")), *names]
     parts[-1] += bracket + parameters
     return ".".join(parts[:-1]), parts[-1]
-
-
-def _how_it_ended(case: ElementTree.Element) -> TestEnding:
-    if case.find("failure") is not None or case.find("error") is not None:
-        return "failed"
-    return "passed" if case.find("skipped") is None else "skipped"

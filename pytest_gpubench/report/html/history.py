@@ -11,6 +11,7 @@ from pytest_gpubench.report.rows import WORTH_TELLING
 from pytest_gpubench.results.counterpart import RunKey
 from pytest_gpubench.results.model import Measurement
 from pytest_gpubench.stats.changepoints import change_points
+from pytest_gpubench.stats.summary import quartiles
 
 ALPHA = 0.005
 """The chance that a history without a change is said to have one; of less, many more random orders are needed."""
@@ -75,10 +76,9 @@ def trend(items: Sequence[Mapping[str, Any]], own: int) -> list[list[Any]]:
                 logs.setdefault(number, []).append(math.log(item["speedup"]["ratio"] / speedup[0]))
             elif item.get("median", 0) > 0:
                 logs.setdefault(number, []).append(math.log(median_us / item["median"]))
-    points = [[number, len(found), *_middle(found)] for number, found in sorted(logs.items())]
+    points = []
+    for number, found in sorted(logs.items()):
+        low, _, high = quartiles(found)
+        middle = rounded(math.exp(value) for value in (statistics.fmean(found), low, high))
+        points.append([number, len(found), *middle])
     return [*points, [own, max(map(len, logs.values())), 1, 1, 1]] if points else []
-
-
-def _middle(logs: Sequence[float]) -> list[float | int | None]:
-    low, _, high = statistics.quantiles(logs, n=4, method="inclusive") if len(logs) > 1 else (logs[0],) * 3
-    return rounded(math.exp(value) for value in (statistics.fmean(logs), low, high))

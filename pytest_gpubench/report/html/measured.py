@@ -1,7 +1,7 @@
 """Measurements of the page: times, samples, kernels, verdicts, and the same in older runs."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pytest_gpubench.metrics import BY_NAME, METRICS
@@ -31,8 +31,10 @@ class Measured:
         self.kernel_numbers: dict[str, int] = {}
         """The index of each kernel's name in the list of names, which are long and occur often."""
         self._past = past
-        series = [each for record in run.records for item in record.measurements for each in _rep_series(item)]
-        self._longest = max(20, min(MOST_SAMPLES, MOST_NUMBERS // max(1, len(series))))
+        items = [item for record in run.records for item in record.measurements]
+        series = [each for item in items for each in (item.timing.samples_us, item.timing.sm_clock_mhz)]
+        series += [item.speedup.log_ratios for item in items if item.speedup]
+        self._longest = max(20, min(MOST_SAMPLES, MOST_NUMBERS // max(1, sum(map(bool, series)))))
 
     def items(self, record: TestRecord) -> Iterator[dict[str, Any]]:
         """Yield the page's data for each measurement of a test, without empty entries."""
@@ -125,12 +127,6 @@ def page_numbers(item: Measurement, names: Iterable[str]) -> dict[str, Any]:
     """Return metrics of a measurement, pairs as lists; without those of a time that cannot be true."""
     values = {name: BY_NAME[name].value(item) for name in names}
     return {name: rounded(value) if isinstance(value, tuple) else five_digits(value) for name, value in values.items()}
-
-
-def _rep_series(item: Measurement) -> list[Sequence[float]]:
-    """Return the series with a value for each rep, without empty ones."""
-    series = (item.timing.samples_us, item.timing.sm_clock_mhz, item.speedup.log_ratios if item.speedup else ())
-    return [each for each in series if each]
 
 
 def _verdict_content(verdict: Verdict, timing: Timing) -> dict[str, Any]:

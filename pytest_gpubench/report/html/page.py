@@ -28,8 +28,6 @@ from pytest_gpubench.results.model import (
     Peaks,
     SavedRun,
     TestRecord,
-    Timing,
-    Verdict,
     plain,
     text_of,
 )
@@ -49,13 +47,22 @@ ALIKE = 0.95
 
 def page_content(run: SavedRun, baseline: SavedRun | None, history: Sequence[SavedRun]) -> dict[str, Any]:
     """Return everything the page shows."""
-    older, before = _older_runs(run, history), baseline or run
+    others = [each for each in history if (each.datetime, each.commit_info.id) != (run.datetime, run.commit_info.id)]
+    older, before = sorted(others, key=lambda each: each.datetime)[-MOST_OLDER_RUNS:], baseline or run
     here = {record.nodeid for record in run.records}
     past = OlderRuns(by_run_key(baseline) if baseline else None, [by_run_key(each) for each in older])
     measured = Measured(run, past)
     tests = [_test_content(record, measured) for record in run.records]
+    places = {
+        id(item): (test, place)
+        for test, record in enumerate(run.records)
+        for place, item in enumerate(record.measurements)
+    }
     facts = {name: ", ".join(map(printable, values)) for name, values in run_facts(run).items()}
-    facts |= {"Commit": _commit_words(run.commit_info)}
+    commit = run.commit_info
+    branch, dirty = f" on {commit.branch}" if commit.branch else "", ", dirty" if commit.dirty else ""
+    unknown = f"not known: {commit.error}" if commit.error else ""
+    facts |= {"Commit": _short_commit(commit) + branch + dirty if commit.id else unknown}
     return {
         "title": " · ".join(filter(None, ["GPU benchmarks", run.name or _short_commit(run.commit_info)])),
         "name": run.name,
@@ -76,16 +83,10 @@ def page_content(run: SavedRun, baseline: SavedRun | None, history: Sequence[Sav
             list(dict.fromkeys((short, name))) for name, short in distinct_names(measured.kernel_numbers).items()
         ],
         "tests": tests,
-        "sweeps": _sweep_contents(run.records),
+        "sweeps": [_sweep_content(sweep, places) for sweep in sweeps_of(run.records)],
         "rooflines": roofline_contents(run.records),
         "rows": [row for index, record in enumerate(run.records) for row in _rows(index, record)],
     }
-
-
-def _older_runs(run: SavedRun, history: Sequence[SavedRun]) -> list[SavedRun]:
-    """Return the latest of the other runs, oldest first."""
-    others = [each for each in history if (each.datetime, each.commit_info.id) != (run.datetime, run.commit_info.id)]
-    return sorted(others, key=lambda each: each.datetime)[-MOST_OLDER_RUNS:]
 
 
 # the run
@@ -105,13 +106,6 @@ def _run_content(run: SavedRun) -> dict[str, Any]:
 
 def _short_commit(commit: CommitInfo) -> str:
     return (commit.id or "")[:8]
-
-
-def _commit_words(commit: CommitInfo) -> str:
-    if not commit.id:
-        return f"not known: {commit.error}" if commit.error else ""
-    branch, dirty = f" on {commit.branch}" if commit.branch else "", ", dirty" if commit.dirty else ""
-    return _short_commit(commit) + branch + dirty
 
 
 def _texts_by_name(values: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -152,16 +146,12 @@ def _row_content(index: int, row: Row, place: int, reference: int | None) -> dic
     verdicts = list(row.measurement.verdicts)
     if reference is not None:
         verdicts += row.record.measurements[reference].verdicts
-    status, soft = _status_of(verdicts, row.timing)
-    return {"test": index, "item": place, "more": row.hidden, "status": status, "soft": soft}
-
-
-def _status_of(verdicts: Sequence[Verdict], timing: Timing) -> tuple[str, bool]:
-    """Return the worst outcome, and whether it is not enforced; of equal outcomes the enforced one counts."""
+    found = {"test": index, "item": place, "more": row.hidden, "soft": False}
     if not verdicts:
-        return ("measured" if timing.measured else "unmeasured"), False
+        return found | {"status": "measured" if row.timing.measured else "unmeasured"}
     worst = max(verdicts, key=lambda verdict: (FROM_BEST.index(verdict.outcome), verdict.enforced))
-    return worst.outcome.value, not worst.enforced and worst.outcome in (Outcome.FAIL, Outcome.INCONCLUSIVE)
+    is_soft = not worst.enforced and worst.outcome in (Outcome.FAIL, Outcome.INCONCLUSIVE)
+    return found | {"status": worst.outcome.value, "soft": is_soft}
 
 
 # the tests
@@ -208,15 +198,8 @@ def _test_facts(record: TestRecord) -> list[tuple[str, str]]:
 # the sweeps
 
 
-def _sweep_contents(records: Sequence[TestRecord]) -> list[dict[str, Any]]:
-    """Return the page's data for each sweep; a point is its place, its test's index, and its own in the test."""
-    places = {
-        id(item): (test, place) for test, record in enumerate(records) for place, item in enumerate(record.measurements)
-    }
-    return [_sweep_content(sweep, places) for sweep in sweeps_of(records)]
-
-
 def _sweep_content(sweep: Sweep, places: dict[int, tuple[int, int]]) -> dict[str, Any]:
+    """Return the page's data for a sweep; a point is its place, its test's index, and its own in the test."""
     rate, tones = rate_metric(point.measurement for point in sweep.points), tones_of(sweep)
     return {
         "test": sweep.test,

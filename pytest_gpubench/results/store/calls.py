@@ -52,7 +52,8 @@ class CallStore:
         trusted: True also for what another user, or another machine, has saved. Raises BadFile for that without it, and
         where they are missing or damaged.
         """
-        packed = self._packed(name)
+        with explaining_os_errors(self.path(name), "read"):
+            packed = self.path(name).read_bytes()
         if not (trusted or self.is_own(name)):
             raise BadFile(f"{shown(self.path(name))} was {FOREIGN}")
         try:
@@ -101,10 +102,6 @@ class CallStore:
         if not is_name(name):
             raise BadFile(f"{name!r:.80} is no name of a saved call: save the run again")
         return self.folder / name[:2] / name[2:]
-
-    def _packed(self, name: str) -> bytes:
-        with explaining_os_errors(self.path(name), "read"):
-            return self.path(name).read_bytes()
 
     def _code(self, name: str) -> bytes:
         return hmac.digest(self._key(), name.encode(), "sha256")

@@ -85,7 +85,10 @@ def read_run(path: Path) -> SavedRun:
 
     Raises BadFile, with one sentence, for a file that is missing, damaged, not one of ours, or newer.
     """
-    data = _file_bytes(path)
+    with explaining_os_errors(path, "read"):
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise BadFile(f"{shown(path)} is not a file: name one that --gpu-bench-save or --gpu-bench-json wrote")
+        data = path.read_bytes().removeprefix(BOM_UTF8)  # some editors and shells write one
     try:
         with _uncollected():
             file = _decode_file(data)
@@ -103,13 +106,6 @@ def read_run(path: Path) -> SavedRun:
         settings=file.gpu_bench.settings,
         left_out=file.gpu_bench.left_out,
     )
-
-
-def _file_bytes(path: Path) -> bytes:
-    with explaining_os_errors(path, "read"):
-        if path.exists() and not path.is_file():  # a pipe would be waited for
-            raise BadFile(f"{shown(path)} is not a file: name one that --gpu-bench-save or --gpu-bench-json wrote")
-        return path.read_bytes().removeprefix(BOM_UTF8)  # some editors and shells write one
 
 
 @contextmanager

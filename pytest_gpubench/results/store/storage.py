@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -109,14 +110,15 @@ class Storage:
         """
         if not run.records:
             raise BadFile(f"there is nothing to save in {shown(self.root)}: no test measured anything")
-        records, earlier = (_by_folder(found) for found in (run.records, run.earlier))
+        records, earlier = defaultdict[str, list[TestRecord]](list), defaultdict[str, list[TestRecord]](list)
+        for by_folder, found in ((records, run.records), (earlier, run.earlier)):
+            for record in found:
+                by_folder[device_folder(record.device.name)].append(record)
         with explaining_os_errors(self.root, "written"):
             make_root(self.root)
         own = {
-            device: msgspec.structs.replace(
-                run, records=tuple(found), earlier=tuple(earlier.get(device, ())), name=name
-            )
-            for device, found in records.items()
+            device: msgspec.structs.replace(run, records=tuple(kept), earlier=tuple(earlier[device]), name=name)
+            for device, kept in records.items()
         }
         return dict(_save_one(each, self.root / device, is_gone, has_failed) for device, each in own.items())
 
@@ -127,8 +129,8 @@ class Storage:
         """
         wanted = None if device is None else device_folder(device)
         with explaining_os_errors(self.root, "read"):
-            folders = [folder for folder in self._folders() if wanted in (None, folder.name)]
-            return [stored for folder in folders for stored in _stored_in(folder)]
+            folders = sorted(path for path in self.root.iterdir() if path.is_dir()) if self.root.exists() else []
+            return [stored for folder in folders if wanted in (None, folder.name) for stored in _stored_in(folder)]
 
     def find(self, which: str) -> list[Path]:
         """Return the newest matching run of each device.
@@ -159,9 +161,6 @@ class Storage:
             return [Path(which)]
         raise BadFile(self._not_there(which, stored))
 
-    def _folders(self) -> list[Path]:
-        return sorted(path for path in self.root.iterdir() if path.is_dir()) if self.root.exists() else []
-
     def _not_there(self, which: str, stored: Sequence[Stored]) -> str:
         absent, folder = f"there is no saved run and no file {printable(which)!r}", shown(self.root.absolute())
         if not stored:
@@ -184,13 +183,6 @@ def make_root(root: Path) -> None:
     (root / ".gitignore").write_text("*\n")
 
 
-def _by_folder(records: Iterable[TestRecord]) -> dict[str, list[TestRecord]]:
-    found: dict[str, list[TestRecord]] = {}
-    for record in records:
-        found.setdefault(device_folder(record.device.name), []).append(record)
-    return found
-
-
 def _latest(stored: Sequence[Stored], which: str) -> Sequence[Stored]:
     return stored if which == "latest" else ()
 
@@ -210,7 +202,11 @@ def _save_one(run: SavedRun, folder: Path, is_gone: Callable[[str], bool], has_f
             run = _with_left_out(run, {*same[-1:], *kept[-1:]}, is_gone)
             if has_failed and run.name:
                 run = msgspec.structs.replace(run, name=run.name + FAILED)
-            if older := _older_session(run, same):
+            older = None
+            if same and run.commit_info.dirty is False:
+                with suppress(BadFile):  # what cannot be read is left alone
+                    older = read_run(same[-1])
+            if older is not None and is_same_code_and_machine(older, run):
                 path, run = same[-1], add_session(older, run)
             else:
                 path = folder / f"{max((one.number for one in stored), default=0) + 1:04d}_{part}.json"
@@ -226,15 +222,6 @@ def automatic_name(run: SavedRun) -> str:
     except ValueError:
         ended = datetime.now(timezone.utc)
     return f"{commit}_{ended.astimezone(timezone.utc):%Y%m%d_%H%M%S}" + ("_dirty" if run.commit_info.dirty else "")
-
-
-def _older_session(run: SavedRun, same: Sequence[Path]) -> SavedRun | None:
-    """Return the newest run of the same name if this one is a further session of it."""
-    if same and run.commit_info.dirty is False:
-        with suppress(BadFile):  # what cannot be read is left alone
-            older = read_run(same[-1])
-            return older if is_same_code_and_machine(older, run) else None
-    return None
 
 
 def _stored_in(folder: Path) -> list[Stored]:
