@@ -88,6 +88,8 @@ def _line_of(found: Sequence[tuple[str, str]]) -> str:
         return text if text.startswith((f"{name} ", f"{name}: ")) else f"{name}: {text}"
     tests = list(dict.fromkeys(printable(nodeid) for nodeid, _ in found))
     named = f"{count(len(tests), 'test')} ({first_few(tests, MOST_TESTS_NAMED)})"
+    if all(other == text for _, other in others):
+        return f"in {named}: {text}"
     return f"{len(found)} times in {named}, first: {text} (--gpu-bench-verbose shows all)"
 
 

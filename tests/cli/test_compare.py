@@ -105,7 +105,7 @@ def test_runs_of_several_devices_are_compared_device_by_device(command: Command)
 H200, L4, A100 = "NVIDIA H200", "NVIDIA L4", "NVIDIA A100"
 ALONE = {
     ((H200, L4), (H200, A100)): "only the old run has NVIDIA-L4 and only the new run has NVIDIA-A100",
-    ((H200, L4, A100), (H200,)): "only the old run has NVIDIA-L4, NVIDIA-A100",
+    ((H200, L4, A100), (H200,)): "only the old run has NVIDIA-A100, NVIDIA-L4",
     ((H200,), (L4, H200)): "only the new run has NVIDIA-L4",
 }
 

@@ -249,7 +249,8 @@ class TestRefused:
     def test_float8_on_a_gpu_without_it(
         self, capability: tuple[int, int] | None, fine: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("pytest_gpubench.strategies.choices._capability", lambda: capability)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: capability is not None)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
 
         @settings(max_examples=1, database=None)
         @given(gst.dtypes("float8_e5m2"))
