@@ -2,7 +2,7 @@
 
 import ctypes
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +11,6 @@ import triton
 import triton.language as tl
 
 from pytest_gpubench import GpuBench, IncompleteRecords, InvalidResult, KernelsDiffer, UnfairComparison, WrongResult
-from pytest_gpubench.bench.switches import readings, refuse_switching
 from pytest_gpubench.gpu.persisting import load_driver, persisting_bytes
 from tests.on_gpu.doubling import double, double_into, torch_double
 
@@ -69,54 +68,6 @@ def replay(compute: Callable[..., torch.Tensor], token: Callable[[], object]) ->
         return kept[0]
 
     return replaying
-
-
-# switches
-
-
-@pytest.fixture
-def same_switches() -> Iterator[None]:
-    before = readings()
-    yield
-    refuse_switching("the test", before)
-
-
-SWITCHES: dict[str, Callable[[bool], object]] = {
-    "tf32": lambda on: setattr(torch.backends.cuda.matmul, "allow_tf32", on),
-    "precision": lambda on: torch.set_float32_matmul_precision("high" if on else "highest"),
-    "flash": lambda on: torch.backends.cuda.enable_flash_sdp(not on),
-    "deterministic": lambda on: torch.use_deterministic_algorithms(on),
-}
-
-
-@pytest.mark.usefixtures("same_switches")
-@pytest.mark.parametrize("name", SWITCHES)
-@pytest.mark.parametrize("call", [1, 2, 12])
-def test_a_switch_that_is_left_changed(gpu_bench: GpuBench, x: torch.Tensor, name: str, call: int) -> None:
-    calls: list[int] = []
-
-    def switching(x: torch.Tensor) -> torch.Tensor:
-        calls.append(1)
-        if len(calls) == call:
-            SWITCHES[name](True)
-        return x + x
-
-    with pytest.raises(UnfairComparison, match=r"switching'? changed torch\..* and left it so"):
-        gpu_bench.compare(switching, torch_double, (x,))
-
-
-@pytest.mark.usefixtures("same_switches")
-def test_a_switch_that_is_put_back(gpu_bench: GpuBench) -> None:
-    a = torch.randn(512, 512, device=gpu_bench.device)
-
-    def by_tensor_cores(a: torch.Tensor) -> torch.Tensor:
-        SWITCHES["tf32"](True)
-        try:
-            return a @ a
-        finally:
-            SWITCHES["tf32"](False)
-
-    gpu_bench.compare(by_tensor_cores, lambda a: a @ a, (a,), rtol=1e-2, atol=0.5)
 
 
 # inputs
@@ -182,29 +133,6 @@ def test_a_replay_where_setup_fills_one_buffer_again(
 
 
 # results that others made, or nobody
-
-
-def test_zeros_within_the_tolerance(gpu_bench: GpuBench) -> None:
-    logits = torch.randn(8, 262144, device=gpu_bench.device) * 0.1
-    with pytest.raises(UnfairComparison, match="a candidate that computes nothing would pass: out lies between"):
-        gpu_bench.compare({"zeros": torch.zeros_like}, lambda x: torch.softmax(x, -1), (logits,))
-
-
-def test_a_result_that_another_candidate_made(
-    gpu_bench: GpuBench, x: torch.Tensor, token: Callable[[], object]
-) -> None:
-    kept: list[torch.Tensor] = []
-
-    def worker(x: torch.Tensor) -> torch.Tensor:
-        kept[:] = [x + x]
-        return kept[0]
-
-    def borrowing(x: torch.Tensor) -> torch.Tensor:
-        token()
-        return kept[0]
-
-    with pytest.raises(UnfairComparison, match=r"out of '(borrowing|worker)' is memory of '(worker|borrowing)'"):
-        gpu_bench.compare({"worker": worker, "borrowing": borrowing}, torch_double, (x,), reps=20)
 
 
 def test_a_function_of_torch_that_a_candidate_wraps(

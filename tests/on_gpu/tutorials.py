@@ -1,7 +1,4 @@
-"""Benchmarks in the shape of Triton's tutorials 02 and 03, which differ from theirs in what do_bench is.
-
-Run as a script (`python -m tests.on_gpu.tutorials`) it prints what the tutorials would.
-"""
+"""Benchmarks in the shape of Triton's tutorials 02 and 03, which differ from theirs in what do_bench is."""
 
 import torch
 import triton
@@ -60,8 +57,3 @@ def matrix_multiplication(M: int, N: int, K: int, provider: str) -> tuple[float,
         return 2 * M * N * K * 1e-12 / (ms * 1e-3)
 
     return perf(ms), perf(max_ms), perf(min_ms)
-
-
-if __name__ == "__main__":
-    fused_softmax.run(print_data=True)
-    matrix_multiplication.run(print_data=True)

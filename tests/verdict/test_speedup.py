@@ -1,7 +1,6 @@
 """Speedups against their limits: both sides, in which words, look by look."""
 
 import math
-import random
 import re
 from collections.abc import Mapping, Sequence
 
@@ -190,17 +189,3 @@ def test_a_candidate_without_a_limit_of_its_own_waits_for_nothing() -> None:
     assert (found.outcome, found.enforced) == (Outcome.NOT_JUDGED, True)
     assert found.sentence == "one: no min_speedup for it, only for triton, compiled"
     assert found.limit == "min_speedup={'triton': 1.5, 'compiled': 1.2}"
-
-
-def test_a_candidate_at_its_limit_fails_as_seldom_as_promised() -> None:
-    """Looks go on after a decision, as another candidate may ask for them."""
-    alpha, number, rng = 0.05, 600, random.Random(4)
-    failed = 0
-    for _ in range(number):
-        judgement = judgement_of({"one": 1.0}, alpha)
-        times_us = [[math.exp(rng.gauss(0, 0.01)) for _ in range(4)] for _ in range(LOOKS[3])]
-        drawn = [Quad((a, b), (c, d)) for a, b, c, d in times_us]
-        for taken in LOOKS[:4]:
-            judgement.look(drawn[:taken], LOOKS[:4])
-        failed += verdict_of(judgement).outcome is FAIL
-    assert failed / number <= alpha + 2 * math.sqrt(alpha * (1 - alpha) / number)

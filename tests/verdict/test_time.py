@@ -8,7 +8,6 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -16,24 +15,12 @@ from hypothesis import strategies as st
 from pytest_gpubench import Verdict
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.autocorrelation import independent_for_std
-from pytest_gpubench.stats.summary import Interval, least_count, median_interval, std_interval
+from pytest_gpubench.stats.summary import Interval, least_count, std_interval
 from pytest_gpubench.units import round_to_digits
 from pytest_gpubench.verdict.decision import at_most, time_interval
 from pytest_gpubench.verdict.limits import Judgement, Limits
 from pytest_gpubench.verdict.limits.base import Seen
 from tests.results.measured import timing_of as timing
-from tests.stats.simulation import (
-    Draw,
-    lognormal,
-    median_bounds,
-    normal,
-    quantised,
-    slack,
-    std_bounds,
-    steady_normal,
-    steady_uniform,
-    two_modes,
-)
 from tests.verdict.judging import judge
 from tests.verdict.sentences import alphas, check_printed
 
@@ -367,75 +354,6 @@ def test_the_last_look_counts_which_is_of_all_reps(first_us: float, then_us: flo
         assert f"median {round_to_digits(taken.median_us, 4)} us [" in found.sentence
         assert f"({20 + more} reps, " in found.sentence
     assert judgement.looks == 4
-
-
-LOOKS = (20, 40, 80, 160, 320)
-
-Bounds = Callable[[np.ndarray, float], tuple[np.ndarray, np.ndarray]]
-
-
-def false_fails_of_looks(draw: Draw, bounds: Bounds, alpha: float, trials: int) -> float:
-    """Return how often any look at a process that is exactly at its limit would say FAIL."""
-    rng, failed, batch = np.random.default_rng(20250104), 0, min(trials, 5_000)
-    spent = spent_by_looks(alpha, len(LOOKS))
-    for _ in range(trials // batch):
-        samples, at_limit = draw(rng, batch, LOOKS[-1])
-        fails = np.zeros(batch, dtype=bool)
-        for count, part in zip(LOOKS, spent, strict=True):
-            if bounds is std_bounds or median_interval([1.0] * count, part) is not None:
-                fails |= bounds(samples[:, :count], part)[0] > at_limit * (1 + 1e-9)
-        failed += int(fails.sum())
-    return failed / trials
-
-
-@pytest.mark.parametrize(
-    ("draw", "bounds", "limits"),
-    [
-        (lognormal, median_bounds, Limits(max_time_us=math.exp(3))),
-        (steady_normal, std_bounds, Limits(max_rel_std=1e-3)),
-    ],
-)
-def test_the_twins_judge_alike(draw: Draw, bounds: Bounds, limits: Limits) -> None:
-    """What the simulations below count is what `Judgement` says, look by look."""
-    samples, _ = draw(np.random.default_rng(1), 8, LOOKS[-1])
-    if bounds is std_bounds:
-        samples = samples + 960  # a mean near 1000 and a standard deviation of 1: at the limit of 1e-3
-    seen = set()
-    for row in samples:
-        judgement = Judgement(limits, 0.9)
-        for count, part in zip(LOOKS, spent_by_looks(0.9, len(LOOKS)), strict=True):
-            judgement.look(timing(row[:count].tolist()))
-            low, high = (float(end[0]) for end in bounds(row[None, :count], part))
-            most = limits.max_time_us if bounds is median_bounds else 1e-3 * float(row[:count].mean())
-            assert isinstance(most, float)
-            outcome = PASS if high <= most else FAIL if low > most else INCONCLUSIVE
-            assert [item.outcome for item in judgement.verdicts] == [outcome]
-            seen.add(outcome)
-    assert seen == {PASS, FAIL, INCONCLUSIVE}
-
-
-@pytest.mark.parametrize("trials", [20_000, pytest.param(200_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("alpha", [0.05, 0.01, 0.001])
-@pytest.mark.parametrize(
-    ("draw", "bounds", "shares"),
-    [
-        (normal, median_bounds, {0.05: 0.5, 0.01: 0.5, 0.001: 0.5}),
-        (lognormal, median_bounds, {0.05: 0.5, 0.01: 0.5, 0.001: 0.5}),
-        (quantised, median_bounds, {0.05: 0.5, 0.01: 0.5, 0.001: 0.5}),
-        (steady_normal, std_bounds, {0.05: 1, 0.01: 1, 0.001: 1}),
-        pytest.param(steady_uniform, std_bounds, {0.05: 1, 0.01: 1.6, 0.001: 4}, marks=pytest.mark.slow),
-        pytest.param(two_modes, std_bounds, {0.05: 1, 0.01: 1.7, 0.001: 6}, marks=pytest.mark.slow),
-    ],
-)
-def test_looking_often_does_not_fail_what_is_at_its_limit(
-    draw: Draw, bounds: Bounds, shares: dict[float, float], alpha: float, trials: int
-) -> None:
-    """In units of alpha: the interval of a time leaves out as much at either end; that of a steadiness is approximate.
-
-    So is what a look at a steadiness spends.
-    """
-    most = shares[alpha] * alpha
-    assert false_fails_of_looks(draw, bounds, alpha, trials) <= most + slack(most, trials)
 
 
 def test_a_limit_that_shares_alpha_passes_at_all_of_it() -> None:
