@@ -24,8 +24,6 @@ sys.stdin.readline()
 
 
 class Workers:
-    """Processes that have claimed a GPU each."""
-
     def __init__(self, folder: Path, start: Start) -> None:
         self.folder, self._start = folder, start
         self.processes: list[subprocess.Popen[str]] = []

@@ -69,7 +69,6 @@ def test_the_driver_is_loaded_by_its_name(monkeypatch: pytest.MonkeyPatch, missi
 
 
 def test_without_a_driver_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And nothing is raised."""
     monkeypatch.setattr("pytest_gpubench.gpu.persisting.load_driver", lambda: None)
     with nothing_persists():
         pass

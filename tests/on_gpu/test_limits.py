@@ -81,8 +81,6 @@ def compared(candidate: Callable[..., object]) -> Measured:
 
 
 def measured(function: Callable[..., object], make: Callable[[], Any], **more: Any) -> Measured:
-    """Return a measurement of a function of one tensor, or of several."""
-
     def measure(gpu_bench: GpuBench) -> object:
         args = make()
         return gpu_bench.measure(function, args=args if isinstance(args, tuple) else (args,), **more)

@@ -79,15 +79,12 @@ def case_of(timer: Literal["profiler", "wall"], limits: Limits) -> CurrentTest:
 
 
 def saved(function: Callable[[], object], timer: Literal["profiler", "wall"]) -> TestRecord:
-    """Return the record of a test that measures a call."""
     test = case_of(timer, Limits())
     bench_of(test).measure(function, label="call")
     return test.record("master", None, [])
 
 
 def at_a_faster_clock(record: TestRecord) -> TestRecord:
-    """Return a record as it would be of a GPU whose clock is higher."""
-
     def faster(item: Measurement) -> Measurement:
         timing = item.timing
         kernels = (msgspec.structs.replace(each, median_us=each.median_us / SLOWER) for each in timing.kernels)

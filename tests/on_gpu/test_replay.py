@@ -179,7 +179,6 @@ def elsewhere(data: CallData) -> CallData:
 
 
 def with_image(call: CapturedCall, image: bytes) -> CapturedCall:
-    """Return a call whose only image is another one."""
     (node,) = call.data.graph.nodes
     assert node.kernel is not None
     node = msgspec.structs.replace(node, kernel=msgspec.structs.replace(node.kernel, image=sha256_of(image)))

@@ -24,7 +24,6 @@ PLAN = Plan(cache="hot", reps=3, warmup=3, precision=0.02, max_time_s=20)
 
 
 def timed(function: Callable[[], object], backward: Backward = "forward") -> Timing:
-    """Return a timing of a call with the resources of its kernels."""
     device, call = find_device("cuda"), make_call(function, backward=backward, label="it")
     timing = measure_call(call, ProfilerTimer(device, "hot"), device, PLAN, lambda timing: True, lambda text: None)
     return with_resources(timing, call, device)

@@ -35,7 +35,6 @@ def events_in(path: Path | None) -> list[dict[str, Any]]:
 
 
 def timed(call: Call, device: Device) -> Counter[str]:
-    """Return the kernels of one timed call."""
     timing = measure_call(call, ProfilerTimer(device, "cold"), device, PLAN, lambda timing: True, lambda text: None)
     return Counter({kernel.name: kernel.launches for kernel in timing.kernels})
 

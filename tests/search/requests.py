@@ -96,7 +96,6 @@ class Harness:
         return self.obtain(request_of(ratios, self.log, Settings(alpha=0.01, reps=reps), limits, args))
 
     def obtain(self, request: CompareRequest) -> Comparison:
-        """Return what a request comes to."""
         found = self.search.obtain(request, lambda text: None)
         self.measured = found.measurements
         return found.result

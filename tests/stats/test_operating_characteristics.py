@@ -150,8 +150,6 @@ def some(models: Sequence[Model], cheap: int = 4) -> list[Any]:
 
 
 class Scenario(NamedTuple):
-    """What is true, and what is asked."""
-
     ratio: float
     limit: float
 
@@ -195,7 +193,6 @@ def log_readings(model: Model, noise: Noise, is_candidate: Bools, scenario: Scen
 
 
 def votes_of(logs: Floats, is_candidate: Bools) -> Floats:
-    """Return the votes of each quad."""
     shape = (len(logs), -1, 2)
     ours, theirs = logs[~is_candidate].reshape(shape), logs[is_candidate].reshape(shape)
     pairs = (ours[..., :, None] - theirs[..., None, :]).reshape(*ours.shape[:2], 4)
@@ -266,7 +263,6 @@ def samples_of(model: Model, noise: Noise, scenario: Scenario) -> Floats:
 
 @lru_cache(maxsize=64)
 def rates(model: Model, trials: int) -> dict[Scenario, Rates]:
-    """Return the rates of every scenario in the sessions of one model."""
     sums = {scenario: np.zeros(3) for scenario in SCENARIOS}
     for noise in sessions(model, trials):
         for scenario, counted in sums.items():
@@ -279,7 +275,6 @@ def rates(model: Model, trials: int) -> dict[Scenario, Rates]:
 
 
 def quads_in(logs: Sequence[float], is_candidate: Sequence[bool]) -> list[Quad]:
-    """Return the quads of a session."""
     found = []
     for start in range(0, len(logs), 4):
         calls = range(start, start + 4)

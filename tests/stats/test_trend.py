@@ -19,7 +19,6 @@ POINTS = st.lists(st.builds(Point, st.dictionaries(st.sampled_from("abc"), st.in
 
 
 def points(ratios: Sequence[float], **columns: Sequence[int]) -> list[Point]:
-    """Return examples by their columns."""
     return [
         Point({name: column[index] for name, column in columns.items()}, ratio) for index, ratio in enumerate(ratios)
     ]
@@ -51,18 +50,14 @@ def plain_correlation(first: Sequence[float], second: Sequence[float]) -> float:
     ("columns", "ratios", "expected"),
     [
         ({}, [], None),
-        ({}, [1, 2, 3, 4, 5], None),
         ({"rows": [1, 2, 3, 4]}, [1, 2, 3, 4], None),
         ({"rows": [1, 2, 3, 4, 5]}, [1, 2, 3, 4, 5], "rows"),
         ({"rows": [5, 4, 3, 2, 1], "width": [2, 1, 3, 4, 5]}, [1, 2, 3, 4, 5], "rows"),  # falling counts as rising
-        ({"rows": [8, 8, 8, 8, 8], "width": [9, 3, 1, 2, 7]}, [1, 2, 3, 4, 5], "width"),
         ({"rows": [8, 8, 8, 8, 8]}, [1, 2, 3, 4, 5], None),
         ({"rows": [1, 2, 3, 4, 5]}, [1, 1, 1, 1, 1], None),
         ({"rows": [1, 1, 2, 2, 2]}, [1, 2, 3, 4, 5], None),  # a value too few
         ({"rows": [1, 1, 2, 2, 3]}, [1, 2, 3, 4, 5], "rows"),
         ({"rows": [1, 10, 100, 1000, 10**9], "width": [1, 2, 3, 5, 4]}, [0.1, 0.2, 0.3, 0.4, 0.5], "rows"),  # of ranks
-        ({"rows": [2, 1, 4, 3, 5], "width": [1, 2, 3, 5, 4]}, [1, 2, 3, 4, 5], "width"),
-        ({"rows": [4, 2, 3, 3, 3], "width": [5, 3, 2, 1, 4]}, [1, 2, 3, 4, 5], "width"),  # equal sizes have a mean rank
         ({"b": [1, 2, 3, 4, 5], "a": [1, 2, 3, 4, 5]}, [1, 2, 3, 4, 5], "a"),  # of equals the first by name
     ],
 )

@@ -121,12 +121,10 @@ class FakeTimer(Timer):
 
     @property
     def taken(self) -> int:
-        """The number of reps in all sessions."""
         return sum(self.sizes)
 
     @property
     def sizes(self) -> list[int]:
-        """The number of reps in each session."""
         return [len(session.taken) for session in self.sessions]
 
     def session(self) -> "FakeSession":
@@ -135,8 +133,6 @@ class FakeTimer(Timer):
 
 
 class SmallTimer(FakeTimer):
-    """Hold ten reps in a session."""
-
     max_reps = 10
 
 

@@ -35,7 +35,6 @@ def batch(
     function: Callable[[], object] = lambda: None,
     attempts: int = ATTEMPTS,
 ) -> Sample:
-    """Take a batch and return the sample that it was added to."""
     sample = Sample() if sample is None else sample
     call = call_of(function)
     arms, taken = {call.label: Arm(call)}, Interleaved({call.label: sample})
@@ -46,9 +45,6 @@ def batch(
 def numbers(sample: Sample) -> list[int]:
     """Return which of all the reps that were taken are in the sample."""
     return [number_of(taken) for taken in sample.reps]
-
-
-# one batch
 
 
 # throttling
@@ -137,7 +133,6 @@ def test_kernels_that_differ_within_or_between_batches_are_refused(
 
 @pytest.fixture(params=[True, False], ids=["collecting", "not collecting"])
 def was_on(request: pytest.FixtureRequest) -> Iterator[bool]:
-    """Whether the garbage collector was on before."""
     gc.enable() if request.param else gc.disable()
     yield request.param
     gc.enable()

@@ -63,8 +63,6 @@ class FakeGraph:
 
 @pytest.fixture
 def streams(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
-    """A fake GPU with streams and graphs."""
-
     def on(stream: FakeStream) -> AbstractContextManager[None]:
         gpu.log.append(f"on {stream.name}")
         return nullcontext()

@@ -149,8 +149,6 @@ def test_what_is_nested_follows_what_is_around_it(gpu: FakeGpu, paths: list[str]
 
 
 def one_region(gpu: FakeGpu) -> Function:
-    """Return a step of one kernel in one region."""
-
     def step() -> None:
         with region("all"):
             gpu.launch("any", 7)

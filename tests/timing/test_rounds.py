@@ -20,7 +20,6 @@ ABBA, BAAB = "ABBA", "BAAB"
 
 
 def arms_of(names: str, function: Callable[[], object] = lambda: None) -> dict[str, Arm]:
-    """Return arms that are named by one letter each."""
     return {name: Arm(call_of(name, function)) for name in names}
 
 
@@ -43,7 +42,6 @@ def taken_by(
 
 
 def times_us(*numbers: int) -> tuple[float, ...]:
-    """Return what the reps of these numbers take."""
     return tuple(numbered(number).elapsed_us for number in numbers)
 
 
@@ -206,7 +204,7 @@ def test_kernels_have_to_be_those_of_earlier_sessions(clock: Clock) -> None:
     assert len(taken.rounds) == 1
 
 
-# the functions' own errors
+# what is read after each rep
 
 
 def test_each_arm_keeps_what_was_read_after_its_own_reps(clock: Clock) -> None:

@@ -26,7 +26,6 @@ def test_numbers_become_floats(samples: Any) -> None:
 
 
 def reps_of(function: Callable[[], object], number: int) -> Sequence[Rep]:
-    """Return so many reps of a scripted function."""
     call = make_call(function)
     with make_timer("scripted", cpu_device(), "hot").session() as session:
         for _ in range(number):

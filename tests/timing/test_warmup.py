@@ -315,7 +315,6 @@ class FakeSentinels:
 
     @property
     def bursts(self) -> list[int]:
-        """The flushes in a row."""
         return [len(list(group)) for is_flush, group in groupby(self.log, "flush".__eq__) if is_flush]
 
 

@@ -16,5 +16,4 @@ def judge(
 
 
 def judge_structure(taken: Timing, limits: Limits, enforced: bool = True, **known: Any) -> tuple[Verdict, ...]:
-    """Return the verdicts on what a call does."""
     return limits.judge("structure", Seen(taken, **known), enforced)

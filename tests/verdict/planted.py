@@ -25,7 +25,6 @@ def measured(*kernels: Kernel, role: Literal["", "reference", "candidate"] = "",
 
 
 def one(name: str = NORM, us: float = 57.0, launches: int = 1, **others: Any) -> Kernel:
-    """Return a kernel of which every launch takes these resources."""
     return kernel(name, launches, us, resources=(resources(**others),))
 
 

@@ -31,7 +31,6 @@ def timed(median_us: float, label: str = "f", **other: object) -> Measurement:
 
 
 def raced(median_us: float, reference_us: float, reference: str = "torch") -> Measurement:
-    """Return a candidate's measurement."""
     speedup = Speedup(
         ratio=reference_us / median_us,
         interval=None,
@@ -197,25 +196,6 @@ def test_all_looks_together_spend_alpha(rounds: int, looks: list[int]) -> None:
     assert [taken for taken, alpha in spent.items() if alpha is not None] == looks
     assert sum(alpha or 0 for alpha in spent.values()) == pytest.approx(0.01)
     assert (spent[rounds] or 0) >= 0.005
-
-
-def early_share(slower: float, spread: float, rounds: int = 4, sessions: int = 600) -> dict[str, float]:
-    """Return how often each decision is made where the session ends at the first look that decides."""
-    rng, found = random.Random(f"{slower} {spread} {rounds}"), Counter[str]()
-    for _ in range(sessions):
-        pairs, decision = session(rng, rounds, slower, spread), "inconclusive"
-        for taken in range(1, rounds + 1):
-            alpha = alpha_of_look(taken, rounds, 0.01)
-            if alpha and decision == "inconclusive":
-                decision = decide_change(change_of_pairs(pairs[: 2 * taken], "median", alpha), 0.03)
-        found[decision] += 1
-    return {decision: found[decision] / sessions for decision in ("pass", "inconclusive", "fail")}
-
-
-def test_ending_early_is_wrong_no_more_often() -> None:
-    assert early_share(0.03, 0.005)["fail"] <= 0.01 + 3 * math.sqrt(0.01 / 600)
-    assert early_share(0.0, 0.005)["pass"] > 0.99
-    assert early_share(0.05, 0.005)["fail"] > 0.95
 
 
 def noisy(slower: float, spread: float) -> list[ArmRun]:

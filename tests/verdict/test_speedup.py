@@ -46,7 +46,6 @@ def speedup(
 
 
 def judged(found: Speedup, candidate_us: float, wanted: float, enforced: bool = True) -> Verdict:
-    """Return the verdict on a limit by a speedup that was found."""
     [verdict] = SpeedupJudgement("triton", {"triton": wanted}, found.alpha, 0.005, enforced).verdicts(
         found, candidate_us
     )
@@ -86,6 +85,18 @@ def test_a_speedup_is_judged_by_its_interval(found: Speedup, wanted: float, outc
 def test_sentences_about_speedups(found: Speedup, wanted: float, words: str) -> None:
     asked = f"wanted at least {wanted}x (312.0 us against 284.0 us, 24 quads, 99.9 % interval)"
     assert judged(found, 312.0, wanted).sentence == f"triton is {words}, {asked}"
+
+
+@pytest.mark.parametrize(
+    ("found", "candidate_us", "told"),
+    [
+        (speedup(2.0, (1.9, 2.1), quads=1), 142.0, "142.0 us against 284.0 us, 1 quad, 99.9 % interval"),
+        (speedup(2.0, (1.9, 2.1), alpha=0.05), 142.0, "142.0 us against 284.0 us, 24 quads, 95 % interval"),
+        (speedup(2.0, (1.9, 2.1), reference_us=1.0), 1e5, "100.0 ms against 0.001000 ms, 24 quads, 99.9 % interval"),
+    ],
+)
+def test_a_sentence_ends_with_what_a_speedup_was_judged_by(found: Speedup, candidate_us: float, told: str) -> None:
+    assert judged(found, candidate_us, 1.5).sentence.endswith(f", wanted at least 1.5x ({told})")
 
 
 @pytest.mark.parametrize(("alpha", "reps"), [(0.25, 2), (0.2, 4), (0.001, 10), (2.0**-10, 10), (1e-4, 14)])
@@ -162,6 +173,13 @@ def test_the_last_look_counts_which_is_of_all_quads(first: float, then: float) -
     assert verdict.outcome is judgement.outcome is (PASS if then == FAST else FAIL)
     assert judgement.latest is not None
     assert f" {LOOKS[-1]} quads, " in verdict.sentence
+
+
+def test_a_look_is_one_of_those_that_are_planned() -> None:
+    """At one look alone more would be certain."""
+    judgement, quads = judgement_of({"one": 1.0}), steady([step / 100 for step in range(LOOKS[2])])
+    judgement.look(quads, LOOKS)
+    assert judgement.latest == speedup_of(quads, 0.01, LOOKS) != speedup_of(quads, 0.01)
 
 
 @pytest.mark.parametrize(("ratios", "outcome"), [(FASTER, PASS), (SLOWER, INCONCLUSIVE)])

@@ -266,7 +266,6 @@ def test_the_shares_in_the_sentence_are_the_stored_ones(samples_us: list[float],
 
 
 def spent_by_looks(alpha: float, looks: int) -> list[float]:
-    """Return the alpha of each look."""
     spent: list[float] = []
 
     def note(look: Seen) -> tuple[Verdict, ...]:

@@ -133,7 +133,6 @@ class Stopwatch:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch every step."""
         with ExitStack() as patches:
             for places, is_part in ((STEPS, False), (REPEATED, False), (PARTS, True)):
                 for name, (owner, attribute) in places.items():

@@ -32,7 +32,6 @@ def bench_of(test: CurrentTest) -> GpuBench:
 
 
 def do_bench_us(function: Callable[[], object]) -> float:
-    """Return the median of Triton's do_bench."""
     import triton
 
     return 1e3 * float(triton.testing.do_bench(function, return_mode="median"))
@@ -66,7 +65,6 @@ def print_row(cells: str) -> None:
 
 
 def parser_of(name: str, text: str | None) -> argparse.ArgumentParser:
-    """Return the parser of a study's arguments."""
     return argparse.ArgumentParser(name, description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
@@ -81,5 +79,4 @@ def start_profiler() -> Any:
 
 
 def cool() -> None:
-    """Let the GPU rest."""
     time.sleep(COOL_S)

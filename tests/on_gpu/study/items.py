@@ -18,7 +18,6 @@ GRACE_S = 30
 
 
 def items_parser(name: str, text: str | None, budget_s: float) -> argparse.ArgumentParser:
-    """Return the parser of a study that takes items."""
     parser = parser_of(name, text)
     parser.add_argument("--budget", type=float, default=budget_s, help="seconds after which no item is begun")
     parser.add_argument("--out", type=Path, default=Path(f"{name}.jsonl"), help="a file of JSON lines")

@@ -67,7 +67,6 @@ def kinds(device: torch.device) -> dict[str, Callable[[], Kind]]:
 
 
 def compare_with_itself(kind: Kind, seed: int) -> Row:
-    """Judge a call against itself, as a test does."""
     function, args, more = kind
 
     def measured_call(*args: torch.Tensor) -> object:

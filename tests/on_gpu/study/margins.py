@@ -30,7 +30,6 @@ BEYOND = re.compile(r"\b(reads|writes|overwrote|wrote) (past|before|beyond|behin
 
 
 def compare(candidate: Callable[..., object], *given: Any, **chosen: Any) -> None:
-    """Compare as a test would."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         bench.compare({"it": candidate}, *given, rtol=1e-3, atol=1e-3, **chosen)
