@@ -76,11 +76,11 @@ def test_a_wish(monkeypatch: pytest.MonkeyPatch, text: str, wish: object) -> Non
 
 @pytest.mark.parametrize(
     "text",
-    ["0", "000", "-1", "-1410", "1410.5", "1e3", "fast", "Max", "1_410", "+5", " 9", "1410MHz", "²", "9" * 5000],
+    ["0", "000", "-1", "-1410", "1410.5", "1e3", "fast", "Max", "1410MHz", "²", "9" * 5000],
 )
 def test_what_is_no_wish(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("GPU_BENCH_LOCK_CLOCKS", text)
-    with pytest.raises(BadRequest, match="it must be base, max or a whole number of MHz above 0"):
+    with pytest.raises(BadRequest, match="it must be (at least 1, or|a whole number, or) base, max"):
         environment_settings()
 
 
