@@ -78,7 +78,7 @@ class Collection:
         settings = self.settings
         in_background = settings.startup == "background" and settings.timer == "profiler" and not settings.disable
         if device.type == "cuda" and in_background:
-            from pytest_gpubench.timing.profiler import start_in_background
+            from pytest_gpubench.timing.startup import start_in_background
 
             start_in_background(device)
 

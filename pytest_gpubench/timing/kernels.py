@@ -1,6 +1,6 @@
 """The GPU kernels that a measurement launches itself; `windows` knows their records by their names."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -9,8 +9,9 @@ import triton.language as tl
 
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.timing.base import Timer
-from pytest_gpubench.timing.sentinels import mean_clock_mhz
 
+CLOCK_WINDOW_NS = 5_000
+"""Windows shorter than this are too few ticks of the nanosecond timer to read a clock from."""
 FLUSH_BLOCK = 16384
 """Elements that one program of a flush kernel touches."""
 
@@ -96,3 +97,11 @@ class Sentinels:
         noted = self.buffer[: 2 * reps].view(reps, 2, 2).tolist()
         self.buffer[: 2 * reps].zero_()
         return [mean_clock_mhz(begin, end) for begin, end in noted]
+
+
+def mean_clock_mhz(begin: Sequence[int], end: Sequence[int]) -> float | None:
+    """Return cycles per microsecond between two readings (cycles, nanoseconds) of one multiprocessor."""
+    cycles, elapsed_ns = end[0] - begin[0], end[1] - begin[1]
+    if elapsed_ns < CLOCK_WINDOW_NS or cycles <= 0 or not begin[1]:
+        return None
+    return 1e3 * cycles / elapsed_ns

@@ -78,7 +78,8 @@ def measured_peaks(device: Device, dtypes: Sequence[str] | None = ()) -> Peaks |
     if device.type != "cuda":
         return None
     memory = memory_or_remark(device)
-    matmuls = _known_matmuls(device) if dtypes is None else matmuls_or_remark(device, dtypes)
+    known = {name: rate for (there, name), rate in _matmuls.items() if there == device}
+    matmuls = known if dtypes is None else matmuls_or_remark(device, dtypes)
     sheet = datasheet_of(device.facts)
     remarks = [*memory.remarks, *dict.fromkeys(rate.remark for rate in matmuls.values() if rate.remark)]
     return Peaks(
@@ -88,7 +89,7 @@ def measured_peaks(device: Device, dtypes: Sequence[str] | None = ()) -> Peaks |
         datasheet_gbps=sheet.gbps if sheet else None,
         datasheet_tflops=sheet.tflops if sheet else {},
         datasheet=str(sheet) if sheet else "",
-        boost=boost_of(sheet, device.facts) if sheet else 1.0,
+        boost=boost_over(sheet, device.facts),
         memory=memory.points,
         cache_bytes=device.cache_bytes,
         remarks=tuple(remarks),
@@ -104,21 +105,16 @@ def memory_or_remark(device: Device) -> "MeasuredMemory":
 
 
 def matmuls_or_remark(device: Device, dtypes: Sequence[str]) -> "dict[str, MeasuredMatmul]":
-    """Return the rates of multiplying dtypes, by their names, or remarks on why they are not known."""
+    """Return the rates of multiplying dtypes, or remarks on why they are not known; of float32 as torch has it now."""
     found: dict[str, MeasuredMatmul] = {}
     try:
-        for name in rate_names(device, dtypes):
-            found[name] = measured_matmul(device, name)
+        for name in dtypes:
+            now = "tfloat32" if name == "float32" and rounds_float32(device) else name
+            found[now] = measured_matmul(device, now)
     except Exception as error:  # as above
         remark = f"matmuls: not measured, {first_line(error)}"
         found |= {name: MeasuredMatmul(None, remark) for name in dtypes if name not in found}
     return found
-
-
-def rate_names(device: Device, dtypes: Sequence[str]) -> list[str]:
-    """Return the names of these dtypes as they are multiplied now: `tfloat32` where torch rounds float32."""
-    names = ["tfloat32" if name == "float32" and rounds_float32(device) else name for name in dtypes]
-    return list(dict.fromkeys(names))
 
 
 def rounds_float32(device: Device) -> bool:
@@ -236,10 +232,6 @@ class MeasuredMatmul:
 
 
 _matmuls: dict[tuple[Device, str], MeasuredMatmul] = {}
-
-
-def _known_matmuls(device: Device) -> dict[str, MeasuredMatmul]:
-    return {name: rate for (known, name), rate in _matmuls.items() if known == device}
 
 
 def measured_matmul(device: Device, name: str) -> MeasuredMatmul:
@@ -365,8 +357,8 @@ def take(device: Device, calls: Sequence[Call], reps: int, idle_s: float) -> tup
     return session.reps(), masks
 
 
-def boost_of(sheet: Datasheet, facts: DeviceFacts) -> float:
+def boost_over(sheet: Datasheet | None, facts: DeviceFacts) -> float:
     """Return the GPU's highest clock over the datasheet's, at least 1."""
-    if sheet.boost_mhz is None or facts.max_sm_clock_mhz is None:
+    if sheet is None or sheet.boost_mhz is None or facts.max_sm_clock_mhz is None:
         return 1.0
     return max(1.0, facts.max_sm_clock_mhz / sheet.boost_mhz)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cache as memoise
 from typing import Any
 
-from pytest_gpubench.errors import GpuBenchError, IncompleteRecords, KernelsDiffer, NothingRecorded, ProfilerBusy
+from pytest_gpubench.errors import IncompleteRecords, KernelsDiffer, NothingRecorded, ProfilerBusy
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.settings.cache import Cache, Producer
 from pytest_gpubench.timing.attempts import until_complete
@@ -22,7 +22,7 @@ from pytest_gpubench.timing.events import EventsTimer, key_of, spin
 from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.pacing import rest
 from pytest_gpubench.timing.sentinels import check_triton, sentinels_of
-from pytest_gpubench.timing.startup import begin_startup, prepare_profiler
+from pytest_gpubench.timing.startup import prepare_profiler
 from pytest_gpubench.timing.tracing_tax import Known, Taxes, untaxed
 from pytest_gpubench.timing.windows import BEGIN, END, FLUSHES, describe_difference, kernel_list
 from pytest_gpubench.timing.witness import Witness
@@ -237,17 +237,6 @@ def who_holds_cupti() -> str:
     if found:
         return f"a tool of NVIDIA's is attached ({', '.join(found)} is set); run without it"
     return "another tool holds CUPTI (nsys, ncu, compute-sanitizer, DCGM, Proton?); run without it"
-
-
-def start_in_background(device: Device) -> None:
-    """Start the profiler while the first tests set themselves up.
-
-    Our own kernels are compiled and our buffers made before it begins: what may warn, or allocate, belongs to the
-    thread that runs the tests.
-    """
-    with suppress(GpuBenchError):  # the first measurement says what is wrong
-        timer = ProfilerTimer(device, "cold")
-        begin_startup(lambda: take_reps_of_noop(timer, 1))
 
 
 def take_reps_of_noop(timer: ProfilerTimer, reps: int = 20) -> Sequence[Rep]:

@@ -1,7 +1,7 @@
 """Given samples instead of measured ones: for tests of this plugin, and of what users build on it."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import cycle
 from numbers import Real
 from typing import ParamSpec, TypeVar
@@ -22,19 +22,13 @@ REP_COST_S = 5e-5
 _ATTRIBUTE = "__gpu_bench_script__"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Script:
-    """The samples that the scripted timer plays for a function."""
+    """What the scripted timer plays for a function."""
 
-    samples_us: tuple[float, ...]
+    samples: Iterator[float]
+    """Microseconds, over and over: a measurement goes on where the one before stopped."""
     kernels: tuple[str, ...]
-    last: list[Iterator[float]] = field(default_factory=list)
-
-    def samples(self) -> Iterator[float]:
-        """Return the samples, over and over; two measurements go on where the first one stopped."""
-        if not self.last:
-            self.last.append(cycle(self.samples_us))
-        return self.last[0]
 
 
 def scripted(
@@ -50,7 +44,7 @@ def scripted(
 
     def attach(function: Callable[P, R]) -> Callable[P, R]:
         try:
-            setattr(function, _ATTRIBUTE, Script(samples, names))
+            setattr(function, _ATTRIBUTE, Script(cycle(samples), names))
         except AttributeError:
             name = repr_of(function)
             raise BadRequest(f"scripted(...)({name}) cannot be: it takes no attribute; wrap it in a function") from None
@@ -124,7 +118,7 @@ class ScriptedSession(Session):
             raise BadRequest(
                 f"timer='scripted' needs samples: decorate {call.label!r} with @scripted(samples_us=[...])"
             )
-        sample_us = next(script.samples())
+        sample_us = next(script.samples)
         share_ns = round(1e3 * sample_us / len(script.kernels))
         records = [
             Record(name, "kernel", index * share_ns, (index + 1) * share_ns)

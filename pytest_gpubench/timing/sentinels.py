@@ -1,8 +1,7 @@
-"""The kernels that mark where a rep begins and ends, and the clocks that they note on the way."""
+"""The kernels that mark where a rep begins and ends, where Triton can compile them."""
 
 import os
 import warnings
-from collections.abc import Sequence
 from functools import cache as memoise
 from typing import TYPE_CHECKING
 
@@ -11,17 +10,6 @@ from pytest_gpubench.gpu.device import Device
 
 if TYPE_CHECKING:
     from pytest_gpubench.timing.kernels import Sentinels
-
-CLOCK_WINDOW_NS = 5_000
-"""Windows shorter than this are too few ticks of the nanosecond timer to read a clock from."""
-
-
-def mean_clock_mhz(begin: Sequence[int], end: Sequence[int]) -> float | None:
-    """Return cycles per microsecond between two readings (cycles, nanoseconds) of one multiprocessor."""
-    cycles, elapsed_ns = end[0] - begin[0], end[1] - begin[1]
-    if elapsed_ns < CLOCK_WINDOW_NS or cycles <= 0 or not begin[1]:
-        return None
-    return 1e3 * cycles / elapsed_ns
 
 
 @memoise

@@ -5,13 +5,31 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from pytest_gpubench.errors import GpuBenchError
+
+if TYPE_CHECKING:
+    from pytest_gpubench.gpu.device import Device
 
 LOG_LEVEL = "KINETO_LOG_LEVEL"
 NO_LOG = "6"
 """Above every level of Kineto's log, whose highest, 5, is two lines on stderr for each session of torch 2.13."""
 
 _startup: threading.Thread | None = None
+
+
+def start_in_background(device: "Device") -> None:
+    """Start the profiler while the first tests set themselves up.
+
+    Our own kernels are compiled and our buffers made before it begins: what may warn, or allocate, belongs to the
+    thread that runs the tests.
+    """
+    from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
+
+    with suppress(GpuBenchError):  # the first measurement says what is wrong
+        timer = ProfilerTimer(device, "cold")
+        begin_startup(lambda: take_reps_of_noop(timer, 1))
 
 
 def begin_startup(start: Callable[[], object]) -> None:

@@ -54,7 +54,9 @@ def was_held_up(timing: Timing) -> bool:
     return timing.timer == "wall" and is_held_up(timing.samples_us)
 
 
-def words_for(outcome: Outcome, interval: Interval | None, kept: str, broken: str) -> str:
+def words_for(
+    outcome: Outcome, interval: Interval | None, kept: str = "is fast enough", broken: str = "is too slow"
+) -> str:
     """Return the words of a sentence on an outcome: these, or the reason why nothing was decided."""
     undecided = "cannot be judged" if interval is None else "is too close to tell"
     return {Outcome.PASS: kept, Outcome.FAIL: broken}.get(outcome, undecided)

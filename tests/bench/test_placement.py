@@ -263,7 +263,7 @@ def placed(at_home, elsewhere=None):
     "Return a function that takes these times, by where its argument lies."
     @scripted([at_home])
     def f(x):
-        script_of(f).last[:] = [cycle([at_home if elsewhere is None or x.data_ptr() == home else elsewhere])]
+        script_of(f).samples = cycle([at_home if elsewhere is None or x.data_ptr() == home else elsewhere])
         return x * 2
     return f
 

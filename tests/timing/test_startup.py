@@ -13,8 +13,8 @@ from pytest_gpubench import DeviceUnavailable, NothingRecorded, ProfilerBusy
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing import profiler
 from pytest_gpubench.timing.calls import make_call
+from pytest_gpubench.timing.kernels import mean_clock_mhz
 from pytest_gpubench.timing.profiler import ProfilerTimer, read_records
-from pytest_gpubench.timing.sentinels import mean_clock_mhz
 from tests.timing.fakes import ProfilerEvent
 from tests.timing.test_regions import FakeGpu, gpu, timer_of  # noqa: F401 # a fixture
 

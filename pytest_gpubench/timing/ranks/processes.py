@@ -27,6 +27,8 @@ from pytest_gpubench.timing.ranks.worker import OURS, Assignment, Failure, run_w
 from pytest_gpubench.units import count, repr_of
 
 STARTING = "starting"
+NOT_STARTED = "did not start within {:g} s: what does the test's module do when its processes import it?"
+HUNG = "made no progress within the {:g} s of timeout_s=, and was ended: does every rank call the same collectives?"
 GRACE_S = 1.0
 """The wait for other messages once one rank has failed: its peers may fail before its own error arrives."""
 TRACEBACK_S = 0.5
@@ -158,7 +160,7 @@ class Processes:
             started = all(worker.doing != STARTING for worker in self.workers)
             patience_s = self.job.timeout_s if started else START_TIMEOUT_S
             if not self._hear(patience_s):
-                self._raise_hung(waiting, _hung(patience_s) if started else _not_started(patience_s))
+                self._raise_hung(waiting, (HUNG if started else NOT_STARTED).format(patience_s))
             if any(worker.failure for worker in self.workers):
                 self._raise_failed()
 
@@ -221,17 +223,6 @@ def own_lines(dump: str) -> list[str]:
     lines = [line for line in dump.splitlines() if line.lstrip().startswith("File ")]
     within = next((index for index, line in enumerate(lines) if line.endswith(" in run_worker")), len(lines))
     return [line for line in lines[:within] if OURS not in line]
-
-
-def _hung(waited_s: float) -> str:
-    return (
-        f"made no progress within the {waited_s:g} s of timeout_s=, and was ended: does every rank call the same "
-        "collectives?"
-    )
-
-
-def _not_started(waited_s: float) -> str:
-    return f"did not start within {waited_s:g} s: what does the test's module do when its processes import it?"
 
 
 def ranks_text(indices: Sequence[int]) -> str:

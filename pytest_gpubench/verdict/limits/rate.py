@@ -95,7 +95,7 @@ class MinWork(MinRate):
         between = bracketed(map(grouped, interval or ()))
         told = time_certainty(timing, outcome, seen.alpha, seen.spent)
         return outcome, (
-            f"{timing.label} {_rate_words(outcome, interval)}: {grouped(rate)} {self.unit}{between}, wanted at least "
+            f"{timing.label} {words_for(outcome, interval)}: {grouped(rate)} {self.unit}{between}, wanted at least "
             f"{grouped(wanted)} {self.unit} ({_work_words(timing, self.bound)}; {told})"
         )
 
@@ -154,7 +154,7 @@ class MinPeakFraction(MinRate):
         between = bracketed(format_share(end, 3) for end in interval or ())
         told = time_certainty(timing, outcome, seen.alpha, seen.spent)
         return outcome, (
-            f"{timing.label} {_rate_words(outcome, interval)}: {format_share(found.value, 3)}{between} of {found.of}, "
+            f"{timing.label} {words_for(outcome, interval)}: {format_share(found.value, 3)}{between} of {found.of}, "
             f"wanted at least {format_share(wanted, 3)} ({grouped(found.rate)} {found.unit}, "
             f"{_work_words(timing, found.bound)}; {told})"
         )
@@ -291,10 +291,6 @@ def _rate_interval(timing: Timing, bound: Bound, spent: float, peak: float = 1.0
     low, high = (msgspec.structs.replace(timing, samples_us=(end_us,)) for end_us in (times_us.high, times_us.low))
     ends = (low.gbps, high.gbps) if bound == "memory" else (low.tflops, high.tflops)
     return Interval(*(end / peak for end in ends if end is not None))
-
-
-def _rate_words(outcome: Outcome, interval: Interval | None) -> str:
-    return words_for(outcome, interval, "is fast enough", "is too slow")
 
 
 def _work_words(timing: Timing, bound: Bound) -> str:

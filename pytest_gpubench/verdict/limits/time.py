@@ -63,7 +63,7 @@ class MaxTime(Limit):
             return not_for_device(self, timing)
         interval = time_interval(timing, seen.spent)
         outcome = at_most(interval, wanted)
-        words = words_for(outcome, interval, "is fast enough", "is too slow")
+        words = words_for(outcome, interval)
         median, *ends = (round_to_digits(time_us, 4) for time_us in (timing.median_us, *(interval or ())))
         return outcome, (
             f"{timing.label} {words}: median {median} us{bracketed(ends)}, wanted at most {wanted:.10g} us "
