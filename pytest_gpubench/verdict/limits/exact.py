@@ -4,6 +4,7 @@ These are counted, not sampled: a limit is kept or broken for certain.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from pytest_gpubench.limits import texts_in
@@ -19,10 +20,7 @@ class Kernels(Limit):
     name = "kernels"
     help = "patterns that names of kernels must match, full or short, as in ('*softmax*',)"
     stage = "structure"
-
-    @staticmethod
-    def parse(asked: Any) -> tuple[str, ...]:
-        return texts_in(asked, "with wildcards, as in ('*softmax*',)")
+    parse = staticmethod(partial(texts_in, which="with wildcards, as in ('*softmax*',)"))
 
     def judge(self, seen: Seen) -> Judged:
         timing = seen.timing
@@ -45,10 +43,7 @@ class ForbidKernels(Limit):
     name = "forbid_kernels"
     help = "patterns that names of kernels must not match, full or short, as in ('*flash_attn*',)"
     stage = "structure"
-
-    @staticmethod
-    def parse(asked: Any) -> tuple[str, ...]:
-        return texts_in(asked, "with wildcards, as in ('*flash_attn*',)")
+    parse = staticmethod(partial(texts_in, which="with wildcards, as in ('*flash_attn*',)"))
 
     def judge(self, seen: Seen) -> Judged:
         timing = seen.timing
