@@ -13,7 +13,7 @@ from pytest_gpubench.results.counterpart import KeyReader, Missing, PastTest
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.verdict.regression import Change
-from pytest_gpubench.verdict.saved_runs import BaselineLimit, compare_with_baseline
+from pytest_gpubench.verdict.saved_runs import BaselineLimit, compare_with_baseline, invalidated
 from tests.report.records import GPU, arms, timing
 
 MEDIAN = RegressionTolerance("median", margin=0.05)
@@ -165,3 +165,20 @@ def test_samples_that_are_no_times_are_invalid() -> None:
     held = compared_after(BaselineLimit(known(alone(10.0)), None), [], [bad], 0.001, True)
     assert judged(held) == [bad]
     assert held[0].notes[0].startswith("a cannot be compared: ")
+
+
+@pytest.mark.parametrize(
+    ("us", "outcome", "wanted"),
+    [
+        (20.0, Outcome.FAIL, Outcome.INVALID),
+        (20.0, Outcome.NOT_JUDGED, Outcome.NOT_JUDGED),  # as of a reference
+        (10.0, Outcome.PASS, Outcome.PASS),
+    ],
+)
+def test_what_is_judged_while_the_gpu_was_throttled_is_invalid_unless_it_passes(
+    us: float, outcome: Outcome, wanted: Outcome
+) -> None:
+    item = alone(us, throttle_reasons=["sw_power_cap"])
+    (change,) = compared_after(LIMIT, [], [item], 0.001, True)
+    found = invalidated(replace(change, outcome=outcome), MEDIAN, item.timing, None, "fail")
+    assert found.outcome is wanted
