@@ -81,16 +81,9 @@ def call_watched(timed: Callable[[], object], waits: list[Wait], meter: Meter) -
 
 def traced(device: Device, function: Callable[[], object]) -> Trace:
     """Return the records of a session around a function."""
-    from pytest_gpubench.timing.profiler import open_profile, read_records, start_profile, stop_profile
-    from pytest_gpubench.timing.startup import prepare_profiler
+    from pytest_gpubench.timing.profiler import read_records, tracing
 
-    prepare_profiler()
-    profile = open_profile()
-    device.synchronize()
-    start_profile(profile)
-    try:
+    with tracing(device) as profile:
         function()
-    finally:
-        stop_profile(profile)
     calls = Counter(SYMBOL_VERSION.sub("", event.name()) for event in profile.kineto_results.events())
     return Trace(calls, Counter(demangled(record.name) for record in read_records(profile)))

@@ -85,6 +85,8 @@ class Rep:
     """NVML's readings right after it; some may be some milliseconds old."""
     window_us: float = field(default=0.0, kw_only=True)
     """The time between its sentinels, where the timer sees kernels."""
+    host_us: float = field(default=0.0, kw_only=True)
+    """The time of the call on the host, until it returned, where the timer notes it."""
 
 
 class Session(ABC):

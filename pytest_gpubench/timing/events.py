@@ -38,14 +38,6 @@ ASSUMED_CLOCK_MHZ = 2000.0
 
 
 @dataclass(frozen=True)
-class EventsRep(Rep):
-    """One timed call, and what it cost the host."""
-
-    host_us: float = 0.0
-    """The time of the call on the host, until it returned."""
-
-
-@dataclass(frozen=True)
 class Lap:
     """The readings of one attempt at a rep."""
 
@@ -241,10 +233,10 @@ class EventsSession(Session):
         if error is None:
             self.clocks = self.timer.sentinels.read_clocks(len(self.taken))
 
-    def reps(self) -> Sequence[EventsRep]:
+    def reps(self) -> Sequence[Rep]:
         """Return the reps taken."""
         return [
-            EventsRep(lap.elapsed_us, (), clock, flags, lap.host_us)
+            Rep(lap.elapsed_us, (), clock, flags, host_us=lap.host_us)
             for (lap, flags), clock in zip(self.taken, self.clocks, strict=True)
         ]
 

@@ -8,7 +8,7 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import Overhead
 from pytest_gpubench.settings.cache import Cache
 from pytest_gpubench.timing.base import Call, Rep, Timer, reps_of
-from pytest_gpubench.timing.events import HOST_BOUND, EventsRep, EventsTimer
+from pytest_gpubench.timing.events import HOST_BOUND, EventsTimer
 from pytest_gpubench.timing.graph import GraphTimer
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.windows import busy_ns, span_ns
@@ -49,7 +49,7 @@ def overhead_of(
     no_graph: str = "",
 ) -> Overhead:
     """Return the overhead that reps of the four kinds show."""
-    hosts_us = [rep.host_us for rep in queued if isinstance(rep, EventsRep) and HOST_BOUND not in rep.flags]
+    hosts_us = [rep.host_us for rep in queued if HOST_BOUND not in rep.flags]
     return Overhead(
         label=label,
         host_us=statistics.median(hosts_us) if 2 * len(hosts_us) > len(queued) else None,

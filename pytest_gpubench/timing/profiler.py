@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache as memoise
+from functools import partial
 from typing import Any
 
 from pytest_gpubench.errors import IncompleteRecords, KernelsDiffer, NothingRecorded, ProfilerBusy
@@ -47,7 +48,7 @@ class ProfilerTimer(Timer):
         self.flush_kernel = FLUSHES.get("cold" if isinstance(cache, Producer) else cache)
         self.sentinels = sentinels_of(device)
         events = EventsTimer(device, cache)
-        self.taxes = Taxes(events.lap, tracing, known_taxes(device, str(cache)))
+        self.taxes = Taxes(events.lap, partial(tracing, device), known_taxes(device, str(cache)))
         self.events = events
         self.witness = Witness(events.lap, self._reps_again, self._queued_reps, self.sentinels.noop)
 
@@ -96,10 +97,8 @@ class ProfilerSession(Session):
         self.clocks: list[float | None] = []
 
     def __enter__(self) -> "ProfilerSession":
-        prepare_profiler()
-        self.profile = open_profile()
-        self.timer.device.synchronize()
-        start_profile(self.profile)
+        self._tracing = tracing(self.timer.device)
+        self._profile = self._tracing.__enter__()
         return self
 
     def take(self, call: Call, idle_s: float) -> None:
@@ -134,15 +133,15 @@ class ProfilerSession(Session):
     def __exit__(self, kind: object, error: object, trace: object, /) -> None:
         if error is not None:  # of the call, an interrupt: it counts, not what stopping may say after it
             with suppress(Exception):
-                stop_profile(self.profile)
+                self._tracing.__exit__(None, None, None)
             return
         try:
             self.timer.device.synchronize()
         finally:
-            stop_profile(self.profile)
-        self.records = read_records(self.profile)
+            self._tracing.__exit__(None, None, None)
+        self.records = read_records(self._profile)
         self.clocks = self.timer.sentinels.read_clocks(len(self.taken))
-        del self.profile
+        del self._profile
 
     def reps(self) -> Sequence[Rep]:
         """Return a rep for each call taken; raise MeasurementError unless the records prove complete."""
@@ -160,46 +159,34 @@ class ProfilerSession(Session):
         return [untaxed(rep, self.timer.taxes.of(call)) for rep, call in zip(traced, self.taken, strict=True)]
 
 
-def open_profile() -> Any:
-    """Return a profiler for CUDA activity; raise ProfilerBusy if one is on already: a nested one breaks both.
+@contextmanager
+def tracing(device: Device, host: bool = False) -> Iterator[Any]:
+    """Record what runs on the GPU, and on the host where that is asked for too; the profile is read when it is left.
 
-    torch.profiler.profile would be the same with a warning, once a process, that a second session forgets the events
-    of the first: it is meant to.
+    Raises ProfilerBusy where another one is on: a nested one breaks both. torch.profiler.profile would be the same with
+    a warning, once a process, that a second session forgets the events of the first: it is meant to.
     """
     import torch
 
+    prepare_profiler()
     if torch._C._autograd._profiler_enabled():
         raise ProfilerBusy(
             "a torch profiler is already on: gpu_bench needs one of its own, and a nested session breaks both; "
             "leave the profiler's `with` block before measuring"
         )
-    return torch.autograd.profiler.profile(use_cpu=False, use_device="cuda", use_kineto=True)
-
-
-def start_profile(profile: Any) -> None:
-    """Start it; raise ProfilerBusy where another thread's profiler is in the way."""
+    gpu = "cuda" if device.type == "cuda" else None
+    profile = torch.autograd.profiler.profile(use_cpu=host, use_device=gpu, use_kineto=True)
+    device.synchronize()
     try:
-        profile.__enter__()
+        profile.__enter__()  # type: ignore[no-untyped-call]
     except RuntimeError as error:
         raise ProfilerBusy(
             f"the profiler does not start ({error}): another profiler is on in this process, or was on and failed"
         ) from None
-
-
-def stop_profile(profile: Any) -> None:
-    """Stop it."""
-    profile.__exit__(None, None, None)
-
-
-@contextmanager
-def tracing() -> Iterator[None]:
-    """Trace as a session does, and throw the records away."""
-    profile = open_profile()
-    start_profile(profile)
     try:
-        yield
+        yield profile
     finally:
-        stop_profile(profile)
+        profile.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
 
 @memoise

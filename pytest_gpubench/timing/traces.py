@@ -11,13 +11,12 @@ from typing import Any
 
 import torch
 
-from pytest_gpubench.errors import ProfilerBusy
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.files import write_file
 from pytest_gpubench.settings.cache import Cache
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.l2flush import make_flush
-from pytest_gpubench.timing.startup import prepare_profiler
+from pytest_gpubench.timing.profiler import tracing
 
 TRACE_REPS = 3
 GPU_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "cuda_sync", "ac2g"})
@@ -54,15 +53,8 @@ def take_trace(
 
 def record(call: Call, device: Device, reps: int, cache: Cache) -> str:
     """Return the profiler's trace of so many calls, each within a span of its own; raise ProfilerBusy."""
-    prepare_profiler()
-    if torch._C._autograd._profiler_enabled():
-        raise ProfilerBusy("a torch profiler is already on, and a nested session would break both")
     flush = make_flush(device, cache)
-    profile = torch.autograd.profiler.profile(
-        use_cpu=True, use_device="cuda" if device.type == "cuda" else None, use_kineto=True, record_shapes=False
-    )
-    device.synchronize()
-    with profile:
+    with tracing(device, host=True) as profile:
         for name in span_names(call, reps):
             timed = call.prepare()
             flush()
@@ -72,7 +64,7 @@ def record(call: Call, device: Device, reps: int, cache: Cache) -> str:
                 device.synchronize()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "trace.json"
-        profile.export_chrome_trace(str(file))  # type: ignore[no-untyped-call]
+        profile.export_chrome_trace(str(file))
         return file.read_text(encoding="utf-8", errors="replace")
 
 

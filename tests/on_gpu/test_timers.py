@@ -9,9 +9,9 @@ import torch
 
 from pytest_gpubench import GpuBench, MeasurementError
 from pytest_gpubench.gpu.device import find_device
-from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.base import Call, Rep
 from pytest_gpubench.timing.calls import make_arguments, make_call
-from pytest_gpubench.timing.events import EventsRep, EventsTimer
+from pytest_gpubench.timing.events import EventsTimer
 from pytest_gpubench.timing.graph import GraphTimer
 from pytest_gpubench.timing.overhead import take_reps
 from pytest_gpubench.timing.profiler import ProfilerTimer
@@ -26,9 +26,9 @@ def median_us(timer: EventsTimer | ProfilerTimer, call: Call, reps: int = 40) ->
     return times_us[len(times_us) // 2]
 
 
-def reps_of(timer: EventsTimer, call: Call, reps: int = 20) -> list[EventsRep]:
+def reps_of(timer: EventsTimer, call: Call, reps: int = 20) -> list[Rep]:
     call.prepare()()
-    return [rep for rep in take_reps(timer, call, reps) if isinstance(rep, EventsRep)]
+    return [*take_reps(timer, call, reps)]
 
 
 def normal(count: int) -> torch.Tensor:

@@ -8,8 +8,8 @@ import pytest
 from pytest_gpubench import MeasurementError
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.timing import events
-from pytest_gpubench.timing.base import Call, Prepared
-from pytest_gpubench.timing.events import EventsRep, EventsTimer, Lap, Lead
+from pytest_gpubench.timing.base import Call, Prepared, Rep
+from pytest_gpubench.timing.events import EventsTimer, Lap, Lead
 
 HOST_BOUND = "host-bound"
 ATTEMPTS = 5
@@ -105,7 +105,7 @@ def kernels(gpu: FakeGpu, number: int, gpu_us: float, host_us: float = LAUNCH_US
     return launch
 
 
-def take(timer: EventsTimer, call: Call, reps: int = 1, idle_s: float = 0.0) -> list[EventsRep]:
+def take(timer: EventsTimer, call: Call, reps: int = 1, idle_s: float = 0.0) -> list[Rep]:
     session = timer.session()
     with session:
         for _ in range(reps):

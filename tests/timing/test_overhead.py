@@ -10,7 +10,6 @@ from pytest_gpubench.results.model import Overhead
 from pytest_gpubench.timing import overhead
 from pytest_gpubench.timing.base import Record, Rep, Timer
 from pytest_gpubench.timing.calls import make_call
-from pytest_gpubench.timing.events import EventsRep
 from pytest_gpubench.timing.overhead import take_overhead
 from tests.timing.fakes import Clock, FakeTimer
 
@@ -18,8 +17,8 @@ HOST_BOUND = "host-bound"
 SETTLING_REPS = 3
 
 
-def queued(host_us: float, bound: bool = False) -> EventsRep:
-    return EventsRep(10, (), None, (HOST_BOUND,) if bound else (), host_us)
+def queued(host_us: float, bound: bool = False) -> Rep:
+    return Rep(10, (), None, (HOST_BOUND,) if bound else (), host_us=host_us)
 
 
 def recorded(*kernels: tuple[int, int]) -> Rep:

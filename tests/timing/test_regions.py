@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from pytest_gpubench import BadRequest, IncompleteRecords, KernelsDiffer, Region, region
-from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.timing import make_timer, profiler, regions
 from pytest_gpubench.timing.base import Record, Rep
 from pytest_gpubench.timing.calls import make_arguments, make_call
@@ -94,13 +94,12 @@ class FakeGpu:
 def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     gpu = FakeGpu()
 
-    def start(profile: FakeGpu) -> None:
-        profile.recorded = []
+    @contextmanager
+    def tracing(device: Device) -> Iterator[FakeGpu]:
+        gpu.recorded = []
+        yield gpu
 
-    monkeypatch.setattr(profiler, "prepare_profiler", lambda: None)
-    monkeypatch.setattr(profiler, "open_profile", lambda: gpu)
-    monkeypatch.setattr(profiler, "start_profile", start)
-    monkeypatch.setattr(profiler, "stop_profile", lambda profile: None)
+    monkeypatch.setattr(profiler, "tracing", tracing)
     return gpu
 
 

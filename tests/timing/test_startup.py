@@ -75,7 +75,7 @@ def test_a_profiler_that_is_on_is_noticed() -> None:
         torch.autograd.profiler.profile(),
         pytest.raises(ProfilerBusy, match="a torch profiler is already on"),
     ):
-        profiler.ProfilerSession(SimpleNamespace()).__enter__()  # type: ignore[arg-type]
+        profiler.ProfilerSession(SimpleNamespace(device=cpu_device())).__enter__()  # type: ignore[arg-type]
 
 
 def test_empty_results_name_the_tool_that_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
