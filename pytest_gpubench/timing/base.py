@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 from pytest_gpubench.gpu.readings import NO_READING, Reading
@@ -118,11 +119,8 @@ class Timer(ABC):
     sees_kernels: ClassVar[bool] = False
     settles: ClassVar[bool] = True
     """True if calls have to be warmed up before their times mean anything."""
-
-    @property
-    def remarks(self) -> Mapping[str, str]:
-        """Warnings by label, about calls that this timer cannot time as it should."""
-        return {}
+    remarks: Mapping[str, str] = MappingProxyType({})
+    """Warnings by label, about calls that this timer cannot time as it should."""
 
     def clock_s(self) -> float:
         """Return the time in seconds that reps are paid with: a measurement takes as many as its budget allows."""

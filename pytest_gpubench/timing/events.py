@@ -7,7 +7,7 @@ need; that the first event had not happened when the last was queued is the proo
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -130,12 +130,8 @@ class EventsTimer(Timer):
         self.flush = make_flush(device, cache)
         self.sentinels = sentinels_of(device)
         self.leads: dict[tuple[str, int], Lead] = {}
-        self.unkept: dict[str, str] = {}
-
-    @property
-    def remarks(self) -> Mapping[str, str]:
+        self.remarks: dict[str, str] = {}
         """The reasons why the host could not keep ahead of calls, by label."""
-        return self.unkept
 
     def session(self) -> "EventsSession":
         """Return a new session."""
@@ -173,7 +169,7 @@ class EventsSession(Session):
             )
         bound = self.timer.ahead and not lap.ahead
         if bound:
-            self.timer.unkept[call.label] = self.timer.lead_of(call).sentence(call.label)
+            self.timer.remarks[call.label] = self.timer.lead_of(call).sentence(call.label)
         self.taken.append((lap, (HOST_BOUND,) if bound else ()))
 
     def lap(self, call: Call, idle_s: float) -> Lap:
