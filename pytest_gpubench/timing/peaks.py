@@ -13,12 +13,13 @@ from pytest_gpubench.errors import MeasurementError, first_line
 from pytest_gpubench.gpu.datasheets import Datasheet, datasheet_of
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import reason_names
+from pytest_gpubench.gpu.readings import NO_READING, Reading
 from pytest_gpubench.results.model import DeviceFacts, MemoryPeak, Peaks
-from pytest_gpubench.timing.attempts import until_complete
-from pytest_gpubench.timing.base import Call, Rep, call_of, collection_off
+from pytest_gpubench.timing.base import Call, call_of
 from pytest_gpubench.timing.l2flush import flush_buffer
-from pytest_gpubench.timing.pacing import IDLE_PER_BUSY
+from pytest_gpubench.timing.pacing import IDLE_PER_BUSY, Pacing
 from pytest_gpubench.timing.profiler import ProfilerTimer
+from pytest_gpubench.timing.rounds import Arm, Instrument, Interleaved, Sample, take_rounds
 from pytest_gpubench.units import format_bytes
 
 SIZES_BYTES = tuple(2**exponent for exponent in range(24, 32))
@@ -334,27 +335,19 @@ def fastest_us(
         for call in calls:
             call.function()  # what is compiled, loaded or allocated once
     device.synchronize()
-    taken, masks = until_complete(lambda: take(device, calls, reps, idle_s))
+    timer, arms, nvml = ProfilerTimer(device, "cold"), {call.label: Arm(call, idle_s) for call in calls}, device.nvml
+    instrument = Instrument(
+        timer, lambda: NO_READING if nvml is None else Reading(throttle_mask=nvml.throttle_mask()), Pacing(None)
+    )
+    taken = Interleaved({label: Sample() for label in arms})
+    take_rounds(instrument, arms, [tuple(arms)] * reps, taken, 0.0, interleave=False)
     times_us, mask = [], 0
-    for place in range(len(calls)):
-        mine = slice(place * reps, (place + 1) * reps)
-        clean = [rep.elapsed_us for rep, throttled in zip(taken[mine], masks[mine], strict=True) if not throttled]
+    for sample in taken.samples.values():
+        clean = [rep.elapsed_us for rep in sample.reps if not rep.reading.throttle_mask]
         if not clean:
-            mask |= min(masks[mine])
-        times_us.append(min(clean or [rep.elapsed_us for rep in taken[mine]]))
+            mask |= min(rep.reading.throttle_mask or 0 for rep in sample.reps)
+        times_us.append(min(clean or sample.samples_us))
     return times_us, reason_names(mask)
-
-
-def take(device: Device, calls: Sequence[Call], reps: int, idle_s: float) -> tuple[Sequence[Rep], list[int]]:
-    """Take so many cold reps of each call in turn."""
-    watch = device.nvml.throttle_mask if device.nvml else lambda: 0
-    masks: list[int] = []
-    with collection_off(), ProfilerTimer(device, "cold").session() as session:
-        for call in calls:
-            for _ in range(reps):
-                session.take(call, idle_s)
-                masks.append(watch())
-    return session.reps(), masks
 
 
 def boost_over(sheet: Datasheet | None, facts: DeviceFacts) -> float:
