@@ -47,16 +47,14 @@ class ProcessSpread:
 
     def half_width(self, alpha: float, old: int, new: int = 1) -> float:
         """Return the excess of `new` sessions over `old` ones that the same code reaches with chance alpha."""
-        return _student_quantile(alpha, self.freedom) * self._error(old, new)
+        return student_t(alpha, self.freedom) * self._error(old, new)
 
     def decidable(self, alpha: float, old: int, new: int = 1) -> float:
         """Return the smallest tolerance, as a share, that the same code passes with a chance of 0.9.
 
         Samples are taken to leave nothing open.
         """
-        return math.expm1(
-            self.half_width(alpha, old, new) + _student_quantile(1 - POWER, self.freedom) * self._error(old, new)
-        )
+        return math.expm1(self.half_width(alpha, old, new) + student_t(1 - POWER, self.freedom) * self._error(old, new))
 
     def _error(self, old: int, new: int) -> float:
         return self.std * math.sqrt(1 / old + 1 / new)
@@ -147,16 +145,12 @@ def change_across(estimates: Sequence[ChangeEstimate], half: float) -> ChangeEst
     """
     if len(estimates) == 1 and not half:
         return estimates[0]
-    old, new = (_geometric_mean([getattr(each, which) for each in estimates]) for which in ("old", "new"))
-    ratio = _geometric_mean([each.ratio for each in estimates])
+    old, new = (statistics.geometric_mean([getattr(each, which) for each in estimates]) for which in ("old", "new"))
+    ratio = statistics.geometric_mean([each.ratio for each in estimates])
     logs = _widened([each.interval for each in estimates], math.log, math.log(ratio), half)
     differences = _widened([each.difference for each in estimates], float, new - old, half * max(old, new))
     interval = None if logs is None else Interval(math.exp(logs.low), math.exp(logs.high))
     return replace(estimates[0], ratio=ratio, interval=interval, old=old, new=new, difference=differences)
-
-
-def _geometric_mean(values: Sequence[float]) -> float:
-    return math.exp(statistics.fmean(map(math.log, values)))
 
 
 def _widened(
@@ -188,9 +182,6 @@ def _trigamma(x: float) -> float:
     """Return the variance of the logarithm of a variance with 2 x degrees of freedom."""
     step = 1e-3
     return (math.lgamma(x + step) - 2 * math.lgamma(x) + math.lgamma(x - step)) / step**2
-
-
-_student_quantile = lru_cache(maxsize=1024)(student_t)
 
 
 # runs of the same code, and the smallest slowdown that stands out from their spread

@@ -23,6 +23,7 @@ def student_quantile(z: float, freedom: int) -> float:
     )
 
 
+@lru_cache(maxsize=1024)
 def student_t(alpha: float, freedom: int) -> float:
     """Return the t that so many degrees of freedom exceed with chance alpha, below one half.
 
@@ -152,7 +153,8 @@ def std_interval(samples: Sequence[float], alpha: float, independent: int | None
     z = -statistics.NormalDist().inv_cdf(alpha / 2)  # 1 - alpha / 2 rounds to 1 below alpha 1e-16
     if count <= z:
         return None
-    centre = trimmed_mean(samples, 1 / (2 * math.sqrt(count - 4)))
+    cut = int(count / (2 * math.sqrt(count - 4)))  # of a mean that is trimmed at each end
+    centre = statistics.fmean(sorted(samples)[cut : count - cut])
     kurtosis = count * math.fsum((x - centre) ** 4 for x in samples) / spread**2
     correction = count / (count - z)
     freedom = max((count if independent is None else independent) - 1, 2)
@@ -160,9 +162,3 @@ def std_interval(samples: Sequence[float], alpha: float, independent: int | None
     variance = spread / (count - 1)
     low = math.sqrt(variance) * math.exp(-student_quantile(z, freedom) * error / 2)
     return Interval(low, math.sqrt(correction * variance) * math.exp(z * error / 2))
-
-
-def trimmed_mean(samples: Sequence[float], share: float) -> float:
-    """Return the mean without the given share of samples at each end."""
-    cut = int(len(samples) * share)
-    return statistics.fmean(sorted(samples)[cut : len(samples) - cut])
