@@ -87,6 +87,11 @@ def test_log_ratio(reference_us: tuple[float, float], candidate_us: tuple[float,
     assert math.exp(log_ratio_of(reference_us, candidate_us)) == pytest.approx(ratio, rel=1e-12)
 
 
+def test_of_the_fastest_times_what_held_up_a_call_is_left_out() -> None:
+    quads = [Quad((10.0, 40.0), (5.0, 5.0)), Quad((10.0, 10.0), (90.0, 5.0))]
+    assert [math.exp(each) for each in log_ratios(quads, fastest=True)] == pytest.approx([2.0, 2.0])
+
+
 @pytest.mark.parametrize("bad_us", [0.0, -1.0, -0.0, math.nan, math.inf, -math.inf])
 def test_a_time_that_is_none_is_refused(bad_us: float) -> None:
     for arms in [((bad_us, 1), (1, 1)), ((1, bad_us), (1, 1)), ((1, 1), (bad_us, 1)), ((1, 1), (1, bad_us))]:

@@ -10,11 +10,11 @@ import pytest
 
 from pytest_gpubench import Measurement, Timing
 from pytest_gpubench.results.counterpart import KeyReader, Missing, PastTest
-from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.results.model import Counts, Outcome
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.saved_runs import BaselineLimit, compare_with_baseline, invalidated
-from tests.report.records import GPU, arms, timing
+from tests.report.records import GPU, arms, record, timing
 
 MEDIAN = RegressionTolerance("median", margin=0.05)
 SPEEDUP = RegressionTolerance("speedup", margin=0.05)
@@ -182,3 +182,12 @@ def test_what_is_judged_while_the_gpu_was_throttled_is_invalid_unless_it_passes(
     (change,) = compared_after(LIMIT, [], [item], 0.001, True)
     found = invalidated(replace(change, outcome=outcome), MEDIAN, item.timing, None, "fail")
     assert found.outcome is wanted
+
+
+@pytest.mark.parametrize(("metric", "counts"), [("instructions", True), ("dram_read_bytes", False), ("median", False)])
+def test_a_further_session_beside_others_counts_for_what_they_do_not_change(metric: str, counts: bool) -> None:
+    item = alone(10.0, neighbours="pid 7 computed", counts=Counts(captures={metric: (1.0,)}))
+    limit = BaselineLimit(known(alone(10.0)), RegressionTolerance(metric, margin=0.05), "max_regression", "x")
+    found = limit.with_session(record(item), KeyReader().read_after([], [item]))
+    assert isinstance(found, BaselineLimit) is counts
+    assert counts or found == "a: pid 7 computed"
