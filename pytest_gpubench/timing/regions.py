@@ -153,23 +153,20 @@ def forget_regions() -> None:
     _entered = False
 
 
-@dataclass
-class Traced:
-    """The timed part of a rep, whose regions are noted while it runs, and only then."""
+def noting_regions(timed: Callable[[], object], trace: RegionTrace) -> Prepared:
+    """Return the timed part of a rep, whose regions are noted while it runs, and only then."""
 
-    timed: Callable[[], object]
-    trace: RegionTrace
-
-    def __call__(self) -> object:
-        """Run it."""
+    def run() -> object:
         global _trace
-        _trace = self.trace
+        _trace = trace
         try:
-            output = self.timed()
+            output = timed()
         finally:
             _trace = None
-        self.trace.close()
+        trace.close()
         return output
+
+    return Prepared(run)
 
 
 # reps of their own
@@ -210,7 +207,7 @@ def regions_by_clock(timer: Timer, device: Device, call: Call, idle_s: float, re
             ends.append((began_ns, now_ns()))
             return output
 
-        return Prepared(Traced(run, traces[-1]))
+        return noting_regions(run, traces[-1])
 
     reps_of(timer.session(), replace(call, prepare=prepare), reps, idle_s)
     parts = [times_by_clock(trace, *both) for trace, both in zip(traces, ends, strict=True)]
@@ -220,24 +217,22 @@ def regions_by_clock(timer: Timer, device: Device, call: Call, idle_s: float, re
 def regions_by_launch(timer: ProfilerTimer, call: Call, idle_s: float, reps: int, sample: Sample) -> tuple[Region, ...]:
     """Return regions by the numbers of their launches."""
     traces: list[RegionTrace] = []
-    session, marked = timer.session(), replace(call, prepare=partial(prepare_marked, timer, call, traces))
+
+    def mark() -> int:
+        timer.sentinels.noop()
+        return 0
+
+    def prepare() -> Prepared:
+        traces.append(RegionTrace(call.label, mark, partial(is_not_capturing, timer.device)))
+        return noting_regions(call.prepare(), traces[-1])
+
+    session, marked = timer.session(), replace(call, prepare=prepare)
     windows = [rep.records for rep in reps_of(session, marked, reps, idle_s)]
     check_launches(session.records, windows)
     parts = [times_by_launch(trace, window) for trace, window in zip(traces, windows, strict=True)]
     rest = [Rep(0.0, tuple(each for each in window if each.name != MARK)) for window in windows]
     check_same_kernels(call, [*sample.reps[:1], *rest])
     return summarise_regions(call.label, traces, parts)
-
-
-def prepare_marked(timer: ProfilerTimer, call: Call, traces: list[RegionTrace]) -> Prepared:
-    """Return the timed part of a rep whose regions launch a mark at each end."""
-
-    def mark() -> int:
-        timer.sentinels.noop()
-        return 0
-
-    traces.append(RegionTrace(call.label, mark, partial(is_not_capturing, timer.device)))
-    return Prepared(Traced(call.prepare(), traces[-1]))
 
 
 def is_not_capturing(device: Device) -> bool:
