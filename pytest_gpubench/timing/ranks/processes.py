@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NoReturn
@@ -117,14 +117,14 @@ class RankProcess:
         return "was done" if self.done else f"was {self.doing}"
 
 
+@dataclass
 class Processes:
     """Start the ranks, listen to them, and end them."""
 
-    def __init__(self, job: Job, pickled: bytes, devices: Sequence[Device]) -> None:
-        self.job = job
-        self.pickled = pickled
-        self.devices = devices
-        self.workers: list[RankProcess] = []
+    job: Job
+    pickled: bytes
+    devices: Sequence[Device]
+    workers: list[RankProcess] = field(default_factory=list)
 
     def run(self) -> list[Timing | None]:
         """Return each rank's timing; raise for the first that fails."""

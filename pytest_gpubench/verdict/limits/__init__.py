@@ -126,6 +126,7 @@ def judge(seen: Seen, limits: Limits, enforced: bool = True) -> tuple[Verdict, .
     return (*limits.judge("time", seen, enforced), *limits.judge("rate", seen, enforced))
 
 
+@dataclass
 class Judgement:
     """Judge a timing while it grows: each look at it spends a part of alpha, so that looking often costs nothing.
 
@@ -137,23 +138,14 @@ class Judgement:
     known: adds to a timing what is known of its call and its GPU.
     """
 
-    def __init__(
-        self,
-        limits: Limits,
-        alpha: float,
-        enforced: bool = True,
-        single: bool = False,
-        pass_alpha: float | None = None,
-        known: Callable[[Timing], Seen] = Seen,
-    ) -> None:
-        self.limits = limits
-        self.alpha = alpha
-        self.enforced = enforced
-        self.single = single
-        self.pass_alpha = pass_alpha
-        self.known = known
-        self.looks = 0
-        self.verdicts: tuple[Verdict, ...] = ()
+    limits: Limits
+    alpha: float
+    enforced: bool = True
+    single: bool = False
+    pass_alpha: float | None = None
+    known: Callable[[Timing], Seen] = Seen
+    looks: int = 0
+    verdicts: tuple[Verdict, ...] = ()
 
     def look(self, timing: Timing) -> bool:
         """Judge the timing as it is now; return whether every limit is decided, or the test fails anyhow."""

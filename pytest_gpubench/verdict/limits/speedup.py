@@ -1,6 +1,7 @@
 """The limit on the speedup over a reference, judged look by look."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from pytest_gpubench.bounds import positive_number
 from pytest_gpubench.limits import number_by_name
@@ -99,6 +100,7 @@ def _speedup_words(ratio: float, outcome: Outcome) -> str:
     return "faster than" if outcome is Outcome.PASS else "not fast enough against"
 
 
+@dataclass
 class SpeedupJudgement:
     """Judge a candidate's speedup while quads are added, look by look; the last look counts, which is of all quads.
 
@@ -107,23 +109,14 @@ class SpeedupJudgement:
     broken limit passes; None is alpha, the chance that a kept one fails.
     """
 
-    def __init__(
-        self,
-        name: str,
-        limits: Mapping[str, float],
-        alpha: float,
-        precision: float,
-        enforced: bool = True,
-        pass_alpha: float | None = None,
-    ) -> None:
-        self.name = name
-        self.limits = limits
-        self.alpha = alpha
-        self.precision = precision
-        self.enforced = enforced
-        self.pass_alpha = pass_alpha
-        self.outcome = Outcome.INCONCLUSIVE
-        self.latest: SpeedupEstimate | None = None
+    name: str
+    limits: Mapping[str, float]
+    alpha: float
+    precision: float
+    enforced: bool = True
+    pass_alpha: float | None = None
+    outcome: Outcome = Outcome.INCONCLUSIVE
+    latest: SpeedupEstimate | None = None
 
     def look(self, quads: Sequence[Quad], looks: tuple[int, ...], tick_us: float = 0.0) -> bool:
         """Return whether the limit is decided; where no candidate has a limit, whether the ratio is precise."""
