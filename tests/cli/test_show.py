@@ -44,7 +44,7 @@ def test_a_run_of_two_devices_shows_both(command: Command) -> None:
     assert "NVIDIA H200 (GPU)" not in out
 
 
-@pytest.mark.parametrize("option", ["--html", "--markdown"])
+@pytest.mark.parametrize("option", ["--html", "--markdown", "--csv"])
 def test_a_page_is_of_one_device(option: str, command: Command) -> None:
     storage = Storage(Path(".gpu_benchmarks"))
     storage.save_each(make_run(), "main")
@@ -53,6 +53,8 @@ def test_a_page_is_of_one_device(option: str, command: Command) -> None:
     assert status == 2
     assert "choose one with --device" in err
     assert not Path("page").exists()
+    assert command("show", "main", option, "page", "--device", "a100")[0] == 0
+    assert "A100" in Path("page").read_text(encoding="utf-8")
 
 
 def test_only_the_tests_asked_for_are_shown(command: Command) -> None:
@@ -173,12 +175,3 @@ def test_a_file_is_written_whole_and_alone(command: Command) -> None:
     assert command("show", "run.json", "--csv", "run.csv")[:2] == (0, "")
     assert len(rows_of(Path("run.csv").read_text(encoding="utf-8"))) == 9
     assert sorted(path.name for path in Path().iterdir()) == ["run.csv", "run.json"]
-
-
-def test_a_run_of_two_devices_needs_a_choice(command: Command) -> None:
-    for device in ("NVIDIA H200", "NVIDIA A100"):
-        Storage(Path(".gpu_benchmarks")).save_each(make_run(device=device), "main")
-    status, out, err = command("show", "main", "--csv")
-    assert (status, out) == (2, "")
-    assert "choose one with --device" in err
-    assert "A100" in command("show", "main", "--csv", "--device", "a100")[1]

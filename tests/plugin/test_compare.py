@@ -83,7 +83,6 @@ def test_an_alpha_that_decides_nothing_is_refused(bench_run: BenchRun) -> None:
 
 def test_a_limit_on_a_variant_that_does_not_exist_names_those_that_do(bench_run: BenchRun) -> None:
     result = bench_run(limited("{'tritn': 1.5}", "gpu_bench.compare({'triton': add, 'b': add}, double, (x,))"))
-    result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["E *perf(min_speedup=...) names 'tritn', but the candidates are triton, b"])
 
 
@@ -182,18 +181,6 @@ def test_a_setup_that_draws_from_elsewhere_is_named_instead_of_the_candidate(ben
 
 
 # right before fast
-
-
-def test_a_wrong_output_fails_at_the_users_line(bench_run: BenchRun) -> None:
-    result = bench_run(limited("1.5", "gpu_bench.compare(wrong, double, (x,))"))
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            ">       gpu_bench.compare(wrong, double, (x,))",
-            "E       WrongResult: wrong is wrong: out: 2 of 8 elements (25 %) differ *",
-        ]
-    )
-    assert not re.search(r"(fixture|agreement|correctness|rounds|comparison)\.py", result.stdout.str())
 
 
 OTHER_WORK = {
@@ -398,36 +385,3 @@ def test_next(gpu_bench): gpu_bench.compare(add, double, (x,))
     result.assert_outcomes(failed=1, passed=1)
     result.stdout.fnmatch_lines(["E *ValueError: enough", f"E *gpu_bench: {note}"])
     assert not re.search(r"(fixture|agreement|correctness|rounds|comparison)\.py", result.stdout.str())
-
-
-# what is shown
-
-
-def test_the_report_of_a_broken_limit_shows_both_arms(bench_run: BenchRun) -> None:
-    result = bench_run(limited("2.5", "gpu_bench.compare(add, double, (x,))"), "--gpu-bench-seed=5")
-    sentence = (
-        "add is not fast enough against double: 2.000x [[]1.960, 2.040], wanted at least 2.5x "
-        "(10.00 us against 20.00 us, 6 quads, 99.9 % interval)"
-    )
-    result.stdout.fnmatch_lines(
-        [
-            ">       gpu_bench.compare(add, double, (x,))",
-            f"E       LimitBroken: {sentence}",
-            "*- gpu_bench -*",
-            "add against double: 2.000x [[]1.960, 2.040] (6 quads, 99.9 % interval, seed 5)",
-            " * add * double",
-            "  median * 10.00 us * 20.00 us",
-            "  95 % * [[]*] us * [[]*] us",
-            "  reps * 12 * 12",
-            "  notes * nothing unusual * nothing unusual",
-            "  kernels of add:",
-            "* 5.000 us  50.0 % 1 x load",
-            "* 5.000 us  50.0 % 1 x store",
-            "  kernels of double:",
-            "* 20.00 us 100.0 % 1 x multiply",
-            "  out PASS max_diff=0",
-            "gpu_bench: limits: 1 fail",
-        ]
-    )
-    assert result.stdout.str().count("add is not fast enough") == 2, "its error, and pytest's own summary"
-    assert not re.search(r"(fixture|verdict|rounds|comparison)\.py", result.stdout.str())

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.plugin.conftest import HEAD, BenchRun
-from tests.plugin.saving import COMPARES, MEASURES
+from tests.plugin.saving import MEASURES
 
 FAILS = """
 @pytest.mark.perf(max_time_us=5)
@@ -80,22 +80,6 @@ def test_the_debugger_begins_in_the_test(pytester: pytest.Pytester, bench_run: B
     result.stdout.fnmatch_lines(["BEGINS IN test_it"])
 
 
-def test_ci_is_shown_a_summary_and_the_failing_line(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    source = COMPARES.replace(
-        "def test_it(gpu_bench): ", "@pytest.mark.perf(min_speedup=3)\ndef test_it(gpu_bench):\n    "
-    )
-    result = bench_run(source)
-    result.assert_outcomes(failed=1)
-    (line,) = [line for line in result.stdout.lines if line.startswith("::error ")]
-    (path,) = Path().glob("test_*.py")
-    number = 1 + next(n for n, text in enumerate(path.read_text().splitlines()) if "gpu_bench.compare" in text)
-    assert f"line={number}," in line
-    assert "not fast enough" in line
-    assert "test_it" in Path("summary.md").read_text()
-
-
 def test_an_undecided_limit_is_a_warning_on_the_line_of_its_test(
     bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,10 +126,11 @@ def test_left_out(gpu_bench): pytest.skip("not today")
     assert 'name="gpu_bench.fast.verdict" value="not judged"' in Path("run.xml").read_text(encoding="utf-8")
 
 
-def test_the_file_of_an_annotation_is_that_of_the_checkout(
-    bench_run: BenchRun, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+def test_ci_is_shown_a_summary_and_the_failing_line_of_a_file_of_the_checkout(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(pytester.path / "summary.md"))
     monkeypatch.setenv("GITHUB_WORKSPACE", str(pytester.path))
     project = pytester.mkdir("project")
     (project / "pytest.ini").write_text("[pytest]\n")
@@ -154,3 +139,4 @@ def test_the_file_of_an_annotation_is_that_of_the_checkout(
     (line,) = [line for line in result.stdout.lines if line.startswith("::error ")]
     number = (project / "test_x.py").read_text().count("\n")
     assert line == f"::error file=project/test_x.py,line={number},title=test_x.py%3A%3Atest_it::assert 1 == 2"
+    assert "test_it" in (pytester.path / "summary.md").read_text(encoding="utf-8")

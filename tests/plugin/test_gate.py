@@ -70,23 +70,6 @@ def test_it(gpu_bench):
     assert_fails(recorder.call, "*gpu_bench raised this, and the test or a thread caught it: let it through*")
 
 
-def test_a_measurement_that_outlives_its_test(record_run: RecordRun) -> None:
-    recorder = record_run("""
-import threading
-ended = threading.Event()
-began = threading.Event()
-def waits(): began.set(); ended.wait()
-@pytest.fixture
-def releasing():
-    yield
-    ended.set()
-def test_it(gpu_bench, releasing):
-    threading.Thread(target=gpu_bench, args=(scripted([1.0])(waits),)).start()
-    began.wait()
-""")
-    assert_fails(recorder.call, "'waits' was still being measured when the test ended: join the thread that measures")
-
-
 FIXTURE = """
 @pytest.fixture
 def measures(gpu_bench):

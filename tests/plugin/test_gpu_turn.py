@@ -253,16 +253,6 @@ def test_work_of_a_stranger(
     assert re.search(re.escape(sentence.format(pid=pid)).replace(r"\*", ".*"), output)
 
 
-@pytest.mark.parametrize("busy", [True, False])
-def test_a_stranger_is_a_reason_of_what_fails(host: Host, stranger: "subprocess.Popen[bytes]", busy: bool) -> None:
-    pid = pid_of(stranger)
-    host.list_processes({"GPU-a": [pid] * busy, "GPU-b": []})
-    host.write("@pytest.mark.perf(max_time_us=1)\ndef test_it(gpu_bench): gpu_bench(fast)\n")
-    status, output = host.run(CUDA_VISIBLE_DEVICES="0")
-    assert status == 1
-    assert (f"with it: 1 other process: pid {pid} (" in output) == ("with it: " in output) == busy
-
-
 @pytest.mark.parametrize(
     ("policy", "percent", "limit", "outcome", "words"),
     [

@@ -69,16 +69,6 @@ def test_a_bad_mark_fails_that_test_only(bench_run: BenchRun) -> None:
     assert "INTERNALERROR" not in result.stdout.str()
 
 
-def test_settings_in_the_mark(bench_run: BenchRun) -> None:
-    source = """
-@pytest.mark.perf(reps=23)
-def test_it(gpu_bench):
-    assert gpu_bench(fast).reps == 23
-    assert gpu_bench.measure(fast, reps=24).reps == 24
-"""
-    bench_run(source).assert_outcomes(passed=1)
-
-
 def test_a_limit_of_the_class_that_a_test_cannot_keep_says_how_to_drop_it(bench_run: BenchRun) -> None:
     source = """
 pytestmark = pytest.mark.perf(max_kernels=3)

@@ -1,7 +1,5 @@
 import re
 
-import pytest
-
 from pytest_gpubench.metrics import METRICS
 from tests.plugin.conftest import BenchRun
 
@@ -29,18 +27,6 @@ def table(text: str) -> list[list[str]]:
     return [cells(lines[rule - 1]), *rows]
 
 
-def test_the_table_of_a_run(bench_run: BenchRun) -> None:
-    header, *rows = table(
-        bench_run(TWO, "--gpu-bench-columns=median,mean,min,max,reps,kernels", "--gpu-bench-reps=6").stdout.str()
-    )
-    assert header == ["Test", "Function", "Median (us)", "Mean (us)", "Min (us)", "Max (us)", "Reps", "Kernels"]
-    assert rows == [
-        ["test_a[1]", "slow", "20.00", "20.00", "19.80", "20.20", "6", "1"],
-        ["test_a[2]", "fast", "10.00", "10.00", "9.900", "10.10", "6", "1"],
-        ["TestB::test_b", "fast", "10.00", "10.00", "9.900", "10.10", "6", "1"],
-    ]
-
-
 def test_every_column_can_be_shown(bench_run: BenchRun) -> None:
     columns = [*(metric.name for metric in METRICS if metric.header), "reference", "limit", "flags"]
     result = bench_run(TWO, f"--gpu-bench-columns={','.join(columns)}")
@@ -60,24 +46,6 @@ def test_verbose_shows_the_kernels_and_quiet_no_table(bench_run: BenchRun) -> No
 
 def test_no_table_and_no_line_without_measurements(bench_run: BenchRun) -> None:
     assert "gpu_bench" not in bench_run("def test_it(): pass").stdout.str().replace("gpubench", "")
-
-
-def test_junit_and_the_summary_line_of_a_failure(pytester: pytest.Pytester, bench_run: BenchRun) -> None:
-    source = "@pytest.mark.perf(max_time_us=15)\ndef test_it(gpu_bench):\n    gpu_bench(fast)\n    gpu_bench(slow)\n"
-    result = bench_run(source, "--junitxml=out.xml")
-    result.stdout.fnmatch_lines(
-        [
-            ">       gpu_bench(slow)",
-            "E       LimitBroken: slow is too slow: median 20.00 us [[]*], wanted at most*",
-            "*- gpu_bench -*",
-            "slow: 20.00 us (median of * reps, cold, scripted)",
-            "gpu_bench: limits: 1 pass, 1 fail",
-        ]
-    )
-    xml = (pytester.path / "out.xml").read_text()
-    assert 'failures="1"' in xml
-    assert 'errors="0"' in xml
-    assert '<property name="gpu_bench.slow.median_us" value="20.0"' in xml
 
 
 def test_inconclusive_warns_fails_or_passes(bench_run: BenchRun) -> None:

@@ -1,7 +1,5 @@
 """Extra information of a test: any value is stored, as its number or its text."""
 
-import dataclasses
-import datetime
 import enum
 import math
 import weakref
@@ -19,12 +17,6 @@ from pytest_gpubench import DeviceFacts
 from pytest_gpubench.results.model import TestRecord, decode, encode
 
 DEVICE = DeviceFacts(type="cuda", name="NVIDIA H200", host="localhost")
-
-
-@dataclasses.dataclass
-class Point:
-    x: int
-    y: float
 
 
 class Odd:
@@ -56,47 +48,26 @@ def info(value: object) -> object:
         ("text", "text"),
         (Colour.RED, "red"),
         (Level.LOW, 1),
-        (np.float64(0.1), 0.1),
         (np.float32(0.5), 0.5),
-        (np.float16(0.5), 0.5),
         (np.int64(-3), -3),
-        (np.uint8(255), 255),
         (np.bool_(True), True),
-        (np.str_("text"), "text"),
         (np.longdouble(0.5), 0.5),
         (np.array(3), 3),
         (np.array([2.5]), 2.5),
-        (np.array([[True]]), True),
-        (np.array(0.5, dtype=np.longdouble), 0.5),
         (np.array([Decimal("0.10")]), "0.10"),
         (torch.tensor(2.5), 2.5),
-        (torch.tensor([[3]]), 3),
-        (torch.tensor([True]), True),
         (torch.tensor(0.5, dtype=torch.bfloat16, requires_grad=True), 0.5),
         (torch.tensor([1, 2]), "tensor([1, 2])"),
         (torch.zeros((), device="meta"), "tensor(..., device='meta', size=())"),
-        (torch.float16, "torch.float16"),
-        (np.array([1, 2]), "[1 2]"),
-        (np.complex128(1 + 2j), "(1+2j)"),
-        (np.datetime64("2025-01-01"), "2025-01-01"),
-        (1 + 2j, "(1+2j)"),
         ((1, 2), [1, 2]),
         ({3}, "{3}"),
-        (b"text", "b'text'"),
         (10**30, 10**30),
         pytest.param(10**5_000, "<int object>", id="more digits than Python writes"),
         (Decimal("0.10"), "0.10"),
-        (Path("a/b"), "a/b"),
-        (datetime.date(2025, 1, 1), "2025-01-01"),
-        (Point(1, 0.5), "Point(x=1, y=0.5)"),
         (Odd(), "an odd object"),
-        (int, "<class 'int'>"),
-        (range(3), "range(0, 3)"),
         ({1: {(2, 3): np.int32(4)}}, {"1": {"(2, 3)": 4}}),
         ([np.float32(1), [Odd()]], [1.0, ["an odd object"]]),
         (math.nan, None),  # JSON has neither
-        (math.inf, None),
-        (np.float32(math.nan), None),
         (torch.tensor(-math.inf), None),
     ],
 )
@@ -109,11 +80,6 @@ def test_extra_info_is_written_as_its_number_or_its_text(value: object, expected
 class Endless(Odd):
     def item(self) -> object:
         return self
-
-
-class Renewed(Odd):
-    def item(self) -> object:
-        return Renewed()
 
 
 class Refusing(Odd):
@@ -154,7 +120,6 @@ GONE = weakref.proxy(Odd())
     [
         (Scalar(), 2.5),
         (Endless(), "an odd object"),
-        (Renewed(), "an odd object"),
         (Refusing(), "an odd object"),
         (GONE, f"<{type(GONE).__name__} object>"),
         (Mute(), "<Mute object>"),
@@ -203,7 +168,6 @@ LONE_SURROGATE = "data\udcff.bin"  # the name of a file that is not UTF-8
     ("value", "expected"),
     [
         (LONE_SURROGATE, r"data\udcff.bin"),
-        ([LONE_SURROGATE], [r"data\udcff.bin"]),
         ({LONE_SURROGATE: 1}, {r"data\udcff.bin": 1}),
         (Path(LONE_SURROGATE), r"data\udcff.bin"),
         ("größer \U0001f680", "größer \U0001f680"),

@@ -318,6 +318,8 @@ def test_a_time_that_cannot_be_read_is_now(tmp_path: Path) -> None:
         ("gro\u0308ße", "größe"),
         ("50%", "50%25"),
         ("a\nb\0", "a%0Ab%00"),
+        ("n" * LONGEST_PART, "n" * LONGEST_PART),
+        ("n" * (LONGEST_PART + 1), "n" * 163 + "-0000000000000000"),
         ("x" * 999, "x" * 163 + "-0000000000000000"),
         ("x" * 162 + "//" + "x" * 99, "x" * 162 + "-0000000000000000"),
         ("x" * 160 + "//" + "x" * 99, "x" * 160 + "%2F-0000000000000000"),
@@ -336,17 +338,6 @@ NAMES = st.text(st.characters(codec="ascii"), max_size=60).filter(str.strip)
 def test_no_two_names_share_a_file(tmp_path_factory: pytest.TempPathFactory, one: str, other: str) -> None:
     parts = {save(Storage(tmp_path_factory.mktemp("names")), RUN, name).name for name in (one, other)}
     assert (len(parts) == 1) == (one.strip() == other.strip())
-
-
-@pytest.mark.parametrize(("length", "hashed"), [(LONGEST_PART, False), (LONGEST_PART + 1, True), (5000, True)])
-def test_a_long_name_is_cut_and_still_found(length: int, hashed: bool, tmp_path: Path) -> None:
-    storage = Storage(tmp_path)
-    name = "n" * length
-    path = save(storage, make_run(1, 1), name)
-    assert (path.name == f"0001_{name}.json") is not hashed
-    storage.save_each(make_run(1, 1), name + "m")
-    assert storage.find(name) == [path]
-    assert read_run(path).name == name
 
 
 @given(st.text(min_size=1, max_size=300).filter(str.strip))
