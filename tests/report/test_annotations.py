@@ -39,9 +39,6 @@ def place(number: int = 0, level: Literal["error", "warning"] = "error") -> Anno
             Annotation("/checkout/a,b:c.py", 2, "x[1,2]::y 5%", "5 %\r\nof: a, b"),
             "::error file=a%2Cb%3Ac.py,line=2,title=x[1%2C2]%3A%3Ay 5%25::5 %25%0D%0Aof: a, b",
         ),
-        (Annotation("", None, "a\nb", "c\r::error::d"), "::error title=a%0Ab::c%0D::error::d"),
-        (Annotation("", None, "\x1b[31m", "\ud800\u2028"), r"::error title=\x1b[31m::\ud800\u2028"),
-        (Annotation("", None, "%0A", "%25"), "::error title=%250A::%2525"),
     ],
 )
 def test_a_place_is_one_command(given_place: Annotation, line: str) -> None:
