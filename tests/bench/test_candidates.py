@@ -22,6 +22,7 @@ def reference(x: object) -> None: ...
         (reference, None, ["reference (reference)", "reference"]),
         ({"a": candidate, "b": candidate}, ("torch",), ["torch", "a", "b"]),
         ({"torch": candidate}, ("torch",), ["torch (reference)", "torch"]),
+        (dict.fromkeys(["a", "a (reference)"], candidate), ("a",), ["a (reference) (reference)", "a", "a (reference)"]),
     ],
 )
 def test_names_of_arms(given: Any, names: Sequence[str] | None, arms: list[str]) -> None:

@@ -52,37 +52,13 @@ def cheat(x):
         remembered[id(x)] = x * 2
     return remembered[id(x)]
 """
-AFTER_THE_CHECK = """
-def cheat(x):
-    calls.append(1)
-    if len(calls) < 3:
-        return x * 2
-    if "result" not in remembered:
-        remembered["result"] = x * 2
-    return remembered["result"]
-"""
 AT_THE_TENTH = """
 def cheat(x):
     calls.append(1)
     return x * (2 if len(calls) < 10 else 3)
 """
-UNDER_A_PROFILER = """
-def cheat(x):
-    import inspect
-    timed = any("take" == frame.function for frame in inspect.stack())
-    return x * (3 if timed else 2)
-"""
-FOR_THESE_VALUES = """
-first = x[0, 0].item()
-def cheat(x): return x * 2 if x[0, 0].item() == first else x * 2.5
-"""
 LAZY = """
 def cheat(x): return (x * 2).as_subclass(Lazy)
-"""
-LAZY_LATER = """
-def cheat(x):
-    calls.append(1)
-    return x * 2 if len(calls) < 3 else (x * 2).as_subclass(Lazy)
 """
 CLOCK = """
 def cheat(x):
@@ -97,24 +73,12 @@ def mended():
     time.perf_counter = calls[0]
 """
 REPLAYED = "InvalidResult: cheat returns what it had computed before: when the values of its inputs changed, in the *"
-
-
 WRONG_LATER = "WrongResult: cheat is wrong in a timed call, though right when checked: out: 4096 of 4096 elements *"
-COMPUTES_LATER = "InvalidResult: out of 'cheat' is a Lazy, which may compute later, when it *"
 TRICKS = [
     (BY_ID, REPLAYED),
-    (BY_ID.replace("id(x)", "x.data_ptr()"), REPLAYED),
-    (BY_ID.replace("id(x)", "tuple(x.shape)"), REPLAYED),
     (BY_ID.replace("id(x)", "(x.data_ptr(), x._version)"), REPLAYED),
-    (AFTER_THE_CHECK, REPLAYED),
     (AT_THE_TENTH, WRONG_LATER),
-    (UNDER_A_PROFILER, WRONG_LATER),
-    (
-        FOR_THESE_VALUES,
-        "WrongResult: cheat is wrong for other values (turned round inputs*: out: 4096 of 4096 elements *",
-    ),
-    (LAZY, COMPUTES_LATER),
-    (LAZY_LATER, COMPUTES_LATER),
+    (LAZY, "InvalidResult: out of 'cheat' is a Lazy, which may compute later, when it *"),
 ]
 OUR_FILES = r"pytest_gpubench/[\w/]+\.py"
 
