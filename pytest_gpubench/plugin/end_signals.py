@@ -125,7 +125,7 @@ class EndSignals:
                 came_s = time.monotonic()
                 time.sleep(STUCK_AFTER_S)
                 if (
-                    number[0] not in END_SIGNALS
+                    number[0] not in self._numbers
                     or self._handled_s > came_s - STUCK_AFTER_S
                     or not self.results.selected
                 ):

@@ -45,9 +45,6 @@ SHORT_REP_S = 0.5e-3
 """What a rep of a short kernel takes on the host, flush and all: two thousand fit into the second that a limit has."""
 MEDIUM_REP_S = 1.5e-3
 """Several hundred reps, and three looks."""
-LONG_REP_S = 4e-3
-RATES = (0.97, 0.99, 1.0, 1.01, 1.03)
-"""Of the limit."""
 NOISES = (0.01, 0.05)
 SIGMAS = 2
 AT_LIMIT = Limits(min_gbps=LIMIT_GBPS)
@@ -171,17 +168,6 @@ def test_the_rate_of_reps_that_are_all_alike_is_reached(tick: int, moved: int) -
         assert [item.outcome for item in judge(seen, Limits(min_gbps=wanted), 0.001)] == [outcome]
 
 
-@pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("rate", RATES)
-def test_a_rate_takes_the_reps_of_the_time_that_it_stands_for(rate: float, noise: float) -> None:
-    settings = settings_of(0.001)
-    by_rate, by_time = (
-        measured(noisy(np.random.default_rng(1), rate, noise), settings, LONG_REP_S, limits)
-        for limits in (AT_LIMIT, Limits(max_time_us=AT_LIMIT_US))
-    )
-    assert by_rate == by_time
-
-
 def test_peaks_are_measured_before_the_first_look_and_not_again(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, ...]] = []
 
@@ -235,15 +221,6 @@ def test_verdicts_come_in_the_order_in_which_limits_are_declared() -> None:
 
 
 # how often it is wrong
-
-
-@pytest.mark.parametrize("take", [measured, compared])
-@pytest.mark.parametrize("noise", [pytest.param(NOISES[0], marks=pytest.mark.slow), NOISES[1]])
-def test_a_rate_at_its_limit_fails_as_seldom_as_promised(take: Take, noise: float) -> None:
-    alpha, number = 0.05, 100
-    found = Counter(session.outcome for session in sessions(take, 1.0, noise, alpha, number, LONG_REP_S))
-    assert found[FAIL] / number <= alpha + SIGMAS * math.sqrt(alpha * (1 - alpha) / number)
-    assert found.total() == number
 
 
 @pytest.mark.parametrize("rep_s", [MEDIUM_REP_S, pytest.param(SHORT_REP_S, marks=pytest.mark.slow)])

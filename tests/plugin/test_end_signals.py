@@ -46,38 +46,33 @@ def test_what_is_finished_is_written_and_saved(pytester: pytest.Pytester, number
     assert len(list(pytester.path.glob(".gpu_benchmarks/*/0001_main.json"))) == 1
 
 
-def test_a_main_thread_that_is_stuck(pytester: pytest.Pytester) -> None:
-    """As by a kernel that hangs: what is finished is written by another thread, which ends the process."""
-    status, tests = ended(pytester, f"end_signals.STUCK_AFTER_S = 0.1; {STUCK}")
-    assert (status, tests) == (128 + signal.SIGTERM, ["test_finished"])
-
-
 FORK = "process = multiprocessing.get_context('fork').Process(target=time.sleep, args=(30,)); "
-SIGNALLED = "process.join(); assert process.exitcode == -15; time.sleep(0.3)"
-ALL = ["test_finished", "test_other", "test_later"]
+SIGNALLED = "process.terminate(); process.join(); assert process.exitcode == -15; time.sleep(0.3)"
+IN_CHILD = "import os, signal\nos.register_at_fork(after_in_child=lambda: signal.raise_signal(15))"
+HANGUP = "signal.raise_signal(signal.SIGHUP)"
+STARTED = "process.start(); "
+STARTED_IN_THREAD = "t = threading.Thread(target=process.start); t.start(); t.join(); "
 
 
 @pytest.mark.parametrize(
-    "start", ["process.start()", "t = threading.Thread(target=process.start); t.start(); t.join()"]
+    ("conftest", "body", "ends"),
+    [
+        ("", STUCK, (128 + signal.SIGTERM, 1)),
+        ("", f"{FORK}{STARTED}{SIGNALLED}", (0, 3)),
+        ("", f"{FORK}{STARTED_IN_THREAD}{SIGNALLED}", (0, 3)),
+        (IN_CHILD, f"{FORK}{STARTED}{SIGNALLED}", (0, 3)),
+        ("import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)", HANGUP, (0, 3)),
+        ("import signal\nsignal.signal(signal.SIGHUP, lambda *_: None)", HANGUP, (0, 3)),
+    ],
+    ids=["a stuck main thread", "forked", "forked in a thread", "while it is forked", "ignored", "handled by another"],
 )
-def test_a_process_that_a_test_forks_ends_as_usual(pytester: pytest.Pytester, start: str) -> None:
-    """Its signal does not reach the run, which would take it for its own."""
-    body = f"end_signals.STUCK_AFTER_S = 0.1; {FORK}{start}; process.terminate(); {SIGNALLED}"
-    assert ended(pytester, body) == (pytest.ExitCode.OK, ALL)
-
-
-def test_a_signal_that_comes_while_a_process_is_forked_ends_it(pytester: pytest.Pytester) -> None:
-    """Its conftest comes before our code in a new process."""
-    pytester.makeconftest("import os, signal\nos.register_at_fork(after_in_child=lambda: signal.raise_signal(15))")
-    body = f"end_signals.STUCK_AFTER_S = 0.1; {FORK}process.start(); {SIGNALLED}"
-    assert ended(pytester, body) == (pytest.ExitCode.OK, ALL)
-
-
-@pytest.mark.parametrize("handler", ["signal.SIG_IGN", "lambda *_: None"])
-def test_a_signal_that_somebody_else_handles(pytester: pytest.Pytester, handler: str) -> None:
-    pytester.makeconftest(f"import signal\nsignal.signal(signal.SIGHUP, {handler})")
-    status, tests = ended(pytester, "signal.raise_signal(signal.SIGHUP)")
-    assert (status, len(tests)) == (pytest.ExitCode.OK, 3)
+def test_how_a_run_ends_and_how_many_tests_are_written(
+    pytester: pytest.Pytester, conftest: str, body: str, ends: tuple[int, int]
+) -> None:
+    """Another thread ends a process that hangs, as in a kernel; the signal of a forked process is its own."""
+    pytester.makeconftest(conftest)
+    status, tests = ended(pytester, f"end_signals.STUCK_AFTER_S = 0.1; {body}")
+    assert (status, len(tests)) == ends
 
 
 def test_a_run_that_measures_nothing_ends_at_once(pytester: pytest.Pytester) -> None:

@@ -197,7 +197,6 @@ BREAK = """
 BREAK_LATER = """
     os.environ["FAKE_CONTEXT_ERROR"] = "CUDA error: an illegal memory access"
 """
-PASSING_ERROR = "raise RuntimeError('CUDA out of memory')"
 
 
 @pytest.mark.parametrize(
@@ -219,40 +218,30 @@ def test_a_broken_context_costs_only_the_test_that_broke_it(host: Host, what: st
     assert overlaps(host.records()) == []
 
 
-def test_a_broken_context_under_each_is_told(host: Host) -> None:
-    """This scheduler cannot run a test again: what is lost says so, and is not green."""
-    host.write(SOMETHING_HAPPENS.format(what=BREAK))
-    status, output = host.run("-n1", "--dist=each")
-    assert status == 1
-    assert "2 failed, 13 passed in" in output
-    assert "not run: test_it.py::test_culprit broke the CUDA context of its worker" in output
+NOT_RUN = "not run: test_it.py::test_culprit broke the CUDA context of its worker"
 
 
-def test_without_xdist_the_other_gpu_tests_are_not_run(host: Host) -> None:
-    host.write(SOMETHING_HAPPENS.format(what=BREAK))
-    status, output = host.run()
-    assert status == 1
-    assert "1 failed, 6 passed, 8 skipped in" in output
-    skipped = re.findall(r"SKIPPED \[(\d)\] .*not run: test_it.py::test_culprit broke the CUDA context", output)
-    assert sum(map(int, skipped)) == 8
-    assert "7 measurements in 7 tests" in output
-
-
-def test_an_error_that_passes_ends_nothing(host: Host) -> None:
-    host.write(SOMETHING_HAPPENS.format(what=PASSING_ERROR))
-    status, output = host.run("-n1")
-    assert status == 1
-    assert "1 failed, 14 passed in" in output
-    assert "replacing" not in output
-
-
-def test_without_restarts_the_run_ends_red(host: Host) -> None:
-    host.write(SOMETHING_HAPPENS.format(what=BREAK))
-    status, output = host.run("-n1", "--max-worker-restart=0")
+@pytest.mark.parametrize(
+    ("what", "arguments", "counts", "told"),
+    [
+        (BREAK, "-n1 --dist=each", "2 failed, 13 passed in", NOT_RUN),  # which cannot run a test again
+        (BREAK, "-p no:xdist", "1 failed, 6 passed, 8 skipped in", "7 measurements in 7 tests"),
+        (BREAK, "-n1 --max-worker-restart=0", "1 failed, 6 passed in", "worker gw0 crashed and worker restarting dis"),
+        ("raise RuntimeError('CUDA out of memory')", "-n1", "1 failed, 14 passed in", "13 measurements in 13 tests"),
+    ],
+    ids=["each", "without xdist", "without restarts", "no broken context"],
+)
+def test_what_cannot_run_after_a_broken_context_is_not_green(
+    host: Host, what: str, arguments: str, counts: str, told: str
+) -> None:
+    host.write(SOMETHING_HAPPENS.format(what=what))
+    status, output = host.run(*arguments.split())
     assert status in (1, 2)
-    assert "worker gw0 crashed and worker restarting disabled" in output
-    assert "1 failed, 6 passed in" in output
-    assert "7 measurements in 7 tests" in output
+    assert counts in output
+    assert told in output
+    assert ("replacing" in output) == ("each" in arguments)
+    skipped = re.findall(r"SKIPPED \[(\d)\] .*not run: test_it.py::test_culprit broke the CUDA context", output)
+    assert sum(map(int, skipped)) == (8 if "no:xdist" in arguments else 0)
 
 
 @pytest.mark.parametrize(

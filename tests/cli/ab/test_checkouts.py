@@ -99,11 +99,6 @@ def test_three_dots_name_the_commit_where_head_left_a_branch(
         call("main...")
 
 
-def test_a_repository_without_a_commit(git: Git) -> None:
-    with pytest.raises(BadRequest, match="'HEAD' names no commit"):
-        call("HEAD")
-
-
 def test_inside_a_hook_of_git(git: Git, fake: FakePytest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commit(git, {"us": "10"})
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
