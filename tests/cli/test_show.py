@@ -106,18 +106,9 @@ def test_each_measurement_has_a_line_with_the_numbers_of_the_run(command: Comman
         assert (row["test"], row["function"], row["device"]) == (record.nodeid, timing.label, record.device.name)
         assert row["commit"] == run.commit_info.id
         assert int(row["reps"]) == timing.reps
-        if timing.measured:
-            assert timing.median_interval_us is not None
-            assert float(row["median_us"]) == timing.median_us
-            assert float(row["median_low_us"]) == timing.median_interval_us.low
-            assert float(row["std_us"]) == timing.std_us
-            assert float(row["q3_us"]) == timing.quartiles_us[2]
-        else:
-            assert row["median_us"] == ""
-            assert row["unmeasured"] == timing.unmeasured
-        if item.speedup is not None:
-            assert float(row["speedup"]) == item.speedup.ratio
-            assert row["limits"] == "min_speedup=1.2 pass"
+        assert row["median_us"] == (str(timing.median_us) if timing.measured else "")
+        assert row["unmeasured"] == (timing.unmeasured or "")
+        assert row["limits"] == ("min_speedup=1.2 pass" if item.speedup else "")
 
 
 def test_a_single_rep_has_no_spread(command: Command) -> None:

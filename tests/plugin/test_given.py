@@ -63,15 +63,6 @@ def test_the_losing_shape_is_shrunk_and_named_with_its_reason(bench_run: BenchRu
     assert not any(word in result.stdout.str() for word in TROUBLE)
 
 
-def test_the_verdict_of_a_replay_is_the_same(bench_run: BenchRun) -> None:
-    """What is measured again would come out otherwise: slow the first time, fast from then on."""
-    body = "seen[n] += 1; gpu_bench.compare(add(50.0 if seen[n] == 1 and n > 20 else 5.0), double, (torch.ones(n),))"
-    result = bench_run(limited(body))
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["E *slower than double: 0.4000x*", "*@example(n=21)"])
-    assert not any(word in result.stdout.str() for word in TROUBLE)
-
-
 def test_nothing_has_to_be_suppressed(bench_run: BenchRun) -> None:
     source = f"""{GIVEN}
 class TestGroup:

@@ -65,16 +65,6 @@ def test_ranks_are_called_when_it_is_spent(record_run: RecordRun, monkeypatch: p
     assert reasons == [None] * 2 + ["--gpu-bench-given-budget-s of 2 s is spent"] * 23
 
 
-@pytest.mark.usefixtures("seconds")
-@pytest.mark.parametrize("body", [MEASURE, PHASES])
-def test_as_much_again_is_for_shrinking(record_run: RecordRun, body: str) -> None:
-    source = limited(body.format("add(40.0 if n > 3 else 10.0)"), marks="max_time_us=11")
-    recorder = record_run(source, "--gpu-bench-given-budget-s=4")
-    (record,) = recorder.records
-    assert recorder.call.failed
-    assert sum(item.timing.measured for item in record.measurements) == 8
-
-
 @pytest.mark.parametrize("body", [MEASURE, PHASES])
 def test_where_nothing_is_timed_that_is_the_reason(record_run: RecordRun, body: str) -> None:
     arguments = ("--gpu-bench-given-budget-s=1e-9", "--gpu-bench-disable")

@@ -3,7 +3,7 @@
 import pytest
 
 from pytest_gpubench.results.model import decode
-from tests.plugin.conftest import BenchRun, RecordRun, RunRows
+from tests.plugin.conftest import BenchRun, RunRows
 from tests.plugin.test_given import TROUBLE, limited
 
 KERNEL = "add(1000.0 if n > 1 else 10.0)"
@@ -37,11 +37,3 @@ def test_it_goes_as_asked_for_what_is_open(bench_run: BenchRun, policy: str, cas
     result.assert_outcomes(**{"failed" if policy == "fail" else "passed": 1})
     assert text.count(f"LimitBroken: {FEW}") == (policy == "fail")
     assert not any(word in text for word in TROUBLE)
-
-
-@pytest.mark.parametrize(("body", "marks"), [(MEASURE, "max_time_us=20"), (COMPARE, "min_speedup=1.2")])
-def test_examples_that_keep_their_limit_need_no_more_reps(record_run: RecordRun, body: str, marks: str) -> None:
-    """All of alpha decides a PASS: the last example has as many reps as the first one."""
-    (record,) = record_run(limited(body.replace("1000.0", "10.0"), marks=marks), "--gpu-bench-reps=12").records
-    assert record.warnings == ()
-    assert {each.outcome.value for item in record.measurements for each in item.verdicts} == {"pass"}

@@ -1,6 +1,3 @@
-import re
-
-from pytest_gpubench.metrics import METRICS
 from tests.plugin.conftest import BenchRun
 
 TWO = """
@@ -9,32 +6,6 @@ def test_a(gpu_bench, size): gpu_bench(slow if size == 1 else fast)
 class TestB:
     def test_b(self, gpu_bench): gpu_bench(fast)
 """
-
-
-def cells(line: str) -> list[str]:
-    return re.split(r"\s{2,}", line.strip())
-
-
-def table(text: str) -> list[list[str]]:
-    """Return the cells of the first table: its header, then its rows."""
-    lines = text.splitlines()
-    rule = next(index for index, line in enumerate(lines) if line.strip().startswith("────"))
-    rows = []
-    for line in lines[rule + 1 :]:
-        if not line.strip():
-            break
-        rows.append(cells(line))
-    return [cells(lines[rule - 1]), *rows]
-
-
-def test_every_column_can_be_shown(bench_run: BenchRun) -> None:
-    columns = [*(metric.name for metric in METRICS if metric.header), "reference", "limit", "flags"]
-    result = bench_run(TWO, f"--gpu-bench-columns={','.join(columns)}")
-    result.assert_outcomes(passed=3)
-    header = " ".join(table(result.stdout.str())[0])
-    assert all(
-        metric.header.format(unit="us") in header for metric in METRICS if metric.name not in ("clock", "speedup")
-    )
 
 
 def test_verbose_shows_the_kernels_and_quiet_no_table(bench_run: BenchRun) -> None:
