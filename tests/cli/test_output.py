@@ -46,6 +46,7 @@ def test_a_form_on_standard_output_is_nothing_else(form: str, words: tuple[str, 
     command("show", "run.json", f"--{form}", "out")
     status, out, err = command("show", "run.json", f"--{form}", *words)
     assert (status, out, err) == (0, Path("out").read_text(encoding="utf-8"), "")
+    assert command("show", "run.json", "--format", form) == (status, out, err)
 
 
 def test_a_page_and_a_summary_are_both_told(command: Command) -> None:

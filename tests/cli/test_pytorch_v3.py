@@ -1,7 +1,6 @@
 """Records of PyTorch's benchmark database, checked against its schema."""
 
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -12,8 +11,6 @@ from hypothesis import strategies as st
 from pytest_gpubench import DeviceFacts, Measurement, Timing, Verdict
 from pytest_gpubench.cli.show import FORMS
 from pytest_gpubench.results.model import CommitInfo, Outcome, SavedRun, TestRecord, Turn
-from pytest_gpubench.results.store import write_run
-from tests.cli.stored import Command
 from tests.results.measured import record, run, timing_of, verdict
 from tests.results.saved import device_facts, make_run
 
@@ -255,13 +252,3 @@ def test_a_record_is_a_line() -> None:
     first, *lines, last = FORMS["pytorch-v3"][0](make_run(tests=2)).splitlines()
     assert (first, last) == ("[", "]")
     assert len([json.loads(line.removesuffix(",")) for line in lines]) == 18
-
-
-@pytest.mark.parametrize("form", ["pytorch-v3", "json"])
-def test_a_format_is_its_option_on_standard_output(form: str, command: Command) -> None:
-    write_run(make_run(tests=2), Path("run.json"))
-    found = command("show", "run.json", f"--{form}")
-    assert command("show", "run.json", "--format", form) == found
-    said = f"out: 2 tests as {form}\n"
-    assert command("show", "run.json", "--format", form, f"--{form}", "out") == (*found[:2], said)
-    assert Path("out").read_text(encoding="utf-8") == found[1]

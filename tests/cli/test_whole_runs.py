@@ -111,7 +111,6 @@ OTHERS, POWER = {"neighbours": "pid 7 computed"}, {"throttle_reasons": ("power c
     [
         ({}, "fail", 320, Outcome.FAIL),
         (OTHERS, "fail", 320, Outcome.INVALID),
-        (OTHERS, "fail", 289, Outcome.PASS),
         (POWER, "fail", 320, Outcome.INVALID),
         (POWER, "fail", 289, Outcome.PASS),
         (POWER, "warn", 320, Outcome.FAIL),

@@ -14,7 +14,6 @@ import pytest
 from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.gpu.lock import GpuLock
 from tests.gpu.holding import held
-from tests.plugin.conftest import BenchRun
 from tests.plugin.hosts import Host, overlaps, turns_by_gpu
 
 SIX = """
@@ -221,15 +220,6 @@ def test_too_few_gpus_are_an_error_where_gpus_are_required(host: Host) -> None:
     assert status == 0
     assert "4 skipped" in output
     assert "the test needs 2 GPUs, and there is none to use" in output
-
-
-def test_a_number_of_gpus_that_is_none(bench_run: BenchRun) -> None:
-    values = [0, -1, 1.5, "2", True]
-    tests = [f"@pytest.mark.gpu_turn(gpus={each!r})\ndef test_{at}(): pass" for at, each in enumerate(values)]
-    result = bench_run("\n".join(tests))
-    result.assert_outcomes(errors=len(values))
-    for value in values:
-        result.stdout.fnmatch_lines([f"gpu_turn(gpus={value!r}) is not valid: it must be *"])
 
 
 @pytest.mark.parametrize(

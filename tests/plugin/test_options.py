@@ -258,9 +258,6 @@ def test_a_bad_environment_or_ini_names_its_spelling(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("GPU_BENCH_CACHE", "tepid")
     with pytest.raises(BadRequest, match=r"^GPU_BENCH_CACHE: 'tepid' is not valid"):
         resolved()
-    monkeypatch.setenv("GPU_BENCH_CASHE", "cold")
-    with pytest.raises(BadRequest, match=r"^GPU_BENCH_CASHE is no setting: did you mean GPU_BENCH_CACHE\?"):
-        resolved()
 
 
 @pytest.mark.parametrize("name", MARKED)

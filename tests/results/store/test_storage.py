@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_gpubench import BadFile
@@ -335,6 +335,7 @@ NAMES = st.text(st.characters(codec="ascii"), max_size=60).filter(str.strip)
 
 
 @given(NAMES, NAMES)
+@example("n" * 5000, "n" * 5000 + "m")
 def test_no_two_names_share_a_file(tmp_path_factory: pytest.TempPathFactory, one: str, other: str) -> None:
     parts = {save(Storage(tmp_path_factory.mktemp("names")), RUN, name).name for name in (one, other)}
     assert (len(parts) == 1) == (one.strip() == other.strip())
