@@ -30,7 +30,7 @@ def a_gpu_whose_peaks_cannot_be_measured(monkeypatch):
     monkeypatch.setattr(peaks, "ProfilerTimer", broken)
     monkeypatch.setattr(peaks, "flush_buffer", lambda device: None)
     monkeypatch.setattr(peaks, "SIZES_BYTES", (2**16,))
-    monkeypatch.setattr(peaks, "reading", lambda whole: whole.sum)
+    monkeypatch.setattr("pytest_gpubench.timing.kernels.flush_of", lambda whole: whole.sum)
     monkeypatch.setattr(Device, "synchronize", lambda device: None)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
 
