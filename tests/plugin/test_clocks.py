@@ -64,16 +64,6 @@ def records(host: Host) -> list[str]:
 # a turn
 
 
-def test_recorded_set_measured_and_given_back_before_the_gpu_is(host: Host) -> None:
-    status, output = host.run(LOCK)
-    assert status == 0, output
-    assert whats(host) == TURN
-    assert all(change.recorded for change in changes(host.folder / "locks"))
-    assert [change.clocks for change in changes(host.folder / "locks")] == [(1410, 1410), (3201, 3201), (), (), ()]
-    assert records(host) == []
-    assert "warning" not in output
-
-
 @pytest.mark.parametrize("arguments", [[], [LOCK, "--gpu-bench-disable"]])
 def test_clocks_are_not_touched_unless_asked_for_and_measured(host: Host, arguments: list[str]) -> None:
     host.write("def test_it(gpu_bench): gpu_bench(fast)\n")

@@ -226,20 +226,13 @@ def test_an_older_schema(schema: int, tmp_path: Path) -> None:
 
 
 FIELDS = {"group", "name", "fullname", "params", "param", "extra_info", "options", "stats"}
-STATS = {
-    *("min", "max", "mean", "stddev", "rounds", "median", "iqr", "q1", "q3", "iqr_outliers", "stddev_outliers"),
-    *("outliers", "ld15iqr", "hd15iqr", "ops", "total", "data", "iterations"),
-}
-"""Of these Bencher reads mean and stddev, an older one median and iqr; github-action-benchmark ops, stddev and mean."""
 
 
 def test_the_file_has_the_form_of_pytest_benchmark() -> None:
     found = content()
     assert found.keys() == {"machine_info", "commit_info", "benchmarks", "datetime", "version", "gpu_bench"}
     assert found["gpu_bench"].keys() == {"schema", "version", "name", "settings", "records", "earlier", "left_out"}
-    for entry in found["benchmarks"]:
-        assert entry.keys() == FIELDS
-        assert entry["stats"].keys() == STATS
+    assert all(entry.keys() == FIELDS for entry in found["benchmarks"])
 
 
 def test_times_are_seconds() -> None:
@@ -309,6 +302,7 @@ def stats_of(samples_s: list[float]) -> tuple[dict[str, Any], Any]:
 
 @given(st.lists(st.floats(1e-7, 10), min_size=1, max_size=60))
 def test_statistics_are_those_of_pytest_benchmark(data: list[float]) -> None:
+    """Bencher reads mean and stddev, an older one median and iqr; github-action-benchmark ops, stddev and mean."""
     ours, real = stats_of(data)
     expected = real.as_dict()
     counts = {"iqr_outliers", "stddev_outliers", "outliers"}  # ties at a bound fall by the last digit of the mean
