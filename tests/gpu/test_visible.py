@@ -55,6 +55,7 @@ ENTRIES = st.sampled_from([*NUMBERS, *UUIDS, "GPU-", "GPU-aa", "GPU-aa1", "GPU-b
 
 @example("0,-1,1")
 @example("0,1,0")
+@example("3,4,1")
 @example("0,GPU-bb")
 @example("GPU-bb,GPU-aa1")
 @given(st.lists(ENTRIES, max_size=4).map(",".join))
