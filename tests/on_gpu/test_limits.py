@@ -34,6 +34,10 @@ def with_an_item(x: torch.Tensor) -> torch.Tensor:
     return double(x) if x[0, 0].item() < 1e9 else x
 
 
+def with_a_tensor_of_numbers(x: torch.Tensor) -> torch.Tensor:
+    return double(x + torch.tensor([1.0], device=x.device))
+
+
 def with_a_contiguous(x: torch.Tensor) -> torch.Tensor:
     return double(x.t().contiguous()).t()
 
@@ -127,6 +131,11 @@ def test_without_a_defect_it_passes(gpu_bench: GpuBench, measure: Measured) -> N
             compared(with_a_contiguous),
             "copies memory 1 time, wanted none: 1 x elementwise_kernel<direct_",
             name="contiguous",
+        ),
+        case({"forbid": "memcpy"}, compared(lambda x: double(x.clone())), "1 x Memcpy DtoD", name="clone"),
+        case({"forbid": "memcpy"}, compared(with_an_item), "1 x Memcpy DtoH", name="item to the host"),
+        case(
+            {"forbid": "sync"}, measured(with_a_tensor_of_numbers, square), "double(x + torch.tensor(", name="numbers"
         ),
         case({"forbid": "memset"}, compared(with_a_fill), "fills memory 1 time", name="fill"),
         case({"forbid": "sync"}, compared(with_an_item), "x[0, 0].item()", name="item"),

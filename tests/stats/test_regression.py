@@ -264,6 +264,7 @@ NOISES: dict[str, tuple[Noise, Noise]] = {
     "outliers": (outliers, outliers),
     "ramp": (ramp, ramp),
     "tail": (tail, tail),
+    "two modes": (two_modes, two_modes),
     "more tail": (STEADY, tail),
     "remembering": (remembering(0.3), remembering(0.3)),
 }
@@ -309,44 +310,11 @@ def test_means_are_as_rarely_wrong_where_they_are_nearly_normal() -> None:
     assert fails["steady"] >= 0.05 - slack(0.05, 1500)  # and it spends what it may
 
 
-@pytest.mark.parametrize("noise", [name for name in NOISES if name not in ("more spread", "less spread")])
+@pytest.mark.parametrize("noise", [name for name in NOISES if name not in ("more spread", "less spread", "two modes")])
 def test_two_per_cent_beyond_the_margin_are_found(noise: str) -> None:
     found = rates(NOISES[noise], 1 + MARGIN + 0.02, 0.001, trials=300)
     assert found["fail"] >= (0.95 if noise == "remembering" else 0.99)
     assert found["pass"] == 0
-
-
-def test_two_modes_are_left_open_rather_than_wrong() -> None:
-    """A median between two modes jumps by chance; no shape is assumed, so that nothing is decided by that."""
-    found = rates((two_modes, two_modes), 1 + MARGIN, 0.05)
-    assert found["fail"] <= MOST
-
-
-def quads_of(rng: np.random.Generator, us: tuple[float, float], clock: float, count: int) -> list[float]:
-    """Return the log-ratios of quads ABBA, whose four calls share a clock that wanders by 1 %."""
-    shared = clock * np.exp(remembering(0.95)(rng, (1, count))[0])
-    noise = np.exp(0.003 * rng.standard_normal((count, 4)))
-    calls = noise * shared[:, None] * np.array([us[0], us[1], us[1], us[0]])
-    return list(log_ratios([Quad((row[0], row[3]), (row[1], row[2])) for row in calls.tolist()]))
-
-
-def test_a_clock_that_drifts_between_runs_misleads_the_median_and_not_the_speedup() -> None:
-    """The clock is 3 % off in the new run: unchanged code fails by its median, a slowdown hides."""
-    rng, margin, slow, fast = np.random.default_rng(4), 0.02, 1.03, 0.97
-    seen: Counter[tuple[str, str]] = Counter()
-    for _ in range(200):
-        old_us = (200 * np.exp(STEADY(rng, (1, 60))[0])).tolist()
-        old_quads = quads_of(rng, (300, 200), 1, 40)
-        for name, clock, true in (("same", slow, 1.0), ("slower", slow, 1.05), ("hidden", fast, 1.05)):
-            new_us = (200 * true * clock * np.exp(STEADY(rng, (1, 60))[0])).tolist()
-            seen[f"{name} median", decide_change(change_of_samples(old_us, new_us, "median", 0.001), margin)] += 1
-            new_quads = quads_of(rng, (300, 200 * true), clock, 40)
-            seen[f"{name} speedup", decide_change(change_of_speedups(old_quads, new_quads, 0.001), margin)] += 1
-    assert seen["same median", "fail"] >= 199
-    assert seen["hidden median", "fail"] == 0
-    assert seen["same speedup", "pass"] == 200
-    assert seen["slower speedup", "fail"] == 200
-    assert seen["hidden speedup", "fail"] == 200
 
 
 LASTING_LOOKS = LOOKS[4:]

