@@ -23,7 +23,7 @@ from pytest_gpubench.timing.events import EventsTimer, key_of, spin
 from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.pacing import rest
 from pytest_gpubench.timing.sentinels import check_triton, sentinels_of
-from pytest_gpubench.timing.startup import prepare_profiler
+from pytest_gpubench.timing.startup import init_kineto, wait_for_startup
 from pytest_gpubench.timing.tracing_tax import Known, Taxes, untaxed
 from pytest_gpubench.timing.windows import BEGIN, END, FLUSHES, describe_difference, kernel_list
 from pytest_gpubench.timing.witness import Witness
@@ -168,7 +168,8 @@ def tracing(device: Device, host: bool = False) -> Iterator[Any]:
     """
     import torch
 
-    prepare_profiler()
+    wait_for_startup()
+    init_kineto()
     if torch._C._autograd._profiler_enabled():
         raise ProfilerBusy(
             "a torch profiler is already on: gpu_bench needs one of its own, and a nested session breaks both; "

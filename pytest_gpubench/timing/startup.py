@@ -47,12 +47,6 @@ def wait_for_startup() -> None:
         _startup.join()
 
 
-def prepare_profiler() -> None:
-    """Make the profiler ready for a session: wait until its start is over, or initialise it where there was none."""
-    wait_for_startup()
-    init_kineto()
-
-
 @cache
 def init_kineto() -> None:
     """Initialise torch's profiler library by a session of CPU activity, which takes 1 ms.
