@@ -182,10 +182,6 @@ class Claim:
     gpu: VisibleGpu
     file: LockFile
 
-    def release(self) -> None:
-        """Give the GPU back, as the end of the process does too."""
-        self.file.release()
-
 
 def claim_gpu(visible: Sequence[VisibleGpu], folder: Path) -> Claim:
     """Claim the first of the GPUs that the fewest have claimed; raise DeviceUnavailable if none is visible.

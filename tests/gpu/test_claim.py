@@ -62,7 +62,7 @@ def test_claimants_are_those_that_live(workers: Workers) -> None:
     assert claimants(claimed, workers.folder) == {workers.processes[0].pid, os.getpid()}
     workers.kill(0)
     assert claimants(claimed, workers.folder) == {os.getpid()}  # found although the first seat is free
-    second.release()
+    second.file.release()
     assert claimants(claimed, workers.folder) == frozenset()
     assert claimants("GPU-unknown", workers.folder) == frozenset()
 
@@ -78,7 +78,7 @@ def test_pids_of_other_containers_are_nobody_here(tmp_path: Path) -> None:
 def test_claims_of_one_process_are_many(tmp_path: Path) -> None:
     claims = [claim_gpu(GPUS, tmp_path) for _ in range(4)]
     assert [claim.gpu.uuid for claim in claims] == ["GPU-a", "MIG-b", "GPU-c", "GPU-a"]
-    claims[1].release()
+    claims[1].file.release()
     assert claim_gpu(GPUS, tmp_path).gpu.uuid == "MIG-b"
 
 

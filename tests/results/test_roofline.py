@@ -120,12 +120,12 @@ def test_no_part_without_a_peak_or_work(given: dict[str, Any]) -> None:
 
 
 def test_fractions_in_words() -> None:
-    assert str(peak_fraction(timing([500.0], moved_bytes=1000 * MB), PEAKS, None, 0.5)) == (
-        "50.0 % of the 4,000 GB/s that this GPU's memory moves"
-    )
-    assert str(peak_fraction(timing([500.0], flops=10**11), PEAKS, "bfloat16")) == (
-        "25.0 % of the 800.0 TFLOP/s that this GPU's bfloat16 matmuls reach"
-    )
+    memory = peak_fraction(timing([500.0], moved_bytes=1000 * MB), PEAKS, None, 0.5)
+    matmul = peak_fraction(timing([500.0], flops=10**11), PEAKS, "bfloat16")
+    assert memory is not None
+    assert matmul is not None
+    assert (memory.value, memory.of) == (0.5, "the 4,000 GB/s that this GPU's memory moves")
+    assert (matmul.value, matmul.of) == (0.25, "the 800.0 TFLOP/s that this GPU's bfloat16 matmuls reach")
 
 
 # physics

@@ -127,8 +127,8 @@ class Limit:
         """Return by what part of a time it is missed, below 0 where it is kept; nan where that is not known."""
         return math.nan
 
-    @classmethod
-    def least_reps(cls, alpha: float) -> int:
+    @staticmethod
+    def least_reps(alpha: float, /) -> int:
         """Return the fewest reps that can decide it at this alpha; 0 where any number can."""
         return 0
 

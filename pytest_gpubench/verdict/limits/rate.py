@@ -38,9 +38,6 @@ class Fraction(msgspec.Struct, frozen=True, kw_only=True):
         """The unit of `rate` and `peak`."""
         return "GB/s" if self.bound == "memory" else "TFLOP/s"
 
-    def __str__(self) -> str:
-        return f"{format_share(self.value, 3)} of {self.of}"
-
     @property
     def of(self) -> str:
         """The peak in words."""
@@ -54,6 +51,7 @@ class MinRate(Limit):
     stage = "rate"
     is_noisy = is_on_speed = True
     parse = staticmethod(positive_number)
+    least_reps = staticmethod(least_count)
 
     def judge(self, seen: Seen) -> Judged:
         impossible = too_fast(seen.timing, seen.peaks, seen.dtype, seen.spent) if seen.peaks is not None else None
@@ -66,10 +64,6 @@ class MinRate(Limit):
     def named(self) -> str:
         """The limit in a sentence: `min_gbps=3000`."""
         return f"{self.name}={self.asked:g}"
-
-    @classmethod
-    def least_reps(cls, alpha: float) -> int:
-        return least_count(alpha)
 
 
 class MinWork(MinRate):

@@ -21,6 +21,7 @@ class MinSpeedup(Limit):
     needed = frozenset({"reference"})
     is_noisy = is_on_speed = True
     parse = staticmethod(number_by_name("variants", "{'triton': 1.5, 'compiled': 1.2}"))
+    least_reps = staticmethod(least_reps)
 
     def number(self, timing: Timing) -> float | None:
         return self.asked.get(timing.label) if isinstance(self.asked, Mapping) else super().number(timing)
@@ -32,10 +33,6 @@ class MinSpeedup(Limit):
 
     def missed_by(self, item: Measurement) -> float:
         return share_missed(self.number(item.timing), item.speedup.ratio if item.speedup else None)
-
-    @classmethod
-    def least_reps(cls, alpha: float) -> int:
-        return least_reps(alpha)
 
 
 class MinWeightedSpeedup(Limit):

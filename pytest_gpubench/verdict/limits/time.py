@@ -20,6 +20,7 @@ class MaxRelStd(Limit):
     stage = "time"
     is_noisy = True
     parse = staticmethod(fraction_below_one)
+    least_reps = staticmethod(lambda _: LEAST_FOR_STD)
 
     def judge(self, seen: Seen) -> Judged:
         timing, most = seen.timing, self.asked
@@ -40,10 +41,6 @@ class MaxRelStd(Limit):
         found = f"{format_share(item.timing.rel_std)} " if item.timing.reps > 1 else ""
         return f"std {found}<= {100 * self.asked:.4g} %"
 
-    @classmethod
-    def least_reps(cls, alpha: float) -> int:
-        return LEAST_FOR_STD
-
 
 class MaxTime(Limit):
     """The median time is at most this, for all GPUs or by their names."""
@@ -53,6 +50,7 @@ class MaxTime(Limit):
     stage = "time"
     is_noisy = is_on_speed = holds_throttled = True
     parse = staticmethod(number_by_name("GPUs", "{'H200': 40, 'A100': 75}"))
+    least_reps = staticmethod(least_count)
 
     def number(self, timing: Timing) -> float | None:
         return limit_for_device(self.asked, timing.device)
@@ -82,10 +80,6 @@ class MaxTime(Limit):
     def missed_by(self, item: Measurement) -> float:
         wanted = self.number(item.timing)
         return item.timing.median_us / wanted - 1 if wanted else math.nan
-
-    @classmethod
-    def least_reps(cls, alpha: float) -> int:
-        return least_count(alpha)
 
 
 LIMITS = (MaxRelStd, MaxTime)

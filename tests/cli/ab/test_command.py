@@ -214,7 +214,7 @@ def test_of_several_gpus_one_is_held(
     assert [each["CUDA_VISIBLE_DEVICES"] for each in fake.environments] == ["GPU-1"] * 4 + ["GPU-2"] * 4
     assert len(held) == 2, "claims last as long as they are referred to"
     for claim in held:
-        claim.release()
+        claim.file.release()
 
 
 @pytest.mark.parametrize(
