@@ -151,10 +151,7 @@ class MaxRegisters(OnKernels):
     example, noun = 64, "registers"
     field = "registers"
     read = staticmethod(whole_number)
-
-    @staticmethod
-    def words(launch: Resources) -> str:
-        return f"takes {count(launch.registers, 'register')} a thread"
+    words = staticmethod(lambda launch: f"takes {count(launch.registers, 'register')} a thread")
 
 
 class MaxLocalBytes(OnKernels):
@@ -169,10 +166,7 @@ class MaxLocalBytes(OnKernels):
     field = "local_bytes"
     read = staticmethod(memory_size)
     text = staticmethod(format_bytes)
-
-    @staticmethod
-    def words(launch: Resources) -> str:
-        return f"takes {format_bytes(launch.local_bytes)} of local memory a thread"
+    words = staticmethod(lambda launch: f"takes {format_bytes(launch.local_bytes)} of local memory a thread")
 
 
 class MaxShared(OnKernels):
@@ -184,10 +178,7 @@ class MaxShared(OnKernels):
     field = "shared_bytes"
     read = staticmethod(memory_size)
     text = staticmethod(format_bytes)
-
-    @staticmethod
-    def words(launch: Resources) -> str:
-        return f"takes {format_bytes(launch.shared_bytes)} of shared memory a block"
+    words = staticmethod(lambda launch: f"takes {format_bytes(launch.shared_bytes)} of shared memory a block")
 
 
 class MinBlocksPerSm(OnKernels):
@@ -198,10 +189,7 @@ class MinBlocksPerSm(OnKernels):
     example, noun, is_least = 2, "blocks per SM", True
     field = "blocks_per_sm"
     read = staticmethod(whole_number)
-
-    @staticmethod
-    def words(launch: Resources) -> str:
-        return f"has room for {count(launch.blocks_per_sm, 'block')} on a multiprocessor"
+    words = staticmethod(lambda launch: f"has room for {count(launch.blocks_per_sm, 'block')} on a multiprocessor")
 
 
 class MaxTail(OnKernels):
