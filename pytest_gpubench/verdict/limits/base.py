@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 from pytest_gpubench.results.model import Measurement, Outcome, Peaks, Timing
 from pytest_gpubench.results.observed import Observed
 from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.units import repr_of
 from pytest_gpubench.verdict.decision import Judged
 
 Need = Literal[
@@ -91,6 +92,11 @@ class Limit:
     def value(self) -> Any:
         """The value in the form in which it is judged."""
         return self.parse(self.asked)
+
+    @property
+    def named(self) -> str:
+        """It in a sentence: `max_registers=64`."""
+        return f"{self.name}={repr_of(self.asked)}"
 
     @property
     def needs(self) -> frozenset[Need]:

@@ -8,7 +8,7 @@ from pytest_gpubench.bounds import at_least, whole_number
 from pytest_gpubench.counters import counter_named
 from pytest_gpubench.limits import limit_for_device, memory_size, number_by_name
 from pytest_gpubench.results.model import Counts, Measurement, Outcome, Timing
-from pytest_gpubench.units import count, format_bytes, format_share, repr_of, round_to_digits
+from pytest_gpubench.units import count, format_bytes, format_share, round_to_digits
 from pytest_gpubench.verdict.decision import Judged
 from pytest_gpubench.verdict.limits.base import Limit, Need, Seen, not_for_device, only
 
@@ -28,11 +28,6 @@ class OnCounter(Limit):
     @property
     def counters(self) -> tuple[str, ...]:
         return (self.counter,)
-
-    @property
-    def named(self) -> str:
-        """The limit in a sentence: `max_instructions=2e9`."""
-        return f"{self.name}={repr_of(self.asked)}"
 
     def most(self, timing: Timing) -> float | None:
         """Return what the counter is at most; None where the limit says nothing of this GPU or call."""

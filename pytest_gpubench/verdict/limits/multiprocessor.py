@@ -11,7 +11,7 @@ from pytest_gpubench.bounds import whole_number
 from pytest_gpubench.limits import by_gpu_or_kernel, fraction_below_one, is_pattern, limits_by_pattern, memory_size
 from pytest_gpubench.results.kernels import distinct_names, is_named, listed
 from pytest_gpubench.results.model import Kernel, Measurement, Outcome, Resources, Timing
-from pytest_gpubench.units import count, format_bytes, repr_of
+from pytest_gpubench.units import count, format_bytes
 from pytest_gpubench.verdict.decision import Judged
 from pytest_gpubench.verdict.limits.base import Limit, Seen, not_for_device, only
 from pytest_gpubench.verdict.limits.exact import kernels_unknown, patterns_unmatched
@@ -58,11 +58,6 @@ class OnKernels(Limit):
     @classmethod
     def parse(cls, asked: Any) -> Any:
         return by_gpu_or_kernel(asked, cls.read, cls.example)
-
-    @property
-    def named(self) -> str:
-        """The limit in a sentence: `max_registers=64`."""
-        return f"{self.name}={repr_of(self.asked)}"
 
     def judge(self, seen: Seen) -> Judged:
         timing, limits = seen.timing, limits_by_pattern(self.value, seen.timing.device)

@@ -60,11 +60,6 @@ class MinRate(Limit):
     def judge_possible(self, seen: Seen) -> Judged:
         raise NotImplementedError
 
-    @property
-    def named(self) -> str:
-        """The limit in a sentence: `min_gbps=3000`."""
-        return f"{self.name}={self.asked:g}"
-
 
 class MinWork(MinRate):
     """A limit on bytes or operations a second."""

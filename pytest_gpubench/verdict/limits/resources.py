@@ -89,7 +89,7 @@ class MaxMemory(Limit):
         """Judge the most memory that a call takes at once, and that it gives all of it back: a leak has no limit."""
         label, observed = seen.timing.label, seen.observed
         if observed is None:
-            return _not_observed(seen.timing, f"max_memory={self.asked!r}")
+            return _not_observed(seen.timing, self.named)
         if observed.memory is None:
             return _not_counted(seen.timing)
         memory, wanted = observed.memory, f"wanted at most {format_bytes(self.value)}"
