@@ -70,6 +70,23 @@ def test_others_wait_for_the_start_in_the_background_which_prints_nothing(level:
     assert level or not done.stderr
 
 
+SESSION = """
+from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.timing.profiler import tracing
+
+with tracing(cpu_device(), host=True):
+    pass
+"""
+
+
+@pytest.mark.usefixtures("forked")
+def test_a_session_prints_nothing() -> None:
+    """The log of torch 2.13 has two lines for each at its highest level."""
+    environment = {name: value for name, value in os.environ.items() if name != "KINETO_LOG_LEVEL"}
+    done = subprocess.run([sys.executable, "-c", SESSION], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_a_profiler_that_is_on_is_noticed() -> None:
     with (
         torch.autograd.profiler.profile(),
