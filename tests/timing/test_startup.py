@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from pytest_gpubench import DeviceUnavailable, NothingRecorded, ProfilerBusy
-from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.timing import profiler
+from pytest_gpubench.gpu.device import Device, cpu_device
+from pytest_gpubench.timing import profiler, startup
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.kernels import mean_clock_mhz
 from pytest_gpubench.timing.profiler import ProfilerTimer, read_records
@@ -68,6 +68,22 @@ def test_others_wait_for_the_start_in_the_background_which_prints_nothing(level:
     assert done.stdout == f"ours, a capture of others, theirs, {level}\n"
     assert "registerClient" not in done.stderr
     assert level or not done.stderr
+
+
+def test_in_the_background_a_rep_is_taken_where_there_is_a_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[object] = []
+
+    def make(device: Device, cache: str) -> str:
+        if taken:
+            raise DeviceUnavailable("full")
+        return f"{device.type} {cache}"
+
+    monkeypatch.setattr(profiler, "ProfilerTimer", make)
+    monkeypatch.setattr(profiler, "take_reps_of_noop", lambda *given: taken.append(given))
+    monkeypatch.setattr(startup, "begin_startup", lambda start: start())
+    for _ in range(2):
+        startup.start_in_background(cpu_device())
+    assert taken == [("cpu cold", 1)]
 
 
 SESSION = """
