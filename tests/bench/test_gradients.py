@@ -8,6 +8,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from pytest_gpubench import InvalidResult, WrongResult
+from pytest_gpubench.bench.gradients import input_gradients
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 from tests.bench.calls import agreement_of, check, check_other_values, double
@@ -155,6 +156,13 @@ def test_inputs_in_a_closure_have_no_gradient_to_compare() -> None:
     for name in ("torch", "mine"):
         recorder.watch(name, make_call(agreement.reference, agreement.arguments, "backward", name)).prepare()()
     check(recorder, ["mine"])
+
+
+@pytest.mark.parametrize(("input_has", "output_has"), [(True, True), (True, False), (False, True)])
+def test_both_an_input_and_an_output_must_require_a_gradient(input_has: bool, output_has: bool) -> None:
+    output = leaf() * 2 if output_has else torch.ones(3)
+    found = input_gradients(output, (leaf().requires_grad_(input_has),), {}, output)
+    assert (found is not None) == (input_has and output_has)
 
 
 def test_a_function_that_overwrites_what_setup_made() -> None:
