@@ -2,17 +2,18 @@
 
 replay [--rounds N] [--placements N] [--only REGEX] [--out FILE]
 
-Four graphs are timed in turn: the call's own, a second one that was captured alike, whose memory is elsewhere, and two
-that were rebuilt from its data in one memory, as a saved call and today's are. The two of a kind show what differs
-although nothing has changed. With --placements each is made so many times, each time elsewhere in memory, and the mean
-of their ratios is shown.
+Four graphs are made: the call's own, a second one that was captured alike, whose memory is elsewhere, and two that were
+rebuilt from its data in one memory, as a saved call and today's are. Pairs of them are timed in turn, each pair alone:
+graphs that share a module find its code in the caches of instructions, and more often the more of them there are. With
+--placements all are made so many times, each time elsewhere in memory, and the mean of the ratios is shown, with its
+95 % interval and their standard deviation.
 """
 
 import math
 import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,8 @@ from tests.on_gpu.study.items import Row, append
 if TYPE_CHECKING:
     from pytest_gpubench.gpu.device import Device
     from pytest_gpubench.replay.builder import GraphBuilder
+    from pytest_gpubench.replay.capture import CapturedCall
     from pytest_gpubench.timing.base import Call
-    from pytest_gpubench.timing.rounds import Interleaved
 
 NATIVE, AGAIN, REPLAYED, REBUILT = "native", "native again", "replayed", "rebuilt"
 PAIRS = {AGAIN: (NATIVE, AGAIN), REPLAYED: (NATIVE, REPLAYED), "rebuilt against replayed": (REPLAYED, REBUILT)}
@@ -33,57 +34,76 @@ WITHIN = {3.0: 0.01, 10.0: 0.005}
 
 def take(call: "Call", device: "Device", cuda: "GraphBuilder", rounds: int, placements: int) -> Row:
     """Return how a call is replayed; raise NotReplayable, or an error of ours, where it cannot be."""
-    from pytest_gpubench.replay.addresses import input_memory
     from pytest_gpubench.replay.capture import capture_call
     from pytest_gpubench.replay.proof import prove
-    from pytest_gpubench.replay.replayed import memory_for, replaying
-    from pytest_gpubench.timing.graph import capture
 
     found = capture_call(call, device, cuda, libraries=True)
     prove(call, found, device, cuda)
+    shares: dict[str, list[float]] = {name: [] for name in PAIRS}
+    with ExitStack() as held:  # until the last is timed, so that each lies elsewhere
+        for _ in range(placements):
+            launches = held.enter_context(graphs_of(call, found, device, cuda))
+            for name, pair in PAIRS.items():
+                share, us = compare({each: launches[each] for each in pair}, call, device, rounds)
+                shares[name].append(share)
+    return {
+        "us": us,
+        "kernels": len(found.data.kernels),
+        "shares": {name: estimate(each) for name, each in shares.items()},
+    }
+
+
+@contextmanager
+def graphs_of(
+    call: "Call", found: "CapturedCall", device: "Device", cuda: "GraphBuilder"
+) -> Iterator[Mapping[str, Callable[[], object]]]:
+    """Give what launches each of the four graphs."""
+    from pytest_gpubench.replay.addresses import input_memory
+    from pytest_gpubench.replay.replayed import memory_for, replaying
+    from pytest_gpubench.timing.graph import capture
+
     assert call.inputs is not None, "it was captured"
-    natives = {f"{name} {place}": capture(call, device) for place in range(placements) for name in (NATIVE, AGAIN)}
-    launches: dict[str, Callable[[], object]] = {name: each.graph.replay for name, each in natives.items()}
+    natives = {name: capture(call, device) for name in (NATIVE, AGAIN)}
+    memory = memory_for(found.data.regions, device.torch_device, input_memory(call.inputs(), device.torch_device))
     with ExitStack() as held:
-        for place in range(placements):
-            inputs = input_memory(call.inputs(), device.torch_device)
-            memory = memory_for(found.data.regions, device.torch_device, inputs)
-            for name in (REPLAYED, REBUILT):
-                modules = held.enter_context(cuda.loaded(found.data, found.images))
-                again = replaying(found.data, modules, memory, cuda, device)
-                launches[f"{name} {place}"] = held.enter_context(again).launch
-        taken, us = time_in_turn(call, launches, device, rounds // placements)
-    shares = {name: estimate(taken, *pair, placements) for name, pair in PAIRS.items()}
-    return {"us": us, "kernels": len(found.data.kernels), "shares": shares}
+        rebuilt = {
+            name: held.enter_context(replaying(found.data, modules, memory, cuda, device))
+            for name in (REPLAYED, REBUILT)
+            for modules in [held.enter_context(cuda.loaded(found.data, found.images))]
+        }
+        yield {name: each.graph.replay for name, each in natives.items()} | {
+            name: each.launch for name, each in rebuilt.items()
+        }
 
 
-def time_in_turn(
-    call: "Call", launches: Mapping[str, Callable[[], object]], device: "Device", rounds: int
-) -> tuple["Interleaved", float]:
-    """Return the rounds, and the time of the native graph in microseconds."""
+def compare(
+    launches: Mapping[str, Callable[[], object]], call: "Call", device: "Device", rounds: int
+) -> tuple[float, float]:
+    """Return by what share the second of two graphs is slower, and the time of the first in microseconds."""
     from pytest_gpubench.replay.comparison import launching
     from pytest_gpubench.timing import make_timer
     from pytest_gpubench.timing.comparison import Match, measure_in_turn
     from pytest_gpubench.timing.measurement import Plan
 
     calls = {name: launching(call, name, launch) for name, launch in launches.items()}
+    one, other = calls
     plan, timer = Plan("cold", 2 * rounds, None, 0.005, 4.0), make_timer("profiler", device, "cold")
-    match = Match(calls, next(iter(calls)))
-    taken, timings = measure_in_turn(match, timer, device, plan, lambda *_: True, lambda text: None)
-    return taken, timings[match.reference].median_us
+    taken, timings = measure_in_turn(Match(calls, one), timer, device, plan, lambda *_: True, lambda text: None)
+    logs = [
+        math.fsum(map(math.log, quad.candidate_us)) / 2 - math.fsum(map(math.log, quad.reference_us)) / 2
+        for quad in taken.quads(one, other)
+    ]
+    return statistics.fmean(logs), timings[one].median_us
 
 
-def estimate(taken: "Interleaved", reference: str, name: str, placements: int) -> tuple[float, float]:
-    """Return by what share an arm is slower than another, the mean of all places, and the standard error of that."""
-    shares, variances = [], []
-    for place in range(placements):
-        logs = [
-            math.fsum(map(math.log, quad.candidate_us)) / 2 - math.fsum(map(math.log, quad.reference_us)) / 2
-            for quad in taken.quads(f"{reference} {place}", f"{name} {place}")
-        ]
-        shares.append(statistics.median(logs))
-        variances.append(statistics.variance(logs) / len(logs))
-    return statistics.fmean(shares), 1.2533 * math.sqrt(math.fsum(variances)) / placements
+def estimate(shares: Sequence[float]) -> tuple[float, float, float]:
+    """Return the mean, the half width of its 95 % interval, and the standard deviation of one placement."""
+    from pytest_gpubench.stats.summary import student_t
+
+    if len(shares) < 2:
+        return shares[0], math.inf, math.inf
+    spread = statistics.stdev(shares)
+    return statistics.fmean(shares), student_t(0.025, len(shares) - 1) * spread / math.sqrt(len(shares)), spread
 
 
 def summarise(rows: Sequence[Row]) -> None:
@@ -103,8 +123,8 @@ def summarise(rows: Sequence[Row]) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     parser = parser_of("replay", __doc__)
-    parser.add_argument("--rounds", type=int, default=120)
-    parser.add_argument("--placements", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=24, help="quads of each pair at each placement")
+    parser.add_argument("--placements", type=int, default=8)
     parser.add_argument("--only", default="", help="a regular expression on calls")
     parser.add_argument("--out", type=Path, default=Path("replay.jsonl"), help="a file of JSON lines")
     chosen = parser.parse_args(arguments)
@@ -132,7 +152,7 @@ def main(arguments: Sequence[str]) -> None:
         if "why" in row:
             print_row(f"{name} | | | | | {row['why'][:100]}")
         else:
-            told = " | ".join(f"{share:+.2%} ({error:.2%})" for share, error in row["shares"].values())
+            told = " | ".join(f"{share:+.2%} +- {half:.2%} ({sd:.2%})" for share, half, sd in row["shares"].values())
             print_row(f"{name} | {row['us']:.2f} | {row['kernels']} | {told}")
         torch.cuda.empty_cache()
     summarise(rows)
