@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from pytest_gpubench.replay.call_data import CallData, Graph, Kernel, Node
 from pytest_gpubench.replay.driver import DriverError, KernelParams, handle, load_driver, out
@@ -13,6 +13,7 @@ from pytest_gpubench.replay.memory import with_addresses
 from pytest_gpubench.replay.reader import GraphReader, NotReplayable
 from pytest_gpubench.replay.structures import ATTRIBUTE_BYTES, STRUCTURES
 
+V = TypeVar("V", int, bytes)
 Modules = Mapping[str, int]
 """The driver's modules by the SHA-256 of their images."""
 
@@ -116,9 +117,9 @@ class GraphBuilder(GraphReader):
         self.call("cuModuleGetFunction", out(function), handle(modules[kernel.image]), symbol)
         if [size for _, size in self.layout(function.value or 0)] != [len(each) for each in values]:
             raise NotReplayable(f"the image of {kernel.symbol} has other parameters than the kernel that was captured")
-        for attribute, value in kernel.function_attributes.items():
-            if self.function_attribute(function.value or 0, attribute) != value:
-                self.call("cuFuncSetAttribute", function, ctypes.c_int(attribute), ctypes.c_int(value))
+        found = self.function_attributes(function.value or 0)
+        for attribute, value in different(kernel.function_attributes, found, 0).items():
+            self.call("cuFuncSetAttribute", function, ctypes.c_int(attribute), ctypes.c_int(value))
         buffers = [ctypes.create_string_buffer(each, max(1, len(each))) for each in values]
         given = (ctypes.c_void_p * max(1, len(buffers)))(*map(ctypes.addressof, buffers))
         params = KernelParams(
@@ -131,10 +132,15 @@ class GraphBuilder(GraphReader):
         self.call("cuGraphAddKernelNode_v2", *place, out(params))  # which copies the parameters
 
     def _set_launch_attributes(self, node: int, kernel: Kernel) -> None:
-        for attribute, value in kernel.launch_attributes.items():
-            if self.launch_attribute(node, attribute) != value:
-                padded = (ctypes.c_ubyte * ATTRIBUTE_BYTES)(*value)
-                self.call("cuGraphKernelNodeSetAttribute", handle(node), ctypes.c_int(attribute), padded)
+        for attribute, value in different(kernel.launch_attributes, self.launch_attributes(node), b"").items():
+            padded = (ctypes.c_ubyte * ATTRIBUTE_BYTES)(*value)
+            self.call("cuGraphKernelNodeSetAttribute", handle(node), ctypes.c_int(attribute), padded)
+
+
+def different(wanted: Mapping[int, V], found: Mapping[int, V], zero: V) -> dict[int, V]:
+    """Return the attributes that are not as wanted, with the values wanted; zero: the value of absent ones."""
+    each = {number: wanted.get(number, zero) for number in sorted(wanted.keys() | found.keys())}
+    return {number: value for number, value in each.items() if value != found.get(number, zero)}
 
 
 @dataclass

@@ -35,9 +35,9 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     block: Dim
     dynamic_shared_bytes: int = 0
     launch_attributes: dict[int, bytes] = {}
-    """By the driver's numbers; those at their defaults too."""
+    """By the driver's numbers; one that is not here is 0."""
     function_attributes: dict[int, int] = {}
-    """Those that a host may set."""
+    """Those that a host may set, in the same form."""
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

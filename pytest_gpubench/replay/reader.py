@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from pytest_gpubench.errors import GpuBenchError
@@ -17,15 +18,15 @@ from pytest_gpubench.replay.driver import (
     out,
 )
 from pytest_gpubench.replay.structures import (
-    ACCESS_POLICY_WINDOW,
     ARRAY_MEMORY,
     ATTRIBUTE_BYTES,
+    FUNCTION_ATTRIBUTES,
     LAUNCH_ATTRIBUTES,
     LAUNCH_BUFFER,
     NODE_KINDS,
     PORTS_BYTES,
-    SET_FUNCTION_ATTRIBUTES,
     STRUCTURES,
+    UNSUPPORTED_ATTRIBUTES,
     UNSUPPORTED_NODES,
     MemcpyParams,
 )
@@ -99,27 +100,39 @@ class GraphReader(Driver):
     def _kernel(self, node: int, image_of: ImageOf) -> Node:
         params, function = self.kernel_params(node)
         symbol = self.symbol(function)
-        if any(self.launch_attribute(node, ACCESS_POLICY_WINDOW)):
-            raise NotReplayable(f"the kernel {symbol} has a window of the L2 cache set aside")
+        launch_attributes = self.launch_attributes(node)
+        for each in launch_attributes.keys() & UNSUPPORTED_ATTRIBUTES:
+            raise NotReplayable(f"the kernel {symbol} {UNSUPPORTED_ATTRIBUTES[each]}")
         kernel = Kernel(
             symbol=symbol,
             image=image_of(function, symbol),
             grid=dim(params.grid),
             block=dim(params.block),
             dynamic_shared_bytes=params.dynamic_shared_bytes,
-            launch_attributes={each: self.launch_attribute(node, each) for each in LAUNCH_ATTRIBUTES},
-            function_attributes={each: self.function_attribute(function, each) for each in SET_FUNCTION_ATTRIBUTES},
+            launch_attributes=launch_attributes,
+            function_attributes=self.function_attributes(function),
         )
         return Node(kind="kernel", values=self._parameters(params, self.layout(function)), kernel=kernel)
 
-    def launch_attribute(self, node: int, attribute: int) -> bytes:
-        """Return the value of an attribute of a launch; empty where the driver does not know it."""
-        value = (ctypes.c_ubyte * ATTRIBUTE_BYTES)()
-        try:
-            self.call("cuGraphKernelNodeGetAttribute", handle(node), ctypes.c_int(attribute), value)
-        except DriverError:
-            return b""
-        return bytes(value).rstrip(b"\0")
+    def launch_attributes(self, node: int) -> dict[int, bytes]:
+        """Return the attributes of a launch by the driver's numbers, without those that are 0."""
+        found = {}
+        for attribute in LAUNCH_ATTRIBUTES:
+            value = (ctypes.c_ubyte * ATTRIBUTE_BYTES)()
+            with suppress(DriverError):  # it is of streams alone, or the driver does not know it
+                self.call("cuGraphKernelNodeGetAttribute", handle(node), ctypes.c_int(attribute), value)
+            if any(value):
+                found[attribute] = bytes(value).rstrip(b"\0")
+        return found
+
+    def function_attributes(self, function: int) -> dict[int, int]:
+        """Return the attributes of a function that a host may set, in the same form."""
+        found = {}
+        with suppress(DriverError):  # the driver knows no more
+            for attribute in FUNCTION_ATTRIBUTES:
+                if value := self.function_attribute(function, attribute):
+                    found[attribute] = value
+        return found
 
     def module(self, function: int) -> int:
         """Return the module that a function is from."""

@@ -15,11 +15,17 @@ UNSUPPORTED_NODES = {
     13: "it branches on a value in the graph",
 }
 """Sentences for kinds of nodes that cannot be replayed."""
-ACCESS_POLICY_WINDOW = 1
-LAUNCH_ATTRIBUTES = (2, 4, 5, 8, 9, 10, 11, 14)
-"""Cooperative, cluster, its scheduling, priority, memory domains, preferred cluster, shared memory carveout."""
-SET_FUNCTION_ATTRIBUTES = (8, 9, 14)
-"""The attributes of a function that a host sets: dynamic shared memory, carveout, clusters of any size."""
+LAUNCH_ATTRIBUTES = range(1, 32)
+"""All that a driver may know of a launch: CUDA 13 has named 16."""
+UNSUPPORTED_ATTRIBUTES = {
+    1: "has a window of the L2 cache set aside",
+    7: "records an event for programmatic launches",
+    12: "records an event when its blocks have begun",
+    13: "may be changed by the GPU",
+}
+"""Words for attributes of a launch that hold an address or a handle."""
+FUNCTION_ATTRIBUTES = range(8, 32)
+"""All that a host may set; those before are compiled, and CUDA 13 has named 15."""
 ATTRIBUTE_BYTES = 64
 PORTS_BYTES = 8
 HOST_MEMORY, DEVICE_MEMORY, ARRAY_MEMORY = 1, 2, 3

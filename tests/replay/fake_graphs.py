@@ -10,6 +10,10 @@ from pytest_gpubench.replay.driver import LaunchConfig
 from pytest_gpubench.replay.structures import STRUCTURES
 
 INVALID_VALUE = 1
+LAST_ATTRIBUTE = 15
+"""The last that a function has."""
+OF_STREAMS = 3
+"""An attribute that no launch has."""
 SMS = 132
 NUMBERS = {"kernel": 0, "memcpy": 1, "memset": 2, "child": 4, "empty": 5}
 HANDLES = itertools.count(1000)
@@ -143,6 +147,8 @@ class FakeGraphs:
         return 0
 
     def cuFuncGetAttribute(self, value: Any, attribute: Any, function: Any) -> int:
+        if attribute.value > LAST_ATTRIBUTE:
+            return INVALID_VALUE
         value._obj.value = self.functions[function.value].attributes.get(attribute.value, 0)
         return 0
 
@@ -218,6 +224,8 @@ class FakeGraphs:
         return 0
 
     def cuGraphKernelNodeGetAttribute(self, node: Any, attribute: Any, value: Any) -> int:
+        if attribute.value == OF_STREAMS:
+            return INVALID_VALUE
         held = self.nodes[node.value].attributes.get(attribute.value, b"")
         ctypes.memmove(value, held.ljust(64, b"\0"), 64)
         return 0

@@ -13,10 +13,11 @@ from pytest_gpubench.replay.memory import Locating, Placed, placed, with_address
 from pytest_gpubench.replay.reader import NotReplayable, in_order
 from pytest_gpubench.replay.structures import (
     DEVICE_MEMORY,
+    UNSUPPORTED_ATTRIBUTES,
     MemcpyParams,
     MemsetParams,
 )
-from tests.replay.fake_graphs import NUMBERS, FakeFunction, FakeGraphs, FakeNode
+from tests.replay.fake_graphs import NUMBERS, OF_STREAMS, FakeFunction, FakeGraphs, FakeNode
 
 IMAGE, OTHER = b"image of mine", b"image of other"
 NAMES = {"mine": "1" * 64, "other": "2" * 64}
@@ -115,11 +116,8 @@ def test_a_kernel_is_read_with_all_that_it_is_launched_with() -> None:
     assert kernel is not None
     assert (kernel.symbol, kernel.image, kernel.grid, kernel.block) == ("mine", "1" * 64, (7, 2, 1), (64, 1, 1))
     assert kernel.dynamic_shared_bytes == 4096
-    assert {name: value for name, value in kernel.launch_attributes.items() if value} == {
-        4: b"\2\0\0\0\1\0\0\0\1",
-        2: b"\1",
-    }
-    assert kernel.function_attributes == {8: 4096, 9: 0, 14: 0}
+    assert kernel.launch_attributes == {2: b"\1", 4: b"\2\0\0\0\1\0\0\0\1"}
+    assert kernel.function_attributes == {8: 4096}
 
 
 def test_addresses_become_places_in_regions_and_zeros() -> None:
@@ -215,17 +213,39 @@ def test_a_copy_from_an_array_is_refused() -> None:
         read(cuda, cuda.graph(FakeNode(NUMBERS["memcpy"], values)))
 
 
-@pytest.mark.parametrize("window", [b"", b"\0" * 64, b"\0" * 8 + b"\1"])
-def test_a_window_of_the_cache_is_refused(window: bytes) -> None:
-    cuda = library()
-    node = FakeNode(0, (word(INPUT), word(OWN), bytes(4)), cuda.function("mine"))
-    node.attributes[1] = window
-    graph = cuda.graph(node)
-    if any(window):
-        with pytest.raises(NotReplayable, match="mine has a window of the L2 cache"):
-            read(cuda, graph)
-    else:
-        assert read(cuda, graph)[0].nodes
+def rebuilt_attributes(
+    of_function: dict[int, int], of_launch: dict[int, bytes], compiled: dict[int, int]
+) -> tuple[dict[int, int], dict[int, bytes]]:
+    """Return the attributes of a rebuilt kernel and of its launch; compiled: those of its image, loaded anew."""
+    cuda, held = library(), ExitStack()
+    node = FakeNode(0, (word(INPUT), word(OWN), bytes(4)), cuda.function("mine", attributes=of_function))
+    node.attributes = of_launch
+    cuda.images[IMAGE] = [FakeFunction("mine", (8, 8, 4), compiled)]
+    graph, locating = read(cuda, cuda.graph(node))
+    built = build(cuda, data_of(graph, [each.region for each in locating.used]), [INPUT, OWN], held)
+    (made,) = (cuda.nodes[each] for each in cuda.graphs[cuda.executables[built.handle]].nodes)
+    return cuda.functions[made.function].attributes, made.attributes
+
+
+@pytest.mark.parametrize("attribute", range(8, 16))
+def test_what_a_host_may_set_of_a_function_is_set(attribute: int) -> None:
+    assert rebuilt_attributes({attribute: 5}, {}, {}) == ({attribute: 5}, {})
+    assert rebuilt_attributes({7: 5}, {}, {7: 4}) == ({7: 4}, {}), "it is compiled"
+    assert rebuilt_attributes({}, {}, {attribute: 5}) == ({attribute: 0}, {})
+
+
+@pytest.mark.parametrize("attribute", {*range(1, 32)} - {OF_STREAMS, *UNSUPPORTED_ATTRIBUTES})
+def test_what_a_kernel_is_launched_with_is_set(attribute: int) -> None:
+    """Those that no version of CUDA has named yet too."""
+    assert rebuilt_attributes({}, {attribute: b"\0\5"}, {}) == ({}, {attribute: b"\0\5"})
+    assert rebuilt_attributes({}, {attribute: bytes(64)}, {})[1] == {}
+
+
+@pytest.mark.parametrize(("attribute", "words"), UNSUPPORTED_ATTRIBUTES.items())
+def test_what_holds_an_address_or_a_handle_is_refused(attribute: int, words: str) -> None:
+    with pytest.raises(NotReplayable, match=f"^the kernel mine {words}$"):
+        rebuilt_attributes({}, {attribute: b"\0" * 8 + b"\1"}, {})
+    assert rebuilt_attributes({}, {attribute: bytes(64)}, {}) == ({}, {})
 
 
 def test_structures_are_as_large_as_the_drivers() -> None:
