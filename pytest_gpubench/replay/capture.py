@@ -1,7 +1,6 @@
 """Capture a call as data: its graph, its memory, its images; or the reason why it cannot be replayed."""
 
 import ctypes
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -11,7 +10,6 @@ import torch
 from pytest_gpubench.correctness.leaves import Leaves, flatten, tensors_of
 from pytest_gpubench.correctness.memory import memory_of
 from pytest_gpubench.correctness.tolerance import dtype_name
-from pytest_gpubench.errors import first_line
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.replay.addresses import OtherMemory, input_regions, own_regions, refuse_addresses
 from pytest_gpubench.replay.builder import GraphBuilder
@@ -22,10 +20,10 @@ from pytest_gpubench.replay.images import Images
 from pytest_gpubench.replay.loaded_images import LoadedImages
 from pytest_gpubench.replay.memory import Locating, Placed
 from pytest_gpubench.replay.reader import ImagesMissing, NotReplayable
-from pytest_gpubench.replay.resources import UNCAPTURED, capture_read, replays_compiled_graphs, side_stream
+from pytest_gpubench.replay.resources import capture_read, made_again, side_stream, why_uncaptured
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import backward_of
-from pytest_gpubench.timing.graph import REPLAYS, Captured, NotCaptured, explain
+from pytest_gpubench.timing.graph import Captured
 
 SETUP = "setup= gives each call other arguments"
 BACKWARD = "a backward run reads what its forward run made anew: give backward='both'"
@@ -53,26 +51,17 @@ def capture_call(call: Call, device: Device, cuda: GraphBuilder, libraries: bool
     pass_ = backward_of(call)
     if pass_ is not None and not pass_.with_forward:
         raise NotReplayable(BACKWARD)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the timed calls have warned
+    images = Images(LoadedImages(cuda.module) if libraries else None)
+    with made_again(call, device):
         try:
-            return _captured(
-                call, call.inputs(), device, cuda, Images(LoadedImages(cuda.module) if libraries else None)
-            )
-        except NotCaptured as failed:
-            raise NotReplayable(f"{UNCAPTURED}: {explain(failed.error)}") from failed
+            return _captured(call, call.inputs(), device, cuda, images)
         except (NotReplayable, DriverError):
             raise
         except Exception as error:
-            raise NotReplayable(f"captured, it raises {type(error).__name__}: {first_line(error)}") from error
-        finally:
-            call.prepare()()
-            device.synchronize()
+            raise NotReplayable(why_uncaptured(error)) from error
 
 
 def _captured(call: Call, leaves: Leaves, device: Device, cuda: GraphBuilder, images: Images) -> CapturedCall:
-    if replays_compiled_graphs(call):
-        raise NotReplayable(f"{UNCAPTURED}: {REPLAYS}")
     graphs = list[Graph]()
     captured = capture_read(call, device, cuda, lambda graph: graphs.append(cuda.read(graph, images.of)))
     if images.missing:

@@ -2,7 +2,8 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from pytest_gpubench.replay.driver import Driver, Launch, find_driver
 from pytest_gpubench.replay.triton_code import codes_of, noting_compiled
 from pytest_gpubench.results.model import Code, Kernel, Resources, Timing
 from pytest_gpubench.timing.base import Call, Prepared
-from pytest_gpubench.timing.graph import REPLAYS, Captured, NotCaptured, call_on, capture_on, explain
+from pytest_gpubench.timing.graph import Captured, NotCaptured, call_on, capture_on, explain
 from pytest_gpubench.timing.measurement import demangled
 from pytest_gpubench.timing.windows import describe_difference
 
@@ -25,23 +26,20 @@ if TYPE_CHECKING:
 
 ByName = Mapping[str, tuple[Resources, ...]]
 """The resources of each kind of launch, by the kernel's name as the profiler has it."""
-UNCAPTURED = "it cannot be captured as a CUDA graph"
+REPLAYS = "Cannot prepare for replay during capturing stage."
+"""What torch says of a call that replays a graph."""
 
 
 def with_resources(timing: Timing, call: Call, device: Device) -> Timing:
     """Return a timing with the resources of its kernels, or with the reason why they are not known.
 
-    The call has to be warm. It is made on another stream, then captured, which computes nothing, and last as ever, so
-    that what it keeps is what it computed.
+    The call has to be warm. It is made on another stream, then captured, which computes nothing, and last as ever.
     """
     cuda = find_driver()
     if device.type != "cuda" or cuda is None or not timing.kernels:
         return timing
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the timed calls have warned
+    with made_again(call, device):
         found, reason = found_or_reason(call, device, cuda)
-        call.prepare()()
-        device.synchronize()
     captured = Counter({name: sum(each.launches for each in kinds) for name, kinds in found.items()})
     if reason := reason or difference(timing.kernels, captured):
         return msgspec.structs.replace(timing, no_resources=reason)
@@ -56,16 +54,31 @@ def found_or_reason(call: Call, device: Device, cuda: Driver) -> tuple[ByName, s
     launches: list[Launch] = []
     compiled: list[object] = []
     try:
-        if replays_compiled_graphs(call):
-            return {}, f"{UNCAPTURED}: {REPLAYS}"
         with noting_compiled(compiled):
             capture_read(call, device, cuda, lambda graph: launches.extend(cuda.launches(graph)))
         with torch.cuda.stream(side_stream(device.torch_device)):  # the driver answers for the current device
             return resources_by_name(launches, cuda, codes_of(compiled)), ""
-    except NotCaptured as failed:
-        return {}, f"{UNCAPTURED}: {explain(failed.error)}"
     except Exception as error:
-        return {}, f"captured as a CUDA graph, it raises {type(error).__name__}: {first_line(error)}"
+        return {}, why_uncaptured(error)
+
+
+@contextmanager
+def made_again(call: Call, device: Device) -> Iterator[None]:
+    """Make a call as ever at the end, so that what it keeps is what it computes; warnings are not repeated."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        finally:
+            call.prepare()()
+            device.synchronize()
+
+
+def why_uncaptured(error: Exception) -> str:
+    """Return why a call cannot be captured."""
+    if isinstance(error, NotCaptured):
+        return f"it cannot be captured as a CUDA graph: {explain(error.error)}"
+    return f"captured as a CUDA graph, it raises {type(error).__name__}: {first_line(error)}"
 
 
 def replays_compiled_graphs(call: Call) -> bool:
@@ -86,6 +99,8 @@ def side_stream(device: "torch.device") -> "torch.cuda.Stream":
 
 def capture_read(call: Call, device: Device, cuda: Driver, read: Callable[[int], None]) -> Captured:
     """Return a call as a graph, which is read before the capture ends; raises what `capture_on` does."""
+    if replays_compiled_graphs(call):
+        raise NotCaptured(RuntimeError(REPLAYS))
     stream = side_stream(device.torch_device)
 
     def prepare() -> Prepared:

@@ -117,7 +117,7 @@ def test_a_backward_run_alone_is_refused(on_cpu: OnCpu) -> None:
     ("error", "reason"),
     [
         (RuntimeError(CAPTURING), "it cannot be captured as a CUDA graph: it waits for the GPU"),
-        (KeyError("mine"), "captured, it raises KeyError: 'mine'"),
+        (KeyError("mine"), "captured as a CUDA graph, it raises KeyError: 'mine'"),
     ],
 )
 def test_a_call_that_cannot_be_captured_says_why(on_cpu: OnCpu, error: Exception, reason: str) -> None:
