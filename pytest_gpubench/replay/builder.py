@@ -20,22 +20,6 @@ Modules = Mapping[str, int]
 NO_DRIVER = "the CUDA driver is too old to build graphs with"
 
 
-@dataclass
-class Executable:
-    """A graph that can be launched, until it is closed."""
-
-    cuda: "GraphBuilder"
-    handle: int
-
-    def launch(self, stream: int) -> None:
-        """Launch it once on a stream."""
-        self.cuda.call("cuGraphLaunch", handle(self.handle), handle(stream))
-
-    def close(self) -> None:
-        """Let go of it when it has run."""
-        self.cuda.release("cuGraphExecDestroy", self.handle)
-
-
 class GraphBuilder(GraphReader):
     """The functions of the driver that build a graph."""
 
@@ -53,17 +37,22 @@ class GraphBuilder(GraphReader):
         with ExitStack() as held:
             yield {name: self.load(images[name], held) for name in call.images}
 
-    def build(self, call: CallData, modules: Modules, starts: Sequence[int]) -> Executable:
-        """Return the executable graph of a call whose regions start at these addresses.
+    def build(self, call: CallData, modules: Modules, starts: Sequence[int], held: ExitStack) -> int:
+        """Return the executable graph of a call whose regions start at these addresses, until what holds it is closed.
 
-        Graphs that share modules share the cache of instructions. Raises DriverError, and NotReplayable for an image
+        Graphs that share modules share the caches of instructions. Raises DriverError, and NotReplayable for an image
         that is not the kernel's.
         """
+        executable = ctypes.c_void_p()
         with ExitStack() as made:
             graph = self._graph(call.graph, _Building(modules, starts, made))
-            found = ctypes.c_void_p()
-            self.call("cuGraphInstantiateWithFlags", out(found), handle(graph), ctypes.c_uint64(0))
-        return Executable(self, found.value or 0)
+            self.call("cuGraphInstantiateWithFlags", out(executable), handle(graph), ctypes.c_uint64(0))
+        held.callback(self.release, "cuGraphExecDestroy", executable.value or 0)
+        return executable.value or 0
+
+    def launch(self, executable: int, stream: int) -> None:
+        """Launch an executable graph once on a stream."""
+        self.call("cuGraphLaunch", handle(executable), handle(stream))
 
     def load(self, image: bytes, held: ExitStack) -> int:
         """Return the module of an image, which is unloaded with what holds it."""

@@ -1,14 +1,15 @@
 """Replay a call that is data: its regions are put into memory of this process, and its graph is built there."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import torch
 
 from pytest_gpubench.correctness.poison import POISON
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.replay.builder import Executable, GraphBuilder, Modules
+from pytest_gpubench.replay.builder import GraphBuilder, Modules
 from pytest_gpubench.replay.call_data import CallData, Region, TensorData
 from pytest_gpubench.replay.memory import ALIGNMENTS
 
@@ -18,18 +19,19 @@ Values = Mapping[tuple[str, ...], torch.Tensor]
 """The bytes of each region of inputs, by its names."""
 
 
+@dataclass(frozen=True)
 class Replayed:
-    """A call in this process, that can be launched until it is closed."""
+    """A call in this process, that can be launched while it is held."""
 
-    def __init__(self, data: CallData, memory: Memory, graph: Executable, device: Device) -> None:
-        self.data = data
-        self.device = device
-        self.memory = memory
-        self.graph = graph
+    data: CallData
+    memory: Memory
+    device: Device
+    cuda: GraphBuilder
+    executable: int
 
     def launch(self) -> None:
         """Launch it once on the current stream."""
-        self.graph.launch(torch.cuda.current_stream(self.device.torch_device).cuda_stream)
+        self.cuda.launch(self.executable, torch.cuda.current_stream(self.device.torch_device).cuda_stream)
 
     def outputs(self) -> list[tuple[str, torch.Tensor]]:
         """Return its outputs by name, in the memory that each launch writes."""
@@ -49,12 +51,10 @@ def replaying(
     data: CallData, modules: Modules, memory: Memory, cuda: GraphBuilder, device: Device
 ) -> Iterator[Replayed]:
     """Give a call that can be launched; raises what `GraphBuilder.build` raises."""
-    graph = cuda.build(data, modules, [each.data_ptr() for each in memory])
-    try:
-        yield Replayed(data, memory, graph, device)
-    finally:
-        device.synchronize()
-        graph.close()
+    with ExitStack() as held:
+        executable = cuda.build(data, modules, [each.data_ptr() for each in memory], held)
+        held.callback(device.synchronize)  # before it is released
+        yield Replayed(data, memory, device, cuda, executable)
 
 
 def memory_for(regions: Sequence[Region], device: torch.device, inputs: Values = MappingProxyType({})) -> Memory:

@@ -2,11 +2,10 @@
 
 import ctypes
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 
-from pytest_gpubench.replay.builder import Executable, GraphBuilder
+from pytest_gpubench.replay.builder import GraphBuilder
 from pytest_gpubench.replay.call_data import CallData, Graph, Node, Region
 from pytest_gpubench.replay.driver import DriverError
 from pytest_gpubench.replay.memory import Locating, Placed, placed, with_addresses
@@ -83,18 +82,18 @@ def data_of(graph: Graph, regions: list[Region]) -> CallData:
     return CallData(label="f", capability=(9, 0), graph=graph, regions=tuple(regions), inputs=(), outputs=())
 
 
-def build(cuda: FakeGraphs, data: CallData, starts: list[int], held: ExitStack) -> Executable:
+def build(cuda: FakeGraphs, data: CallData, starts: list[int], held: ExitStack) -> int:
     """Return the executable graph of some data, whose modules are loaded."""
     builder = GraphBuilder(cuda)
-    return builder.build(data, held.enter_context(builder.loaded(data, IMAGES)), starts)
+    return builder.build(data, held.enter_context(builder.loaded(data, IMAGES)), starts, held)
 
 
-def rebuilt(cuda: FakeGraphs, shift: int = 0) -> tuple[int, CallData, Any]:
-    """Return the graph that was built of what was read, the data and the executable."""
+def rebuilt(cuda: FakeGraphs, shift: int = 0) -> tuple[int, CallData]:
+    """Return the graph that was built of what was read, and the data."""
     graph, locating = read(cuda, captured(cuda))
     data = data_of(graph, [each.region for each in locating.used])
     built = build(cuda, data, [each.start + shift for each in locating.used], ExitStack())
-    return cuda.executables[built.handle], data, built
+    return cuda.executables[built], data
 
 
 def test_nodes_follow_what_they_wait_for() -> None:
@@ -143,29 +142,21 @@ def test_addresses_become_places_in_regions_and_zeros() -> None:
 @pytest.mark.parametrize("shift", [0, 2**21])
 def test_what_is_built_is_what_was_read_in_its_new_place(shift: int) -> None:
     cuda = library()
-    built, data, _ = rebuilt(cuda, shift)
+    built, data = rebuilt(cuda, shift)
     moved = [placed("input", INPUT + shift, 4096, ["args[0]"]), placed("own", OWN + shift, 2**21)]
     again, _ = read(cuda, built, moved)
     assert again == data.graph
 
 
-def test_a_built_graph_is_launched_on_a_stream() -> None:
-    cuda = library()
-    _, _, executable = rebuilt(cuda)
-    executable.launch(5)
-    assert cuda.launched == [executable.handle]
-
-
-def test_nothing_is_left_when_they_are_closed() -> None:
-    """Two graphs of one call share the modules, and so the cache of instructions."""
+def test_nothing_is_left_of_what_was_launched() -> None:
+    """Two graphs of one call share the modules, and so the caches of instructions."""
     cuda, held = library(), ExitStack()
     graph, locating = read(cuda, captured(cuda))
     data, builder = data_of(graph, [each.region for each in locating.used]), GraphBuilder(cuda)
     modules = held.enter_context(builder.loaded(data, IMAGES))
-    executables = [builder.build(data, modules, starts) for starts in ([INPUT, OWN], [OWN, INPUT])]
-    assert len(cuda.modules) == 2
-    for each in executables:
-        each.close()
+    executables = [builder.build(data, modules, starts, held) for starts in ([INPUT, OWN], [OWN, INPUT])]
+    builder.launch(executables[1], 5)
+    assert (len(cuda.modules), cuda.launched) == (2, executables[1:])
     held.close()
     assert (cuda.modules, cuda.executables, cuda.made) == ({}, {}, [])
 
@@ -223,7 +214,7 @@ def rebuilt_attributes(
     cuda.images[IMAGE] = [FakeFunction("mine", (8, 8, 4), compiled)]
     graph, locating = read(cuda, cuda.graph(node))
     built = build(cuda, data_of(graph, [each.region for each in locating.used]), [INPUT, OWN], held)
-    (made,) = (cuda.nodes[each] for each in cuda.graphs[cuda.executables[built.handle]].nodes)
+    (made,) = (cuda.nodes[each] for each in cuda.graphs[cuda.executables[built]].nodes)
     return cuda.functions[made.function].attributes, made.attributes
 
 
