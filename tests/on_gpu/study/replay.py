@@ -3,19 +3,21 @@
 replay [--rounds N] [--placements N] [--only REGEX] [--out FILE]
 
 Four graphs are made: the call's own, a second one that was captured alike, whose memory is elsewhere, and two that were
-rebuilt from its data in one memory, as a saved call and today's are. Pairs of them are timed in turn, each pair alone:
-graphs that share a module find its code in the caches of instructions, and more often the more of them there are. With
---placements all are made so many times, each time elsewhere in memory, and the mean of the ratios is shown, with its
-95 % interval and their standard deviation.
+rebuilt from the data and the images of the first, in its memory. Pairs of them are timed in turn, each pair alone:
+graphs that share a module find its code in the caches of instructions, and more often the more of them there are. All
+are made again, each time elsewhere in memory, until the 95 % intervals of the last two ratios reach no further than
+half of what they may be off, and N times at most. Shown are the mean of each ratio, that interval, and the standard
+deviation of one placement.
 """
 
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from tests.on_gpu.study.harness import parser_of, print_head, print_row
 from tests.on_gpu.study.items import Row, append
@@ -23,13 +25,13 @@ from tests.on_gpu.study.items import Row, append
 if TYPE_CHECKING:
     from pytest_gpubench.gpu.device import Device
     from pytest_gpubench.replay.builder import GraphBuilder
-    from pytest_gpubench.replay.capture import CapturedCall
     from pytest_gpubench.timing.base import Call
 
-NATIVE, AGAIN, REPLAYED, REBUILT = "native", "native again", "replayed", "rebuilt"
-PAIRS = {AGAIN: (NATIVE, AGAIN), REPLAYED: (NATIVE, REPLAYED), "rebuilt against replayed": (REPLAYED, REBUILT)}
-WITHIN = {3.0: 0.01, 10.0: 0.005}
-"""The share by which a replay may differ, above so many microseconds."""
+NATIVE, AGAIN, REPLAYED, REBUILT = "native", "native again", "replayed", "replayed again"
+PAIRS = {AGAIN: (NATIVE, AGAIN), REPLAYED: (NATIVE, REPLAYED), REBUILT: (REPLAYED, REBUILT)}
+SPANS = ((3.0, 10.0, 0.01), (10.0, math.inf, 0.005))
+"""From and to so many microseconds, and the share by which a replay may differ there."""
+LEAST_PLACEMENTS = 8
 
 
 def take(call: "Call", device: "Device", cuda: "GraphBuilder", rounds: int, placements: int) -> Row:
@@ -39,41 +41,53 @@ def take(call: "Call", device: "Device", cuda: "GraphBuilder", rounds: int, plac
 
     found = capture_call(call, device, cuda, libraries=True)
     prove(call, found, device, cuda)
-    shares: dict[str, list[float]] = {name: [] for name in PAIRS}
+    times_us, shares = list[float](), {name: list[float]() for name in PAIRS}
     with ExitStack() as held:  # until the last is timed, so that each lies elsewhere
-        for _ in range(placements):
-            launches = held.enter_context(graphs_of(call, found, device, cuda))
+        while len(times_us) < placements and not is_enough(shares, times_us):
+            launches = graphs_of(call, device, cuda, held)
             for name, pair in PAIRS.items():
                 share, us = compare({each: launches[each] for each in pair}, call, device, rounds)
                 shares[name].append(share)
-    return {
-        "us": us,
-        "kernels": len(found.data.kernels),
-        "shares": {name: estimate(each) for name, each in shares.items()},
+            times_us.append(us)
+    estimates = {name: estimate(each) for name, each in shares.items()}
+    us = statistics.median(times_us)
+    return {"us": us, "kernels": len(found.data.kernels), "placements": len(times_us), "shares": estimates}
+
+
+def is_enough(shares: Mapping[str, Sequence[float]], times_us: Sequence[float]) -> bool:
+    """Tell whether the mean ratios of replays are known well enough."""
+    if len(times_us) < LEAST_PLACEMENTS:
+        return False
+    most = next((share for _, to_us, share in SPANS if times_us[0] <= to_us), 0.0)
+    return all(estimate(shares[name])[1] <= most / 2 for name in (REPLAYED, REBUILT))
+
+
+def graphs_of(call: "Call", device: "Device", cuda: "GraphBuilder", held: ExitStack) -> dict[str, Callable[[], object]]:
+    """Return what launches each of the four graphs, as long as they are held."""
+    from pytest_gpubench.replay.capture import capture_call
+    from pytest_gpubench.replay.replayed import Replayed
+    from pytest_gpubench.replay.resources import capture_read
+    from pytest_gpubench.timing.graph import Captured, capture
+
+    natives: list[Captured] = []
+    held.callback(natives.clear)
+
+    def keep(*args: Any) -> Captured:
+        natives.append(capture_read(*args))
+        return natives[-1]
+
+    with patch("pytest_gpubench.replay.capture.capture_read", keep):
+        found = capture_call(call, device, cuda, libraries=True)
+    natives.append(capture(call, device))
+    launches: dict[str, Callable[[], object]] = {
+        name: each.graph.replay for name, each in zip((NATIVE, AGAIN), natives, strict=True)
     }
-
-
-@contextmanager
-def graphs_of(
-    call: "Call", found: "CapturedCall", device: "Device", cuda: "GraphBuilder"
-) -> Iterator[Mapping[str, Callable[[], object]]]:
-    """Give what launches each of the four graphs."""
-    from pytest_gpubench.replay.addresses import input_memory
-    from pytest_gpubench.replay.replayed import memory_for, replaying
-    from pytest_gpubench.timing.graph import capture
-
-    assert call.inputs is not None, "it was captured"
-    natives = {name: capture(call, device) for name in (NATIVE, AGAIN)}
-    memory = memory_for(found.data.regions, device.torch_device, input_memory(call.inputs(), device.torch_device))
-    with ExitStack() as held:
-        rebuilt = {
-            name: held.enter_context(replaying(found.data, modules, memory, cuda, device))
-            for name in (REPLAYED, REBUILT)
-            for modules in [held.enter_context(cuda.loaded(found.data, found.images))]
-        }
-        yield {name: each.graph.replay for name, each in natives.items()} | {
-            name: each.launch for name, each in rebuilt.items()
-        }
+    for name in (REPLAYED, REBUILT):
+        modules = held.enter_context(cuda.loaded(found.data, found.images))
+        executable = cuda.build(found.data, modules, found.starts, held)
+        launches[name] = Replayed(found.data, [], device, cuda, executable).launch
+    held.callback(device.synchronize)
+    return launches
 
 
 def compare(
@@ -109,22 +123,19 @@ def estimate(shares: Sequence[float]) -> tuple[float, float, float]:
 def summarise(rows: Sequence[Row]) -> None:
     timed = [row for row in rows if "us" in row]
     print(f"\n{len(timed)} of {len(rows)} calls can be replayed")
-    for above_us, most in WITHIN.items():
-        below_us = min((each for each in WITHIN if each > above_us), default=math.inf)
-        part = [row for row in timed if above_us < row["us"] <= below_us]
+    for from_us, to_us, most in SPANS:
+        part = [row for row in timed if from_us < row["us"] <= to_us]
         for name in PAIRS:
             shares = [abs(row["shares"][name][0]) for row in part]
             within = sum(share <= most for share in shares)
             worst = ", ".join(f"{share:.2%}" for share in sorted(shares, reverse=True)[:3])
-            print(
-                f"{above_us:g} to {below_us:g} us, {name}: {within} of {len(shares)} within {most:.1%}; worst {worst}"
-            )
+            print(f"{from_us:g} to {to_us:g} us, {name}: {within} of {len(shares)} within {most:.1%}; worst {worst}")
 
 
 def main(arguments: Sequence[str]) -> None:
     parser = parser_of("replay", __doc__)
-    parser.add_argument("--rounds", type=int, default=24, help="quads of each pair at each placement")
-    parser.add_argument("--placements", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=16, help="quads of each pair at each placement")
+    parser.add_argument("--placements", type=int, default=64, help="the most")
     parser.add_argument("--only", default="", help="a regular expression on calls")
     parser.add_argument("--out", type=Path, default=Path("replay.jsonl"), help="a file of JSON lines")
     chosen = parser.parse_args(arguments)
@@ -140,7 +151,7 @@ def main(arguments: Sequence[str]) -> None:
     assert cuda is not None
     chosen.out.write_text("")
     calls: Mapping[str, Any] = {**CALLS, **LIBRARY}
-    print_head(f"call | us | kernels | {' | '.join(PAIRS)}")
+    print_head(f"call | us | kernels | placements | {' | '.join(PAIRS)}")
     for name in [each for each in calls if re.search(chosen.only, each)]:
         row: Row = {"name": name}
         try:
@@ -150,9 +161,9 @@ def main(arguments: Sequence[str]) -> None:
         rows.append(row)
         append(chosen.out, row)
         if "why" in row:
-            print_row(f"{name} | | | | | {row['why'][:100]}")
+            print_row(f"{name} | | | | | | {row['why'][:100]}")
         else:
             told = " | ".join(f"{share:+.2%} +- {half:.2%} ({sd:.2%})" for share, half, sd in row["shares"].values())
-            print_row(f"{name} | {row['us']:.2f} | {row['kernels']} | {told}")
+            print_row(f"{name} | {row['us']:.2f} | {row['kernels']} | {row['placements']} | {told}")
         torch.cuda.empty_cache()
     summarise(rows)
