@@ -2,21 +2,25 @@
 
 import ctypes
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from pytest_gpubench.correctness.inputs import regions_of
-from pytest_gpubench.correctness.leaves import Leaves
+from pytest_gpubench.correctness.leaves import Leaves, tensors_of
 from pytest_gpubench.correctness.memory import bytes_at
 from pytest_gpubench.replay.driver import DriverError, out
 from pytest_gpubench.replay.memory import POINTER_BYTES, Placed, placed
 from pytest_gpubench.replay.reader import GraphReader, NotReplayable
-from pytest_gpubench.replay.replayed import Values
+from pytest_gpubench.replay.replayed import Values, new_memory, tensor_at
 from pytest_gpubench.replay.structures import HOST_MEMORY, MEMORY_TYPE
+from pytest_gpubench.timing.base import Call, Prepared
 
 Segments = Sequence[dict[str, Any]]
 """Memory as torch's snapshots describe it."""
+UNUSED = "inactive"
+"""The state of a block that no tensor lies in."""
 NEAR_BYTES = 2**36
 """So far from torch's memory other memory of the GPU may lie whose addresses are looked for."""
 WORDS_AT_ONCE = 2**24
@@ -33,6 +37,40 @@ def input_regions(leaves: Leaves, device: torch.device) -> list[tuple[Placed, to
 def input_memory(leaves: Leaves, device: torch.device) -> Values:
     """Return the bytes of the inputs on a device."""
     return {place.region.names: memory for place, memory in input_regions(leaves, device)}
+
+
+def inputs_elsewhere(call: Call, leaves: Leaves, device: torch.device) -> Call:
+    """Return a call that finds its plain tensors in other memory while it runs."""
+    moved: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+    for place, memory in input_regions(leaves, device):
+        copy = new_memory(place.region, device).copy_(memory)
+        for _, tensor in (each for each in tensors_of(leaves) if is_plain(each[1])):
+            distance = tensor.data_ptr() - place.start
+            if tensor.device == device and 0 <= distance < memory.nbytes:
+                elsewhere = tensor_at(copy, distance, tensor.dtype, tensor.shape, tensor.stride())
+                moved.append((tensor, tensor.data, elsewhere))
+
+    def prepare() -> Prepared:
+        prepared = call.prepare()
+
+        def run() -> object:
+            for tensor, _, elsewhere in moved:
+                tensor.data = elsewhere
+            try:
+                return prepared.run()
+            finally:
+                for tensor, given, _ in moved:
+                    tensor.data = given
+
+        return replace(prepared, run=run)
+
+    return replace(call, prepare=prepare)
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor is no more than its memory, which can be replaced."""
+    is_known = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
+    return is_known and not tensor.is_conj() and not tensor.is_neg()
 
 
 def own_regions(pool: tuple[int, int], segments: Segments) -> list[Placed]:
@@ -60,24 +98,24 @@ class OtherMemory:
         return True
 
     def memory_at(self, address: int) -> Placed | None:
-        """Return torch's block at an address; None where the driver knows no memory.
+        """Return torch's block at an address; None where the driver knows no memory, or no tensor lies in it.
 
         Raises NotReplayable for memory of the host, and for what torch has not allocated: a library keeps there what
         its kernels rely on, as tables and addresses.
         """
         if not self.knows(address):
             return None
-        for start, size in self._blocks():
+        for start, size, state in self._blocks():
             if start <= address < start + size:
-                return placed("other", start, size)
+                return None if state == UNUSED else placed("other", start, size)
         raise NotReplayable("it uses memory that torch has not allocated, as tables of a library")
 
-    def _blocks(self) -> Iterator[tuple[int, int]]:
-        """Yield the address and the size of each block of torch's."""
+    def _blocks(self) -> Iterator[tuple[int, int, str]]:
+        """Yield the address, the size and the state of each block of torch's."""
         for segment in self.segments:
             start = segment["address"]
             for block in segment["blocks"]:
-                yield start, block["size"]
+                yield start, block["size"], block["state"]
                 start += block["size"]
 
 

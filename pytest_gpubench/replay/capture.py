@@ -11,14 +11,14 @@ from pytest_gpubench.correctness.leaves import Leaves, flatten, tensors_of
 from pytest_gpubench.correctness.memory import memory_of
 from pytest_gpubench.correctness.tolerance import dtype_name
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.replay.addresses import OtherMemory, input_regions, own_regions, refuse_addresses
+from pytest_gpubench.replay.addresses import OtherMemory, input_regions, inputs_elsewhere, own_regions, refuse_addresses
 from pytest_gpubench.replay.builder import GraphBuilder
 from pytest_gpubench.replay.call_data import CallData, Graph, TensorData
 from pytest_gpubench.replay.driver import DriverError, handle, out
 from pytest_gpubench.replay.elf import variables_of
 from pytest_gpubench.replay.images import Images
 from pytest_gpubench.replay.loaded_images import LoadedImages
-from pytest_gpubench.replay.memory import Locating, Placed
+from pytest_gpubench.replay.memory import Locating, Placed, is_structure
 from pytest_gpubench.replay.reader import ImagesMissing, NotReplayable
 from pytest_gpubench.replay.resources import capture_read, made_again, side_stream, why_uncaptured
 from pytest_gpubench.timing.base import Call
@@ -63,15 +63,20 @@ def capture_call(call: Call, device: Device, cuda: GraphBuilder, libraries: bool
 
 def _captured(call: Call, leaves: Leaves, device: Device, cuda: GraphBuilder, images: Images) -> CapturedCall:
     graphs = list[Graph]()
-    captured = capture_read(call, device, cuda, lambda graph: graphs.append(cuda.read(graph, images.of)))
+
+    def capture(call: Call) -> Captured:
+        return capture_read(call, device, cuda, lambda graph: graphs.append(cuda.read(graph, images.of)))
+
+    captured = capture(call)
     if images.missing:
         raise ImagesMissing(images.why_missing)
     outputs = outputs_of(call, captured.output)
-    (graph,) = graphs
+    if any(is_structure(node, number) for node in graphs[0].all_nodes() for number in range(len(node.values))):
+        capture(inputs_elsewhere(call, leaves, device.torch_device))
     with torch.cuda.stream(side_stream(device.torch_device)):  # the driver answers for the current device
         modules = {(name, cuda.module(function)) for name, function in images.functions}
         refuse_written(modules, images.found, cuda)
-        data, starts = _as_data(call, graph, leaves, captured, outputs, device.torch_device, cuda)
+        data, starts = _as_data(call, graphs, leaves, captured, outputs, device.torch_device, cuda)
     return CapturedCall(data, images.found, starts)
 
 
@@ -85,7 +90,7 @@ def outputs_of(call: Call, returned: object) -> Leaves:
 
 def _as_data(
     call: Call,
-    graph: Graph,
+    graphs: Sequence[Graph],
     leaves: Leaves,
     captured: Captured,
     outputs: Leaves,
@@ -97,7 +102,7 @@ def _as_data(
     known += own_regions(captured.graph.pool(), segments)
     other = OtherMemory(cuda, segments)
     locating = Locating(known, other)
-    graph = locating.locate(graph)
+    graph = locating.locate(*graphs)
     refuse_addresses(locating.used, other, device)
     data = CallData(
         label=call.label,

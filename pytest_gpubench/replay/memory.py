@@ -2,17 +2,22 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Protocol
 
 import msgspec
 
 from pytest_gpubench.replay.call_data import Graph, Node, Pointer, Region
+from pytest_gpubench.replay.reader import NotReplayable
 
 ALIGNMENTS = {"own": 2**21, "input": 2**9, "other": 2**9}
 """torch takes memory from the driver, and hands it out, at multiples of these."""
 LOWEST, HIGHEST = 2**16, 2**57
 """Addresses that the driver gives lie between them."""
 POINTER_BYTES = 8
+Word = tuple[int, int, int]
+"""The numbers of a node and of a value of it, and the offset in that."""
+AMBIGUOUS = "it uses memory that is no argument of it, or a number of its kernels' looks like an address of such memory"
 
 
 @dataclass(frozen=True)
@@ -53,10 +58,18 @@ class Locating:
     addresses: Addresses
     used: list[Placed] = field(default_factory=list)
     """The regions that an address leads to, in the order of their first use."""
+    _numbers: set[Word] = field(default_factory=set)
+    _nodes: Iterator[int] = field(default_factory=count)
 
-    def locate(self, graph: Graph) -> Graph:
-        """Return a graph with its pointers, and 0 in their places."""
-        return msgspec.structs.replace(graph, nodes=tuple(map(self._located, graph.nodes)))
+    def locate(self, graph: Graph, moved: Graph | None = None) -> Graph:
+        """Return a graph with its pointers, and 0 in their places.
+
+        moved: the same call, captured with its memory elsewhere; None where all that looks like an address is one.
+        Raises NotReplayable where it does other work.
+        """
+        self._numbers = set() if moved is None else self._numbers_in(graph, moved)
+        self._nodes = count()
+        return self._located(graph)
 
     def place_of(self, address: int) -> tuple[int, int]:
         """Return the number of the region at an address, and the distance from its beginning."""
@@ -64,20 +77,45 @@ class Locating:
         assert found is not None, "it is memory"
         return self._number(found), address - found.start
 
-    def _located(self, node: Node) -> Node:
-        child = node.child and self.locate(node.child)
-        pointers = tuple(self._pointers(node.values))
+    def _numbers_in(self, graph: Graph, moved: Graph) -> set[Word]:
+        """Return the words that stay where their memory has moved.
+
+        Libraries leave halves of old addresses in the padding of structures: with the number beside it, such a half
+        looks like an address. What a call allocates is always elsewhere; an input has moved where any of its words has.
+        """
+        if list(map(_form, graph.all_nodes())) != list(map(_form, moved.all_nodes())):
+            raise NotReplayable("it does other work each time that it is captured")
+        staying, has_moved = dict[Word, Placed](), set[Placed]()
+        for at, (node, other) in enumerate(zip(graph.all_nodes(), moved.all_nodes(), strict=True)):
+            for (number, offset, address), (*_, again) in zip(
+                _words_of(node.values), _words_of(other.values), strict=True
+            ):
+                if (region := self._region_at(address)) is not None:
+                    if again != address:
+                        has_moved.add(region)
+                    elif is_structure(node, number):
+                        staying[at, number, offset] = region
+        return {word for word, place in staying.items() if place.region.kind == "own" or place in has_moved}
+
+    def _located(self, graph: Graph) -> Graph:
+        return msgspec.structs.replace(graph, nodes=tuple(map(self._located_node, graph.nodes)))
+
+    def _located_node(self, node: Node) -> Node:
+        pointers = tuple(self._pointers(node, next(self._nodes)))
+        child = node.child and self._located(node.child)
         blank = with_addresses(node.values, pointers, None)
         return msgspec.structs.replace(node, values=blank, pointers=pointers, child=child)
 
-    def _pointers(self, values: Sequence[bytes]) -> Iterator[Pointer]:
-        for number, value in enumerate(values):
-            for offset in range(0, len(value) - POINTER_BYTES + 1, POINTER_BYTES):
-                address = int.from_bytes(value[offset : offset + POINTER_BYTES], "little")
-                if LOWEST < address < HIGHEST and (found := self._region_at(address)) is not None:
-                    yield Pointer(number, offset, self._number(found), address - found.start)
+    def _pointers(self, node: Node, at: int) -> Iterator[Pointer]:
+        for number, offset, address in _words_of(node.values):
+            if (at, number, offset) not in self._numbers and (found := self._region_at(address)) is not None:
+                if found.region.kind == "other" and address != found.start and is_structure(node, number):
+                    raise NotReplayable(AMBIGUOUS)
+                yield Pointer(number, offset, self._number(found), address - found.start)
 
     def _region_at(self, address: int) -> Placed | None:
+        if not LOWEST < address < HIGHEST:
+            return None
         known = next((each for each in self.regions if each.start <= address < each.stop), None)
         if known is None and (known := self.addresses.memory_at(address)) is not None:
             self.regions.append(known)
@@ -87,6 +125,23 @@ class Locating:
         if found not in self.used:
             self.used.append(found)
         return self.used.index(found)
+
+
+def is_structure(node: Node, number: int) -> bool:
+    """Tell whether a parameter of a kernel may hold several numbers, and so none of the driver's own structures."""
+    return node.kernel is not None and len(node.values[number]) > POINTER_BYTES
+
+
+def _form(node: Node) -> tuple[object, ...]:
+    """Return what does not depend on where memory lies."""
+    return node.kind, node.kernel, tuple(map(len, node.values))
+
+
+def _words_of(values: Sequence[bytes]) -> Iterator[tuple[int, int, int]]:
+    """Yield the number of the value, the offset in it and the number of each word."""
+    for number, value in enumerate(values):
+        for offset in range(0, len(value) - POINTER_BYTES + 1, POINTER_BYTES):
+            yield number, offset, int.from_bytes(value[offset : offset + POINTER_BYTES], "little")
 
 
 def with_addresses(

@@ -40,10 +40,15 @@ class Replayed:
 
 def tensor_in(memory: torch.Tensor, found: TensorData) -> torch.Tensor:
     """Return a tensor in the memory of its region."""
-    dtype: torch.dtype = getattr(torch, found.dtype)
-    storage, start = memory.untyped_storage(), memory.storage_offset() + found.distance
-    whole = torch.empty(0, dtype=dtype, device=memory.device)
-    return whole.set_(storage, start // dtype.itemsize, found.shape, found.strides)
+    return tensor_at(memory, found.distance, getattr(torch, found.dtype), found.shape, found.strides)
+
+
+def tensor_at(
+    memory: torch.Tensor, distance: int, dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int]
+) -> torch.Tensor:
+    """Return a tensor so many bytes from the beginning of memory."""
+    storage, start = memory.untyped_storage(), memory.storage_offset() + distance
+    return torch.empty(0, dtype=dtype, device=memory.device).set_(storage, start // dtype.itemsize, shape, strides)
 
 
 @contextmanager
