@@ -3,12 +3,12 @@
 import ctypes
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
 from pytest_gpubench.correctness.inputs import regions_of
-from pytest_gpubench.correctness.leaves import Leaves, tensors_of
+from pytest_gpubench.correctness.leaves import Leaves
 from pytest_gpubench.correctness.memory import bytes_at
 from pytest_gpubench.replay.driver import DriverError, out
 from pytest_gpubench.replay.memory import POINTER_BYTES, Placed, placed
@@ -44,9 +44,9 @@ def inputs_elsewhere(call: Call, leaves: Leaves, device: torch.device) -> Call:
     moved: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
     for place, memory in input_regions(leaves, device):
         copy = new_memory(place.region, device).copy_(memory)
-        for _, tensor in (each for each in tensors_of(leaves) if is_plain(each[1])):
+        for tensor in (leaf for _, leaf in leaves if is_plain(leaf) and leaf.device == device):
             distance = tensor.data_ptr() - place.start
-            if tensor.device == device and 0 <= distance < memory.nbytes:
+            if 0 <= distance < memory.nbytes:
                 elsewhere = tensor_at(copy, distance, tensor.dtype, tensor.shape, tensor.stride())
                 moved.append((tensor, tensor.data, elsewhere))
 
@@ -67,10 +67,11 @@ def inputs_elsewhere(call: Call, leaves: Leaves, device: torch.device) -> Call:
     return replace(call, prepare=prepare)
 
 
-def is_plain(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor is no more than its memory, which can be replaced."""
-    is_known = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
-    return is_known and not tensor.is_conj() and not tensor.is_neg()
+def is_plain(leaf: object) -> TypeGuard[torch.Tensor]:
+    """Tell whether a leaf is a tensor that is no more than its memory, which can be replaced."""
+    if not isinstance(leaf, torch.Tensor) or type(leaf) not in (torch.Tensor, torch.nn.Parameter):
+        return False
+    return leaf.layout == torch.strided and not leaf.is_conj() and not leaf.is_neg()
 
 
 def own_regions(pool: tuple[int, int], segments: Segments) -> list[Placed]:

@@ -1,14 +1,18 @@
 """A call captured as data on the CPU, or the reason why it cannot be."""
 
+from typing import Any
+
 import pytest
 import torch
 
 from pytest_gpubench.bench.arguments import kept_arguments
+from pytest_gpubench.correctness.leaves import Leaves
+from pytest_gpubench.replay.addresses import inputs_elsewhere
 from pytest_gpubench.replay.call_data import Region, TensorData
 from pytest_gpubench.replay.capture import capture_call
 from pytest_gpubench.replay.images import sha256_of
 from pytest_gpubench.replay.reader import NotReplayable
-from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.base import Call, call_of
 from pytest_gpubench.timing.calls import make_arguments, make_call
 from tests.replay.image_files import image_with
 from tests.replay.on_cpu import IMAGE, N, OnCpu
@@ -128,3 +132,64 @@ def test_a_call_that_cannot_be_captured_says_why(on_cpu: OnCpu, error: Exception
     on_cpu.changes = fail
     assert reason_of(on_cpu, on_cpu.call(X, on_cpu.y)).startswith(reason)
     assert on_cpu.calls == 3
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_call_with_structures_is_captured_again_with_its_inputs_elsewhere(on_cpu: OnCpu, stays: bool) -> None:
+    """A number that lies beside the half of an address may look like one of an input."""
+    at, seen, kept = X.data_ptr(), list[int](), list[Any]()
+
+    def structured(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        out = on_cpu.function(x, y)
+        (number,) = on_cpu.cuda.graphs[on_cpu.cuda.captured].nodes
+        node = on_cpu.cuda.nodes[number]
+        node.values = (*node.values[:3], node.values[0] + ((at + 4).to_bytes(8, "little") if stays else bytes(8)))
+        kept.append((node.function, on_cpu.kept))
+        node.function = kept[0][0]  # each capture launches the same one
+        on_cpu.cuda.functions[node.function].sizes = (8, 8, 8, 16)
+        seen.append(x.data_ptr())
+        return out
+
+    call = on_cpu.call(X, on_cpu.y, function=structured)
+    (node,) = capture_call(call, on_cpu.device, on_cpu.builder).data.graph.nodes
+    assert [(each.value, each.offset) for each in node.pointers] == [(0, 0), (1, 0), (2, 0), (3, 0)]
+    assert node.values[3][8:] == ((at + 4).to_bytes(8, "little") if stays else bytes(8))
+    assert [each == at for each in seen] == [True, True, False, False, True]
+    assert X.data_ptr() == at
+
+
+def test_inputs_are_elsewhere_while_a_call_runs() -> None:
+    """With their values, their overlap and their alignment; tensors that are more than memory stay."""
+    whole = torch.arange(12.0).view(3, 4)
+    row, complex_ = whole[1], torch.ones(2, dtype=torch.complex64).conj()
+    seen: list[torch.Tensor] = []
+
+    def function() -> None:
+        row.add_(1)
+        seen.extend(each.clone() for each in (whole, row, complex_))
+        addresses.append([each.data_ptr() for each in (whole, row, complex_)])
+        raise KeyError("mine")
+
+    addresses = [[each.data_ptr() for each in (whole, row, complex_)]]
+    leaves: Leaves = [("whole", whole), ("row", row), ("complex", complex_), ("n", 3)]
+    moved = inputs_elsewhere(call_of("f", function), leaves, torch.device("cpu")).prepare()
+    for _ in range(2):
+        with pytest.raises(KeyError, match="mine"):
+            moved()
+        assert [each.data_ptr() for each in (whole, row, complex_)] == addresses[0]
+    assert torch.equal(whole, torch.arange(12.0).view(3, 4))
+    assert seen[3][1].tolist() == seen[4].tolist() == [6.0, 7.0, 8.0, 9.0]
+    (was_whole, _, was_complex), (now_whole, now_row, now_complex), _ = addresses
+    assert (now_row - now_whole, now_complex) == (16, was_complex)
+    assert now_whole != was_whole
+    assert (now_whole - was_whole) % 512 == 0
+
+
+def test_memory_that_no_tensor_lies_in_is_no_memory_of_a_call(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_cpu.cuda.memory, on_cpu.others = [(on_cpu.y.data_ptr(), on_cpu.y.nbytes, 2)], [on_cpu.y]
+    segments = on_cpu.snapshot()
+    monkeypatch.setattr("torch.cuda.memory_snapshot", lambda: segments)
+    call = on_cpu.call(X, function=lambda x: on_cpu.function(x, on_cpu.y))
+    for state, regions in (("active_pending_free", 3), ("inactive", 2)):
+        segments[1]["blocks"][0]["state"] = state
+        assert len(capture_call(call, on_cpu.device, on_cpu.builder).data.regions) == regions

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from pytest_gpubench.replay.builder import GraphBuilder
-from pytest_gpubench.replay.call_data import CallData, Graph, Node, Region
+from pytest_gpubench.replay.call_data import CallData, Graph, Kernel, Node, Region
 from pytest_gpubench.replay.driver import DriverError
 from pytest_gpubench.replay.memory import Locating, Placed, placed, with_addresses
 from pytest_gpubench.replay.reader import NotReplayable, in_order
@@ -311,3 +311,75 @@ def test_an_address_across_two_words_is_none() -> None:
 )
 def test_a_region_keeps_its_misalignment(kind: str, start: int, misalignment: int) -> None:
     assert placed(kind, start, 64).region.misalignment == misalignment
+
+
+# numbers that look like addresses
+
+BESIDE = 64
+"""A number whose other half, in the padding of a structure, is that of an address."""
+ELSEWHERE = 0x7F8000000000
+
+
+def launched_with(*values: bytes, symbol: str = "mine") -> Graph:
+    """Return a graph of one launch, as it is captured."""
+    kernel = Kernel(symbol=symbol, image="1" * 64, grid=(1, 1, 1), block=(32, 1, 1))
+    return Graph((Node(kind="child", child=Graph((Node(kind="kernel", values=values, kernel=kernel),), ())),), ())
+
+
+def located(graph: Graph, moved: Graph | None) -> tuple[Node, Locating]:
+    """Return the launch with its pointers."""
+    locating = Locating(known(), Other())
+    (node,) = locating.locate(graph, moved).nodes
+    assert node.child is not None
+    return node.child.nodes[0], locating
+
+
+@pytest.mark.parametrize(
+    ("start", "also_moves", "stays"), [(INPUT, True, True), (INPUT, False, False), (OWN, False, True)]
+)
+def test_a_word_that_stays_where_its_memory_moves_is_a_number(start: int, also_moves: bool, stays: bool) -> None:
+    """An input has moved where another word shows it: its tensor may be none that can be moved."""
+    first, again = (launched_with(word(start + BESIDE) + word(1), word(at)) for at in (start, ELSEWHERE))
+    node, locating = located(first, again if also_moves or start == OWN else first)
+    pointers = [(each.value, each.offset, each.distance) for each in node.pointers]
+    assert pointers == [(0, 0, BESIDE)] * (not stays) + [(1, 0, 0)]
+    assert node.values[0] == (word(start + BESIDE) if stays else word(0)) + word(1)
+    assert [each.region.kind for each in locating.used] == ["own" if start == OWN else "input"]
+
+
+def test_words_that_move_with_their_memory_are_addresses() -> None:
+    first, again = (launched_with(word(at + 64) + word(at + 128)) for at in (INPUT, ELSEWHERE))
+    assert [each.distance for each in located(first, again)[0].pointers] == [64, 128]
+
+
+def test_a_parameter_of_one_word_is_no_structure() -> None:
+    """It has no padding; nor have the driver's own structures."""
+    first = launched_with(word(OWN + 64))
+    assert len(located(first, first)[0].pointers) == 1
+    copied = Graph((Node(kind="memcpy", values=(memcpy_between(INPUT, OWN),)),), ())
+    assert len(Locating(known(), Nothing()).locate(copied, copied).nodes[0].pointers) == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "is_refused"),
+    [
+        ((word(0x7F2000000000) + word(1),), False),
+        ((word(0x7F2000000000 + 8) + word(1),), True),
+        ((word(0x7F2000000000 + 8),), False),
+    ],
+)
+def test_in_memory_that_is_no_argument_only_its_beginning_is_told_from_a_number(
+    values: tuple[bytes, ...], is_refused: bool
+) -> None:
+    graph = launched_with(*values)
+    if is_refused:
+        with pytest.raises(NotReplayable, match="or a number of its kernels' looks like an address"):
+            located(graph, graph)
+    else:
+        assert [each.region.kind for each in located(graph, graph)[1].used] == ["other"]
+
+
+@pytest.mark.parametrize("other", [launched_with(bytes(16), symbol="other"), launched_with(bytes(24)), Graph((), ())])
+def test_other_work_when_it_is_captured_again_is_refused(other: Graph) -> None:
+    with pytest.raises(NotReplayable, match="it does other work each time"):
+        located(launched_with(bytes(16)), other)
