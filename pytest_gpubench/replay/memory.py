@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Protocol
 
 import msgspec
@@ -15,8 +14,6 @@ ALIGNMENTS = {"own": 2**21, "input": 2**9, "other": 2**9}
 LOWEST, HIGHEST = 2**16, 2**57
 """Addresses that the driver gives lie between them."""
 POINTER_BYTES = 8
-Word = tuple[int, int, int]
-"""The numbers of a node and of a value of it, and the offset in that."""
 AMBIGUOUS = "it uses memory that is no argument of it, or a number of its kernels' looks like an address of such memory"
 
 
@@ -58,18 +55,21 @@ class Locating:
     addresses: Addresses
     used: list[Placed] = field(default_factory=list)
     """The regions that an address leads to, in the order of their first use."""
-    _numbers: set[Word] = field(default_factory=set)
-    _nodes: Iterator[int] = field(default_factory=count)
+    _moved: set[Placed] | None = None
+    """The regions that lie elsewhere in another capture; None where there is none."""
 
-    def locate(self, graph: Graph, moved: Graph | None = None) -> Graph:
+    def locate(self, graph: Graph, again: Graph | None = None) -> Graph:
         """Return a graph with its pointers, and 0 in their places.
 
-        moved: the same call, captured with its memory elsewhere; None where all that looks like an address is one.
-        Raises NotReplayable where it does other work.
+        again: the same call, captured with its memory elsewhere; None where all that looks like an address is one.
+        Raises NotReplayable where it does other work, or where an address cannot be told from a number.
         """
-        self._numbers = set() if moved is None else self._numbers_in(graph, moved)
-        self._nodes = count()
-        return self._located(graph)
+        if again is not None:
+            if [*map(_form, graph.all_nodes())] != [*map(_form, again.all_nodes())]:
+                raise NotReplayable("it does other work each time that it is captured")
+            pairs = zip(graph.all_nodes(), again.all_nodes(), strict=True)
+            self._moved = {found for pair in pairs for *_, found, moves in self._candidates(*pair) if moves}
+        return self._located(graph, again or graph)
 
     def place_of(self, address: int) -> tuple[int, int]:
         """Return the number of the region at an address, and the distance from its beginning."""
@@ -77,41 +77,40 @@ class Locating:
         assert found is not None, "it is memory"
         return self._number(found), address - found.start
 
-    def _numbers_in(self, graph: Graph, moved: Graph) -> set[Word]:
-        """Return the words that stay where their memory has moved.
+    def _located(self, graph: Graph, again: Graph) -> Graph:
+        nodes = map(self._located_node, graph.nodes, again.nodes)
+        return msgspec.structs.replace(graph, nodes=tuple(nodes))
 
-        Libraries leave halves of old addresses in the padding of structures: with the number beside it, such a half
-        looks like an address. What a call allocates is always elsewhere; an input has moved where any of its words has.
-        """
-        if list(map(_form, graph.all_nodes())) != list(map(_form, moved.all_nodes())):
-            raise NotReplayable("it does other work each time that it is captured")
-        staying, has_moved = dict[Word, Placed](), set[Placed]()
-        for at, (node, other) in enumerate(zip(graph.all_nodes(), moved.all_nodes(), strict=True)):
-            for (number, offset, address), (*_, again) in zip(
-                _words_of(node.values), _words_of(other.values), strict=True
-            ):
-                if (region := self._region_at(address)) is not None:
-                    if again != address:
-                        has_moved.add(region)
-                    elif is_structure(node, number):
-                        staying[at, number, offset] = region
-        return {word for word, place in staying.items() if place.region.kind == "own" or place in has_moved}
-
-    def _located(self, graph: Graph) -> Graph:
-        return msgspec.structs.replace(graph, nodes=tuple(map(self._located_node, graph.nodes)))
-
-    def _located_node(self, node: Node) -> Node:
-        pointers = tuple(self._pointers(node, next(self._nodes)))
-        child = node.child and self._located(node.child)
+    def _located_node(self, node: Node, other: Node) -> Node:
+        child = node.child and other.child and self._located(node.child, other.child)
+        pointers = tuple(
+            Pointer(number, offset, self._number(found), address - found.start)
+            for number, offset, address, found, moves in self._candidates(node, other)
+            if not is_structure(node, number) or self._is_address(address, found, moves)
+        )
         blank = with_addresses(node.values, pointers, None)
         return msgspec.structs.replace(node, values=blank, pointers=pointers, child=child)
 
-    def _pointers(self, node: Node, at: int) -> Iterator[Pointer]:
-        for number, offset, address in _words_of(node.values):
-            if (at, number, offset) not in self._numbers and (found := self._region_at(address)) is not None:
-                if found.region.kind == "other" and address != found.start and is_structure(node, number):
-                    raise NotReplayable(AMBIGUOUS)
-                yield Pointer(number, offset, self._number(found), address - found.start)
+    def _candidates(self, node: Node, other: Node) -> Iterator[tuple[int, int, int, Placed, bool]]:
+        """Yield what looks like an address: its value, offset and number, where it leads, and whether it moves."""
+        for (number, offset, address), (*_, again) in zip(_words_of(node), _words_of(other), strict=True):
+            if (found := self._region_at(address)) is not None:
+                yield number, offset, address, found, again != address
+
+    def _is_address(self, address: int, found: Placed, moves: bool) -> bool:
+        """Tell whether a word of a structure is an address: that moves with its memory.
+
+        Libraries leave halves of old addresses in the padding of structures: with the number beside it, such a half
+        looks like an address. What a call allocates is always elsewhere, an input where any of its words moves, and
+        other memory never: there only a beginning is no number.
+        """
+        if self._moved is None or (found.region.kind == "input" and found not in self._moved):
+            return True
+        if found.region.kind != "other":
+            return moves
+        if not moves and address != found.start:
+            raise NotReplayable(AMBIGUOUS)
+        return not moves
 
     def _region_at(self, address: int) -> Placed | None:
         if not LOWEST < address < HIGHEST:
@@ -137,9 +136,9 @@ def _form(node: Node) -> tuple[object, ...]:
     return node.kind, node.kernel, tuple(map(len, node.values))
 
 
-def _words_of(values: Sequence[bytes]) -> Iterator[tuple[int, int, int]]:
+def _words_of(node: Node) -> Iterator[tuple[int, int, int]]:
     """Yield the number of the value, the offset in it and the number of each word."""
-    for number, value in enumerate(values):
+    for number, value in enumerate(node.values):
         for offset in range(0, len(value) - POINTER_BYTES + 1, POINTER_BYTES):
             yield number, offset, int.from_bytes(value[offset : offset + POINTER_BYTES], "little")
 

@@ -3,6 +3,7 @@
 import ctypes
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from graphlib import TopologicalSorter
 from typing import Any
 
 from pytest_gpubench.errors import GpuBenchError
@@ -166,18 +167,7 @@ class GraphReader(Driver):
 
 def in_order(nodes: int, edges: Sequence[tuple[int, int]]) -> list[int]:
     """Return the numbers of nodes so that each follows those that it waits for, otherwise as they are."""
-    waits = [0] * nodes
-    following: list[list[int]] = [[] for _ in range(nodes)]
+    sorter = TopologicalSorter[int](dict.fromkeys(range(nodes), ()))
     for start, end in edges:
-        waits[end] += 1
-        following[start].append(end)
-    ready = [number for number in range(nodes) if not waits[number]]
-    order = []
-    while ready:
-        number = ready.pop(0)
-        order.append(number)
-        for end in following[number]:
-            waits[end] -= 1
-            if not waits[end]:
-                ready.append(end)
-    return order
+        sorter.add(end, start)
+    return list(sorter.static_order())

@@ -347,6 +347,11 @@ def test_a_word_that_stays_where_its_memory_moves_is_a_number(start: int, also_m
     assert [each.region.kind for each in locating.used] == ["own" if start == OWN else "input"]
 
 
+def test_a_word_that_moves_where_its_memory_stays_is_a_number() -> None:
+    first, again = (launched_with(word(0x7F2000000000 + at) + word(1)) for at in (0, 8))
+    assert located(first, again)[0].pointers == located(again, first)[0].pointers == ()
+
+
 def test_words_that_move_with_their_memory_are_addresses() -> None:
     first, again = (launched_with(word(at + 64) + word(at + 128)) for at in (INPUT, ELSEWHERE))
     assert [each.distance for each in located(first, again)[0].pointers] == [64, 128]
