@@ -69,19 +69,18 @@ def graphs_of(call: "Call", device: "Device", cuda: "GraphBuilder", held: ExitSt
     from pytest_gpubench.replay.resources import capture_read
     from pytest_gpubench.timing.graph import Captured, capture
 
-    natives: list[Captured] = []
-    held.callback(natives.clear)
+    captured: list[Captured] = []
+    held.callback(captured.clear)
 
     def keep(*args: Any) -> Captured:
-        natives.append(capture_read(*args))
-        return natives[-1]
+        captured.append(capture_read(*args))
+        return captured[-1]
 
     with patch("pytest_gpubench.replay.capture.capture_read", keep):
         found = capture_call(call, device, cuda, libraries=True)
-    natives.append(capture(call, device))
-    launches: dict[str, Callable[[], object]] = {
-        name: each.graph.replay for name, each in zip((NATIVE, AGAIN), natives, strict=True)
-    }
+    again = capture(call, device)
+    launches: dict[str, Callable[[], object]] = {NATIVE: captured[0].graph.replay, AGAIN: again.graph.replay}
+    captured[1:] = [again]  # without one whose inputs were elsewhere
     for name in (REPLAYED, REBUILT):
         modules = held.enter_context(cuda.loaded(found.data, found.images))
         executable = cuda.build(found.data, modules, found.starts, held)
