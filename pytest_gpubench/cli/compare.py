@@ -13,6 +13,7 @@ from pytest_gpubench.counters import COUNTER_BY_NAME, is_counter
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.metrics import BY_NAME
 from pytest_gpubench.report.layout import WIDE, Column
+from pytest_gpubench.report.rows import STYLES
 from pytest_gpubench.results.baseline import Baseline, slimmed, toolchain
 from pytest_gpubench.results.counterpart import Missing, PastTest, by_key, by_test, keys_of
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord, Timing
@@ -31,9 +32,9 @@ EXAMPLES = """compare main latest
 compare old.json new.json --fail-slower 5% --sort --only-changes
 compare main latest --metric speedup --fail-slower 1% --inconclusive=fail"""
 MISSING_WORDS = {"no test": "new", "renamed": "renamed", "parameters": "other parameters", "source": "test changed"}
+UNCOLOURED = (Outcome.PASS, Outcome.NOT_JUDGED)
 MOST_SENTENCES = 20
 """Sentences of one kind that are written without --verbose."""
-WORD_STYLES = {"FAIL": "bold red", "INVALID": "bold red", "INCONCLUSIVE": "yellow"}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -80,7 +81,9 @@ def run(arguments: argparse.Namespace) -> int:
         names = (old.name or old_path.name, new.name or new_path.name)
         changes = compare_runs(old, new, tolerance, arguments.alpha, *names)
         _refuse_other_hosts(changes, arguments.host_mismatch)
-        _refuse_other_devices(_lost_devices(old, new), (), arguments.host_mismatch)
+        before, now = ({record.device.name for record in run.records} for run in (old, new))
+        lost = sorted(before - now) if before & now else []  # where they share none, the changes tell it
+        _refuse_other_devices(lost, (), arguments.host_mismatch)
         head = [f"old: {run_title(old_path, old)}", f"new: {run_title(new_path, new)}"]
         write("\n".join([*map(safe_line, head), "", *_report(changes, tolerance, arguments)]))
         statuses.append(_status(changes, arguments))
@@ -103,12 +106,6 @@ def _pair(old: Sequence[Path], new: Sequence[Path]) -> list[tuple[Path, Path]]:
         there = [", ".join(path.parent.name for path in paths) for paths in (old, new)]
         raise BadRequest(f"the old run is of {there[0]}, the new one of {there[1]}: name two files of one device")
     return pairs
-
-
-def _lost_devices(old: SavedRun, new: SavedRun) -> list[str]:
-    """Return the devices that the new run lacks; none where they share none, which the changes tell."""
-    before, now = ({record.device.name for record in run.records} for run in (old, new))
-    return sorted(before - now) if before & now else []
 
 
 def _refuse_other_devices(old: Sequence[str], new: Sequence[str], mismatch: str) -> None:
@@ -167,28 +164,25 @@ def _is_shown(change: Change, arguments: argparse.Namespace) -> bool:
 def _change_columns(shown: Sequence[Change], metric: str) -> list[Column]:
     """Return the columns of the table, every row in the colour of its verdict."""
     words = list(map(_word, shown))
-    styles = [WORD_STYLES.get(word, "") for word in words]
+    styles = ["" if each.outcome in UNCOLOURED else STYLES[each.outcome] for each in shown]
     old, new = zip(*(change_values(each.estimate) if each.estimate else _medians(each) for each in shown), strict=True)
     ratio = "Slowdown" if metric == "speedup" else "New / old"  # of speedups it is old / new
     found = [each.estimate for each in shown]
     long = [ratio_text(each.ratio, each.interval) if each else "-" for each in found]
     short = [ratio_text(each.ratio) if each else "-" for each in found]
     tests = Column("Test", [each.nodeid for each in shown], styles)
-    functions = Column("Function", list(map(_function, shown)), styles)
+    measured = [each.new or each.old for each in shown]
+    examples = [f" at {item.example}" if item is not None and item.example else "" for item in measured]
+    functions = [f"{each.label}{example}" for each, example in zip(shown, examples, strict=True)]
+    labels = Column("Function", functions, styles)
     return [
         Column("Verdict", words, styles),
         replace(tests, rank=6, short=tests.moved(may_wrap=False)),
-        replace(functions, rank=5, short=functions.moved(WIDE, rank=4, short=functions.moved())),
+        replace(labels, rank=5, short=labels.moved(WIDE, rank=4, short=labels.moved())),
         Column("Old", old, styles, right=True, rank=2),
         Column("New", new, styles, right=True, rank=1),
         Column(ratio, long, styles, rank=3, short=Column(ratio, short, styles)),
     ]
-
-
-def _function(change: Change) -> str:
-    measurement = change.new or change.old
-    example = f" at {measurement.example}" if measurement is not None and measurement.example else ""
-    return f"{change.label}{example}"
 
 
 def _medians(change: Change) -> Iterator[str]:

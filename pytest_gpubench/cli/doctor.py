@@ -63,7 +63,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the facts of this machine; 0 where it can measure, 1 where it cannot, or where clocks stay locked."""
     if arguments.restore_clocks:
-        return _restore_clocks(arguments.lock_folder)
+        from pytest_gpubench.gpu.clocks import restore_abandoned
+        from pytest_gpubench.gpu.lock_file import lock_folder
+
+        restored = restore_abandoned(lock_folder(arguments.lock_folder))
+        write("\n".join(printable(each.sentence) for each in restored) or "no clocks to give back")
+        return int(any(each.left for each in restored))
     if arguments.json and not arguments.noise:
         raise BadRequest("--json is for what --noise finds: give --noise too")
     _need_torch()
@@ -99,16 +104,6 @@ def _need_torch() -> None:
     except (ImportError, OSError) as error:
         why = printable(str(error))
         raise BadRequest(f"it needs torch, which cannot be imported ({why}): run it where your tests run") from None
-
-
-def _restore_clocks(folder: Path | None) -> int:
-    """Give back the clocks that dead runs left locked; return 0 if none stay locked, else 1."""
-    from pytest_gpubench.gpu.clocks import restore_abandoned
-    from pytest_gpubench.gpu.lock_file import lock_folder
-
-    restored = restore_abandoned(lock_folder(folder))
-    write("\n".join(printable(each.sentence) for each in restored) or "no clocks to give back")
-    return 1 if any(each.left for each in restored) else 0
 
 
 # readings

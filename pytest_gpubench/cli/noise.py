@@ -100,22 +100,21 @@ def take_runs(test: str, processes: int, *options: str) -> Iterator[SavedRun]:
 
 
 def _take_run(test: str, results: Path, log: Path, *others: str) -> SavedRun:
-    """Return what a run of pytest with default settings, but for other options, measures; raise BadRequest."""
+    """Return what a run of pytest with default settings, but for other options, measures; raise BadRequest.
+
+    Variables that change the settings, or the plugins of pytest, are not for it.
+    """
     (results.parent / "pytest.ini").touch()
     options = ["-c", str(results.parent / "pytest.ini"), "--noconftest", "-p", "no:cacheprovider", "-p", PLUGIN]
     command = [sys.executable, "-m", "pytest", *options, f"--gpu-bench-json={results}", *others, test]
-    status = run_logged(command, Path.cwd(), _default_environment(), log)
+    ours = tuple(map(environment_name, ("lock_folder", "lock_timeout")))
+    kept = {name: value for name, value in os.environ.items() if name in ours}
+    variables = inner_environment("PYTEST_", "GPU_BENCH_") | kept | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    status = run_logged(command, Path.cwd(), variables, log)
     run = read_run(results) if results.exists() else None
     if run is None or not any(item.timing.measured for record in run.records for item in record.measurements):
         raise BadRequest(f"a process measured nothing {ending(status, log)}")
     return run
-
-
-def _default_environment() -> dict[str, str]:
-    """Return this process's variables without those that change the settings or the plugins of pytest."""
-    ours = tuple(map(environment_name, ("lock_folder", "lock_timeout")))
-    kept = {name: value for name, value in os.environ.items() if name in ours}
-    return inner_environment("PYTEST_", "GPU_BENCH_") | kept | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
 # noise of each call

@@ -13,11 +13,12 @@ import pytest
 from pytest_gpubench.errors import GpuBenchError, LimitBroken, WrongResult, is_ours
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.workers import is_worker
-from pytest_gpubench.results.model import Outcome, TestRecord
+from pytest_gpubench.results.model import Outcome
 
 OWN_ERRORS = "pytest_gpubench.errors."
 """The module name of our errors, which tells a reader nothing."""
 OWN_ERROR = re.compile(rf"^(E *)?{re.escape(OWN_ERRORS)}", re.MULTILINE)
+UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.NOT_JUDGED)
 OWN_FAILURES = ("LimitBroken: ", "WrongResult: ")
 """The beginnings of messages whose sentence says enough without them."""
 
@@ -92,8 +93,11 @@ class Failures:
         places = [Annotation(*self._places[nodeid], nodeid, message) for nodeid, message in self.messages.items()]
         for record in self.results.records:
             path, line = self._places.get(record.nodeid, ("", None))
-            sentences = _unjudged_sentences(record) if record.nodeid not in self.messages else []
-            places += [Annotation(path, line, record.nodeid, sentence, "warning") for sentence in sentences]
+            verdicts = [verdict for item in record.measurements for verdict in item.verdicts]
+            undecided = [each.sentence for each in verdicts if each.outcome in UNDECIDED]
+            if record.nodeid not in self.messages:
+                told = [sentence for sentence in dict.fromkeys(undecided) if sentence in record.warnings]
+                places += [Annotation(path, line, record.nodeid, sentence, "warning") for sentence in told]
         for nodeid, reason in self.results.silent.items():
             sentence = f"the limits of the test were not judged: {reason}"
             places.append(Annotation(*self._places.get(nodeid, ("", None)), nodeid, sentence, "warning"))
@@ -126,11 +130,3 @@ def _users_stack(
     while frame is None and place and is_ours(stack[place][0]):
         place -= 1
     return stack, place
-
-
-def _unjudged_sentences(record: TestRecord) -> list[str]:
-    """Return what the test's INCONCLUSIVE and NOT JUDGED limits say, as far as the run warns of them."""
-    verdicts = [verdict for item in record.measurements for verdict in item.verdicts]
-    undecided = (Outcome.INCONCLUSIVE, Outcome.NOT_JUDGED)
-    sentences = dict.fromkeys(verdict.sentence for verdict in verdicts if verdict.outcome in undecided)
-    return [sentence for sentence in sentences if sentence in record.warnings]

@@ -124,7 +124,10 @@ def start_fresh(
         with suppress(RuntimeError):  # of a broken GPU
             torch.cuda.empty_cache()  # the same tests need as much memory of the GPU once more
     listed = folder / "tests.json"
-    command = [*under, *_pytest(), *map(str, config.invocation_params.args)]
+    script = sys.argv[0]  # `python -m pytest` imports from its folder, `pytest` does not
+    is_script = os.path.basename(script) in ("pytest", "py.test") and os.path.isfile(script)
+    program = [sys.executable, script] if is_script else [sys.executable, "-m", "pytest"]
+    command = [*under, *program, *map(str, config.invocation_params.args)]
     if config.pluginmanager.hasplugin("cacheprovider"):  # without it the key is unknown
         command += ["-o", f"cache_dir={folder / 'cache'}"]
     variables = inner_environment() | {RESULTS: str(folder / RESULTS_FILE), **others}
@@ -135,13 +138,6 @@ def start_fresh(
     if turns:
         variables[TURNS] = json.dumps(dict(turns))
     return run_logged(command, config.invocation_params.dir, variables, folder / LOG_FILE, turns.values(), timeout_s)
-
-
-def _pytest() -> list[str]:
-    """Return the command that this process was started by: `python -m pytest` imports from its folder, `pytest` not."""
-    script = sys.argv[0]
-    is_script = os.path.basename(script) in ("pytest", "py.test") and os.path.isfile(script)
-    return [sys.executable, script] if is_script else [sys.executable, "-m", "pytest"]
 
 
 class FurtherProcesses:

@@ -21,7 +21,6 @@ from pytest_gpubench.plugin.started_ahead import StartedAhead
 from pytest_gpubench.plugin.sticky_error import JUnitFile, StickyErrors
 from pytest_gpubench.plugin.unfinished import UnfinishedRuns
 from pytest_gpubench.plugin.workers import Workers, is_worker
-from pytest_gpubench.settings import Settings
 
 RUN = pytest.StashKey[Lifecycle]()
 
@@ -64,22 +63,16 @@ def register_hooks(config: pytest.Config) -> None:
         "unfinished": UnfinishedRuns(config, settings),
         "started_ahead": StartedAhead(config, turns),
         "end_signals": EndSignals(config, results, files),
-        **_adopted(config, settings, lifecycle),
     }
+    if settings.scripts or settings.limits or settings.adopt:
+        from pytest_gpubench.plugin.adopted import hooks_of
+
+        try:
+            plugins |= hooks_of(config, settings, lifecycle)
+        except BadRequest as error:
+            raise usage_error(error) from None
     containment = Containment(config, status)
     for name, plugin in plugins.items():
         containment.contain(plugin)
         config.pluginmanager.register(plugin, f"gpu_bench_{name}")
     config.pluginmanager.register(status, "gpu_bench_exit_status")
-
-
-def _adopted(config: pytest.Config, settings: Settings, lifecycle: Lifecycle) -> dict[str, object]:
-    """Return the hooks for benchmarks that people already have, where an option asks for them."""
-    if not (settings.scripts or settings.limits or settings.adopt):
-        return {}
-    from pytest_gpubench.plugin.adopted import hooks_of
-
-    try:
-        return hooks_of(config, settings, lifecycle)
-    except BadRequest as error:
-        raise usage_error(error) from None

@@ -53,7 +53,12 @@ class EarlierSessions:
         for place in range(1, number):
             title = f"session {place} of {number}"
             try:
-                self._say(f"{title}: {self._take_one()}")
+                began_s = time.monotonic()
+                with tempfile.TemporaryDirectory(prefix="gpubench-session-") as folder:
+                    run, has_failed = run_fresh(self.config, Path(folder))
+                self.runs.append(run)
+                tests = count(len(run.records), "test") + (", some failed" if has_failed else "")
+                self._say(f"{title}: {tests}, {time.monotonic() - began_s:.0f} s")
             except (GpuBenchError, OSError) as error:
                 sentence, asked_for = f"{title}: {error}", self.settings.sessions is not None
                 if asked_for:
@@ -68,15 +73,6 @@ class EarlierSessions:
         if self._records is None:
             self._records = by_test(record for run in self.runs for record in run.records)
         return self._records
-
-    def _take_one(self) -> str:
-        """Run the tests in a fresh process, keep their results, and return a line about them."""
-        began_s = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="gpubench-session-") as folder:
-            run, has_failed = run_fresh(self.config, Path(folder))
-        self.runs.append(run)
-        failed = ", some failed" if has_failed else ""
-        return f"{count(len(run.records), 'test')}{failed}, {time.monotonic() - began_s:.0f} s"
 
     def _say(self, line: str, red: bool = False) -> None:
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")

@@ -25,7 +25,11 @@ COOL = (
 def remedy_lines(records: Sequence[TestRecord]) -> list[str]:
     """Return a line for each kind of trouble, with the tests it was found in."""
     clocks = {record.nodeid: _clock_trouble(record) for record in records}
-    throttled = {record.nodeid: _throttle_trouble(record) for record in records}
+    throttled = {}
+    for record in records:
+        timings = [item.timing for item in record.measurements if "throttled" in item.timing.flags]
+        reasons = dict.fromkeys(reason for timing in timings for reason in timing.throttle_reasons)
+        throttled[record.nodeid] = ", ".join(reasons) or (count(len(timings), "measurement") if timings else "")
     few = [(record, least_reps) for record in records if (least_reps := _needed_reps(record))]
     lines = []
     if any(clocks.values()):
@@ -67,13 +71,6 @@ def _clock_difference(arms: Sequence[Timing]) -> tuple[float, str]:
         return 0.0, ""
     words = (f"{arm.label} at {clock_mhz:.0f} MHz" for arm, clock_mhz in zip(arms, clocks_mhz, strict=True))
     return 1 - min(clocks_mhz) / max(clocks_mhz), ", ".join(words)
-
-
-def _throttle_trouble(record: TestRecord) -> str:
-    """Return the reasons why the GPU was throttled in a test; empty where it was not."""
-    timings = [item.timing for item in record.measurements if "throttled" in item.timing.flags]
-    reasons = dict.fromkeys(reason for timing in timings for reason in timing.throttle_reasons)
-    return ", ".join(reasons) or (count(len(timings), "measurement") if timings else "")
 
 
 def _needed_reps(record: TestRecord) -> int:

@@ -17,7 +17,6 @@ from pytest_gpubench.report.rows import (
     split,
 )
 from pytest_gpubench.results.model import Measurement, TestRecord, Timing
-from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.units import choose_time_unit, count, format_time, safe_line
 from pytest_gpubench.verdict.decision import judged_by
 from pytest_gpubench.verdict.reasons import reasons
@@ -40,15 +39,11 @@ def report_section(record: TestRecord, said: str = "", screen: Screen | None = N
     )
     lines = [line for row in alone for line in _measurement_lines(row, said)]
     lines += [line for row in candidates for line in _comparison_lines(row, said)]
-    lines += [line for found in record.phases for line in _phases_lines(found)]
+    for found in record.phases:
+        how = f"{count(found.rounds, 'round')}, {found.cache}, {found.timer}, seed {found.seed}"
+        block = phases_block(f"phases of {found.title} ({how}):", found, "auto", Screen()) if found.measured else ""
+        lines += block.split("\n") if block else [f"phases of {found}"]
     return "\n".join(safe_line(part) for line in lines for part in (screen.wrapped(line) if screen else [line]))
-
-
-def _phases_lines(found: Phases) -> list[str]:
-    if not found.measured:
-        return [f"phases of {found}"]
-    how = f"{count(found.rounds, 'round')}, {found.cache}, {found.timer}, seed {found.seed}"
-    return phases_block(f"phases of {found.title} ({how}):", found, "auto", Screen()).split("\n")
 
 
 def _fails(row: Row) -> bool:

@@ -142,18 +142,15 @@ def _column(name: str, lines: Sequence[_Line], unit: str, is_kept: bool, width: 
         return whole
     if brief != long:
         return replace(whole, short=replace(whole, cells=brief, rank=ranks.get(f"{name} without interval", 0)))
-    if name == "test":
-        return replace(whole, short=_ids(whole, lines, width))
+    if name == "test":  # as pytest takes it, if all of them fit
+        ids = Column("", [line.row.record.nodeid if line.name else "" for line in lines])
+        return replace(
+            whole, short=(replace(whole, cells=ids.cells) if ids.width <= width else whole).moved(may_wrap=False)
+        )
     if name == "function" and whole.width > WIDE:
         narrow = whole.moved(WIDE, rank=whole.rank, short=whole.moved())
         return replace(whole, rank=ranks["wide function"], short=narrow)
     return replace(whole, short=whole.moved(label=MOVED[name])) if name in MOVED else whole
-
-
-def _ids(column: Column, lines: Sequence[_Line], width: int) -> Column:
-    """Return the names of tests on lines of their own, as pytest takes them if all of these fit into a width."""
-    ids = Column("", [line.row.record.nodeid if line.name else "" for line in lines])
-    return (replace(column, cells=ids.cells) if ids.width <= width else column).moved(may_wrap=False)
 
 
 def _header(name: str, lines: Sequence[_Line], unit: str) -> str:
@@ -208,11 +205,6 @@ def _change_cell(change: PastChange | None, brief: bool) -> str:
         ratios = [1 / ratio for ratio in ratios[:1] + ratios[:0:-1]]
     if min(ratios) <= 0.1 or max(ratios) >= 10:
         return f"{printable(change.metric)} {ratio_text(ratios[0], ratios[1:] or None)}"
-    found, *ends = (_signed_percent(ratio) for ratio in ratios)
+    percents = [100 * (ratio - 1) for ratio in ratios]
+    found, *ends = (f"{each:+.1f}" if abs(each) >= 1 else f"{round(each, 2) + 0.0:+.2f}" for each in percents)
     return f"{printable(change.metric)} {found} %" + bracketed(ends)
-
-
-def _signed_percent(ratio: float) -> str:
-    """Return a ratio's difference from 1 in per cent: `+25.0`, `-0.31`."""
-    percent = 100 * (ratio - 1)
-    return f"{percent:+.1f}" if abs(percent) >= 1 else f"{round(percent, 2) + 0.0:+.2f}"

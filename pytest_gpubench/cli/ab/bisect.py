@@ -203,7 +203,9 @@ def _find_first_bad(workspace: Workspace, good: str, bad: str, search: CommitSea
         try:
             verdict = _try(search, commit)
         except KeyboardInterrupt:
-            say(_what_is_left(workspace, len(search.found)))
+            left = workspace.git("log", "--bisect", "--format=%h", folder=workspace.folder / "base").stdout.split()
+            commits = f"{count(len(left), 'commit')}, {left[-1]} to {left[0]}" if left else "no commit"
+            say(f"interrupted after {count(len(search.found), 'comparison')}: slower since one of {commits}")
             raise
         (title,) = _titles(workspace, [commit])
         say(f"step {len(search.found) - 1}: {verdict}: {title}")
@@ -227,13 +229,6 @@ def _try(search: CommitSearch, commit: str) -> Answer:
     except GpuBenchError as error:
         say(f"skipped: {str(error).splitlines()[0]}")
         return "skip"
-
-
-def _what_is_left(workspace: Workspace, comparisons: int) -> str:
-    """Return what the comparisons so far leave to search."""
-    left = workspace.git("log", "--bisect", "--format=%h", folder=workspace.folder / "base").stdout.split()
-    commits = f"{count(len(left), 'commit')}, {left[-1]} to {left[0]}" if left else "no commit"
-    return f"interrupted after {count(comparisons, 'comparison')}: slower since one of {commits}"
 
 
 def name_of(change: Change) -> tuple[str, str]:

@@ -169,7 +169,9 @@ def series_of(
     meant = [key for key in found[0] if matches(key[1], pattern) and key in found[-1]]
     both = [key for key in meant if found[0][key].call and found[-1][key].call]
     if not both:
-        raise BadRequest(f"no call of {pattern!r} is in both runs: {_why_none(meant, found[0], found[-1])}")
+        told = (items[key].no_call for items in (found[0], found[-1]) for key in meant)
+        why = next(filter(None, told), "they were saved without calls" if meant else "they share no test of this name")
+        raise BadRequest(f"no call of {pattern!r} is in both runs: {printable(why)}")
     for key in both:
         kept = [
             Kept(_run_text(*each), items[key], _device(each[1], key), toolchain(each[1].machine_info))
@@ -181,13 +183,6 @@ def series_of(
 
 def _device(run: SavedRun, key: RunKey) -> DeviceFacts:
     return next(each.device for each in run.records if (each.device.name, each.nodeid) == key[:2])
-
-
-def _why_none(meant: Sequence[RunKey], *ends: dict[RunKey, Measurement]) -> str:
-    if not meant:
-        return "they share no test of this name"
-    told = (items[key].no_call for items in ends for key in meant)
-    return printable(next(filter(None, told), "they were saved without calls"))
 
 
 def _run_text(stored: Stored, run: SavedRun) -> str:

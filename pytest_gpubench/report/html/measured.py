@@ -130,25 +130,18 @@ def page_numbers(item: Measurement, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _verdict_content(verdict: Verdict, timing: Timing) -> dict[str, Any]:
+    found, _, wanted = verdict.sentence.partition(", wanted")  # `softmax: 1.667x [1.650, 1.684], wanted ...`
+    found = found.removeprefix(timing.label).strip(" :")
     return {
         "limit": verdict.limit,
         "kind": verdict.kind,
         "value": five_digits(number_for(verdict, timing)),
-        "measured": measured_text(verdict, timing),
+        "measured": verdict.found or (found.rpartition(": ")[2] if wanted else found),
         "outcome": verdict.outcome.value,
         "sentence": verdict.sentence,
         **({"reasons": verdict.lines[1:]} if verdict.reasons else {}),
         "enforced": verdict.enforced,
     }
-
-
-def measured_text(verdict: Verdict, timing: Timing) -> str:
-    """Return the measured value from the verdict's sentence: `1.667x [1.650, 1.684]`."""
-    if verdict.found:
-        return verdict.found
-    found, _, wanted = verdict.sentence.partition(", wanted")
-    found = found.removeprefix(timing.label).strip(" :")
-    return found.rpartition(": ")[2] if wanted else found
 
 
 def _change(item: Measurement, change: PastChange) -> dict[str, Any]:

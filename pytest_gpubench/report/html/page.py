@@ -283,6 +283,8 @@ def _largest(rates: Iterable[float | None]) -> float | None:
 
 SCRIPTS = ("elements", "chart", "rows", "front", "figures", "opened", "page")
 """In the order in which they need each other."""
+POLICY = "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+"""The content security policy, beside which one script runs and no other: nothing is loaded."""
 PAGE_TEMPLATE = """<!doctype html>
 <html lang="en">
 <head>
@@ -315,8 +317,9 @@ def html_page(run: SavedRun, baseline: SavedRun | None = None, history: Sequence
     """
     content = page_content(run, baseline, history)
     script = '"use strict";\n(() => {\n' + "\n".join(asset(f"{name}.js") for name in SCRIPTS) + "})();\n"
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return PAGE_TEMPLATE.format(
-        policy=_policy(script),
+        policy=f"default-src 'none'; script-src 'sha256-{digest}'; {POLICY}",
         title=html.escape(text_of(content["title"])),
         style=asset("style.css"),
         content=as_json(content),
@@ -328,10 +331,3 @@ def as_json(content: dict[str, Any]) -> str:
     """Return content as JSON that no browser can take for markup, wherever in a page it stands."""
     text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _policy(script: str) -> str:
-    """Return a content security policy: this script runs and no other, and nothing is loaded."""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    rest = "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-    return f"default-src 'none'; script-src 'sha256-{digest}'; {rest}"

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import timezone
 from difflib import get_close_matches
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -192,7 +192,7 @@ def _named(stored: Sequence[Stored], part: str) -> Sequence[Stored]:
 
 
 def _save_one(run: SavedRun, folder: Path, is_gone: Callable[[str], bool], has_failed: bool) -> tuple[Path, int]:
-    part = (file_part(run.name) or automatic_name(run)) + (FAILED if has_failed else "")
+    part = (file_part(run.name) or _automatic_name(run)) + (FAILED if has_failed else "")
     with explaining_os_errors(folder, "written"):
         folder.mkdir(exist_ok=True)
         with FileLock(folder / LOCK, LOCK_TIMEOUT_S, LOCK_MODE):
@@ -214,13 +214,10 @@ def _save_one(run: SavedRun, folder: Path, is_gone: Callable[[str], bool], has_f
     return path, count_sessions(run)
 
 
-def automatic_name(run: SavedRun) -> str:
+def _automatic_name(run: SavedRun) -> str:
     """Return the name of a run that was given none: its commit, its time in UTC and whether files differed."""
     commit = re.sub(r"\W", "", run.commit_info.id or "")[:8] or "unversioned"
-    try:
-        ended = moment(run.datetime)
-    except ValueError:
-        ended = datetime.now(timezone.utc)
+    ended = moment(run.datetime)
     return f"{commit}_{ended.astimezone(timezone.utc):%Y%m%d_%H%M%S}" + ("_dirty" if run.commit_info.dirty else "")
 
 

@@ -302,11 +302,6 @@ def test_what_has_no_name_is_named_by_commit_and_time(
     assert path.name == f"0001_{name}.json"
 
 
-def test_a_time_that_cannot_be_read_is_now(tmp_path: Path) -> None:
-    path = save(Storage(tmp_path), replace(RUN, datetime="yesterday"), "")
-    assert re.fullmatch(r"0001_01234567_\d{8}_\d{6}\.json", path.name)
-
-
 @pytest.mark.parametrize(
     ("name", "part"),
     [
