@@ -137,7 +137,12 @@ def measure_case(bench: GpuBench, case: ReportCase, limits: Limits, asked: Mappi
     keywords.pop("reference", None)
     compared = []
     if reference is not None:
-        wanted = _names_to_compare(timed, reference, limits, "reference" in asked)
+        # a limit, or a reference that is asked for, wants these compared whether they agree or not
+        wanted = {name for name in timed if name != reference}
+        if isinstance(limits.min_speedup, Mapping):
+            wanted &= set(limits.min_speedup)
+        elif "reference" not in asked and not limits.need("reference"):
+            wanted = set()
         tolerance = Tolerance(keywords.get("rtol"), keywords.get("atol"), keywords.get("equal_nan", False))
         for name in timed:
             if name in wanted or (name != reference and _agrees(timed[name], timed[reference], tolerance, warn)):
@@ -149,14 +154,6 @@ def measure_case(bench: GpuBench, case: ReportCase, limits: Limits, asked: Mappi
         setups = [each.setup for each in timed.values() if each.setup is not None]
         setup = (lambda: [each() for each in setups] and None) if setups else None
         bench.compare(functions, timed[reference].function, names=(reference,), setup=setup, **keywords)
-
-
-def _names_to_compare(timed: Mapping[str, Timed], reference: str, limits: Limits, asked: bool) -> set[str]:
-    """Return the providers that have to be compared, by a limit or because a reference was asked for."""
-    others = {name for name in timed if name != reference}
-    if isinstance(limits.min_speedup, Mapping):
-        return set(limits.min_speedup) & others
-    return others if asked or limits.need("reference") else set()
 
 
 def _agrees(candidate: Timed, reference: Timed, tolerance: Tolerance, warn: Warn) -> bool:

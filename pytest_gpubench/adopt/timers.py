@@ -138,15 +138,9 @@ def _do_bench(
 
 
 def _do_bench_graph(
-    original: AnyFunction,
-    handle: TimedHandler,
-    caller: FrameType,
-    fn: AnyFunction,
-    rep: float = 20,
-    *args: Any,
-    **kwargs: Any,
+    original: AnyFunction, handle: TimedHandler, caller: FrameType, fn: AnyFunction, *args: Any, **kwargs: Any
 ) -> Any:
-    return _do_bench(original, handle, caller, fn, 0, rep, *args, **kwargs)
+    return _do_bench(original, handle, caller, fn, 0, *args, **kwargs)  # which has no warm-up
 
 
 def _returning_gradients(fn: AnyFunction, tensors: Sequence[Any]) -> AnyFunction:

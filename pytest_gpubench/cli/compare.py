@@ -32,6 +32,7 @@ EXAMPLES = """compare main latest
 compare old.json new.json --fail-slower 5% --sort --only-changes
 compare main latest --metric speedup --fail-slower 1% --inconclusive=fail"""
 MISSING_WORDS = {"no test": "new", "renamed": "renamed", "parameters": "other parameters", "source": "test changed"}
+BAD = {Outcome.FAIL, Outcome.INVALID}
 UNCOLOURED = (Outcome.PASS, Outcome.NOT_JUDGED)
 MOST_SENTENCES = 20
 """Sentences of one kind that are written without --verbose."""
@@ -86,7 +87,9 @@ def run(arguments: argparse.Namespace) -> int:
         _refuse_other_devices(lost, (), arguments.host_mismatch)
         head = [f"old: {run_title(old_path, old)}", f"new: {run_title(new_path, new)}"]
         write("\n".join([*map(safe_line, head), "", *_report(changes, tolerance, arguments)]))
-        statuses.append(_status(changes, arguments))
+        outcomes = {each.outcome for each in changes}
+        is_bad = outcomes & BAD or (arguments.inconclusive == "fail" and Outcome.INCONCLUSIVE in outcomes)
+        statuses.append(int(bool(is_bad) or all(each.estimate is None for each in changes)))
     return max(statuses)
 
 
@@ -127,13 +130,6 @@ def _warn_or_refuse(sentence: str, mismatch: str) -> None:
         raise BadRequest(f"{sentence} (--host-mismatch=warn compares the others)")
     if mismatch == "warn":
         complain("compare", [sentence])
-
-
-def _status(changes: Sequence[Change], arguments: argparse.Namespace) -> int:
-    """Return 1 where something failed, or nothing was compared; else 0."""
-    bad = {Outcome.FAIL, Outcome.INVALID} | ({Outcome.INCONCLUSIVE} if arguments.inconclusive == "fail" else set())
-    compared = any(each.estimate is not None for each in changes)
-    return int(not compared or any(each.outcome in bad for each in changes))
 
 
 # output

@@ -200,8 +200,11 @@ def tell_counters() -> int:
     runs: list[SavedRun] = []
     for run in take_runs("test_counted", COUNTER_PROCESSES, *COUNTER_OPTIONS):
         runs.append(run)
-        if why := why_untaken(counts_by_call(runs)):
-            return _say_untaken(why)
+        found = [each for counts in counts_by_call(runs).values() for each in counts]
+        if not any(each.captures for each in found):
+            return _say_untaken(
+                next((each.untaken or each.wrong for each in found), "counters are taken on a GPU, by ncu")
+            )
     write("\n".join(spread_lines(counts_by_call(runs))))
     return 0
 
@@ -234,14 +237,6 @@ def counts_by_call(runs: Iterable[SavedRun]) -> dict[str, list[Counts]]:
                 if item.timing.counts is not None:
                     found.setdefault(item.timing.label, []).append(item.timing.counts)
     return found
-
-
-def why_untaken(calls: dict[str, list[Counts]]) -> str:
-    """Return why no call has counters; empty where one has."""
-    found = [each for counts in calls.values() for each in counts]
-    if any(each.captures for each in found):
-        return ""
-    return next((each.untaken or each.wrong for each in found), "counters are taken on a GPU, by ncu")
 
 
 def spread_lines(calls: dict[str, list[Counts]]) -> list[str]:

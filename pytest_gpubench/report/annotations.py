@@ -26,7 +26,7 @@ class Annotation:
     """A message about one line of a checkout."""
 
     path: str
-    """Absolute, or relative to the root of the checkout; empty where there is no file to point at."""
+    """Absolute; empty where there is no file to point at."""
     line: int | None
     """Counted from 1; None where only the file is known."""
     title: str
@@ -80,13 +80,8 @@ def command(place: Annotation, root: str) -> str:
 
 def _path_in_checkout(path: str, root: str) -> str:
     """Return a file's path from the root of the checkout, with slashes; empty where it is not within it."""
-    if not path:
-        return ""
-    if not os.path.isabs(path):
-        inside = os.path.normpath(path)
-        return "" if inside.split(os.sep)[0] == os.pardir else Path(inside).as_posix()
     for file, folder in ((path, root), (os.path.realpath(path), os.path.realpath(root))):
-        if root and Path(os.path.normpath(file)).is_relative_to(os.path.normpath(folder)):
+        if path and root and Path(os.path.normpath(file)).is_relative_to(os.path.normpath(folder)):
             return Path(os.path.relpath(file, folder)).as_posix()
     return ""
 

@@ -82,17 +82,12 @@ def _comparison_lines(row: Row, said: str) -> list[str]:
     for timing in row.arms:
         if timing.kernels:
             lines += [f"  kernels of {timing.label}:", *(f"  {line}" for line in kernel_lines(timing))]
-    lines += _beside_lines(row) + _overhead_lines(row)
+    if row.reference is not None and not any(verdict.reasons for verdict in row.measurement.verdicts):
+        found = reasons(Measurement(timing=row.reference, role="reference"), row.measurement)
+        lines += [f"  beside {row.reference.label}: {each}" for each in found]
+    lines += _overhead_lines(row)
     lines += [f"  {difference}" for difference in row.measurement.differences]
     return lines + _verdict_lines(row, said)
-
-
-def _beside_lines(row: Row) -> list[str]:
-    """Return what differs from the reference where no verdict says so."""
-    if row.reference is None or any(verdict.reasons for verdict in row.measurement.verdicts):
-        return []
-    found = reasons(Measurement(timing=row.reference, role="reference"), row.measurement)
-    return [f"  beside {row.reference.label}: {each}" for each in found]
 
 
 def _overhead_lines(row: Row) -> list[str]:

@@ -136,10 +136,13 @@ def _measured_line(where: str, timings: Sequence[tuple[str, Timing]]) -> str:
 
 
 def _outcome_words(outcomes: Counter[tuple[Outcome, bool]], settings: Settings, on_cpu: bool) -> str:
+    more = "--gpu-bench-budget-s, reps= where a test gives it" if settings.reps is None else "--gpu-bench-reps"
+    remedies = {
+        Outcome.INCONCLUSIVE: f" (raise {more}, or look for what disturbs the {'CPU' if on_cpu else 'GPU'})",
+        Outcome.INVALID: " (no number that can be trusted)",
+    }
     enforced, unenforced = ({each: outcomes[each, flag] for each in Outcome} for flag in (True, False))
-    words = [
-        f"{number} {each.value}{_what_to_do(each, settings, on_cpu)}" for each, number in enforced.items() if number
-    ]
+    words = [f"{number} {each.value}{remedies.get(each, '')}" for each, number in enforced.items() if number]
     groups = [", ".join(words)] if words else []
     fell_back = on_cpu and settings.device != "cpu" and settings.timer != "scripted"
     if fell_back and any(unenforced.values()):
@@ -157,10 +160,3 @@ def _without_gpu_words(outcomes: Mapping[Outcome, int]) -> str:
     words = f"{judged} would be judged with --gpu-bench-device=cpu, {fails or 'none'} of them would fail"
     unjudged = f"; {outcomes[Outcome.NOT_JUDGED]} not judged on a CPU" if outcomes[Outcome.NOT_JUDGED] else ""
     return f"no GPU was found: {words}{unjudged}"
-
-
-def _what_to_do(outcome: Outcome, settings: Settings, on_cpu: bool) -> str:
-    if outcome is Outcome.INCONCLUSIVE:
-        more = "--gpu-bench-budget-s, reps= where a test gives it" if settings.reps is None else "--gpu-bench-reps"
-        return f" (raise {more}, or look for what disturbs the {'CPU' if on_cpu else 'GPU'})"
-    return " (no number that can be trusted)" if outcome is Outcome.INVALID else ""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pytest_gpubench.report.markdown_text import code, table_head, table_row, text
 from pytest_gpubench.results.files import ENDING, trace_name, write_text
-from pytest_gpubench.results.kernels import Share, breakdown
+from pytest_gpubench.results.kernels import breakdown
 from pytest_gpubench.results.model import Measurement, TestRecord, Timing
 from pytest_gpubench.units import count, format_share, format_time
 
@@ -67,13 +67,9 @@ def _tables(timing: Timing) -> Iterator[str]:
         return
     right = ["Launches", "Median", "Mean", "Share"]
     whole = [str(timing.launches), format_time(timing.median_us), format_time(timing.mean_us), format_share(1)]
-    rows = [
-        table_row([code(share.name) if share.kernels == 1 else share.name, *_numbers_of(share)])
-        for share in breakdown(timing, MOST_KERNELS_OF_TRACE)
-    ]
+    rows = []
+    for share in breakdown(timing, MOST_KERNELS_OF_TRACE):
+        mean = "-" if share.mean_us is None else format_time(share.mean_us)
+        numbers = [str(share.launches), format_time(share.median_us), mean, format_share(share.share)]
+        rows.append(table_row([code(share.name) if share.kernels == 1 else share.name, *numbers]))
     yield "\n".join([table_head(["Kernel", *right], right), *rows, table_row(["the call", *whole])])
-
-
-def _numbers_of(share: Share) -> list[str]:
-    mean = "-" if share.mean_us is None else format_time(share.mean_us)
-    return [str(share.launches), format_time(share.median_us), mean, format_share(share.share)]

@@ -74,7 +74,8 @@ def wait_at(frame: FrameType | None, otherwise: str) -> Wait:
         return Wait(otherwise)
     name = frame.f_code.co_filename
     source = linecache.getline(name, frame.f_lineno, frame.f_globals).strip()
-    return Wait(source or otherwise, f"{as_seen_from_here(name)}:{frame.f_lineno}")
+    relative = os.path.relpath(name) if os.path.isabs(name) else name
+    return Wait(source or otherwise, f"{name if relative.startswith(os.pardir) else relative}:{frame.f_lineno}")
 
 
 def is_of_libraries(filename: str) -> bool:
@@ -82,9 +83,3 @@ def is_of_libraries(filename: str) -> bool:
     folders = [Path(module.__file__ or "").parent for name in ("torch", "triton") if (module := sys.modules.get(name))]
     ours = (OWN_FOLDER, *(f"{folder}{os.sep}" for folder in folders))
     return filename.startswith(ours) or "torchinductor_" in filename or Path(filename).name in WARNINGS_FILES
-
-
-def as_seen_from_here(filename: str) -> str:
-    """Return a path relative to the current folder where it lies in it."""
-    relative = os.path.relpath(filename) if os.path.isabs(filename) else filename
-    return filename if relative.startswith(os.pardir) else relative

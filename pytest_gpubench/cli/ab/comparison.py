@@ -112,22 +112,19 @@ def is_open(change: Change) -> bool:
     return (change.outcome is Outcome.INCONCLUSIVE or has_none) and change.label != ""
 
 
-def _open_tests(changes: Sequence[Change]) -> set[str]:
-    return {each.nodeid for each in changes if is_open(each)}
-
-
 def compare_commits(
     checkouts: Mapping[CommitArm, Checkout],
     runner: PytestRunner,
     plan: ComparisonPlan,
-    still_open: Callable[[Sequence[Change]], Collection[str]] = _open_tests,
+    still_open: Callable[[Sequence[Change]], Collection[str]] | None = None,
     tests: Collection[str] | None = None,
     taken_before: Sequence[ArmRun] = (),
 ) -> CommitComparison:
     """Run the tests in turn until none is open, or all rounds are taken, or neither version measures anything.
 
-    After a look only the open tests are run again; the others keep their changes. tests: the only ones to run, by node
-    id; None for all. taken_before: runs of these checkouts that need not be taken again. Raises ComparisonInterrupted.
+    After a look only the open tests are run again; the others keep their changes. still_open: returns them, None for
+    those that more rounds may decide. tests: the only ones to run, by node id; None for all. taken_before: runs of these
+    checkouts that need not be taken again. Raises ComparisonInterrupted.
     """
     found = CommitComparison([], [], plan)
     try:
@@ -146,7 +143,8 @@ def compare_commits(
             settled = [each for each in found.changes if tests is not None and each.nodeid not in tests]
             judged = judge_rounds(by_node_id(found.runs), plan.tolerance, alpha, plan.processes)
             found = replace(found, changes=settled + [each for each in judged if tests is None or each.nodeid in tests])
-            tests = still_open(found.changes)
+            undecided = {each.nodeid for each in found.changes if is_open(each)}
+            tests = undecided if still_open is None else still_open(found.changes)
             if not tests:
                 break
     except KeyboardInterrupt:

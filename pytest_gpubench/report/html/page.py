@@ -159,6 +159,11 @@ def _row_content(index: int, row: Row, place: int, reference: int | None) -> dic
 
 def _test_content(record: TestRecord, measured: Measured) -> dict[str, Any]:
     path, _, name = record.nodeid.partition("::")
+    points = [
+        Point(sizes_in(item.example), item.timing.median_us)
+        for item in record.measurements
+        if item.example and item.timing.measured and item.role != "reference"
+    ]
     references = [reference_index(record.measurements, place) for place in range(len(record.measurements))]
     return {
         "id": record.nodeid,
@@ -170,18 +175,11 @@ def _test_content(record: TestRecord, measured: Measured) -> dict[str, Any]:
         "warnings": record.warnings,
         "extra": _texts_by_name(record.extra_info),
         "rate": rate.name if (rate := rate_metric(record.measurements)) else "",
-        "size": size_that_matters([*_points(record.measurements)]) or "",
+        "size": size_that_matters(points) or "",
         "items": [
             item | {"ref": reference} for item, reference in zip(measured.items(record), references, strict=True)
         ],
     }
-
-
-def _points(measurements: Iterable[Measurement]) -> Iterator[Point]:
-    """Yield the sizes and the time of each example of a search."""
-    for item in measurements:
-        if item.example and item.timing.measured and item.role != "reference":
-            yield Point(sizes_in(item.example), item.timing.median_us)
 
 
 def _test_facts(record: TestRecord) -> list[tuple[str, str]]:

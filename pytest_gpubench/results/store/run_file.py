@@ -14,7 +14,7 @@ import msgspec
 
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.results.files import explaining_os_errors, shown, write_file
-from pytest_gpubench.results.model import LONGEST_US, CommitInfo, Measurement, SavedRun, TestRecord, Timing, plain
+from pytest_gpubench.results.model import LONGEST_US, CommitInfo, SavedRun, TestRecord, Timing, plain
 from pytest_gpubench.units import numbered, printable
 
 SCHEMA = 3
@@ -167,9 +167,15 @@ def _refuse_other_schema(block: _BlockOutline | None) -> None:
 
 
 def benchmark_entries(record: TestRecord) -> list[dict[str, Any]]:
-    """Return pytest-benchmark's entry, in seconds, for each measurement that has samples."""
+    """Return pytest-benchmark's entry, in seconds, for each measurement that has samples.
+
+    The name of one that is not alone in its test ends in its label, its example and its number.
+    """
     head, bracket, parameters = record.nodeid.partition("[")
     name = head.rsplit("::", 1)[-1] + bracket + parameters
+    items = record.measurements
+    labels = (f" {item.timing.label}" + (f" ({item.example})" if item.example else "") for item in items)
+    suffixes = [""] if len(items) == 1 and not items[0].example else numbered(labels, " #")
     return [
         {
             "group": None,
@@ -181,17 +187,9 @@ def benchmark_entries(record: TestRecord) -> list[dict[str, Any]]:
             "options": _options(item.timing),
             "stats": sample_stats([sample / 1e6 for sample in item.timing.samples_us]),
         }
-        for item, suffix in zip(record.measurements, _suffixes(record.measurements), strict=True)
+        for item, suffix in zip(record.measurements, suffixes, strict=True)
         if item.timing.measured
     ]
-
-
-def _suffixes(measurements: Sequence[Measurement]) -> list[str]:
-    """Return a suffix for each measurement of a test: none for a single one, else its label, example and number."""
-    if len(measurements) == 1 and not measurements[0].example:
-        return [""]
-    names = (f" {item.timing.label}" + (f" ({item.example})" if item.example else "") for item in measurements)
-    return numbered(names, " #")
 
 
 def _options(timing: Timing) -> dict[str, Any]:

@@ -140,7 +140,7 @@ class Storage:
         """
         stored = self.runs()
         part = file_part(which)
-        matches = _latest(stored, which) or _named(stored, part) or _named(stored, part + FAILED)
+        matches = stored if which == "latest" else _named(stored, part) or _named(stored, part + FAILED)
         return list({path.parent: path for path in self._else(which, stored, matches)}.values())
 
     def find_baselines(self, which: str) -> list[Path]:
@@ -150,7 +150,7 @@ class Storage:
         """
         stored = self.runs()
         kept = [one for one in stored if not one.has_failed]
-        return self._else(which, stored, _latest(kept, which) or _named(stored, file_part(which)))
+        return self._else(which, stored, kept if which == "latest" else _named(stored, file_part(which)))
 
     def _else(self, which: str, stored: Sequence[Stored], matches: Sequence[Stored]) -> list[Path]:
         """Return the files of matches; without any, of the number, or the path itself."""
@@ -181,10 +181,6 @@ def make_root(root: Path) -> None:
             raise
         return
     (root / ".gitignore").write_text("*\n")
-
-
-def _latest(stored: Sequence[Stored], which: str) -> Sequence[Stored]:
-    return stored if which == "latest" else ()
 
 
 def _named(stored: Sequence[Stored], part: str) -> Sequence[Stored]:
