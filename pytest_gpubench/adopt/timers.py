@@ -249,14 +249,11 @@ def _name_at_call(function: AnyFunction, caller: FrameType) -> str:
     frames = [frame for frame in (caller.f_back, caller) if frame is not None]
     found: dict[str, object] = {}
     for frame in frames:
-        found |= {key: value for key, value in _plain_arguments(frame).items() if not _is_told(value, found)}
+        texts = [value for value in found.values() if isinstance(value, str)]
+        found |= {key: value for key, value in _plain_arguments(frame).items() if value not in texts}
     told = {key: value for key, value in found.items() if key not in TIMER_ARGUMENTS and value is not False}
-    texts = [f"{key}={value}" for key, value in told.items()]
-    return _shortened(f"{name}({', '.join(texts)})" if texts else name)
-
-
-def _is_told(value: object, found: Mapping[str, object]) -> bool:
-    return isinstance(value, str) and value in found.values()
+    arguments = ", ".join(f"{key}={value}" for key, value in told.items())
+    return _shortened(f"{name}({arguments})" if arguments else name)
 
 
 def _plain_arguments(frame: FrameType) -> dict[str, object]:

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_gpubench.cli import noise
 from pytest_gpubench.cli.arguments import add_output
-from pytest_gpubench.cli.noise import SECONDS, TEXT_WIDTH, measure_noise, take_runs
 from pytest_gpubench.cli.output import say, table, write
 from pytest_gpubench.counters import COUNTERS
 from pytest_gpubench.errors import BadRequest, GpuBenchError
 from pytest_gpubench.gpu.datasheets import datasheet_of
 from pytest_gpubench.report.layout import Column
+from pytest_gpubench.results.files import write_text
 from pytest_gpubench.results.model import Counts, DeviceFacts, SavedRun
 from pytest_gpubench.settings import LOCK_FOLDER_NAME, environment_name
 from pytest_gpubench.units import count, format_share, printable
@@ -37,7 +38,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--noise",
         action="store_true",
-        help=f"only measure how small a slowdown is seen here, in fresh processes (about {SECONDS} s)",
+        help=f"only measure how small a slowdown is seen here, in fresh processes (about {noise.SECONDS} s)",
     )
     parser.add_argument(
         "--counters",
@@ -73,7 +74,12 @@ def run(arguments: argparse.Namespace) -> int:
         raise BadRequest("--json is for what --noise finds: give --noise too")
     _need_torch()
     if arguments.noise:
-        measure_noise(arguments.json)
+        say(f"{noise.NOISE_PROCESSES} processes measure calls against themselves, which takes about {noise.SECONDS} s")
+        runs = list(noise.take_runs("test_against_itself", noise.NOISE_PROCESSES))
+        calls = noise.call_noises(runs)
+        write("\n".join(noise.noise_lines(runs, calls)))
+        if arguments.json:
+            write_text(noise.noise_json(runs[0], calls), Path(arguments.json))
         return 0
     if arguments.counters:
         return tell_counters()
@@ -198,7 +204,7 @@ def tell_counters() -> int:
         return _say_untaken(why)
     say(f"{COUNTER_PROCESSES} processes take the counters of a dozen calls by ncu (about {COUNTER_SECONDS} s)")
     runs: list[SavedRun] = []
-    for run in take_runs("test_counted", COUNTER_PROCESSES, *COUNTER_OPTIONS):
+    for run in noise.take_runs("test_counted", COUNTER_PROCESSES, *COUNTER_OPTIONS):
         runs.append(run)
         found = [each for counts in counts_by_call(runs).values() for each in counts]
         if not any(each.captures for each in found):
@@ -250,7 +256,7 @@ def spread_lines(calls: dict[str, list[Counts]]) -> list[str]:
         Column("", [each.help for each in COUNTERS]),
     ]
     wrong = [f"{name}: {each.wrong or each.untaken}" for name, of in calls.items() for each in of if not each.captures]
-    return [*table(columns), "", textwrap.fill(SPREAD_LEGEND, TEXT_WIDTH), *map(printable, dict.fromkeys(wrong))]
+    return [*table(columns), "", textwrap.fill(SPREAD_LEGEND, noise.TEXT_WIDTH), *map(printable, dict.fromkeys(wrong))]
 
 
 def _spreads(name: str, calls: dict[str, list[Counts]]) -> dict[str, float]:

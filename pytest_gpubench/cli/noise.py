@@ -26,11 +26,10 @@ from pytest_gpubench.child_process import (
     interrupts_raised,
     run_logged,
 )
-from pytest_gpubench.cli.output import say, table, write
+from pytest_gpubench.cli.output import say, table
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.report.layout import Column
 from pytest_gpubench.report.remedies import remedy_lines
-from pytest_gpubench.results.files import write_text
 from pytest_gpubench.results.model import Measurement, SavedRun, TestRecord
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.settings import LIMIT_TIME_S, Settings, environment_name
@@ -74,16 +73,6 @@ class CallNoise:
     """Room that a limit on the speedup must leave to a call that is as fast as its reference."""
     least_tolerance: float
     """The smallest tolerance against a saved run of one process that the same code passes, 9 times in 10."""
-
-
-def measure_noise(json_path: str | None) -> None:
-    """Measure, and print a table and the limits that are safe here; raise BadRequest where nothing was measured."""
-    say(f"{NOISE_PROCESSES} processes measure calls against themselves, which takes about {SECONDS} s")
-    runs = list(take_runs("test_against_itself", NOISE_PROCESSES))
-    calls = call_noises(runs)
-    write("\n".join(noise_lines(runs, calls)))
-    if json_path:
-        write_text(_noise_json(runs[0], calls), Path(json_path))
 
 
 def take_runs(test: str, processes: int, *options: str) -> Iterator[SavedRun]:
@@ -222,7 +211,7 @@ def advice(calls: Sequence[CallNoise]) -> str:
     return f"Safe here: {safe_limits(others)} for calls of {least} and more, {safe_limits(short)} for shorter ones."
 
 
-def _noise_json(run: SavedRun, calls: Sequence[CallNoise]) -> str:
+def noise_json(run: SavedRun, calls: Sequence[CallNoise]) -> str:
     """Return the noise as JSON; shares are fractions, times microseconds."""
     timing = run.records[0].measurements[0].timing
     about = {"device": timing.device, "timer": timing.timer, "cache": timing.cache, "processes": NOISE_PROCESSES}

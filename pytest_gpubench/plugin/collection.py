@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpubench.errors import DeviceUnavailable
+from pytest_gpubench.gpu.context import cuda_was_started
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.plugin import markers
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
@@ -48,8 +49,10 @@ class Collection:
         """Find the device and start the profiler in the background, while the first tests set themselves up."""
         if session.config.option.collectonly:
             return
-        if self.turns.pin is not None and any(map(_needs_several, session.items)):
-            self.turns.pin.widen()  # the last moment before CUDA starts
+        pin = self.turns.pin
+        if pin is not None and pin.problem is None and any(map(_needs_several, session.items)):
+            pin.wide = not cuda_was_started()  # the last moment before it is
+            pin.show()
         if not any(uses_fixture(item) for item in session.items):
             return
 

@@ -32,12 +32,6 @@ class Pin:
         """The UUIDs of the GPUs that CUDA shows this process, cuda:0 first."""
         return tuple(gpu.uuid for gpu in self.order) if self.wide else (self.claim.gpu.uuid,)
 
-    def widen(self) -> None:
-        """Let CUDA show the other GPUs after the worker's own, if CUDA was not started yet."""
-        if self.problem is None and not context.cuda_was_started():
-            self.wide = True
-            self.show()
-
     def show(self) -> None:
         """Set the variables that CUDA reads when it starts."""
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(self.uuids)

@@ -25,7 +25,6 @@ from pytest_gpubench.settings.parsers import (
     output_folder,
     plots_folder,
     positive_count,
-    saved_name,
     seconds,
     seed_number,
     several,
@@ -63,6 +62,14 @@ def _group_key(text: str) -> str:
     """Parse what to group a table by: a fixed key, or param:NAME."""
     is_param = text.startswith("param:") and text != "param:"
     return text if is_param else choice(*GROUP_KEYS, "param:NAME")(text)
+
+
+def _saved_name(text: str) -> str:
+    if not text.strip():
+        raise ValueError("it must not be empty")
+    if text.strip() == "latest":
+        raise ValueError("latest means the newest run of any name: choose another name")
+    return text.strip()
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +182,7 @@ class Settings:
         "if an example of @given does not fit into the GPU's memory: leave it out and say so, or let it fail",
         in_marker=True,
     )
-    save: str | None = setting(None, "save the run's results under this name in the storage", saved_name, "NAME")
+    save: str | None = setting(None, "save the run's results under this name in the storage", _saved_name, "NAME")
     sessions: int | None = setting(
         None,
         "measure a run that is saved or compared so many times, each in a fresh process: how much processes differ "

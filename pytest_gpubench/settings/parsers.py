@@ -115,15 +115,6 @@ def switch(text: str) -> bool:
     raise ValueError("it must be true or false")
 
 
-def saved_name(text: str) -> str:
-    """Parse a name to save a run under."""
-    if not text.strip():
-        raise ValueError("it must not be empty")
-    if text.strip() == "latest":
-        raise ValueError("latest means the newest run of any name: choose another name")
-    return text.strip()
-
-
 def file_path(text: str) -> str:
     """Refuse a folder before the first test: after the last one, the results would be lost."""
     if os.path.isdir(text):

@@ -146,7 +146,7 @@ def test_a_damaged_run_is_told_and_the_others_shown(command: Command) -> None:
 def test_lines(values: list[float | None], drawn: str, command: Command) -> None:
     for day, us in enumerate(values):
         item = Measurement(timing=timing_of((us or 1.0,)), verdicts=() if us else (INVALID,))
-        Storage(ROOT).save_each(run(record(item), datetime=f"2026-03-01T00:00:{day:02}+00:00"), "")
+        Storage(ROOT).save_each(run(record(item), datetime=f"2026-03-01T0{day // 60}:{day % 60:02}:00+00:00"), "")
     assert f"\n{drawn} {sum(map(bool, values))} run" in command("history", "*", "--brief")[1]
 
 

@@ -5,7 +5,6 @@ import re
 import subprocess
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 
 from pytest_gpubench.cli.ab.checkouts import Checkout, Workspace, last_line
@@ -153,9 +152,15 @@ class CommitSearch:
     def _compare(self, plan: ComparisonPlan, taken: Sequence[ArmRun]) -> CommitComparison:
         if self.watched is None:
             return compare_commits(self._checkouts, self._runner, plan)
-        still_open = partial(watched_open_tests, watched=self.watched)
         tests = {nodeid for nodeid, _ in self.watched}
-        return compare_commits(self._checkouts, self._runner, plan, still_open, tests, taken)
+        return compare_commits(self._checkouts, self._runner, plan, self._still_open, tests, taken)
+
+    def _still_open(self, changes: Sequence[Change]) -> set[str]:
+        """Return the watched tests that more rounds may decide: none where one is slower, which is enough."""
+        watched = self.watched or ()
+        if answer_of(changes, watched) == "bad":
+            return set()
+        return {each.nodeid for each in changes if is_open(each) and name_of(each) in watched}
 
 
 def counts_alike(one: ArmRun, other: ArmRun, plan: ComparisonPlan, watched: Collection[tuple[str, str]]) -> bool:
@@ -174,13 +179,6 @@ def answer_of(changes: Sequence[Change], watched: Collection[tuple[str, str]] | 
         return "bad"
     is_whole = watched is None or set(map(name_of, counted)) == set(watched)
     return "good" if is_whole and {each.outcome for each in counted} == {Outcome.PASS} else "skip"
-
-
-def watched_open_tests(changes: Sequence[Change], watched: Collection[tuple[str, str]]) -> set[str]:
-    """Return the watched tests that more rounds may decide: none where one is slower, which is enough."""
-    if answer_of(changes, watched) == "bad":
-        return set()
-    return {each.nodeid for each in changes if is_open(each) and name_of(each) in watched}
 
 
 def _find_first_bad(workspace: Workspace, good: str, bad: str, search: CommitSearch) -> Answer:

@@ -18,17 +18,6 @@ from pytest_gpubench.results.provenance import GIT_PLACES, run_git
 from pytest_gpubench.units import count
 from pytest_gpubench.verdict.rounds import CommitArm
 
-FIND_ORIGINS = """
-import importlib.util, sys
-for name in sys.argv[1:]:
-    try:
-        spec = importlib.util.find_spec(name)
-    except Exception:
-        continue
-    if spec is not None and spec.origin and spec.has_location:
-        print(name, spec.origin, sep="\\t")
-"""
-
 
 @dataclass(frozen=True)
 class Checkout:
@@ -94,22 +83,6 @@ class Checkout:
                 shutil.copytree(there, here, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy2(there, here)
-
-    def foreign_modules(self) -> dict[str, str]:
-        """Return the packages and modules of this checkout that Python imports from elsewhere, and from where."""
-        files = [path for folder in (self.root, self.root / "src") for path in folder.glob("*/__init__.py")]
-        names = {path.parent.name for path in files}
-        names |= {path.stem for folder in (self.root, self.root / "src") for path in folder.glob("*.py")}
-        asked = subprocess.run(
-            [self.python, "-c", FIND_ORIGINS, *sorted(name for name in names if name.isidentifier())],
-            cwd=self.folder,
-            env=self.environment(),
-            capture_output=True,
-            text=True,
-            errors="replace",
-        )
-        origins = dict(line.split("\t", 1) for line in asked.stdout.splitlines() if "\t" in line)
-        return {name: path for name, path in origins.items() if not Path(path).resolve().is_relative_to(self.root)}
 
 
 @dataclass

@@ -123,8 +123,8 @@ def compare_commits(
     """Run the tests in turn until none is open, or all rounds are taken, or neither version measures anything.
 
     After a look only the open tests are run again; the others keep their changes. still_open: returns them, None for
-    those that more rounds may decide. tests: the only ones to run, by node id; None for all. taken_before: runs of these
-    checkouts that need not be taken again. Raises ComparisonInterrupted.
+    those that more rounds may decide. tests: the only ones to run, by node id; None for all. taken_before: runs of
+    these checkouts that need not be taken again. Raises ComparisonInterrupted.
     """
     found = CommitComparison([], [], plan)
     try:

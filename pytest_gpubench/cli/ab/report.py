@@ -17,7 +17,6 @@ from pytest_gpubench.report.html.page import html_page
 from pytest_gpubench.report.layout import Column
 from pytest_gpubench.report.markdown import CROSS, TICK, WARNING, Part, fit, found_cell
 from pytest_gpubench.report.markdown_text import code, table_head, table_row, text
-from pytest_gpubench.report.rows import FROM_BEST
 from pytest_gpubench.results.counterpart import FactChange, by_test
 from pytest_gpubench.results.files import write_text
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord, Verdict
@@ -26,7 +25,7 @@ from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.rounds import COMMIT_ARMS, CommitArm
 from pytest_gpubench.verdict.saved_runs import with_change
 
-WORST_FIRST = FROM_BEST[::-1]
+WORST_FIRST = (Outcome.FAIL, Outcome.INVALID, Outcome.INCONCLUSIVE, Outcome.NOT_JUDGED, Outcome.PASS)
 SIGNS = {Outcome.FAIL: CROSS, Outcome.INVALID: CROSS, Outcome.INCONCLUSIVE: WARNING, Outcome.PASS: TICK}
 TITLE = "## Performance of HEAD against BASE"
 COMMENT_BYTES = 60_000

@@ -25,6 +25,16 @@ from pytest_gpubench.verdict.rounds import ArmRun, TestEnding
 NO_TESTS = 5
 """pytest's exit status where it collected no test."""
 STATUSES_OF_TESTS = (0, 1, NO_TESTS)
+FIND_ORIGINS = """
+import importlib.util, sys
+for name in sys.argv[1:]:
+    try:
+        spec = importlib.util.find_spec(name)
+    except Exception:
+        continue
+    if spec is not None and spec.origin and spec.has_location:
+        print(name, spec.origin, sep="\\t")
+"""
 READY_S = 60.0
 """The time in which runs that are started together may start; one that takes longer starts beside the others."""
 
@@ -84,7 +94,7 @@ class PytestRunner:
             status = run_logged(["sh", "-c", setup], checkout.root, checkout.environment(), log)
             if status:
                 raise BadRequest(f"--setup failed in {checkout.arm} {ending(status, log)}")
-        for name, origin in checkout.foreign_modules().items():
+        for name, origin in _foreign_modules(checkout).items():
             say(
                 f"warning: {checkout.arm} imports {name} from {origin}, not from its own tree: "
                 "what is measured is not it"
@@ -134,6 +144,23 @@ class PytestRunner:
             f"--junitxml={junit}",
             f"--gpu-bench-json={results}",
         ]
+
+
+def _foreign_modules(checkout: Checkout) -> dict[str, str]:
+    """Return the packages and modules of a checkout that Python imports from elsewhere, and from where."""
+    folders = checkout.root, checkout.root / "src"
+    names = {path.parent.name for folder in folders for path in folder.glob("*/__init__.py")}
+    names |= {path.stem for folder in folders for path in folder.glob("*.py")}
+    asked = subprocess.run(
+        [checkout.python, "-c", FIND_ORIGINS, *sorted(name for name in names if name.isidentifier())],
+        cwd=checkout.folder,
+        env=checkout.environment(),
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
+    origins = dict(line.split("\t", 1) for line in asked.stdout.splitlines() if "\t" in line)
+    return {name: path for name, path in origins.items() if not Path(path).resolve().is_relative_to(checkout.root)}
 
 
 def _read_results(checkout: Checkout, place: Path, status: int) -> tuple[SavedRun, dict[str, TestEnding]]:
