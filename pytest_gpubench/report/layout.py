@@ -90,13 +90,13 @@ class Column:
 
         return max(map(cell_len, (self.header, *self.cells)))
 
-    def moved(self, most: int = 0, label: str = "", rank: int = 0, **others: Any) -> "Column":
-        """Return it with the cells that are wider than this on lines of their own, each after a label."""
+    def moved(self, most: int = 0, rank: int = 0, **others: Any) -> "Column":
+        """Return it with the cells that are wider than this on lines of their own."""
         from rich.cells import cell_len
 
         wide = [cell_len(cell) > most and cell != "-" for cell in self.cells]
         kept = ["" if is_wide or not most else cell for is_wide, cell in zip(wide, self.cells, strict=True)]
-        lines = [f"{label}{cell}" if is_wide else "" for is_wide, cell in zip(wide, self.cells, strict=True)]
+        lines = [cell if is_wide else "" for is_wide, cell in zip(wide, self.cells, strict=True)]
         return replace(self, cells=kept, lines=lines, rank=rank, **others)
 
 

@@ -52,8 +52,6 @@ GIVEN_UP = (
     *("speedup", "against", "function", "against without interval"),
 )
 """What narrower screens give up, in this order: for a shorter form, for lines of its own, or altogether."""
-MOVED = {"function": "", "flags": "flags: "}
-"""What stands above its row where there is no room in it, with what it begins with there."""
 NOT_ENFORCED = "Verdicts in parentheses are not enforced."
 
 
@@ -150,7 +148,12 @@ def _column(name: str, lines: Sequence[_Line], unit: str, is_kept: bool, width: 
     if name == "function" and whole.width > WIDE:
         narrow = whole.moved(WIDE, rank=whole.rank, short=whole.moved())
         return replace(whole, rank=ranks["wide function"], short=narrow)
-    return replace(whole, short=whole.moved(label=MOVED[name])) if name in MOVED else whole
+    if name == "flags":
+        named = [
+            f"flags of {line.row.timing.label}: {cell}" if cell else "" for line, cell in zip(lines, long, strict=True)
+        ]
+        return replace(whole, short=replace(whole, cells=named).moved())
+    return replace(whole, short=whole.moved()) if name == "function" else whole
 
 
 def _header(name: str, lines: Sequence[_Line], unit: str) -> str:

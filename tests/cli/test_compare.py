@@ -102,6 +102,14 @@ def test_runs_of_several_devices_are_compared_device_by_device(command: Command)
     assert command("compare", "old", "new", "--device", "a100")[0] == 0
 
 
+def test_the_id_of_a_test_stands_once_above_its_rows(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    write_two(make_run(), make_run(slower=1.5))
+    lines = command("compare", "old.json", "new.json", "--verbose")[1].splitlines()
+    ids = [line for line in lines if line.startswith("tests/") and " " not in line]
+    assert len(ids) == len(set(ids)) == 5
+
+
 H200, L4, A100 = "NVIDIA H200", "NVIDIA L4", "NVIDIA A100"
 ALONE = {
     ((H200, L4), (H200, A100)): "only the old run has NVIDIA-L4 and only the new run has NVIDIA-A100",

@@ -394,6 +394,16 @@ def test_what_many_tests_warn_of_is_said_once(text: str, one: str, first: str) -
         assert lines == [[one], [f"in {two}: {first}"], [f"in {twelve}: {first}"]]
 
 
+@pytest.mark.parametrize(("last", "start"), [("n is 5", "in 3 tests"), ("n is 6", "3 times in 3 tests")])
+def test_what_differs_in_a_number_is_counted(last: str, start: str) -> None:
+    records = [
+        record(Measurement(timing=timing("a", 1.0)), nodeid=f"t.py::{name}", warnings=(text,))
+        for name, text in zip("abc", ("n is 5", "n is 5", last), strict=True)
+    ]
+    (line,) = warnings_of(records)
+    assert line.startswith(start)
+
+
 def test_a_test_whose_name_begins_with_another_s_keeps_its_own() -> None:
     warned = record(Measurement(timing=timing("a", 1.0)), nodeid="t.py::a", warnings=("t.py::a[1] is new",))
     assert "gpu_bench: warning: t.py::a: t.py::a[1] is new" in summary_lines([warned], Settings())

@@ -403,7 +403,7 @@ def test_flags_without_room_stand_above_their_row() -> None:
     items = arms(timing("fused", 12.0, flags=("throttled",)), timing("eager", 24.0), *limits)
     text = render([record(*items, nodeid="test_a.py::test_it")], Settings(), Screen(60))
     assert text.splitlines()[-3:] == [
-        "  flags: throttled",
+        "  flags of fused: throttled",
         "  PASS     fused           12.00   2.000x  <= 40 us (H200)",
         "  PASS                                     >= 1.5x",
     ]
