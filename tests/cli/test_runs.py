@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import msgspec
@@ -25,6 +26,12 @@ def test_each_run_has_a_line(command: Command) -> None:
     assert [line.split()[:2] for line in lines] == [["0001", "-"], ["0002", "-"], ["0003", "main"]]
     assert lines[0].endswith("2026-03-01 12:30 UTC  NVIDIA H200  00000001      7  5 pass")
     assert lines[2].endswith("00000003      4  4 pass")
+
+
+def test_runs_of_several_devices_are_listed_oldest_first(command: Command) -> None:
+    for day, device in ((1, "NVIDIA H200"), (2, "NVIDIA A100"), (3, "NVIDIA H200")):
+        Storage(Path("runs")).save_each(dated(make_run(tests=1, device=device), day), f"day {day}")
+    assert re.findall(r"day \d", command("list", "--storage", "runs")[1]) == ["day 1", "day 2", "day 3"]
 
 
 @pytest.mark.parametrize(
