@@ -2,7 +2,7 @@
 
 from pytest_gpubench.metrics import METRICS
 from pytest_gpubench.report.rows import FROM_BEST, Row, all_rows, badness
-from pytest_gpubench.results.model import Measurement, PastChange, TestRecord
+from pytest_gpubench.results.model import Measurement, TestRecord
 from pytest_gpubench.units import numbered, printable
 
 
@@ -36,25 +36,16 @@ def _values_of(item: Measurement) -> dict[str, float | str]:
             values[metric.csv] = round(float(value), 4) if metric.unit == "us" else _six_digits(value)
             if ends is not None and metric.unit != "us":
                 values |= {f"{metric.csv}_low": _six_digits(ends.low), f"{metric.csv}_high": _six_digits(ends.high)}
-    if item.change is not None:
-        values |= _change_values(item.change)
+    if (change := item.change) is not None:  # above 1 is slower
+        values |= {"baseline": printable(change.baseline), "change_of": printable(change.metric)}
+        values["change"] = _six_digits(change.ratio)
+        if change.interval is not None:
+            low, high = map(_six_digits, change.interval)
+            values |= {"change_low": low, "change_high": high}
     if item.verdicts:
         values["verdict"] = max((each.outcome for each in item.verdicts), key=FROM_BEST.index).value
         reasons = dict.fromkeys(reason for each in item.verdicts for reason in each.reasons)
         values |= {"reasons": printable("; ".join(reasons))} if reasons else {}
-    return values
-
-
-def _change_values(change: PastChange) -> dict[str, float | str]:
-    """Return the change of a measurement since a saved run: above 1 is slower."""
-    values: dict[str, float | str] = {
-        "baseline": printable(change.baseline),
-        "change_of": printable(change.metric),
-        "change": _six_digits(change.ratio),
-    }
-    if change.interval is not None:
-        low, high = change.interval
-        values |= {"change_low": _six_digits(low), "change_high": _six_digits(high)}
     return values
 
 

@@ -163,17 +163,14 @@ def _apart(names: Sequence[str]) -> dict[str, str]:
     differing = [at for at, column in enumerate(columns) if len(set(column)) > 1]
     plain = [at for at in differing if not any("<" in each or "(" in each for each in columns[at])]
     for told in (plain, differing):
-        found = [_joined_all(path, arguments, told) for path, arguments in split]
+        found = []
+        for path, arguments in split:  # with these arguments, and the first informative one of the others
+            rest = [part for at, each in enumerate(arguments) if at not in told and (part := _informative(each))]
+            unqualified = [re.sub(r"(?:\w+::)+", "", arguments[at]) for at in told]
+            found.append(f"{_last(path)}<{', '.join([*unqualified, *rest[:1]])}>")
         if len(set(found)) == len(names):
             return dict(zip(names, found, strict=True))
     return full
-
-
-def _joined_all(path: Sequence[str], arguments: Sequence[str], told: Sequence[int]) -> str:
-    """Return a name with the arguments at some places, and the first informative one of the others."""
-    rest = [part for at, each in enumerate(arguments) if at not in told and (part := _informative(each))]
-    unqualified = [re.sub(r"(?:\w+::)+", "", arguments[at]) for at in told]
-    return f"{_last(path)}<{', '.join([*unqualified, *rest[:1]])}>"
 
 
 def _name_parts(name: str) -> tuple[list[str], list[str]]:

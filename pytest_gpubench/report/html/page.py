@@ -246,10 +246,8 @@ def roofline_contents(records: Sequence[TestRecord]) -> list[dict[str, Any]]:
 
 def has_place(item: Measurement) -> bool:
     """Tell whether a call has a place in a roofline: it reads memory, and its rates are known and can be true."""
-    timing = item.timing
-    if not timing.measured or item.why_invalid or timing.cache not in READS_MEMORY:
-        return False
-    return all(page_numbers(item, ("gbps", "tflops")).values())
+    is_valid = item.timing.measured and not item.why_invalid and item.timing.cache in READS_MEMORY
+    return is_valid and all(page_numbers(item, ("gbps", "tflops")).values())
 
 
 def _roofs(peaks: Sequence[Peaks], items: Sequence[Measurement]) -> dict[str, Any]:

@@ -155,17 +155,13 @@ def _curve_numbers(
     for x, _, _, item in points:
         value = metric.value(item)
         if value is not None and math.isfinite(value):
-            low, high = interval_of(metric, item) or (None, None)
+            low, high = metric.interval(item) or (None, None)
+            if metric.name in ("gbps", "tflops") and (times := BY_NAME["median"].interval(item)):
+                work = value * BY_NAME["median"].value(item)  # a rate's interval is that of the time
+                low, high = work / times[1], work / times[0]
+            if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
+                low = high = None
             yield x, value / scale, low and low / scale, high and high / scale
-
-
-def interval_of(metric: Metric, item: object) -> tuple[float, float] | None:
-    """Return the interval of a metric; that of a rate is the time's."""
-    interval, rate = metric.interval(item), metric.value(item)
-    if metric.name in ("gbps", "tflops") and (times := BY_NAME["median"].interval(item)):
-        work = rate * BY_NAME["median"].value(item)
-        return work / times[1], work / times[0]
-    return interval if interval and all(map(math.isfinite, interval)) else None
 
 
 def _rules(sweep: Sweep, metric: Metric, scale: float) -> Iterator[RuleLine]:
