@@ -112,9 +112,9 @@ def read_captures(text: str) -> list[Capture]:
     captures: list[list[CountedKernel]] = []
     for row in csv.DictReader(line for line in lines[first:] if line.startswith('"')):
         metrics = {name: text for name, text in row.items() if name and name.endswith(SUM)}
-        if row["ID"] and row["Kernel Name"] == MARK_KERNEL:  # the row without an ID has the units
+        if row["Kernel Name"] == MARK_KERNEL:
             captures.append([])
-        elif row["ID"] and captures:
+        elif captures:  # the units, which are the first row, are of none
             captures[-1].append(CountedKernel(row["Kernel Name"], metrics))
     return list(captures)
 
