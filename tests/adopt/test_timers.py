@@ -39,7 +39,7 @@ def timed() -> Iterator[list[Timed]]:
         (lambda: do_bench(add, quantiles=[0.5, 0.0, 1.0]), [2.0, 1.0, 3.0]),
         (lambda: do_bench(fn=add, rep=500, return_mode="min"), 1.0),
         (lambda: triton.testing.do_bench_cudagraph(add, 20, return_mode="all"), [1.0, 3.0, 2.0]),
-        (lambda: triton.testing.do_bench_cudagraph(add, quantiles=[1.0]), 3.0),
+        (lambda: triton.testing.do_bench_cudagraph(add, 20, None, [1.0]), 3.0),
         (lambda: Timer("add()", globals={"add": add}).timeit(7).median, 0.002),
         (
             lambda: Timer("add()", globals={"add": add}).blocked_autorange(min_run_time=1).raw_times,
