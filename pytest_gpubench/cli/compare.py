@@ -163,9 +163,9 @@ def _change_columns(shown: Sequence[Change], metric: str) -> list[Column]:
     styles = ["" if each.outcome in UNCOLOURED else STYLES[each.outcome] for each in shown]
     old, new = zip(*(change_values(each.estimate) if each.estimate else _medians(each) for each in shown), strict=True)
     ratio = "Slowdown" if metric == "speedup" else "New / old"  # of speedups it is old / new
-    found = [each.estimate for each in shown]
-    long = [ratio_text(each.ratio, each.interval) if each else "-" for each in found]
-    short = [ratio_text(each.ratio) if each else "-" for each in found]
+    estimates = [each.estimate for each in shown]
+    long = [ratio_text(each.ratio, each.interval) if each else "-" for each in estimates]
+    short = [ratio_text(each.ratio) if each else "-" for each in estimates]
     tests = Column("Test", [each.nodeid for each in shown], styles)
     measured = [each.new or each.old for each in shown]
     examples = [f" at {item.example}" if item is not None and item.example else "" for item in measured]

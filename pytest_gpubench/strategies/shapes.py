@@ -102,15 +102,11 @@ def shapes(
     item = find_dtype(dtype).itemsize
     limit = parse_bytes(max_bytes, "max_bytes")
     given = {"min_side": min_side, "max_side": max_side, "multiple_of": multiple_of}
-    ranges = {
-        number: [
-            _range("side", low, high, multiple, limit // item)
-            for low, high, multiple in zip(
-                *(_per_side(asked, name, number, least == most) for name, asked in given.items()), strict=True
-            )
-        ]
-        for number in range(least, most + 1)
-    }
+    ranges = {}
+    for number in range(least, most + 1):
+        columns = [_per_side(asked, name, number, least == most) for name, asked in given.items()]
+        sides = zip(*columns, strict=True)
+        ranges[number] = [_range("side", low, high, multiple, limit // item) for low, high, multiple in sides]
     smallest = tuple(max(1, side.first) for side in ranges[least])
     _check_room(smallest, math.prod(smallest) * item, limit, "a tensor")
     fitting = [number for number in ranges if math.prod(max(1, side.first) for side in ranges[number]) * item <= limit]
