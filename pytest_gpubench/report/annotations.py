@@ -80,8 +80,10 @@ def command(place: Annotation, root: str) -> str:
 
 def _path_in_checkout(path: str, root: str) -> str:
     """Return a file's path from the root of the checkout, with slashes; empty where it is not within it."""
+    if not os.path.isabs(path):
+        return ""
     for file, folder in ((path, root), (os.path.realpath(path), os.path.realpath(root))):
-        if path and root and Path(os.path.normpath(file)).is_relative_to(os.path.normpath(folder)):
+        if root and Path(os.path.normpath(file)).is_relative_to(os.path.normpath(folder)):
             return Path(os.path.relpath(file, folder)).as_posix()
     return ""
 
