@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from pytest_gpubench.settings.parsers import positive_count, seconds, whole_numb
 if TYPE_CHECKING:
     from pytest_gpubench.judge.judgement import Judgement
     from pytest_gpubench.judge.judging import Judge
+    from pytest_gpubench.judge.referees import Referees
 
 ABOUT = "judge an untrusted candidate, in a process of its own"
 EXAMPLES = """judge softmax.py --spec softmax_spec.py
@@ -50,7 +51,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jsonl",
         action="store_true",
-        help='read a candidate a line, a path or {"candidate": path}, and write a judgement a line',
+        help='read a candidate a line, a path or {"candidate": path, "spec": path}, and write a judgement a line',
     )
     parser.add_argument(
         "--serve",
@@ -99,7 +100,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         dest="referees",
         type=checked(word_or(positive_count, "auto")),
         metavar="N",
-        help="with --jsonl: on N GPUs; auto: on all",
+        help="with --jsonl or --serve: on N GPUs; auto: on all",
     )
     parser.add_argument(
         "--ahead",
@@ -117,12 +118,11 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.serve:
             return _serve(arguments)
-        gpus = _gpus(arguments)
-        if len(gpus) > 1:
-            return _judge_on(arguments, gpus)
+        if len(_gpus(arguments)) > 1:
+            return _judge_on_all(arguments)
         with _judge(arguments) as judge:
             if arguments.jsonl:
-                passed = [_show_line(judge(each)) for each in _candidates()]
+                passed = [_judge_line(judge, line.strip()) for line in sys.stdin if line.strip()]
                 return int(not all(passed))
             return int(not _show(judge(arguments.candidate), arguments.json))
     finally:
@@ -135,25 +135,13 @@ def _check_words(arguments: argparse.Namespace) -> None:
 
     if [arguments.candidate is not None, arguments.jsonl, arguments.serve is not None].count(True) != 1:
         raise BadRequest("give one candidate, or --jsonl to read many from standard input, or --serve SOCKET")
-    if arguments.referees and not arguments.jsonl:
-        raise BadRequest("-n is for many candidates: give --jsonl, and the candidates on standard input")
-    if arguments.ahead and arguments.candidate is not None:
-        raise BadRequest(
-            "--ahead is for many candidates: give --jsonl, and the candidates on standard input, or --serve"
-        )
+    for option, given in (("-n", arguments.referees), ("--ahead", arguments.ahead)):
+        if given and arguments.candidate is not None:
+            raise BadRequest(
+                f"{option} is for many candidates: give --jsonl, and the candidates on standard input, or --serve"
+            )
     if arguments.json and arguments.candidate is None:
         raise BadRequest("--json writes one judgement: leave it out, as --jsonl and --serve write all of them")
-
-
-def _serve(arguments: argparse.Namespace) -> int:
-    from pytest_gpubench.judge.serving import Server
-
-    with _judge(arguments) as judge:
-        server = Server(judge, arguments.serve)
-        signal.signal(signal.SIGTERM, server.stop)
-        write(f"listening on {arguments.serve}")
-        server.serve()
-    return 0
 
 
 def _judge(arguments: argparse.Namespace) -> "Judge":
@@ -172,24 +160,42 @@ def _judge(arguments: argparse.Namespace) -> "Judge":
     )
 
 
-def _judge_on(arguments: argparse.Namespace, gpus: Sequence[str | None]) -> int:
-    """Judge candidates with this command in a process for each GPU."""
-    from pytest_gpubench.judge.referees import judge_lines
+def _serve(arguments: argparse.Namespace) -> int:
+    from pytest_gpubench.judge.serving import Server
 
+    with _referees(arguments) as referees:
+        server = Server(referees, arguments.spec, arguments.serve)
+        signal.signal(signal.SIGTERM, server.stop)
+        write(f"listening on {arguments.serve}")
+        server.serve()
+    return 0
+
+
+def _judge_on_all(arguments: argparse.Namespace) -> int:
+    passed = []
+
+    def show(line: str) -> None:
+        passed.append(json.loads(line).get("status") == "pass")
+        write_raw(line)
+
+    with _referees(arguments) as referees:
+        for each in filter(str.strip, sys.stdin):
+            referees.judge(each.strip(), show)
+        referees.finish()
+    return int(not all(passed))
+
+
+def _referees(arguments: argparse.Namespace) -> "Referees":
+    """Start this command in a process for each GPU."""
+    from pytest_gpubench.judge.referees import Referees
+
+    gpus = _gpus(arguments)
     words = ["--spec", arguments.spec, "--device", arguments.device, "--timeout", arguments.timeout]
     words += ["--memory", f"{arguments.memory}B", "--budget", arguments.budget, "--search", arguments.search]
     words += ["--ahead", _ahead(arguments, len(gpus))]
     words += ["--lock-folder", arguments.lock_folder] if arguments.lock_folder else []
     words += ["--trust-claims"] if arguments.trust_claims else []
-    passed = []
-
-    def show(line: str) -> None:
-        passed.append(json.loads(line)["status"] == "pass")
-        write_raw(line)
-
-    lines = (json.dumps({"candidate": str(each)}) for each in _candidates())
-    judge_lines([*COMMAND, *map(str, words)], gpus, lines, show)
-    return int(not all(passed))
+    return Referees([*COMMAND, *map(str, words)], gpus)
 
 
 def _gpus(arguments: argparse.Namespace) -> Sequence[str | None]:
@@ -209,13 +215,29 @@ def _ahead(arguments: argparse.Namespace, referees: int) -> int:
     return int(arguments.ahead or max(1, afforded))
 
 
-def _candidates() -> Iterator[Path]:
-    """Yield the candidates named on standard input, as they are written; a line that names none is a path itself."""
-    for line in filter(None, map(str.strip, sys.stdin)):
-        try:
-            yield Path(json.loads(line)["candidate"])
-        except (ValueError, KeyError, TypeError, RecursionError):
-            yield Path(line)
+def _judge_line(judge: "Judge", line: str) -> bool:
+    """Judge the candidate of a line: a path, or an object with that of a spec, perhaps; return whether it passes."""
+    from pytest_gpubench.errors import GpuBenchError
+
+    candidate, spec = _paths_of(line)
+    try:
+        judge.use_spec(spec)
+        return _show_line(judge(Path(candidate)))
+    except GpuBenchError as error:
+        if spec is None:
+            raise
+        write_raw(json.dumps({"error": str(error)}))
+        return False
+
+
+def _paths_of(line: str) -> tuple[str, str | None]:
+    """Return the paths that a line names; the line itself, where nothing is, if it names none."""
+    try:
+        found = json.loads(line)
+        candidate, spec = found["candidate"], found.get("spec")
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return line, None
+    return (candidate, spec) if isinstance(candidate, str) and isinstance(spec, str | None) else (line, None)
 
 
 def _show_line(judgement: "Judgement") -> bool:

@@ -1,10 +1,10 @@
 """Several referees at once, each in a process of its own: each takes the next candidate when it is free."""
 
+import json
 import os
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import chain
 from queue import Full, Queue
 from threading import Thread
 
@@ -12,17 +12,20 @@ from pytest_gpubench.child_process import how_ended
 from pytest_gpubench.errors import MeasurementError
 
 PUT_S = 0.1
+QUEUED = 16
+"""The candidates that are read before they can be judged."""
+Reply = Callable[[str], object]
+"""Takes a line: a judgement, or an object with an `"error"`."""
+Waiting = Queue[tuple[str, Reply] | None]
 
 
 class Referee(Thread):
     """A process that reads a candidate a line and writes a judgement a line, and the thread that serves it."""
 
-    def __init__(
-        self, command: Sequence[str], gpu: str | None, lines: "Queue[str | None]", show: Callable[[str], object]
-    ) -> None:
+    def __init__(self, command: Sequence[str], gpu: str | None, waiting: Waiting) -> None:
         super().__init__(daemon=True)
-        self.name = gpu or "the CPU"
-        self.lines, self.show, self.problem = lines, show, ""
+        self.name = gpu or "the only device"
+        self.waiting, self.problem = waiting, ""
         environment = os.environ | ({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})
         self.process = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
@@ -32,46 +35,61 @@ class Referee(Thread):
         """Give the process candidates until there are no more, or it ends."""
         assert self.process.stdin is not None, "it was asked for"
         assert self.process.stdout is not None, "it was asked for"
-        while (line := self.lines.get()) is not None:
+        while (next_one := self.waiting.get()) is not None:
+            line, reply = next_one
             with suppress(BrokenPipeError):
                 self.process.stdin.write(f"{line}\n")
             judgement = self.process.stdout.readline()
             if not judgement:
-                self.problem = (
-                    f"the referee on {self.name} ended with {how_ended(self.process.wait())}, and {line} is not judged"
-                )
+                ended = how_ended(self.process.wait())
+                self.problem = f"the referee on {self.name} ended with {ended}, and {line} is not judged"
+                reply(json.dumps({"error": self.problem}))
                 return
-            self.show(judgement.rstrip("\n"))
+            reply(judgement.rstrip("\n"))
 
 
-def judge_lines(
-    command: Sequence[str], gpus: Sequence[str | None], lines: Iterable[str], show: Callable[[str], object]
-) -> None:
-    """Distribute candidates among referees, one for each GPU, and show each judgement when it is ready.
+class Referees:
+    """A referee for each GPU (None: for the device that its command chooses), and the candidates that wait for one."""
 
-    Raises MeasurementError, once the others are done, where a referee ended.
-    """
-    waiting: Queue[str | None] = Queue(maxsize=1)
-    referees = [Referee(command, gpu, waiting, show) for gpu in gpus]
-    try:
-        for each in referees:
+    def __init__(self, command: Sequence[str], gpus: Sequence[str | None]) -> None:
+        self._waiting: Waiting = Queue(maxsize=QUEUED)
+        self._all = [Referee(command, gpu, self._waiting) for gpu in gpus]
+        for each in self._all:
             each.start()
-        for line in chain(lines, [None] * len(referees)):
-            _put(waiting, line, referees)
-        for each in referees:
+
+    @property
+    def are_alive(self) -> bool:
+        """False once none judges any more."""
+        return any(each.is_alive() for each in self._all)
+
+    def judge(self, line: str, reply: Reply) -> None:
+        """Have a candidate judged, as soon as there is room for it; raise MeasurementError where no referee is left."""
+        self._put((line, reply))
+
+    def _put(self, item: tuple[str, Reply] | None) -> None:
+        while self.are_alive:
+            with suppress(Full):
+                return self._waiting.put(item, timeout=PUT_S)
+        raise MeasurementError(self._problems)
+
+    @property
+    def _problems(self) -> str:
+        return "; ".join(each.problem for each in self._all if each.problem)
+
+    def finish(self) -> None:
+        """Wait until all candidates are judged; raise MeasurementError where a referee ended."""
+        for _ in self._all:
+            self._put(None)
+        for each in self._all:
             each.join()
-    finally:
-        for each in referees:
+        if self._problems:
+            raise MeasurementError(self._problems)
+
+    def __enter__(self) -> "Referees":
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object, /) -> None:
+        for each in self._all:
             each.process.terminate()
-        for each in referees:
+        for each in self._all:
             each.process.communicate()
-    problems = [each.problem for each in referees if each.problem]
-    if problems:
-        raise MeasurementError("; ".join(problems))
-
-
-def _put(waiting: "Queue[str | None]", line: str | None, referees: Sequence[Thread]) -> None:
-    """Wait until a referee takes a line, or none is left."""
-    while any(each.is_alive() for each in referees):
-        with suppress(Full):
-            return waiting.put(line, timeout=PUT_S)

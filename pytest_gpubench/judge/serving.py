@@ -1,8 +1,8 @@
-"""Judge by request over a socket: JSON lines, one candidate at a time, with the processes kept warm.
+"""Judge by request over a socket: JSON lines, one candidate at a time on each GPU, with the processes kept warm.
 
 A request is `{"candidate": path}`, perhaps with `"spec": path` and an `"id"` of any kind. Its answer has the same id
-and either a `"judgement"` or an `"error"`. Answers to a connection come in the order of its requests. A connection is
-read only while the queue has room, so those who ask for more wait in their own `send`.
+and either a `"judgement"` or an `"error"`, and is sent when it is ready. A connection is read only while there is room
+for what waits, so those who ask for more wait in their own `send`.
 """
 
 import socket
@@ -10,19 +10,15 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from queue import Empty, Queue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from pytest_gpubench.errors import BadRequest, GpuBenchError
+from pytest_gpubench.errors import BadRequest, MeasurementError
+from pytest_gpubench.judge.referees import Referees
 
-if TYPE_CHECKING:
-    from pytest_gpubench.judge.judging import Judge
-
-QUEUED = 16
-"""The requests that are read before they can be judged."""
 LONGEST_LINE = 2**20
 POLL_S = 0.1
 SEND_S = 10
@@ -38,47 +34,73 @@ class ServedRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: Any = None
 
 
-class Connection(threading.Thread):
-    """A client: a thread reads its requests, the server answers."""
+class _Answer(msgspec.Struct):
+    error: str = ""
 
-    def __init__(self, end: socket.socket, queue: "Queue[tuple[Connection, bytes]]") -> None:
+
+class Connection(threading.Thread):
+    """A client, and the thread that reads its requests; the threads of referees answer them."""
+
+    def __init__(self, end: socket.socket, server: "Server") -> None:
         super().__init__(daemon=True)
-        self._socket, self._queue = end, queue
+        self._socket, self._server = end, server
+        self._sending, self._answered = threading.Lock(), threading.Semaphore(0)
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_S, 0))
 
     def run(self) -> None:
-        """Queue a line at a time, until the client ends or the server stops reading; an empty one is the last."""
-        with suppress(OSError), self._socket.makefile("rb") as lines:
+        """Have a request after the other judged, until the client ends or the server stops reading; await answers."""
+        asked = 0
+        with suppress(OSError, MeasurementError), self._socket.makefile("rb") as lines:
             while line := lines.readline(LONGEST_LINE):
                 if line.strip():
-                    self._queue.put((self, line))
-        self._queue.put((self, b""))
+                    self._ask(line)
+                    asked += 1
+        for _ in range(asked):
+            while not self._answered.acquire(timeout=POLL_S) and self._server.referees.are_alive:
+                pass
+        self._close()
+        self._server.connections.discard(self)
 
-    def answer(self, **answer: Any) -> None:
-        """Send a line; a client that is gone, or does not read, loses its connection."""
+    def _ask(self, line: bytes) -> None:
         try:
-            self._socket.sendall(msgspec.json.encode(answer) + b"\n")
-        except OSError:
-            self.close()
+            request = msgspec.json.decode(line, type=ServedRequest)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            return self._send({"id": None, "error": f'a request is {{"candidate": path}} in a line: {error}'})
+        spec = request.spec or str(self._server.spec)
+        asked = msgspec.json.encode({"candidate": request.candidate, "spec": spec}).decode()
+        self._server.referees.judge(asked, partial(self._answer, request.id))
+
+    def _answer(self, number: Any, line: str) -> None:
+        """Answer with a referee's line."""
+        error = msgspec.json.decode(line, type=_Answer).error
+        found = {"error": error} if error else {"judgement": msgspec.Raw(line.encode())}
+        self._send({"id": number, **found})
+
+    def _send(self, answer: dict[str, Any]) -> None:
+        """Send a line; a client that is gone, or does not read, loses its connection."""
+        with self._sending:
+            try:
+                self._socket.sendall(msgspec.json.encode(answer) + b"\n")
+            except OSError:
+                self._close()
+        self._answered.release()
 
     def stop_reading(self) -> None:
         """Read no more requests than were sent."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RD)
 
-    def close(self) -> None:
-        """End the connection."""
+    def _close(self) -> None:
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
 
 class Server:
-    """Answers requests with the judgements of one judge."""
+    """Answers requests with the judgements of referees; spec: of the requests that name none."""
 
-    def __init__(self, judge: "Judge", path: Path) -> None:
-        self.judge, self.path = judge, path
-        self.queue: Queue[tuple[Connection, bytes]] = Queue(maxsize=QUEUED)
+    def __init__(self, referees: Referees, spec: Path, path: Path) -> None:
+        self.referees, self.spec, self.path = referees, spec, path
         self.connections: set[Connection] = set()
         """Those whose last line is not answered yet."""
         self.stopping = threading.Event()
@@ -88,47 +110,19 @@ class Server:
         self.stopping.set()
 
     def serve(self) -> None:
-        """Answer requests until `stop` is called."""
+        """Answer requests until `stop` is called; raise MeasurementError where a referee ended."""
         with listening(self.path) as listener:
-            accepting = threading.Thread(target=self._accept, args=(listener,), daemon=True)
-            accepting.start()
-            while not self.stopping.is_set():
-                self._answer_next()
-            accepting.join()
-        for each in self.connections:
+            listener.settimeout(POLL_S)
+            while self.referees.are_alive and not self.stopping.is_set():
+                with suppress(TimeoutError):
+                    connection = Connection(listener.accept()[0], self)
+                    self.connections.add(connection)
+                    connection.start()
+        for each in [*self.connections]:
             each.stop_reading()
-        while self.connections:
-            self._answer_next()
-
-    def _accept(self, listener: socket.socket) -> None:
-        listener.settimeout(POLL_S)
-        while not self.stopping.is_set():
-            with suppress(TimeoutError):
-                connection = Connection(listener.accept()[0], self.queue)
-                self.connections.add(connection)
-                connection.start()
-
-    def _answer_next(self) -> None:
-        try:
-            connection, line = self.queue.get(timeout=POLL_S)
-        except Empty:
-            return
-        if line:
-            connection.answer(**self._judged(line))
-        else:
-            connection.close()
-            self.connections.discard(connection)
-
-    def _judged(self, line: bytes) -> dict[str, Any]:
-        try:
-            request = msgspec.json.decode(line, type=ServedRequest)
-        except (msgspec.MsgspecError, RecursionError) as error:
-            return {"id": None, "error": f'a request is {{"candidate": path}} in a line: {error}'}
-        try:
-            self.judge.use_spec(request.spec)
-            return {"id": request.id, "judgement": self.judge(Path(request.candidate))}
-        except GpuBenchError as error:
-            return {"id": request.id, "error": str(error)}
+        for each in [*self.connections]:
+            each.join()
+        self.referees.finish()
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench import Judgement
+from pytest_gpubench import BadRequest, Judgement
 from pytest_gpubench.cli import judge, main, parse
 from pytest_gpubench.gpu import visible
 from pytest_gpubench.judge import judging
@@ -34,7 +34,8 @@ class FakeJudge:
         return None
 
     def use_spec(self, path: str | None) -> None:
-        assert path in (None, "other.py")
+        if path is not None:
+            raise BadRequest("a bad spec")
 
     def __call__(self, path: Path) -> Judgement:
         status: Any = path.stem
@@ -68,11 +69,23 @@ def test_the_judgement_is_written_as_json(capsys: pytest.CaptureFixture[str], tm
 
 
 def test_a_judgement_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Paths and objects are read, empty lines are not; one that does not pass is enough for 1."""
-    monkeypatch.setattr(sys, "stdin", io.StringIO('pass.py\n\n{"candidate": "wrong.py"}\npass.py\n'))
-    assert main(["judge", "--jsonl", "--spec", "spec.py"]) == 1
+    """Paths and objects are read, empty lines are not; one that does not pass, or a bad spec, is enough for 1."""
+    lines = ["pass.py", "", '{"candidate": "wrong.py"}', '{"candidate": "pass.py", "spec": "bad.py"}', "pass.py"]
+    for given, status in ((lines[:1], 0), (lines[:3], 1), (lines[3:], 1)):
+        monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(given)))
+        assert main(["judge", "--jsonl", "--spec", "spec.py"]) == status
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [each["status"] for each in found] == ["pass", "wrong", "pass"]
+    assert [each.get("status", each.get("error")) for each in found] == ["pass", "pass", "wrong", "a bad spec", "pass"]
+
+
+def test_a_bad_spec_of_all_is_bad_usage(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def bad(self: FakeJudge, path: Path) -> Judgement:
+        raise BadRequest("zeros are right")
+
+    monkeypatch.setattr(FakeJudge, "__call__", bad)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("pass.py\npass.py\n"))
+    assert main(["judge", "--jsonl", "--spec", "spec.py"]) == 2
+    assert capsys.readouterr().err.count("zeros are right") == 1
 
 
 @pytest.mark.parametrize(
@@ -82,7 +95,6 @@ def test_a_judgement_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
         (["a.py", "--jsonl"], "give one candidate, or --jsonl to read many"),
         (["a.py", "--serve", "socket"], "give one candidate, or --jsonl to read many from standard input, or --serve"),
         (["--jsonl", "--serve", "socket"], "give one candidate, or --jsonl to read many"),
-        (["--serve", "socket", "-n", "2"], "-n is for many candidates: give --jsonl"),
         (["--serve", "socket", "--json", "one.json"], "--json writes one judgement: leave it out"),
         (["a.py", "-n", "2"], "-n is for many candidates: give --jsonl"),
         (["a.py", "--ahead", "2"], "--ahead is for many candidates: give --jsonl"),
@@ -108,34 +120,11 @@ def test_claims_are_trusted_where_it_is_asked_for(words: list[str]) -> None:
     assert FakeJudge.chosen["trust_claims"] is bool(words)
 
 
-def test_requests_are_answered_until_sigterm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Those that were sent before are answered; the status is 0, and the socket is gone."""
-    path, answers = tmp_path / "socket", []
-
-    def ask() -> None:
-        while not path.is_socket():
-            time.sleep(0.01)
-        with socket.socket(socket.AF_UNIX) as end, end.makefile() as lines:
-            end.connect(str(path))
-            end.sendall(b'{"candidate": "pass.py"}\n{"candidate": "fail.py", "spec": "other.py"}\n')
-            answers.append(lines.readline())
-            os.kill(os.getpid(), signal.SIGTERM)
-            answers.extend(lines)
-
-    client = threading.Thread(target=ask)
-    client.start()
-    assert main(["judge", "--serve", str(path), "--spec", "spec.py"]) == 0
-    client.join()
-    assert [json.loads(each)["judgement"]["status"] for each in answers] == ["pass", "fail"]
-    assert capsys.readouterr().out == f"listening on {path}\n"
-    assert not path.exists()
-
-
 REFEREE = """
 import json, os, sys
 from pathlib import Path
 for line in sys.stdin:
-    name = Path(json.loads(line)["candidate"]).stem
+    name = Path(json.loads(line)["candidate"] if line[0] == "{" else line.strip()).stem
     if name == "ends": sys.exit(3)
     Path(f"seen {os.getpid()}").touch()
     while name == "pass" and len(list(Path().glob("seen *"))) < 2: pass
@@ -176,15 +165,40 @@ def test_candidates_are_shared_out_among_gpus(
 def test_a_referee_that_ends_costs_one_candidate(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other judges the rest, and the command says so."""
+    """It has an error in its line; the other judges the rest, and the command says so."""
     monkeypatch.setattr(sys, "stdin", io.StringIO("ends.py\nwrong.py\nwrong.py\n"))
     assert main(["judge", "--jsonl", "--spec", "spec.py", "-n", "auto"]) == 2
     found = capsys.readouterr()
-    assert found.out.count("wrong") == 2
-    assert 'ended with exit status 3, and {"candidate": "ends.py"} is not judged' in found.err
+    assert found.out.count('"status": "wrong"') == 2
+    assert "ended with exit status 3, and ends.py is not judged" in json.loads(found.out.splitlines()[0])["error"]
+    assert "ended with exit status 3, and ends.py is not judged" in found.err
 
 
 @pytest.mark.usefixtures("referees")
 def test_candidates_are_not_read_for_ever_where_all_referees_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("ends.py\n" * 100))
     assert main(["judge", "--jsonl", "--spec", "spec.py", "-n", "2"]) == 2
+
+
+@pytest.mark.usefixtures("referees")
+def test_requests_are_answered_on_all_gpus_until_sigterm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that were sent before are answered; the status is 0, and the socket is gone."""
+    path, answers = tmp_path / "socket", []
+
+    def ask() -> None:
+        while not path.is_socket():
+            time.sleep(0.01)
+        with socket.socket(socket.AF_UNIX) as end, end.makefile() as lines:
+            end.connect(str(path))
+            end.sendall(b'{"candidate": "pass.py"}\n' * 2)
+            answers.append(lines.readline())
+            os.kill(os.getpid(), signal.SIGTERM)
+            answers.extend(lines)
+
+    client = threading.Thread(target=ask)
+    client.start()
+    assert main(["judge", "--serve", str(path), "-n", "auto", "--spec", "spec.py"]) == 0
+    client.join()
+    assert {json.loads(each)["judgement"]["gpu"] for each in answers} == {"GPU-0", "GPU-1"}
+    assert capsys.readouterr().out == f"listening on {path}\n"
+    assert not path.exists()

@@ -1,7 +1,8 @@
-"""Judging by request: order, ids, mistakes, backpressure and draining; judging itself is faked."""
+"""Judging by request: ids, mistakes, backpressure and draining; the referees are a script."""
 
 import json
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,52 +12,55 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench import BadRequest, Judgement
-from pytest_gpubench.judge import serving
+from pytest_gpubench import BadRequest, MeasurementError
+from pytest_gpubench.judge import referees, serving
+from pytest_gpubench.judge.referees import Referees
 from pytest_gpubench.judge.serving import Server, listening
 from tests.docs.pages import blocks
 
-
-class FakeJudge:
-    """Gives each candidate the status that its name says; waits for a permission if it is to."""
-
-    def __init__(self) -> None:
-        self.may_judge = threading.Event()
-        self.may_judge.set()
-        self.judged: list[tuple[str | None, str]] = []
-        self.spec: str | None = None
-
-    def use_spec(self, path: str | None) -> None:
-        if path == "bad.py":
-            raise BadRequest("the spec is bad")
-        self.spec = path
-
-    def __call__(self, path: Path) -> Judgement:
-        assert self.may_judge.wait(10)
-        self.judged.append((self.spec, path.name))
-        status: Any = path.stem
-        return Judgement(status=status, reason="", candidate=str(path), spec="", spec_digest="")
+REFEREE = """
+import json, os, sys, time
+for line in sys.stdin:
+    asked = json.loads(line)
+    while os.path.exists("wait"): time.sleep(0.01)
+    with open("judged", "a") as file: file.write(asked["spec"] + " " + asked["candidate"] + "\\n")
+    if asked["candidate"] == "ends.py": sys.exit(3)
+    found = {"status": asked["candidate"][:-3], "score": 0.0}
+    print(json.dumps({"error": "the spec is bad"} if asked["spec"] == "bad.py" else found), flush=True)
+"""
+"""Gives each candidate the status that its name says; waits while a file is there."""
+WAIT = Path("wait")
 
 
 @pytest.fixture
-def judge() -> FakeJudge:
-    return FakeJudge()
+def ended() -> list[str]:
+    """Return the errors with which the server ended."""
+    return []
 
 
 @pytest.fixture
-def server(judge: FakeJudge, tmp_path: Path) -> Iterator[Server]:
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: list[str]) -> Iterator[Server]:
     """Return a server that answers in a thread."""
-    server = Server(judge, tmp_path / "socket")  # type: ignore[arg-type]
-    thread = threading.Thread(target=server.serve)
-    thread.start()
-    while not serving.is_answered(server.path):
-        time.sleep(0.01)
-    yield server
-    judge.may_judge.set()
-    server.stop()
-    thread.join(10)
-    assert not thread.is_alive()
-    assert not server.path.exists()
+    monkeypatch.chdir(tmp_path)
+
+    def serve() -> None:
+        try:
+            server.serve()
+        except MeasurementError as error:
+            ended.append(str(error))
+
+    with Referees([sys.executable, "-S", "-c", REFEREE], [None]) as one:
+        server = Server(one, Path("own.py"), tmp_path / "socket")
+        thread = threading.Thread(target=serve)
+        thread.start()
+        while not serving.is_answered(server.path):
+            time.sleep(0.01)
+        yield server
+        WAIT.unlink(missing_ok=True)
+        server.stop()
+        thread.join(10)
+        assert not thread.is_alive()
+        assert not server.path.exists()
 
 
 def connected(server: Server) -> socket.socket:
@@ -77,24 +81,28 @@ def ask(end: socket.socket, *lines: Any) -> list[Any]:
         return [json.loads(answers.readline()) for _ in lines]
 
 
-def test_requests_are_answered_in_order(server: Server, judge: FakeJudge) -> None:
+def test_requests_are_answered(server: Server) -> None:
     """Each with its id, by its spec or the server's; a mistake costs one answer."""
     with connected(server) as one, connected(server) as other:
         found = ask(
             one,
             {"candidate": "pass.py", "id": 7},
             {"candidate": "fail.py", "spec": "other.py", "id": "x"},
-            {"candidate": "pass.py", "spec": "bad.py", "id": 8},
+            {"candidate": "pass.py", "spec": "bad.py", "id": [8]},
             "{nothing",
             {"candidate": 3},
             {"candidates": "pass.py"},
             {"candidate": "wrong.py"},
         )
-        assert [each["id"] for each in found] == [7, "x", 8, None, None, None, None]
-        statuses = [each["judgement"]["status"] if "judgement" in each else each["error"][:20] for each in found]
-        assert statuses == ["pass", "fail", "the spec is bad", *3 * ['a request is {"candi'], "wrong"]
+        texts = sorted((str(each["id"]), str(each.get("judgement", each.get("error")))[:20]) for each in found)
+        mistakes = 3 * [("None", 'a request is {"candi')]
+        judged = [("7", "{'status': 'pass', 's"), ("None", "{'status': 'wrong', '"), ("x", "{'status': 'fail', 's")]
+        assert texts == sorted(
+            [*((number, text[:20]) for number, text in judged), ("[8]", "the spec is bad"), *mistakes]
+        )
         assert ask(other, {"candidate": "pass.py"})[0]["judgement"]["score"] == 0
-    assert judge.judged == [(None, "pass.py"), ("other.py", "fail.py"), (None, "wrong.py"), (None, "pass.py")]
+    judged_files = Path("judged").read_text().splitlines()
+    assert judged_files == ["own.py pass.py", "other.py fail.py", "bad.py pass.py", "own.py wrong.py", "own.py pass.py"]
 
 
 def test_the_client_of_the_page(server: Server) -> None:
@@ -109,9 +117,9 @@ def test_the_client_of_the_page(server: Server) -> None:
             client.judge("pass.py", spec="bad.py")
 
 
-def test_no_more_is_read_than_can_be_queued(server: Server, judge: FakeJudge) -> None:
+def test_no_more_is_read_than_can_be_queued(server: Server) -> None:
     """Who sends more waits: one is judged, 16 wait, one is in the hand of the connection's thread."""
-    judge.may_judge.clear()
+    WAIT.touch()
     with connected(server) as end:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
         end.settimeout(0.2)
@@ -121,32 +129,42 @@ def test_no_more_is_read_than_can_be_queued(server: Server, judge: FakeJudge) ->
             while sent < 100:
                 end.sendall(line)
                 sent += 1
-        assert serving.QUEUED <= sent < serving.QUEUED + 4
+        assert referees.QUEUED <= sent < referees.QUEUED + 4
 
 
-def test_requests_that_were_sent_are_answered_before_it_ends(server: Server, judge: FakeJudge) -> None:
+def test_requests_that_were_sent_are_answered_before_it_ends(server: Server) -> None:
     """A client that connects later finds nobody."""
-    judge.may_judge.clear()
+    WAIT.touch()
     with connected(server) as end, end.makefile() as answers:
         end.sendall(b'{"candidate": "pass.py"}\n' * 3)
-        while server.queue.qsize() < 2:
+        while len(server.connections) < 1:
             pass
         server.stop()
-        judge.may_judge.set()
+        WAIT.unlink()
         assert len(answers.readlines()) == 3
     with pytest.raises(OSError, match=r"refused|No such file"):
         connected(server)
 
 
-def test_a_client_that_goes_or_never_reads_costs_only_itself(
-    server: Server, judge: FakeJudge, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_goes_or_never_reads_costs_only_itself(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "SEND_S", 1)
     with connected(server) as gone:
         gone.sendall(b'{"candidate": "pass.py"}\n')
     with connected(server) as deaf, connected(server) as end:
         deaf.sendall((b'{"candidate": "pass.py", "id": "' + b"x" * 2**19 + b'"}\n') * 2)
         assert ask(end, {"candidate": "pass.py", "id": 1})[0]["id"] == 1
+
+
+def test_a_server_ends_with_its_referee(server: Server, ended: list[str]) -> None:
+    """The request that it was judging has an answer; those that waited have none."""
+    with connected(server) as end, end.makefile() as answers:
+        end.sendall(b'{"candidate": "ends.py", "id": 1}\n' + b'{"candidate": "pass.py"}\n' * 3)
+        (answer,) = map(json.loads, answers)
+        assert answer["id"] == 1
+        assert "the referee on the only device ended with exit status 3" in answer["error"]
+    while not ended:
+        time.sleep(0.01)
+    assert "ended with exit status 3" in ended[0]
 
 
 def test_connections_that_ended_are_forgotten(server: Server) -> None:
