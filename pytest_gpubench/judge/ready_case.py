@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True)
+@dataclass
 class ReadyCase:
     """A case whose reference is warm."""
 
@@ -27,7 +27,7 @@ class ReadyCase:
     outputs: "list[torch.Tensor]"
     """The tensors that the reference returns."""
     saved: bytes = b""
-    """The reference's call as data; empty where it cannot be replayed."""
+    """The reference's call as data; empty where it cannot be replayed, or was replayed wrongly."""
 
     @classmethod
     def of(cls, spec: Spec, case: Case, device: Device) -> "ReadyCase":

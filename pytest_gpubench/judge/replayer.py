@@ -85,25 +85,24 @@ class Replayer:
     @cached_property
     def _candidate(self) -> Candidate:
         """A warm process in which no foreign kernel has run when the cases were measured."""
-        try:
-            return self._started(with_reference=True)
-        except (Ended, GpuBenchError):  # the reference cannot be replayed
-            return self._started(with_reference=False)
-
-    def _started(self, with_reference: bool) -> Candidate:
         candidate = self.pool.get()
-        try:
-            for each in self.cases:
-                candidate.process.allow(self.timeout_s)
-                if with_reference and each.saved:
-                    _give(candidate, each.saved, self.timeout_s)
-                    self._costs[each.name] = measure_replays(candidate, each)
-                else:
-                    self._costs[each.name] = measure_blank(candidate, each)
-        except BaseException:
-            self.pool.end(candidate)
-            raise
+        for each in self.cases:
+            candidate.process.allow(self.timeout_s)
+            try:
+                self._costs[each.name] = self._cost(candidate, each)
+            except BaseException as error:
+                self.pool.end(candidate)
+                if not each.saved or not isinstance(error, (Ended, GpuBenchError)):
+                    raise
+                each.saved = b""  # its replay is wrong, and perhaps what it left of the process
+                return self._candidate
         return candidate
+
+    def _cost(self, candidate: Candidate, case: ReadyCase) -> ReplayCost:
+        if not case.saved:
+            return measure_blank(candidate, case)
+        _give(candidate, case.saved, self.timeout_s)
+        return measure_replays(candidate, case)
 
     def end(self) -> None:
         """Kill the process, if one was started; another one is started when it is needed."""

@@ -115,8 +115,7 @@ class Trial:
         example = self.ready.example
         sets = self._sets_for(example)
         self.reference.begin_case(example, sets)
-        replays = self.cost is not None and not self.cost.is_blank
-        self.reference.launch(self.ready.saved if replays else b"")
+        self.reference.launch(b"" if self.cost is None else self.ready.saved)
         self.candidate.begin_case(example, sets, self.ready.outputs)
         self._check(example)
         self.is_checked = True

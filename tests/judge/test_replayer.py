@@ -142,15 +142,26 @@ def test_a_call_that_cannot_be_rebuilt_costs_its_process(replayer: Any, tmp_path
     assert replayer.done[-1] == "end"
 
 
-def test_a_reference_that_cannot_be_replayed_costs_a_process(
+def test_a_reference_that_is_replayed_wrongly_costs_a_process(
     replayer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next one is measured by blank calls."""
+    """The next one is measured by blank calls for this case alone, for later candidates too."""
+    replayer.cases[1].saved = b"two"
     fails = iter(["replay"])
     replayer.pool.get = lambda: Candidate(tmp_path, replayer.done, fails=next(fails, ""))
     monkeypatch.setattr(replayer_module, "measure_blank", lambda candidate, case: replayer.done.append("blank"))
     assert replayer._candidate is replayer._candidate
-    assert replayer.done == ["replay", "end", "blank", "blank"]
+    assert replayer.done == ["replay", "end", "blank", "replay", "before two"]
+    assert [each.saved for each in replayer.cases] == [b"", b"two"]
+
+
+def test_a_process_that_measures_nothing_at_all_is_an_error(replayer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(candidate: object, case: object) -> ReplayCost:
+        raise Ended("timeout", "it hangs")
+
+    monkeypatch.setattr(replayer_module, "measure_blank", measure)
+    assert replayer.judge(replayer.cases[0], b"call") == "it cannot be rebuilt: it hangs"
+    assert replayer.done == ["replay", "before one", "end"]
 
 
 def test_a_replayed_call_is_timed_by_the_referee(replayer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
