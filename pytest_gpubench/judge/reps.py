@@ -14,15 +14,16 @@ from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.reference import Reference
 from pytest_gpubench.judge.runner import ROTATED_SETS
 from pytest_gpubench.results.model import Outcome
-from pytest_gpubench.stats.speedup import Quad, SpeedupEstimate, round_orders
+from pytest_gpubench.stats.speedup import Quad, SpeedupEstimate, next_look, round_orders
 from pytest_gpubench.timing.base import Rep, collection_off
 from pytest_gpubench.timing.tracing_tax import GAP_US
 from pytest_gpubench.timing.windows import busy_ns, span_ns
 from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 
 ARMS = ("reference", "candidate")
-LOOKS = (6, 12, 24, 48, 96, 192)
-"""The numbers of quads after which the trial looks at its intervals."""
+LOOKS = (6, 12, 24, 48, 96, 192, 384)
+"""The numbers of quads after which the trial looks at its intervals: a session of two processes takes time to begin."""
+LEAST_MORE = LOOKS[0]
 Orders = Sequence[Sequence[str]]
 """The arms in the order of their calls, for each round."""
 Draw = Callable[[int], Sequence[tuple[Any, ...]]]
@@ -113,18 +114,15 @@ class TimedArms:
 
 def time_arms(reps: Reps, judged: SpeedupJudgement, seed: int, budget_s: float) -> TimedArms:
     """Add rounds until all is decided or the time is spent."""
-    started_s = time.monotonic()
+    deadline_s = time.monotonic() + budget_s
     done: tuple[int, ...] = ()
-    for number, following in zip(LOOKS, [*LOOKS[1:], None], strict=True):
-        began_s, orders = time.monotonic(), round_orders(ARMS, number, seed)[done[-1] if done else 0 :]
+    following: int | None = LOOKS[0]
+    while following is not None:
+        began_s, orders = time.monotonic(), round_orders(ARMS, following, seed)[len(reps.times_us["reference"]) // 2 :]
         reps.take(orders)
-        each_s = (time.monotonic() - began_s) / len(orders)
-        done = (*done, number)
-        left_s = budget_s - (time.monotonic() - started_s)
-        if following is not None and each_s * (following - number) > max(left_s, 0.0):
-            following = None
-        plan = done if following is None else (*done, following)
-        if judged.look(_quads(reps), plan) or following is None:
+        ended_s, done = time.monotonic(), (*done, following)
+        following = next_look(LOOKS, LEAST_MORE, done[-1], (ended_s - began_s) / len(orders), deadline_s - ended_s)
+        if judged.look(_quads(reps), done if following is None else (*done, following)):
             break
     assert judged.latest is not None, "nothing was looked at"
     return TimedArms(judged.latest, judged.outcome, *(time_of(reps.times_us[arm]) for arm in ARMS))

@@ -61,6 +61,19 @@ def least_reps(alpha: float) -> int:
     return 2 * math.ceil(-math.log(alpha, 4) - 1e-12)
 
 
+def next_look(looks: Sequence[int], least_more: int, taken: int, cost_s: float, left_s: float) -> int | None:
+    """Return after how many quads to look next; None where all looks are done, or no time is left.
+
+    cost_s: what a quad takes. The first look is always taken. Where time is too short for the next planned look, the
+    last one is at what it is long enough for, if those are `least_more` or more.
+    """
+    following = next((look for look in looks if look > taken), None)
+    if following is None or not taken:
+        return following
+    affordable = taken + int(left_s / cost_s)
+    return min(following, affordable) if affordable >= taken + least_more else None
+
+
 # the samples
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pytest_gpubench.errors import IncompleteRecords, annotating
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import Timing
-from pytest_gpubench.stats.speedup import LOOKS, round_orders
+from pytest_gpubench.stats.speedup import LOOKS, next_look, round_orders
 from pytest_gpubench.stats.stopping import is_held_up
 from pytest_gpubench.timing.attempts import until_complete
 from pytest_gpubench.timing.base import Call, Rep, Timer, collection_off
@@ -79,7 +79,8 @@ def _take_looks(
     taken = Interleaved({name: Sample() for name in match.calls}, tick_us, random.Random(match.seed))
     started_s, deadline_s = timer.clock_s(), timer.clock_s() + plan.max_time_s
     looks: tuple[int, ...] = ()
-    following = next_look(match, plan, 0, 0.0, plan.max_time_s)
+    planned = match.looks if plan.reps is None else (math.ceil(plan.reps / 2),)  # two reps of each call make a round
+    following: int | None = planned[0]
     while following is not None:
         orders = match.orders(following)[len(taken.rounds) :]
         began_s = timer.clock_s()
@@ -88,7 +89,8 @@ def _take_looks(
         looks = (*looks, following)
         if any(is_held_up(each.samples_us) for each in taken.samples.values()):
             deadline_s = max(deadline_s, started_s + plan.held_up_time_s)
-        following = next_look(match, plan, looks[-1], (ended_s - began_s) / len(orders), deadline_s - ended_s)
+        cost_s, left_s = (ended_s - began_s) / len(orders), deadline_s - ended_s
+        following = next_look(planned, match.least_more, looks[-1], cost_s, left_s)
         if decided(taken, looks if following is None else (*looks, following)):
             break
     return taken
@@ -144,18 +146,3 @@ def take_once_more(match: Match, timer: Timer, taken: Interleaved, names: Sequen
         return rounds.times_us(0)
 
     return until_complete(take, errors=(IncompleteRecords,))
-
-
-def next_look(match: Match, plan: Plan, taken: int, cost_s: float, left_s: float) -> int | None:
-    """Return after how many rounds to look next; None when enough are taken, or no time is left.
-
-    cost_s: what one takes. The first look is always taken. A number of reps asks for one look: two reps of each call
-    make a round. Where time is too short for the next planned look, the last one is at what it is long enough for.
-    """
-    if plan.reps is not None:
-        return math.ceil(plan.reps / 2) if not taken else None
-    following = next((look for look in match.looks if look > taken), None)
-    if following is None or not taken:
-        return following
-    affordable = taken + int(left_s / cost_s)
-    return min(following, affordable) if affordable >= taken + match.least_more else None

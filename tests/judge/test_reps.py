@@ -137,7 +137,7 @@ class FakeReps:
         ((0.5, 0.5), 1e9, 6, Outcome.PASS),
         ((2.0, 2.0), 1e9, 6, Outcome.FAIL),
         ((0.5, 2.0), 0.0, 6, Outcome.INCONCLUSIVE),
-        ((0.5, 2.0), 1e9, 192, Outcome.INCONCLUSIVE),
+        ((0.5, 2.0), 1e9, 384, Outcome.INCONCLUSIVE),
     ],
 )
 def test_rounds_are_added_until_all_is_decided_or_the_time_is_spent(

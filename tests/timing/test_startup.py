@@ -165,6 +165,12 @@ def test_kinds_are_told_by_name(name: str, kind: str) -> None:
     assert [record.kind for record in read_records(profile)] == [kind]
 
 
+def test_a_fill_has_one_name_in_graphs_and_elsewhere() -> None:
+    events = [ProfilerEvent(f"Memset ({kind})", 10) for kind in ("Unknown", "Device", "Pinned")]
+    profile = SimpleNamespace(kineto_results=SimpleNamespace(events=lambda: events))
+    assert [each.name for each in read_records(profile)] == [*["Memset (Device)"] * 2, "Memset (Pinned)"]
+
+
 def test_only_work_of_the_gpu_is_read_in_the_order_it_started() -> None:
     events = [
         ProfilerEvent("late", 30),
