@@ -70,7 +70,7 @@ class Candidate:
         self.process = process
         self.device = device
         self.gpu = GpuMemory(device.torch_device) if device.type == "cuda" else None
-        self.flush = make_flush(device, cache_of(device))
+        self.flush = make_flush(device, cache_of(device.type))
         self.bandwidth = None if self.gpu is None else copy_bandwidth(device)
         """Bytes that the GPU's memory moves in a microsecond; None if unknown, and on the CPU."""
         self.alone: Callable[[], AbstractContextManager[object]] = nullcontext

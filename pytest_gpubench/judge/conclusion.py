@@ -1,85 +1,73 @@
-"""Verdicts on the time of a case, and the status that they come to."""
+"""Verdicts on a case that was timed, by the limits of the core, and the status that they come to."""
 
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.judge.judgement import CaseJudgement, Status, Time
-from pytest_gpubench.limits import as_written, limit_for_device
-from pytest_gpubench.results.model import Outcome, Verdict
-from pytest_gpubench.stats.speedup import SpeedupEstimate
-from pytest_gpubench.stats.summary import Interval, median_interval
-from pytest_gpubench.units import format_time, ratio_text
-from pytest_gpubench.verdict.decision import at_least, at_most
-from pytest_gpubench.verdict.limits import Limits
+from pytest_gpubench.judge.judgement import CaseJudgement, Status
+from pytest_gpubench.judge.runner import cache_of
+from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, Speedup, Timing, Verdict
+from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.units import ratio_text
+from pytest_gpubench.verdict.limits import Limits, Seen
+from pytest_gpubench.verdict.limits.speedup import speedup_verdict
 
 CPU_FACTOR = 2.0
 """The factor by which two processes that do the same on a CPU may differ."""
 
 
-def refuse_limits(limits: Limits) -> None:
-    """Raise BadRequest for limits that cannot be judged from outside."""
-    if others := [limit.name for limit in limits if limit.name not in ("min_speedup", "max_time_us")]:
-        raise BadRequest(f"judge cannot judge {', '.join(others)}: it knows min_speedup and max_time_us")
-    if isinstance(limits.min_speedup, Mapping):
-        raise BadRequest(f"min_speedup={dict(limits.min_speedup)!r} is not valid here: give a number for the candidate")
-
-
-def time_of(samples_us: Sequence[float], alpha: float = 0.05) -> Time:
-    """Return the median of samples, with its interval."""
-    rounded = tuple(round(each, 3) for each in samples_us)
-    return Time(
-        median_us=statistics.median(samples_us), interval=median_interval(samples_us, alpha), samples_us=rounded
+def measured(
+    case: CaseJudgement, device: DeviceFacts, alpha: float, labels: Sequence[str] = ("the reference", "candidate")
+) -> tuple[Measurement, Measurement]:
+    """Return the measurements of both arms of a case that was timed."""
+    assert case.candidate_us, "it was timed"
+    assert case.reference_us, "it was timed"
+    assert case.ratio, "it was timed"
+    timings = [
+        Timing(
+            label=label,
+            timer="wall" if device.type == "cpu" else "profiler",
+            cache=cache_of(device.type),
+            device=device.name,
+            samples_us=time.samples_us,
+        )
+        for label, time in zip(labels, (case.reference_us, case.candidate_us), strict=True)
+    ]
+    speedup = Speedup(
+        ratio=case.ratio,
+        interval=case.interval,
+        quads=len(case.candidate_us.samples_us) // 2,
+        alpha=alpha,
+        reference=labels[0],
+        reference_us=case.reference_us.median_us,
+        seed=0,
+    )
+    return (
+        Measurement(timing=timings[0], role="reference"),
+        Measurement(
+            timing=timings[1], verdicts=case.verdicts, speedup=speedup, differences=case.outputs, role="candidate"
+        ),
     )
 
 
-def is_below(time: Time, least_us: float) -> bool:
-    """Tell whether a time is certainly less than this: by the upper end of its interval, if it has one."""
-    return (time.interval.high if time.interval else time.median_us) < least_us
-
-
-def untimed(checked: CaseJudgement, why: str) -> CaseJudgement:
-    """Return the judgement of a right call that nobody times, as only its own process could."""
-    reason = f"not timed: its call is not replayed ({why}), and without trust_claims = True its process is not believed"
-    return msgspec.structs.replace(checked, status="inconclusive", reason=reason, not_replayed=why)
-
-
-def ratio_words(speedup: SpeedupEstimate) -> str:
-    """Return a speedup in words."""
-    return f"{ratio_text(speedup.ratio, speedup.interval)} as fast as the reference"
-
-
-def on_cpu(claimed: Interval, wanted: float) -> Outcome:
-    """Judge a speedup from which the true one may differ as two processes on a CPU do that do the same."""
-    return at_least(Interval(claimed.low / CPU_FACTOR, claimed.high * CPU_FACTOR), wanted)
-
-
-def judge_speedup(outcome: Outcome, wanted: float, words: str) -> Verdict:
-    """Return the verdict on a speedup."""
-    doubt = "too close to tell: " if outcome is Outcome.INCONCLUSIVE else ""
-    return _verdict("min_speedup", wanted, outcome, f"{doubt}{words}, wanted at least {wanted:g}x")
-
-
-def judge_time(time: Time, most: float | Mapping[str, float], device: str, alpha: float) -> Verdict:
-    """Judge a time: PASS where its median is at most this."""
-    wanted = limit_for_device(most, device)
-    if wanted is None:
-        return _verdict("max_time_us", most, Outcome.INCONCLUSIVE, f"there is no max_time_us for {device}")
-    outcome = at_most(median_interval(time.samples_us, alpha), wanted)
-    sentence = f"a call takes {format_time(time.median_us)}, wanted at most {wanted:g} us"
-    return _verdict("max_time_us", most, outcome, sentence)
-
-
-def _verdict(kind: str, asked: object, outcome: Outcome, sentence: str) -> Verdict:
-    return Verdict(kind=kind, asked=as_written(asked), outcome=outcome, sentence=sentence)
+def concluded(case: CaseJudgement, limits: Limits, device: DeviceFacts, alpha: float) -> CaseJudgement:
+    """Return a case that was timed with its verdicts and its status."""
+    _, item = measured(case, device, alpha)
+    assert item.speedup, "it is a candidate's"
+    verdicts = limits.judge("time", Seen(item.timing, alpha, alpha))
+    if (wanted := limits.min_speedup) is not None:
+        speedup, interval = item.speedup, item.speedup.interval
+        if device.type == "cpu" and interval is not None:
+            interval = Interval(interval.low / CPU_FACTOR, interval.high * CPU_FACTOR)
+        speedup = msgspec.structs.replace(speedup, interval=interval)
+        verdicts = (speedup_verdict(item.timing.label, speedup, item.timing.median_us, wanted), *verdicts)
+    status, reason = worst_of(verdicts, f"{ratio_text(case.ratio or 0.0, case.interval)} as fast as the reference")
+    return msgspec.structs.replace(case, verdicts=verdicts, status=status, reason=reason)
 
 
 def worst_of(verdicts: Sequence[Verdict], words: str) -> tuple[Status, str]:
     """Return what verdicts come to: a status and its reason. words: the reason where there are none."""
-    statuses: tuple[Status, ...] = ("fail", "inconclusive")
-    for status in statuses:
-        if found := [each.sentence for each in verdicts if each.outcome.value == status]:
-            return status, found[0]
+    open_ones = [each for each in verdicts if each.outcome is not Outcome.PASS]
+    for each in sorted(open_ones, key=lambda each: each.outcome is not Outcome.FAIL)[:1]:
+        return "fail" if each.outcome is Outcome.FAIL else "inconclusive", each.sentence
     return "pass", "; ".join(each.sentence for each in verdicts) or words

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pytest_gpubench.judge.conclusion import worst_of
+from pytest_gpubench.judge.conclusion import measured, worst_of
 from pytest_gpubench.judge.judgement import CaseJudgement, Judgement
-from pytest_gpubench.limits import limit_for_device
 from pytest_gpubench.results.model import Outcome, Verdict
-from pytest_gpubench.verdict.limits import Limits
+from pytest_gpubench.verdict.limits import missed_by
 
 CLOSE = 0.05
 """Where memory lies does not explain a limit that is missed by this part or more."""
@@ -19,29 +18,15 @@ PROCESSES = 3
 """The processes that fail before a close FAIL stands."""
 
 
-def fails_closely(judgement: Judgement, limits: Limits) -> bool:
+def fails_closely(judgement: Judgement) -> bool:
     """Tell whether a candidate fails, and misses each limit by little."""
-    broken = [
-        _miss(verdict, case, judgement, limits)
+    device = judgement.device
+    return judgement.status == "fail" and all(
+        missed_by(verdict, measured(case, device, 0.0)[1]) < CLOSE
         for case in judgement.cases
         for verdict in case.verdicts
-        if verdict.outcome is Outcome.FAIL
-    ]
-    return judgement.status == "fail" and max(broken) < CLOSE
-
-
-def _miss(verdict: Verdict, case: CaseJudgement, judgement: Judgement, limits: Limits) -> float:
-    """Return by what part a limit is missed."""
-    if verdict.kind == "min_speedup":
-        assert isinstance(limits.min_speedup, float | int), "the judge refuses others"
-        assert case.ratio, "it was timed"
-        return limits.min_speedup / case.ratio - 1
-    assert limits.max_time_us is not None, "there is no third kind"
-    assert judgement.device is not None, "it was timed"
-    assert case.candidate_us is not None, "it was timed"
-    most_us: float | None = limit_for_device(limits.max_time_us, judgement.device.name)
-    assert most_us is not None, "without one nothing fails"
-    return case.candidate_us.median_us / most_us - 1
+        if device and verdict.outcome is Outcome.FAIL
+    )
 
 
 def confirmed(cases: Sequence[CaseJudgement]) -> CaseJudgement:

@@ -1,12 +1,14 @@
 """The judgement of a candidate, as plain data: what a program reads as JSON."""
 
+import statistics
 import time
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import msgspec
 
 from pytest_gpubench.results.model import DeviceFacts, Verdict
-from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.stats.summary import Interval, median_interval
 
 VERSION = 4
 Status = Literal[
@@ -46,6 +48,19 @@ class Time(msgspec.Struct, frozen=True, kw_only=True):
     median_us: float
     interval: Interval | None
     samples_us: tuple[float, ...]
+
+    @property
+    def ends(self) -> Interval:
+        """The interval, or the median where there are too few samples for one."""
+        return self.interval or Interval(self.median_us, self.median_us)
+
+
+def time_of(samples_us: Sequence[float], alpha: float = 0.05) -> Time:
+    """Return the median of samples, with its interval."""
+    rounded = tuple(round(each, 3) for each in samples_us)
+    return Time(
+        median_us=statistics.median(samples_us), interval=median_interval(samples_us, alpha), samples_us=rounded
+    )
 
 
 class CaseJudgement(msgspec.Struct, frozen=True, kw_only=True):

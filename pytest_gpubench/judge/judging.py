@@ -18,7 +18,6 @@ from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.gpu.lock_file import lock_folder as default_lock_folder
 from pytest_gpubench.gpu.turn import turn_at
 from pytest_gpubench.judge.candidate import Candidate
-from pytest_gpubench.judge.conclusion import refuse_limits, untimed
 from pytest_gpubench.judge.confirmation import PROCESSES, confirmed, fails_closely
 from pytest_gpubench.judge.judgement import STATUSES, TIMED, CaseJudgement, Judgement, Stopwatch
 from pytest_gpubench.judge.process import Ended
@@ -87,6 +86,12 @@ def _concluded(judgement: Judgement, found: Sequence[CaseJudgement]) -> Judgemen
     ratio = min(ratios) if len(ratios) == len(found) else None
     score = min(each.score for each in found) if worst.status == "pass" else 0.0
     return _with(judgement, status=worst.status, reason=reason, cases=tuple(found), ratio=ratio, score=score)
+
+
+def _untimed(checked: CaseJudgement, why: str) -> CaseJudgement:
+    """Return the judgement of a right call that nobody times, as only its own process could."""
+    reason = f"not timed: its call is not replayed ({why}), and without trust_claims = True its process is not believed"
+    return msgspec.structs.replace(checked, status="inconclusive", reason=reason, not_replayed=why)
 
 
 def _with(judgement: Judgement, **changes: object) -> Judgement:
@@ -161,14 +166,14 @@ class Judge:
             if read == self._read:
                 return
             spec = read_spec(Path(wanted))
-        refuse_limits(spec.limits)
-        if self.rules.drawn and spec.search is None:
+        rules = replace(self.rules, limits=spec.limits)
+        if rules.drawn and spec.search is None:
             raise BadRequest(
-                f"{self.rules.drawn} cases are to be drawn, and the spec has no strategy for them: give it search = ..."
+                f"{rules.drawn} cases are to be drawn, and the spec has no strategy for them: give it search = ..."
             )
         self.spec = replace(spec, trust_claims=spec.trust_claims or self._trusts)
         self.name = spec.name if isinstance(wanted, Spec) else str(wanted)
-        self.rules = replace(self.rules, limits=spec.limits)
+        self.rules = rules
         self._read, self._cases = read, ()
 
     def __call__(self, candidate: Path) -> Judgement:
@@ -176,7 +181,7 @@ class Judge:
         title = f"judge {candidate.name}"
         with turn_at(self.device, self.lock_folder, None, title, claims=False), _one_thread(self.device):
             found = [self._judge(candidate)]
-            if fails_closely(found[0], self.rules.limits):
+            if fails_closely(found[0]):
                 while found[-1].status == "fail" and len(found) < PROCESSES:
                     found.append(self._judge(candidate))
         judgement = found[-1]
@@ -300,7 +305,7 @@ class Judge:
                 answer = _guarded(case.name, partial(replayer.judge, case, call))
             if isinstance(answer, str) and self.spec.trust_claims:
                 answer = _guarded(case.name, partial(self._judge_claims, own, case, answer))
-            found[number] = answer if isinstance(answer, CaseJudgement) else untimed(checked, answer)
+            found[number] = answer if isinstance(answer, CaseJudgement) else _untimed(checked, answer)
             self._give_memory_back(case)
             if found[number].status not in TIMED:
                 break

@@ -8,12 +8,10 @@ from itertools import cycle
 from typing import Any
 
 from pytest_gpubench.judge.candidate import Candidate
-from pytest_gpubench.judge.conclusion import time_of
-from pytest_gpubench.judge.judgement import Time
+from pytest_gpubench.judge.judgement import Time, time_of
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.reference import Reference
 from pytest_gpubench.judge.runner import ROTATED_SETS
-from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.speedup import Quad, SpeedupEstimate, next_look, round_orders
 from pytest_gpubench.timing.base import Rep, collection_off
 from pytest_gpubench.timing.tracing_tax import GAP_US
@@ -106,8 +104,6 @@ class TimedArms:
     """The times of both arms, and the speedup that they show."""
 
     speedup: SpeedupEstimate
-    outcome: Outcome
-    """By the limit on the speedup; INCONCLUSIVE without one."""
     reference_us: Time
     candidate_us: Time
 
@@ -125,7 +121,7 @@ def time_arms(reps: Reps, judged: SpeedupJudgement, seed: int, budget_s: float) 
         if judged.look(_quads(reps), done if following is None else (*done, following)):
             break
     assert judged.latest is not None, "nothing was looked at"
-    return TimedArms(judged.latest, judged.outcome, *(time_of(reps.times_us[arm]) for arm in ARMS))
+    return TimedArms(judged.latest, *(time_of(reps.times_us[arm]) for arm in ARMS))
 
 
 def _quads(reps: Reps) -> list[Quad]:

@@ -1,21 +1,20 @@
 """A judgement inside a test: `gpu_bench.judge`, by the limits of the test's `perf` mark."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.bench.request import CallResult, Request, Say
 from pytest_gpubench.errors import BadRequest, InvalidResult, MeasurementError, WrongResult, annotate
-from pytest_gpubench.judge.conclusion import refuse_limits
+from pytest_gpubench.judge.conclusion import measured
 from pytest_gpubench.judge.judgement import TIMED, CaseJudgement, Judgement
 from pytest_gpubench.judge.judging import Judge
-from pytest_gpubench.judge.runner import cache_of
 from pytest_gpubench.judge.spec import Entry, Spec
 from pytest_gpubench.judge.spec.model import digest_of, draw_inputs
 from pytest_gpubench.judge.trial import Rules
-from pytest_gpubench.results.model import Measurement, Speedup, Timing
+from pytest_gpubench.results.model import Measurement
 from pytest_gpubench.units import name_of
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class JudgeRequest(Request[Judgement]):
     has_baseline = False
 
     def __post_init__(self) -> None:
-        refuse_limits(self.limits)
+        Rules(self.limits)
 
     def measure(self, say: Say) -> CallResult[Judgement]:
         """Judge the candidate; raise an error where it is wrong or was not timed."""
@@ -64,36 +63,11 @@ class JudgeRequest(Request[Judgement]):
         )
         return CallResult(judgement, self.without_time(reason))
 
-    def _measured(self, case: CaseJudgement) -> list[Measurement]:
+    def _measured(self, case: CaseJudgement) -> Sequence[Measurement]:
         """Return the measurements of a case, the reference's first; one without numbers where it was not timed."""
-        if case.candidate_us is None or case.reference_us is None or case.ratio is None:
+        if case.ratio is None:
             return self.without_time(case.reason)
-        speedup = Speedup(
-            ratio=case.ratio,
-            interval=case.interval,
-            quads=len(case.candidate_us.samples_us) // 2,
-            alpha=self.settings.alpha,
-            reference=self.spec.name,
-            reference_us=case.reference_us.median_us,
-            seed=0,
-        )
-        (label,) = self.calls
-        return [
-            Measurement(timing=self._timing(self.spec.name, case.reference_us.samples_us), role="reference"),
-            Measurement(
-                timing=self._timing(label, case.candidate_us.samples_us),
-                verdicts=case.verdicts,
-                speedup=speedup,
-                differences=case.outputs,
-                role="candidate",
-            ),
-        ]
-
-    def _timing(self, label: str, samples_us: tuple[float, ...]) -> Timing:
-        timer = "wall" if self.device.type == "cpu" else "profiler"
-        return Timing(
-            label=label, timer=timer, cache=cache_of(self.device), device=self.device.facts.name, samples_us=samples_us
-        )
+        return measured(case, self.device.facts, self.settings.alpha, (self.spec.name, *self.calls))
 
 
 def error_of(judgement: Judgement) -> Exception:

@@ -30,7 +30,7 @@ class Runner:
         self.function = function
         self.sets = sets
         self.device = device
-        self.timer = make_timer("profiler", device, cache_of(device))
+        self.timer = make_timer("profiler", device, cache_of(device.type))
         self.call = replace(call_of("candidate", self._call_once), prepares_on_device=True)  # as inputs are written
         self.output: object = None
         """The output of the last call or rep."""
@@ -115,6 +115,6 @@ class Runner:
             session.__exit__(type(error), error, None)
 
 
-def cache_of(device: Device) -> CacheName:
-    """Return the state of the cache before a rep: on the CPU hot, as inputs were just written."""
-    return "cold" if device.type == "cuda" else "hot"
+def cache_of(kind: str) -> CacheName:
+    """Return the state of the cache before a rep on a kind of device: on the CPU hot, as inputs were just written."""
+    return "cold" if kind == "cuda" else "hot"

@@ -2,23 +2,17 @@
 
 import secrets
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_gpubench.bench.candidates import speedup_limits
 from pytest_gpubench.bench.integrity import FLOOR_SHARE
 from pytest_gpubench.correctness import moved_bytes
+from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.channel import LONGEST_KERNEL, MOST_KERNELS
-from pytest_gpubench.judge.conclusion import (
-    is_below,
-    judge_speedup,
-    judge_time,
-    on_cpu,
-    ratio_words,
-    worst_of,
-)
+from pytest_gpubench.judge.conclusion import concluded
 from pytest_gpubench.judge.judgement import CaseJudgement, Status, Stopwatch
 from pytest_gpubench.judge.layout import describe, place
 from pytest_gpubench.judge.process import Ended
@@ -26,7 +20,6 @@ from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.judge.reps import Reps, time_arms, untraced_us
 from pytest_gpubench.judge.runner import ROTATED_SETS
 from pytest_gpubench.judge.witness import ReplayCost, Witness
-from pytest_gpubench.results.model import Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import format_time
 from pytest_gpubench.verdict.limits import Limits
@@ -51,6 +44,13 @@ class Rules:
     """For the reps; calls by the referee's clock may take more while nothing is decided."""
     drawn: int = 0
     """Number of cases drawn beside those of the spec, to compare their outputs."""
+
+    def __post_init__(self) -> None:
+        """Raise BadRequest for limits that cannot be judged from outside."""
+        if others := [limit.name for limit in self.limits if limit.name not in ("min_speedup", "max_time_us")]:
+            raise BadRequest(f"judge cannot judge {', '.join(others)}: it knows min_speedup and max_time_us")
+        if isinstance(wanted := self.limits.min_speedup, Mapping):
+            raise BadRequest(f"min_speedup={dict(wanted)!r} is not valid here: give a number for the candidate")
 
     @property
     def speedups(self) -> dict[str, float]:
@@ -88,19 +88,20 @@ class Trial:
     def check(self) -> CaseJudgement:
         """Return the judgement of this case by its outputs alone."""
 
-        def checked() -> tuple[Status, str]:
+        def checked() -> None:
             self.candidate.begin_case(self.ready.example, 1, self.ready.outputs)
             self._check(self.ready.example)
-            return "pass", "its outputs are right"
 
         return self._judged(checked)
 
-    def _judged(self, judge: Callable[[], tuple[Status, str]]) -> CaseJudgement:
+    def _judged(self, judge: Callable[[], None]) -> CaseJudgement:
+        status: Status = "pass"
+        reason = "its outputs are right"
         try:
-            status, reason = judge()
+            judge()
         except Ended as error:
             status, reason = error.status, error.reason
-        return CaseJudgement(
+        judged = CaseJudgement(
             case=self.ready.name,
             status=status,
             reason=reason,
@@ -110,8 +111,11 @@ class Trial:
             not_replayed=self.not_replayed,
             **self.found,
         )
+        if status != "pass" or judged.ratio is None:
+            return judged
+        return concluded(judged, self.rules.limits, self.device.facts, self.rules.alpha)
 
-    def _judge(self) -> tuple[Status, str]:
+    def _judge(self) -> None:
         example = self.ready.example
         sets = self._sets_for(example)
         self.reference.begin_case(example, sets)
@@ -129,7 +133,6 @@ class Trial:
                 self._ask_witness(self.cost, reps)
                 self.stopwatch.lap("witness")
         self._find_floor(example)
-        return self._conclude()
 
     def _sets_for(self, example: tuple[Any, ...]) -> int:
         size = max(place(describe(example, "the inputs")[1]).size, 1)
@@ -173,8 +176,6 @@ class Trial:
         budget_s = WITNESS_BUDGETS * self.rules.budget_s
         self.found["clock_us"] = witness.time(self.timed.candidate_us, self.launches, self.rules.alpha, budget_s)
 
-    # the verdict
-
     def _find_floor(self, example: tuple[Any, ...]) -> None:
         """Find the least time that memory allows; raise Ended where the candidate took less."""
         bandwidth = self.candidate.bandwidth
@@ -185,23 +186,9 @@ class Trial:
         floor_us = least / bandwidth
         self.found["floor_us"] = floor_us
         known = self.timed.reference_us.median_us >= floor_us  # else not all of the inputs matter
-        if known and is_below(self.timed.candidate_us, FLOOR_SHARE * floor_us):
+        if known and self.timed.candidate_us.ends.high < FLOOR_SHARE * floor_us:
             raise Ended(
                 "invalid",
                 f"faster than memory allows: {format_time(self.timed.candidate_us.median_us)}, and a copy takes "
                 f"{format_time(floor_us)}",
             )
-
-    def _conclude(self) -> tuple[Status, str]:
-        words = ratio_words(self.timed.speedup)
-        self.found["verdicts"] = verdicts = tuple(self._verdicts(words))
-        return worst_of(verdicts, words)
-
-    def _verdicts(self, words: str) -> Iterator[Verdict]:
-        if (wanted := self.rules.speedups.get("candidate")) is not None:
-            outcome, interval = self.timed.outcome, self.timed.speedup.interval
-            if self.device.type == "cpu" and interval is not None:
-                outcome = on_cpu(interval, wanted)
-            yield judge_speedup(outcome, wanted, words)
-        if (most := self.rules.limits.max_time_us) is not None:
-            yield judge_time(self.timed.candidate_us, most, self.device.facts.name, self.rules.alpha)

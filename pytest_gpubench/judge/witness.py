@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from pytest_gpubench.errors import InvalidResult
 from pytest_gpubench.judge.candidate import Candidate, Released
-from pytest_gpubench.judge.conclusion import time_of
-from pytest_gpubench.judge.judgement import Time
+from pytest_gpubench.judge.judgement import Time, time_of
 from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.units import format_time
 
@@ -109,7 +108,7 @@ class Witness:
                 f"a replayed call takes {format_time(-found.median_us)} less by the referee's clock than a replay "
                 "alone cost before"
             )
-        if (found.interval.low if found.interval else found.median_us) > most_us:
+        if found.ends.low > most_us:
             raise ClocksDisagree(
                 f"its records say {format_time(recorded.median_us)}, and the referee's clock "
                 f"{format_time(found.median_us)}"

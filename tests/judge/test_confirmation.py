@@ -3,16 +3,17 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from pytest_gpubench import Judgement
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.judge.conclusion import judge_speedup, judge_time, time_of
+from pytest_gpubench.judge.conclusion import concluded
 from pytest_gpubench.judge.confirmation import fails_closely
-from pytest_gpubench.judge.judgement import CaseJudgement
+from pytest_gpubench.judge.judgement import CaseJudgement, time_of
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.trial import Rules
-from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.results.model import Outcome, Verdict
 from pytest_gpubench.verdict.limits import Limits
 
 CPU = cpu_device()
@@ -22,9 +23,13 @@ LIMITS = Limits(min_speedup=1.0)
 
 def case_of(outcome: Outcome, ratio: float = 0.98) -> CaseJudgement:
     """Return a case by its verdict on a speedup of at least 1."""
-    verdict = judge_speedup(outcome, 1.0, f"{ratio}x")
+    verdict = Verdict(kind="min_speedup", asked="1.0", outcome=outcome, sentence=f"{outcome.value}: {ratio}x")
     status: Any = {PASS: "pass", FAIL: "fail"}.get(outcome, "inconclusive")
-    return CaseJudgement(case=f"{outcome}", status=status, reason=verdict.sentence, verdicts=(verdict,), ratio=ratio)
+    time = time_of([10.0] * 40)
+    return CaseJudgement(
+        case=f"{outcome}", status=status, reason=verdict.sentence, verdicts=(verdict,), ratio=ratio,
+        candidate_us=time, reference_us=time,
+    )  # fmt: skip
 
 
 def judgement_of(*cases: CaseJudgement, status: Any | None = None, seconds: float = 0.0) -> Judgement:
@@ -48,15 +53,14 @@ def judgement_of(*cases: CaseJudgement, status: Any | None = None, seconds: floa
     ],
 )
 def test_a_speedup_is_missed_closely_by_less_than_5_percent(judgement: Judgement, close: bool) -> None:
-    assert fails_closely(judgement, LIMITS) is close
+    assert fails_closely(judgement) is close
 
 
 @pytest.mark.parametrize(("median_us", "close"), [(10.49, True), (10.51, False)])
 def test_a_time_is_missed_closely_by_less_than_5_percent(median_us: float, close: bool) -> None:
-    time = time_of([median_us] * 40)
-    verdict = judge_time(time, 10.0, CPU.facts.name, 0.05)
-    case = CaseJudgement(case="", status="fail", reason="", verdicts=(verdict,), candidate_us=time)
-    assert fails_closely(judgement_of(case), Limits(max_time_us={CPU.facts.name: 10.0})) is close
+    limits = Limits(max_time_us={CPU.facts.name: 10.0})
+    case = msgspec.structs.replace(case_of(FAIL), candidate_us=time_of([median_us] * 40))
+    assert fails_closely(judgement_of(concluded(case, limits, CPU.facts, 0.05))) is close
 
 
 def judge_in_turn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *judgements: Judgement) -> Judgement:
@@ -73,10 +77,10 @@ def judge_in_turn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *judgements: 
 @pytest.mark.parametrize(
     ("others", "status", "words"),
     [
-        ([FAIL, FAIL], "fail", "0.98x, wanted at least 1x; so in 3 processes"),
-        ([FAIL, PASS], "inconclusive", "not confirmed: 0.98x, wanted at least 1x; in another process 1.01x, wanted"),
-        ([PASS], "inconclusive", "in another process 1.01x"),
-        ([INCONCLUSIVE], "inconclusive", "in another process too close to tell: 1.01x"),
+        ([FAIL, FAIL], "fail", "0.98x; so in 3 processes"),
+        ([FAIL, PASS], "inconclusive", "not confirmed: fail: 0.98x; in another process pass: 1.01x"),
+        ([PASS], "inconclusive", "in another process pass: 1.01x"),
+        ([INCONCLUSIVE], "inconclusive", "in another process inconclusive: 1.01x"),
     ],
 )
 def test_a_close_fail_stands_if_three_processes_fail(

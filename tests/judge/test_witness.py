@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pytest_gpubench.judge.candidate import Released
-from pytest_gpubench.judge.conclusion import time_of
+from pytest_gpubench.judge.judgement import time_of
 from pytest_gpubench.judge.witness import ClocksDisagree, ReplayCost, Witness, measure_blank, measure_replays
 
 

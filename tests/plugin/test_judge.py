@@ -56,7 +56,7 @@ def test_limits_of_the_mark_apply(bench_run: BenchRun) -> None:
     result.stdout.fnmatch_lines(
         [
             "*perf(max_time_us=1000000000.0) was never judged: not timed: its call is not replayed *",
-            "*LimitBroken: a call takes *, wanted at most 0.001 us",
+            "*LimitBroken: candidate is too slow: median *, wanted at most 0.001 us*",
             "*BadRequest: judge(memory='much') is not valid: *",
             "*BadRequest: judge cannot judge max_kernels: it knows min_speedup and max_time_us",
         ]
