@@ -85,7 +85,6 @@ class Candidate:
         import torch
 
         given = torch.arange(2.0**12, device=self.device.torch_device)
-        self.process.ask("practise")
         self.begin_case((given,), 1, [given])
         self.first()
         self._check_practice(self.output(), given)

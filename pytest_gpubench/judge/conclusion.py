@@ -9,7 +9,8 @@ from pytest_gpubench.judge.runner import cache_of
 from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, Speedup, Timing, Verdict
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import ratio_text
-from pytest_gpubench.verdict.limits import Limits, Seen
+from pytest_gpubench.verdict.limits import Limits
+from pytest_gpubench.verdict.limits.base import Seen
 from pytest_gpubench.verdict.limits.speedup import speedup_verdict
 
 CPU_FACTOR = 2.0

@@ -103,10 +103,12 @@ class Reference:
                 "the reference returns the same for two seeds, within the tolerance: a candidate that remembers a "
                 "result would be right; let inputs(seed) draw other values, or tighten tolerance"
             )
-        if self._are_right(map_leaves(_zeros, other), first):
-            raise UnfairComparison(
-                "zeros are right within the tolerance: a candidate that computes nothing would pass; tighten tolerance"
-            )
+        for flat, words in ((_zeros, "zeros are"), (_middle, "one number everywhere is")):
+            if self._are_right(map_leaves(flat, other), first):
+                raise UnfairComparison(
+                    f"{words} right within the tolerance: a candidate that computes nothing would pass; tighten "
+                    "tolerance"
+                )
 
     def _are_right(self, found: object, args: tuple[Any, ...]) -> bool:
         differences = self.differences(found, args)
@@ -132,3 +134,14 @@ def _zeros(leaf: object) -> object:
     import torch
 
     return torch.zeros_like(leaf) if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _middle(leaf: object) -> object:
+    """Return a tensor with the number between the least and the largest element everywhere; integers stay zeros."""
+    import torch
+
+    from pytest_gpubench.correctness.constant_outputs import least_and_largest
+
+    if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point() or not leaf.numel():
+        return _zeros(leaf)
+    return torch.zeros_like(leaf).fill_(sum(least_and_largest(leaf)) / 2)

@@ -61,7 +61,6 @@ def main(descriptor: int, settings: Mapping[str, Any], isolation: Isolation) -> 
 class Worker:
     """The state of the process, and an answer to each message."""
 
-    function: Callable[..., Any]
     runner: Runner
 
     def __init__(self, channel: Channel, device: str, memory_bytes: int, threads: int) -> None:
@@ -71,6 +70,8 @@ class Worker:
         self.channel = channel
         self.device = cpu_device() if device == "cpu" else cuda_device(int(device))
         self.reply = Reply(kind="done")
+        self.function: Callable[..., Any] = _doubling()
+        """A function of ours, until a candidate is loaded or a saved call is taken."""
         flatten(0)  # imports torch's pytree
         self.gpu = None if self.device.type == "cpu" else _warm_gpu(self.device, memory_bytes)
         if self.gpu is None:
@@ -92,10 +93,6 @@ class Worker:
         except Broken as error:
             refused = BadRequest(f"the output has too many tensors or values to be sent: {error}")
             self.channel.send(_failed(stage, refused))
-
-    def do_practise(self) -> None:
-        """Take a function of ours instead of a candidate."""
-        self.function = _doubling()
 
     def do_load(self, entry: str, path: str) -> None:
         """Load the candidate's file."""

@@ -46,6 +46,16 @@ def test_a_spec_by_which_nothing_need_be_computed_is_refused(
         Reference(spec, cpu_device()).check_fair(*inputs)
 
 
+@pytest.mark.parametrize(("spread", "is_fair"), [(0.019, False), (0.021, True)])
+def test_a_tolerance_within_which_one_number_is_right_is_refused(spread: float, is_fair: bool) -> None:
+    """It allows 0.01 more or less."""
+    spec = spec_of(lambda x: x.sigmoid() * spread + 7, lambda seed: 1, {"rtol": 0, "atol": 0.01})
+    first, second = (20 * torch.randn(1000, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
+    message = "one number everywhere is right within the tolerance"
+    with nullcontext() if is_fair else pytest.raises(UnfairComparison, match=message):
+        Reference(spec, cpu_device()).check_fair((first,), (second,))
+
+
 def test_inputs_that_overwrite_earlier_ones_are_refused() -> None:
     """Outputs are compared when later inputs have been drawn."""
     kept = torch.zeros(4)

@@ -45,22 +45,22 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: list[str]) ->
 
     def serve() -> None:
         try:
-            server.serve()
+            found.serve()
         except MeasurementError as error:
             ended.append(str(error))
 
     with Referees([sys.executable, "-S", "-c", REFEREE], [None]) as one:
-        server = Server(one, Path("own.py"), tmp_path / "socket")
+        found = Server(one, Path("own.py"), tmp_path / "socket")
         thread = threading.Thread(target=serve)
         thread.start()
-        while not serving.is_answered(server.path):
+        while not serving.is_answered(found.path):
             time.sleep(0.01)
-        yield server
+        yield found
         WAIT.unlink(missing_ok=True)
-        server.stop()
+        found.stop()
         thread.join(10)
         assert not thread.is_alive()
-        assert not server.path.exists()
+        assert not found.path.exists()
 
 
 def connected(server: Server) -> socket.socket:
