@@ -4,10 +4,9 @@ import ctypes
 import fcntl
 import mmap
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pytest_gpubench.errors import MeasurementError
-from pytest_gpubench.gpu.persisting import load_driver
+from pytest_gpubench.replay.driver import LIBRARY, Driver, handle, out
 
 if TYPE_CHECKING:
     import torch
@@ -53,36 +52,36 @@ class _Handle(ctypes.Structure):
     _fields_ = (("reserved", ctypes.c_char * 64),)
 
 
-class GpuMemory:
+class GpuMemory(Driver):
     """The driver's calls for memory that two processes share; the CUDA context must be current."""
 
     LAZY_PEER_ACCESS = 1
 
     def __init__(self, device: "torch.device") -> None:
-        self._driver: Any = load_driver()
+        super().__init__(ctypes.CDLL(LIBRARY))
         self._device = device
 
     def allocate(self, size: int) -> tuple["torch.Tensor", str]:
         """Return new memory in blocks of its own, and its handle."""
-        address = ctypes.c_uint64(0)
-        self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(_whole_granules(size)))
-        return self._bytes_at(address.value, _whole_granules(size)), self._handle_of(address.value)
+        address, shared = ctypes.c_uint64(0), _Handle()
+        self.call("cuMemAlloc_v2", out(address), ctypes.c_size_t(_whole_granules(size)))
+        self.call("cuIpcGetMemHandle", out(shared), address)
+        return self._bytes_at(address.value, _whole_granules(size)), ctypes.string_at(out(shared), 64).hex()
+
+    def free(self, memory: "torch.Tensor") -> None:
+        """Free memory that `allocate` returned."""
+        self.call("cuMemFree_v2", ctypes.c_uint64(memory.data_ptr()))
+
+    def open(self, shared: str, size: int) -> "torch.Tensor":
+        """Return so many bytes of memory that another process has allocated, by its handle."""
+        given, address = _Handle.from_buffer_copy(bytes.fromhex(shared)), ctypes.c_uint64(0)
+        self.call("cuIpcOpenMemHandle_v2", out(address), given, ctypes.c_uint(self.LAZY_PEER_ACCESS))
+        return self._bytes_at(address.value, size)
 
     def _bytes_at(self, address: int, size: int) -> "torch.Tensor":
         from pytest_gpubench.correctness.memory import bytes_at
 
         return bytes_at(address, size, self._device)
-
-    def free(self, memory: "torch.Tensor") -> None:
-        """Free memory that `allocate` returned."""
-        self._call("cuMemFree_v2", ctypes.c_uint64(memory.data_ptr()))
-
-    def open(self, handle: str, size: int) -> "torch.Tensor":
-        """Return so many bytes of memory that another process has allocated."""
-        given, address = _Handle(), ctypes.c_uint64(0)
-        ctypes.memmove(ctypes.byref(given), bytes.fromhex(handle), ctypes.sizeof(given))
-        self._call("cuIpcOpenMemHandle_v2", ctypes.byref(address), given, ctypes.c_uint(self.LAZY_PEER_ACCESS))
-        return self._bytes_at(address.value, size)
 
     def wait_for(self, address: int, value: int) -> None:
         """Let torch's current stream wait until the 32-bit number there has counted up to this value."""
@@ -95,17 +94,5 @@ class GpuMemory:
     def _on_stream(self, name: str, address: int, value: int) -> None:
         import torch
 
-        stream = ctypes.c_void_p(torch.cuda.current_stream(self._device).cuda_stream)
-        self._call(name, stream, ctypes.c_uint64(address), ctypes.c_uint32(value), ctypes.c_uint(0))
-
-    def _handle_of(self, address: int) -> str:
-        handle = _Handle()
-        self._call("cuIpcGetMemHandle", ctypes.byref(handle), ctypes.c_uint64(address))
-        return ctypes.string_at(ctypes.byref(handle), 64).hex()
-
-    def _call(self, name: str, *arguments: object) -> None:
-        code = getattr(self._driver, name)(*arguments)
-        if code:
-            text = ctypes.c_char_p()
-            self._driver.cuGetErrorName(code, ctypes.byref(text))
-            raise MeasurementError(f"{name}: {(text.value or b'').decode()} ({code})")
+        stream = torch.cuda.current_stream(self._device).cuda_stream
+        self.call(name, handle(stream), ctypes.c_uint64(address), ctypes.c_uint32(value), ctypes.c_uint(0))

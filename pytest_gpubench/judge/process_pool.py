@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_gpubench.errors import MeasurementError
+from pytest_gpubench.errors import GpuBenchError, MeasurementError
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.isolation import NOT_AVAILABLE
@@ -79,7 +79,7 @@ class ProcessPool:
             self._keep_cache(process)
         except BaseException as error:
             (candidate.end if candidate else process.close)()
-            if not isinstance(error, (Ended, RuntimeError, OSError)):
+            if not isinstance(error, (Ended, GpuBenchError, RuntimeError, OSError)):
                 raise
             detail = error.detail if isinstance(error, Ended) else ""
             raise MeasurementError(f"the candidate's process does not work: {error} {detail}".strip()) from None
