@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from statistics import median
 from typing import Any
 
 from pytest_gpubench.correctness import flatten
 from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.gpu.persisting import nothing_persists
 from pytest_gpubench.settings.cache import CacheName
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call, Rep, Session, call_of
@@ -34,7 +36,8 @@ class Runner:
         self.call = replace(call_of("candidate", self._call_once), prepares_on_device=True)  # as inputs are written
         self.output: object = None
         """The output of the last call or rep."""
-        self._session: Session | None = None
+        self._held = ExitStack()
+        self._session: Session
         self.taxes: Sequence[Tax] = ()
         """The tracing tax of its call, once it is warm."""
         self.idle_s = 0.0
@@ -74,7 +77,8 @@ class Runner:
             self.timer.taxes.known[:] = [(Counter(kernels), traced_us, tax) for kernels, traced_us, tax in known]
         self.call_on_each()
         instrument = Instrument.on(self.device, self.timer)
-        reps = warm_up(instrument, self.device, {"": self.call}, None)[""].sample.reps
+        with self._cold():
+            reps = warm_up(instrument, self.device, {"": self.call}, None)[""].sample.reps
         self.idle_s = instrument.pacing.idle_s(reps)
         if isinstance(self.timer, ProfilerTimer):
             tax = self.timer.taxes.of(self.call)
@@ -86,13 +90,15 @@ class Runner:
             self.function(*args)
 
     def begin(self) -> None:
-        """Begin a session of reps."""
-        self._session = self.timer.session()
-        self._session.__enter__()
+        """Begin a session of reps: no kernel leaves its data in the cache for a later one."""
+        self._held.enter_context(self._cold())
+        self._session = self._held.enter_context(self.timer.session())
+
+    def _cold(self) -> AbstractContextManager[object]:
+        return nothing_persists() if self.device.type == "cuda" else nullcontext()
 
     def take(self, index: int, idle_s: float) -> None:
         """Take a rep on this set of inputs, after this much idle time."""
-        assert self._session is not None, "no session has begun"
         self._index = index
         self._session.take(self.call, idle_s)
 
@@ -102,17 +108,12 @@ class Runner:
 
     def end(self) -> Sequence[Rep]:
         """End the session and return its reps."""
-        assert self._session is not None, "no session has begun"
-        session, self._session = self._session, None
-        session.__exit__(None, None, None)
-        return session.reps()
+        self._held.close()
+        return self._session.reps()
 
     def stop(self) -> None:
         """End a session that an error left open."""
-        if self._session is not None:
-            session, self._session = self._session, None
-            error = RuntimeError("left")
-            session.__exit__(type(error), error, None)
+        self._held.__exit__(RuntimeError, RuntimeError("left"), None)
 
 
 def cache_of(kind: str) -> CacheName:
