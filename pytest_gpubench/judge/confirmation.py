@@ -10,7 +10,7 @@ import msgspec
 from pytest_gpubench.judge.conclusion import measured, worst_of
 from pytest_gpubench.judge.judgement import CaseJudgement, Judgement
 from pytest_gpubench.results.model import Outcome, Verdict
-from pytest_gpubench.verdict.limits import missed_by
+from pytest_gpubench.verdict.limits import limit_of
 
 CLOSE = 0.05
 """Where memory lies does not explain a limit that is missed by this part or more."""
@@ -22,10 +22,10 @@ def fails_closely(judgement: Judgement) -> bool:
     """Tell whether a candidate fails, and misses each limit by little."""
     device = judgement.device
     return judgement.status == "fail" and all(
-        missed_by(verdict, measured(case, device, 0.0)[1]) < CLOSE
+        limit.missed_by(measured(case, device, 0.0)[1]) < CLOSE
         for case in judgement.cases
         for verdict in case.verdicts
-        if device and verdict.outcome is Outcome.FAIL
+        if device and verdict.outcome is Outcome.FAIL and (limit := limit_of(verdict))
     )
 
 
