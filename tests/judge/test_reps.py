@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_gpubench.judge.reps import Reps, time_arms, untraced_us
+from pytest_gpubench.judge.reps import LOOKS, Reps, time_arms, untraced_us
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.speedup import round_orders
 from pytest_gpubench.timing.base import Record, Rep
@@ -149,3 +149,12 @@ def test_rounds_are_added_until_all_is_decided_or_the_time_is_spent(
     assert time_arms(reps, judged, 7, budget_s).reference_us.median_us == 1.0
     assert judged.outcome is outcome
     assert reps.orders == [*round_orders(("reference", "candidate"), rounds, 7)]
+
+
+def test_each_look_leaves_alpha_for_those_to_come() -> None:
+    """The last one takes all that is left."""
+    plans: list[tuple[int, ...]] = []
+    latest = SpeedupJudgement("candidate", {"candidate": 1.0}, 0.05, 0.01)
+    judged: Any = SimpleNamespace(latest=latest, look=lambda quads, plan: plans.append(plan))
+    time_arms(FakeReps((0.5, 2.0)), judged, 7, 1e9)  # type: ignore[arg-type]
+    assert plans == [*(LOOKS[: number + 1] for number in range(1, len(LOOKS))), LOOKS]
