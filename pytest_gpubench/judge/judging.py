@@ -259,10 +259,10 @@ class Judge:
     def _judge_cases(self, candidate: Candidate, cases: Sequence[ReadyCase], load: Load) -> list[CaseJudgement]:
         """Return the judgements of all cases, or of those up to one that is not right.
 
-        First outputs are compared. Calls that cannot be replayed are timed in the candidate's process where the spec
-        trusts that, and by nobody else. Then that is killed, and the others are replayed, in a process that measures
-        first what that costs. A case whose replay is wrong is one that cannot be replayed, and the candidate is loaded
-        again for it.
+        First outputs are compared. Where a call can be replayed the candidate's process is killed before any time is
+        taken, and calls are replayed in a process that measures first what that costs. What cannot be replayed, or is
+        replayed wrongly, is timed by the candidate's own process where the spec trusts that, loaded again if it was
+        killed, and by nobody else.
         """
         checks = []
         for case in cases:
@@ -294,22 +294,19 @@ class Judge:
         checks: Sequence[tuple[ReadyCase, CaseJudgement, bytes | str]],
         load: Load,
     ) -> list[CaseJudgement]:
-        found: dict[int, CaseJudgement] = {}
-        for number in sorted(range(len(checks)), key=lambda each: isinstance(checks[each][2], bytes)):
-            case, checked, call = checks[number]
-            own: AbstractContextManager[Candidate] = nullcontext(candidate)
-            answer: CaseJudgement | str = call if isinstance(call, str) else ""
-            if isinstance(call, bytes):
-                self._pool.end(candidate)
-                own = self._another(load)
-                answer = _guarded(case.name, partial(replayer.judge, case, call))
+        if is_dead := any(isinstance(call, bytes) for _, _, call in checks):
+            self._pool.end(candidate)
+        found: list[CaseJudgement] = []
+        for case, checked, call in checks:
+            answer = call if isinstance(call, str) else _guarded(case.name, partial(replayer.judge, case, call))
             if isinstance(answer, str) and self.spec.trust_claims:
+                own = self._another(load) if is_dead else nullcontext(candidate)
                 answer = _guarded(case.name, partial(self._judge_claims, own, case, answer))
-            found[number] = answer if isinstance(answer, CaseJudgement) else _untimed(checked, answer)
+            found.append(answer if isinstance(answer, CaseJudgement) else _untimed(checked, answer))
             self._give_memory_back(case)
-            if found[number].status not in TIMED:
+            if found[-1].status not in TIMED:
                 break
-        return [found[number] for number in sorted(found)]
+        return found
 
     def _judge_claims(self, own: AbstractContextManager[Candidate], case: ReadyCase, problem: str) -> CaseJudgement:
         """Return the judgement of a case by the times of the candidate's own process; problem: the reason why."""

@@ -207,7 +207,7 @@ def test_clocks_that_disagree_are_asked_in_another_process(
 def test_a_candidate_is_dead_before_its_calls_are_replayed_and_timed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, trusts: bool
 ) -> None:
-    """Calls that cannot be replayed are timed before, those replayed wrongly after it: by nobody without trust."""
+    """What is not replayed is timed by its process, loaded again; by nobody without trust."""
     done: list[Any] = []
     names = {"replayed": b"call", "waits": "it waits", "differs": b"other"}
     checks: Any = [(SimpleNamespace(name=name), judged("pass"), call) for name, call in names.items()]
@@ -234,8 +234,9 @@ def test_a_candidate_is_dead_before_its_calls_are_replayed_and_timed(
     other: Any = SimpleNamespace(judge=replay)
     found = judge._time(Candidate(tmp_path, done), other, checks, load)
     assert done == [
-        *[("waits", "it waits")] * trusts,
-        *("end", ("replayed", "replayed"), "end", ("replayed", "differs")),
+        *("end", ("replayed", "replayed")),
+        *("load", ("waits", "it waits"), "end") * trusts,
+        ("replayed", "differs"),
         *("load", ("differs", "it differs"), "end") * trusts,
     ]
     other_status = "fail" if trusts else "inconclusive"
