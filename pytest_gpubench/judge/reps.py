@@ -3,12 +3,10 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
 from pytest_gpubench.judge.candidate import Candidate
-from pytest_gpubench.judge.judgement import Time, time_of
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.reference import Reference
 from pytest_gpubench.judge.runner import ROTATED_SETS
@@ -99,17 +97,8 @@ def untraced_us(rep: Rep) -> float:
     return busy_us * rep.elapsed_us / recorded_us + max(0.0, between_us)
 
 
-@dataclass(frozen=True)
-class TimedArms:
-    """The times of both arms, and the speedup that they show."""
-
-    speedup: SpeedupEstimate
-    reference_us: Time
-    candidate_us: Time
-
-
-def time_arms(reps: Reps, judged: SpeedupJudgement, seed: int, budget_s: float) -> TimedArms:
-    """Add rounds until all is decided or the time is spent."""
+def time_arms(reps: Reps, judged: SpeedupJudgement, seed: int, budget_s: float) -> SpeedupEstimate:
+    """Add rounds until all is decided or the time is spent, and return the speedup."""
     deadline_s = time.monotonic() + budget_s
     done: tuple[int, ...] = ()
     following: int | None = LOOKS[0]
@@ -121,7 +110,7 @@ def time_arms(reps: Reps, judged: SpeedupJudgement, seed: int, budget_s: float) 
         if judged.look(_quads(reps), done if following is None else (*done, following)):
             break
     assert judged.latest is not None, "nothing was looked at"
-    return TimedArms(judged.latest, *(time_of(reps.times_us[arm]) for arm in ARMS))
+    return judged.latest
 
 
 def _quads(reps: Reps) -> list[Quad]:

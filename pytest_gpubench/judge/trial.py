@@ -13,7 +13,7 @@ from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.channel import LONGEST_KERNEL, MOST_KERNELS
 from pytest_gpubench.judge.conclusion import concluded
-from pytest_gpubench.judge.judgement import CaseJudgement, Status, Stopwatch
+from pytest_gpubench.judge.judgement import CaseJudgement, Status, Stopwatch, time_of
 from pytest_gpubench.judge.layout import describe, place
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.ready_case import ReadyCase
@@ -160,21 +160,21 @@ class Trial:
         reps = Reps(self.candidate, self.reference, sets, self.ready.draw)
         try:
             judged = SpeedupJudgement("candidate", self.rules.speedups, self.rules.alpha, self.rules.precision)
-            self.timed = time_arms(reps, judged, self.seed, self.rules.budget_s)
+            speedup = time_arms(reps, judged, self.seed, self.rules.budget_s)
         finally:
             self.found["kernels"] = tuple(
                 f"{number} x {name[:LONGEST_KERNEL]}" for name, number in reps.kernels[:MOST_KERNELS]
             )
-        speedup = self.timed.speedup
+        self.candidate_us, self.reference_us = time_of(reps.times_us["candidate"]), time_of(reps.times_us["reference"])
         self.found |= {"ratio": speedup.ratio, "interval": speedup.interval}
-        self.found |= {"candidate_us": self.timed.candidate_us, "reference_us": self.timed.reference_us}
+        self.found |= {"candidate_us": self.candidate_us, "reference_us": self.reference_us}
         return reps
 
     def _ask_witness(self, cost: ReplayCost, reps: Reps) -> None:
         self.candidate.first()
         witness = Witness(self.candidate, self.ready, cost, statistics.median(map(untraced_us, reps.reference_reps)))
         budget_s = WITNESS_BUDGETS * self.rules.budget_s
-        self.found["clock_us"] = witness.time(self.timed.candidate_us, self.launches, self.rules.alpha, budget_s)
+        self.found["clock_us"] = witness.time(self.candidate_us, self.launches, self.rules.alpha, budget_s)
 
     def _find_floor(self, example: tuple[Any, ...]) -> None:
         """Find the least time that memory allows; raise Ended where the candidate took less."""
@@ -185,10 +185,10 @@ class Trial:
             return
         floor_us = least / bandwidth
         self.found["floor_us"] = floor_us
-        known = self.timed.reference_us.median_us >= floor_us  # else not all of the inputs matter
-        if known and self.timed.candidate_us.ends.high < FLOOR_SHARE * floor_us:
+        known = self.reference_us.median_us >= floor_us  # else not all of the inputs matter
+        if known and self.candidate_us.ends.high < FLOOR_SHARE * floor_us:
             raise Ended(
                 "invalid",
-                f"faster than memory allows: {format_time(self.timed.candidate_us.median_us)}, and a copy takes "
+                f"faster than memory allows: {format_time(self.candidate_us.median_us)}, and a copy takes "
                 f"{format_time(floor_us)}",
             )

@@ -21,8 +21,7 @@ def trial_of(candidate_us: float, reference_us: float) -> Trial:
     """Return a trial that has found these times."""
     trial: Any = Trial.__new__(Trial)
     trial.device = SimpleNamespace(type="cuda", cache_bytes=400, facts=SimpleNamespace(name="H200"))
-    times = [time_of([each] * 8) for each in (candidate_us, reference_us)]
-    trial.timed = SimpleNamespace(candidate_us=times[0], reference_us=times[1])
+    trial.candidate_us, trial.reference_us = time_of([candidate_us] * 8), time_of([reference_us] * 8)
     trial.found, trial.cost = {}, None
     return trial  # type: ignore[no-any-return]
 
@@ -54,7 +53,7 @@ def test_a_replayed_call_has_the_referees_clock_as_its_witness(
     reference.runner = SimpleNamespace(taxes=["tax"])
     ready: Any = SimpleNamespace(device=None, reference=reference, example=(), outputs=[], name="", saved=b"call")
     trial: Any = Trial(candidate, ready, Rules(Limits()), cost, "it waits", launches=5)
-    trial.timed, trial._sets_for = trial_of(10.0, 20.0).timed, lambda example: 1
+    trial.candidate_us, trial._sets_for = time_of([10.0] * 8), lambda example: 1
     timed = [Rep(each, (Record("kernel", "kernel", 0, 1000),)) for each in (1.0, 9.0, 5.0)]
     reps = SimpleNamespace(reference_reps=timed, kernels=[("a", 1000)])
     trial._time, trial._check, trial._find_floor = lambda sets: reps, ignore, ignore
@@ -68,10 +67,10 @@ def test_a_replayed_call_has_the_referees_clock_as_its_witness(
 
 def test_names_of_kernels_are_cut_by_the_referee(monkeypatch: pytest.MonkeyPatch) -> None:
     """A candidate's process may send any."""
-    timed = SimpleNamespace(speedup=SpeedupEstimate(2.0, Interval(2.0, 2.0), 8, 0.001), candidate_us=1, reference_us=2)
-    reps = SimpleNamespace(kernels=[("x" * 90_000, 1)] * 30)
+    speedup = SpeedupEstimate(2.0, Interval(2.0, 2.0), 8, 0.001)
+    reps = SimpleNamespace(kernels=[("x" * 90_000, 1)] * 30, times_us={"candidate": [1.0], "reference": [2.0]})
     monkeypatch.setattr("pytest_gpubench.judge.trial.Reps", lambda *given: reps)
-    monkeypatch.setattr("pytest_gpubench.judge.trial.time_arms", lambda *given: timed)
+    monkeypatch.setattr("pytest_gpubench.judge.trial.time_arms", lambda *given: speedup)
     trial: Any = trial_of(1.0, 2.0)
     trial.candidate = trial.reference = trial.ready = SimpleNamespace(draw=None)
     trial.rules, trial.seed = Rules(Limits()), 0
