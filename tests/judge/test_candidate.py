@@ -244,12 +244,12 @@ def test_outputs_are_like_the_references(reported: list[Leaf] | None, found: str
     assert read().startswith(found)
 
 
-@pytest.mark.parametrize(("strides", "is_right"), [((0,), True), ((1,), True), ((3,), True)])
-def test_an_output_may_be_expanded_where_the_references_is(strides: tuple[int, ...], is_right: bool) -> None:
+@pytest.mark.parametrize("stride", [0, 1, 3])
+def test_an_output_may_be_expanded_where_the_references_is(stride: int) -> None:
     """Gaps change nothing: sizes are those of the reference's output."""
     candidate = Candidate(Process(), cpu_device())  # type: ignore[arg-type]
     candidate.begin_case(VALUES[0], 1, [torch.zeros(1).expand(4)])
-    candidate._note(Reply(kind="done", output=(["t", 0], [Leaf("float32", (4,), strides)])))
+    candidate._note(Reply(kind="done", output=(["t", 0], [Leaf("float32", (4,), (stride,))])))
     assert candidate.output().shape == (4,)
     assert candidate.output_layout.size == 512
 
