@@ -11,7 +11,7 @@ process if the spec trusts that, and by nobody else.
 
 `judging` judges a candidate case by case: `ready_case` and `reference`, then `trial`, with `reps` until their speedup
 is decided, and `conclusion`. By `confirmation` a close FAIL is judged again, in new processes. `serving` judges by
-request.
+request; `referees` are processes that judge, one for each GPU.
 
 `process_pool`, `process` and `candidate` are the referee's side of the candidate's process, which the `template` forks;
 `worker` and `isolation` are its own. Both sides exchange messages (`channel`) and memory (`layout`, `memory`), and make
