@@ -19,7 +19,7 @@ from pytest_gpubench.stats.speedup import LOOKS, ShapeSpeedup, weighted_speedup
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import count, repr_of
 from pytest_gpubench.verdict.decision import time_interval
-from pytest_gpubench.verdict.limits.base import Seen, Totals
+from pytest_gpubench.verdict.limits.base import RecordedTotals, Seen
 from pytest_gpubench.verdict.throttling import invalidate_throttled
 
 
@@ -122,7 +122,7 @@ class RecordedRequest(Request[RecordedComparison]):
         ratio, interval = weighted_speedup(shapes)
         most = max(range(len(shapes)), key=lambda place: shapes[place].total_us)
         total_us = sum(each.total_us for each in shapes)
-        totals, place = Totals(ratio, interval, total_us, len(shapes), sum(self.counts)), 2 * most + 1
+        totals, place = RecordedTotals(ratio, interval, total_us, len(shapes), sum(self.counts)), 2 * most + 1
         seen = Seen(measured[place].timing, self.settings.alpha, totals=totals)
         measured[place] = self._with_verdict(measured[place], seen, [item.timing for item in measured])
         return CallResult(RecordedComparison(tuple(comparisons), ratio, interval), measured)

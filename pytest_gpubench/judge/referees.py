@@ -14,9 +14,9 @@ from pytest_gpubench.errors import MeasurementError
 PUT_S = 0.1
 QUEUED = 16
 """The candidates that are read before they can be judged."""
-Reply = Callable[[str], object]
+Respond = Callable[[str], object]
 """Takes a line: a judgement, or an object with an `"error"`."""
-Waiting = Queue[tuple[str, Reply] | None]
+Waiting = Queue[tuple[str, Respond] | None]
 
 
 class Referee(Thread):
@@ -62,11 +62,11 @@ class Referees:
         """False once none judges any more."""
         return any(each.is_alive() for each in self._all)
 
-    def judge(self, line: str, reply: Reply) -> None:
+    def judge(self, line: str, reply: Respond) -> None:
         """Have a candidate judged, as soon as there is room for it; raise MeasurementError where no referee is left."""
         self._put((line, reply))
 
-    def _put(self, item: tuple[str, Reply] | None) -> None:
+    def _put(self, item: tuple[str, Respond] | None) -> None:
         while self.are_alive:
             with suppress(Full):
                 return self._waiting.put(item, timeout=PUT_S)

@@ -44,7 +44,7 @@ def inputs_elsewhere(call: Call, leaves: Leaves, device: torch.device) -> Call:
     moved: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
     for place, memory in input_regions(leaves, device):
         copy = new_memory(place.region, device).copy_(memory)
-        for tensor in (leaf for _, leaf in leaves if is_plain(leaf) and leaf.device == device):
+        for tensor in (leaf for _, leaf in leaves if is_replaceable(leaf) and leaf.device == device):
             distance = tensor.data_ptr() - place.start
             if 0 <= distance < memory.nbytes:
                 elsewhere = tensor_at(copy, distance, tensor.dtype, tensor.shape, tensor.stride())
@@ -67,7 +67,7 @@ def inputs_elsewhere(call: Call, leaves: Leaves, device: torch.device) -> Call:
     return replace(call, prepare=prepare)
 
 
-def is_plain(leaf: object) -> TypeGuard[torch.Tensor]:
+def is_replaceable(leaf: object) -> TypeGuard[torch.Tensor]:
     """Tell whether a leaf is a tensor that is no more than its memory, which can be replaced."""
     if not isinstance(leaf, torch.Tensor) or type(leaf) not in (torch.Tensor, torch.nn.Parameter):
         return False

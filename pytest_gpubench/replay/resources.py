@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ByName = Mapping[str, tuple[Resources, ...]]
 """The resources of each kind of launch, by the kernel's name as the profiler has it."""
-REPLAYS = "Cannot prepare for replay during capturing stage."
+PREPARES_REPLAY = "Cannot prepare for replay during capturing stage."
 """What torch says of a call that replays a graph."""
 
 
@@ -100,7 +100,7 @@ def side_stream(device: "torch.device") -> "torch.cuda.Stream":
 def capture_read(call: Call, device: Device, cuda: Driver, read: Callable[[int], None]) -> Captured:
     """Return a call as a graph, which is read before the capture ends; raises what `capture_on` does."""
     if replays_compiled_graphs(call):
-        raise NotCaptured(RuntimeError(REPLAYS))
+        raise NotCaptured(RuntimeError(PREPARES_REPLAY))
     stream = side_stream(device.torch_device)
 
     def prepare() -> Prepared:

@@ -15,7 +15,7 @@ from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.verdict.limits import Limits
-from pytest_gpubench.verdict.limits.base import Seen, Totals
+from pytest_gpubench.verdict.limits.base import RecordedTotals, Seen
 from tests.bench.calls import COLD, CPU, agreement_of, double
 from tests.results.measured import timing
 
@@ -55,7 +55,7 @@ def test_all_shapes_together_have_the_alpha_of_the_test() -> None:
 def at(ratio: float) -> Measurement:
     """Return a measurement with the verdict on a limit of 1 that finds this ratio of totals."""
     item = Measurement(timing=timing("mine", 10.0), role="candidate")
-    totals = Totals(ratio, Interval(0.99 * ratio, 1.01 * ratio), 800.0, 2, 40)
+    totals = RecordedTotals(ratio, Interval(0.99 * ratio, 1.01 * ratio), 800.0, 2, 40)
     verdicts = Limits(min_weighted_speedup=1.0).judge("totals", Seen(item.timing, 0.001, totals=totals))
     return msgspec.structs.replace(item, verdicts=verdicts)
 

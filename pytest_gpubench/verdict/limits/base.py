@@ -24,7 +24,7 @@ the reps, once its counters are taken, after the test."""
 
 
 @dataclass(frozen=True)
-class Totals:
+class RecordedTotals:
     """The total times of recorded calls."""
 
     ratio: float
@@ -57,7 +57,7 @@ class Seen:
     """What `structure.observe` found; None where nobody looked, or on a CPU."""
     differing: Sequence[str] | None = None
     """What `structure.is_deterministic` returned; None where nobody looked."""
-    totals: Totals | None = None
+    totals: RecordedTotals | None = None
     """Those of recorded calls; None where these were not timed."""
 
 
