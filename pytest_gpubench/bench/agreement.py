@@ -1,7 +1,7 @@
 """The check that a candidate's outputs agree with its reference's, before and after it is timed."""
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,12 +12,11 @@ import torch
 from pytest_gpubench.bench.arguments import Overwrites, VariedArguments, covers
 from pytest_gpubench.bench.gradients import input_gradients
 from pytest_gpubench.bench.output_rules import (
-    lent_memory,
     named_tensors,
     refuse_opaque_tensors,
     refuse_strange_tensors,
 )
-from pytest_gpubench.bench.ran import Ran, difference_of_changed, with_changed
+from pytest_gpubench.bench.ran import Ran, copied, difference_of_changed, own_leaves, with_changed
 from pytest_gpubench.bench.switches import readings, refuse_switching
 from pytest_gpubench.bench.unread import rerun_where_results_were_there
 from pytest_gpubench.correctness import (
@@ -35,7 +34,7 @@ from pytest_gpubench.correctness import (
 from pytest_gpubench.correctness.constant_outputs import extents_of
 from pytest_gpubench.correctness.inputs import InputMemory
 from pytest_gpubench.correctness.leaves import inputs_of, map_leaves, tensors_of
-from pytest_gpubench.correctness.memory import overlapping, overlaps
+from pytest_gpubench.correctness.memory import MemoryRange, Ranges, living, lying_in, memory_of, overlapping, overlaps
 from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import BadRequest, GpuBenchError, UnfairComparison, WrongResult, annotate
 from pytest_gpubench.replay.cuda_graphs import used_cuda_graphs
@@ -81,6 +80,8 @@ class Agreement:
     """The arguments that a candidate may change, whatever the reference does to them."""
     graph_users: set[str] = field(default_factory=set)
     """The arms whose calls used a CUDA graph of torch.compile."""
+    lent: list[tuple[str, MemoryRange]] = field(default_factory=list)
+    """The memory of what the reference has returned, which is no candidate's to return; it is not kept alive."""
     margins: bool = True
     """True to look for reads and writes beyond the arguments."""
 
@@ -98,7 +99,10 @@ class Agreement:
         return self.arguments.memory
 
     def run_reference(self) -> Ran:
-        """Run the reference; raise BadRequest if it neither returns anything nor changes an argument."""
+        """Return copies of the reference's results: later calls of it may write over them.
+
+        Raises BadRequest if it neither returns anything nor changes an argument.
+        """
         run = partial(self._run, self.reference, f"the reference {name_of(self.reference)!r}")
         expected = run()
         if self.memory is not None:
@@ -108,7 +112,7 @@ class Agreement:
                 "there is nothing to compare: the reference returns no output and changes no argument; let it return "
                 "its results"
             )
-        return expected
+        return expected.copied()
 
     def refuse_flat(self, expected: Ran) -> None:
         """Raise UnfairComparison if one number would pass for every output; add a remark if it would for some."""
@@ -149,6 +153,8 @@ class Agreement:
 
     def compare(self, found: Ran, expected: Ran, poisoned: bool = False) -> tuple[Difference, ...]:
         """Return the differences of outputs and gradients."""
+        if self.golden is not None and self.arguments.setup is not None:
+            found = found.copied()  # `setup` may fill its memory again for golden
         golden = self._run_golden(expected)
         differences = compare_outputs(
             found.outputs,
@@ -241,18 +247,35 @@ class Agreement:
             poison_free_memory(expected.outputs, self.device)
         ran = self.run_with(function, who, args, kwargs)
         changed = self.look(who)
-        kept = self._kept(ran, changed)
-        if expected is not None:  # which may call the reference, with arguments as they are now
-            self._refuse_shared_memory(who, ran.outputs, expected.outputs, args, kwargs, changed)
-        return kept
+        put_back = self.put_back_in(ran.outputs, args, kwargs)
+        if expected is None:
+            self.lend(ran.outputs, put_back)
+        else:
+            self._refuse_shared_memory(who, ran.outputs, expected, aliases(ran.outputs, args, kwargs), changed)
+        return self._kept(replace(ran, in_arguments=put_back), changed)
+
+    def call_reference(self) -> object:
+        """Return what the reference computes with arguments as they are."""
+        args, kwargs = self.fresh()
+        outputs = self.reference(*args, **kwargs)
+        self.lend(outputs, self.put_back_in(outputs, args, kwargs))
+        return outputs
+
+    def put_back_in(self, outputs: object, args: Sequence[object], kwargs: Mapping[str, object]) -> frozenset[str]:
+        """Return the names of outputs in memory that is put back before each call, as that of arguments is."""
+        changing = [("", region.bytes) for region in self.memory.changing] if self.memory is not None else []
+        return frozenset(name for name, _ in overlaps(flatten(outputs), [*inputs_of(args, kwargs), *changing]))
+
+    def lend(self, outputs: object, put_back: Collection[str]) -> None:
+        """Note where results of the reference lie, but for those in memory that is put back before each call."""
+        self.lent[:] = living([*self.lent, *memory_of(own_leaves(outputs, put_back))])
 
     def _kept(self, ran: Ran, changed: tuple[str, ...]) -> Ran:
         """Return what was computed with copies of what is put back before the next call."""
         if self.memory is None or not self.memory.changing:
             return ran
         outputs, gradients = self.lasting((ran.outputs, ran.gradients))
-        own = self._replace_changing(ran.outputs, lambda leaf: None)
-        return Ran(outputs, gradients, self.memory.contents(), changed, (own,))
+        return replace(ran, outputs=outputs, gradients=gradients, inputs=self.memory.contents(), changed=changed)
 
     def run_with(self, function: Function, who: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Ran:
         """Return what a function does with arguments."""
@@ -280,41 +303,42 @@ class Agreement:
 
     def lasting(self, results: T) -> T:
         """Return results with copies of the tensors in them whose memory is put back before the next call."""
-        return cast(T, self._replace_changing(results, torch.Tensor.clone))
-
-    def _replace_changing(self, results: object, other: Callable[[torch.Tensor], object]) -> object:
-        """Return results with something else for each tensor that is memory of an argument that calls change."""
         if self.memory is None or not self.memory.changing:
             return results
         is_changing = overlapping([("", region.bytes) for region in self.memory.changing])
-
-        def replaced(leaf: object) -> object:
-            return other(leaf) if isinstance(leaf, torch.Tensor) and is_changing(leaf) else leaf
-
-        return map_leaves(replaced, results)
+        return cast(T, map_leaves(lambda leaf: copied(leaf) if is_changing(leaf) else leaf, results))
 
     def _refuse_shared_memory(
-        self,
-        who: str,
-        outputs: object,
-        expected: object,
-        args: Sequence[object],
-        kwargs: Mapping[str, object],
-        changed: Sequence[str],
+        self, who: str, outputs: object, expected: Ran, shared: Sequence[tuple[str, str]], changed: Sequence[str]
     ) -> None:
         """Raise UnfairComparison for an output that is memory of an input, unlike the reference's, or of the latter.
 
-        changed: the inputs that it overwrites, whose memory it may return: whether it may do that is another question.
+        shared: each output that is memory of an input, and that; changed: the inputs that the call overwrites, whose
+        memory it may return: whether it may do that is another question.
         """
-        if self.arguments.setup is None and (shared := aliases(outputs, args, kwargs)):
-            read = [each for each in shared if each[1] not in changed]
-            if read and not aliases(self.reference(*args, **kwargs), args, kwargs):
-                output, argument = read[0]
+        read = [each for each in shared if each[1] not in changed]
+        if self.arguments.setup is None and read and not expected.in_arguments:
+            output, argument = read[0]
+            raise UnfairComparison(
+                f"{output} of {who} is memory of {argument}, the reference's is its own: return a copy"
+            )
+        self.refuse_lent(who, outputs)
+
+    def refuse_lent(self, who: str, outputs: object, others: Mapping[str, Ranges] | None = None) -> None:
+        """Raise UnfairComparison for an output that is memory of another arm's.
+
+        others: the memory of other candidates' outputs, by name.
+        """
+        if self.uses_cuda_graphs:  # their outputs share a pool, and may lie where those of another lay
+            return
+        leaves = flatten(outputs)
+        for other, ranges in {"": self.lent, **(others or {})}.items():
+            for output, name in lying_in(leaves, ranges)[:1]:
+                whose = f"{other!r}, its" if other else "the reference's"
                 raise UnfairComparison(
-                    f"{output} of {who} is memory of {argument}, the reference's is its own: return a copy"
+                    f"{output} of {who} is memory of {whose} {name}: what is in it says nothing about the candidate; "
+                    "give each its own"
                 )
-        elif lent := overlaps(flatten(outputs), flatten(expected)):
-            raise UnfairComparison(lent_memory(who, *lent[0]))
 
     def _gradients(
         self, outputs: object, args: Sequence[object], kwargs: Mapping[str, object], like: object

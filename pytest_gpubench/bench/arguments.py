@@ -8,10 +8,11 @@ import torch
 
 from pytest_gpubench.correctness import Variation
 from pytest_gpubench.correctness.held import tensors_held
-from pytest_gpubench.correctness.inputs import InputMemory
+from pytest_gpubench.correctness.inputs import InputMemory, room_on
 from pytest_gpubench.correctness.leaves import Leaves, inputs_of
+from pytest_gpubench.correctness.memory import MemoryRange, memory_of
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.timing.calls import Arguments, make_arguments
+from pytest_gpubench.timing.calls import Arguments, make_arguments, split_arguments
 from pytest_gpubench.units import repr_of
 
 Overwrites = bool | Sequence[str]
@@ -68,6 +69,46 @@ def covers(given: object, name: str) -> bool:
     return isinstance(given, str) and (name == given or name.startswith((f"{given}[", f"{given}.")))
 
 
+CALLS_WITHOUT_NEW = 2
+"""After so many calls in a row that were given no new memory that lives on, none is expected."""
+
+
+@dataclass
+class RestoringSetup:
+    """A `setup` that gives memory again as it gave it first, whatever calls wrote there.
+
+    All that lives on after the call that it was given to is put back before each call, as far as there is room for
+    copies.
+    """
+
+    setup: Callable[[], object]
+    arguments: tuple[Sequence[object], Mapping[str, object]]
+    """Those that `setup` fills where it returns None."""
+    given: list[tuple[MemoryRange, torch.Tensor]] = field(default_factory=list)
+    """Memory that calls were given, and what it held then."""
+    new: int = 0
+    """How many of those the last call was the first to be given."""
+    calls_without_new: int = -1
+
+    def __call__(self) -> object:
+        """Return the arguments of the next call."""
+        lasting = [each for each in self.given if each[0].lives]
+        is_new = self.new and any(memory.lives for memory, _ in self.given[-self.new :])
+        self.given, self.calls_without_new = lasting, 0 if is_new else self.calls_without_new + 1
+        for memory, values in reversed(lasting):  # of what overlaps, what was given first counts
+            memory.bytes.copy_(values)
+        made = self.setup()
+        if self.calls_without_new < CALLS_WITHOUT_NEW:
+            self._watch(inputs_of(*(self.arguments if made is None else split_arguments(made))))
+        return made
+
+    def _watch(self, leaves: Leaves) -> None:
+        known = {memory[:4] for memory, _ in self.given}
+        new = [memory for _, memory in memory_of(leaves) if memory[:4] not in known]
+        self.given += [(memory, memory.bytes.clone()) for memory in new if memory.size_bytes <= room_on(memory.device)]
+        self.new = len(self.given) - len(known)
+
+
 @dataclass(frozen=True)
 class VariedArguments(Arguments):
     """Arguments of each rep, with other values while they are varied."""
@@ -79,7 +120,8 @@ class VariedArguments(Arguments):
     def of(cls, plain: Arguments) -> "VariedArguments":
         """Return arguments that can be varied."""
         memory = plain.memory if isinstance(plain.memory, InputMemory) else None
-        return cls(plain.args, plain.kwargs, plain.setup, overwrites=plain.overwrites, memory=memory)
+        setup = None if plain.setup is None else RestoringSetup(plain.setup, (plain.args, plain.kwargs))
+        return cls(plain.args, plain.kwargs, setup, overwrites=plain.overwrites, memory=memory)
 
     def fresh(self) -> tuple[tuple[object, ...], dict[str, object]]:
         """Return the arguments of the next rep."""

@@ -3,24 +3,21 @@
 The first finds a candidate that is wrong for the values it knows, the second one that remembers their results. The
 candidates' calls are timed like any other, in one session, so that none can tell; the inputs are the same objects in
 the same memory. Outputs are compared after the session, as it takes longer with each record: those for the values as
-given with what the reference returned at first, or in an untimed call before (with `setup`, or a backward pass), the
-others with an untimed call of it.
+given with copies of what the reference returned at first, or for a backward pass in an untimed call before, the others
+with an untimed call of it.
 A producer is left out of the second round: it writes the values as given.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-import torch
-
 from pytest_gpubench.bench.other_values import OtherValues
-from pytest_gpubench.bench.outputs import Compared, OutputRecorder, copy_of
+from pytest_gpubench.bench.outputs import Compared, OutputRecorder
 from pytest_gpubench.bench.pace import Pace
 from pytest_gpubench.bench.ran import Ran
-from pytest_gpubench.correctness.leaves import flatten
 from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import GpuBenchError, IncompleteRecords, InvalidResult, KernelsDiffer, annotate, annotating
 from pytest_gpubench.settings.cache import Cache, without_producer
@@ -29,8 +26,6 @@ from pytest_gpubench.timing.comparison import Match, UncountedRounds, take_once_
 from pytest_gpubench.timing.rounds import Interleaved
 
 T = TypeVar("T")
-MOST_COPIED_BYTES = 2**28
-"""Results of the reference are copied up to this size: it may write those of other values over them."""
 
 
 @dataclass(frozen=True)
@@ -64,31 +59,41 @@ class CheckedRounds:
         recorder, agreement = self.recorder, self.recorder.agreement
         rounds = UncountedRounds(self.match, self.timer, self.taken, self._candidates)
         recorder.end()
-        is_own = recorder.passes or agreement.arguments.setup is not None
-        is_copied = is_own or (vary and _bytes_of(self.expected) <= MOST_COPIED_BYTES)
-        kept = self._results_of_reference() if is_own else copy_of(self.expected) if is_copied else self.expected
-        expected = kept if is_own else self.expected
+        expected = self._results_of_reference() if recorder.passes else self.expected
+        others = OtherValues(agreement, self.expected) if vary and self.timer.name != "scripted" else None
         with ExitStack() as values:
             values.callback(agreement.end_variation)
-            before = self.expected if recorder.passes else kept
-            others = OtherValues(agreement, before) if vary and self.timer.name != "scripted" else None
-            with rounds.session():
-                recorder.keep_all(rounds.take)
-                as_given = rounds.number
-                if others is not None:
+            with self._checking_as_given(expected):
+                with rounds.session():
+                    recorder.keep_all(rounds.take)
+                    as_given = rounds.number
+                    if others is not None:
+                        recorder.set_aside(self._candidates, expected)
+                        values.enter_context(without_producer(self.cache))
+                        varied = self._take_other_values(rounds, others, expected)
+                if others is None:  # work of the GPU after the last round would belong to no call
                     recorder.set_aside(self._candidates, expected)
-                    values.enter_context(without_producer(self.cache))
-                    varied = self._take_other_values(rounds, others, expected)
-            if others is None:  # work of the GPU after the last round would belong to no call
-                recorder.set_aside(self._candidates, expected)
-            found = Found() if others is None else self._find_other_values(others, varied)
-            agreement.end_variation()
-            recorder.check_aside(self._candidates, kept, None if is_copied else self._called_again)
+                found = Found() if others is None else self._find_other_values(others, varied)
             times_us = self._times_us(rounds, as_given, found)
             recorder.check_other_values(found.compared, found.way)
             if found.compared:
                 pace = Pace(agreement, self.match, self.timer, self.taken, found.way)
                 pace.check(self._candidates, times_us)
+
+    @contextmanager
+    def _checking_as_given(self, expected: Ran) -> Iterator[None]:
+        """Check the calls with the values as given after a block; a wrong one goes before what the block raises."""
+        try:
+            yield
+        except Exception:
+            with suppress(RuntimeError):  # of a broken GPU
+                self._check_as_given(expected)
+            raise
+        self._check_as_given(expected)
+
+    def _check_as_given(self, expected: Ran) -> None:
+        self.recorder.agreement.end_variation()
+        self.recorder.check_aside([name for name in self._candidates if name in self.recorder.aside], expected)
 
     @property
     def _candidates(self) -> Sequence[str]:
@@ -100,10 +105,6 @@ class CheckedRounds:
         with annotating(lambda: f"gpu_bench: raised in a call of {name!r} that is not timed"):
             self.match.calls[name].prepare()()
         return self.recorder.agreement.with_changed(self.recorder.last[name], self.expected)
-
-    def _called_again(self) -> Ran:
-        self.recorder.forget_all()
-        return self._results_of_reference()
 
     def _results_of_reference(self) -> Ran:
         """Return copies of what the reference computes in a call that is not timed."""
@@ -117,15 +118,13 @@ class CheckedRounds:
         A round follows in any case: work of the GPU after the last one would belong to no call.
         """
         recorder = self.recorder
-        recorder.refuses_sharing = True
         if recorder.passes:
             varied = bool(expected.gradients or expected.changed)
             others.find()
             recorder.change_upstream()
         else:
             varied = others.begin()
-        if len(self._candidates) == 1:  # else one may return another's output, which is noticed only while that is kept
-            recorder.forget_all()
+        recorder.forget_all()
         try:
             self._take(rounds.take)
         except GpuBenchError:
@@ -182,10 +181,6 @@ class CheckedRounds:
             return {}
         self.recorder.agreement.vary(found.way)
         return _varied_us([partial(self.recorder.take, self._once_more)])
-
-
-def _bytes_of(ran: Ran) -> int:
-    return sum(leaf.nbytes for _, leaf in flatten(ran.outputs) if isinstance(leaf, torch.Tensor))
 
 
 def _varied_us(rounds: Sequence[Callable[[], Mapping[str, float]]]) -> Mapping[str, float]:

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
-import torch
 
 from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.batch_invariance import Batched, check_batch_invariance
@@ -24,10 +23,8 @@ from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.bench.request import CallResult, Request, Say, carrying, with_work
 from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.bench.work import work_of
-from pytest_gpubench.correctness.leaves import map_leaves
 from pytest_gpubench.correctness.pool import PoisonedPool, pool_on
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.replay.cuda_graphs import has_cuda_graphs
 from pytest_gpubench.results.model import Comparison, Measurement, Overhead, Speedup, Timing, Verdict
 from pytest_gpubench.settings import Settings, TimerName
 from pytest_gpubench.stats.autocorrelation import LEAST_TO_TELL
@@ -121,7 +118,7 @@ class CompareRequest(Request[Comparison]):
     def _compare(self, pool: PoisonedPool | None, say: Say) -> CallResult[Comparison]:
         check_producer(self)
         with counting_launches() as launches:
-            expected = lasting(self.agreement.run_reference())
+            expected = self.agreement.run_reference()
             if pool is not None:
                 pool.reserve(expected.outputs, len(self.judged))
             lines = self._check(expected, pool)
@@ -141,14 +138,14 @@ class CompareRequest(Request[Comparison]):
         if not self.has_margins:
             return
         with self.agreement.leaving_state():
-            expected = lasting(self.agreement.run_reference())
+            expected = self.agreement.run_reference()
             for name in self.judged:
                 GuardedCall(self.agreement, name, self.calls[name].function, expected, None).name_what_breaks(note)
 
     def call_only(self, reason: str) -> CallResult[Comparison]:
         """Check every candidate, and time none."""
         with self.agreement.leaving_state():
-            expected = lasting(self.agreement.run_reference())
+            expected = self.agreement.run_reference()
             self.agreement.refuse_flat(expected)
             found = {name: self.agreement.check(name, self.calls[name].function, expected) for name in self.judged}
             lines = {name: tuple(each.line for each in differences) for name, differences in found.items()}
@@ -322,11 +319,3 @@ def judging_timer(timer: TimerName | None, timers: Sequence[TimerName] | None) -
 def as_declared(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
     """Return verdicts in the order in which their limits are declared."""
     return tuple(sorted(verdicts, key=lambda verdict: NAMES.index(verdict.kind)))
-
-
-def lasting(ran: Ran) -> Ran:
-    """Return a function's outputs, copied where a CUDA graph of torch.compile may overwrite them."""
-    if not has_cuda_graphs():
-        return ran
-    outputs = map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, ran.outputs)
-    return replace(ran, outputs=outputs)

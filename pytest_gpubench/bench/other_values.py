@@ -32,8 +32,7 @@ class OtherValues:
         agreement = self.agreement
         try:
             agreement.vary(next(_ways(agreement)))
-            args, kwargs = agreement.fresh()
-            agreement.reference(*args, **kwargs)
+            agreement.call_reference()
         except Exception:  # the reference may refuse these values
             agreement.end_variation()
             return False
@@ -60,8 +59,7 @@ class OtherValues:
         agreement = self.agreement
         try:
             agreement.vary(way)
-            args, kwargs = agreement.fresh()
-            told = self.tell(agreement.with_changed(agreement.reference(*args, **kwargs), self.expected))
+            told = self.tell(agreement.with_changed(agreement.call_reference(), self.expected))
         except Exception:  # the reference may refuse these values
             told = False
         if not told:

@@ -68,11 +68,3 @@ def _attributes_of(tensor: object) -> set[str]:
 def named_tensors(value: object) -> dict[str, torch.Tensor]:
     """Return the tensors of a pytree by name."""
     return {name: leaf for name, leaf in flatten(value) if isinstance(leaf, torch.Tensor)}
-
-
-def lent_memory(who: str, output: str, other: str, whose: str = "the reference's") -> str:
-    """Return that an output lies where another arm's does."""
-    return (
-        f"{output} of {who} is memory of {whose} {other}: what is in it says nothing about the candidate; "
-        "give each its own"
-    )

@@ -8,15 +8,15 @@ from typing import NamedTuple, TypeVar
 import torch
 
 from pytest_gpubench.bench.agreement import Agreement
-from pytest_gpubench.bench.output_rules import differentiable, lent_memory, refuse_strange_tensors
-from pytest_gpubench.bench.ran import Ran
+from pytest_gpubench.bench.output_rules import differentiable, refuse_strange_tensors
+from pytest_gpubench.bench.ran import Ran, copied, own_leaves
 from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.correctness import Difference, aliases, compare_outputs
-from pytest_gpubench.correctness.leaves import flatten, inputs_of, map_leaves
-from pytest_gpubench.correctness.memory import overlaps
+from pytest_gpubench.correctness.leaves import inputs_of, map_leaves
+from pytest_gpubench.correctness.memory import Ranges, living, memory_of
 from pytest_gpubench.correctness.pool import PoisonedPool
-from pytest_gpubench.correctness.variation import Way, dense, is_expanded
-from pytest_gpubench.errors import InvalidResult, UnfairComparison
+from pytest_gpubench.correctness.variation import Way
+from pytest_gpubench.errors import InvalidResult
 from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.calls import BackwardPass, backward_of
 
@@ -51,8 +51,8 @@ class OutputRecorder:
     arms: int = 0
     conduct: Conduct | None = None
     """The checks between calls; None for calls that are not timed."""
-    refuses_sharing: bool = False
-    """True to refuse, after each call, an output that is memory of another arm's."""
+    lay_in: dict[str, Ranges] = field(default_factory=dict)
+    """The memory of what candidates returned in calls that are checked; it is not kept alive."""
     last: dict[str, object] = field(default_factory=dict)
     saved: set[str] = field(default_factory=set)
     anew: bool = False
@@ -126,8 +126,8 @@ class OutputRecorder:
 
     def _look_back(self) -> None:
         """Raise where the last call changed what it must not."""
-        if self.refuses_sharing and self.latest in self.last:
-            self._refuse_shared(self.latest, self.last)
+        if self.checking and self.latest in self.last:
+            self._refuse_shared(self.latest)
         if self.conduct is not None and self.latest:
             self.conduct.after_call(self.latest, is_checked=self.checking and self.latest != self.reference)
         self.latest = ""
@@ -156,6 +156,8 @@ class OutputRecorder:
         changing = self.agreement.memory is not None and bool(self.agreement.memory.changing)
         self.anew = bool(self.arms or self.pool or changing or self.copying)
         self.arms, self.spare, self.checking = 0, None, True
+        for name in self.last:
+            self._refuse_shared(name)
         if self.agreement.memory is not None:
             self.agreement.memory.looks_at_random = False
 
@@ -184,7 +186,7 @@ class OutputRecorder:
         memory = self.agreement.memory
         for name in self.last.keys() - self.saved:
             if self.copying or self._is_written_to_next(name):
-                self.last[name] = map_leaves(_copied, self.last[name])
+                self.last[name] = map_leaves(copied, self.last[name])
             if self.checking and memory is not None and memory.changing:
                 self.last[name] = self.agreement.lasting(self.last[name])
                 self.inputs[name] = Ran(None, {}, memory.contents(), memory.changed_arguments())
@@ -207,21 +209,14 @@ class OutputRecorder:
         for name in names:
             like = expected.gradients if name in self.passes else expected.outputs
             refuse_strange_tensors(name, self.last[name], like)
-            self._refuse_shared(name, {each: self.last[each] for each in names} | {self.reference: like})
-            self.aside[name] = copy_of(self.ran(name))
+            self.aside[name] = self.ran(name).copied()
 
-    def check_aside(self, names: Sequence[str], expected: Ran, call_again: Callable[[], Ran] | None = None) -> None:
-        """Raise WrongResult for a candidate that was right when it was checked, and wrong when it was timed.
-
-        call_again: calls the reference, which may return the same memory from each call, so that what was expected has
-        been overwritten; None where nothing was called since.
-        """
+    def check_aside(self, names: Sequence[str], expected: Ran) -> None:
+        """Raise WrongResult for a candidate that was right when it was checked, and wrong when it was timed."""
         if self.conduct is not None:
             self.conduct.look_at_inputs()
         for name in names:
             differences = self._differences(name, self.aside[name], expected)
-            if call_again is not None and not all(each.passed for each in differences):
-                differences = self._differences(name, self.aside[name], call_again())
             self.agreement.require(name, differences, " in a timed call, though right when checked")
 
     def ran(self, name: str) -> Ran:
@@ -241,17 +236,17 @@ class OutputRecorder:
     def _compare(self, found: Ran, expected: Ran) -> tuple[Difference, ...]:
         return self.agreement.compare(found, expected, poisoned=self.pool is not None)
 
-    def _refuse_shared(self, name: str, others: Mapping[str, object]) -> None:
+    def _refuse_shared(self, name: str) -> None:
         """Raise UnfairComparison for an output that is memory of another arm's, though not of the inputs."""
-        if self.agreement.uses_cuda_graphs:  # their outputs share a pool, and may lie where those of another lay
+        agreement, outputs = self.agreement, self.last[name]
+        arguments = agreement.arguments
+        put_back = agreement.put_back_in(outputs, *self.given.get(name, (arguments.args, arguments.kwargs)))
+        if name == self.reference:
+            agreement.lend(outputs, put_back)
             return
-        arguments = self.agreement.arguments
-        for other, outputs in others.items():
-            if other != name and (shared := overlaps(flatten(self.last[name]), flatten(outputs))):
-                args, kwargs = self.given.get(other, (arguments.args, arguments.kwargs))
-                if not aliases(outputs, args, kwargs):
-                    whose = "the reference's" if other == self.reference else f"{other!r}, its"
-                    raise UnfairComparison(lent_memory(f"{name!r}", *shared[0], whose))
+        others = {other: ranges for other, ranges in self.lay_in.items() if other != name}
+        agreement.refuse_lent(f"{name!r}", outputs, others)
+        self.lay_in[name] = living([*self.lay_in.get(name, ()), *memory_of(own_leaves(outputs, put_back))])
 
     def change_upstream(self) -> None:
         """Give every backward pass other upstream gradients, the same for all arms."""
@@ -291,17 +286,3 @@ class OutputRecorder:
 def _as_gradients(output: object) -> dict[str, torch.Tensor | None]:
     """Return the gradients that were kept as the output of a backward run; none where no input requires any."""
     return output if isinstance(output, dict) else {}
-
-
-def copy_of(ran: Ran) -> Ran:
-    """Return copies of results, which no later call writes over."""
-    gradients = _as_gradients(map_leaves(_copied, ran.gradients))
-    return replace(ran, outputs=map_leaves(_copied, ran.outputs), gradients=gradients)
-
-
-def _copied(leaf: object) -> object:
-    """Return a copy of a tensor, of each address once; anything else as it is."""
-    if not isinstance(leaf, torch.Tensor):
-        return leaf
-    values = leaf.detach()
-    return dense(values).clone().expand(values.shape) if is_expanded(values) else values.clone()

@@ -1,11 +1,16 @@
 """What a call of a comparison did: its outputs, gradients, and the arguments that it changed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, cast
 
 import torch
 
 from pytest_gpubench.correctness import Difference
+from pytest_gpubench.correctness.leaves import Leaves, flatten, map_leaves
+from pytest_gpubench.correctness.memory import shares_addresses, span_of
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -18,13 +23,18 @@ class Ran:
     """The arguments that calls change, as this one left them, by name."""
     changed: tuple[str, ...] = ()
     """The names of those that it changed."""
-    own: object = None
-    """The outputs that are no memory of an argument that calls change, where others are; None where all are."""
+    in_arguments: frozenset[str] = frozenset()
+    """The names of the outputs that lie in memory of its arguments, or of another tensor that calls change."""
 
     @property
-    def own_outputs(self) -> object:
-        """The outputs that have memory of their own."""
-        return self.outputs if self.own is None else self.own
+    def own_outputs(self) -> dict[str, object]:
+        """The outputs that have memory of their own, by name."""
+        return dict(own_leaves(self.outputs, self.in_arguments))
+
+    def copied(self) -> "Ran":
+        """Return copies of the results, which no later call writes over."""
+        gradients = {name: copied(leaf) for name, leaf in self.gradients.items()}
+        return replace(self, outputs=map_leaves(copied, self.outputs), gradients=gradients)
 
     @property
     def results(self) -> object:
@@ -35,6 +45,11 @@ class Ran:
 def with_changed(outputs: object, inputs: Mapping[str, torch.Tensor], changed: Sequence[str]) -> object:
     """Return outputs, with the arguments that were changed where there are any."""
     return (outputs, {name: inputs[name] for name in changed}) if changed else outputs
+
+
+def own_leaves(outputs: object, put_back: Collection[str]) -> Leaves:
+    """Return the leaves of outputs but for those of these names, whose memory is put back before each call."""
+    return [leaf for leaf in flatten(outputs) if leaf[0] not in put_back]
 
 
 def difference_of_changed(difference: Difference, name: str, found: Ran, expected: Ran) -> Difference:
@@ -48,3 +63,16 @@ def difference_of_changed(difference: Difference, name: str, found: Ran, expecte
         else "the candidate overwrites it, the reference leaves it alone"
     )
     return replace(difference, name=name, problem=f"{problem}; if that is meant, give overwrites=({name!r},)")
+
+
+def copied(leaf: T) -> T:
+    """Return a copy of a tensor, each address once, which requires a gradient if it does; anything else as it is."""
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    values: Any = leaf.detach()
+    if shares_addresses(values):
+        made = values.as_strided((span_of(values),), (1,)).clone().as_strided(values.shape, values.stride())
+    else:
+        made = values.clone()
+    vars(made).update(vars(leaf))
+    return cast(T, made.requires_grad_(leaf.requires_grad))

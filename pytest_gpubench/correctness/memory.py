@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from pytest_gpubench.correctness.leaves import Leaves, flatten, inputs_of, tensors_of
 
@@ -13,7 +14,7 @@ Place = tuple[torch.device, int]
 
 
 class MemoryRange(NamedTuple):
-    """The bytes from the first element of a tensor to its last."""
+    """The bytes from the first element of a tensor to its last; they are not kept alive."""
 
     device: torch.device
     storage: int
@@ -21,6 +22,7 @@ class MemoryRange(NamedTuple):
     start: int
     stop: int
     storage_bytes: int
+    owner: StorageWeakRef
 
     @property
     def place(self) -> Place:
@@ -30,6 +32,30 @@ class MemoryRange(NamedTuple):
     def overlaps(self, other: "MemoryRange") -> bool:
         """Tell whether two ranges of one storage share a byte."""
         return self.place == other.place and self.start < other.stop and other.start < self.stop
+
+    @property
+    def lives(self) -> bool:
+        """False once it may be another tensor's."""
+        return not self.owner.expired()  # type: ignore[no-untyped-call]
+
+    @property
+    def size_bytes(self) -> int:
+        """The number of its bytes."""
+        return self.stop - self.start
+
+    @property
+    def bytes(self) -> torch.Tensor:
+        """The memory as uint8; it has to live."""
+        return bytes_at(self.start, self.size_bytes, self.device)
+
+
+Ranges = Sequence[tuple[str, MemoryRange]]
+"""Memory by name."""
+
+
+def living(ranges: Ranges) -> list[tuple[str, MemoryRange]]:
+    """Return the memory that cannot be another tensor's yet."""
+    return [each for each in ranges if each[1].lives]
 
 
 def bytes_at(address: int, size: int, device: torch.device) -> torch.Tensor:
@@ -49,15 +75,22 @@ def memory_of(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, MemoryRan
         except RuntimeError:  # a tensor without a storage
             continue
         if address and tensor.numel():
-            last = tensor.numel() - 1 if tensor.is_contiguous() else _last_place(tensor)
-            stop = start + (last + 1) * tensor.element_size()
-            found.append((name, MemoryRange(tensor.device, address, start, stop, size)))
+            stop = start + span_of(tensor) * tensor.element_size()
+            owner = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+            found.append((name, MemoryRange(tensor.device, address, start, stop, size, owner)))
     return found
 
 
-def _last_place(tensor: torch.Tensor) -> int:
-    """Return how many elements lie between the first and the last element, in memory."""
-    return sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride(), strict=True))
+def span_of(tensor: torch.Tensor) -> int:
+    """Return how many elements the memory of a tensor has, from its first element to its last."""
+    if tensor.is_contiguous():
+        return tensor.numel()
+    return 1 + sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def shares_addresses(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor has more elements than its memory: it is expanded, or a sliding window."""
+    return tensor.layout is torch.strided and not tensor.is_nested and span_of(tensor) < tensor.numel()
 
 
 def overlaps(first: Sequence[tuple[str, object]], second: Sequence[tuple[str, object]]) -> list[tuple[str, str]]:
@@ -65,19 +98,24 @@ def overlaps(first: Sequence[tuple[str, object]], second: Sequence[tuple[str, ob
 
     The range from the first to the last element counts: two interleaved slices of one tensor overlap.
     """
-    others = _by_storage(second)
-    return [(name, other) for name, one in memory_of(first) for other, two in others[one.place] if one.overlaps(two)]
+    return lying_in(first, memory_of(second))
+
+
+def lying_in(leaves: Sequence[tuple[str, object]], ranges: Ranges) -> list[tuple[str, str]]:
+    """Return the names of tensors among leaves, each with that of memory in which it lies; it has to live."""
+    others = _by_storage(ranges)
+    return [(name, other) for name, one in memory_of(leaves) for other, two in others[one.place] if one.overlaps(two)]
 
 
 def overlapping(leaves: Leaves) -> Callable[[object], bool]:
     """Return the test whether a leaf overlaps one of these in memory."""
-    others = _by_storage(leaves)
+    others = _by_storage(memory_of(leaves))
     return lambda leaf: any(one.overlaps(two) for _, one in memory_of([("", leaf)]) for _, two in others[one.place])
 
 
-def _by_storage(leaves: Sequence[tuple[str, object]]) -> dict[Place, list[tuple[str, MemoryRange]]]:
+def _by_storage(ranges: Ranges) -> dict[Place, list[tuple[str, MemoryRange]]]:
     found: dict[Place, list[tuple[str, MemoryRange]]] = defaultdict(list)
-    for name, memory in memory_of(leaves):
+    for name, memory in living(ranges):
         found[memory.place].append((name, memory))
     return found
 
@@ -96,7 +134,7 @@ def moved_bytes(args: Sequence[object], kwargs: Mapping[str, object], outputs: o
         elements = {name: tensor.numel() * tensor.element_size() for name, tensor in tensors_of(leaves)}
         for name, memory in memory_of(leaves):
             # a slice with gaps is counted by its elements, a tensor expanded over its memory by its memory
-            size = min(memory.stop - memory.start, elements[name])
+            size = min(memory.size_bytes, elements[name])
             spans.setdefault((memory.device, memory.storage), []).append((memory.start, memory.start + size))
     return sum(length_of_union(ranges) for ranges in spans.values())
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pytest_gpubench import IncompleteRecords, InvalidResult, KernelsDiffer, WrongResult
+from pytest_gpubench import IncompleteRecords, InvalidResult, KernelsDiffer, UnfairComparison, WrongResult
 from pytest_gpubench.bench.arguments import VariedArguments, kept_arguments
 from pytest_gpubench.bench.checked_rounds import CheckedRounds
-from pytest_gpubench.bench.outputs import OutputRecorder, copy_of
+from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.timing.base import Rep
@@ -134,34 +134,66 @@ def test_a_reference_may_write_its_results_over_those_before(
         checked.check(vary)
 
 
-@pytest.mark.parametrize("buffers", [1, 2, 3, 4, 5])
-@pytest.mark.parametrize(("most_bytes", "copied"), [(16, 1), (15, 0)])
-def test_results_are_copied_where_they_are_small(
-    most_bytes: int, copied: int, buffers: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("vary", [False, True])
+@pytest.mark.parametrize("buffers", [1, 2, 3])
+def test_what_the_reference_returned_is_no_output_of_a_candidate(
+    buffers: int, vary: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of larger ones the reference is asked again, as it may have written over them: an honest candidate passes."""
-    made: list[Ran] = []
-    monkeypatch.setattr("pytest_gpubench.bench.checked_rounds.MOST_COPIED_BYTES", most_bytes)
-    monkeypatch.setattr("pytest_gpubench.bench.checked_rounds.copy_of", lambda ran: made.append(ran) or copy_of(ran))  # type: ignore[func-returns-value]
-    turn = itertools.cycle([torch.empty(4) for _ in range(buffers)])
+    """Whichever of its buffers it wrote to last, and with the right result in it."""
+    kept = [torch.empty(4) for _ in range(buffers)]
+    calls = itertools.count(1)
+
+    def reference(x: torch.Tensor) -> torch.Tensor:
+        kept.append(kept.pop(0))
+        return torch.mul(x, 2, out=kept[-1])
+
+    monkeypatch.setattr("pytest_gpubench.correctness.held.MOST_OBJECTS", 0)  # what they hold would be put back
     timer = ArmsTimer(Clock(), lambda *at: rep(100, "ab"))
-    reference = lambda x: torch.mul(x, 2, out=next(turn))  # noqa: E731
-    checked_rounds(double, timer, monkeypatch, reference=reference).check(vary=True)
-    assert len(made) == copied
+    latest = lambda x: kept[-1] if next(calls) > 2 else x * 2  # noqa: E731
+    with pytest.raises(UnfairComparison, match=r"^out of 'c' is memory of the reference's out"):
+        checked_rounds(latest, timer, monkeypatch, reference=reference).check(vary)
 
 
-@pytest.mark.parametrize("sets", [3, 4, 5])
-def test_setup_may_give_memory_in_turn(sets: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    turn = itertools.cycle([(torch.arange(4.0), torch.empty(4)) for _ in range(sets)])
+def fresh(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    return torch.add(x, x, out=out)
 
-    def reference(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        return torch.mul(x, 2, out=out)
 
-    def candidate(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        return torch.add(x, x, out=out)
+def in_place(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    return x.mul_(2)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "raised"),
+    [
+        (fresh, None),
+        (in_place, None),
+        (lambda x, out: x * 2, None),
+        (lambda x, out: out, WrongResult),
+        (lambda x, out: x, WrongResult),
+    ],
+)
+@pytest.mark.parametrize("reference", [fresh, in_place, lambda x, out: x * 2])
+@pytest.mark.parametrize("refills", [False, True])
+@pytest.mark.parametrize("sets", [1, 2, 3, 4])
+def test_setup_may_give_memory_in_turn(
+    sets: int,
+    refills: bool,
+    reference: Callable[..., object],
+    candidate: Callable[..., object],
+    raised: type[Exception] | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A call never finds there what an earlier one left."""
+    turn = itertools.cycle([(torch.arange(4.0), torch.zeros(4)) for _ in range(sets)])
+
+    def setup() -> tuple[torch.Tensor, torch.Tensor]:
+        x, out = next(turn)
+        return (x.copy_(torch.arange(4.0)) if refills else x), out
 
     timer = ArmsTimer(Clock(), lambda name, number: rep(100, "ab"))
-    checked_rounds(candidate, timer, monkeypatch, reference=reference, setup=lambda: next(turn)).check(vary=True)
+    with nullcontext() if raised is None else pytest.raises(raised):
+        checked = checked_rounds(candidate, timer, monkeypatch, reference=reference, setup=setup)
+        checked.check(vary=True)
 
 
 @pytest.mark.parametrize(

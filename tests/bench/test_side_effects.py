@@ -174,7 +174,7 @@ def borrowing() -> dict[str, Function]:
 
 def test_an_output_that_another_candidate_made() -> None:
     rounds = Rounds(borrowing(), torch.ones(3))
-    rounds.recorder.refuses_sharing = True
+    rounds.recorder.end()
     with pytest.raises(UnfairComparison, match=r"^out of 'mine' is memory of 'worker', its out: .*; give each its own"):
         rounds.take()
 
