@@ -12,7 +12,6 @@ import torch
 from pytest_gpubench.bench.arguments import Overwrites, VariedArguments, covers
 from pytest_gpubench.bench.gradients import input_gradients
 from pytest_gpubench.bench.output_rules import (
-    named_tensors,
     refuse_opaque_tensors,
     refuse_strange_tensors,
 )
@@ -35,10 +34,11 @@ from pytest_gpubench.correctness.constant_outputs import extents_of
 from pytest_gpubench.correctness.inputs import InputMemory
 from pytest_gpubench.correctness.leaves import inputs_of, map_leaves, tensors_of
 from pytest_gpubench.correctness.memory import MemoryRange, Ranges, living, lying_in, memory_of, overlapping, overlaps
+from pytest_gpubench.correctness.snapshot import snapshot
 from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import BadRequest, GpuBenchError, UnfairComparison, WrongResult, annotate
 from pytest_gpubench.replay.cuda_graphs import used_cuda_graphs
-from pytest_gpubench.timing.calls import GRADIENT_SEED, Arguments, Backward, mark_step, refuse_untimeable
+from pytest_gpubench.timing.calls import GRADIENT_SEED, Backward, mark_step, refuse_untimeable
 from pytest_gpubench.units import name_of, repr_of
 
 T = TypeVar("T")
@@ -105,8 +105,8 @@ class Agreement:
         """
         run = partial(self._run, self.reference, f"the reference {name_of(self.reference)!r}")
         expected = run()
-        if self.memory is not None:
-            expected = rerun_where_results_were_there(run, expected, self.memory, self.tolerance)
+        if (memory := self.memory or self.arguments.setup) is not None:
+            expected = rerun_where_results_were_there(run, expected, memory, self.tolerance)
         if not expected.changed and all(leaf is None for _, leaf in flatten(expected.outputs)):
             raise BadRequest(
                 "there is nothing to compare: the reference returns no output and changes no argument; let it return "
@@ -356,14 +356,12 @@ class Agreement:
         self.end_variation()
         if way == "as given":
             return
+        if self.arguments.setup is not None:
+            self.variation.way = way
+            return
+        self.variation.begin(way, self.fresh())
         if self.memory is not None:
-            arguments = self.fresh()
-            self.variation.begin(way, arguments, arguments)
             self.memory.begin_varied()
-        elif self.arguments.setup is None:
-            self.variation.begin(way, self.fresh(), self.fresh())
-        else:
-            self.variation.begin_with_setup(way, self._plain_arguments)
 
     def end_variation(self) -> None:
         """Give every call the values as given again."""
@@ -374,10 +372,6 @@ class Agreement:
         self.variation.end()
         if self.memory is not None:
             self.memory.end_varied()
-
-    def _plain_arguments(self) -> tuple[object, ...]:
-        self.seed()
-        return Arguments.fresh(self.arguments)
 
     def seed(self) -> None:
         """Let the next call and its `setup` draw the same random numbers as the last, as for dropout."""
@@ -406,10 +400,14 @@ class Agreement:
     def _leave_arguments(self) -> None:
         if self.memory is not None:
             self.memory.end_replacing()
+        if self.arguments.setup is not None:
+            self.arguments.setup.put_back()
 
     def _are_arguments_repeated(self) -> bool:
         """Tell whether `setup` makes the same tensors again."""
         if self.arguments.setup is None:
             return True
-        first, second = named_tensors(self.fresh()), named_tensors(self.fresh())
-        return all(each.passed for each in compare_outputs(first, second, Tolerance(0, 0, equal_nan=True)))
+        first, second = (snapshot(*self.fresh()).states for _ in range(2))
+        return {name: each.checksum for name, each in first.items()} == {
+            name: each.checksum for name, each in second.items()
+        }

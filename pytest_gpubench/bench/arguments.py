@@ -9,8 +9,8 @@ import torch
 from pytest_gpubench.correctness import Variation
 from pytest_gpubench.correctness.held import tensors_held
 from pytest_gpubench.correctness.inputs import InputMemory, room_on
-from pytest_gpubench.correctness.leaves import Leaves, inputs_of
-from pytest_gpubench.correctness.memory import MemoryRange, memory_of
+from pytest_gpubench.correctness.leaves import Leaves, flatten, inputs_of
+from pytest_gpubench.correctness.memory import MemoryRange, lying_in, memory_of
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.timing.calls import Arguments, make_arguments, split_arguments
 from pytest_gpubench.units import repr_of
@@ -84,29 +84,61 @@ class RestoringSetup:
     setup: Callable[[], object]
     arguments: tuple[Sequence[object], Mapping[str, object]]
     """Those that `setup` fills where it returns None."""
-    given: list[tuple[MemoryRange, torch.Tensor]] = field(default_factory=list)
-    """Memory that calls were given, and what it held then."""
+    given: list[tuple[MemoryRange, torch.Tensor | None]] = field(default_factory=list)
+    """Memory that calls were given, and what it held then; None where there is no room for a copy."""
     new: int = 0
     """How many of those the last call was the first to be given."""
     calls_without_new: int = -1
+    replaced: dict[str, torch.Tensor] = field(default_factory=dict)
+    """The bytes that arguments are to hold, whatever `setup` writes there, by name."""
+    latest: Leaves = field(default_factory=list)
+    """The arguments of the last call, as long as memory is looked for."""
 
     def __call__(self) -> object:
         """Return the arguments of the next call."""
-        lasting = [each for each in self.given if each[0].lives]
+        self.latest = []
         is_new = self.new and any(memory.lives for memory, _ in self.given[-self.new :])
-        self.given, self.calls_without_new = lasting, 0 if is_new else self.calls_without_new + 1
-        for memory, values in reversed(lasting):  # of what overlaps, what was given first counts
-            memory.bytes.copy_(values)
+        self.given = [each for each in self.given if each[0].lives]
+        self.calls_without_new = 0 if is_new else self.calls_without_new + 1
+        self.put_back()
         made = self.setup()
+        leaves = inputs_of(*(self.arguments if made is None else split_arguments(made)))
         if self.calls_without_new < CALLS_WITHOUT_NEW:
-            self._watch(inputs_of(*(self.arguments if made is None else split_arguments(made))))
+            self._watch(leaves)
+        for name, memory in memory_of([leaf for leaf in leaves if leaf[0] in self.replaced]):
+            memory.bytes.copy_(self.replaced[name])
         return made
 
     def _watch(self, leaves: Leaves) -> None:
-        known = {memory[:4] for memory, _ in self.given}
+        self.latest, known = leaves, {memory[:4] for memory, _ in self.given}
         new = [memory for _, memory in memory_of(leaves) if memory[:4] not in known]
-        self.given += [(memory, memory.bytes.clone()) for memory in new if memory.size_bytes <= room_on(memory.device)]
-        self.new = len(self.given) - len(known)
+        self.given += [(each, each.bytes.clone() if each.size_bytes <= room_on(each.device) else None) for each in new]
+        self.new = len(new)
+
+    def put_back(self) -> None:
+        """Write into memory that lives on what it held first."""
+        for memory, values in reversed(self.given):  # of what overlaps, what was given first counts
+            if values is not None and memory.lives:
+                memory.bytes.copy_(values)
+
+    def fresh_leaves(self, arguments: object) -> list[object]:
+        """Return those of arguments that hold the same in every call: all but what lives on and cannot be put back."""
+        leaves = flatten(arguments)
+        kept = dict(lying_in(leaves, [("", memory) for memory, values in self.given if values is None]))
+        return [leaf for name, leaf in leaves if name not in kept]
+
+    def find(self) -> Leaves:
+        """Return the arguments of the last call."""
+        return self.latest
+
+    def replace(self, name: str, values: torch.Tensor) -> bool:
+        """Let an argument hold these bytes from now on."""
+        self.replaced[name] = values.view(torch.uint8)
+        return True
+
+    def end_replacing(self, name: str) -> None:
+        """Let it hold again what `setup` writes there."""
+        del self.replaced[name]
 
 
 @dataclass(frozen=True)
@@ -115,6 +147,7 @@ class VariedArguments(Arguments):
 
     variation: Variation = field(default_factory=Variation)
     memory: InputMemory | None = None
+    setup: RestoringSetup | None = None
 
     @classmethod
     def of(cls, plain: Arguments) -> "VariedArguments":
@@ -127,5 +160,5 @@ class VariedArguments(Arguments):
         """Return the arguments of the next rep."""
         arguments = super().fresh()
         if self.setup is not None:
-            self.variation.apply(arguments)
+            self.variation.apply(self.setup.fresh_leaves(arguments))
         return arguments

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pytest_gpubench.bench.agreement import Agreement
-from pytest_gpubench.bench.output_rules import has_nan, is_finite, named_tensors
+from pytest_gpubench.bench.output_rules import has_nan, is_finite
 from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.correctness import Variation, compare_outputs
+from pytest_gpubench.correctness.leaves import flatten, tensors_of
 from pytest_gpubench.correctness.variation import Way, tensors_for, tensors_in
 from pytest_gpubench.errors import UnfairComparison
 from pytest_gpubench.units import name_of
@@ -96,8 +97,8 @@ def _has_single_numbers(agreement: Agreement) -> bool:
 
 def _is_comparable(agreement: Agreement, outputs: object, expected: object) -> bool:
     """Tell whether outputs are finite, or not so only where the reference's were not finite to begin with."""
-    before = named_tensors(expected)
-    for name, found in named_tensors(outputs).items():
+    before = dict(tensors_of(flatten(expected)))
+    for name, found in tensors_of(flatten(outputs)):
         if found.is_floating_point() and not is_finite(found):
             allowed = agreement.tolerance.equal_nan or not has_nan(found)
             if not allowed or name not in before or is_finite(before[name]):

@@ -1,43 +1,45 @@
 """Arguments that a reference writes without reading them: what they held before must not be its result already."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import torch
 
+from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.correctness import Tolerance, compare_outputs
-from pytest_gpubench.correctness.inputs import InputMemory
-from pytest_gpubench.correctness.leaves import flatten, tensors_of
+from pytest_gpubench.correctness.leaves import Leaves, flatten, tensors_of
 from pytest_gpubench.correctness.margins import fill_showing, is_plain
 from pytest_gpubench.correctness.memory import overlaps
 
 
-class Ran(Protocol):
-    """What a call computed."""
+class Replaceable(Protocol):
+    """Memory of arguments that can be made to hold other values in every call."""
 
     @property
-    def outputs(self) -> object:
-        """Its outputs."""
+    def find(self) -> Callable[[], Leaves]:
+        """Returns the arguments of the last call."""
 
-    @property
-    def inputs(self) -> Mapping[str, torch.Tensor]:
-        """The arguments that calls change, as it left them."""
+    def put_back(self) -> None:
+        """Write into arguments what they are to hold."""
 
-    @property
-    def changed(self) -> Sequence[str]:
-        """The names of those that it changed."""
+    def replace(self, name: str, values: torch.Tensor) -> bool:
+        """Let an argument hold these bytes from now on; return whether it can."""
 
-
-R = TypeVar("R", bound=Ran)
+    def end_replacing(self, name: str) -> None:
+        """Let it hold again what it was given with."""
 
 
-def rerun_where_results_were_there(run: Callable[[], R], found: R, memory: InputMemory, tolerance: Tolerance) -> R:
+def rerun_where_results_were_there(
+    run: Callable[[], Ran], found: Ran, memory: Replaceable, tolerance: Tolerance
+) -> Ran:
     """Return what a reference computes where no argument holds its result before the call.
 
     As the `out=` of an earlier call does: a candidate that writes nothing would be right. Such an argument holds values
     whose use shows, in all calls until `end_replacing`, unless the reference reads it.
     """
-    for name, tensor in list(_holding_results(found, memory, tolerance)):
+    held = list(_holding_results(found, memory, tolerance))
+    found = found.copied() if held else found  # the next call may be given the same memory
+    for name, tensor in held:
         result = found.inputs.get(name, tensor).clone()
         other = torch.empty(tensor.nbytes, dtype=torch.int8, device=tensor.device)
         fill_showing(other, tensor)
@@ -45,18 +47,18 @@ def rerun_where_results_were_there(run: Callable[[], R], found: R, memory: Input
             continue
         try:
             again = run()
-            same = again.outputs, again.inputs.get(name, tensor)
+            same = again.outputs, again.inputs.get(name, result)
             is_unread = all(each.passed for each in compare_outputs(same, (found.outputs, result), tolerance))
         except Exception:  # it reads it, and refuses these values
             is_unread = False
         if is_unread:
-            found = again
+            found = again.copied()
         else:
             memory.end_replacing(name)
     return found
 
 
-def _holding_results(found: Ran, memory: InputMemory, tolerance: Tolerance) -> Iterator[tuple[str, torch.Tensor]]:
+def _holding_results(found: Ran, memory: Replaceable, tolerance: Tolerance) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the arguments that may be results, and hold before the call what they hold after it."""
     if found.changed:
         memory.put_back()

@@ -9,14 +9,11 @@ import torch
 
 from pytest_gpubench.correctness.chunks import CHUNK_ELEMENTS
 from pytest_gpubench.correctness.leaves import flatten
-from pytest_gpubench.correctness.snapshot import checksum
 
 Way = Literal[
     "as given", "turned round", "partly turned round", "partly levelled", "turned round integer", "levelled integer"
 ]
 Undo = Callable[[], object]
-TensorPlace = tuple[int, tuple[int, ...], tuple[int, ...]]
-"""Address, shape and strides."""
 MOVED_ELEMENTS = 2**24
 """So many elements change places with as many others at a time."""
 INTEGER_WAYS: tuple[Way, ...] = ("turned round integer", "levelled integer")
@@ -43,61 +40,30 @@ class Variation:
     )
 
     way: Way = "as given"
-    lasting: dict[TensorPlace, Undo] = field(default_factory=dict)
-    """How to put back the tensors that every call is given again; they stay varied until `end`."""
-    left: set[TensorPlace] = field(default_factory=set)
-    """The tensors that `setup` fills in part: they are not varied."""
+    undo: list[Undo] = field(default_factory=list)
+    """How to put back the tensors that every call is given again."""
 
-    def begin(self, way: Way, first: Sequence[object], second: Sequence[object]) -> None:
-        """Vary the tensors that the arguments of two calls have in common, until `end`; `apply` varies the others."""
+    def begin(self, way: Way, arguments: Sequence[object]) -> None:
+        """Vary the tensors that every call is given, until `end`."""
         self.end()
-        self.way, tensors = way, tensors_for(way, first)
-        others = tensors if second is first else tensors_for(way, second)
-        again = {_place_of(tensor) for tensor in others}
-        for number, tensor in enumerate(tensors):
-            if _place_of(tensor) in again and _place_of(tensor) not in self.lasting:
-                self.lasting[_place_of(tensor)] = vary(tensor, way, number)
+        self.way = way
+        self.undo = self.apply(arguments)
 
-    def begin_with_setup(self, way: Way, fresh: Callable[[], Sequence[object]]) -> None:
-        """Vary as `begin` does, where `fresh` makes the arguments of each call, and may fill the same memory again."""
-        first = fresh()
-        again = {_place_of(tensor) for tensor in tensors_in(fresh())}
-        common = [tensor for tensor in tensors_for(way, first) if _place_of(tensor) in again]
-        given = {_place_of(tensor): (checksum(tensor), dense(tensor).clone()) for tensor in common}
-        self.begin(way, first, common)
-        varied = {_place_of(tensor): checksum(tensor) for tensor in common}
-        for tensor in tensors_in(fresh()):
-            place = _place_of(tensor)
-            if place in self.lasting and (now := checksum(tensor)) != varied[place]:
-                del self.lasting[place]
-                before, values = given[place]
-                if now != before:
-                    self.left.add(place)
-                    with _writing(tensor):
-                        dense(tensor).data.copy_(values)
-
-    def apply(self, arguments: Sequence[object]) -> None:
-        """Vary the arguments that were made, or filled, for one call alone; they are not put back."""
-        for number, tensor in enumerate(tensors_for(self.way, arguments)):
-            if _place_of(tensor) not in self.lasting and _place_of(tensor) not in self.left:
-                vary(tensor, self.way, number)
+    def apply(self, arguments: Sequence[object]) -> list[Undo]:
+        """Vary the arguments of one call; return what puts them back, in the order of their change."""
+        return [vary(tensor, self.way, number) for number, tensor in enumerate(tensors_for(self.way, arguments))]
 
     def end(self) -> None:
         """Put the tensors back, and vary nothing more."""
-        while self.lasting:
-            self.lasting.popitem()[1]()
-        self.left.clear()
+        while self.undo:
+            self.undo.pop()()
         self.way = "as given"
-
-
-def _place_of(tensor: torch.Tensor) -> TensorPlace:
-    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
 
 
 def tensors_in(arguments: Sequence[object]) -> list[torch.Tensor]:
     """Return the plain dense tensors among arguments, each once."""
-    leaves = {id(leaf): leaf for _, leaf in flatten(tuple(arguments)) if isinstance(leaf, torch.Tensor)}
-    return [leaf for leaf in leaves.values() if _is_plain(leaf)]
+    tensors = [leaf for _, leaf in flatten(tuple(arguments)) if isinstance(leaf, torch.Tensor) and _is_plain(leaf)]
+    return list({(each.data_ptr(), each.shape, each.stride()): each for each in tensors}.values())
 
 
 def tensors_for(way: Way, arguments: Sequence[object]) -> list[torch.Tensor]:

@@ -80,7 +80,7 @@ def _expected(
     """Return what a call computes of values varied in a way, and the inputs after it; before: called before it."""
     prepared = call.prepare()
     variation, tensors = Variation(), [leaf for _, leaf in leaves]
-    variation.begin(way, tensors, tensors)
+    variation.begin(way, tensors)
     try:
         before()
         returned = prepared()

@@ -1,10 +1,17 @@
 """Arguments that every call is given as they were."""
 
+import itertools
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
+from weakref import ref
 
+import pytest
 import torch
 
-from pytest_gpubench.bench.arguments import kept_arguments
+from pytest_gpubench.bench.arguments import VariedArguments, kept_arguments
+from pytest_gpubench.timing.calls import make_arguments
+from tests.bench.calls import agreement_of
 
 
 def test_what_an_object_among_the_arguments_holds_is_put_back() -> None:
@@ -19,3 +26,87 @@ def test_what_an_object_among_the_arguments_holds_is_put_back() -> None:
         norm.running_mean.fill_(1)
         cache.keys[0].fill_(1)
     assert arguments.flags() == ["overwrites"]
+
+
+# memory that setup gives again
+
+
+def in_turn(sets: int) -> Callable[[], object]:
+    turn = itertools.cycle([torch.arange(4.0) for _ in range(sets)])
+    return lambda: (next(turn),)
+
+
+def columns_in_turn() -> Callable[[], object]:
+    whole = torch.arange(4.0).repeat_interleave(2).view(4, 2)
+    turn = itertools.cycle([whole[:, 0], whole[:, 1]])
+    return lambda: (next(turn),)
+
+
+def filled(stop: int) -> Callable[[], object]:
+    x = torch.arange(4.0)
+
+    def setup() -> tuple[torch.Tensor]:
+        x[:stop].copy_(torch.arange(stop))
+        return (x,)
+
+    return setup
+
+
+@pytest.mark.parametrize(
+    "setup", [in_turn(1), in_turn(2), in_turn(5), columns_in_turn(), filled(4), filled(2), lambda: (torch.arange(4.0),)]
+)
+def test_every_call_is_given_the_same(setup: Callable[[], object]) -> None:
+    """As given, with other values, and after that, whatever calls write."""
+    agreement = agreement_of(torch.sum, setup=setup)
+
+    def is_given(values: list[int]) -> None:
+        for _ in range(12):
+            x: Any = agreement.fresh()[0][0]
+            assert x.tolist() == values
+            x.fill_(7)
+
+    with agreement.leaving_state():
+        is_given([0, 1, 2, 3])
+        agreement.vary("turned round")
+        is_given([3, 2, 1, 0])
+        agreement.end_variation()
+        is_given([0, 1, 2, 3])
+    made: Any = setup()
+    assert made[0].tolist() == [0, 1, 2, 3]
+
+
+def test_what_setup_fills_may_be_given_beside_it() -> None:
+    x = torch.arange(4.0)
+    arguments = VariedArguments.of(make_arguments((x,), {}, lambda: None))
+    for _ in range(6):
+        arguments.fresh()
+        assert x.tolist() == [0, 1, 2, 3]
+        x.fill_(7)
+
+
+def test_memory_that_setup_makes_is_kept_alive_for_no_longer_than_its_call() -> None:
+    arguments = VariedArguments.of(make_arguments(setup=lambda: (torch.arange(4.0),)))
+    before = None
+    for _ in range(6):
+        given: Any = arguments.fresh()[0][0]
+        assert before is None or before() is None
+        before = ref(given)
+        del given
+    assert arguments.setup is not None
+    assert not arguments.setup.given
+
+
+@pytest.mark.parametrize(("room", "values"), [(15, [7, 7, 7, 7]), (16, [3, 2, 1, 0])])
+def test_memory_that_lives_on_without_room_for_a_copy_is_left_alone(
+    room: int, values: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Turned round again and again, every second call would get other values than the first."""
+    monkeypatch.setattr("pytest_gpubench.bench.arguments.room_on", lambda device: room)
+    agreement = agreement_of(torch.sum, setup=in_turn(1))
+    for _ in range(4):
+        x: Any = agreement.fresh()[0][0]
+        x.fill_(7)
+    agreement.vary("turned round")
+    for _ in range(3):
+        x = agreement.fresh()[0][0]
+        assert x.tolist() == values

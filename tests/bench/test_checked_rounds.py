@@ -172,19 +172,23 @@ def in_place(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         (lambda x, out: x, WrongResult),
     ],
 )
-@pytest.mark.parametrize("reference", [fresh, in_place, lambda x, out: x * 2])
+@pytest.mark.parametrize(
+    ("reference", "filled"),  # with the right result before
+    [(fresh, 0), (fresh, 2), (in_place, 0), (lambda x, out: x * 2, 0)],
+)
 @pytest.mark.parametrize("refills", [False, True])
 @pytest.mark.parametrize("sets", [1, 2, 3, 4])
 def test_setup_may_give_memory_in_turn(
     sets: int,
     refills: bool,
     reference: Callable[..., object],
+    filled: int,
     candidate: Callable[..., object],
     raised: type[Exception] | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A call never finds there what an earlier one left."""
-    turn = itertools.cycle([(torch.arange(4.0), torch.zeros(4)) for _ in range(sets)])
+    turn = itertools.cycle([(torch.arange(4.0), torch.arange(4.0) * filled) for _ in range(sets)])
 
     def setup() -> tuple[torch.Tensor, torch.Tensor]:
         x, out = next(turn)

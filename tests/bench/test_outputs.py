@@ -146,6 +146,6 @@ def test_an_output_in_what_setup_made_is_not_overwritten_by_the_next_setup() -> 
 def test_an_output_in_what_was_varied_is_not_put_back(way: Any, in_place: Callable[..., object]) -> None:
     x = torch.arange(4.0)
     agreement = agreement_of(double, setup=lambda: (x.clone(),))
-    agreement.variation.begin(way, agreement.fresh(), agreement.fresh())
+    agreement.vary(way)
     check_other_values(recorded(in_place, agreement), ["mine"])
-    agreement.variation.end()
+    agreement.end_variation()

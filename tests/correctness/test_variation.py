@@ -8,7 +8,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_gpubench.bench.arguments import VariedArguments
 from pytest_gpubench.correctness import Variation, variation
 from pytest_gpubench.correctness.snapshot import checksum
 from pytest_gpubench.correctness.variation import tensors_for, variable_tensors, vary
@@ -69,7 +68,7 @@ def test_put_back_it_is_as_it_was(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(variation, "CHUNK_ELEMENTS", chunk)
         patch.setattr(variation, "MOVED_ELEMENTS", chunk)
-        varied.begin(way, (tensor,), (tensor,))
+        varied.begin(way, (tensor,))
         assert bits_of(tensor) == expected_bits(before, tensor.shape, way, chunk)
         varied.end()
     assert bits_of(tensor) == before
@@ -116,7 +115,7 @@ def test_tensors_are_numbered_among_those_that_can_be_varied() -> None:
     a, b, c = (torch.arange(3.0) for _ in range(3))
     given = (torch.arange(3), a, 3, a, torch.arange(3), b, [c])
     varied = Variation()
-    varied.begin("partly turned round", given, given)
+    varied.begin("partly turned round", given)
     assert [x.tolist() for x in (a, b, c)] == [[2, 1, 0], [0, 1, 2], [2, 1, 0]]
     varied.end()
     assert [x.tolist() for x in (a, b, c)] == [[0, 1, 2]] * 3
@@ -153,7 +152,7 @@ def test_inputs_that_share_memory_are_put_back(way: Any, views: Callable[[torch.
     x = torch.randn(6, 6)
     before = bits_of(x)
     varied = Variation()
-    varied.begin(way, (views(x), {"again": x}), (views(x), {"again": x}))
+    varied.begin(way, (views(x), {"again": x}))
     varied.end()
     assert bits_of(x) == before
 
@@ -162,7 +161,7 @@ def test_a_leaf_that_requires_a_gradient_is_varied_unseen() -> None:
     x = torch.randn(6, requires_grad=True)
     product = (x * x).sum()
     varied, way = Variation(), FRACTION_WAYS[-1]
-    varied.begin(way, (x,), (x,))
+    varied.begin(way, (x,))
     product.backward()  # type: ignore[no-untyped-call] # torch would refuse, had it seen a write
     assert x.grad is not None
     varied.end()
@@ -177,7 +176,7 @@ def test_nan_moves_with_its_row(way: Any, where: list[int], dtype: torch.dtype) 
     x = torch.tensor([1.0, float("nan"), -0.0, float("inf")], dtype=dtype)
     before = bits_of(x)
     varied = Variation()
-    varied.begin(way, (x,), (x,))
+    varied.begin(way, (x,))
     assert x.isnan().nonzero().flatten().tolist() == where
     varied.end()
     assert bits_of(x) == before
@@ -207,9 +206,9 @@ def test_what_is_left_alone(tensor: torch.Tensor) -> None:
     for way in Variation.WAYS:
         varied = Variation()
         given = (tensor, 3, None, "text", {"again": tensor})
-        varied.begin(way, given, given)
+        varied.begin(way, given)
         varied.apply(given)
-        assert varied.lasting == {}
+        assert varied.undo == []
         varied.end()
     assert before == (None if before is None else bits_if_any(tensor))
 
@@ -232,9 +231,9 @@ def test_what_overlaps_itself_is_untouched(tensor: torch.Tensor, way: Any) -> No
     """A window that slides over a signal has each element in several rows: no row can be moved alone."""
     before = tensor.tolist()
     varied = Variation()
-    varied.begin(way, (tensor,), (tensor,))
+    varied.begin(way, (tensor,))
     varied.apply((tensor,))
-    assert (tensor.tolist(), varied.lasting) == (before, {})
+    assert (tensor.tolist(), varied.undo) == (before, [])
     varied.end()
     assert tensor.tolist() == before
 
@@ -275,7 +274,7 @@ def test_unusual_tensors_are_varied_and_put_back(kind: str, way: Any) -> None:
     tensor = UNUSUAL[kind]()
     before = tensor.float().tolist()
     varied = Variation()
-    varied.begin(way, (tensor,), (tensor,))
+    varied.begin(way, (tensor,))
     dimension = tensor.shape.index(4)
     first = [torch.select(tensor.float(), dimension, at).reshape(-1)[0].item() for at in range(4)]
     assert first == ([0, 0, 0, 0] if way == "partly levelled" else [3, 2, 1, 0])
@@ -296,7 +295,7 @@ def test_unusual_tensors_are_varied_and_put_back(kind: str, way: Any) -> None:
 def test_integers_and_bools_have_ways_of_their_own(dtype: torch.dtype, way: Any, expected: list[int]) -> None:
     tensor, floats = torch.tensor([1, 0, 1, 0, 0]).to(dtype), torch.arange(5.0)
     varied = Variation()
-    varied.begin(way, (tensor, floats), (tensor, floats))
+    varied.begin(way, (tensor, floats))
     assert tensor.tolist() == expected
     assert (floats.tolist() == [0, 1, 2, 3, 4]) is (way in INTEGER_WAYS)
     varied.end()
@@ -332,90 +331,11 @@ def test_integers_that_may_be_offsets_are_left_alone(tensor: torch.Tensor, is_le
     assert (not tensors_for("turned round integer", (tensor,))) is is_left
 
 
-# what setup fills again
-
-
-@pytest.mark.parametrize("returns", ["the buffer", "nothing"])
-def test_a_buffer_that_setup_fills_is_varied_in_every_call(returns: str) -> None:
-    x, buffer, fixed = torch.arange(4.0), torch.empty(4), torch.arange(3.0)
-
-    def refill() -> object:
-        buffer.copy_(x)
-        return (buffer, fixed) if returns == "the buffer" else None
-
-    arguments = VariedArguments(() if returns == "the buffer" else (buffer, fixed), {}, refill)
-    arguments.variation.begin_with_setup("turned round", lambda: super(VariedArguments, arguments).fresh())
-    for _ in range(3):
-        arguments.fresh()
-        assert (buffer.tolist(), fixed.tolist()) == ([3, 2, 1, 0], [2, 1, 0])
-        buffer.mul_(2)  # in place, as the function may
-    arguments.variation.end()
-    arguments.fresh()
-    assert (buffer.tolist(), fixed.tolist()) == ([0, 1, 2, 3], [0, 1, 2])
-
-
-def test_a_buffer_that_setup_fills_in_part_is_left_alone() -> None:
-    """Turned round again and again, every second call would get other values than the first."""
-    buffer = torch.arange(4.0)
-
-    def refill() -> tuple[torch.Tensor]:
-        buffer[:1].zero_()
-        return (buffer,)
-
-    arguments = VariedArguments((), {}, refill)
-    arguments.variation.begin_with_setup("turned round", lambda: super(VariedArguments, arguments).fresh())
-    for _ in range(3):
-        arguments.fresh()
-        assert buffer.tolist() == [0, 1, 2, 3]
-    arguments.variation.end()
-    assert buffer.tolist() == [0, 1, 2, 3]
-
-
-# call by call
-
-
-def test_every_call_gets_the_same_other_values_until_the_end() -> None:
-    x = torch.arange(4.0)
-    arguments = VariedArguments((x,), {})
-    arguments.variation.begin("turned round", arguments.fresh(), arguments.fresh())
-    for _ in range(3):
-        (given,), _ = arguments.fresh()
-        assert given is x
-        assert x.tolist() == [3, 2, 1, 0]
-    arguments.variation.end()
-    assert x.tolist() == [0, 1, 2, 3]
-    assert arguments.fresh()[0][0] is x
-    assert x.tolist() == [0, 1, 2, 3]
-    assert arguments.variation.way == "as given"
-
-
 def test_another_way_starts_from_the_values_as_given() -> None:
     x = torch.arange(4.0)
     varied = Variation()
-    varied.begin("turned round", (x,), (x,))
-    varied.begin("partly levelled", (x,), (x,))
+    varied.begin("turned round", (x,))
+    varied.begin("partly levelled", (x,))
     assert x.tolist() == [0, 0, 0, 0]
     varied.end()
     assert x.tolist() == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    ("way", "own", "lasting"),
-    [
-        ("turned round", [3, 2, 1, 0], [8, 7]),
-        ("partly turned round", [3, 2, 1, 0], [7, 8]),
-        ("partly levelled", [0, 0, 0, 0], [7, 7]),
-    ],
-)
-def test_what_a_call_was_made_is_varied_once_and_never_put_back(way: Any, own: list[int], lasting: list[int]) -> None:
-    """It may be what the call returned."""
-    x, y = torch.arange(4.0), torch.tensor([7.0, 8.0])
-    arguments = VariedArguments((), {}, lambda: (x.clone(), y))
-    arguments.variation.begin(way, arguments.fresh(), arguments.fresh())
-    calls: list[Any] = [arguments.fresh()[0] for _ in range(2)]
-    (first, same), (second, _) = calls
-    assert same is y
-    assert first.tolist() == second.tolist() == own
-    assert y.tolist() == lasting
-    arguments.variation.end()
-    assert (first.tolist(), x.tolist(), y.tolist()) == (own, [0, 1, 2, 3], [7, 8])
