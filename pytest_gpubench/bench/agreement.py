@@ -1,21 +1,19 @@
 """The check that a candidate's outputs agree with its reference's, before and after it is timed."""
 
 import secrets
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, TypeVar, cast
+from typing import Literal, TypeVar
 
 import torch
 
 from pytest_gpubench.bench.arguments import Overwrites, VariedArguments, covers
 from pytest_gpubench.bench.gradients import input_gradients
-from pytest_gpubench.bench.output_rules import (
-    refuse_opaque_tensors,
-    refuse_strange_tensors,
-)
-from pytest_gpubench.bench.ran import Ran, copied, difference_of_changed, own_leaves, with_changed
+from pytest_gpubench.bench.output_memory import REFERENCE, OutputMemory
+from pytest_gpubench.bench.output_rules import refuse_opaque_tensors, refuse_strange_tensors
+from pytest_gpubench.bench.ran import Ran, difference_of_changed, with_changed
 from pytest_gpubench.bench.switches import readings, refuse_switching
 from pytest_gpubench.bench.unread import rerun_where_results_were_there
 from pytest_gpubench.correctness import (
@@ -32,8 +30,7 @@ from pytest_gpubench.correctness import (
 )
 from pytest_gpubench.correctness.constant_outputs import extents_of
 from pytest_gpubench.correctness.inputs import InputMemory
-from pytest_gpubench.correctness.leaves import inputs_of, map_leaves, tensors_of
-from pytest_gpubench.correctness.memory import MemoryRange, Ranges, living, lying_in, memory_of, overlapping, overlaps
+from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
 from pytest_gpubench.correctness.snapshot import snapshot
 from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import BadRequest, GpuBenchError, UnfairComparison, WrongResult, annotate
@@ -80,12 +77,14 @@ class Agreement:
     """The arguments that a candidate may change, whatever the reference does to them."""
     graph_users: set[str] = field(default_factory=set)
     """The arms whose calls used a CUDA graph of torch.compile."""
-    lent: list[tuple[str, MemoryRange]] = field(default_factory=list)
-    """The memory of what the reference has returned, which is no candidate's to return; it is not kept alive."""
     margins: bool = True
     """True to look for reads and writes beyond the arguments."""
 
+    returned: OutputMemory = field(init=False)
+    """The memory of what each arm returned in calls that are checked."""
+
     def __post_init__(self) -> None:
+        object.__setattr__(self, "returned", OutputMemory(self.memory))
         check_golden(self.golden, self.golden_factor)
 
     @property
@@ -103,16 +102,18 @@ class Agreement:
 
         Raises BadRequest if it neither returns anything nor changes an argument.
         """
-        run = partial(self._run, self.reference, f"the reference {name_of(self.reference)!r}")
-        expected = run()
-        if (memory := self.memory or self.arguments.setup) is not None:
-            expected = rerun_where_results_were_there(run, expected, memory, self.tolerance)
+        live = self._run(self.reference)
+        if (memory := self.memory or self.arguments.setup) is None:
+            expected = live.copied()
+        else:
+            run = partial(self._run, self.reference)
+            expected = rerun_where_results_were_there(run, live, memory, self.tolerance)
         if not expected.changed and all(leaf is None for _, leaf in flatten(expected.outputs)):
             raise BadRequest(
                 "there is nothing to compare: the reference returns no output and changes no argument; let it return "
                 "its results"
             )
-        return expected.copied()
+        return expected
 
     def refuse_flat(self, expected: Ran) -> None:
         """Raise UnfairComparison if one number would pass for every output; add a remark if it would for some."""
@@ -134,7 +135,7 @@ class Agreement:
 
     def differences_of(self, name: str, candidate: Function, expected: Ran) -> tuple[Difference, ...]:
         """Run a candidate; return how each of its outputs differs."""
-        found = self._run(candidate, f"{name!r}", expected=expected)
+        found = self._run(candidate, name, expected)
         refuse_strange_tensors(name, found.outputs, expected.outputs)
         return self.compare(found, expected, poisoned=True)
 
@@ -153,8 +154,8 @@ class Agreement:
 
     def compare(self, found: Ran, expected: Ran, poisoned: bool = False) -> tuple[Difference, ...]:
         """Return the differences of outputs and gradients."""
-        if self.golden is not None and self.arguments.setup is not None:
-            found = found.copied()  # `setup` may fill its memory again for golden
+        if self.golden is not None:  # its call may be given the memory that the outputs lie in
+            found = found.copied()
         golden = self._run_golden(expected)
         differences = compare_outputs(
             found.outputs,
@@ -240,42 +241,29 @@ class Agreement:
             )
         return self.memory.changed_arguments()
 
-    def _run(self, function: Function, who: str, expected: Ran | None = None) -> Ran:
-        """Run a function with the arguments as given; on a CPU in poisoned memory where outputs are expected."""
+    def _run(self, function: Function, name: str = "", expected: Ran | None = None) -> Ran:
+        """Run a function with the arguments as given; a candidate, which has a name, on a CPU in poisoned memory."""
+        who = f"{name!r}" if name else f"the reference {name_of(function)!r}"
         args, kwargs = self.fresh()
         if expected is not None:
             poison_free_memory(expected.outputs, self.device)
         ran = self.run_with(function, who, args, kwargs)
         changed = self.look(who)
-        put_back = self.put_back_in(ran.outputs, args, kwargs)
         if expected is None:
-            self.lend(ran.outputs, put_back)
+            self.returned.add(REFERENCE, ran.outputs, args, kwargs)
         else:
-            self._refuse_shared_memory(who, ran.outputs, expected, aliases(ran.outputs, args, kwargs), changed)
-        return self._kept(replace(ran, in_arguments=put_back), changed)
+            self._refuse_shared_memory(name, ran.outputs, expected, aliases(ran.outputs, args, kwargs), changed)
+        ran = replace(ran, in_given=self.returned.in_given(ran.outputs, args, kwargs))
+        if self.memory is None or not self.memory.changing:
+            return ran
+        return replace(ran, inputs=self.memory.contents(), changed=changed)
 
     def call_reference(self) -> object:
         """Return what the reference computes with arguments as they are."""
         args, kwargs = self.fresh()
         outputs = self.reference(*args, **kwargs)
-        self.lend(outputs, self.put_back_in(outputs, args, kwargs))
+        self.returned.add(REFERENCE, outputs, args, kwargs)
         return outputs
-
-    def put_back_in(self, outputs: object, args: Sequence[object], kwargs: Mapping[str, object]) -> frozenset[str]:
-        """Return the names of outputs in memory that is put back before each call, as that of arguments is."""
-        changing = [("", region.bytes) for region in self.memory.changing] if self.memory is not None else []
-        return frozenset(name for name, _ in overlaps(flatten(outputs), [*inputs_of(args, kwargs), *changing]))
-
-    def lend(self, outputs: object, put_back: Collection[str]) -> None:
-        """Note where results of the reference lie, but for those in memory that is put back before each call."""
-        self.lent[:] = living([*self.lent, *memory_of(own_leaves(outputs, put_back))])
-
-    def _kept(self, ran: Ran, changed: tuple[str, ...]) -> Ran:
-        """Return what was computed with copies of what is put back before the next call."""
-        if self.memory is None or not self.memory.changing:
-            return ran
-        outputs, gradients = self.lasting((ran.outputs, ran.gradients))
-        return replace(ran, outputs=outputs, gradients=gradients, inputs=self.memory.contents(), changed=changed)
 
     def run_with(self, function: Function, who: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Ran:
         """Return what a function does with arguments."""
@@ -301,15 +289,8 @@ class Agreement:
         """True if the call of an arm was seen to use a CUDA graph of torch.compile."""
         return bool(self.graph_users)
 
-    def lasting(self, results: T) -> T:
-        """Return results with copies of the tensors in them whose memory is put back before the next call."""
-        if self.memory is None or not self.memory.changing:
-            return results
-        is_changing = overlapping([("", region.bytes) for region in self.memory.changing])
-        return cast(T, map_leaves(lambda leaf: copied(leaf) if is_changing(leaf) else leaf, results))
-
     def _refuse_shared_memory(
-        self, who: str, outputs: object, expected: Ran, shared: Sequence[tuple[str, str]], changed: Sequence[str]
+        self, name: str, outputs: object, expected: Ran, shared: Sequence[tuple[str, str]], changed: Sequence[str]
     ) -> None:
         """Raise UnfairComparison for an output that is memory of an input, unlike the reference's, or of the latter.
 
@@ -317,28 +298,17 @@ class Agreement:
         memory it may return: whether it may do that is another question.
         """
         read = [each for each in shared if each[1] not in changed]
-        if self.arguments.setup is None and read and not expected.in_arguments:
+        if self.arguments.setup is None and read and not expected.in_given:
             output, argument = read[0]
             raise UnfairComparison(
-                f"{output} of {who} is memory of {argument}, the reference's is its own: return a copy"
+                f"{output} of {name!r} is memory of {argument}, the reference's is its own: return a copy"
             )
-        self.refuse_lent(who, outputs)
+        self.refuse_shared(name, outputs)
 
-    def refuse_lent(self, who: str, outputs: object, others: Mapping[str, Ranges] | None = None) -> None:
-        """Raise UnfairComparison for an output that is memory of another arm's.
-
-        others: the memory of other candidates' outputs, by name.
-        """
-        if self.uses_cuda_graphs:  # their outputs share a pool, and may lie where those of another lay
-            return
-        leaves = flatten(outputs)
-        for other, ranges in {"": self.lent, **(others or {})}.items():
-            for output, name in lying_in(leaves, ranges)[:1]:
-                whose = f"{other!r}, its" if other else "the reference's"
-                raise UnfairComparison(
-                    f"{output} of {who} is memory of {whose} {name}: what is in it says nothing about the candidate; "
-                    "give each its own"
-                )
+    def refuse_shared(self, name: str, outputs: object) -> None:
+        """Raise UnfairComparison for an output of a candidate that is memory of another arm's."""
+        if not self.uses_cuda_graphs:  # their outputs share a pool, and may lie where those of another lay
+            self.returned.refuse_shared(name, outputs)
 
     def _gradients(
         self, outputs: object, args: Sequence[object], kwargs: Mapping[str, object], like: object

@@ -133,7 +133,7 @@ class RestoringSetup:
 
     def replace(self, name: str, values: torch.Tensor) -> bool:
         """Let an argument hold these bytes from now on."""
-        self.replaced[name] = values.view(torch.uint8)
+        self.replaced[name] = values
         return True
 
     def end_replacing(self, name: str) -> None:

@@ -8,12 +8,12 @@ from typing import NamedTuple, TypeVar
 import torch
 
 from pytest_gpubench.bench.agreement import Agreement
+from pytest_gpubench.bench.output_memory import REFERENCE
 from pytest_gpubench.bench.output_rules import differentiable, refuse_strange_tensors
-from pytest_gpubench.bench.ran import Ran, copied, own_leaves
+from pytest_gpubench.bench.ran import Ran, copied
 from pytest_gpubench.bench.side_effects import Conduct
-from pytest_gpubench.correctness import Difference, aliases, compare_outputs
+from pytest_gpubench.correctness import Difference, compare_outputs
 from pytest_gpubench.correctness.leaves import inputs_of, map_leaves
-from pytest_gpubench.correctness.memory import Ranges, living, memory_of
 from pytest_gpubench.correctness.pool import PoisonedPool
 from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import InvalidResult
@@ -51,8 +51,6 @@ class OutputRecorder:
     arms: int = 0
     conduct: Conduct | None = None
     """The checks between calls; None for calls that are not timed."""
-    lay_in: dict[str, Ranges] = field(default_factory=dict)
-    """The memory of what candidates returned in calls that are checked; it is not kept alive."""
     last: dict[str, object] = field(default_factory=dict)
     saved: set[str] = field(default_factory=set)
     anew: bool = False
@@ -183,21 +181,21 @@ class OutputRecorder:
 
     def _save(self) -> None:
         """Copy outputs whose memory is written to next: by CUDA graphs, by `setup`, by the putting back of inputs."""
-        memory = self.agreement.memory
+        agreement, memory = self.agreement, self.agreement.memory
+        upstream = list(agreement.arguments.upstream.given.values())  # a gradient may lie in it, and all arms share it
         for name in self.last.keys() - self.saved:
-            if self.copying or self._is_written_to_next(name):
+            args, kwargs = self._arguments_of(name)
+            if self.copying or agreement.returned.in_given(self.last[name], [*args, *upstream], kwargs):
                 self.last[name] = map_leaves(copied, self.last[name])
             if self.checking and memory is not None and memory.changing:
-                self.last[name] = self.agreement.lasting(self.last[name])
                 self.inputs[name] = Ran(None, {}, memory.contents(), memory.changed_arguments())
             self.saved.add(name)
             self.given.pop(name, None)
 
-    def _is_written_to_next(self, name: str) -> bool:
+    def _arguments_of(self, name: str) -> tuple[Sequence[object], Mapping[str, object]]:
+        """Return the arguments of the last call of an arm."""
         arguments = self.agreement.arguments
-        upstream = list(arguments.upstream.given.values())  # a gradient may lie in it, and all arms share it
-        args, kwargs = self.given[name] if arguments.setup is not None else ((), {})
-        return bool((upstream or arguments.setup) and aliases(self.last[name], [*args, *upstream], kwargs))
+        return self.given.get(name, (arguments.args, arguments.kwargs))
 
     def set_aside(self, names: Sequence[str], expected: Ran) -> None:
         """Copy what the last call of each of some arms returned; raise where that cannot be compared.
@@ -237,16 +235,11 @@ class OutputRecorder:
         return self.agreement.compare(found, expected, poisoned=self.pool is not None)
 
     def _refuse_shared(self, name: str) -> None:
-        """Raise UnfairComparison for an output that is memory of another arm's, though not of the inputs."""
-        agreement, outputs = self.agreement, self.last[name]
-        arguments = agreement.arguments
-        put_back = agreement.put_back_in(outputs, *self.given.get(name, (arguments.args, arguments.kwargs)))
-        if name == self.reference:
-            agreement.lend(outputs, put_back)
-            return
-        others = {other: ranges for other, ranges in self.lay_in.items() if other != name}
-        agreement.refuse_lent(f"{name!r}", outputs, others)
-        self.lay_in[name] = living([*self.lay_in.get(name, ()), *memory_of(own_leaves(outputs, put_back))])
+        """Raise UnfairComparison for an output that is memory of another arm's; note where it lies."""
+        if name != self.reference:
+            self.agreement.refuse_shared(name, self.last[name])
+        arm = REFERENCE if name == self.reference else name
+        self.agreement.returned.add(arm, self.last[name], *self._arguments_of(name))
 
     def change_upstream(self) -> None:
         """Give every backward pass other upstream gradients, the same for all arms."""

@@ -1,13 +1,13 @@
 """What a call of a comparison did: its outputs, gradients, and the arguments that it changed."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 import torch
 
 from pytest_gpubench.correctness import Difference
-from pytest_gpubench.correctness.leaves import Leaves, flatten, map_leaves
+from pytest_gpubench.correctness.leaves import flatten, map_leaves
 from pytest_gpubench.correctness.memory import shares_addresses, span_of
 
 T = TypeVar("T")
@@ -23,13 +23,13 @@ class Ran:
     """The arguments that calls change, as this one left them, by name."""
     changed: tuple[str, ...] = ()
     """The names of those that it changed."""
-    in_arguments: frozenset[str] = frozenset()
-    """The names of the outputs that lie in memory of its arguments, or of another tensor that calls change."""
+    in_given: frozenset[str] = frozenset()
+    """The names of the outputs that lie in memory of arguments, or in other memory that is put back."""
 
     @property
     def own_outputs(self) -> dict[str, object]:
         """The outputs that have memory of their own, by name."""
-        return dict(own_leaves(self.outputs, self.in_arguments))
+        return {name: leaf for name, leaf in flatten(self.outputs) if name not in self.in_given}
 
     def copied(self) -> "Ran":
         """Return copies of the results, which no later call writes over."""
@@ -45,11 +45,6 @@ class Ran:
 def with_changed(outputs: object, inputs: Mapping[str, torch.Tensor], changed: Sequence[str]) -> object:
     """Return outputs, with the arguments that were changed where there are any."""
     return (outputs, {name: inputs[name] for name in changed}) if changed else outputs
-
-
-def own_leaves(outputs: object, put_back: Collection[str]) -> Leaves:
-    """Return the leaves of outputs but for those of these names, whose memory is put back before each call."""
-    return [leaf for leaf in flatten(outputs) if leaf[0] not in put_back]
 
 
 def difference_of_changed(difference: Difference, name: str, found: Ran, expected: Ran) -> Difference:

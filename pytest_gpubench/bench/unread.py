@@ -30,15 +30,17 @@ class Replaceable(Protocol):
 
 
 def rerun_where_results_were_there(
-    run: Callable[[], Ran], found: Ran, memory: Replaceable, tolerance: Tolerance
+    run: Callable[[], Ran], first: Ran, memory: Replaceable, tolerance: Tolerance
 ) -> Ran:
-    """Return what a reference computes where no argument holds its result before the call.
+    """Return copies of what a reference computes where no argument holds its result before the call.
 
     As the `out=` of an earlier call does: a candidate that writes nothing would be right. Such an argument holds values
     whose use shows, in all calls until `end_replacing`, unless the reference reads it.
+
+    first: what a first call computed.
     """
-    held = list(_holding_results(found, memory, tolerance))
-    found = found.copied() if held else found  # the next call may be given the same memory
+    found = first.copied()
+    held = list(_holding_results(first, memory, tolerance))
     for name, tensor in held:
         result = found.inputs.get(name, tensor).clone()
         other = torch.empty(tensor.nbytes, dtype=torch.int8, device=tensor.device)

@@ -82,16 +82,10 @@ def _differing(buffers: Sequence[Buffer]) -> list[Buffer]:
 def _copy_values(to: torch.Tensor, values: torch.Tensor) -> None:
     """Copy the elements of a tensor to one of the same layout, and nothing that lies between them."""
     if may_overlap_itself(dense(values)):
-        _bytes_of(to).copy_(_bytes_of(values))
+        ((_, target), (_, source)) = memory_of([("", to), ("", values)])
+        target.bytes.copy_(source.bytes)
     else:
         dense(to).copy_(dense(values))
-
-
-def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the bytes from the first element of a tensor to its last."""
-    ((_, memory),) = memory_of([("", tensor)])
-    whole = torch.empty(0, dtype=torch.int8, device=tensor.device)
-    return whole.set_(tensor.untyped_storage(), memory.start - memory.storage, (memory.stop - memory.start,), (1,))
 
 
 def fill_showing(memory: torch.Tensor, like: torch.Tensor | None) -> None:

@@ -36,7 +36,13 @@ class MemoryRange(NamedTuple):
     @property
     def lives(self) -> bool:
         """False once it may be another tensor's."""
-        return not self.owner.expired()  # type: ignore[no-untyped-call]
+        return self._storage is not None
+
+    @property
+    def _storage(self) -> torch.UntypedStorage | None:
+        found: Any = torch.UntypedStorage._new_with_weak_ptr(self.owner.cdata)  # type: ignore[no-untyped-call]
+        is_same = found is not None and (found.data_ptr(), found.nbytes()) == (self.storage, self.storage_bytes)
+        return found if is_same else None
 
     @property
     def size_bytes(self) -> int:
@@ -45,8 +51,9 @@ class MemoryRange(NamedTuple):
 
     @property
     def bytes(self) -> torch.Tensor:
-        """The memory as uint8; it has to live."""
-        return bytes_at(self.start, self.size_bytes, self.device)
+        """The memory as int8; it has to live."""
+        whole = torch.empty(0, dtype=torch.int8, device=self.device)
+        return whole.set_(self._storage, self.start - self.storage, (self.size_bytes,), (1,))
 
 
 Ranges = Sequence[tuple[str, MemoryRange]]
