@@ -10,7 +10,7 @@ A producer is left out of the second round: it writes the values as given.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -26,17 +26,6 @@ from pytest_gpubench.timing.comparison import Match, UncountedRounds, take_once_
 from pytest_gpubench.timing.rounds import Interleaved
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Found:
-    """The results of candidates for other values."""
-
-    compared: Mapping[str, Compared] = field(default_factory=dict)
-    """Empty where no values tell anything."""
-    way: Way = "as given"
-    again_us: Mapping[str, float] | None = None
-    """The times of their calls, where these were no part of the session of both rounds."""
 
 
 @dataclass(frozen=True)
@@ -60,24 +49,27 @@ class CheckedRounds:
         rounds = UncountedRounds(self.match, self.timer, self.taken, self._candidates)
         recorder.end()
         expected = self._results_of_reference() if recorder.passes else self.expected
-        others = OtherValues(agreement, self.expected) if vary and self.timer.name != "scripted" else None
+        way = self._other_values(expected) if vary and self.timer.name != "scripted" else None
+        compared: Mapping[str, Compared] = {}
         with ExitStack() as values:
             values.callback(agreement.end_variation)
             with self._checking_as_given(expected):
                 with rounds.session():
                     recorder.keep_all(rounds.take)
                     as_given = rounds.number
-                    if others is not None:
+                    if way is not None:  # after the last round, work of the GPU would belong to no call
                         recorder.set_aside(self._candidates, expected)
                         values.enter_context(without_producer(self.cache))
-                        varied = self._take_other_values(rounds, others, expected)
-                if others is None:  # work of the GPU after the last round would belong to no call
+                        self._take_other_values(rounds, way)
+                if way is None:
                     recorder.set_aside(self._candidates, expected)
-                found = Found() if others is None else self._find_other_values(others, varied)
-            times_us = self._times_us(rounds, as_given, found)
-            recorder.check_other_values(found.compared, found.way)
-            if found.compared:
-                pace = Pace(agreement, self.match, self.timer, self.taken, found.way)
+                else:
+                    self._call_reference()
+                    compared = recorder.compare_other_values(self._candidates)
+            times_us = self._times_us(rounds, as_given, way)
+            if way is not None:
+                recorder.check_other_values(compared, way)
+                pace = Pace(agreement, self.match, self.timer, self.taken, way)
                 pace.check(self._candidates, times_us)
 
     @contextmanager
@@ -99,12 +91,11 @@ class CheckedRounds:
     def _candidates(self) -> Sequence[str]:
         return [name for name in self.match.calls if name != self.match.reference]
 
-    def _call_reference(self) -> object:
-        """Return what the reference computes in a call that is not timed."""
+    def _call_reference(self) -> None:
+        """Call the reference, untimed."""
         name = self.match.reference
         with annotating(lambda: f"gpu_bench: raised in a call of {name!r} that is not timed"):
             self.match.calls[name].prepare()()
-        return self.recorder.agreement.with_changed(self.recorder.last[name], self.expected)
 
     def _results_of_reference(self) -> Ran:
         """Return copies of what the reference computes in a call that is not timed."""
@@ -112,28 +103,19 @@ class CheckedRounds:
         self.recorder.set_aside([self.match.reference], self.expected)
         return self.recorder.aside.pop(self.match.reference)
 
-    def _take_other_values(self, rounds: UncountedRounds, others: OtherValues, expected: Ran) -> bool:
-        """Take a round with other values; return whether the reference takes these.
+    def _other_values(self, expected: Ran) -> Way | None:
+        """Return the way to other values that tell; None where a round with others would tell nothing."""
+        way = OtherValues(self.recorder.agreement, self.expected).find()
+        if not self.recorder.passes:
+            return way
+        return (way or "as given") if expected.gradients or expected.changed else None  # upstream gradients change too
 
-        A round follows in any case: work of the GPU after the last one would belong to no call.
-        """
-        recorder = self.recorder
-        if recorder.passes:
-            varied = bool(expected.gradients or expected.changed)
-            others.find()
-            recorder.change_upstream()
-        else:
-            varied = others.begin()
-        recorder.forget_all()
-        try:
-            self._take(rounds.take)
-        except GpuBenchError:
-            raise
-        except Exception:
-            if not varied or recorder.passes or others.tell(self._call_reference()):
-                raise
-            return False  # a candidate may refuse values for which the reference returns nothing else
-        return varied
+    def _take_other_values(self, rounds: UncountedRounds, way: Way) -> None:
+        """Take a round with other values."""
+        self.recorder.agreement.vary(way)
+        self.recorder.change_upstream()
+        self.recorder.forget_all()
+        self._take(rounds.take)
 
     def _take(self, take: Callable[[], T]) -> T:
         try:
@@ -145,41 +127,25 @@ class CheckedRounds:
                 annotate(error, f"gpu_bench: its inputs were {way}; vary=False leaves that out")
             raise
 
-    def _find_other_values(self, others: OtherValues, varied: bool) -> Found:
-        """Return what the candidates computed for values that tell: those of the round, or others in one of its own."""
-        recorder, again_us = self.recorder, None
-        results = self._call_reference() if varied else None
-        told = varied and (bool(recorder.passes) or others.tell(results))
-        if not recorder.passes and not told:
-            recorder.forget_all()  # one more output of each arm is too many where they are large
-            if not others.find():
-                return Found()
-            again_us = _varied_us([partial(self._take, self._once_more)])
-            self._call_reference()
-        elif not varied:
-            return Found()
-        return Found(recorder.compare_other_values(self._candidates), recorder.agreement.variation.way, again_us)
-
     def _once_more(self) -> Mapping[str, float]:
         return take_once_more(self.match, self.timer, self.taken, self._candidates)
 
-    def _times_us(self, rounds: UncountedRounds, as_given: int, found: Found) -> Mapping[str, float]:
+    def _times_us(self, rounds: UncountedRounds, as_given: int, way: Way | None) -> Mapping[str, float]:
         """Return the times of the first round with other values, if any; raise where a call launches other kernels."""
-        is_told = bool(found.compared) and found.again_us is None
         try:
             for number in range(as_given):
                 rounds.times_us(number)
-            varied = range(as_given, rounds.number) if is_told else ()
-            return found.again_us or _varied_us([partial(rounds.times_us, number) for number in varied])
+            return _varied_us([partial(rounds.times_us, number) for number in range(as_given, rounds.number)])
         except IncompleteRecords:
-            return found.again_us or self._take_again_us(found)
+            return self._take_again_us(way)
 
-    def _take_again_us(self, found: Found) -> Mapping[str, float]:
+    def _take_again_us(self, way: Way | None) -> Mapping[str, float]:
         """Take both rounds again, each in a session of its own."""
+        self.recorder.agreement.end_variation()
         self.recorder.take(self._once_more)
-        if not found.compared:
+        if way is None:
             return {}
-        self.recorder.agreement.vary(found.way)
+        self.recorder.agreement.vary(way)
         return _varied_us([partial(self.recorder.take, self._once_more)])
 
 

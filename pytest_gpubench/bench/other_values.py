@@ -28,46 +28,33 @@ class OtherValues:
     hidden: list[str] = field(default_factory=list)
     """A sentence for each output that changes within a tolerance that was given."""
 
-    def begin(self) -> bool:
-        """Vary the inputs in the first way that changes them; return whether the reference takes such values."""
-        agreement = self.agreement
-        try:
-            agreement.vary(next(_ways(agreement)))
-            agreement.call_reference()
-        except Exception:  # the reference may refuse these values
-            agreement.end_variation()
-            return False
-        return True
-
-    def find(self) -> bool:
-        """Vary the inputs in the first way that tells; return whether there is one: a remark says so where none is.
+    def find(self) -> Way | None:
+        """Return the first way to vary the inputs that tells; None, and a remark, where there is none.
 
         None is where the reference refuses the values of each, where its outputs cease to be finite, or where nothing
         can be varied. Raises UnfairComparison where only the tolerance hides a change.
         """
         agreement = self.agreement
-        agreement.end_variation()
-        if any(self._tells_in(way) for way in _ways(agreement)):
-            return True
+        if (way := next(filter(self._tells_in, _ways(agreement)), None)) is not None:
+            return way
         if self.hidden:
             raise UnfairComparison(self.hidden[0])
         # upstream gradients are varied too; single numbers, as a search draws them, have no order to change
         if agreement.backward == "forward" and not _has_single_numbers(agreement):
             agreement.remarks.append(UNVARIED.format(name_of(agreement.reference)))
-        return False
+        return None
 
     def _tells_in(self, way: Way) -> bool:
         agreement = self.agreement
         try:
             agreement.vary(way)
-            told = self.tell(agreement.with_changed(agreement.call_reference(), self.expected))
+            return self._tell(agreement.with_changed(agreement.call_reference(), self.expected))
         except Exception:  # the reference may refuse these values
-            told = False
-        if not told:
+            return False
+        finally:
             agreement.end_variation()
-        return told
 
-    def tell(self, results: object) -> bool:
+    def _tell(self, results: object) -> bool:
         """Tell whether what the reference computes for other values is something else, and as finite as before."""
         agreement, before = self.agreement, self.expected.results
         differences = compare_outputs(results, before, agreement.tolerance, briefly=True)

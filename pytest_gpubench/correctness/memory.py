@@ -1,13 +1,13 @@
 """Memory of tensors: where they lie, which overlap, and how many bytes a call moves."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from pytest_gpubench.correctness.leaves import Leaves, flatten, inputs_of, tensors_of
+from pytest_gpubench.correctness.leaves import flatten, inputs_of, tensors_of
 
 Place = tuple[torch.device, int]
 """A device, and an address on it."""
@@ -112,12 +112,6 @@ def lying_in(leaves: Sequence[tuple[str, object]], ranges: Ranges) -> list[tuple
     """Return the names of tensors among leaves, each with that of memory in which it lies; it has to live."""
     others = _by_storage(ranges)
     return [(name, other) for name, one in memory_of(leaves) for other, two in others[one.place] if one.overlaps(two)]
-
-
-def overlapping(leaves: Leaves) -> Callable[[object], bool]:
-    """Return the test whether a leaf overlaps one of these in memory."""
-    others = _by_storage(memory_of(leaves))
-    return lambda leaf: any(one.overlaps(two) for _, one in memory_of([("", leaf)]) for _, two in others[one.place])
 
 
 def _by_storage(ranges: Ranges) -> dict[Place, list[tuple[str, MemoryRange]]]:
