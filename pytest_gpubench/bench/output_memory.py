@@ -27,8 +27,13 @@ class OutputMemory:
     def add(self, arm: str, outputs: object, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
         """Note where outputs lie, but for those in memory that every call is given."""
         given = self.in_given(outputs, args, kwargs)
-        own = [leaf for leaf in flatten(outputs) if leaf[0] not in given]
-        self.arms[arm] = living([*self.arms.get(arm, ()), *memory_of(own)])
+        own = memory_of([leaf for leaf in flatten(outputs) if leaf[0] not in given])
+        before = [each for each in self.living(arm) if each not in own]
+        self.arms[arm] = [*before, *own]
+
+    def living(self, arm: str) -> list[tuple[str, MemoryRange]]:
+        """Return the memory of an arm's outputs that somebody still holds."""
+        return living(self.arms.get(arm, ()))
 
     def refuse_shared(self, arm: str, outputs: object) -> None:
         """Raise UnfairComparison for an output of a candidate that is memory of another arm's."""

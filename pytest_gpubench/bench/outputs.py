@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -21,16 +21,6 @@ from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.calls import BackwardPass, backward_of
 
 T = TypeVar("T")
-
-
-class Compared(NamedTuple):
-    """The differences between a candidate's results for other values and the reference's.
-
-    stays: True if they are as before.
-    """
-
-    differences: tuple[Difference, ...]
-    stays: bool
 
 
 POOL_ATTEMPTS = 4
@@ -156,13 +146,14 @@ class OutputRecorder:
         self.arms, self.spare, self.checking = 0, None, True
         for name in self.last:
             self._refuse_shared(name)
+        if self.anew:
+            self.forget_all()
         if self.agreement.memory is not None:
             self.agreement.memory.looks_at_random = False
 
     def keep_all(self, take_again: Callable[[], object]) -> None:
         """Have calls made again where those of the rounds have not left all outputs in memory of their own."""
         if self.anew:
-            self.forget_all()
             self.take(take_again)
 
     def forget_all(self) -> None:
@@ -246,34 +237,26 @@ class OutputRecorder:
         if self.passes:
             self.agreement.arguments.upstream.redraw(self.agreement.other_seed)
 
-    def compare_other_values(self, names: Sequence[str]) -> dict[str, Compared]:
-        """Compare the last calls with the reference's, and with those that were set aside."""
+    def check_other_values(self, names: Sequence[str], way: Way) -> None:
+        """Raise WrongResult for a last call that is wrong for other values, InvalidResult where it returns the same."""
         self._look_back()
         self._save()
         expected = self.ran(self.reference)
-        found = {}
         for name in names:
             refuse_strange_tensors(name, self.last[name], self.last[self.reference])
             differences = self._differences(name, self.ran(name), expected)
-            is_right = all(each.passed for each in differences)
-            found[name] = Compared(differences, not is_right and self._stays(name))
-        return found
+            if not all(each.passed for each in differences) and self._stays(name):
+                raise InvalidResult(
+                    f"{name} returns what it had computed before: when the values of its inputs changed, in the same "
+                    "memory, its outputs did not; let it compute in every call"
+                )
+            self.agreement.require(name, differences, f" for other values ({way} inputs; vary=False leaves them out)")
 
     def _stays(self, name: str) -> bool:
         """Tell whether an arm returned what it did before."""
         found, before = self.ran(name), self.aside[name]
         pairs = (found.gradients, before.gradients) if name in self.passes else (found.results, before.results)
         return all(each.passed for each in compare_outputs(*pairs, self.agreement.tolerance))
-
-    def check_other_values(self, found: Mapping[str, Compared], way: Way) -> None:
-        """Raise WrongResult for a candidate that is wrong for other values, InvalidResult where it returns the same."""
-        for name, (differences, stays) in found.items():
-            if stays:
-                raise InvalidResult(
-                    f"{name} returns what it had computed before: when the values of its inputs changed, in the same "
-                    "memory, its outputs did not; let it compute in every call"
-                )
-            self.agreement.require(name, differences, f" for other values ({way} inputs; vary=False leaves them out)")
 
 
 def _as_gradients(output: object) -> dict[str, torch.Tensor | None]:

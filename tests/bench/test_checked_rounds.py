@@ -154,6 +154,24 @@ def test_what_the_reference_returned_is_no_output_of_a_candidate(
         checked_rounds(latest, timer, monkeypatch, reference=reference).check(vary)
 
 
+@pytest.mark.parametrize("buffers", [1, 2, 4])
+def test_what_the_reference_left_is_not_for_the_other_values(buffers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A candidate that copies it returns what was right before."""
+    kept = [torch.empty(4) for _ in range(buffers)]
+
+    def reference(x: torch.Tensor) -> torch.Tensor:
+        kept.append(kept.pop(0))
+        return torch.mul(x, 2, out=kept[-1])
+
+    monkeypatch.setattr("pytest_gpubench.correctness.held.MOST_OBJECTS", 0)  # what they hold would be put back
+    for place in range(buffers):
+        calls = itertools.count()
+        copying = lambda x: kept[place].clone() if next(calls) > 1 else x * 2  # noqa: B023, E731
+        timer = ArmsTimer(Clock(), lambda *at: rep(100, "ab"))
+        with pytest.raises(InvalidResult, match=r"^c returns what it had computed before"):
+            checked_rounds(copying, timer, monkeypatch, reference=reference).check(vary=True)
+
+
 def fresh(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     return torch.add(x, x, out=out)
 

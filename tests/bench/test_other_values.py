@@ -38,7 +38,8 @@ def test_other_values(make: Callable[..., object], raised: type[Exception] | Non
     first = x * 2
     before = recorded(lambda x: make(x, first), agreement)
     check(before, ["mine"])
-    assert (way := others_of(agreement).find()) is not None
+    way = others_of(agreement).find()
+    assert way is not None
     agreement.vary(way)
     recorder = recorded(lambda x: make(x, first), agreement)
     recorder.aside = before.aside

@@ -48,7 +48,7 @@ STEPS: dict[str, tuple[object, str]] = {
     "checked rounds": (CheckedRounds, "check"),
     "other values": (OtherValues, "find"),
     "compare outputs": (Agreement, "compare"),
-    "compare other outputs": (OutputRecorder, "compare_other_values"),
+    "compare other outputs": (OutputRecorder, "check_other_values"),
     "floor": (CompareRequest, "_check_floors"),
 }
 """The checks, by the function whose time they are."""
