@@ -62,7 +62,10 @@ class CheckedRounds:
                     if way is not None:  # after the last round, work of the GPU would belong to no call
                         recorder.set_aside(self._candidates, expected)
                         values.enter_context(without_producer(self.cache))
-                        self._take_other_values(rounds, way)
+                        agreement.vary(way)
+                        recorder.change_upstream()
+                        recorder.forget_all()
+                        self._take(rounds.take)
                 if way is None:
                     recorder.set_aside(self._candidates, expected)
                 else:
@@ -114,13 +117,6 @@ class CheckedRounds:
         if not self.recorder.passes:
             return way
         return (way or "as given") if expected.gradients or expected.changed else None  # upstream gradients change too
-
-    def _take_other_values(self, rounds: UncountedRounds, way: Way) -> None:
-        """Take a round with other values."""
-        self.recorder.agreement.vary(way)
-        self.recorder.change_upstream()
-        self.recorder.forget_all()
-        self._take(rounds.take)
 
     def _take(self, take: Callable[[], T]) -> T:
         try:

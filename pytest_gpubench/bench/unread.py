@@ -1,36 +1,20 @@
 """Arguments that a reference writes without reading them: what they held before must not be its result already."""
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 import torch
 
+from pytest_gpubench.bench.arguments import RestoringSetup
 from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.correctness import Tolerance, compare_outputs
-from pytest_gpubench.correctness.leaves import Leaves, flatten, tensors_of
+from pytest_gpubench.correctness.inputs import InputMemory
+from pytest_gpubench.correctness.leaves import flatten, tensors_of
 from pytest_gpubench.correctness.margins import fill_showing, is_plain
 from pytest_gpubench.correctness.memory import overlaps
 
 
-class Replaceable(Protocol):
-    """Memory of arguments that can be made to hold other values in every call."""
-
-    @property
-    def find(self) -> Callable[[], Leaves]:
-        """Returns the arguments of the last call."""
-
-    def put_back(self) -> None:
-        """Write into arguments what they are to hold."""
-
-    def replace(self, name: str, values: torch.Tensor) -> bool:
-        """Let an argument hold these bytes from now on; return whether it can."""
-
-    def end_replacing(self, name: str) -> None:
-        """Let it hold again what it was given with."""
-
-
 def rerun_where_results_were_there(
-    run: Callable[[], Ran], first: Ran, memory: Replaceable, tolerance: Tolerance
+    run: Callable[[], Ran], first: Ran, memory: InputMemory | RestoringSetup, tolerance: Tolerance
 ) -> Ran:
     """Return copies of what a reference computes where no argument holds its result before the call.
 
@@ -60,7 +44,9 @@ def rerun_where_results_were_there(
     return found
 
 
-def _holding_results(found: Ran, memory: Replaceable, tolerance: Tolerance) -> Iterator[tuple[str, torch.Tensor]]:
+def _holding_results(
+    found: Ran, memory: InputMemory | RestoringSetup, tolerance: Tolerance
+) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the arguments that may be results, and hold before the call what they hold after it."""
     if found.changed:
         memory.put_back()
