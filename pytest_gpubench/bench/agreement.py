@@ -258,13 +258,6 @@ class Agreement:
             return ran
         return replace(ran, inputs=self.memory.contents(), changed=changed)
 
-    def call_reference(self) -> object:
-        """Return what the reference computes with arguments as they are."""
-        args, kwargs = self.fresh()
-        outputs = self.reference(*args, **kwargs)
-        self.returned.add(REFERENCE, outputs, args, kwargs)
-        return outputs
-
     def run_with(self, function: Function, who: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Ran:
         """Return what a function does with arguments."""
         switches = readings()

@@ -117,7 +117,7 @@ class RestoringSetup:
 
     def put_back(self) -> None:
         """Write into memory that lives on what it held first."""
-        for memory, values in reversed(self.given):  # of what overlaps, what was given first counts
+        for memory, values in self.given:
             if values is not None and memory.lives:
                 memory.bytes.copy_(values)
 

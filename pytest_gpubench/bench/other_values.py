@@ -48,7 +48,8 @@ class OtherValues:
         agreement = self.agreement
         try:
             agreement.vary(way)
-            return self._tell(agreement.with_changed(agreement.call_reference(), self.expected))
+            args, kwargs = agreement.fresh()
+            return self._tell(agreement.with_changed(agreement.reference(*args, **kwargs), self.expected))
         except Exception:  # the reference may refuse these values
             return False
         finally:

@@ -12,10 +12,10 @@ from pytest_gpubench.correctness.leaves import flatten, tensors_of
 from pytest_gpubench.correctness.margins import fill_showing, is_plain
 from pytest_gpubench.correctness.memory import overlaps
 
+Memory = InputMemory | RestoringSetup
 
-def rerun_where_results_were_there(
-    run: Callable[[], Ran], first: Ran, memory: InputMemory | RestoringSetup, tolerance: Tolerance
-) -> Ran:
+
+def rerun_where_results_were_there(run: Callable[[], Ran], first: Ran, memory: Memory, tolerance: Tolerance) -> Ran:
     """Return copies of what a reference computes where no argument holds its result before the call.
 
     As the `out=` of an earlier call does: a candidate that writes nothing would be right. Such an argument holds values
@@ -44,9 +44,7 @@ def rerun_where_results_were_there(
     return found
 
 
-def _holding_results(
-    found: Ran, memory: InputMemory | RestoringSetup, tolerance: Tolerance
-) -> Iterator[tuple[str, torch.Tensor]]:
+def _holding_results(found: Ran, memory: Memory, tolerance: Tolerance) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the arguments that may be results, and hold before the call what they hold after it."""
     if found.changed:
         memory.put_back()

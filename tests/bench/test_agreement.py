@@ -1,5 +1,7 @@
-"""References for which a candidate need compute nothing."""
+"""References for which a candidate need compute nothing, and what their first results are compared with."""
 
+import itertools
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -54,3 +56,43 @@ def test_only_what_may_all_be_rounding_says_how_to_judge_rounding(errors: tuple[
     hint = '; if only rounding differs, compare with golden="float64", or give rtol= and atol='
     assert str(caught.value).endswith(hint) is hinted
     assert str(caught.value).count("rounding") == hinted
+
+
+def test_what_the_reference_returned_at_first_is_no_output_of_a_candidate() -> None:
+    kept = torch.empty(4)
+    hidden = itertools.repeat(kept)  # what functions hold would be put back
+    agreement = agreement_of(lambda x: torch.mul(x, 2, out=next(hidden)), torch.arange(4.0))
+    expected = agreement.run_reference()
+    with pytest.raises(UnfairComparison, match=r"^out of 'mine' is memory of the reference's out"):
+        agreement.check("mine", lambda x: next(hidden), expected)
+
+
+def with_attribute(x: torch.Tensor) -> torch.Tensor:
+    out = x * 2
+    out.scale = 2  # type: ignore[attr-defined]
+    return out
+
+
+def in_place(x: torch.Tensor) -> torch.Tensor:
+    return x.mul_(2)
+
+
+@pytest.mark.parametrize("candidate", [with_attribute, double])
+def test_an_output_may_have_the_attributes_of_the_references(candidate: Callable[..., object]) -> None:
+    agreement = agreement_of(with_attribute, torch.arange(4.0))
+    agreement.check("mine", candidate, agreement.run_reference())
+
+
+@pytest.mark.parametrize(
+    "setup", [lambda: (torch.arange(4.0),), lambda x=torch.empty(4): (x.copy_(torch.arange(4.0)),)]
+)
+def test_golden_is_not_given_the_memory_that_outputs_lie_in(setup: Callable[[], object]) -> None:
+    agreement = replace(agreement_of(in_place, setup=setup), golden="float64")
+    agreement.check("mine", in_place, agreement.run_reference())
+
+
+def test_golden_has_the_gradients_of_the_references_outputs() -> None:
+    agreement = agreement_of(double, torch.arange(4.0, requires_grad=True))
+    agreement = replace(agreement, golden="float64", grads=True)
+    found = agreement.check("mine", lambda x: x + x, agreement.run_reference())
+    assert [each.name for each in found] == ["out", "grad args[0]"]

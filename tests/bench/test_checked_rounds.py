@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from weakref import ReferenceType, ref
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.comparison import Match, take_once_more
+from pytest_gpubench.timing.rounds import Interleaved, Sample
 from tests.bench.calls import Lazy, agreement_of, double, match_of, taken_before
 from tests.timing.fakes import ArmsTimer, Clock, rep
 
@@ -50,6 +52,7 @@ def checked_rounds(
     drawn: int = 1,
     reference: Callable[..., object] = double,
     setup: Callable[[], object] | None = None,
+    another: Callable[..., object] | None = None,
 ) -> CheckedRounds:
     """Return the checks of a candidate that was right when it was checked, and timed in a round since.
 
@@ -60,8 +63,8 @@ def checked_rounds(
     arguments = VariedArguments.of(kept_arguments([reference, candidate], x, None, setup))
     agreement = replace(agreement_of(reference, *x, setup=setup), arguments=arguments)
     expected = agreement.run_reference()
-    recorder = OutputRecorder(agreement, arms=2, conduct=Conduct(agreement, "rc"), reference="r")
-    functions = {"r": reference, "c": candidate}
+    functions = {"r": reference, "c": candidate} | ({} if another is None else {"d": another})
+    recorder = OutputRecorder(agreement, arms=len(functions), conduct=Conduct(agreement, [*functions]), reference="r")
     calls = {
         name: recorder.watch(name, make_call(each, agreement.arguments, label=name)) for name, each in functions.items()
     }
@@ -69,7 +72,8 @@ def checked_rounds(
     recorder.begin()
     for name in match.orders(1)[0]:
         calls[name].prepare()()
-    return CheckedRounds(recorder, match, timer, taken_before(), expected)
+    taken = Interleaved({name: Sample([rep(100, "ab")] * 40) for name in functions})
+    return CheckedRounds(recorder, match, timer, taken, expected)
 
 
 @pytest.mark.parametrize(
@@ -134,10 +138,10 @@ def test_a_reference_may_write_its_results_over_those_before(
         checked.check(vary)
 
 
-@pytest.mark.parametrize("vary", [False, True])
+@pytest.mark.parametrize(("vary", "place"), [(False, -1), (True, -1), (True, 0)])
 @pytest.mark.parametrize("buffers", [1, 2, 3])
 def test_what_the_reference_returned_is_no_output_of_a_candidate(
-    buffers: int, vary: bool, monkeypatch: pytest.MonkeyPatch
+    buffers: int, vary: bool, place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever of its buffers it wrote to last, and with the right result in it."""
     kept = [torch.empty(4) for _ in range(buffers)]
@@ -149,7 +153,7 @@ def test_what_the_reference_returned_is_no_output_of_a_candidate(
 
     monkeypatch.setattr("pytest_gpubench.correctness.held.MOST_OBJECTS", 0)  # what they hold would be put back
     timer = ArmsTimer(Clock(), lambda *at: rep(100, "ab"))
-    latest = lambda x: kept[-1] if next(calls) > 2 else x * 2  # noqa: E731
+    latest = lambda x: kept[place] if next(calls) > 2 else x * 2  # noqa: E731
     with pytest.raises(UnfairComparison, match=r"^out of 'c' is memory of the reference's out"):
         checked_rounds(latest, timer, monkeypatch, reference=reference).check(vary)
 
@@ -216,6 +220,25 @@ def test_setup_may_give_memory_in_turn(
     with nullcontext() if raised is None else pytest.raises(raised):
         checked = checked_rounds(candidate, timer, monkeypatch, reference=reference, setup=setup)
         checked.check(vary=True)
+
+
+def test_while_values_vary_no_output_of_the_values_as_given_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for one copy of each candidate's."""
+    made: list[ReferenceType[torch.Tensor]] = []
+    living: list[int] = []
+
+    def doubling(x: torch.Tensor) -> torch.Tensor:
+        living.append(sum(each() is not None for each in made))
+        out = x * 2
+        made.append(ref(out))
+        return out
+
+    another = lambda x: doubling(x)  # noqa: E731
+    timer = ArmsTimer(Clock(), lambda *at: rep(100, "ab"))
+    checked = checked_rounds(doubling, timer, monkeypatch, another=another)
+    before = len(living)
+    checked.check(vary=True)
+    assert living[before:] == [0, 1, 0, 1]
 
 
 @pytest.mark.parametrize(

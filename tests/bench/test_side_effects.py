@@ -172,11 +172,16 @@ def borrowing() -> dict[str, Function]:
     return {"torch": double, "worker": worker, "mine": lambda x: kept[0]}
 
 
-def test_an_output_that_another_candidate_made() -> None:
+@pytest.mark.parametrize("after", [False, True])
+def test_an_output_that_another_candidate_made(after: bool) -> None:
+    """In rounds that count, or after them."""
     rounds = Rounds(borrowing(), torch.ones(3))
-    rounds.recorder.end()
+    if after:
+        rounds.recorder.end()
     with pytest.raises(UnfairComparison, match=r"^out of 'mine' is memory of 'worker', its out: .*; give each its own"):
-        rounds.take()
+        for call in rounds.calls:
+            call.prepare()()
+        rounds.recorder.end()
 
 
 def test_setup_is_not_called_for_a_look() -> None:
