@@ -69,6 +69,7 @@ def test_other_values(make: Callable[..., object], raised: type[Exception] | Non
         (double, torch.arange(4.0).view(4, 1).expand(4, 4), "turned round"),
         (lambda x: x.shape[0], torch.arange(4.0), None),
         (lambda x: x.nonzero(), torch.arange(4.0), "turned round"),
+        (lambda x: (x * torch.tensor([0, 0, 1, 1])).to_sparse(), torch.arange(4.0), "turned round"),  # one element less
     ],
 )
 def test_which_way_gives_other_outputs(function: Any, inputs: torch.Tensor, way: str | None) -> None:

@@ -37,6 +37,12 @@ class Rounds:
             call.prepare()()
         return self
 
+    def take_in_order(self) -> None:
+        """Call each arm once, and end."""
+        for call in self.calls:
+            call.prepare()()
+        self.recorder.end()
+
     def check(self) -> None:
         check(self.recorder, self.names)
 
@@ -179,9 +185,7 @@ def test_an_output_that_another_candidate_made(after: bool) -> None:
     if after:
         rounds.recorder.end()
     with pytest.raises(UnfairComparison, match=r"^out of 'mine' is memory of 'worker', its out: .*; give each its own"):
-        for call in rounds.calls:
-            call.prepare()()
-        rounds.recorder.end()
+        rounds.take_in_order()
 
 
 def test_setup_is_not_called_for_a_look() -> None:

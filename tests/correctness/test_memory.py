@@ -56,6 +56,19 @@ class TestAliases:
         ]
 
 
+def test_memory_lives_as_long_as_its_tensor_has_it() -> None:
+    x = torch.arange(4.0)
+    ((_, found),) = memory.memory_of([("", x[1:3])])
+    found.bytes.zero_()
+    assert x.tolist() == [0, 0, 0, 3]
+    x.resize_(10**6)
+    assert not memory.living([("", found)])
+    ((_, found),) = memory.memory_of([("", x)])
+    assert memory.lying_in([("y", x.view(-1))], [("x", found)]) == [("y", "x")]
+    del x
+    assert not found.lives
+
+
 def sparse() -> torch.Tensor:
     values = torch.ones(2, dtype=torch.float64)
     return torch.sparse_coo_tensor(torch.tensor([[0, 1]]), values, (9,), is_coalesced=True, check_invariants=True)
