@@ -1,6 +1,5 @@
 """What is known of the outputs of timed calls."""
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
@@ -11,11 +10,10 @@ from hypothesis import strategies as st
 
 from pytest_gpubench import WrongResult
 from pytest_gpubench.bench.outputs import OutputRecorder
-from pytest_gpubench.correctness import Variation
 from pytest_gpubench.correctness.pool import PoisonedPool
 from pytest_gpubench.stats.speedup import round_orders
 from pytest_gpubench.timing.calls import make_call
-from tests.bench.calls import agreement_of, check, check_other_values, double, recorded
+from tests.bench.calls import agreement_of, check, double, recorded
 
 
 @given(rounds=st.integers(2, 6), arms=st.integers(2, 3), seed=st.integers(0, 1000))
@@ -131,21 +129,3 @@ def test_the_references_own_memory_is_no_output_of_a_candidate() -> None:
     assert torch.equal(out, torch.arange(4.0) * 2)
     with pytest.raises(WrongResult, match=r"^mine is wrong: out: 3 of 4 elements"):
         agreement.check("mine", lambda x: out, expected)
-
-
-def test_an_output_in_what_setup_made_is_not_overwritten_by_the_next_setup() -> None:
-    """The last call may be the reference's, for which setup has filled the same buffer again."""
-    x, buffer = torch.arange(4.0), torch.empty(4)
-    agreement = agreement_of(double, setup=lambda: (buffer.copy_(x),))
-    recorder = recorded(lambda x: x.mul_(2), agreement)
-    check(recorder, ["mine"])
-
-
-@pytest.mark.parametrize("way", Variation.WAYS)
-@pytest.mark.parametrize("in_place", [lambda x: x.mul_(2), lambda x: x.mul_(2)[:]])
-def test_an_output_in_what_was_varied_is_not_put_back(way: Any, in_place: Callable[..., object]) -> None:
-    x = torch.arange(4.0)
-    agreement = agreement_of(double, setup=lambda: (x.clone(),))
-    agreement.vary(way)
-    check_other_values(recorded(in_place, agreement), ["mine"])
-    agreement.end_variation()

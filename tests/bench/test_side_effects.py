@@ -111,12 +111,6 @@ def test_what_is_said_to_be_overwritten_is_the_same_for_every_call() -> None:
     assert seen == [[0, 1, 2]] * 8
 
 
-def test_what_setup_makes_may_be_overwritten() -> None:
-    x = torch.arange(3.0)
-    rounds = Rounds({"torch": double, "mine": lambda x: x.mul_(2)}, setup=lambda: (x.clone(),))
-    rounds.take(3).check()
-
-
 # switches
 
 
