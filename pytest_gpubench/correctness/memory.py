@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from pytest_gpubench.correctness.leaves import flatten, inputs_of, tensors_of
 
@@ -22,7 +21,7 @@ class MemoryRange(NamedTuple):
     start: int
     stop: int
     storage_bytes: int
-    owner: StorageWeakRef
+    owner: "torch.multiprocessing.reductions.StorageWeakRef"
 
     @property
     def place(self) -> Place:
@@ -39,8 +38,9 @@ class MemoryRange(NamedTuple):
         return self._storage is not None
 
     @property
-    def _storage(self) -> torch.UntypedStorage | None:
-        found: Any = torch.UntypedStorage._new_with_weak_ptr(self.owner.cdata)  # type: ignore[no-untyped-call]
+    def _storage(self) -> Any:
+        """The storage; None once it is gone, or has other memory."""
+        found = torch.UntypedStorage._new_with_weak_ptr(self.owner.cdata)
         is_same = found is not None and (found.data_ptr(), found.nbytes()) == (self.storage, self.storage_bytes)
         return found if is_same else None
 
@@ -83,7 +83,7 @@ def memory_of(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, MemoryRan
             continue
         if address and tensor.numel():
             stop = start + span_of(tensor) * tensor.element_size()
-            owner = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+            owner = torch.multiprocessing.reductions.StorageWeakRef(storage)  # type: ignore[no-untyped-call]
             found.append((name, MemoryRange(tensor.device, address, start, stop, size, owner)))
     return found
 
