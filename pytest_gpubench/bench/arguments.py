@@ -12,7 +12,7 @@ from pytest_gpubench.correctness.inputs import InputMemory, room_on
 from pytest_gpubench.correctness.leaves import Leaves, flatten, inputs_of
 from pytest_gpubench.correctness.memory import MemoryRange, lying_in, memory_of
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.timing.calls import Arguments, make_arguments, split_arguments
+from pytest_gpubench.timing.calls import Arguments, make_arguments, refuse_without_data, split_arguments
 from pytest_gpubench.units import repr_of
 
 Overwrites = bool | Sequence[str]
@@ -110,6 +110,7 @@ class RestoringSetup:
         return made
 
     def _watch(self, leaves: Leaves) -> None:
+        refuse_without_data(dict(leaves))
         self.latest, known = leaves, {memory[:4] for memory, _ in self.given}
         new = [memory for _, memory in memory_of(leaves) if memory[:4] not in known]
         self.given += [(each, each.bytes.clone() if each.size_bytes <= room_on(each.device) else None) for each in new]

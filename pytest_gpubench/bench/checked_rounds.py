@@ -9,7 +9,7 @@ A producer is left out of the second round: it writes the values as given.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -20,7 +20,15 @@ from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.pace import Pace
 from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.correctness.variation import Way
-from pytest_gpubench.errors import GpuBenchError, IncompleteRecords, InvalidResult, KernelsDiffer, annotate, annotating
+from pytest_gpubench.errors import (
+    GpuBenchError,
+    IncompleteRecords,
+    InvalidResult,
+    KernelsDiffer,
+    WrongResult,
+    annotate,
+    annotating,
+)
 from pytest_gpubench.settings.cache import Cache, without_producer
 from pytest_gpubench.timing.base import Timer
 from pytest_gpubench.timing.comparison import Match, UncountedRounds, take_once_more
@@ -82,8 +90,12 @@ class CheckedRounds:
         try:
             yield
         except Exception:
-            with suppress(RuntimeError):  # of a broken GPU
+            try:
                 self._check_as_given(expected)
+            except WrongResult as wrong:
+                raise wrong from None
+            except RuntimeError:  # of a broken GPU
+                pass
             raise
         self._check_as_given(expected)
 
