@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from pytest_gpubench.judge.judgement import CaseJudgement, Status
+from pytest_gpubench.judge.reps import LOOKS
 from pytest_gpubench.judge.runner import cache_of
 from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, Speedup, Timing, Verdict
 from pytest_gpubench.stats.summary import Interval
@@ -17,6 +18,22 @@ CPU_FACTOR = 2.0
 """The factor by which two processes that do the same on a CPU may differ."""
 
 
+def timing_of(samples_us: Sequence[float], device: DeviceFacts, label: str = "candidate") -> Timing:
+    """Return the times of an arm as a timing."""
+    return Timing(
+        label=label,
+        timer="wall" if device.type == "cpu" else "profiler",
+        cache=cache_of(device.type),
+        device=device.name,
+        samples_us=tuple(samples_us),
+    )
+
+
+def on_time(timing: Timing, limits: Limits, alpha: float) -> tuple[Verdict, ...]:
+    """Return the verdicts on the candidate's own time; each look at it has an equal share of alpha (Bonferroni)."""
+    return limits.judge("time", Seen(timing, alpha, alpha / len(LOOKS)))
+
+
 def measured(
     case: CaseJudgement, device: DeviceFacts, alpha: float, labels: Sequence[str] = ("the reference", "candidate")
 ) -> tuple[Measurement, Measurement]:
@@ -24,16 +41,8 @@ def measured(
     assert case.candidate_us, "it was timed"
     assert case.reference_us, "it was timed"
     assert case.ratio, "it was timed"
-    timings = [
-        Timing(
-            label=label,
-            timer="wall" if device.type == "cpu" else "profiler",
-            cache=cache_of(device.type),
-            device=device.name,
-            samples_us=time.samples_us,
-        )
-        for label, time in zip(labels, (case.reference_us, case.candidate_us), strict=True)
-    ]
+    times = (case.reference_us, case.candidate_us)
+    timings = [timing_of(time.samples_us, device, label) for label, time in zip(labels, times, strict=True)]
     speedup = Speedup(
         ratio=case.ratio,
         interval=case.interval,
@@ -55,7 +64,7 @@ def concluded(case: CaseJudgement, limits: Limits, device: DeviceFacts, alpha: f
     """Return a case that was timed with its verdicts and its status."""
     _, item = measured(case, device, alpha)
     assert item.speedup, "it is a candidate's"
-    verdicts = limits.judge("time", Seen(item.timing, alpha, alpha))
+    verdicts = on_time(item.timing, limits, alpha)
     if (wanted := limits.min_speedup) is not None:
         speedup, interval = item.speedup, item.speedup.interval
         if device.type == "cpu" and interval is not None:

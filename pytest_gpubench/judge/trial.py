@@ -2,7 +2,7 @@
 
 import secrets
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from pytest_gpubench.correctness import moved_bytes
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.channel import LONGEST_KERNEL, MOST_KERNELS
-from pytest_gpubench.judge.conclusion import concluded
+from pytest_gpubench.judge.conclusion import concluded, on_time, timing_of
 from pytest_gpubench.judge.judgement import CaseJudgement, Status, Stopwatch, time_of
 from pytest_gpubench.judge.layout import describe, place
 from pytest_gpubench.judge.process import Ended
@@ -20,6 +20,7 @@ from pytest_gpubench.judge.ready_case import ReadyCase
 from pytest_gpubench.judge.reps import Reps, time_arms, untraced_us
 from pytest_gpubench.judge.runner import ROTATED_SETS
 from pytest_gpubench.judge.witness import ReplayCost, Witness
+from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import format_time
 from pytest_gpubench.verdict.limits import Limits
@@ -160,7 +161,8 @@ class Trial:
         reps = Reps(self.candidate, self.reference, sets, self.ready.draw)
         try:
             judged = SpeedupJudgement("candidate", self.rules.speedups, self.rules.alpha, self.rules.precision)
-            speedup = time_arms(reps, judged, self.seed, self.rules.budget_s)
+            is_decided = None if self.rules.limits.max_time_us is None else self._is_decided
+            speedup = time_arms(reps, judged, self.seed, self.rules.budget_s, is_decided)
         finally:
             self.found["kernels"] = tuple(
                 f"{number} x {name[:LONGEST_KERNEL]}" for name, number in reps.kernels[:MOST_KERNELS]
@@ -169,6 +171,11 @@ class Trial:
         self.found |= {"ratio": speedup.ratio, "interval": speedup.interval}
         self.found |= {"candidate_us": self.candidate_us, "reference_us": self.reference_us}
         return reps
+
+    def _is_decided(self, times_us: Sequence[float]) -> bool:
+        timing = timing_of(times_us, self.device.facts)
+        verdicts = on_time(timing, self.rules.limits, self.rules.alpha)
+        return all(each.outcome is not Outcome.INCONCLUSIVE for each in verdicts)
 
     def _ask_witness(self, cost: ReplayCost, reps: Reps) -> None:
         self.candidate.first()

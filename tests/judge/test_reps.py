@@ -151,10 +151,23 @@ def test_rounds_are_added_until_all_is_decided_or_the_time_is_spent(
     assert reps.orders == [*round_orders(("reference", "candidate"), rounds, 7)]
 
 
+@pytest.mark.parametrize(
+    ("speed_us", "decided_at", "rounds"), [(0.5, 0, 24), (0.5, 48, 24), (0.5, 49, 48), (0.5, 999, 384), (2.0, 999, 24)]
+)
+def test_rounds_are_added_until_the_candidates_own_limits_are_decided(
+    speed_us: float, decided_at: int, rounds: int
+) -> None:
+    """Two calls of it in a round; nothing more is added where its speedup fails."""
+    reps: Any = FakeReps((speed_us, speed_us))
+    judged = SpeedupJudgement("candidate", {"candidate": 1.0}, 0.05, 0.01)
+    time_arms(reps, judged, 7, 1e9, lambda times_us: len(times_us) >= decided_at)
+    assert len(reps.orders) == rounds
+
+
 def test_each_look_leaves_alpha_for_those_to_come() -> None:
     """The last one takes all that is left."""
     plans: list[tuple[int, ...]] = []
     latest = SpeedupJudgement("candidate", {"candidate": 1.0}, 0.05, 0.01)
-    judged: Any = SimpleNamespace(latest=latest, look=lambda quads, plan: plans.append(plan))
+    judged: Any = SimpleNamespace(latest=latest, failed=False, look=lambda quads, plan: plans.append(plan))
     time_arms(FakeReps((0.5, 2.0)), judged, 7, 1e9)  # type: ignore[arg-type]
     assert plans == [*(LOOKS[: number + 1] for number in range(1, len(LOOKS))), LOOKS]

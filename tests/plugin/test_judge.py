@@ -19,8 +19,9 @@ def inputs(seed):
 
 def judge(gpu_bench, folder, body, trust_claims=True):
     path = folder / "candidate.py"
-    path.write_text(f"def candidate(x):\\n    return {body}\\n")
-    return gpu_bench.judge(path, double, inputs, budget_s=0.05, trust_claims=trust_claims)
+    wait = "import random, time\\ndef candidate(x):\\n    time.sleep(random.random() / 500)\\n"
+    path.write_text(f"{wait}    return {body}\\n")
+    return gpu_bench.judge(path, double, inputs, budget_s=1, trust_claims=trust_claims)
 
 @pytest.mark.perf(max_time_us=1e9)
 def test_kept(gpu_bench, tmp_path):
@@ -47,6 +48,8 @@ def test_unknown(gpu_bench, tmp_path):
 @pytest.mark.usefixtures("forked")
 def test_limits_of_the_mark_apply(bench_run: BenchRun) -> None:
     """A limit that is kept passes; a broken one, one that cannot be judged and invalid arguments fail.
+
+    The candidate takes a random time, so that no rep resembles its neighbours, whatever the host does.
 
     So does one by which nothing is timed, as only the candidate's own process could, and the test does not trust it.
     """
