@@ -5,4 +5,4 @@ import os
 import torch
 
 ON_GPU = torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1"
-"""Whether kernels run on a GPU. Elsewhere the examples take small sizes, for Triton's interpreter."""
+"""True where kernels run on a GPU. Elsewhere the examples take small sizes, for Triton's interpreter."""

@@ -48,7 +48,7 @@ def test_what_is_missing_fails_a_test_only_on_a_device_that_was_asked_for(
 
 
 def test_where_nothing_is_enforced_what_was_not_measured_misses_nothing() -> None:
-    """Why it was not measured is said already."""
+    """The reason why it was not measured is said already."""
     for settings in (Settings(), Settings(missing_baseline="fail"), Settings(missing_baseline="warn")):
         assert warnings(settings, NEW, ELSEWHERE, item=IDLE) == []
     with pytest.raises(NoBaseline):

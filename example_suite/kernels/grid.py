@@ -1,4 +1,4 @@
-"""How many programs a kernel starts that goes through the rows in strides and keeps a sum of its own."""
+"""The number of programs that a kernel starts that goes through the rows in strides and keeps a sum of its own."""
 
 import torch
 

@@ -87,7 +87,7 @@ class RestoringSetup:
     given: list[tuple[MemoryRange, torch.Tensor | None]] = field(default_factory=list)
     """Memory that calls were given, and what it held then; None where there is no room for a copy."""
     new: int = 0
-    """How many of those the last call was the first to be given."""
+    """The number of those that the last call was the first to be given."""
     calls_without_new: int = -1
     replaced: dict[str, torch.Tensor] = field(default_factory=dict)
     """The bytes that arguments are to hold, whatever `setup` writes there, by name."""

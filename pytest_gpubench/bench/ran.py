@@ -1,4 +1,4 @@
-"""What a call of a comparison did: its outputs, gradients, and the arguments that it changed."""
+"""The results of a call of a comparison: its outputs, gradients, and the arguments that it changed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

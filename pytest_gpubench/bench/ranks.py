@@ -18,7 +18,7 @@ from pytest_gpubench.verdict.limits.base import Need, Seen
 from pytest_gpubench.verdict.throttling import invalidate_throttled
 
 NOT_OF_RANKS: frozenset[Need] = frozenset({"observation", "resources", "repeats", "flops", "peaks", "baseline"})
-"""What is not known of a call in several processes."""
+"""The facts that are not known of a call in several processes."""
 
 
 LEAST_CPU_RANKS = 16

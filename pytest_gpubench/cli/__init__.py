@@ -28,7 +28,7 @@ REMOVED = {
     "export": "pytest-gpubench show RUN with --csv, --json, --markdown or --pytest-benchmark, and the file's name",
     "prune": "pytest-gpubench list --prune",
 }
-"""What to use instead of commands of earlier versions."""
+"""The commands to use instead of those of earlier versions."""
 RUN_PYTEST = ("ab", "bisect")
 EXIT_STATUS = "exit status: 0 fine, 1 a regression or nothing to compare, 2 bad usage or a file that cannot be read"
 BAD_USAGE = 2

@@ -50,7 +50,7 @@ class Difference:
     nans: int = 0
     """The mismatched elements that are NaN."""
     problem: str | None = None
-    """Why nothing was subtracted: another structure, shape, dtype, device or layout, or unequal non-tensors."""
+    """The reason why none was subtracted: another structure, shape, dtype, device or layout, or unequal non-tensors."""
     golden: GoldenErrors | None = None
 
     @property
@@ -62,7 +62,7 @@ class Difference:
 
     @property
     def doubt(self) -> str:
-        """Why golden may compute something else than the reference; empty where they agree."""
+        """The reason why golden may compute something else than the reference; empty where they agree."""
         found = self.golden
         if found is None or found.reference_rms_diff <= MOST_DISAGREEMENT * found.rms:
             return ""

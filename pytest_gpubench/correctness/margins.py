@@ -37,7 +37,7 @@ class Buffer:
     leaves: list[tuple[str, torch.Tensor]] = field(default_factory=list)
     """The tensors that lie in it, by name."""
     before: torch.Tensor | None = None
-    """What it held before the call."""
+    """Its bytes before the call."""
 
     @property
     def name(self) -> str:

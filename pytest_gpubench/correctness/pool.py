@@ -79,7 +79,7 @@ class PoisonedPool:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.growths = 0
-        """How often a call asked the GPU for memory that was not filled."""
+        """The number of times that a call asked the GPU for memory that was not filled."""
         self._begin()
 
     def _begin(self) -> None:

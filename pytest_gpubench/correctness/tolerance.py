@@ -32,7 +32,7 @@ EXACT_FLOATS = ("float8_e8m0fnu", "float4_e2m1fn_x2")
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a candidate may be from its reference: `atol + rtol * |reference|`; None takes the dtype's defaults.
+    """The distance allowed from the reference: `atol + rtol * |reference|`; None takes the dtype's defaults.
 
     Raises BadRequest where only one of rtol and atol is given, or where one is no finite number of at least 0.
     """

@@ -41,7 +41,7 @@ class Variation:
 
     way: Way = "as given"
     undo: list[Undo] = field(default_factory=list)
-    """How to put back the tensors that every call is given again."""
+    """The way to put back the tensors that every call is given again."""
 
     def begin(self, way: Way, arguments: Sequence[object]) -> None:
         """Vary the tensors that every call is given, until `end`."""

@@ -13,7 +13,7 @@ from pytest_gpubench.results.model import Outcome, Verdict
 from pytest_gpubench.verdict.limits import limit_of
 
 CLOSE = 0.05
-"""Where memory lies does not explain a limit that is missed by this part or more."""
+"""The place of memory does not explain a limit that is missed by this part or more."""
 PROCESSES = 3
 """The processes that fail before a close FAIL stands."""
 

@@ -43,7 +43,7 @@ class ComparedRun:
         """Their files."""
         self._compared: list[str] = []
         self._missing = ""
-        """Why there is no baseline."""
+        """The reason why there is no baseline."""
         self._collected: set[str] = set()
         _refuse_useless_options(config, settings)
         if settings.compare is None or settings.disable:

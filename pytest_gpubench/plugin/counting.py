@@ -57,7 +57,7 @@ class Counting:
         """The captures of each test, or why there are none, by the counters taken together."""
         self._further = FurtherProcesses(MOST_FURTHER_S)
         self._never: Exception | None = None
-        """Why there are none on this machine."""
+        """The reason why there are none on this machine."""
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note the tests to run."""

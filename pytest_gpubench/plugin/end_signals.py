@@ -40,7 +40,7 @@ class EndSignals:
         self._wakeup: socket.socket | None = None
         """The end of a pair of sockets that Python's C handler writes to; None where somebody else's has its place."""
         self._handled_s = -STUCK_AFTER_S
-        """When the main thread last handled a signal, by the monotonic clock."""
+        """The time when the main thread last handled a signal, by the monotonic clock."""
         self._is_ending = False
 
     @pytest.hookimpl(tryfirst=True)

@@ -23,7 +23,7 @@ class Pin:
     claim: Claim
     order: tuple[VisibleGpu, ...]
     problem: str | None = None
-    """Why CUDA shows other GPUs than these; None where it does not."""
+    """The reason why CUDA shows other GPUs than these; None where it does not."""
     wide: bool = False
     """True if CUDA shows the other GPUs too."""
 

@@ -41,7 +41,7 @@ class Results:
         """The number of runs of each test."""
         self._order: dict[str, int] = {}
         self._lines: list[str] = []
-        """Why the run fails although each of its tests may look well."""
+        """The reason why the run fails although each of its tests may look well."""
 
     @property
     def records(self) -> list[TestRecord]:

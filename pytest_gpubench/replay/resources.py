@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ByName = Mapping[str, tuple[Resources, ...]]
 """The resources of each kind of launch, by the kernel's name as the profiler has it."""
 PREPARES_REPLAY = "Cannot prepare for replay during capturing stage."
-"""What torch says of a call that replays a graph."""
+"""The words of torch's error for a call that replays a graph."""
 
 
 def with_resources(timing: Timing, call: Call, device: Device) -> Timing:

@@ -61,7 +61,7 @@ class Sweep:
     param: str
     """The parameter; of several that change together, all."""
     axis: str
-    """What the numbers along it are: `n`, `shape[0]`, `m x n x k`; empty for places in the order of the run."""
+    """The meaning of the numbers along it: `n`, `shape[0]`, `m x n x k`; empty for places in the order of the run."""
     series: Mapping[Series, Sequence[SweepPoint]]
     """Each has at least two points, which ascend."""
 

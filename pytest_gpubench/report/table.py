@@ -51,7 +51,7 @@ GIVEN_UP = (
     *("max", "min", "std", "mean", "kernels", "reps", "test", "wide function", "flags", "reference", "interval"),
     *("speedup", "against", "function", "against without interval"),
 )
-"""What narrower screens give up, in this order: for a shorter form, for lines of its own, or altogether."""
+"""The columns that narrower screens give up, in this order: for a shorter form, for lines of its own, or altogether."""
 NOT_ENFORCED = "Verdicts in parentheses are not enforced."
 
 

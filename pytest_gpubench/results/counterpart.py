@@ -105,7 +105,7 @@ def by_test(records: Iterable[TestRecord]) -> dict[tuple[str, str], list[TestRec
 
 @dataclass(frozen=True)
 class Missing:
-    """Why there is nothing to compare with."""
+    """The reason why there is nothing to compare with."""
 
     kind: Literal["not asked", "no run", "no test", "renamed", "parameters", "source", "host"]
     sentence: str

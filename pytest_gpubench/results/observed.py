@@ -49,5 +49,5 @@ class Observed:
 
     @property
     def waits_number(self) -> int:
-        """How often it waits: a wait may be seen by torch, by the CUDA runtime, or by both."""
+        """The number of its waits: a wait may be seen by torch, by the CUDA runtime, or by both."""
         return max(len(self.waits), sum(self.runtime_waits.values()))

@@ -104,7 +104,7 @@ class Phases(Spelled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     elements: int | None = None
     """The elements that a call processes, as given by the test."""
     unmeasured: str | None = None
-    """Why there are no numbers; None where there are."""
+    """The reason why there are no numbers; None where there are."""
 
     @property
     def measured(self) -> bool:

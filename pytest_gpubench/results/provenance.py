@@ -20,7 +20,7 @@ GIT_S = 10.0
 PTXAS_S = 10.0
 """Seconds that ptxas is given to say its version, which takes 0.01 to 0.3 s."""
 TOOLS = ("torch", "triton", "ptxas")
-"""What compiles kernels, by its names in a run's `machine_info`."""
+"""The compilers of kernels, by their names in a run's `machine_info`."""
 
 CPUINFO = Path("/proc/cpuinfo")
 

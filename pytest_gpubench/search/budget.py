@@ -26,7 +26,7 @@ class TimeBudget:
 
     @property
     def why_spent(self) -> str:
-        """Why nothing more is timed; empty while there is time."""
+        """The reason why nothing more is timed; empty while there is time."""
         if self.spent_s < self.budget_s * (1 + self.has_failed):
             return ""
         return f"--gpu-bench-given-budget-s of {self.budget_s:g} s is spent"

@@ -1,4 +1,4 @@
-"""What a setting is: its default, its help, how it is parsed, and where it may be given."""
+"""A setting: its default, its help, how it is parsed, and where it may be given."""
 
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field

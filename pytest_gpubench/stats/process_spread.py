@@ -22,7 +22,7 @@ from pytest_gpubench.stats.summary import Interval, detectable_errors, student_t
 LEAST_STD = 0.0005
 """Sessions that agree better by chance, or by the ticks of a clock, say nothing more."""
 PRIOR_TESTS = 4
-"""What is known of GPUs counts as so many tests of a suite."""
+"""The facts known of GPUs count as so many tests of a suite."""
 MOST_PRIOR_FREEDOM = 20
 """A suite counts as so many further sessions of a test, at most: one may differ from all others."""
 UNLIKE = 4.0

@@ -1,4 +1,4 @@
-"""How much slower a new run is than an old one, from the samples that both kept, and when that is certain.
+"""The slowdown of a new run against an old one, from the samples that both kept, and when that is certain.
 
 The interval of a ratio is made of the exact intervals of both runs' statistics, each wrong with half of alpha, so that
 it assumes nothing of the shape of either distribution. Simulated with 60 samples of each run at alpha 0.001 and a
@@ -50,11 +50,11 @@ class ChangeEstimate:
     sessions: tuple[int, int] = (1, 1)
     """The sessions of the old and the new run, each a process of its own."""
     doubt: str = ""
-    """Why it is no FAIL although the whole interval is beyond the tolerance; empty where it is one."""
+    """The reason why it is no FAIL although the whole interval is beyond the tolerance; empty where it is one."""
     remedy: str = ""
-    """What to do where it is INCONCLUSIVE because processes differ."""
+    """The advice where it is INCONCLUSIVE because processes differ."""
     further: int = 0
-    """How many more sessions of the new run may decide, or have to confirm a FAIL."""
+    """The number of further sessions of the new run that may decide, or have to confirm a FAIL."""
 
 
 def change_of_samples(

@@ -1,4 +1,4 @@
-"""When there are enough reps."""
+"""The rules for enough reps."""
 
 import math
 from collections.abc import Sequence

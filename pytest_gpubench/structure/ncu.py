@@ -16,7 +16,7 @@ from pytest_gpubench.timing.sentinels import sentinels_of
 from pytest_gpubench.units import printable
 
 PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu", "/usr/local/cuda-*/bin/ncu")
-"""Where it lies if it is not on the PATH, in the order in which it is looked for, the newest first."""
+"""The places of ncu if it is not on the PATH, in the order in which they are looked at, the newest first."""
 MARK_KERNEL = "gpu_bench_noop"
 """The kernel of ours that begins a capture."""
 WARM_CALLS = 3
@@ -42,7 +42,7 @@ REFUSALS = {
     "Profiling failed because a driver resource was unavailable": OTHER_TOOL,
     "InterprocessLockFailed": OTHERS_LOCK,
 }
-"""Why no call can be counted, by what ncu writes then."""
+"""The reason why no call can be counted, by what ncu writes then."""
 ERROR = re.compile(r"==ERROR== *(.+)")
 
 

@@ -101,12 +101,12 @@ class Arguments:
     kwargs: dict[str, object]
     setup: Callable[[], object] | None = None
     memory: Memory | None = None
-    """What arguments that are given once lie in; None leaves it as calls leave it."""
+    """The memory of arguments that are given once; None leaves it as calls leave it."""
 
     overwrites: bool = False
     """True if it is meant that calls change them."""
     upstream: Upstream = field(default_factory=Upstream, compare=False)
-    """What backward passes of functions with these arguments are given."""
+    """The gradients given to backward passes of functions with these arguments."""
 
     def flags(self) -> Sequence[str]:
         """Return a warning where calls change them, unless that is meant."""

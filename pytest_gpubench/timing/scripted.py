@@ -24,7 +24,7 @@ _ATTRIBUTE = "__gpu_bench_script__"
 
 @dataclass
 class Script:
-    """What the scripted timer plays for a function."""
+    """The times that the scripted timer plays for a function."""
 
     samples: Iterator[float]
     """Microseconds, over and over: a measurement goes on where the one before stopped."""

@@ -49,7 +49,7 @@ def replaced() -> str | None:
 
 
 OPERATIONS = ("torch", "torch.Tensor", "torch.nn.functional", "torch.linalg", "torch.fft")
-"""Where torch's functions are that a reference calls."""
+"""The modules of torch's functions that a reference calls."""
 
 
 @contextmanager

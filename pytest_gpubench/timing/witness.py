@@ -24,7 +24,7 @@ from pytest_gpubench.units import count, format_time
 MOST_SHARE = 0.25
 """So much of its recorded time may a call take longer between events: power and clocks differ from rep to rep."""
 EVENTS_US = 5.0
-"""What two events take by themselves: 2.9 us on an H200, and up to 4.1 us with the start of a kernel of 2 us."""
+"""The time of two events by themselves: 2.9 us on an H200, and up to 4.1 us with the start of a kernel of 2 us."""
 GAP_US = 4.0
 """The longest gap between two kernels in a queue: 1.2 to 1.9 us were seen on an H200."""
 LAPS = 3

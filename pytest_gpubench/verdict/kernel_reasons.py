@@ -27,7 +27,7 @@ NO_CONSTANT = "variable"
 
 @dataclass(frozen=True)
 class Cause:
-    """What differs, and the share of the time that grew along with it."""
+    """The difference, and the share of the time that grew along with it."""
 
     share: float
     sentence: str

@@ -75,9 +75,9 @@ class Change:
     notes: tuple[str, ...] = ()
     """Further remarks: a stale baseline, another driver, a reference that has changed too."""
     reasons: tuple[str, ...] = ()
-    """What differs, the most telling first: of a FAIL, and of an INVALID change."""
+    """The differences, the most telling first: of a FAIL, and of an INVALID change."""
     missing: Missing | None = None
-    """Why nothing was compared; None where it was, or where the new run has no number or no longer the test."""
+    """The reason why nothing was compared; None if it was, or where the new run has no number or no longer the test."""
 
     @property
     def lines(self) -> list[str]:

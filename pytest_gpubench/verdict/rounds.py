@@ -83,7 +83,7 @@ class RecordedMeasurement:
 
     @property
     def why_invalid(self) -> str:
-        """Why it cannot be compared; empty where it can."""
+        """The reason why it cannot be compared; empty where it can."""
         timing = self.measurement.timing
         return self.measurement.why_invalid if timing.measured else timing.unmeasured or "no samples"
 

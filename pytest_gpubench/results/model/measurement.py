@@ -162,7 +162,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @property
     def why_invalid(self) -> str:
-        """Why there is no number for it that is known to be right; empty where no verdict says so."""
+        """The reason why there is no number for it that is known to be right; empty where no verdict says so."""
         return next((each.sentence for each in self.verdicts if each.outcome is Outcome.INVALID), "")
 
 

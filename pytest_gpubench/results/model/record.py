@@ -102,7 +102,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The UUIDs, the one that was measured on first."""
     began_s: float
     ended_s: float
-    """When its results were put together: what was measured was measured before."""
+    """The time when its results were put together: what was measured was measured before."""
     waited_s: float = 0.0
 
 
@@ -141,14 +141,14 @@ class CommitInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str | None = None
     time: str | None = None
-    """When it was committed, ISO 8601."""
+    """The time when it was committed, ISO 8601."""
     author_time: str | None = None
     dirty: bool | None = None
     """True if files differed from the commit."""
     project: str | None = None
     branch: str | None = None
     error: str | None = None
-    """Why nothing is known; None where something is."""
+    """The reason why nothing is known; None where something is."""
 
 
 class SavedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,7 +159,7 @@ class SavedRun(msgspec.Struct, frozen=True, kw_only=True):
     earlier: tuple[TestRecord, ...] = ()
     """The earlier sessions of the same tests, each a process of its own, oldest first."""
     datetime: str
-    """When the run ended, ISO 8601 with its offset from UTC."""
+    """The time when the run ended, ISO 8601 with its offset from UTC."""
     name: str = ""
     """The name that it was saved under; empty if it was given none."""
     version: str = ""

@@ -150,7 +150,7 @@ class Timing(Spelled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Other processes that computed on the GPU meanwhile, in a sentence; empty where NVML knows of none."""
     kernels: tuple[Kernel, ...] = ()
     no_resources: str = ""
-    """Why the resources of its kernels are not known, though they were asked for; empty where they are."""
+    """The reason why the resources of its kernels are not known, though they were asked for; empty where they are."""
     counts: Counts | None = None
     """The counts of its kernels; None where nobody asked."""
     regions: tuple[Region, ...] = ()
@@ -172,7 +172,7 @@ class Timing(Spelled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     flops: int | None = None
     """Floating-point operations of a call, a multiply-add being two; None where they are not known."""
     unmeasured: str | None = None
-    """Why there are no samples; None where there are."""
+    """The reason why there are no samples; None where there are."""
 
     @property
     def measured(self) -> bool:

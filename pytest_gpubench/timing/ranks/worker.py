@@ -212,7 +212,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a rank cannot go on."""
+    """The reason why a rank cannot go on."""
 
     kind: type[Exception]
     """The error that the test raises for it."""

@@ -15,12 +15,12 @@ from pytest_gpubench.verdict.decision import Judged
 Need = Literal[
     "reference", "totals", "bytes", "flops", "peaks", "observation", "resources", "counters", "repeats", "baseline"
 ]
-"""What a limit is judged by beside a timing: the reference's time, the totals of recorded calls, the bytes and
-operations of a call, the peaks of the GPU, what `structure.observe` finds, the resources of its kernels, what they
+"""The facts by which a limit is judged beside a timing: the reference's time, the totals of recorded calls, the bytes
+and operations of a call, the peaks of the GPU, what `structure.observe` finds, the resources of its kernels, what they
 count, more calls, a saved run."""
 Stage = Literal["time", "rate", "speedup", "totals", "structure", "counters", "baseline"]
-"""When a limit is judged: as reps are added (its time, its rates), as quads are added, over all recorded calls, after
-the reps, once its counters are taken, after the test."""
+"""The time of a limit's verdict: as reps are added (its time, its rates), as quads are added, over all recorded calls,
+after the reps, once its counters are taken, after the test."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class RecordedTotals:
 
 @dataclass(frozen=True)
 class Seen:
-    """What is known of a call when its limits are judged."""
+    """The facts known of a call when its limits are judged."""
 
     timing: Timing
     alpha: float = 0.0
@@ -54,9 +54,9 @@ class Seen:
     takes_work: bool = True
     """True if the measuring call takes bytes= and flops=."""
     observed: Observed | None = None
-    """What `structure.observe` found; None where nobody looked, or on a CPU."""
+    """The result of `structure.observe`; None where nobody looked, or on a CPU."""
     differing: Sequence[str] | None = None
-    """What `structure.is_deterministic` returned; None where nobody looked."""
+    """The result of `structure.is_deterministic`; None where nobody looked."""
     totals: RecordedTotals | None = None
     """Those of recorded calls; None where these were not timed."""
 
@@ -100,7 +100,7 @@ class Limit:
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What it is judged by, with this value."""
+        """The condition that it is judged by, with this value."""
         return self.needed
 
     @property

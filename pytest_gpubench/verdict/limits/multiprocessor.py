@@ -36,7 +36,7 @@ class OnKernels(Limit):
     field: ClassVar[str]
     """The name in `Resources` of what is limited."""
     noun: ClassVar[str]
-    """What a value is, in a table."""
+    """The words for a value in a table."""
     is_least: ClassVar[bool] = False
     """True if what is found has to be at least the limit, not at most."""
 
