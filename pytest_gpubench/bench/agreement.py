@@ -111,7 +111,7 @@ class Agreement:
         if not expected.changed and all(leaf is None for _, leaf in flatten(expected.outputs)):
             raise BadRequest(
                 "there is nothing to compare: the reference returns no output and changes no argument; let it return "
-                "its results"
+                "its results, as with setup= changed arguments are not compared"
             )
         return expected
 
@@ -249,11 +249,13 @@ class Agreement:
             poison_free_memory(expected.outputs, self.device)
         ran = self.run_with(function, who, args, kwargs)
         changed = self.look(who)
+        shared = aliases(ran.outputs, args, kwargs)
         if expected is None:
             self.returned.add(REFERENCE, ran.outputs, args, kwargs)
         else:
-            self._refuse_shared_memory(name, ran.outputs, expected, aliases(ran.outputs, args, kwargs), changed)
-        ran = replace(ran, in_given=self.returned.in_given(ran.outputs, args, kwargs))
+            self._refuse_shared_memory(name, ran.outputs, expected, shared, changed)
+        in_given = self.returned.in_given(ran.outputs, args, kwargs)
+        ran = replace(ran, in_given=in_given, shares_arguments=bool(shared))
         if self.memory is None or not self.memory.changing:
             return ran
         return replace(ran, inputs=self.memory.contents(), changed=changed)
@@ -291,7 +293,7 @@ class Agreement:
         memory it may return: whether it may do that is another question.
         """
         read = [each for each in shared if each[1] not in changed]
-        if self.arguments.setup is None and read and not expected.in_given:
+        if self.arguments.setup is None and read and not expected.shares_arguments:
             output, argument = read[0]
             raise UnfairComparison(
                 f"{output} of {name!r} is memory of {argument}, the reference's is its own: return a copy"
@@ -371,6 +373,8 @@ class Agreement:
         if self.arguments.setup is None:
             return True
         first, second = (snapshot(*self.fresh()).states for _ in range(2))
+        if self.variation.way == "as given" and not self.arguments.setup.gives_what_it_gave(self.fresh()):
+            return False
         return {name: each.checksum for name, each in first.items()} == {
             name: each.checksum for name, each in second.items()
         }

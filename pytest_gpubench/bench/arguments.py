@@ -87,8 +87,9 @@ class RestoringSetup:
     given: list[tuple[MemoryRange, torch.Tensor | None]] = field(default_factory=list)
     """Memory that calls were given, and what it held then; None where there is no room for a copy."""
     new: int = 0
-    """The number of those that the last call was the first to be given."""
+    """The number of entries at the end of `given` that the last call added."""
     calls_without_new: int = -1
+    """The number of calls in a row that were given no such memory; -1 before the first call."""
     replaced: dict[str, torch.Tensor] = field(default_factory=dict)
     """The bytes that arguments are to hold, whatever `setup` writes there, by name."""
     latest: Leaves = field(default_factory=list)
@@ -103,6 +104,7 @@ class RestoringSetup:
         self.put_back()
         made = self.setup()
         leaves = inputs_of(*(self.arguments if made is None else split_arguments(made)))
+        self.new = 0
         if self.calls_without_new < CALLS_WITHOUT_NEW:
             self._watch(leaves)
         for name, memory in memory_of([leaf for leaf in leaves if leaf[0] in self.replaced]):
@@ -128,9 +130,24 @@ class RestoringSetup:
         kept = dict(lying_in(leaves, [("", memory) for memory, values in self.given if values is None]))
         return [leaf for name, leaf in leaves if name not in kept]
 
+    def gives_what_it_gave(self, arguments: tuple[tuple[object, ...], dict[str, object]]) -> bool:
+        """Tell whether memory of arguments holds what it held when it was first given."""
+        others = [
+            (str(number), memory)
+            for number, (memory, values) in enumerate(self.given)
+            if values is not None and memory.lives and not torch.equal(memory.bytes, values)
+        ]
+        return not lying_in([leaf for leaf in inputs_of(*arguments) if leaf[0] not in self.replaced], others)
+
     def find(self) -> Leaves:
-        """Return the arguments of the last call."""
-        return self.latest
+        """Return those arguments of the last call that it did not change."""
+        changed = [
+            ("", each)
+            for each, values in self.given
+            if each.lives and (values is None or not torch.equal(each.bytes, values))
+        ]
+        names = dict(lying_in(self.latest, changed))
+        return [leaf for leaf in self.latest if leaf[0] not in names]
 
     def replace(self, name: str, values: torch.Tensor) -> bool:
         """Let an argument hold these bytes from now on."""

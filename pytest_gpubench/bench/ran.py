@@ -26,6 +26,9 @@ class Ran:
     in_given: frozenset[str] = frozenset()
     """The names of the outputs that lie in memory of arguments, or in other memory that is put back."""
 
+    shares_arguments: bool = False
+    """True if an output lies in memory of arguments."""
+
     @property
     def own_outputs(self) -> dict[str, object]:
         """The outputs that have memory of their own, by name."""
@@ -69,5 +72,5 @@ def copied(leaf: T) -> T:
         made = values.as_strided((span_of(values),), (1,)).clone().as_strided(values.shape, values.stride())
     else:
         made = values.clone()
-    vars(made).update(vars(leaf))
+    vars(made).update({**vars(leaf), **vars(made)})
     return cast(T, made.requires_grad_(leaf.requires_grad))

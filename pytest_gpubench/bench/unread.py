@@ -50,7 +50,11 @@ def _holding_results(found: Ran, memory: Memory, tolerance: Tolerance) -> Iterat
         memory.put_back()
     leaves = [(name, leaf) for name, leaf in memory.find() if is_plain(leaf) and not leaf.requires_grad]
     returned = {name for _, name in overlaps(flatten(found.outputs), leaves)}
-    has_none = not found.changed and all(leaf is None for _, leaf in flatten(found.outputs))
+    has_none = (
+        isinstance(memory, InputMemory)
+        and not found.changed
+        and all(leaf is None for _, leaf in flatten(found.outputs))
+    )
     for name, tensor in tensors_of(leaves):
         if name in found.changed:
             held = all(each.passed for each in compare_outputs(tensor, found.inputs[name], tolerance, briefly=True))
