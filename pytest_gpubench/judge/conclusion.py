@@ -30,8 +30,9 @@ def timing_of(samples_us: Sequence[float], device: DeviceFacts, label: str = "ca
 
 
 def on_time(timing: Timing, limits: Limits, alpha: float) -> tuple[Verdict, ...]:
-    """Return the verdicts on the candidate's own time; each look at it has an equal share of alpha (Bonferroni)."""
-    return limits.judge("time", Seen(timing, alpha, alpha / len(LOOKS)))
+    """Return the verdicts on the candidate's own time; the k-th look spends alpha / (k (k + 1)), as in the core."""
+    look = 1 + sum(quads < timing.reps // 2 for quads in LOOKS)
+    return limits.judge("time", Seen(timing, alpha, alpha / (look * (look + 1))))
 
 
 def measured(

@@ -101,6 +101,14 @@ def _with(judgement: Judgement, **changes: object) -> Judgement:
     return msgspec.structs.replace(judgement, **changes)
 
 
+def _modified_ns(path: Path) -> int:
+    """Return the time when a file was changed; 0 where it cannot be read."""
+    try:
+        return path.stat().st_mtime_ns if path.is_file() else 0
+    except OSError:  # a name that is too long
+        return 0
+
+
 def judge_candidate(candidate: "Path | str", spec: "Path | str | Spec", **keywords: Any) -> Judgement:
     """Judge a candidate's file by a spec, in a process of its own.
 
@@ -162,7 +170,7 @@ class Judge:
         if isinstance(wanted, Spec):
             spec, read = wanted, (wanted.digest, 0)
         else:
-            read = (str(wanted), Path(wanted).stat().st_mtime_ns if Path(wanted).is_file() else 0)
+            read = (str(wanted), _modified_ns(Path(wanted)))
             if read == self._read:
                 return
             spec = read_spec(Path(wanted))

@@ -5,7 +5,7 @@ import os
 import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from queue import Full, Queue
+from queue import Empty, Full, Queue
 from threading import Thread
 
 from pytest_gpubench.child_process import how_ended
@@ -25,10 +25,16 @@ class Referee(Thread):
     def __init__(self, command: Sequence[str], gpu: str | None, waiting: Waiting) -> None:
         super().__init__(daemon=True)
         self.name = gpu or "the only device"
-        self.waiting, self.problem = waiting, ""
+        self.waiting, self.problem, self.is_stopped = waiting, "", False
         environment = os.environ | ({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})
         self.process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            command,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            start_new_session=True,  # a signal to the server's group is the server's to handle
         )
 
     def run(self) -> None:
@@ -41,11 +47,23 @@ class Referee(Thread):
                 self.process.stdin.write(f"{line}\n")
             judgement = self.process.stdout.readline()
             if not judgement:
-                ended = how_ended(self.process.wait())
-                self.problem = f"the referee on {self.name} ended with {ended}, and {line} is not judged"
-                reply(json.dumps({"error": self.problem}))
+                self.process.wait()
+                self.problem = f"{self.end}, and {line} is not judged"
+                if not self.is_stopped:
+                    reply(json.dumps({"error": self.problem}))
                 return
             reply(judgement.rstrip("\n"))
+
+    @property
+    def end(self) -> str:
+        """The way in which its process has ended; empty while it has not."""
+        code = self.process.poll()
+        return "" if code is None else f"the referee on {self.name} ended with {how_ended(code)}"
+
+    def stop(self) -> None:
+        """End its process; what it judges is not answered."""
+        self.is_stopped = True
+        self.process.terminate()
 
 
 class Referees:
@@ -60,7 +78,7 @@ class Referees:
     @property
     def are_alive(self) -> bool:
         """False once none judges any more."""
-        return any(each.is_alive() for each in self._all)
+        return any(each.is_alive() and not each.end for each in self._all)
 
     def judge(self, line: str, reply: Respond) -> None:
         """Have a candidate judged, as soon as there is room for it; raise MeasurementError where no referee is left."""
@@ -70,11 +88,16 @@ class Referees:
         while self.are_alive:
             with suppress(Full):
                 return self._waiting.put(item, timeout=PUT_S)
+        with suppress(Empty):
+            while True:
+                if (waiting := self._waiting.get_nowait()) is not None:
+                    line, reply = waiting
+                    reply(json.dumps({"error": f"no referee is left, and {line} is not judged"}))
         raise MeasurementError(self._problems)
 
     @property
     def _problems(self) -> str:
-        return "; ".join(each.problem for each in self._all if each.problem)
+        return "; ".join(problem for each in self._all if (problem := each.problem or each.end))
 
     def finish(self) -> None:
         """Wait until all candidates are judged; raise MeasurementError where a referee ended."""
@@ -90,6 +113,6 @@ class Referees:
 
     def __exit__(self, kind: object, error: object, trace: object, /) -> None:
         for each in self._all:
-            each.process.terminate()
+            each.stop()
         for each in self._all:
             each.process.communicate()

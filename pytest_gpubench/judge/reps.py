@@ -10,7 +10,6 @@ from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.reference import Reference
 from pytest_gpubench.judge.runner import ROTATED_SETS
-from pytest_gpubench.stats.autocorrelation import LEAST_TO_TELL
 from pytest_gpubench.stats.speedup import Quad, SpeedupEstimate, next_look, round_orders
 from pytest_gpubench.timing.base import Rep, collection_off
 from pytest_gpubench.timing.tracing_tax import GAP_US
@@ -104,18 +103,16 @@ def time_arms(
 ) -> SpeedupEstimate:
     """Add rounds until all is decided or the time is spent, and return the speedup.
 
-    is_decided: tells of the candidate's times whether its limits on them are decided; None for none. Fewer reps than
-    the first of their looks do not show whether they resemble their neighbours.
+    is_decided: tells of the candidate's times whether its limits on them are decided; None for none.
     """
-    looks = LOOKS if is_decided is None else tuple(each for each in LOOKS if each >= LEAST_TO_TELL // 2)
     deadline_s = time.monotonic() + budget_s
     done: tuple[int, ...] = ()
-    following: int | None = looks[0]
+    following: int | None = LOOKS[0]
     while following is not None:
         began_s, orders = time.monotonic(), round_orders(ARMS, following, seed)[len(reps.times_us["reference"]) // 2 :]
         reps.take(orders)
         ended_s, done = time.monotonic(), (*done, following)
-        following = next_look(looks, LEAST_MORE, done[-1], (ended_s - began_s) / len(orders), deadline_s - ended_s)
+        following = next_look(LOOKS, LEAST_MORE, done[-1], (ended_s - began_s) / len(orders), deadline_s - ended_s)
         on_speedup = judged.look(_quads(reps), done if following is None else (*done, following))
         if judged.failed or (on_speedup and (is_decided is None or is_decided(reps.times_us["candidate"]))):
             break

@@ -152,7 +152,7 @@ def test_rounds_are_added_until_all_is_decided_or_the_time_is_spent(
 
 
 @pytest.mark.parametrize(
-    ("speed_us", "decided_at", "rounds"), [(0.5, 0, 24), (0.5, 48, 24), (0.5, 49, 48), (0.5, 999, 384), (2.0, 999, 24)]
+    ("speed_us", "decided_at", "rounds"), [(0.5, 0, 6), (0.5, 12, 6), (0.5, 13, 12), (0.5, 999, 384), (2.0, 999, 6)]
 )
 def test_rounds_are_added_until_the_candidates_own_limits_are_decided(
     speed_us: float, decided_at: int, rounds: int

@@ -26,5 +26,5 @@ def read_spec(path: "Path | str") -> Spec:
         return spec_of_problem(module, path) if is_kernelbench else spec_of_module(module, path)
     except GpuBenchError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BadFile(f"{path} cannot be used as a spec, it raises {type(error).__name__}: {error}") from error
