@@ -12,7 +12,10 @@ from pytest_gpubench.results.store import Storage, Stored, read_run
 
 
 def list_stored(arguments: argparse.Namespace) -> list[Stored]:
-    """Return the saved runs of the devices asked for, oldest first; raise BadRequest where only others have some."""
+    """Return the saved runs of the devices asked for, the oldest of each first.
+
+    Raises BadRequest where only others have some.
+    """
     found = Storage(Path(arguments.storage)).runs()
     kept = [stored for stored in found if _is_wanted(stored.device, arguments.device)]
     if found and not kept:

@@ -178,7 +178,7 @@ def _left_locked(path: Path) -> str | None:
 def _write_record(path: Path, record: ClockRecord) -> None:
     """Write a record; raise DeviceUnavailable where that fails."""
     try:
-        replace_file(path, msgspec.json.encode(record))
+        replace_file(path, msgspec.json.encode(record), 0o644)
     except OSError as error:
         raise DeviceUnavailable(
             f"asked to lock the clocks of {path.name.removesuffix(SUFFIX)}, but the record that they are given back by "

@@ -13,7 +13,7 @@ import pytest
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.holder import Holder
-from pytest_gpubench.gpu.lock_file import LockFile, lock_folder
+from pytest_gpubench.gpu.lock_file import OPEN_FLAGS, LockFile, lock_folder
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.items import is_perf
 from pytest_gpubench.plugin.workers import is_dry, is_worker
@@ -68,10 +68,13 @@ def _interrupted_test(note: LockFile) -> str:
 
     The lock on it ends with its process, however that ends. Notes of other users are left to them.
     """
-    holder = note.holder()
-    with suppress(OSError, BadRequest):  # it was removed, or is no note
-        if note.path.lstat().st_uid == os.getuid() and note.try_acquire():
-            note.path.unlink()
-            note.release()
-            return (holder and holder.test) or "a perf test"
+    with suppress(OSError):  # it was removed
+        descriptor = os.open(note.path, os.O_RDONLY | OPEN_FLAGS)
+        try:
+            if os.fstat(descriptor).st_uid == os.getuid() and note.take_over(descriptor):
+                holder = note.holder()
+                note.path.unlink()  # raises where its run has removed it, which has ended as it should
+                return (holder and holder.test) or "a perf test"
+        finally:
+            os.close(descriptor)
     return ""

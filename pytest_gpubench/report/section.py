@@ -17,6 +17,7 @@ from pytest_gpubench.report.rows import (
     split,
 )
 from pytest_gpubench.results.model import Measurement, TestRecord, Timing
+from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.units import choose_time_unit, count, format_time, safe_line
 from pytest_gpubench.verdict.decision import judged_by
 from pytest_gpubench.verdict.reasons import reasons
@@ -28,22 +29,36 @@ def report_section(record: TestRecord, said: str = "", screen: Screen | None = N
     """Return the section of a failed test's report: its measurements, then both arms of each comparison.
 
     said: the test's error, which the report shows too; a verdict that repeats it is left out.
-    screen: what lines have to fit on, broken between words; None leaves them whole.
+    screen: what sentences and tables have to fit on; None leaves sentences whole.
 
     Of a function measured very often, as under @given, one is shown: the last that fails the test, for hypothesis ends
     with the example it reports, and the last of all where none does.
     """
-    alone, candidates = (
-        fold(half, lambda rows: next((row for row in reversed(rows) if _fails(row)), rows[-1]))
-        for half in split(record)
-    )
+    alone, candidates = (fold(half, _last_failing) for half in split(record))
     lines = [line for row in alone for line in _measurement_lines(row, said)]
     lines += [line for row in candidates for line in _comparison_lines(row, said)]
-    for found in record.phases:
-        how = f"{count(found.rounds, 'round')}, {found.cache}, {found.timer}, seed {found.seed}"
-        block = phases_block(f"phases of {found.title} ({how}):", found, "auto", Screen()) if found.measured else ""
-        lines += block.split("\n") if block else [f"phases of {found}"]
-    return "\n".join(safe_line(part) for line in lines for part in (screen.wrapped(line) if screen else [line]))
+    lines += [line for found in record.phases for line in _phases_lines(found, screen or Screen())]
+    return "\n".join(safe_line(part) for line in lines for part in _fitting(line, screen))
+
+
+def _fitting(line: str, screen: Screen | None) -> Sequence[str]:
+    """Return a line, a sentence in as many as fit."""
+    return screen.wrapped(line) if screen is not None and isinstance(line, _Sentence) else [line]
+
+
+class _Sentence(str):
+    """A line that may be broken between words."""
+
+
+def _phases_lines(found: Phases, screen: Screen) -> list[str]:
+    if not found.measured:
+        return [f"phases of {found}"]
+    how = f"{count(found.rounds, 'round')}, {found.cache}, {found.timer}, seed {found.seed}"
+    return phases_block(f"phases of {found.title} ({how}):", found, "auto", screen).split("\n")
+
+
+def _last_failing(rows: Sequence[Row]) -> Row:
+    return next((row for row in reversed(rows) if _fails(row)), rows[-1])
 
 
 def _fails(row: Row) -> bool:
@@ -59,11 +74,7 @@ def _measurement_lines(row: Row, said: str) -> list[str]:
     if timing.measured:
         clock = _metrics_told("SM clock", timing, "us")
         clock = "" if clock == "-" else f"SM clock {clock}; "
-        first, _, third = map(format_time, timing.quartiles_us)
-        lines.append(
-            f"  min {format_time(timing.min_us)}, quartiles {first} and {third}, max {format_time(timing.max_us)}; "
-            f"{clock}{_flags_text(timing)}"
-        )
+        lines.append(_Sentence(f"  {_spread_text(timing)}; {clock}{_flags_text(timing)}"))
     return [*lines, *kernel_lines(timing), *region_lines(timing.regions), *_verdict_lines(row, said)]
 
 
@@ -77,17 +88,22 @@ def _comparison_lines(row: Row, said: str) -> list[str]:
     else:
         quads = count(speedup.quads, "quad")
         judged = judged_by(quads, speedup.alpha) if speedup.interval else quads
-        lines = [f"{against}{speedup_text(speedup)} ({judged}, seed {speedup.seed})"]
+        lines = [_Sentence(f"{against}{speedup_text(speedup)} ({judged}, seed {speedup.seed})")]
     lines += _side_by_side(row.arms)
     for timing in row.arms:
         if timing.kernels:
             lines += [f"  kernels of {timing.label}:", *(f"  {line}" for line in kernel_lines(timing))]
-    if row.reference is not None and not any(verdict.reasons for verdict in row.measurement.verdicts):
-        found = reasons(Measurement(timing=row.reference, role="reference"), row.measurement)
-        lines += [f"  beside {row.reference.label}: {each}" for each in found]
-    lines += _overhead_lines(row)
-    lines += [f"  {difference}" for difference in row.measurement.differences]
+    lines += map(_Sentence, _beside_lines(row) + _overhead_lines(row))
+    lines += [_Sentence(f"  {difference}") for difference in row.measurement.differences]
     return lines + _verdict_lines(row, said)
+
+
+def _beside_lines(row: Row) -> list[str]:
+    """Return what differs from the reference where no verdict says so."""
+    if row.reference is None or any(verdict.reasons for verdict in row.measurement.verdicts):
+        return []
+    found = reasons(Measurement(timing=row.reference, role="reference"), row.measurement)
+    return [f"  beside {row.reference.label}: {each}" for each in found]
 
 
 def _overhead_lines(row: Row) -> list[str]:
@@ -129,6 +145,14 @@ def _metrics_told(name: str, timing: Timing, unit: str) -> str:
     return ", ".join(each.told(value, unit) for each, value in found if value is not None) or "-"
 
 
+def _spread_text(timing: Timing) -> str:
+    first, _, third = timing.quartiles_us
+    return (
+        f"min {format_time(timing.min_us)}, quartiles {format_time(first)} and {format_time(third)}, "
+        f"max {format_time(timing.max_us)}"
+    )
+
+
 def _state_text(timing: Timing) -> str:
     parts = [f"up to {timing.max_temperature_c} C"] if timing.max_temperature_c is not None else []
     parts += [f"{statistics.median(timing.power_w):.0f} W"] if timing.power_w else []
@@ -149,7 +173,8 @@ def _verdict_lines(row: Row, said: str) -> list[str]:
     for verdict in row.measurement.verdicts:
         if verdict.sentence not in said:
             first, *others = verdict.lines
-            lines += [f"  {verdict.outcome.value.upper()}: {first}", *(f"    {each}" for each in others)]
+            told = [f"  {verdict.outcome.value.upper()}: {first}", *(f"    {each}" for each in others)]
+            lines += map(_Sentence, told)
     return lines
 
 

@@ -49,7 +49,7 @@ AUTOMATIC = (
 TO_THE_LEFT = (*ALWAYS, "reference", "limit", "flags")
 GIVEN_UP = (
     *("max", "min", "std", "mean", "kernels", "reps", "test", "wide function", "flags", "reference", "interval"),
-    *("speedup", "against", "function", "against without interval"),
+    *("speedup", "against", "function", "against without interval", "limit"),
 )
 """The columns that narrower screens give up, in this order: for a shorter form, for lines of its own, or altogether."""
 NOT_ENFORCED = "Verdicts in parentheses are not enforced."
@@ -148,10 +148,9 @@ def _column(name: str, lines: Sequence[_Line], unit: str, is_kept: bool, width: 
     if name == "function" and whole.width > WIDE:
         narrow = whole.moved(WIDE, rank=whole.rank, short=whole.moved())
         return replace(whole, rank=ranks["wide function"], short=narrow)
-    if name == "flags":
-        named = [
-            f"flags of {line.row.timing.label}: {cell}" if cell else "" for line, cell in zip(lines, long, strict=True)
-        ]
+    if name in ("flags", "limit"):
+        titles = [f"flags of {line.row.timing.label}" if name == "flags" else "limit" for line in lines]
+        named = [f"{title}: {cell}" if cell else "" for title, cell in zip(titles, long, strict=True)]
         return replace(whole, short=replace(whole, cells=named).moved())
     return replace(whole, short=whole.moved()) if name == "function" else whole
 

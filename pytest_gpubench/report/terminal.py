@@ -13,7 +13,7 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.settings.cache import cache_words
 from pytest_gpubench.units import count, first_few, printable, safe_line
 
-DIGITS = re.compile(r"\d[\d.,]*")
+DIGITS = re.compile(r"(?<!\w)\d[\d.,]*")
 MOST_WARNINGS = 3
 """Warnings of one test that are shown: under @given there can be one for each example."""
 MOST_LINES = 20
@@ -56,7 +56,10 @@ def summary_lines(records: Sequence[TestRecord], settings: Settings) -> list[str
 
 
 def _warning_lines(records: Sequence[TestRecord], everything: bool) -> list[str]:
-    """Return the tests' own warnings: of those alike, for other tests, functions and numbers, one, and their number."""
+    """Return the tests' own warnings: of those alike, for other tests, functions and numbers, one, and their number.
+
+    everything: each of them, by its test.
+    """
     alike: dict[str, list[tuple[str, str]]] = {}
     for record in records:
         own: dict[str, list[str]] = {}
@@ -82,7 +85,7 @@ def _pattern(text: str, record: TestRecord) -> str:
 
 def _line_of(found: Sequence[tuple[str, str]]) -> str:
     """Return one line for warnings that are alike, each with its test."""
-    (nodeid, text), *others = found
+    (nodeid, text), *others = dict.fromkeys(found)
     name = printable(nodeid)
     if not others:
         return text if text.startswith((f"{name} ", f"{name}: ")) else f"{name}: {text}"

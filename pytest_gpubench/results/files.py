@@ -51,11 +51,14 @@ def shown(path: Path) -> str:
     return printable(str(path))
 
 
-def replace_file(target: Path, data: bytes) -> None:
-    """Write a file, whole or not at all; a link is replaced, and no file that is there is written to."""
+def replace_file(target: Path, data: bytes, mode: int = 0o666) -> None:
+    """Write a file, whole or not at all; a link is replaced, and no file that is there is written to.
+
+    mode: its permissions, less those that the process leaves out.
+    """
     temporary = target.with_name(f".gpu-bench-{secrets.token_hex(8)}.tmp")
     try:
-        with open(temporary, "xb") as file:
+        with open(temporary, "xb", opener=lambda path, flags: os.open(path, flags, mode)) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

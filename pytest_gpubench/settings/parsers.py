@@ -43,7 +43,8 @@ def word_or(parse: Callable[[str], T], *words: str) -> Callable[[str], T | str]:
         try:
             return text if text in words else parse(text)
         except ValueError as error:
-            raise ValueError(f"{error}, or {', '.join(words)}") from None
+            others = f"one of {', '.join(words)}" if len(words) > 1 else words[0]
+            raise ValueError(f"{error}, or {others}") from None
 
     return parse_either
 

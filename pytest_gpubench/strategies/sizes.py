@@ -60,7 +60,9 @@ def place_of(size: int) -> int:
 
 def is_prime(number: int) -> bool:
     """Tell whether a number is prime; of one just above 2**31 in some milliseconds."""
-    return number == 2 or (number > 2 and all(number % each for each in (2, *range(3, math.isqrt(number) + 1, 2))))
+    if number % 2 == 0 or number < 3:
+        return number == 2
+    return all(number % each for each in range(3, math.isqrt(number) + 1, 2))
 
 
 def _power(beside: int) -> Callable[[int], int | None]:

@@ -80,7 +80,8 @@ class Compilations:
 
     def _begin(self, **about: Any) -> None:
         """Note that a kernel is about to be compiled; one that an earlier hook has Triton skip does not end."""
-        self._begun_s[kernel_of(about)] = time.perf_counter()
+        if self.ended is None:
+            self._begun_s[kernel_of(about)] = time.perf_counter()
 
     def _end(self, **about: Any) -> None:
         """Count a kernel that has been compiled; those of torch.compile are not begun here, and part of a graph."""
