@@ -27,10 +27,9 @@ def gpu_bench_read_flush(buffer, out, count, never, BLOCK: tl.constexpr):
 
 @triton.jit
 def gpu_bench_write_flush(buffer, count, BLOCK: tl.constexpr):
-    """Overwrite the buffer, with the same priority."""
+    """Overwrite the buffer."""
     offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    zeros = tl.zeros([BLOCK], dtype=tl.int32)
-    tl.store(buffer + offsets, zeros, mask=offsets < count, eviction_policy="evict_last")
+    tl.store(buffer + offsets, tl.zeros([BLOCK], dtype=tl.int32), mask=offsets < count)
 
 
 @triton.jit
