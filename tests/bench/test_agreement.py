@@ -67,6 +67,16 @@ def test_what_the_reference_returned_at_first_is_no_output_of_a_candidate() -> N
         agreement.check("mine", lambda x: next(hidden), expected)
 
 
+def test_an_input_is_no_output_of_a_candidate_where_the_reference_fills_a_buffer_of_its_own() -> None:
+    """That the buffer is put back as inputs are does not make it one."""
+    out = torch.zeros(4)
+    agreement = agreement_of(lambda x: torch.mul(x, 1, out=out), torch.arange(4.0))
+    expected = agreement.run_reference()
+    with pytest.raises(UnfairComparison, match=r"^out of 'mine' is memory of args\[0\], .*: return a copy$"):
+        agreement.check("mine", lambda x: x, expected)
+    agreement.check("mine", torch.clone, expected)
+
+
 def with_attribute(x: torch.Tensor) -> torch.Tensor:
     out = x * 2
     out.scale = 2  # type: ignore[attr-defined]

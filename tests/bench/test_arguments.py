@@ -9,6 +9,7 @@ from weakref import ref
 import pytest
 import torch
 
+from pytest_gpubench import UnfairComparison, WrongResult
 from pytest_gpubench.bench.arguments import VariedArguments, kept_arguments
 from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.timing.calls import make_arguments
@@ -95,6 +96,37 @@ def test_memory_that_setup_makes_is_kept_alive_for_no_longer_than_its_call() -> 
         del given
     assert arguments.setup is not None
     assert not arguments.setup.given
+
+
+def test_memory_that_setup_keeps_is_soon_known_where_it_makes_other_memory_each_time() -> None:
+    """Arguments are looked at in the first calls alone, and then held no more."""
+    kept = torch.arange(4.0)
+    arguments = VariedArguments.of(make_arguments(setup=lambda: (kept, torch.ones(8))))
+    assert arguments.setup is not None
+    looked_at: list[bool] = []
+    for _ in range(12):
+        arguments.fresh()
+        looked_at.append(bool(arguments.setup.latest))
+        assert kept.tolist() == [0, 1, 2, 3]
+        kept.fill_(7)
+    assert looked_at == [True] * 3 + [False] * 9
+
+
+def test_a_setup_that_builds_on_what_it_finds_is_named_instead_of_the_candidate() -> None:
+    x = torch.arange(4.0)
+    agreement = agreement_of(torch.exp, setup=lambda: (x.add_(1),))
+    expected = agreement.run_reference()
+    with pytest.raises(UnfairComparison, match=r"^setup= makes other arguments each time"):
+        agreement.check("mine", torch.exp, expected)
+
+
+@pytest.mark.parametrize("setup", [in_turn(1), in_turn(2), filled(2)])
+def test_a_candidate_that_writes_into_what_setup_gives_again_may_be_wrong(setup: Callable[[], object]) -> None:
+    """That it wrote there is not taken for other arguments."""
+    agreement = agreement_of(torch.exp_, setup=setup)
+    expected = agreement.run_reference()
+    with pytest.raises(WrongResult, match=r"^mine is wrong: out: "):
+        agreement.check("mine", torch.square_, expected)
 
 
 @pytest.mark.parametrize(("room", "values"), [(15, [4, 5, 6, 7]), (16, [3, 2, 1, 0])])

@@ -7,9 +7,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.testing._internal.two_tensor import TwoTensor
 
 from pytest_gpubench import WrongResult
 from pytest_gpubench.bench.outputs import OutputRecorder
+from pytest_gpubench.bench.ran import copied
 from pytest_gpubench.correctness.pool import PoisonedPool
 from pytest_gpubench.stats.speedup import round_orders
 from pytest_gpubench.timing.calls import make_call
@@ -40,6 +42,14 @@ def test_an_expanded_output_is_copied_once_for_each_address() -> None:
     recorder.set_aside(["reference"], recorder.ran("reference"))
     copy: Any = recorder.aside["reference"].outputs
     assert (copy.shape, copy.untyped_storage().nbytes()) == ((10**9, 1000), 4000)
+
+
+def test_a_copy_of_a_tensor_that_wraps_others_has_copies_of_them() -> None:
+    wrapper: Any = TwoTensor(torch.ones(3), torch.ones(3))  # type: ignore[no-untyped-call]
+    wrapper.scale = 2
+    copy: Any = copied(wrapper)
+    wrapper.a.fill_(5)
+    assert (copy.a.tolist(), copy.b.tolist(), copy.scale) == ([1, 1, 1], [1, 1, 1], 2)
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("a", "b", "c")])

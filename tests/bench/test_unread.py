@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_gpubench import WrongResult
+from pytest_gpubench import BadRequest, WrongResult
 from tests.bench.calls import agreement_of
 
 X = torch.arange(1.0, 9.0)
@@ -72,3 +72,47 @@ def test_what_the_reference_reads_stays(reference: Callable[..., Any]) -> None:
     assert torch.equal(out, X * 2)
     assert agreement.arguments.flags() == []
     agreement.check("mine", lambda x, out: reference(x, out.clone()), expected)
+
+
+# arguments that setup gives
+
+
+class Seen:
+    """A reference, and what its second argument held when it was called."""
+
+    def __init__(self, reference: Callable[..., object]) -> None:
+        self.reference = reference
+        self.values: list[list[float]] = []
+
+    def __call__(self, x: torch.Tensor, other: torch.Tensor) -> object:
+        self.values.append(other.tolist())
+        return self.reference(x, other)
+
+
+def step(table: torch.Tensor, position: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    out = table[position.long()]
+    return out, position.add_(1)
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_what_a_call_changes_under_setup_was_no_result_before(is_kept: bool) -> None:
+    """Such as a position in a table, which must not be NaN."""
+    reference, position = Seen(step), torch.tensor([2.0])
+    agreement = agreement_of(reference, setup=lambda: (X, position if is_kept else position.clone()))
+    expected = agreement.run_reference()
+    assert reference.values == [[2]]
+    agreement.check("mine", step, expected)
+
+
+def test_a_reference_without_results_is_called_with_setup_once() -> None:
+    reference = Seen(into_without_output)
+    with pytest.raises(BadRequest, match=r"^there is nothing to compare: "):
+        agreement_of(reference, setup=lambda: (X.clone(), X * 3)).run_reference()
+    assert reference.values == [(X * 3).tolist()]
+
+
+def test_a_result_that_setup_gives_is_not_left_there() -> None:
+    agreement = agreement_of(into, setup=lambda: (X, X * 2))
+    expected = agreement.run_reference()
+    with pytest.raises(WrongResult, match=r"^mine is wrong: out: "):
+        agreement.check("mine", lambda x, out: out, expected)
