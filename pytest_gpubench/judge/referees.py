@@ -88,12 +88,16 @@ class Referees:
         while self.are_alive:
             with suppress(Full):
                 return self._waiting.put(item, timeout=PUT_S)
+        self._answer_waiting()
+        raise MeasurementError(self._problems)
+
+    def _answer_waiting(self) -> None:
+        """Answer what nobody judges any more."""
         with suppress(Empty):
             while True:
                 if (waiting := self._waiting.get_nowait()) is not None:
                     line, reply = waiting
                     reply(json.dumps({"error": f"no referee is left, and {line} is not judged"}))
-        raise MeasurementError(self._problems)
 
     @property
     def _problems(self) -> str:
@@ -105,6 +109,7 @@ class Referees:
             self._put(None)
         for each in self._all:
             each.join()
+        self._answer_waiting()
         if self._problems:
             raise MeasurementError(self._problems)
 

@@ -1,12 +1,13 @@
 """Verdicts on the time of a case."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
 from pytest_gpubench import BadRequest
-from pytest_gpubench.judge.conclusion import concluded, worst_of
+from pytest_gpubench.judge.conclusion import concluded, on_time, timing_of, worst_of
 from pytest_gpubench.judge.judgement import CaseJudgement, time_of
 from pytest_gpubench.judge.trial import Rules
 from pytest_gpubench.results.model import DeviceFacts, Outcome, Verdict
@@ -48,6 +49,25 @@ def test_limits_are_judged_by_the_times_of_both_arms(limits: Limits, status: str
     assert (found.status, len(found.verdicts)) == (status, len(limits.asked))
     assert words in found.reason
     assert found.score == (1.9 if status == "pass" else 0)
+
+
+@pytest.mark.parametrize(("reps", "outcome"), [(11, Outcome.INCONCLUSIVE), (12, Outcome.PASS)])
+def test_the_first_look_decides_a_limit_on_the_time(reps: int, outcome: Outcome) -> None:
+    """At half of alpha, 2 ** -11, twelve reps have an interval."""
+    [found] = on_time(timing_of([10.0] * reps, H200), Limits(max_time_us=10), 0.001)
+    assert found.outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("reps", "look"),
+    [(2, 1), (12, 1), (14, 2), (24, 2), (26, 3), (48, 3), (50, 4), (96, 4), (98, 5), (384, 6), (386, 7), (768, 7)],
+)
+def test_each_look_at_the_time_spends_its_part_of_alpha(reps: int, look: int) -> None:
+    """A half, a sixth, a twelfth: of any number of looks the sum is less than alpha."""
+    seeing: Any = SimpleNamespace(judge=lambda _stage, seen: (seen,))
+    [seen] = on_time(timing_of([10.0] * reps, H200), seeing, 0.001)
+    found: Any = seen
+    assert (found.alpha, found.spent) == (0.001, pytest.approx(0.001 / (look * (look + 1))))
 
 
 @pytest.mark.parametrize(

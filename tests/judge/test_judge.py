@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 import pytest_gpubench
-from pytest_gpubench import BadRequest, Judgement, UnfairComparison
+from pytest_gpubench import BadFile, BadRequest, Judgement, UnfairComparison
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge import judging
 from pytest_gpubench.judge.isolation import landlock
@@ -312,6 +312,14 @@ def test_a_judge_takes_another_spec_and_its_own_again(judge: Judge, spec: Path, 
     assert judge.name == str(other)
     judge.use_spec()
     assert (judge.name, judge._cases, judge.rules.limits) == (str(spec), (), Limits())
+
+
+@pytest.mark.parametrize("ending", [".py", ".json"])
+def test_a_spec_with_a_name_that_no_file_has_is_refused(judge: Judge, ending: str) -> None:
+    name = judge.name
+    with pytest.raises(BadFile, match=r"cannot be used as a spec, it raises OSError: .*File name too long"):
+        judge.use_spec("x" * 5000 + ending)
+    assert judge.name == name
 
 
 def test_cases_cannot_be_drawn_without_a_strategy(spec: Path) -> None:

@@ -167,6 +167,15 @@ def test_a_server_ends_with_its_referee(server: Server, ended: list[str]) -> Non
     assert "ended with exit status 3" in ended[0]
 
 
+def test_a_server_ends_with_a_referee_that_was_given_nothing(server: Server, ended: list[str]) -> None:
+    """No candidate has to come for that."""
+    server.referees._all[0].process.kill()
+    deadline_s = time.monotonic() + 10
+    while not ended and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert ended == ["the referee on the only device ended with SIGKILL"]
+
+
 def test_connections_that_ended_are_forgotten(server: Server) -> None:
     """A server lives long."""
     for _ in range(20):

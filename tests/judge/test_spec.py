@@ -94,7 +94,11 @@ def test_a_spec_that_is_not_valid_is_refused_in_a_sentence(tmp_path: Path, old: 
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("import nothing_of_that_name", "ModuleNotFoundError: No module"), ("def f(:", "SyntaxError")],
+    [
+        ("import nothing_of_that_name", "ModuleNotFoundError: No module"),
+        ("def f(:", "SyntaxError"),
+        ("import sys; sys.exit('enough')", "SystemExit: enough"),
+    ],
 )
 def test_a_spec_that_raises_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(BadFile, match=f"cannot be used as a spec, it raises {message}"):

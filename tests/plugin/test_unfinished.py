@@ -1,6 +1,7 @@
 """A run that ended in the middle of a test: the next run names that test."""
 
 import hashlib
+import importlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.gpu.lock_file import LockFile
+from pytest_gpubench.plugin.unfinished import _interrupted_test
 from tests.plugin.conftest import BenchRun
 
 LOCK_HEADER = b"pytest-gpubench lock\n"
@@ -109,6 +111,27 @@ def test_what_notes_say(bench_run: BenchRun, pytester: pytest.Pytester, notes: P
         patch.setattr("pytest_gpubench.plugin.unfinished.os.getuid", lambda: 12345)  # it is another user's
         bench_run(MEASURES).stdout.no_fnmatch_line(SAYS.format("*"))
     bench_run(MEASURES).stdout.fnmatch_lines([SAYS.format("c.py::test_it")])
+
+
+@pytest.mark.parametrize("step", ["os.getuid", "fcntl.flock"])
+def test_a_run_that_ends_while_its_note_is_looked_at_was_not_interrupted(tmp_path: Path, step: str) -> None:
+    """It removes its note and gives up the lock on it after another run has found it, before that has locked it."""
+    running, seen = LockFile(tmp_path, "run"), LockFile(tmp_path, "run")
+    assert running.try_acquire(Holder.of_this_process("a.py::test_it"))
+    module, name = step.split(".")
+    function = getattr(importlib.import_module(module), name)
+
+    def end_first(*arguments: object) -> object:
+        patch.undo()
+        running.path.unlink()
+        running.release()
+        return function(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(step, end_first)
+        assert _interrupted_test(seen) == ""
+    assert running.descriptor is None
+    assert list(tmp_path.iterdir()) == []
 
 
 def remove(folder: Path) -> str:

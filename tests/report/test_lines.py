@@ -404,6 +404,23 @@ def test_what_differs_in_a_number_is_counted(last: str, start: str) -> None:
     assert line.startswith(start)
 
 
+@pytest.mark.parametrize("names", ["aa", "ab"])
+def test_what_differs_in_a_digit_within_a_word_is_not_alike(names: str) -> None:
+    """In one test, or in two."""
+    records = [
+        record(Measurement(timing=timing("a", 1.0)), nodeid=f"t.py::{name}", warnings=(f"{dtype} is not supported",))
+        for name, dtype in zip(names, ("float16", "float32"), strict=True)
+    ]
+    wanted = [f"t.py::{names[0]}: float16 is not supported", f"t.py::{names[1]}: float32 is not supported"]
+    assert warnings_of(records) == wanted
+
+
+def test_what_a_test_warns_of_in_each_of_its_records_is_said_once() -> None:
+    """As where it was run again."""
+    warned = record(Measurement(timing=timing("a", 1.0)), nodeid="t.py::a", warnings=("the driver is new",))
+    assert warnings_of([warned, warned]) == ["t.py::a: the driver is new"]
+
+
 def test_a_test_whose_name_begins_with_another_s_keeps_its_own() -> None:
     warned = record(Measurement(timing=timing("a", 1.0)), nodeid="t.py::a", warnings=("t.py::a[1] is new",))
     assert "gpu_bench: warning: t.py::a: t.py::a[1] is new" in summary_lines([warned], Settings())

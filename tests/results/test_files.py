@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench import BadFile
-from pytest_gpubench.results.files import trace_name, write_text
+from pytest_gpubench.results.files import replace_file, trace_name, write_text
 
 
 def failing(number: int) -> Callable[..., Any]:
@@ -43,6 +43,16 @@ def test_others_may_read_a_file_as_the_umask_says(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0, 0o644), (0o027, 0o640)])
+def test_others_may_not_write_a_file_that_is_its_owners(tmp_path: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        replace_file(tmp_path / "file", b"data", 0o644)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == mode
 
 
 def test_a_lone_surrogate_is_escaped(tmp_path: Path) -> None:
