@@ -62,7 +62,7 @@ class Referee(Thread):
 
     def stop(self) -> None:
         """End its process; what it judges is not answered."""
-        self.is_stopped = True
+        self.is_stopped = not self.end
         self.process.terminate()
 
 
