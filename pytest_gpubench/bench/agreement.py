@@ -255,7 +255,7 @@ class Agreement:
         else:
             self._refuse_shared_memory(name, ran.outputs, expected, shared, changed)
         in_given = self.returned.in_given(ran.outputs, args, kwargs)
-        ran = replace(ran, in_given=in_given, shares_arguments=bool(shared))
+        ran = replace(ran, in_given=in_given, in_arguments=frozenset(output for output, _ in shared))
         if self.memory is None or not self.memory.changing:
             return ran
         return replace(ran, inputs=self.memory.contents(), changed=changed)
@@ -292,8 +292,8 @@ class Agreement:
         shared: each output that is memory of an input, and that; changed: the inputs that the call overwrites, whose
         memory it may return: whether it may do that is another question.
         """
-        read = [each for each in shared if each[1] not in changed]
-        if self.arguments.setup is None and read and not expected.shares_arguments:
+        read = [each for each in shared if each[1] not in changed and each[0] not in expected.in_arguments]
+        if self.arguments.setup is None and read:
             output, argument = read[0]
             raise UnfairComparison(
                 f"{output} of {name!r} is memory of {argument}, the reference's is its own: return a copy"

@@ -25,9 +25,8 @@ class Ran:
     """The names of those that it changed."""
     in_given: frozenset[str] = frozenset()
     """The names of the outputs that lie in memory of arguments, or in other memory that is put back."""
-
-    shares_arguments: bool = False
-    """True if an output lies in memory of arguments."""
+    in_arguments: frozenset[str] = frozenset()
+    """The names of those that lie in memory of arguments."""
 
     @property
     def own_outputs(self) -> dict[str, object]:

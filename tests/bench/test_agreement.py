@@ -77,6 +77,14 @@ def test_an_input_is_no_output_of_a_candidate_where_the_reference_fills_a_buffer
     agreement.check("mine", torch.clone, expected)
 
 
+def test_each_output_may_be_an_input_where_that_of_the_reference_is_one() -> None:
+    agreement = agreement_of(lambda x: (x, x.clone()), torch.arange(4.0))
+    expected = agreement.run_reference()
+    with pytest.raises(UnfairComparison, match=r"^out\[1\] of 'mine' is memory of args\[0\], .*: return a copy$"):
+        agreement.check("mine", lambda x: (x, x), expected)
+    agreement.check("mine", lambda x: (x, x.clone()), expected)
+
+
 def with_attribute(x: torch.Tensor) -> torch.Tensor:
     out = x * 2
     out.scale = 2  # type: ignore[attr-defined]
