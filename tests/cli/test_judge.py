@@ -18,6 +18,7 @@ from pytest_gpubench import BadRequest, Judgement
 from pytest_gpubench.cli import judge, main, parse
 from pytest_gpubench.gpu import visible
 from pytest_gpubench.judge import judging
+from pytest_gpubench.judge.serving import is_answered
 
 
 class FakeJudge:
@@ -186,7 +187,7 @@ def test_requests_are_answered_on_all_gpus_until_sigterm(tmp_path: Path, capsys:
     path, answers = tmp_path / "socket", []
 
     def ask() -> None:
-        while not path.is_socket():
+        while not is_answered(path):
             time.sleep(0.01)
         with socket.socket(socket.AF_UNIX) as end, end.makefile() as lines:
             end.connect(str(path))
