@@ -22,6 +22,7 @@ from pytest_gpubench.settings.parsers import (
     file_path,
     folder_path,
     fraction,
+    megahertz,
     output_folder,
     plots_folder,
     positive_count,
@@ -99,7 +100,7 @@ class Settings:
         None,
         "hold the GPU's clocks at this during each perf test, for everybody who uses the GPU (needs administrator's "
         "rights)",
-        word_or(positive_count, "base", "max"),
+        word_or(megahertz, "base", "max"),
         "base|max|MHZ",
     )
     timer: str = setting(

@@ -64,6 +64,14 @@ def positive_count(given: object, least: int = 1, most: int = MOST_CALLS) -> int
     return bounds.whole_number(_as_number(given, int, "a whole number"), least, most)
 
 
+def megahertz(given: object) -> int:
+    """Parse a clock in MHz of at least 1."""
+    try:
+        return positive_count(given)
+    except ValueError:
+        raise ValueError("it must be a whole number of MHz above 0") from None
+
+
 def whole_number_or_zero(given: object) -> int:
     """Parse a count of at least 0."""
     return positive_count(given, least=0)

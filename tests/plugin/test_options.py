@@ -231,7 +231,7 @@ def test_strict_counts_as_much_as_where_it_is_given(
         (["--gpu-bench-require=some"], "--gpu-bench-require: 'some' is not valid, it must be a whole number, or all"),
         (
             ["--gpu-bench-lock-clocks=fast"],
-            "--gpu-bench-lock-clocks: 'fast' is not valid, it must be a whole number, or*",
+            "--gpu-bench-lock-clocks: 'fast' is not valid, it must be a whole number of MHz above 0, or one*",
         ),
         (["--gpu-bench-require=3", "--gpu-bench-skip"], "--gpu-bench-require and --gpu-bench-skip contradict*"),
         (["--gpu-bench-require=3", "--gpu-bench-disable"], "--gpu-bench-require and --gpu-bench-disable contradict*"),
