@@ -15,7 +15,6 @@ from pytest_gpubench.counters import COUNTERS
 from pytest_gpubench.errors import BadRequest, GpuBenchError
 from pytest_gpubench.gpu.datasheets import datasheet_of
 from pytest_gpubench.report.layout import Column
-from pytest_gpubench.results.files import write_text
 from pytest_gpubench.results.model import Counts, DeviceFacts, SavedRun
 from pytest_gpubench.settings import LOCK_FOLDER_NAME, environment_name
 from pytest_gpubench.units import count, format_share, printable
@@ -74,13 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise BadRequest("--json is for what --noise finds: give --noise too")
     _need_torch()
     if arguments.noise:
-        say(f"{noise.NOISE_PROCESSES} processes measure calls against themselves, which takes about {noise.SECONDS} s")
-        runs = list(noise.take_runs("test_against_itself", noise.NOISE_PROCESSES))
-        calls = noise.call_noises(runs)
-        write("\n".join(noise.noise_lines(runs, calls)))
-        if arguments.json:
-            write_text(noise.noise_json(runs[0], calls), Path(arguments.json))
-        return 0
+        return noise.run(arguments)
     if arguments.counters:
         return tell_counters()
     from pytest_gpubench.gpu.device import find_device, why_no_gpu

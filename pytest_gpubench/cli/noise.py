@@ -5,6 +5,7 @@ is taken as by those. What processes differ by matters as much as what reps diff
 time, is compared with another process.
 """
 
+import argparse
 import math
 import os
 import statistics
@@ -26,10 +27,11 @@ from pytest_gpubench.child_process import (
     interrupts_raised,
     run_logged,
 )
-from pytest_gpubench.cli.output import say, table
+from pytest_gpubench.cli.output import say, table, write
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.report.layout import Column
 from pytest_gpubench.report.remedies import remedy_lines
+from pytest_gpubench.results.files import write_text
 from pytest_gpubench.results.model import Measurement, SavedRun, TestRecord
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.settings import LIMIT_TIME_S, Settings, environment_name
@@ -73,6 +75,17 @@ class CallNoise:
     """Room that a limit on the speedup must leave to a call that is as fast as its reference."""
     least_tolerance: float
     """The smallest tolerance against a saved run of one process that the same code passes, 9 times in 10."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure the noise and write it; 0."""
+    say(f"{NOISE_PROCESSES} processes measure calls against themselves, which takes about {SECONDS} s")
+    runs = list(take_runs("test_against_itself", NOISE_PROCESSES))
+    calls = call_noises(runs)
+    write("\n".join(noise_lines(runs, calls)))
+    if arguments.json:
+        write_text(noise_json(runs[0], calls), Path(arguments.json))
+    return 0
 
 
 def take_runs(test: str, processes: int, *options: str) -> Iterator[SavedRun]:
