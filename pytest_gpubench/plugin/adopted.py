@@ -5,7 +5,7 @@ import glob
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -33,11 +33,15 @@ COMPARE_KEYWORDS = ("reference", "rtol", "atol", "equal_nan")
 
 
 class AdoptedScripts:
-    """The hook that collects scripts."""
+    """The hook that collects the scripts of --gpu-bench-scripts; raises BadRequest for a pattern of no file."""
 
-    def __init__(self, lifecycle: Lifecycle, files: Iterable[Path]) -> None:
+    def __init__(self, config: pytest.Config, lifecycle: Lifecycle) -> None:
         self.lifecycle = lifecycle
-        self.files = frozenset(files)
+        self.files = _script_files(config, lifecycle.settings)
+        is_given = config.args_source is ArgsSource.ARGS  # else only the scripts are collected
+        named = list(config.args) if is_given else []
+        there = {(config.invocation_params.dir / each.partition("::")[0]).resolve() for each in named}
+        config.args = [*named, *(str(each) for each in self.files if each not in there)]
 
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> "ScriptFile | None":
         """Collect a script in a folder that the command line names; pytest asks below for one that it names itself."""
@@ -71,11 +75,13 @@ class AdoptedTests:
 class LimitLines:
     """The hooks that mark tests by the lines of --gpu-bench-limits, and name lines that are those of no test.
 
-    whole: False if the command line names the tests to run, so that lines for others are none's.
+    Raises BadRequest for a line that is not of their form.
     """
 
-    def __init__(self, text: str, whole: bool) -> None:
-        self.whole = whole
+    def __init__(self, config: pytest.Config, text: str) -> None:
+        is_typed = config.getoption(ini_name("limits"), None) is not None
+        self.whole = is_typed or config.args_source is not ArgsSource.ARGS
+        """False if the command line names the tests to run, so that lines for others are none's."""
         self.written = [line.strip() for line in text.splitlines() if line.strip()]
         self.lines = list(map(_parse_line, self.written))
         self.used: set[int] = set()
@@ -223,24 +229,6 @@ class FailedItem(ScriptItem):
     def runtest(self) -> None:
         """Fail with the reason."""
         pytest.fail(self.reason, pytrace=False)
-
-
-def hooks_of(config: pytest.Config, settings: Settings, lifecycle: Lifecycle) -> dict[str, object]:
-    """Return the hooks that the options ask for, and collect the scripts; raise BadRequest for bad options."""
-    hooks: dict[str, object] = {}
-    if files := _script_files(config, settings):
-        named = (
-            list(config.args) if config.args_source is ArgsSource.ARGS else []
-        )  # else only the scripts are collected
-        there = {(config.invocation_params.dir / each.partition("::")[0]).resolve() for each in named}
-        config.args = [*named, *(str(each) for each in files if each not in there)]
-        hooks["scripts"] = AdoptedScripts(lifecycle, files)
-    if settings.limits:
-        is_typed = config.getoption(ini_name("limits"), None) is not None
-        hooks["limits"] = LimitLines(settings.limits, is_typed or config.args_source is not ArgsSource.ARGS)
-    if settings.adopt:
-        hooks["adopted"] = AdoptedTests()
-    return hooks
 
 
 def _script_files(config: pytest.Config, settings: Settings) -> list[Path]:

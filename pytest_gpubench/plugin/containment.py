@@ -7,7 +7,7 @@ import functools
 import inspect
 import os
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 import pytest
@@ -36,8 +36,14 @@ class Containment:
         self.config = config
         self.status = status
 
-    def contain(self, plugin: object) -> None:
-        """Contain the hooks of a plugin that is about to be registered; wrappers contain themselves."""
+    def register(self, plugins: Mapping[str, object]) -> None:
+        """Register plugins by their names, with contained hooks."""
+        for name, plugin in plugins.items():
+            self._contain(plugin)
+            self.config.pluginmanager.register(plugin, f"gpu_bench_{name}")
+
+    def _contain(self, plugin: object) -> None:
+        """Contain the hooks of a plugin; wrappers contain themselves."""
         names = [name for name in dir(plugin) if name.startswith("pytest_") and name not in IN_A_PHASE]
         for name in names:
             hook = getattr(plugin, name)

@@ -65,14 +65,13 @@ def register_hooks(config: pytest.Config) -> None:
         "end_signals": EndSignals(config, results, files),
     }
     if settings.scripts or settings.limits or settings.adopt:
-        from pytest_gpubench.plugin.adopted import hooks_of
+        from pytest_gpubench.plugin.adopted import AdoptedScripts, AdoptedTests, LimitLines
 
         try:
-            plugins |= hooks_of(config, settings, lifecycle)
+            plugins |= {"scripts": AdoptedScripts(config, lifecycle)} if settings.scripts else {}
+            plugins |= {"limits": LimitLines(config, settings.limits)} if settings.limits else {}
+            plugins |= {"adopted": AdoptedTests()} if settings.adopt else {}
         except BadRequest as error:
             raise usage_error(error) from None
-    containment = Containment(config, status)
-    for name, plugin in plugins.items():
-        containment.contain(plugin)
-        config.pluginmanager.register(plugin, f"gpu_bench_{name}")
+    Containment(config, status).register(plugins)
     config.pluginmanager.register(status, "gpu_bench_exit_status")
