@@ -102,10 +102,12 @@ def _remove_unused_calls(storage: Path, errors: list[str]) -> int:
     store = CallStore(storage)
     try:
         calls = {name for stored in Storage(storage).runs() for name in calls_in(read_run(stored.path))}
-        return store.remove_others({*calls, *_images_of(calls, store)})
+        used = {*calls, *_images_of(calls, store)}
     except BadFile as error:
         errors.append(f"calls of saved runs were left as they are: {error}")
         return 0
+    unused = {name: store.size(name) for name in store.names() if name not in used}
+    return sum(size for name, size in unused.items() if _remove(store.path(name), errors))
 
 
 def parse_age(text: str) -> timedelta:

@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -87,15 +87,6 @@ class CallStore:
             name = path.parent.name + path.name
             if is_name(name):
                 yield name
-
-    def remove_others(self, used: Collection[str]) -> int:
-        """Remove what none of these names means; return how many bytes that frees."""
-        unused = [name for name in self.names() if name not in used]
-        freed = sum(map(self.size, unused))
-        for name in unused:
-            with explaining_os_errors(self.path(name), "removed"):
-                self.path(name).unlink(missing_ok=True)
-        return freed
 
     def path(self, name: str) -> Path:
         """Return the file of a name; raise BadFile for what is none."""

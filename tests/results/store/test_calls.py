@@ -85,14 +85,6 @@ def test_what_this_user_saves_again_is_this_users(store: CallStore, tmp_path: Pa
     assert store.read(store.add(DATA)) == DATA
 
 
-def test_what_no_name_means_is_removed(store: CallStore) -> None:
-    kept, gone = store.add(DATA), store.add(DATA + b"!")
-    size = store.size(gone)
-    assert store.remove_others({kept}) == size
-    assert list(store.names()) == [kept]
-    assert store.remove_others({kept}) == 0
-
-
 def test_only_the_user_can_read_the_key(store: CallStore) -> None:
     store.add(DATA)
     assert store.key.stat().st_mode & 0o777 == 0o600
