@@ -29,7 +29,7 @@ from pytest_gpubench.errors import (
     annotate,
     annotating,
 )
-from pytest_gpubench.settings.cache import Cache, without_producer
+from pytest_gpubench.settings.cache import Cache, Producer
 from pytest_gpubench.timing.base import Timer
 from pytest_gpubench.timing.comparison import Match, UncountedRounds, take_once_more
 from pytest_gpubench.timing.rounds import Interleaved
@@ -69,7 +69,9 @@ class CheckedRounds:
                     as_given = rounds.number
                     if way is not None:  # after the last round, work of the GPU would belong to no call
                         recorder.set_aside(self._candidates, expected)
-                        values.enter_context(without_producer(self.cache))
+                        if isinstance(self.cache, Producer):
+                            self.cache.is_left_out = True
+                            values.callback(setattr, self.cache, "is_left_out", False)
                         agreement.vary(way)
                         recorder.change_upstream()
                         recorder.forget_all()

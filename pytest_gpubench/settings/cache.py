@@ -1,9 +1,8 @@
 """The state of the L2 cache before each rep: by its name, or as a producer leaves it."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from pytest_gpubench.errors import annotating
 from pytest_gpubench.units import name_of, printable
@@ -13,10 +12,18 @@ CacheName = Literal["cold", "dirty", "hot"]
 
 @dataclass(eq=False)
 class Producer:
-    """A function that is called before each rep, after the cache was flushed: the call finds what it left there."""
+    """A function that is called before each rep, after the cache was flushed: the call finds what it left there.
+
+    Raises ValueError for what is no function.
+    """
 
     function: Callable[[], object]
     is_left_out: bool = False
+    """True while the other values of checked rounds are in its place: it would write those as given."""
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise ValueError("it must be a function without arguments (in tests only)")
 
     def __str__(self) -> str:
         return f"producer {printable(name_of(self.function))}"
@@ -33,29 +40,6 @@ Cache = CacheName | Producer
 """Its text is the state's name in tables and saved runs."""
 
 
-def cache_state(given: object) -> Cache:
-    """Parse the name of a state, or take a function as a producer."""
-    if callable(given):
-        return Producer(given)
-    names: tuple[CacheName, ...] = get_args(CacheName)
-    for name in names:
-        if name == given:
-            return name
-    raise ValueError(f"it must be one of {', '.join(names)}, or in a test a function without arguments")
-
-
 def cache_words(state: str) -> str:
     """Return the name of a state in a sentence: `cold cache`, `after producer fill`."""
     return f"after {state}" if state.startswith("producer ") else f"{state} cache"
-
-
-@contextmanager
-def without_producer(cache: Cache) -> Iterator[None]:
-    """Leave out the producer, if there is one, within a block: the cache is cold there."""
-    if isinstance(cache, Producer):
-        cache.is_left_out = True
-    try:
-        yield
-    finally:
-        if isinstance(cache, Producer):
-            cache.is_left_out = False

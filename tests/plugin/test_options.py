@@ -253,7 +253,7 @@ def test_a_bad_option_is_a_usage_error_before_the_first_test(bench_run: BenchRun
 
 
 def test_a_bad_environment_or_ini_names_its_spelling(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(BadRequest, match=r"^ini key gpu_bench_cache: 'lukewarm' is not valid, it must be one of cold"):
+    with pytest.raises(BadRequest, match=r"^ini key gpu_bench_cache: 'lukewarm' is not valid, .*one of cold"):
         resolved(ini={"gpu_bench_cache": "lukewarm"})
     monkeypatch.setenv("GPU_BENCH_CACHE", "tepid")
     with pytest.raises(BadRequest, match=r"^GPU_BENCH_CACHE: 'tepid' is not valid"):

@@ -7,7 +7,7 @@ import pytest
 
 from pytest_gpubench import BadRequest, ProfilerBusy
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.settings.cache import Producer, without_producer
+from pytest_gpubench.settings.cache import Producer
 from pytest_gpubench.settings.resolver import Resolver
 
 
@@ -48,7 +48,7 @@ def test_a_name_is_printable() -> None:
 
 @pytest.mark.parametrize("given", ["warm", "fill", "producer fill", 5, None])
 def test_anything_else_is_refused(given: object) -> None:
-    legal = "it must be one of cold, dirty, hot, or in a test a function without arguments"
+    legal = r"it must be a function without arguments \(in tests only\), or one of cold, dirty, hot"
     with pytest.raises(BadRequest, match=rf"{legal}$"):
         cache_of(given)
 
@@ -85,15 +85,6 @@ def test_an_error_of_ours_says_where_it_comes_from() -> None:
 
 def test_it_can_be_left_out() -> None:
     calls: list[int] = []
-    producer = Producer(lambda: calls.append(1))
-    with without_producer(producer):
-        producer.run(lambda: None)
-    assert calls == []
+    producer = Producer(lambda: calls.append(1), is_left_out=True)
     producer.run(lambda: None)
-    assert calls == [1]
-
-
-@pytest.mark.parametrize("cache", ["cold", "hot"])
-def test_a_state_without_a_producer_has_none_to_leave_out(cache: Any) -> None:
-    with without_producer(cache):
-        pass
+    assert calls == []

@@ -11,7 +11,7 @@ import torch
 
 from pytest_gpubench import BadRequest, DeviceFacts
 from pytest_gpubench.gpu.device import Device, cpu_device
-from pytest_gpubench.settings.cache import Producer, without_producer
+from pytest_gpubench.settings.cache import Producer
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.calls import Arguments, leaves_of, make_arguments, make_call
 from pytest_gpubench.timing.l2flush import flush_buffer, make_flush
@@ -35,11 +35,8 @@ def test_reps_are_taken_in_order_and_none_is_empty(cache: Literal["cold", "dirty
 def test_a_producer_runs_after_the_inputs_are_put_back_and_before_the_call(left_out: bool) -> None:
     calls: list[str] = []
     call = make_call(lambda: calls.append("timed"), make_arguments(setup=lambda: calls.append("setup")))
-    producer = Producer(lambda: calls.append("produced"))
-    with (
-        make_timer("wall", cpu_device(), producer).session() as session,
-        without_producer(producer if left_out else "cold"),
-    ):
+    producer = Producer(lambda: calls.append("produced"), left_out)
+    with make_timer("wall", cpu_device(), producer).session() as session:
         session.take(call, 0.0)
         session.take(call, 0.0)
     assert calls == (["setup", "timed"] if left_out else ["setup", "produced", "timed"]) * 2
