@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_gpubench.child_process import LISTED_TESTS
 from pytest_gpubench.errors import DeviceUnavailable
 from pytest_gpubench.gpu.context import cuda_was_started
 from pytest_gpubench.gpu.device import Device, find_device
@@ -16,7 +17,7 @@ from pytest_gpubench.plugin.options import usage_error
 from pytest_gpubench.plugin.workers import hand_on, handed_on, is_worker
 from pytest_gpubench.report.layout import Screen
 from pytest_gpubench.report.terminal import header_line
-from pytest_gpubench.settings import LISTED_TESTS, Settings
+from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import safe_line
 
 LISTED = "gpu_bench_listed"

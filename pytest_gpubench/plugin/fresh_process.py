@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench.child_process import ending, inner_environment, run_logged
+from pytest_gpubench.child_process import LISTED_TESTS, ending, inner_environment, run_logged
 from pytest_gpubench.errors import GpuBenchError, first_and_last_line
 from pytest_gpubench.gpu.lock import take_over_turns, turns_to_hand_over
 from pytest_gpubench.plugin.options import resolve
 from pytest_gpubench.plugin.workers import hand_on, handed_on
 from pytest_gpubench.results.model import SavedRun, TestRecord
 from pytest_gpubench.results.store import read_run
-from pytest_gpubench.settings import LISTED_TESTS, ini_name
+from pytest_gpubench.settings import ini_name
 from pytest_gpubench.settings.resolver import Resolver
 
 RESULTS = "PYTEST_GPUBENCH_SESSION"

@@ -8,9 +8,9 @@ from importlib import import_module
 
 import pytest
 
+from pytest_gpubench.child_process import TURN_SOCKET
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.workers import is_distributing
-from pytest_gpubench.settings import TURN_SOCKET
 from pytest_gpubench.timing.startup import wait_for_startup
 
 IMPORTED_LATER = (

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypedDict, get_args
 from pytest_gpubench import metrics
 from pytest_gpubench.counters import raw_metrics
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.settings.cache import Cache, CacheName, cache_state
+from pytest_gpubench.settings.cache import Cache, CacheName, Producer
 from pytest_gpubench.settings.parsers import (
     COUNTER_WISHES,
     NUMBERS,
@@ -22,7 +22,6 @@ from pytest_gpubench.settings.parsers import (
     file_path,
     folder_path,
     fraction,
-    megahertz,
     output_folder,
     plots_folder,
     positive_count,
@@ -52,10 +51,6 @@ SAVED_SESSIONS = 5
 LOCK_FOLDER_NAME = "pytest-gpubench-locks"
 TERMINAL = "-"
 """The value of `plot` that draws in the terminal."""
-LISTED_TESTS = "PYTEST_GPUBENCH_TESTS"
-"""The variable that names a file with the node ids, as JSON, of the only tests to run."""
-TURN_SOCKET = "PYTEST_GPUBENCH_TURN_SOCKET"
-"""The variable with the descriptor of an inherited socket, at which a run waits for its turn before its first test."""
 TimerName = Literal["profiler", "events", "graph", "wall", "scripted"]
 
 
@@ -71,6 +66,13 @@ def _saved_name(text: str) -> str:
     if text.strip() == "latest":
         raise ValueError("latest means the newest run of any name: choose another name")
     return text.strip()
+
+
+def _megahertz(text: str) -> int:
+    try:
+        return positive_count(text)
+    except ValueError:
+        raise ValueError("it must be a whole number of MHz above 0") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +102,7 @@ class Settings:
         None,
         "hold the GPU's clocks at this during each perf test, for everybody who uses the GPU (needs administrator's "
         "rights)",
-        word_or(megahertz, "base", "max"),
+        word_or(_megahertz, "base", "max"),
         "base|max|MHZ",
     )
     timer: str = setting(
@@ -115,7 +117,7 @@ class Settings:
         "cold",
         "the L2 cache before each rep: cold is flushed by reading, dirty by writing (as other tools do), hot is left; "
         "tests may give a function that leaves data in it",
-        cache_state,
+        word_or(Producer, *get_args(CacheName)),
         "|".join(get_args(CacheName)),
         in_marker=True,
     )

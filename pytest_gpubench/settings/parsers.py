@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Collection
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pytest_gpubench import bounds
 from pytest_gpubench.bounds import MOST_CALLS
@@ -36,7 +36,7 @@ def several(what: str, names: Collection[str] | None = None) -> Callable[[str], 
     return parse
 
 
-def word_or(parse: Callable[[str], T], *words: str) -> Callable[[str], T | str]:
+def word_or(parse: Callable[[Any], T], *words: str) -> Callable[[str], T | str]:
     """Return a parser that takes these words as they are, and anything else by another parser."""
 
     def parse_either(text: str) -> T | str:
@@ -62,14 +62,6 @@ def checked_text(check: Callable[[str], object]) -> Callable[[str], str]:
 def positive_count(given: object, least: int = 1, most: int = MOST_CALLS) -> int:
     """Parse a count of at least 1."""
     return bounds.whole_number(_as_number(given, int, "a whole number"), least, most)
-
-
-def megahertz(given: object) -> int:
-    """Parse a clock in MHz of at least 1."""
-    try:
-        return positive_count(given)
-    except ValueError:
-        raise ValueError("it must be a whole number of MHz above 0") from None
 
 
 def whole_number_or_zero(given: object) -> int:

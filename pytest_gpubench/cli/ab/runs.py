@@ -13,13 +13,12 @@ from xml.etree import ElementTree
 
 import msgspec
 
-from pytest_gpubench.child_process import ending, kill_group, logged_process, run_logged
+from pytest_gpubench.child_process import LISTED_TESTS, TURN_SOCKET, ending, kill_group, logged_process, run_logged
 from pytest_gpubench.cli.ab.checkouts import Checkout
 from pytest_gpubench.cli.output import say
 from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.store import read_run
-from pytest_gpubench.settings import LISTED_TESTS, TURN_SOCKET
 from pytest_gpubench.verdict.rounds import ArmRun, TestEnding
 
 NO_TESTS = 5
