@@ -98,23 +98,24 @@ class Workspace:
 
     @classmethod
     @contextmanager
-    def open(cls, keep: bool) -> Iterator["Workspace"]:
-        """Make a workspace for the repository around this folder, and remove it in the end unless it is to be kept."""
+    def open(
+        cls, keep: bool, base: str, head: str | None, one_environment: bool
+    ) -> Iterator[tuple["Workspace", dict[CommitArm, Checkout]]]:
+        """Check both commits of the repository around this folder out; remove all in the end unless it is to be kept.
+
+        head: None for the working tree. one_environment: False where both are run by a Python of their own.
+        """
         here = Path.cwd().resolve()
         workspace = cls(_find_repository(here), here, Path(tempfile.mkdtemp(prefix="gpubench-ab-")).resolve())
         try:
-            yield workspace
+            yield workspace, workspace._check_out(base, head, one_environment)
         finally:
             if keep:
                 say(f"kept: {workspace.folder} (remove its worktrees with git worktree remove)")
             else:
                 workspace._remove()
 
-    def check_out(self, base: str, head: str | None, one_environment: bool = True) -> dict[CommitArm, Checkout]:
-        """Check the commits out and say what is compared with what; without a head it is the working tree.
-
-        one_environment: False where both are run by a Python of their own.
-        """
+    def _check_out(self, base: str, head: str | None, one_environment: bool) -> dict[CommitArm, Checkout]:
         head_commit = self.commit("HEAD" if head is None else head)
         base_commit = self._base_commit(base, head_commit)
         titles = _commit_title(base, base_commit), self._head_title(head, head_commit)

@@ -156,8 +156,9 @@ def prepared(
 
     pythons: the interpreters of both; None is this one's.
     """
-    with interrupts_raised(), Workspace.open(arguments.keep) as workspace:
-        checkouts = with_environments(workspace.check_out(base, head, not any(pythons)), *pythons)
+    opened = Workspace.open(arguments.keep, base, head, not any(pythons))
+    with interrupts_raised(), opened as (workspace, checked_out):
+        checkouts = with_environments(checked_out, *pythons)
         checkouts["BASE"].take_tests(arguments.tests, checkouts["HEAD"])
         counters = (f"--gpu-bench-counters={arguments.metric}",) if is_counter(arguments.metric) else ()
         runner = PytestRunner(workspace.folder, (*arguments.pytest_arguments, *counters), one_gpu())
