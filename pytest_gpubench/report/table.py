@@ -1,5 +1,6 @@
 """The table at the end of a run: a row for each measurement, its verdicts first."""
 
+import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -27,10 +28,12 @@ from pytest_gpubench.report.rows import (
     times_us,
     variant_text,
 )
-from pytest_gpubench.results.model import SAME_CODE, PastChange, TestRecord, Verdict
+from pytest_gpubench.results.model import SAME_CODE, VALIDITY, Measurement, PastChange, TestRecord, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import bracketed, choose_time_unit, printable, ratio_text
-from pytest_gpubench.verdict.limits import limit_text
+from pytest_gpubench.verdict.limits import BY_NAME as LIMIT_BY_NAME
+from pytest_gpubench.verdict.limits import literal_of
+from pytest_gpubench.verdict.limits.base import Limit
 
 HEADERS = {
     "verdict": "Verdict",
@@ -210,3 +213,26 @@ def _change_cell(change: PastChange | None, brief: bool) -> str:
     percents = [100 * (ratio - 1) for ratio in ratios]
     found, *ends = (f"{each:+.1f}" if abs(each) >= 1 else f"{round(each, 2) + 0.0:+.2f}" for each in percents)
     return f"{printable(change.metric)} {found} %" + bracketed(ends)
+
+
+def limit_text(verdict: Verdict, item: Measurement) -> str:
+    """Return a limit as a table writes it: `<= 40 us (H200)`, with the measured value where no other column has it.
+
+    Of a verdict on the test as a whole, all its limits.
+    """
+    try:
+        text = ", ".join(limit.cell(item) for limit in _limits_of(verdict))
+    except Exception:  # a limit that another version has written, or a stranger
+        return verdict.limit
+    return f"{verdict.found} {text}" if verdict.found else text
+
+
+def _limits_of(verdict: Verdict) -> list[Limit]:
+    """Return the limits that a verdict is on; raise an error for what is no limit."""
+    if verdict.kind != VALIDITY:
+        return [LIMIT_BY_NAME[verdict.kind](literal_of(verdict.asked))]
+    mark = ast.parse(f"perf({verdict.asked})", mode="eval").body
+    assert isinstance(mark, ast.Call)
+    if mark.args:
+        raise ValueError(f"{verdict.asked} is no limit")
+    return [LIMIT_BY_NAME[each.arg or ""](ast.literal_eval(each.value)) for each in mark.keywords]

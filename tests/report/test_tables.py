@@ -12,12 +12,12 @@ from rich.cells import cell_len
 
 from pytest_gpubench import Measurement, PastChange, Region, Verdict
 from pytest_gpubench.report.layout import Screen, shorten
-from pytest_gpubench.report.table import render
+from pytest_gpubench.report.table import limit_text, render
 from pytest_gpubench.results.model import Outcome, TestRecord
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import printable, round_to_digits
-from pytest_gpubench.verdict.limits import Limits, limit_text
+from pytest_gpubench.verdict.limits import Limits
 from tests.report.records import arms, record, timing, unmeasured, verdict
 from tests.results.measured import timing_of
 

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench import BadRequest, Measurement, Timing, Verdict
+from pytest_gpubench.report.table import limit_text
 from pytest_gpubench.results.counterpart import KeyReader
 from pytest_gpubench.results.model import Counts, Outcome, TestRecord
 from pytest_gpubench.stats.tolerance import parse_tolerance
-from pytest_gpubench.verdict.limits import Limits, limit_text
+from pytest_gpubench.verdict.limits import Limits
 from pytest_gpubench.verdict.limits.base import Seen
 from pytest_gpubench.verdict.reasons import reasons
 from pytest_gpubench.verdict.regression import Change

@@ -7,7 +7,7 @@ from typing import Any
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.limits import as_written, plain_limit
-from pytest_gpubench.results.model import VALIDITY, Measurement, Outcome, Timing, Verdict
+from pytest_gpubench.results.model import Outcome, Timing, Verdict
 from pytest_gpubench.units import repr_of
 from pytest_gpubench.verdict.limits import counters, exact, multiprocessor, rate, regression, resources, speedup, time
 from pytest_gpubench.verdict.limits.base import Limit, Need, Seen, Stage
@@ -76,30 +76,7 @@ def _verdict_by(limit: Limit, seen: Seen, enforced: bool) -> Verdict:
 # the limits that verdicts were made by, of this version or of others
 
 
-def limit_text(verdict: Verdict, item: Measurement) -> str:
-    """Return a limit as a table writes it: `<= 40 us (H200)`, with the measured value where no other column has it.
-
-    Of a verdict on the test as a whole, all its limits.
-    """
-    try:
-        text = ", ".join(limit.cell(item) for limit in _limits_of(verdict))
-    except Exception:  # a limit that another version has written, or a stranger
-        return verdict.limit
-    return f"{verdict.found} {text}" if verdict.found else text
-
-
-def _limits_of(verdict: Verdict) -> list[Limit]:
-    """Return the limits that a verdict is on; raise an error for what is no limit."""
-    if verdict.kind != VALIDITY:
-        return [BY_NAME[verdict.kind](_literal(verdict.asked))]
-    mark = ast.parse(f"perf({verdict.asked})", mode="eval").body
-    assert isinstance(mark, ast.Call)
-    if mark.args:
-        raise ValueError(f"{verdict.asked} is no limit")
-    return [BY_NAME[each.arg or ""](ast.literal_eval(each.value)) for each in mark.keywords]
-
-
-def _literal(asked: str) -> Any:
+def literal_of(asked: str) -> Any:
     """Return the value of a limit; its own text where that is no literal of Python."""
     try:
         return ast.literal_eval(asked)
@@ -110,7 +87,7 @@ def _literal(asked: str) -> Any:
 def limit_of(verdict: Verdict) -> Limit | None:
     """Return the limit that a verdict is on; None where another version has written it, or a stranger."""
     try:
-        return BY_NAME[verdict.kind](_literal(verdict.asked))
+        return BY_NAME[verdict.kind](literal_of(verdict.asked))
     except Exception:  # such as the errors of the values of others
         return None
 
