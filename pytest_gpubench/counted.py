@@ -1,4 +1,4 @@
-"""The counters of a public call: taken in a process that ncu watches, and judged in the one that timed the call."""
+"""The counters of a public call, which a process that ncu watches has taken, judged in the one that timed the call."""
 
 import math
 from collections import Counter
@@ -14,25 +14,11 @@ from pytest_gpubench.counters import COUNTER_BY_NAME, COUNTERS, counter_named
 from pytest_gpubench.errors import first_and_last_line
 from pytest_gpubench.results.model import Counts, Kernel, Measurement, Verdict
 from pytest_gpubench.running_test import CurrentTest, NoSearch
-from pytest_gpubench.structure.ncu import Capture, CountedKernel, NotCounted, take_captures
+from pytest_gpubench.structure.ncu import Capture, CountedKernel, NotCounted
 from pytest_gpubench.timing.measurement import demangled
 from pytest_gpubench.timing.windows import describe_difference
 from pytest_gpubench.verdict.limits.base import Seen
 from pytest_gpubench.verdict.reasons import explained_by_references
-
-COUNTED = "its counters are taken, and a process under ncu measures no times"
-
-
-def count_calls(test: CurrentTest, request: Request[T]) -> T:
-    """Make the calls of a public call where ncu listens, and time none; return its result."""
-    assert test.note_capture is not None
-    note, number = test.note_capture, test.calls
-    found = request.call_only(COUNTED)
-    test.keep(found.measurements)
-    if not _why_uncounted(test, request):
-        for label, call in request.calls.items():
-            take_captures(call, request.device, request.settings.cache, lambda label=label: note((number, label)))  # type: ignore[misc]
-    return found.result
 
 
 def judged_by_counters(test: CurrentTest, request: Request[T], found: CallResult[T], say: Say) -> CallResult[T]:
@@ -68,7 +54,7 @@ def with_counts(
     again: bool = False,
 ) -> list[Measurement]:
     """Return measurements with their counters, or with why there are none; again: those of another process."""
-    why, found = _why_uncounted(test, request), [Counts() for _ in measured]
+    why, found = why_uncounted(test, request), [Counts() for _ in measured]
     if not why and names:
         say(f"taking the counters of {request.title} under ncu, in a fresh process")
         try:
@@ -149,7 +135,7 @@ def _together(one: Counts, other: Counts) -> Counts:
     )
 
 
-def _why_uncounted(test: CurrentTest, request: Request[Any]) -> str:
+def why_uncounted(test: CurrentTest, request: Request[Any]) -> str:
     """Return why a call has no counters; empty where it may have some."""
     if request.settings.counters == "no" and test.note_capture is None:
         return "--gpu-bench-counters=no takes no counters"

@@ -21,7 +21,7 @@ from pytest_gpubench.bounds import argument, checked_count, duration_s, optional
 from pytest_gpubench.correctness import Tolerance
 from pytest_gpubench.errors import BadRequest, is_ours
 from pytest_gpubench.gpu.device import Device, required_device
-from pytest_gpubench.limits import check_flags, memory_size
+from pytest_gpubench.limits import memory_size
 from pytest_gpubench.public_call import answer
 from pytest_gpubench.results.model import Comparison, Timing
 from pytest_gpubench.results.phases import Phases
@@ -32,6 +32,7 @@ from pytest_gpubench.spelling import Spelled, hint
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 from pytest_gpubench.timing.ranks import PROGRESS_TIMEOUT_S, Collective, Job, Rank, Ranks
 from pytest_gpubench.timing.regions import region
+from pytest_gpubench.units import repr_of
 from pytest_gpubench.verdict.limits import NAMES, Limits
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ class GpuBench(Spelled):
         Raises WrongResult where an output differs, UnfairComparison where arms were not given the same, InvalidResult
         for a time that cannot be true, and what `measure` raises.
         """
-        check_flags("compare", equal_nan=equal_nan, grads=grads, interleave=interleave, margins=margins, vary=vary)
+        _check_flags("compare", equal_nan=equal_nan, grads=grads, interleave=interleave, margins=margins, vary=vary)
         chosen["timer"] = judging_timer(chosen.get("timer"), timers)
         rules, work = self._rules("compare", chosen, backward), _checked_work(bytes, flops)
         tolerance, device = Tolerance(rtol, atol, equal_nan), rules[1].torch_device
@@ -390,3 +391,10 @@ def keywords_of(method: str) -> list[str]:
 def _checked_work(moved: object, flops: object) -> tuple[int | None, int | None]:
     """Return the bytes and operations that are given for a call; raise BadRequest for invalid ones."""
     return optional_count("bytes={}", moved, least=0), optional_count("flops={}", flops)
+
+
+def _check_flags(method: str, **flags: object) -> None:
+    """Raise BadRequest for an argument that is neither True nor False."""
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise BadRequest(f"{method}({name}={repr_of(value)}) is not valid: it must be True or False")

@@ -6,8 +6,7 @@ from numbers import Integral, Real
 from typing import Any, TypeVar
 
 from pytest_gpubench.bounds import MOST_COUNTED, positive_number, whole_number
-from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.units import BYTES_PER_UNIT, repr_of
+from pytest_gpubench.units import BYTES_PER_UNIT
 
 T = TypeVar("T")
 
@@ -16,13 +15,6 @@ DECIMAL_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 WILDCARDS = frozenset("*?[")
 """The characters of a name that make it a pattern."""
 SIZE_UNITS = {unit.upper(): (unit, size) for unit, size in (BYTES_PER_UNIT | DECIMAL_UNITS).items()}
-
-
-def check_flags(method: str, **flags: object) -> None:
-    """Raise BadRequest for an argument that is neither True nor False."""
-    for name, value in flags.items():
-        if not isinstance(value, bool):
-            raise BadRequest(f"{method}({name}={repr_of(value)}) is not valid: it must be True or False")
 
 
 def number_by_name(named: str, example: str) -> Callable[[object], float | Mapping[str, float]]:

@@ -1,6 +1,7 @@
 """A public call of the running test: measure, compare with a saved run, keep, trace, enforce the verdicts."""
 
 import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from pytest_gpubench.bench.exits import refusing_exit
 from pytest_gpubench.bench.plan import is_enforced, one_at_a_time, plan_of, unmeasured
 from pytest_gpubench.bench.request import CallResult, Request, Say, T, measured_before
-from pytest_gpubench.counted import count_calls, judged_by_counters, with_counts
+from pytest_gpubench.counted import judged_by_counters, why_uncounted, with_counts
 from pytest_gpubench.counters import COUNTER_BY_NAME
 from pytest_gpubench.errors import (
+    BadRequest,
     GpuBenchError,
     InvalidResult,
     LimitBroken,
@@ -27,9 +29,10 @@ from pytest_gpubench.results.counterpart import MeasurementKey, Missing
 from pytest_gpubench.results.files import trace_name
 from pytest_gpubench.results.model import VALIDITY, Measurement, Outcome, TestRecord, Verdict
 from pytest_gpubench.results.phases import Phases
-from pytest_gpubench.running_test import CurrentTest, NoSearch
+from pytest_gpubench.running_test import IN_A_FORK, CurrentTest, NoSearch
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.tolerance import RegressionTolerance
+from pytest_gpubench.structure.ncu import take_captures
 from pytest_gpubench.timing.traces import take_trace
 from pytest_gpubench.units import safe_lines
 from pytest_gpubench.verdict.ending import MISSING, Ending, rule_for
@@ -41,6 +44,7 @@ from pytest_gpubench.verdict.throttling import beside
 if TYPE_CHECKING:
     from pytest_gpubench.replay.baselines import ReplayableCalls
 
+COUNTED = "its counters are taken, and a process under ncu measures no times"
 DOUBTFUL = (Outcome.FAIL, Outcome.INCONCLUSIVE)
 REPLAYED_METRICS = ("speedup", "median", "mean")
 """The metrics of a tolerance that replays answer for; the quartiles of samples are another question."""
@@ -48,7 +52,7 @@ REPLAYED_METRICS = ("speedup", "median", "mean")
 
 def answer(test: CurrentTest, request: Request[T], say: Say) -> T:
     """Carry out a public call, and note on its test whether it fails it; return its result."""
-    with test.answering(request.title):
+    with answering(test, request.title):
         test.calls += 1
         if test.note_capture is not None:
             return count_calls(test, request)
@@ -68,6 +72,34 @@ def answer(test: CurrentTest, request: Request[T], say: Say) -> T:
         enforce_all(test, request.settings, measured)
         enforce_missing(test, request.settings, request.device, changes)
         return result
+
+
+@contextmanager
+def answering(test: CurrentTest, title: str) -> Iterator[None]:
+    """Note what fails the test: an error of ours, and a call that has not returned when the test ends."""
+    if os.getpid() != test.pid:
+        test.forked[0] = 1
+        raise BadRequest(IN_A_FORK)
+    test.open_calls.append(title)
+    try:
+        yield
+    except (LimitBroken, WrongResult, MeasurementError) as error:
+        test.failures.append(str(error))
+        raise
+    finally:
+        test.open_calls.remove(title)
+
+
+def count_calls(test: CurrentTest, request: Request[T]) -> T:
+    """Make the calls of a public call where ncu listens, and time none; return its result."""
+    assert test.note_capture is not None
+    note, number = test.note_capture, test.calls
+    found = request.call_only(COUNTED)
+    test.keep(found.measurements)
+    if not why_uncounted(test, request):
+        for label, call in request.calls.items():
+            take_captures(call, request.device, request.settings.cache, lambda label=label: note((number, label)))  # type: ignore[misc]
+    return found.result
 
 
 def _measure(test: CurrentTest, request: Request[T], say: Say) -> CallResult[T]:

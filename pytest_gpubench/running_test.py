@@ -3,8 +3,8 @@
 import mmap
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -14,7 +14,6 @@ import msgspec
 from pytest_gpubench.bench.placement import measure_confirmed
 from pytest_gpubench.bench.plan import is_enforced
 from pytest_gpubench.bench.request import CallResult, Inspection, Request, Say, T
-from pytest_gpubench.errors import BadRequest, LimitBroken, MeasurementError, WrongResult
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.results.counterpart import KeyReader
 from pytest_gpubench.results.model import (
@@ -167,33 +166,6 @@ class CurrentTest:
     def warn(self, *sentences: str) -> None:
         """Add warnings for the end of the run, each sentence once."""
         self.warnings += [each for each in dict.fromkeys(sentences) if each not in self.warnings]
-
-    @contextmanager
-    def answering(self, title: str) -> Iterator[None]:
-        """Note what fails the test: an error of ours, and a call that has not returned when the test ends."""
-        if os.getpid() != self.pid:
-            self.forked[0] = 1
-            raise BadRequest(IN_A_FORK)
-        self.open_calls.append(title)
-        try:
-            yield
-        except (LimitBroken, WrongResult, MeasurementError) as error:
-            self.failures.append(str(error))
-            raise
-        finally:
-            self.open_calls.remove(title)
-
-    def unenforce(self) -> None:
-        """Mark broken limits as not enforced: the test was expected to fail."""
-        self.measurements[:] = [
-            msgspec.structs.replace(
-                item,
-                verdicts=tuple(
-                    msgspec.structs.replace(each, enforced=False) if each.fails_test else each for each in item.verdicts
-                ),
-            )
-            for item in self.measurements
-        ]
 
     @property
     def has_begun(self) -> bool:

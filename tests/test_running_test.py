@@ -5,24 +5,13 @@ from dataclasses import replace
 import pytest
 
 from pytest_gpubench import BadRequest, KernelsDiffer, LimitBroken, Measurement, NoBaseline, WrongResult
-from pytest_gpubench.results.model import Outcome
+from pytest_gpubench.public_call import answering
 from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.verdict.limits import Limits
 from tests.bench.calls import COLD, CPU
-from tests.results.measured import timing, verdict
+from tests.results.measured import timing
 
 CAUGHT = "gpu_bench raised this, and the test or a thread caught it: let it through"
-
-
-def test_a_test_that_was_expected_to_fail_enforces_nothing() -> None:
-    broken, loose, kept = (
-        verdict("max_time_us=1.0", outcome, "it", enforced)
-        for outcome, enforced in ((Outcome.FAIL, True), (Outcome.INVALID, False), (Outcome.PASS, True))
-    )
-    test = CurrentTest("here", COLD, Limits())
-    test.keep([Measurement(timing=timing("f", 1.0), verdicts=(broken, loose, kept))])
-    test.unenforce()
-    assert [each.enforced for each in test.measurements[0].verdicts] == [False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -41,7 +30,7 @@ def test_an_error_of_ours_fails_the_test_whatever_it_does_with_it(
     error: Exception, fails: bool, has_failed: bool
 ) -> None:
     test = CurrentTest("here", COLD, Limits())
-    with pytest.raises(type(error)), test.answering("f"):
+    with pytest.raises(type(error)), answering(test, "f"):
         raise error
     assert test.why_failed(has_failed) == (f"{error} ({CAUGHT})" if fails else None)
     assert test.has_begun == fails
@@ -49,7 +38,7 @@ def test_an_error_of_ours_fails_the_test_whatever_it_does_with_it(
 
 def test_a_test_fails_that_ends_while_it_measures() -> None:
     test = CurrentTest("here", COLD, Limits())
-    with test.answering("f"):
+    with answering(test, "f"):
         assert test.why_failed() == "'f' was still being measured when the test ended: join the thread that measures"
         assert test.why_failed(has_failed=True) is None
     assert test.why_failed() is None

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Literal
 from unittest import SkipTest
 
+import msgspec
 import pytest
 
 from pytest_gpubench.counters import COUNTER_BY_NAME
@@ -24,7 +25,7 @@ from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.sessions import SAME_IN_EVERY_PROCESS
 from pytest_gpubench.plugin.workers import worker_name
 from pytest_gpubench.report.layout import Screen
-from pytest_gpubench.results.model import TestRecord, encode
+from pytest_gpubench.results.model import Measurement, TestRecord, encode
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.settings.parsers import COUNTER_WISHES
 from pytest_gpubench.settings.resolver import Resolver
@@ -330,9 +331,15 @@ class Lifecycle:
             ending = None if hasattr(report, "wasxfail") else test.ending()
             report.gpu_bench_ending = "" if ending is None else ending.value  # type: ignore[attr-defined]
             if report.skipped:  # by its own mark: any other is failed by then
-                test.unenforce()
+                test.measurements[:] = map(_unenforced, test.measurements)
         record = self._record(test)
         report.gpu_bench = encode(record)  # type: ignore[attr-defined]
         properties = median_properties(record)
         report.user_properties += properties
         item.user_properties += properties  # JUnit takes them from the teardown's report, made from these
+
+
+def _unenforced(item: Measurement) -> Measurement:
+    """Return a measurement whose broken limits are not enforced, as its test was expected to fail."""
+    verdicts = (msgspec.structs.replace(each, enforced=each.enforced and not each.fails_test) for each in item.verdicts)
+    return msgspec.structs.replace(item, verdicts=tuple(verdicts))

@@ -154,11 +154,10 @@ def flags_of(timing: Timing, plan: Plan, warmth: Warmth) -> list[str]:
 
 def is_idle(timing: Timing) -> bool:
     """Tell whether the GPU waits for most of a call, and for longer than the next launches take: the host works."""
-    if not timing.busy_us or not timing.span_us:
+    busy_us, span_us = timing.median_busy_us, timing.median_span_us
+    if busy_us is None or span_us is None:
         return False
-    busy_us, span_us = statistics.median(timing.busy_us), statistics.median(timing.span_us)
-    launches = sum(kernel.launches for kernel in timing.kernels)
-    return span_us > 2 * busy_us and span_us - busy_us > IDLE_GAP_US * max(1, launches - 1)
+    return span_us > 2 * busy_us and span_us - busy_us > IDLE_GAP_US * max(1, timing.launches - 1)
 
 
 def summarise_readings(reps: Sequence[Rep]) -> Iterator[Stretch]:

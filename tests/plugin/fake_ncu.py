@@ -32,13 +32,13 @@ def untimed(request: Any, reason: str) -> Any:
 
 def run(program: list[str]) -> int:
     """Run pytest as its command does, in a process that may die; return its exit status."""
-    from pytest_gpubench import counted
+    from pytest_gpubench import public_call
     from pytest_gpubench.bench.comparison import CompareRequest
 
     if process := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    counted.take_captures = capture  # type: ignore[attr-defined] # its import
-    counted._why_uncounted = why_uncounted
+    public_call.take_captures = capture  # type: ignore[attr-defined] # its import
+    public_call.why_uncounted = why_uncounted
     CompareRequest.call_only = untimed  # type: ignore[assignment,method-assign] # to check outputs takes torch
     sys.argv = program[program.index("pytest") :]
     status = 0

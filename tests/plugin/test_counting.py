@@ -38,7 +38,7 @@ def count(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Count:
     def command(ncu: str, *others: Any) -> list[str]:
         return [sys.executable, fake_ncu.__file__, *ncu_command(ncu, *others)[1:]]
 
-    monkeypatch.setattr(counted, "_why_uncounted", fake_ncu.why_uncounted)
+    monkeypatch.setattr(counted, "why_uncounted", fake_ncu.why_uncounted)
     monkeypatch.setattr(ncu, "find_ncu", lambda: "ncu")
     monkeypatch.setattr("pytest_gpubench.plugin.counting.ncu_command", command)
 

@@ -213,7 +213,7 @@ class Timing(Spelled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     @property
     def rel_std(self) -> float:
         """The sample standard deviation over the mean; nan for a single rep."""
-        return summary.rel_std(self._samples())
+        return self.std_us / self.mean_us
 
     @property
     def quartiles_us(self) -> tuple[float, float, float]:
