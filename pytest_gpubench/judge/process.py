@@ -14,8 +14,8 @@ from typing import Any
 
 from pytest_gpubench.child_process import how_ended
 from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.foreign import read_gpu
-from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.gpu.processes import stat_fields
 from pytest_gpubench.judge.channel import LONGEST_TEXT, TICK_S, Broken, Channel, Closed, Reply, decode_reply
 from pytest_gpubench.judge.isolation import environment, library_folders
@@ -55,17 +55,10 @@ class Process:
     _code: int | None = None
     """The exit code of its first process, once that was waited for."""
 
-    def __init__(
-        self,
-        template: Template,
-        device: str,
-        memory_bytes: int,
-        cache: Path | None,
-        nvml: Nvml | None = None,
-    ) -> None:
+    def __init__(self, template: Template, device: Device, memory_bytes: int, cache: Path | None) -> None:
         import torch
 
-        self.nvml = nvml
+        self.nvml = device.nvml
         self.memory_bytes = memory_bytes
         self.box = Path(tempfile.mkdtemp(prefix="gpu_bench_judge_"))
         variables = environment(self.box)
@@ -80,8 +73,9 @@ class Process:
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         mine.settimeout(TICK_S)
         self.channel = Channel(mine)
-        wanted = {"box": str(self.box), "device": device, "memory_bytes": memory_bytes}
-        wanted |= {"threads": 1 if device == "cpu" else torch.get_num_threads(), "folders": library_folders()}
+        place, files = gpu_for_process(device, variables)
+        wanted = {"box": str(self.box), "device": place, "device_files": files, "memory_bytes": memory_bytes}
+        wanted |= {"threads": 1 if place == "cpu" else torch.get_num_threads(), "folders": library_folders()}
         wanted["environment"] = variables
         self._log = (self.box / "log").open("w+b")
         try:
@@ -230,6 +224,22 @@ class Process:
         size = os.fstat(self._log.fileno()).st_size
         text = os.pread(self._log.fileno(), LONGEST_TEXT, max(0, size - LONGEST_TEXT)).decode(errors="replace")
         return "\n".join(map(printable, text.splitlines()))
+
+
+def gpu_for_process(device: Device, variables: dict[str, str]) -> tuple[str, list[str]]:
+    """Return the place of a device in a new process, "cpu" or CUDA's index, and the files by which it uses a driver.
+
+    Of several GPUs it may use only its own, which CUDA then finds there alone: starting takes longer for each, and
+    candidates on others must not be disturbed. `variables` says so where the GPU is known; else it may use all.
+    """
+    files = sorted(map(str, Path("/dev").glob("nvidia*")))
+    if device.type == "cpu":
+        return "cpu", files
+    own = f"/dev/nvidia{device.nvml.ask('MinorNumber')}" if device.nvml else ""
+    if device.facts.uuid is None or own not in files:
+        return str(device.torch_device.index), files
+    variables["CUDA_VISIBLE_DEVICES"] = device.facts.uuid
+    return "0", [each for each in files if each == own or not each.removeprefix("/dev/nvidia").isdigit()]
 
 
 def remove_folder(folder: Path) -> None:

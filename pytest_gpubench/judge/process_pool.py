@@ -86,14 +86,12 @@ class ProcessPool:
         return candidate
 
     def _start(self) -> Process:
-        torch_device = self.device.torch_device
-        name = "cpu" if self.device.type == "cpu" else str(torch_device.index)
         if self._template is not None and self._template.has_ended:
             self._template.close()
             self._template = None
         try:
             self._template = self._template or Template()
-            return Process(self._template, name, self.memory_bytes, self._cache, self.device.nvml)
+            return Process(self._template, self.device, self.memory_bytes, self._cache)
         except OSError as error:
             raise MeasurementError(f"no process can be started for a candidate: {error}") from error
 

@@ -17,7 +17,7 @@ import pytest
 from pytest_gpubench.judge import process as process_module
 from pytest_gpubench.judge.channel import Channel, Reply
 from pytest_gpubench.judge.isolation import seccomp
-from pytest_gpubench.judge.process import Ended, Process, ended_by, remove_folder
+from pytest_gpubench.judge.process import Ended, Process, ended_by, gpu_for_process, remove_folder
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,35 @@ def test_what_a_candidate_writes_is_cut_where_it_is_long() -> None:
     """Its process may send a message of 4 MiB."""
     found = ended_by(Reply(kind="failed", error="KeyError", text="x" * 2**20, trace="y" * 2**20))
     assert len(found.reason) == len(str(found)) == len(found.detail) == 2000
+
+
+FILES = ["/dev/nvidia-caps", "/dev/nvidia-uvm", "/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia11", "/dev/nvidiactl"]
+SHARED = [FILES[0], FILES[1], FILES[5]]
+
+
+@pytest.mark.parametrize(
+    ("uuid", "minor", "place", "files"),
+    [
+        ("GPU-5", 1, "0", [*SHARED[:2], "/dev/nvidia1", SHARED[2]]),
+        ("GPU-5", 2, "1", FILES),
+        ("GPU-5", None, "1", FILES),
+        (None, 1, "1", FILES),
+    ],
+)
+def test_a_process_may_use_no_other_gpu_than_its_own(
+    monkeypatch: pytest.MonkeyPatch, uuid: str | None, minor: int | None, place: str, files: list[str]
+) -> None:
+    """Where its file is not known it may use all, under the numbers that the referee knows them by."""
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: map(Path, reversed(FILES)))
+    variables = {"CUDA_VISIBLE_DEVICES": "3,4"}
+    device: Any = SimpleNamespace(
+        type="cuda",
+        facts=SimpleNamespace(uuid=uuid),
+        torch_device=SimpleNamespace(index=1),
+        nvml=SimpleNamespace(ask={"MinorNumber": minor}.get),
+    )
+    assert gpu_for_process(device, variables) == (place, files)
+    assert variables["CUDA_VISIBLE_DEVICES"] == ("3,4" if place == "1" else uuid)
 
 
 @contextmanager

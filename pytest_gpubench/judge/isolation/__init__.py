@@ -20,8 +20,6 @@ PACKAGE = Path(__file__).parents[2]
 SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", "/run", "/nix")
 WRITTEN = ("/proc/self", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/dxg")
 """CUDA names its threads in /proc/self. No terminals, discs or shared memory of /dev: the last outlives a process."""
-DRIVERS = "nvidia*"
-"""The device files of a GPU's driver."""
 LARGEST_FILE = 2**30
 MOST_FILES = 4096
 PR_SET_PDEATHSIG, PR_GET_DUMPABLE, PR_SET_DUMPABLE, SIGKILL = 1, 3, 4, 9
@@ -40,13 +38,16 @@ class Isolation:
     data_bytes: int | None
     folders: Sequence[Path]
     """The folders from which the referee's process loaded libraries."""
+    device_files: Sequence[Path]
+    """Those of a GPU's driver."""
     report: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def begin(cls, wanted: Mapping[str, Any]) -> "Isolation":
         """Set the limits that hold only for threads started later: Landlock's."""
         data_bytes = wanted["memory_bytes"] if wanted["device"] == "cpu" else None
-        isolation = cls(Path(wanted["box"]), data_bytes, [Path(each) for each in wanted["folders"]])
+        folders, files = ([Path(each) for each in wanted[name]] for name in ("folders", "device_files"))
+        isolation = cls(Path(wanted["box"]), data_bytes, folders, files)
         libc().prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
         with suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("1000")  # the kernel ends it first if memory runs out
@@ -66,7 +67,7 @@ class Isolation:
             self.report[name] = f"{NOT_AVAILABLE}: {error}"[:200]
 
     def _limit_files(self) -> str:
-        written = [self.box, *map(Path, WRITTEN), *Path("/dev").glob(DRIVERS)]
+        written = [self.box, *map(Path, WRITTEN), *self.device_files]
         return landlock.restrict([*_readable_folders(), *self.folders], written)
 
     def _set_limits(self) -> str:
