@@ -1,6 +1,7 @@
 """Judge one candidate: from its file and a spec to a judgement."""
 
 import errno
+import gc
 import hashlib
 import pickle
 import time
@@ -183,6 +184,7 @@ class Judge:
         self.name = spec.name if isinstance(wanted, Spec) else str(wanted)
         self.rules = rules
         self._read, self._cases = read, ()
+        gc.collect()  # calls refer to themselves, and hold the inputs and images of the spec before
 
     def __call__(self, candidate: Path) -> Judgement:
         """Judge a candidate's file, alone on its GPU; a close FAIL again, in other processes."""

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -295,15 +296,17 @@ def test_a_reference_that_cannot_be_called_ends_the_command(tmp_path: Path, refe
 
 def test_a_judge_takes_another_spec_and_its_own_again(judge: Judge, spec: Path, tmp_path: Path) -> None:
     """What was made ready is kept while the file is the same; one that cannot be used changes nothing."""
-    ready: Any = [object()]
     judge.use_spec()
-    judge._cases = ready
+    ready: Any = judge._ready_cases()
     judge.use_spec(spec)
-    assert judge._cases is ready
+    assert judge._ready_cases() is ready
+    left = weakref.ref(ready[0].reference.runner)
+    del ready
     other = tmp_path / "other.py"
     other.write_text("def reference(x): return x\nlimits = {'min_speedup': 3}\ndef inputs(seed): return ()\n")
     judge.use_spec(other)
     assert (judge.name, judge._cases, judge.rules.limits) == (str(other), (), Limits(min_speedup=3))
+    assert left() is None, "its inputs and images are held"
     assert not judge.spec.trust_claims
     other.write_text(f"{other.read_text()}trust_claims = 1\n")
     os.utime(other, ns=(1, 1))
