@@ -8,8 +8,8 @@ begin early; what ends late is wrong.
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_gpubench.errors import BadRequest, GpuBenchError, MeasurementError
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.judge.channel import Layout, Leaf, Reply
+from pytest_gpubench.judge.channel import Leaf
 from pytest_gpubench.judge.layout import (
     Node,
     as_it_lay,
@@ -54,15 +54,6 @@ class Released(NamedTuple):
     output: Any
 
 
-@contextmanager
-def _reading() -> Iterator[None]:
-    """Raise Ended where the candidate's process describes its outputs wrongly."""
-    try:
-        yield
-    except (ValueError, IndexError, TypeError, AttributeError, RuntimeError, GpuBenchError) as error:
-        raise Ended("invalid", f"the candidate's outputs cannot be read: {error}") from None
-
-
 class Candidate:
     """A candidate in its process, given a case's inputs."""
 
@@ -87,13 +78,10 @@ class Candidate:
         given = torch.arange(2.0**12, device=self.device.torch_device)
         self.begin_case((given,), 1, [given])
         self.first()
-        self._check_practice(self.output(), given)
+        found = [self.kept_output()]
         if self.gpu is not None:
-            for released, number in zip(self.release([(given + 2,), (given + 3,)]), (2, 3), strict=True):
-                self._check_practice(released.output, given + number)
-
-    def _check_practice(self, output: Any, given: "torch.Tensor") -> None:
-        if not bool((output == 2 * given).all()):
+            found += [each.output for each in self.release([(given + 1,), (given + 2,)])]
+        if not all(torch.equal(output, 2 * (given + number)) for number, output in enumerate(found)):
             raise MeasurementError("the referee cannot read what a new candidate's process computes")
 
     def load(self, entry: bytes, path: Path) -> None:
@@ -114,7 +102,8 @@ class Candidate:
         import torch
 
         self.node, tensors = describe(tuple(example), "the inputs")
-        self.layout, self.output_layout = place(tensors, sets), _dense(outputs)
+        dense = [torch.empty(each.shape, dtype=each.dtype, device="meta") for each in outputs]
+        self.layout, self.output_layout = place(tensors, sets), place(dense)
         sizes = map(elements_of, place(outputs).leaves)
         self._own_elements = [min(one, each.numel()) for one, each in zip(sizes, outputs, strict=True)]
         size, files, handle = self.layout.size + self.output_layout.size, [], ""
@@ -154,14 +143,11 @@ class Candidate:
             spans += map(span_of, tensors)
         return spans
 
-    def _write(self, spans: "list[torch.Tensor]") -> None:
-        copy_elements(self._spans[: len(spans)], spans)
-
     # calls
 
     def first(self) -> None:
         """Call it once."""
-        self._note(self.process.ask("first"))
+        self._reported = self.process.ask("first").output
 
     def approach(self, index: int) -> None:
         """Call once before a rep on this set, before its inputs are written."""
@@ -169,7 +155,7 @@ class Candidate:
 
     def take(self, index: int, idle_s: float) -> None:
         """Take a rep on a set of inputs, after this much idle time."""
-        self._note(self.process.ask("take", index=index, idle_s=idle_s))
+        self._reported = self.process.ask("take", index=index, idle_s=idle_s).output
 
     @property
     def most_together(self) -> int:
@@ -195,7 +181,7 @@ class Candidate:
         for number, (inputs, outputs, (begin, end)) in enumerate(
             zip(spans, kept, zip(clock[1::2], clock[2::2], strict=True), strict=True), start=first
         ):
-            self._write(inputs)
+            copy_elements(self._spans[: len(inputs)], inputs)
             self.flush()
             begin.record()
             self.gpu.write(self._counters.data_ptr(), number)
@@ -247,13 +233,12 @@ class Candidate:
         (node, leaves), wanted = self._reported, self.output_layout.leaves
         if len(leaves) != len(wanted):
             raise Ended("wrong", f"it returns {len(leaves)} tensors, and the reference {len(wanted)}")
-        with _reading():
+        try:
             for index, (leaf, like, own) in enumerate(zip(leaves, wanted, self._own_elements, strict=True)):
                 _require_like(index, leaf, like, own)
             return rebuild(node, [*map(as_it_lay, tensors, leaves)])
-
-    def _note(self, reply: Reply) -> None:
-        self._reported = reply.output
+        except (ValueError, IndexError, TypeError, AttributeError, RuntimeError, GpuBenchError) as error:
+            raise Ended("invalid", f"the candidate's outputs cannot be read: {error}") from None
 
     def end(self) -> None:
         """Kill its process, and give its memory back."""
@@ -275,13 +260,6 @@ def _happens(event: Any, within_s: float) -> bool:
             return False
         time.sleep(POLL_S)
     return True
-
-
-def _dense(outputs: "Sequence[torch.Tensor]") -> Layout:
-    """Return a place for outputs of these shapes, each without gaps."""
-    import torch
-
-    return place([torch.empty(each.shape, dtype=each.dtype, device="meta") for each in outputs])
 
 
 def _require_like(index: int, leaf: Leaf, like: Leaf, own_elements: int) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -261,11 +261,6 @@ class Judge:
                 raise BadRequest(f"the spec's reference raises {type(error).__name__}: {error}") from error
         return self._cases
 
-    def _give_memory_back(self, case: ReadyCase) -> None:
-        """Keep the inputs of a single case for the next candidate; where there are several, the others need memory."""
-        if len(self._cases) > 1:
-            case.reference.begin_case(case.example, 1)
-
     def _judge_cases(self, candidate: Candidate, cases: Sequence[ReadyCase], load: Load) -> list[CaseJudgement]:
         """Return the judgements of all cases, or of those up to one that is not right.
 
@@ -276,10 +271,11 @@ class Judge:
         """
         checks = []
         for case in cases:
-            checked, call = self._check(candidate, case)
+            candidate.process.allow(self.timeout_s)
+            checked = _guarded(case.name, Trial(candidate, case, self.rules).check)
             if checked.status != "pass":
                 return [checked]
-            checks.append((case, checked, call))
+            checks.append((case, checked, saved_by(candidate)))
         if self.rules.drawn:
             candidate.process.allow(self.timeout_s)
             wrong = _guarded("drawn", lambda: search(candidate, self.spec, self.rules))
@@ -290,12 +286,6 @@ class Judge:
             return self._time(candidate, replayer, checks, load)
         finally:
             replayer.end()
-
-    def _check(self, candidate: Candidate, case: ReadyCase) -> tuple[CaseJudgement, bytes | str]:
-        """Return the judgement of a case by its outputs, and its call as data or why it cannot be replayed."""
-        candidate.process.allow(self.timeout_s)
-        checked = _guarded(case.name, Trial(candidate, case, self.rules).check)
-        return checked, saved_by(candidate) if checked.status == "pass" else ""
 
     def _time(
         self,
@@ -310,28 +300,29 @@ class Judge:
         for case, checked, call in checks:
             answer = call if isinstance(call, str) else _guarded(case.name, partial(replayer.judge, case, call))
             if isinstance(answer, str) and self.spec.trust_claims:
-                own = self._another(load) if is_dead else nullcontext(candidate)
-                answer = _guarded(case.name, partial(self._judge_claims, own, case, answer))
+                own = None if is_dead else candidate
+                answer = _guarded(case.name, partial(self._judge_claims, own, load, case, answer))
             found.append(answer if isinstance(answer, CaseJudgement) else _untimed(checked, answer))
-            self._give_memory_back(case)
+            if len(self._cases) > 1:  # the other cases need the memory of its inputs
+                case.reference.begin_case(case.example, 1)
             if found[-1].status not in TIMED:
                 break
         return found
 
-    def _judge_claims(self, own: AbstractContextManager[Candidate], case: ReadyCase, problem: str) -> CaseJudgement:
-        """Return the judgement of a case by the times of the candidate's own process; problem: the reason why."""
-        with own as candidate:
+    def _judge_claims(self, own: Candidate | None, load: Load, case: ReadyCase, problem: str) -> CaseJudgement:
+        """Return the judgement of a case by the times of the candidate's own process; problem: the reason why.
+
+        own: None where that is dead; it is loaded in a new one.
+        """
+        candidate = own or self._pool.get()
+        try:
+            if own is None:
+                load(candidate)
             candidate.process.allow(self.timeout_s)
             return Trial(candidate, case, self.rules, not_replayed=problem).judge()
-
-    @contextmanager
-    def _another(self, load: Load) -> Iterator[Candidate]:
-        """Load the candidate in a new process, and end that."""
-        candidate = self._pool.get()
-        try:
-            yield load(candidate)
         finally:
-            self._pool.end(candidate)
+            if own is None:
+                self._pool.end(candidate)
 
     def __enter__(self) -> "Judge":
         return self

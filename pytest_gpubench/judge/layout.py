@@ -87,47 +87,45 @@ def dtype_of(name: str) -> "torch.dtype":
     return found
 
 
-def _extent_of(shape: Sequence[int], stride: Sequence[int]) -> int:
-    """Return the number of elements from the first of a tensor to its last; raise ValueError for an invalid layout."""
-    numbers = [*shape, *stride]
-    if len(shape) != len(stride) or any(not 0 <= number <= LARGEST for number in numbers):
-        raise ValueError(f"no tensor: shape {tuple(shape)}, stride {tuple(stride)}"[:200])
-    if 0 in shape:
-        return 0
-    return 1 + sum((length - 1) * step for length, step in zip(shape, stride, strict=True))
+def leaf_of(tensor: "torch.Tensor", offset: int = 0) -> Leaf:
+    """Describe a tensor that lies so many bytes from the begin of its set."""
+    return Leaf(dtype_name(tensor.dtype), tuple(tensor.shape), tensor.stride(), offset)
 
 
 def elements_of(leaf: Leaf) -> int:
-    """Return the number of elements that the memory of a tensor has; raise ValueError for an invalid layout."""
-    return _extent_of(leaf.shape, leaf.stride)
+    """Return the number of elements from a tensor's first to its last; raise ValueError for an invalid layout."""
+    numbers = [*leaf.shape, *leaf.stride]
+    if len(leaf.shape) != len(leaf.stride) or any(not 0 <= number <= LARGEST for number in numbers):
+        raise ValueError(f"no tensor: shape {leaf.shape}, stride {leaf.stride}"[:200])
+    if 0 in leaf.shape:
+        return 0
+    return 1 + sum((length - 1) * step for length, step in zip(leaf.shape, leaf.stride, strict=True))
 
 
 def place(tensors: Sequence["torch.Tensor"], sets: int = 1) -> Layout:
     """Return a place for each tensor in the memory of so many sets of them."""
     leaves, end = [], 0
     for tensor in tensors:
-        leaves.append(Leaf(dtype_name(tensor.dtype), tuple(tensor.shape), tensor.stride(), end))
-        size = _extent_of(tensor.shape, tensor.stride()) * tensor.element_size()
-        end += -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
+        leaves.append(leaf_of(tensor, end))
+        end += -(-max(elements_of(leaves[-1]) * tensor.element_size(), 1) // ALIGNMENT) * ALIGNMENT
     return Layout(tuple(leaves), end, sets)
 
 
-def view(memory: "torch.Tensor", leaf: Leaf, base: int = 0) -> "torch.Tensor":
-    """Return the tensor at a place in memory (of bytes)."""
-    dtype, start = dtype_of(leaf.dtype), base + leaf.offset
-    size = elements_of(leaf) * dtype.itemsize
-    return memory[start : start + size].view(dtype).as_strided(leaf.shape, leaf.stride)
-
-
 def views(memory: "torch.Tensor", layout: Layout) -> list[list["torch.Tensor"]]:
-    """Return the tensors of each set."""
+    """Return the tensors of each set, in memory of bytes."""
+
+    def view(leaf: Leaf, base: int) -> "torch.Tensor":
+        dtype, start = dtype_of(leaf.dtype), base + leaf.offset
+        size = elements_of(leaf) * dtype.itemsize
+        return memory[start : start + size].view(dtype).as_strided(leaf.shape, leaf.stride)
+
     bases = [number * layout.set_bytes for number in range(layout.sets)]
-    return [[view(memory, leaf, base) for leaf in layout.leaves] for base in bases]
+    return [[view(leaf, base) for leaf in layout.leaves] for base in bases]
 
 
 def span_of(tensor: "torch.Tensor") -> "torch.Tensor":
     """Return the elements of a tensor's memory, gaps included, each once."""
-    return tensor.as_strided((_extent_of(tensor.shape, tensor.stride()),), (1,))
+    return tensor.as_strided((elements_of(leaf_of(tensor)),), (1,))
 
 
 def as_it_lay(copied: "torch.Tensor", leaf: Leaf) -> "torch.Tensor":
@@ -139,10 +137,13 @@ def unfilled(layout: Layout, device: "torch.device | str", sets: int) -> list[li
     """Return new tensors like those of a layout, for so many sets."""
     import torch
 
-    def new(leaf: Leaf) -> "torch.Tensor":
-        return torch.empty_strided(leaf.shape, leaf.stride, dtype=dtype_of(leaf.dtype), device=device)
-
-    return [[new(leaf) for leaf in layout.leaves] for _ in range(sets)]
+    return [
+        [
+            torch.empty_strided(each.shape, each.stride, dtype=dtype_of(each.dtype), device=device)
+            for each in layout.leaves
+        ]
+        for _ in range(sets)
+    ]
 
 
 def copy_into(target: "torch.Tensor", source: "torch.Tensor") -> None:
@@ -160,16 +161,12 @@ def copy_elements(targets: Sequence["torch.Tensor"], sources: Sequence["torch.Te
     ours: list[torch.Tensor] = []
     theirs: list[torch.Tensor] = []
     for target, source in zip(targets, sources, strict=True):
-        if _extent_of(source.shape, source.stride()) == source.numel():
-            word = torch.int64 if _has_words(target) and _has_words(source) else torch.uint8
+        if elements_of(leaf_of(source)) == source.numel():
+            bits = source.nbytes | target.data_ptr() | source.data_ptr()
+            word = torch.uint8 if bits % 8 else torch.int64  # words of 8 bytes are copied faster than bytes
             ours.append(span_of(target).view(word))
             theirs.append(span_of(source).view(word))
         else:
             target.copy_(source)
     if ours:
         torch._foreach_copy_(ours, theirs)
-
-
-def _has_words(tensor: "torch.Tensor") -> bool:
-    """Tell whether a tensor consists of whole words of 8 bytes: they are copied faster than bytes."""
-    return (tensor.numel() * tensor.element_size()) % 8 == 0 and tensor.data_ptr() % 8 == 0

@@ -57,19 +57,11 @@ def saved_call(runner: Runner, device: Device) -> bytes | str:
     kept = {number: each for number, each in enumerate(captured.data.regions) if each.kind == "other"}
     if sum(each.bytes for each in kept.values()) > MOST_KEPT_BYTES:
         return f"it keeps more than {format_bytes(MOST_KEPT_BYTES)} of memory beside its inputs"
-    contents = {number: _read(captured.starts[number], each.bytes, device) for number, each in kept.items()}
+    contents = {}
+    for number, each in kept.items():
+        found = bytes_at(captured.starts[number], each.bytes, device.torch_device).cpu()
+        contents[number] = ctypes.string_at(found.data_ptr(), each.bytes)
     return msgspec.msgpack.encode(SavedCall(encode_call(captured.data), captured.images, node, contents))
-
-
-def _read(address: int, size: int, device: Device) -> bytes:
-    found = bytes_at(address, size, device.torch_device).cpu()
-    return ctypes.string_at(found.data_ptr(), size)
-
-
-class _Graph(msgspec.Struct):
-    """Read a saved call without its images."""
-
-    call: bytes
 
 
 def launches_of(saved: bytes) -> int:
@@ -80,7 +72,7 @@ def launches_of(saved: bytes) -> int:
     from pytest_gpubench.replay.call_data import decode_call
 
     try:
-        graph = decode_call(msgspec.msgpack.decode(saved, type=_Graph).call).graph
+        graph = decode_call(msgspec.msgpack.decode(saved, type=SavedCall).call).graph
     except msgspec.DecodeError as error:
         raise BadFile(f"a saved call is damaged: {error}") from error
     return sum(node.kind not in ("child", "empty") for node in graph.all_nodes())

@@ -89,7 +89,9 @@ class Replayer:
         for each in self.cases:
             candidate.process.allow(self.timeout_s)
             try:
-                self._costs[each.name] = self._cost(candidate, each)
+                if each.saved:
+                    _give(candidate, each.saved, self.timeout_s)
+                self._costs[each.name] = (measure_replays if each.saved else measure_blank)(candidate, each)
             except BaseException as error:
                 self.pool.end(candidate)
                 if not each.saved or not isinstance(error, (Ended, GpuBenchError)):
@@ -97,12 +99,6 @@ class Replayer:
                 each.saved = b""  # its replay is wrong, and perhaps what it left of the process
                 return self._candidate
         return candidate
-
-    def _cost(self, candidate: Candidate, case: ReadyCase) -> ReplayCost:
-        if not case.saved:
-            return measure_blank(candidate, case)
-        _give(candidate, case.saved, self.timeout_s)
-        return measure_replays(candidate, case)
 
     def end(self) -> None:
         """Kill the process, if one was started; another one is started when it is needed."""

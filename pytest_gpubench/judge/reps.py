@@ -113,17 +113,10 @@ def time_arms(
         reps.take(orders)
         ended_s, done = time.monotonic(), (*done, following)
         following = next_look(LOOKS, LEAST_MORE, done[-1], (ended_s - began_s) / len(orders), deadline_s - ended_s)
-        on_speedup = judged.look(_quads(reps), done if following is None else (*done, following))
+        halves = [list(zip(times[::2], times[1::2], strict=True)) for times in map(reps.times_us.__getitem__, ARMS)]
+        quads = [Quad(*both) for both in zip(*halves, strict=True)]
+        on_speedup = judged.look(quads, done if following is None else (*done, following))
         if judged.failed or (on_speedup and (is_decided is None or is_decided(reps.times_us["candidate"]))):
             break
     assert judged.latest is not None, "nothing was looked at"
     return judged.latest
-
-
-def _quads(reps: Reps) -> list[Quad]:
-    pairs = [_pairs(reps.times_us[arm]) for arm in ARMS]
-    return [Quad(*both) for both in zip(*pairs, strict=True)]
-
-
-def _pairs(times_us: Sequence[float]) -> list[tuple[float, float]]:
-    return list(zip(times_us[::2], times_us[1::2], strict=True))

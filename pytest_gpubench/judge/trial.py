@@ -137,8 +137,7 @@ class Trial:
 
     def _sets_for(self, example: tuple[Any, ...]) -> int:
         size = max(place(describe(example, "the inputs")[1]).size, 1)
-        room = max(2, self.candidate.process.memory_bytes // (INPUT_SHARE * size))
-        return min(ROTATED_SETS, room)
+        return min(ROTATED_SETS, max(2, self.candidate.process.memory_bytes // (INPUT_SHARE * size)))
 
     # outputs
 

@@ -10,13 +10,11 @@ import socket
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType, TracebackType
 from typing import Any
 
 import msgspec
 
 from pytest_gpubench.correctness import flatten
-from pytest_gpubench.correctness.tolerance import dtype_name
 from pytest_gpubench.errors import BadRequest, is_ours
 from pytest_gpubench.gpu.device import Device, cpu_device, cuda_device
 from pytest_gpubench.judge.channel import (
@@ -27,11 +25,10 @@ from pytest_gpubench.judge.channel import (
     Channel,
     Closed,
     Layout,
-    Leaf,
     Reply,
 )
 from pytest_gpubench.judge.isolation import Isolation
-from pytest_gpubench.judge.layout import copy_elements, describe, rebuild, unfilled, views
+from pytest_gpubench.judge.layout import copy_elements, describe, leaf_of, rebuild, unfilled, views
 from pytest_gpubench.judge.memory import COUNTERS_BYTES, DONE_AT, GpuMemory, map_file
 from pytest_gpubench.judge.replayed import ReplayedCall, saved_call
 from pytest_gpubench.judge.runner import Runner
@@ -74,8 +71,7 @@ class Worker:
         """A function of ours, until a candidate is loaded or a saved call is taken."""
         flatten(0)  # imports torch's pytree
         self.gpu = None if self.device.type == "cpu" else _warm_gpu(self.device, memory_bytes)
-        if self.gpu is None:
-            _warm_cpu()
+        torch.matmul(torch.ones(64, 64), torch.ones(64, 64)).sum().item()  # loads libraries
 
     def answer(self, message: dict[str, Any], files: list[int]) -> None:
         """Act on a message, and reply."""
@@ -159,7 +155,7 @@ class Worker:
         node, tensors = describe(self.runner.output, "the output")
         if away := [each.device for each in tensors if each.device.type != self.device.type]:
             raise BadRequest(f"the output has a tensor on {away[0]}: return it on {self.device.torch_device}")
-        leaves = [Leaf(dtype_name(each.dtype), tuple(each.shape), each.stride()) for each in tensors]
+        leaves = [leaf_of(each) for each in tensors]
         pairs = zip(self.outputs, tensors, strict=False)
         alike = [(to, each) for to, each in pairs if (to.shape, to.dtype) == (each.shape, each.dtype)]
         copy_elements([to for to, _ in alike], [each for _, each in alike])
@@ -203,13 +199,6 @@ def _warm_gpu(device: Device, memory_bytes: int) -> "GpuMemory":
     return GpuMemory(device.torch_device)
 
 
-def _warm_cpu() -> None:
-    """Load the libraries that first calls load."""
-    import torch
-
-    torch.matmul(torch.ones(64, 64), torch.ones(64, 64)).sum().item()
-
-
 def _doubling() -> Callable[..., Any]:
     """Return a function that doubles a tensor, always into the same memory, as a replay does."""
     kept: list[Any] = []
@@ -222,24 +211,14 @@ def _doubling() -> Callable[..., Any]:
     return double
 
 
-def _is_ours(frame: FrameType) -> bool:
-    return is_ours(frame) or frame.f_code.co_filename.startswith("<frozen importlib")
-
-
-def _candidates_frames(error: BaseException) -> TracebackType | None:
-    """Return an error's frames from the candidate's first on; None where it has none."""
-    frames = error.__traceback__
-    while frames and _is_ours(frames.tb_frame):
-        frames = frames.tb_next
-    return frames
-
-
 def _failed(stage: str, error: BaseException) -> Reply:
-    """Return the reply to a message that raised an error."""
-    text, trace = "", ""
+    """Return the reply to a message that raised an error, with the frames from the candidate's first on."""
+    text, trace, frames = "", "", error.__traceback__
+    while frames and (is_ours(frames.tb_frame) or frames.tb_frame.f_code.co_filename.startswith("<frozen importlib")):
+        frames = frames.tb_next
     try:
         text = str(error)[:LONGEST_TEXT]
-        trace = "".join(traceback.format_exception(type(error), error, _candidates_frames(error)))[-LONGEST_TEXT:]
+        trace = "".join(traceback.format_exception(type(error), error, frames))[-LONGEST_TEXT:]
     except Exception:
         text = text or "its text cannot be read"
     name = "BadRequest" if isinstance(error, BadRequest) else type(error).__name__[:100]

@@ -236,7 +236,7 @@ def test_outputs_are_like_the_references(reported: list[Leaf] | None, found: str
 
     def read() -> str:
         try:
-            candidate._note(Reply(kind="done", output=None if reported is None else (["t", 0], reported)))
+            candidate._reported = None if reported is None else (["t", 0], reported)
             return str(candidate.output().tolist())
         except Ended as error:
             return f"{error.status}: {error}"
@@ -249,7 +249,7 @@ def test_an_output_may_be_expanded_where_the_references_is(stride: int) -> None:
     """Gaps change nothing: sizes are those of the reference's output."""
     candidate = Candidate(Process(), cpu_device())  # type: ignore[arg-type]
     candidate.begin_case(VALUES[0], 1, [torch.zeros(1).expand(4)])
-    candidate._note(Reply(kind="done", output=(["t", 0], [Leaf("float32", (4,), (stride,))])))
+    candidate._reported = (["t", 0], [Leaf("float32", (4,), (stride,))])
     assert candidate.output().shape == (4,)
     assert candidate.output_layout.size == 512
 
@@ -258,7 +258,7 @@ def test_an_output_whose_elements_share_memory_is_refused() -> None:
     """Its gaps make it as large as one whose elements do not."""
     candidate = Candidate(Process(), cpu_device())  # type: ignore[arg-type]
     candidate.begin_case(VALUES[0], 1, [torch.zeros(4, 4)])
-    candidate._note(Reply(kind="done", output=(["t", 0], [Leaf("float32", (4, 4), (8, 0))])))
+    candidate._reported = (["t", 0], [Leaf("float32", (4, 4), (8, 0))])
     with pytest.raises(Ended, match="output 0 is expanded"):
         candidate.output()
 
@@ -286,6 +286,6 @@ def test_a_structure_names_each_tensor_once(node: list[Any]) -> None:
     """One that nothing names was a way to make samples and batches smaller."""
     candidate = Candidate(SimpleNamespace(ask=lambda *given, **more: None), cpu_device())  # type: ignore[arg-type]
     candidate.begin_case(VALUES[0], 1, [torch.zeros(4)])
-    candidate._note(Reply(kind="done", output=(node, [Leaf("float32", (4,), (1,))])))
+    candidate._reported = (node, [Leaf("float32", (4,), (1,))])
     with pytest.raises(Ended, match=r"its structure names the tensors \[.*\], and there are 1"):
         candidate.output()
