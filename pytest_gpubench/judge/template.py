@@ -4,7 +4,6 @@ An import takes 4 s of a core, and each candidate needs two processes. The templ
 no secret.
 """
 
-import ctypes
 import gc
 import importlib
 import os
@@ -36,11 +35,9 @@ IMPORTED = (
 FIRST_FORK_S = 180.0
 """The longest time from its start to the first fork."""
 NOWHERE = Path("/nowhere")
-PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
+PR_SET_CHILD_SUBREAPER = 36
 
 _open: "set[Template]" = set()
-_before: list[bool] = []
-"""Two answers from before the first of the open ones: this process adopted orphans; it hid its memory."""
 
 
 class Template:
@@ -66,10 +63,8 @@ class Template:
         except OSError:
             self._link.close()
             raise
-        before = [_adopt_orphans(True), hide_memory(True)]  # a process that was forked has neither, but `_open`
-        if not _open:
-            _before[:] = before
         _open.add(self)
+        _guard()
 
     def fork(self, settings: Mapping[str, Any], channel: int, log: int) -> int:
         """Return the id of a new process in a session of its own, and a child of this one.
@@ -98,19 +93,13 @@ class Template:
         self._process.kill()
         self._process.wait()
         _open.discard(self)
-        if not _open and _before:
-            adopted, hidden = _before
-            _before.clear()
-            _adopt_orphans(adopted)
-            hide_memory(hidden)
+        _guard()
 
 
-def _adopt_orphans(adopted: bool) -> bool:
-    """Let orphans of this process's descendants become its children, or no more; return whether they did before."""
-    before = ctypes.c_int(0)
-    libc().prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
-    libc().prctl(PR_SET_CHILD_SUBREAPER, int(adopted), 0, 0, 0)
-    return bool(before.value)
+def _guard() -> None:
+    """Adopt orphans of this process's descendants, and hide its memory, while a template is open."""
+    libc().prctl(PR_SET_CHILD_SUBREAPER, int(bool(_open)), 0, 0, 0)
+    hide_memory(bool(_open))
 
 
 def serve(descriptor: int) -> None:

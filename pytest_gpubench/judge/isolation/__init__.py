@@ -22,7 +22,7 @@ WRITTEN = ("/proc/self", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "
 """CUDA names its threads in /proc/self. No terminals, discs or shared memory of /dev: the last outlives a process."""
 LARGEST_FILE = 2**30
 MOST_FILES = 4096
-PR_SET_PDEATHSIG, PR_GET_DUMPABLE, PR_SET_DUMPABLE, SIGKILL = 1, 3, 4, 9
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, SIGKILL = 1, 4, 9
 ALLOCATION = dict.fromkeys(("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"), "expandable_segments:False")
 """Expandable segments have no handle that CUDA IPC knows."""
 CAPSET = {"x86_64": 126, "aarch64": 91}
@@ -121,11 +121,9 @@ def _drop_capabilities() -> str:
     return "none left"
 
 
-def hide_memory(hidden: bool) -> bool:
-    """Hide this process's memory from the user's other processes, or show it; return whether it was hidden."""
-    before: int = libc().prctl(PR_GET_DUMPABLE, 0, 0, 0, 0)
+def hide_memory(hidden: bool) -> None:
+    """Hide this process's memory from the user's other processes, or show it."""
     libc().prctl(PR_SET_DUMPABLE, 0 if hidden else 1, 0, 0, 0)
-    return before == 0
 
 
 def environment(box: Path) -> dict[str, str]:

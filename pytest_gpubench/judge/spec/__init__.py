@@ -5,9 +5,8 @@ from pathlib import Path
 from pytest_gpubench.errors import BadFile, GpuBenchError
 from pytest_gpubench.judge.spec.flashinfer_trace import spec_of_definition
 from pytest_gpubench.judge.spec.kernelbench import spec_of_problem
-from pytest_gpubench.judge.spec.model import Case, Entry, Spec
+from pytest_gpubench.judge.spec.model import Case, Entry, Spec, load_source
 from pytest_gpubench.judge.spec.python_file import spec_of_module
-from pytest_gpubench.judge.spec.source import load_source
 
 __all__ = ["Case", "Entry", "Spec", "read_spec"]
 

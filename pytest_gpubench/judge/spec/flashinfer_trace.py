@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import msgspec
 
 from pytest_gpubench.errors import BadFile, BadRequest
-from pytest_gpubench.judge.spec.model import Case, Entry, Spec, digest_of, draw_inputs
-from pytest_gpubench.judge.spec.source import required
+from pytest_gpubench.judge.spec.model import Case, Entry, Spec, digest_of, draw_inputs, required
 
 if TYPE_CHECKING:
     import torch

@@ -14,9 +14,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.judge.spec.model import Entry, Spec, digest_of, draw_inputs
-from pytest_gpubench.judge.spec.python_file import rules_of, trusts_claims
-from pytest_gpubench.judge.spec.source import MODULE_PREFIX, load_source, required
+from pytest_gpubench.judge.spec.model import MODULE_PREFIX, Entry, Spec, digest_of, draw_inputs, load_source, required
+from pytest_gpubench.judge.spec.python_file import rules_of
 
 if TYPE_CHECKING:
     import torch
@@ -75,7 +74,7 @@ def _build_model(model: Callable[..., Any], arguments: tuple[Any, ...], seed: in
 def spec_of_problem(module: ModuleType, path: Path) -> Spec:
     """Return the spec of a KernelBench problem."""
     model, get_inputs, get_init_inputs = (required(module, path, name) for name in NAMES)
-    tolerance, limits = rules_of(module, path)
+    rules = rules_of(module, path)
     seed = secrets.randbits(31)
     arguments = tuple(draw_inputs(get_init_inputs, seed, "cpu"))
     if MODULE_PREFIX.encode() in pickle.dumps(arguments):
@@ -84,6 +83,7 @@ def spec_of_problem(module: ModuleType, path: Path) -> Spec:
             "be sent to the candidate's process: return numbers, texts, tensors, lists and dicts"
         )
     reference = PlacedModule(_build_model(model, arguments, seed))
+    rules["tolerance"] = rules["tolerance"] or {"golden": Golden(reference), "golden_factor": GOLDEN_FACTOR}
     return Spec(
         name="ModelNew",
         cases=({},),
@@ -91,9 +91,7 @@ def spec_of_problem(module: ModuleType, path: Path) -> Spec:
         inputs=lambda case, seed, device: draw_inputs(get_inputs, seed, device),
         entry=ModelEntry(("ModelNew",), arguments, seed),
         digest=digest_of(path.read_bytes()),
-        tolerance=tolerance or {"golden": Golden(reference), "golden_factor": GOLDEN_FACTOR},
-        limits=limits,
-        trust_claims=trusts_claims(module, path),
+        **rules,
     )
 
 

@@ -7,8 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.judge.spec.model import Case, Entry, Spec, digest_of, draw_inputs
-from pytest_gpubench.judge.spec.source import required
+from pytest_gpubench.judge.spec.model import Case, Entry, Spec, digest_of, draw_inputs, required
 from pytest_gpubench.spelling import hint
 from pytest_gpubench.units import repr_of
 from pytest_gpubench.verdict.limits import Limits
@@ -25,7 +24,7 @@ def spec_of_module(module: ModuleType, path: Path) -> Spec:
     reference, inputs = required(module, path, "reference"), required(module, path, "inputs")
     name = str(getattr(reference, "__name__", "reference"))
     name = "candidate" if name in ("reference", "<lambda>") else name
-    tolerance, limits = rules_of(module, path)
+    rules = rules_of(module, path)
     parameters = _parameters(inputs, path)
 
     def make(case: Case, seed: int, device: "torch.device | str") -> tuple[Any, ...]:
@@ -39,9 +38,7 @@ def spec_of_module(module: ModuleType, path: Path) -> Spec:
         inputs=make,
         entry=Entry(tuple(dict.fromkeys((name, "candidate")))),
         digest=digest_of(path.read_bytes()),
-        tolerance=tolerance,
-        limits=limits,
-        trust_claims=trusts_claims(module, path),
+        **rules,
         search=_search(module, parameters, path),
     )
 
@@ -61,20 +58,14 @@ def _search(module: ModuleType, parameters: Sequence[str], path: Path) -> Any:
     return search
 
 
-def rules_of(module: ModuleType, path: Path) -> tuple[Mapping[str, Any] | None, Limits]:
-    """Return the tolerance and the limits that a module defines; raise BadRequest where they are not valid."""
+def rules_of(module: ModuleType, path: Path) -> dict[str, Any]:
+    """Return the tolerance, limits and trust_claims of a module; raise BadRequest where they are not valid."""
     tolerance, limits = getattr(module, "tolerance", None), getattr(module, "limits", {})
     _check_keys("tolerance", {} if tolerance is None else tolerance, TOLERANCES, path)
     _check_keys("limits", limits, LIMITS, path)
-    return tolerance, Limits(**limits)
-
-
-def trusts_claims(module: ModuleType, path: Path) -> bool:
-    """Return whether a module says `trust_claims = True`; raise BadRequest for anything but a bool."""
-    found = getattr(module, "trust_claims", False)
-    if not isinstance(found, bool):
-        raise BadRequest(f"{path.name}: trust_claims = {repr_of(found)} is not valid: give True or False")
-    return found
+    if not isinstance(trusts := getattr(module, "trust_claims", False), bool):
+        raise BadRequest(f"{path.name}: trust_claims = {repr_of(trusts)} is not valid: give True or False")
+    return {"tolerance": tolerance, "limits": Limits(**limits), "trust_claims": trusts}
 
 
 def _parameters(inputs: Callable[..., object], path: Path) -> list[str]:
