@@ -6,7 +6,7 @@ import hashlib
 import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -102,14 +102,6 @@ def _with(judgement: Judgement, **changes: object) -> Judgement:
     return msgspec.structs.replace(judgement, **changes)
 
 
-def _modified_ns(path: Path) -> int:
-    """Return the time when a file was changed; 0 where it cannot be read."""
-    try:
-        return path.stat().st_mtime_ns if path.is_file() else 0
-    except OSError:  # a name that is too long
-        return 0
-
-
 def judge_candidate(candidate: "Path | str", spec: "Path | str | Spec", **keywords: Any) -> Judgement:
     """Judge a candidate's file by a spec, in a process of its own.
 
@@ -171,7 +163,9 @@ class Judge:
         if isinstance(wanted, Spec):
             spec, read = wanted, (wanted.digest, 0)
         else:
-            read = (str(wanted), _modified_ns(Path(wanted)))
+            read = (str(wanted), 0)
+            with suppress(OSError):  # a name that is too long
+                read = (str(wanted), Path(wanted).stat().st_mtime_ns)
             if read == self._read:
                 return
             spec = read_spec(Path(wanted))

@@ -146,11 +146,6 @@ def unfilled(layout: Layout, device: "torch.device | str", sets: int) -> list[li
     ]
 
 
-def copy_into(target: "torch.Tensor", source: "torch.Tensor") -> None:
-    """Copy a tensor's memory; both have one shape and one stride."""
-    span_of(target).copy_(span_of(source))
-
-
 def copy_elements(targets: Sequence["torch.Tensor"], sources: Sequence["torch.Tensor"]) -> None:
     """Copy tensors to dense ones: the memory of those without gaps as it lies, and the elements of others.
 

@@ -151,7 +151,11 @@ class Process:
             return
         self.send(signal.SIGKILL)
         self._wait(2 * STOP_S)
-        self._reap()
+        until_s = time.monotonic() + STOP_S
+        with suppress(ChildProcessError):  # orphans (`Template`) and siblings of the first are children of this process
+            while time.monotonic() < until_s:
+                if os.waitpid(-self.pid, os.WNOHANG | WALL) == (0, 0):
+                    time.sleep(1e-3)
         self._killed = True
 
     def close(self) -> None:
@@ -170,14 +174,6 @@ class Process:
                 if pid:
                     self._code = os.waitstatus_to_exitcode(status)
                 else:
-                    time.sleep(1e-3)
-
-    def _reap(self) -> None:
-        """Wait for those of its processes that are children of this one: orphans (`Template`) and siblings."""
-        until_s = time.monotonic() + STOP_S
-        with suppress(ChildProcessError):
-            while time.monotonic() < until_s:
-                if os.waitpid(-self.pid, os.WNOHANG | WALL) == (0, 0):
                     time.sleep(1e-3)
 
     def send(self, number: int) -> None:

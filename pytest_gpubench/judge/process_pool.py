@@ -76,7 +76,9 @@ class ProcessPool:
             candidate = Candidate(process, self.device)
             candidate.practise()
             candidate.alone = self.alone
-            self._keep_cache(process)
+            if self._cache is None and self.device.type == "cuda":
+                self._cache = Path(tempfile.mkdtemp(prefix="gpu_bench_judge_cache_"))
+                shutil.copytree(process.cache, self._cache, dirs_exist_ok=True)
         except BaseException as error:
             (candidate.end if candidate else process.close)()
             if not isinstance(error, (Ended, GpuBenchError, RuntimeError, OSError)):
@@ -94,11 +96,6 @@ class ProcessPool:
             return Process(self._template, self.device, self.memory_bytes, self._cache)
         except OSError as error:
             raise MeasurementError(f"no process can be started for a candidate: {error}") from error
-
-    def _keep_cache(self, process: Process) -> None:
-        if self._cache is None and self.device.type == "cuda":
-            self._cache = Path(tempfile.mkdtemp(prefix="gpu_bench_judge_cache_"))
-            shutil.copytree(process.cache, self._cache, dirs_exist_ok=True)
 
     @contextmanager
     def alone(self) -> Iterator[None]:

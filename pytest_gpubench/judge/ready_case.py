@@ -32,10 +32,13 @@ class ReadyCase:
     @classmethod
     def of(cls, spec: Spec, case: Case, device: Device) -> "ReadyCase":
         """Make a case ready; raise UnfairComparison where no computing is needed to be right."""
+        import torch
+
         ready = cls.untimed(spec, case, device)
         ready.reference.begin_case(ready.example, 1)
         before, (other,) = copied(ready.example), ready.draw(1)
-        if not all(map(same_bytes, *(describe(each, "the inputs")[1] for each in (before, ready.example)))):
+        spans = [map(span_of, describe(each, "the inputs")[1]) for each in (before, ready.example)]
+        if not all(torch.equal(one.view(torch.uint8), now.view(torch.uint8)) for one, now in zip(*spans, strict=True)):
             raise BadRequest("inputs of the spec overwrite earlier ones: return new tensors for each seed")
         ready.reference.check_fair(ready.example, other)
         ready.reference.runner.warm()
@@ -58,10 +61,3 @@ class ReadyCase:
         """Return inputs of so many calls, from new seeds."""
         seeds = [secrets.randbelow(2**31) for _ in range(number)]
         return [self.spec.inputs(self.case, seed, self.device.torch_device) for seed in seeds]
-
-
-def same_bytes(one: "torch.Tensor", other: "torch.Tensor") -> bool:
-    """Tell whether the memory of two tensors holds the same."""
-    import torch
-
-    return torch.equal(span_of(one).view(torch.uint8), span_of(other).view(torch.uint8))

@@ -9,7 +9,7 @@ from pytest_gpubench.correctness.difference import Difference
 from pytest_gpubench.correctness.leaves import map_leaves
 from pytest_gpubench.errors import BadRequest, UnfairComparison
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.judge.layout import copy_into, describe
+from pytest_gpubench.judge.layout import describe, span_of
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.replayed import ReplayedCall
 from pytest_gpubench.judge.runner import Runner
@@ -61,7 +61,7 @@ class Reference:
         """Write sets of inputs, from this one on."""
         for target, source in zip(self.sets[first:], values, strict=False):
             for one, other in zip(describe(target, "the inputs")[1], describe(source, "the inputs")[1], strict=True):
-                copy_into(one, other)
+                span_of(one).copy_(span_of(other))
         self.device.synchronize()
 
     def outputs(self, args: tuple[Any, ...]) -> "list[torch.Tensor]":
@@ -117,17 +117,16 @@ class Reference:
 
 def copied(value: Any) -> Any:
     """Return a copy of a pytree, with the strides of its tensors."""
-    return map_leaves(_copied_leaf, value)
-
-
-def _copied_leaf(leaf: object) -> object:
     import torch
 
-    if not isinstance(leaf, torch.Tensor):
-        return leaf
-    copy = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=leaf.device)
-    copy_into(copy, leaf.detach())
-    return copy
+    def copy(leaf: object) -> object:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        made = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=leaf.device)
+        span_of(made).copy_(span_of(leaf.detach()))
+        return made
+
+    return map_leaves(copy, value)
 
 
 def _zeros(leaf: object) -> object:

@@ -48,7 +48,7 @@ def saved_call(runner: Runner, device: Device) -> bytes | str:
     if cuda is None:
         return NO_DRIVER
     try:
-        captured = capture_call(runner.first_call, device, cuda, libraries=True)
+        captured = capture_call(runner.first_call(), device, cuda, libraries=True)
         node, tensors = describe(runner.output, "the output")
         if len(tensors) != len(captured.data.outputs):
             return "it returns tensors that need no memory, or lie elsewhere"

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,6 +94,9 @@ def spec_of(
     def made(case: object, seed: int, device: "torch.device | str") -> tuple[Any, ...]:
         return draw_inputs(lambda: inputs(seed), seed, device)
 
+    source = repr(reference)
+    with suppress(OSError, TypeError):
+        source = inspect.getsource(reference)
     name = name_of(reference)
     names = tuple(dict.fromkeys((name, "candidate")))
     return Spec(
@@ -101,14 +105,7 @@ def spec_of(
         reference,
         made,
         Entry(names),
-        digest_of(_source_of(reference)),
+        digest_of(source.encode()),
         tolerance,
         trust_claims=trust_claims,
     )
-
-
-def _source_of(function: Callable[..., object]) -> bytes:
-    try:
-        return inspect.getsource(function).encode()
-    except (OSError, TypeError):
-        return repr(function).encode()

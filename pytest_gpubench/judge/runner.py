@@ -50,9 +50,8 @@ class Runner:
         self._call_once()
         self.device.synchronize()
 
-    @property
     def first_call(self) -> Call:
-        """The call on the first set, with the memory that it is given."""
+        """Return the call on the first set, with the memory that it is given."""
         self._index = 0
         return replace(self.call, inputs=lambda: flatten(self.sets[0]))
 

@@ -131,7 +131,11 @@ class Trial:
             reps = self._time(sets)
             self.stopwatch.lap("timing")
             if self.cost is not None:
-                self._ask_witness(self.cost, reps)
+                self.candidate.first()
+                reference_us = statistics.median(map(untraced_us, reps.reference_reps))
+                witness = Witness(self.candidate, self.ready, self.cost, reference_us)
+                budget_s = WITNESS_BUDGETS * self.rules.budget_s
+                self.found["clock_us"] = witness.time(self.candidate_us, self.launches, self.rules.alpha, budget_s)
                 self.stopwatch.lap("witness")
         self._find_floor(example)
 
@@ -175,12 +179,6 @@ class Trial:
         timing = timing_of(times_us, self.device.facts)
         verdicts = on_time(timing, self.rules.limits, self.rules.alpha)
         return all(each.outcome is not Outcome.INCONCLUSIVE for each in verdicts)
-
-    def _ask_witness(self, cost: ReplayCost, reps: Reps) -> None:
-        self.candidate.first()
-        witness = Witness(self.candidate, self.ready, cost, statistics.median(map(untraced_us, reps.reference_reps)))
-        budget_s = WITNESS_BUDGETS * self.rules.budget_s
-        self.found["clock_us"] = witness.time(self.candidate_us, self.launches, self.rules.alpha, budget_s)
 
     def _find_floor(self, example: tuple[Any, ...]) -> None:
         """Find the least time that memory allows; raise Ended where the candidate took less."""

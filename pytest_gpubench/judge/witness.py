@@ -102,7 +102,15 @@ class Witness:
         cost before, as what is taken off would hide as much of it.
         """
         most_us = recorded.median_us * (1 + SHARE) + self.cost.slack_us + NEXT_KERNEL_US * (kernels - 1)
-        found = self._released(most_us, alpha, budget_s)
+        self._release(DROPPED)
+        until_s, times_us = time.monotonic() + budget_s, list[float]()
+        for calls in LOOKS:
+            while len(times_us) < calls:
+                times_us += self._release(min(calls - len(times_us), self.candidate.most_together))
+            found = time_of(times_us, alpha / len(LOOKS))
+            ends_us = found.interval
+            if (ends_us and (ends_us.high <= most_us or ends_us.low > most_us)) or time.monotonic() > until_s:
+                break
         if found.median_us < -self.cost.slack_us:
             raise ClocksDisagree(
                 f"a replayed call takes {format_time(-found.median_us)} less by the referee's clock than a replay "
@@ -115,25 +123,12 @@ class Witness:
             )
         return found
 
-    def _released(self, most_us: float, alpha: float, budget_s: float) -> Time:
-        self._release(DROPPED)
-        until_s, times_us = time.monotonic() + budget_s, list[float]()
-        for calls in LOOKS:
-            while len(times_us) < calls:
-                times_us += self._release(min(calls - len(times_us), self.candidate.most_together))
-            found = time_of(times_us, alpha / len(LOOKS))
-            ends_us = found.interval
-            if (ends_us and (ends_us.high <= most_us or ends_us.low > most_us)) or time.monotonic() > until_s:
-                break
-        return found
-
     def _release(self, calls: int) -> list[float]:
-        values = self.ready.draw(calls)
+        """Return the times of so many calls, less what a replay costs; all that ran between them counts for them."""
+        values, cost_us = self.ready.draw(calls), self.cost.of(self.reference_us)
         released = self.candidate.release(values)
         for inputs, each in zip(values, released, strict=True):
             self.ready.reference.require(each.output, inputs, "in a call by the referee's clock")
-        return list(map(self._call_us, released))
-
-    def _call_us(self, released: Released) -> float:
-        cost_us, more_us = self.cost.of(self.reference_us), released.own_us - self.cost.own_us
-        return released.call_us - cost_us + (more_us if more_us > cost_us / 2 else 0.0)
+        more_us = [each.own_us - self.cost.own_us for each in released]
+        between_us = [each if each > cost_us / 2 else 0.0 for each in more_us]
+        return [each.call_us - cost_us + more for each, more in zip(released, between_us, strict=True)]

@@ -37,17 +37,15 @@ class PlacedModule:
 
     def __call__(self, *inputs: Any) -> Any:
         """Run the module."""
+        import torch
+
+        from pytest_gpubench.correctness import flatten
+
         if not self._is_placed:
-            self.module.to(_device_of(inputs))
+            devices = [leaf.device for _, leaf in flatten(inputs) if isinstance(leaf, torch.Tensor)]
+            self.module.to(devices[0] if devices else "cpu")
             self._is_placed = True
         return self.module(*inputs)
-
-
-def _device_of(inputs: object) -> Any:
-    import torch
-    from torch.utils._pytree import tree_leaves
-
-    return next((leaf.device for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor)), "cpu")
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,10 @@ def digest_of(*texts: bytes) -> str:
 
 
 def draw_inputs(make: Callable[[], Any], seed: int, device: "torch.device | str") -> tuple[Any, ...]:
-    """Return the inputs that a spec's function makes on a device, from this seed."""
+    """Return the inputs that a spec's function makes on a device, from this seed.
+
+    Raises BadRequest where the function raises, unless the memory is full.
+    """
     import torch
     from torch.utils._pytree import tree_map_only
 
@@ -73,23 +76,16 @@ def draw_inputs(make: Callable[[], Any], seed: int, device: "torch.device | str"
         torch.default_generator.manual_seed(seed)  # without a GPU, torch.manual_seed takes 2 ms for stacks it formats
         if gpus:
             torch.cuda.manual_seed_all(seed)
-        made = _make(make)
+        try:
+            made = make()
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            raise BadRequest(f"the spec's inputs cannot be made, {type(error).__name__}: {error}") from error
     values = tuple(made) if isinstance(made, (tuple, list)) else (made,)
     if all(type(each) is torch.Tensor and each.device == torch.device(device) for each in values):
         return values  # the general way takes 40 us, and inputs are drawn often
     return tuple(tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), values))
-
-
-def _make(make: Callable[[], Any]) -> Any:
-    """Return what a spec's function makes; raise BadRequest where it raises, unless the memory is full."""
-    import torch
-
-    try:
-        return make()
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:
-        raise BadRequest(f"the spec's inputs cannot be made, {type(error).__name__}: {error}") from error
 
 
 def load_source(path: Path) -> ModuleType:
