@@ -43,12 +43,11 @@ class GraphBuilder(GraphReader):
         Graphs that share modules share the caches of instructions. Raises DriverError, and NotReplayable for an image
         that is not the kernel's.
         """
-        executable = ctypes.c_void_p()
         with ExitStack() as made:
-            graph = self._graph(call.graph, _Building(modules, starts, made))
-            self.call("cuGraphInstantiateWithFlags", out(executable), handle(graph), ctypes.c_uint64(0))
-        held.callback(self.release, "cuGraphExecDestroy", executable.value or 0)
-        return executable.value or 0
+            graph = handle(self._graph(call.graph, _Building(modules, starts, made)))
+            executable = self.made("cuGraphInstantiateWithFlags", graph, ctypes.c_uint64(0))
+        held.callback(self.release, "cuGraphExecDestroy", executable)
+        return executable
 
     def launch(self, executable: int, stream: int) -> None:
         """Launch an executable graph once on a stream."""
@@ -56,10 +55,9 @@ class GraphBuilder(GraphReader):
 
     def load(self, image: bytes, held: ExitStack) -> int:
         """Return the module of an image, which is unloaded with what holds it."""
-        module = ctypes.c_void_p()
-        self.call("cuModuleLoadData", out(module), ctypes.c_char_p(image))
-        held.callback(self.release, "cuModuleUnload", module.value or 0)
-        return module.value or 0
+        module = self.made("cuModuleLoadData", ctypes.c_char_p(image))
+        held.callback(self.release, "cuModuleUnload", module)
+        return module
 
     def release(self, name: str, value: int) -> None:
         """Let the driver release what it made, by its function for that."""
@@ -67,10 +65,9 @@ class GraphBuilder(GraphReader):
             self.call(name, handle(value))
 
     def _graph(self, graph: Graph, building: "_Building") -> int:
-        made = ctypes.c_void_p()
-        self.call("cuGraphCreate", out(made), ctypes.c_uint(0))
-        building.made.callback(self.release, "cuGraphDestroy", made.value or 0)
-        nodes = [self._add(made.value or 0, node, building) for node in graph.nodes]
+        made = self.made("cuGraphCreate", ctypes.c_uint(0))
+        building.made.callback(self.release, "cuGraphDestroy", made)
+        nodes = [self._add(made, node, building) for node in graph.nodes]
         if graph.edges:
             starts, ends = (
                 (ctypes.c_void_p * len(graph.edges))(*(nodes[number] for number in numbers))
@@ -78,52 +75,38 @@ class GraphBuilder(GraphReader):
             )
             ports = ctypes.create_string_buffer(b"".join(each.ports for each in graph.edges))
             number = ctypes.c_size_t(len(graph.edges))
-            self.call("cuGraphAddDependencies_v2", made, starts, ends, ports, number)
-        return made.value or 0
+            self.call("cuGraphAddDependencies_v2", handle(made), starts, ends, ports, number)
+        return made
 
     def _add(self, graph: int, node: Node, building: "_Building") -> int:
         """Add a node; what it waits for is added later."""
-        added = ctypes.c_void_p()
-        place = out(added), handle(graph), None, ctypes.c_size_t(0)
+        place = handle(graph), None, ctypes.c_size_t(0)
         values = with_addresses(node.values, node.pointers, building.starts)
         if node.kernel is not None:
-            self._add_kernel(place, node.kernel, values, building.modules)
-            self._set_launch_attributes(added.value or 0, node.kernel)
-        elif node.child is not None:
-            self.call("cuGraphAddChildGraphNode", *place, handle(self._graph(node.child, building)))
-        elif node.kind == "empty":
-            self.call("cuGraphAddEmptyNode", *place)
-        else:
-            context = ctypes.c_void_p()
-            self.call("cuCtxGetCurrent", out(context))
-            name = {"memcpy": "cuGraphAddMemcpyNode", "memset": "cuGraphAddMemsetNode"}[node.kind]
-            self.call(name, *place, out(STRUCTURES[node.kind].from_buffer_copy(values[0])), context)
-        return added.value or 0
+            return self._add_kernel(place, node.kernel, values, building.modules)
+        if node.child is not None:
+            return self.made("cuGraphAddChildGraphNode", *place, handle(self._graph(node.child, building)))
+        if node.kind == "empty":
+            return self.made("cuGraphAddEmptyNode", *place)
+        params, context = STRUCTURES[node.kind].from_buffer_copy(values[0]), self.made("cuCtxGetCurrent")
+        return self.made(f"cuGraphAdd{node.kind.capitalize()}Node", *place, out(params), handle(context))
 
-    def _add_kernel(self, place: tuple[Any, ...], kernel: Kernel, values: Sequence[bytes], modules: Modules) -> None:
-        function = ctypes.c_void_p()
+    def _add_kernel(self, place: tuple[Any, ...], kernel: Kernel, values: Sequence[bytes], modules: Modules) -> int:
         symbol = ctypes.c_char_p(kernel.symbol.encode(errors="backslashreplace"))
-        self.call("cuModuleGetFunction", out(function), handle(modules[kernel.image]), symbol)
-        if [size for _, size in self.layout(function.value or 0)] != [len(each) for each in values]:
+        function = self.made("cuModuleGetFunction", handle(modules[kernel.image]), symbol)
+        if [size for _, size in self.layout(function)] != [len(each) for each in values]:
             raise NotReplayable(f"the image of {kernel.symbol} has other parameters than the kernel that was captured")
-        found = self.function_attributes(function.value or 0)
-        for attribute, value in different(kernel.function_attributes, found, 0).items():
-            self.call("cuFuncSetAttribute", function, ctypes.c_int(attribute), ctypes.c_int(value))
+        for attribute, number in different(kernel.function_attributes, self.function_attributes(function), 0).items():
+            self.call("cuFuncSetAttribute", handle(function), ctypes.c_int(attribute), ctypes.c_int(number))
         buffers = [ctypes.create_string_buffer(each, max(1, len(each))) for each in values]
         given = (ctypes.c_void_p * max(1, len(buffers)))(*map(ctypes.addressof, buffers))
-        params = KernelParams(
-            func=function.value,
-            grid=kernel.grid,
-            block=kernel.block,
-            dynamic_shared_bytes=kernel.dynamic_shared_bytes,
-            params=ctypes.addressof(given),
-        )
-        self.call("cuGraphAddKernelNode_v2", *place, out(params))  # which copies the parameters
-
-    def _set_launch_attributes(self, node: int, kernel: Kernel) -> None:
+        size = kernel.grid, kernel.block, kernel.dynamic_shared_bytes
+        params = KernelParams(function, *size, ctypes.addressof(given))
+        node = self.made("cuGraphAddKernelNode_v2", *place, out(params))  # which copies the parameters
         for attribute, value in different(kernel.launch_attributes, self.launch_attributes(node), b"").items():
             padded = (ctypes.c_ubyte * ATTRIBUTE_BYTES)(*value)
             self.call("cuGraphKernelNodeSetAttribute", handle(node), ctypes.c_int(attribute), padded)
+        return node
 
 
 def different(wanted: Mapping[int, V], found: Mapping[int, V], zero: V) -> dict[int, V]:

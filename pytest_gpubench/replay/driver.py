@@ -125,7 +125,9 @@ class Driver:
 
     def resources(self, launch: Launch, launches: int = 1) -> Resources:
         """Return what a launch takes of the GPU."""
-        per_sm = self._blocks_per_sm(launch)
+        threads, shared_bytes = ctypes.c_int(math.prod(launch.block)), ctypes.c_size_t(launch.dynamic_shared_bytes)
+        asked = handle(launch.function), threads, shared_bytes
+        per_sm = self._int("cuOccupancyMaxActiveBlocksPerMultiprocessor", *asked)
         resident = self._in_clusters(launch) if math.prod(launch.cluster) > 1 else per_sm * self._sms()
         if not resident:  # it was launched, so it fits: what it was launched with has changed since
             raise DriverError("the CUDA driver says that a kernel which was launched does not fit on the GPU")
@@ -160,13 +162,7 @@ class Driver:
         """Return the parameters of a kernel's node, and its function."""
         params = KernelParams()
         self.call("cuGraphKernelNodeGetParams_v2", handle(node), out(params))
-        return params, params.func or self._function_of(params.kern)
-
-    def _function_of(self, kernel: int) -> int:
-        """Return the function of a CUkernel: a node has one of the two."""
-        function = ctypes.c_void_p()
-        self.call("cuKernelGetFunction", out(function), handle(kernel))
-        return function.value or 0
+        return params, params.func or self.made("cuKernelGetFunction", handle(params.kern))
 
     def _cluster(self, node: int, function: int) -> Dim:
         value = (ctypes.c_uint * 16)()
@@ -180,23 +176,12 @@ class Driver:
         """Return an attribute of a function."""
         return self._int("cuFuncGetAttribute", ctypes.c_int(attribute), handle(function))
 
-    def _blocks_per_sm(self, launch: Launch) -> int:
-        threads, shared_bytes = ctypes.c_int(math.prod(launch.block)), ctypes.c_size_t(launch.dynamic_shared_bytes)
-        function = handle(launch.function)
-        return self._int("cuOccupancyMaxActiveBlocksPerMultiprocessor", function, threads, shared_bytes)
-
     def _in_clusters(self, launch: Launch) -> int:
         """Return the blocks that the GPU holds at once: whole clusters, each of which has to lie in one part of it."""
         attribute = LaunchAttribute(id=CLUSTER)
         attribute.dims[:3] = launch.cluster
-        config = LaunchConfig(
-            (ctypes.c_uint * 3)(*launch.grid),
-            (ctypes.c_uint * 3)(*launch.block),
-            launch.dynamic_shared_bytes,
-            None,
-            ctypes.pointer(attribute),
-            1,
-        )
+        size = launch.grid, launch.block, launch.dynamic_shared_bytes
+        config = LaunchConfig(*size, None, ctypes.pointer(attribute), 1)
         clusters = self._int("cuOccupancyMaxActiveClusters", handle(launch.function), out(config))
         return clusters * math.prod(launch.cluster)
 
@@ -209,6 +194,12 @@ class Driver:
         found = ctypes.c_int()
         self.call(name, out(found), *args)
         return found.value
+
+    def made(self, name: str, *args: Any) -> int:
+        """Call a function whose first argument is the handle that it returns."""
+        found = ctypes.c_void_p()
+        self.call(name, out(found), *args)
+        return found.value or 0
 
     def call(self, name: str, *args: Any) -> None:
         """Call a function; raise DriverError where it fails."""

@@ -28,9 +28,7 @@ DEBUGGING = (b".debug", b".nv_debug", b".rel.debug", b".rela.debug", b".rel.nv_d
 
 def code_of(image: bytes) -> str:
     """Return the SHA-256 of what an image runs: of all sections but those for debugging; of all where it is no ELF."""
-    try:
-        found = list(sections(image))
-    except (struct.error, IndexError, ValueError):
+    if not (found := sections(image)):
         return hashlib.sha256(image).hexdigest()
     digest = hashlib.sha256(image[: PLACES.start] + image[PLACES.stop : FLAGS_STOP])
     run = (
@@ -45,8 +43,8 @@ def code_of(image: bytes) -> str:
 
 def variables_of(image: bytes) -> list[bytes]:
     """Return the names of the variables of an image; empty ones for memory without a name; none where it is no ELF."""
+    found = sections(image)
     try:
-        found = list(sections(image))
         symbols = [
             (section, start, size, found[link][2][name : found[link][2].index(b"\0", name)])
             for _, (_, kind, *_, link, _, _, _), contents in found
@@ -73,11 +71,15 @@ def _nameless(variables: Sequence[tuple[int, int, bytes]], size: int, alignment:
     ]
 
 
-def sections(image: bytes) -> Iterator[tuple[bytes, tuple[int, ...], bytes]]:
-    """Yield the name, the header and the contents of each section.
+def sections(image: bytes) -> list[tuple[bytes, tuple[int, ...], bytes]]:
+    """Return the name, the header and the contents of each section; none where it is no ELF file, or is cut off."""
+    try:
+        return list(_sections(image))
+    except (struct.error, IndexError, ValueError):
+        return []
 
-    Raises ValueError, struct.error or IndexError for what is no ELF file, or is cut off.
-    """
+
+def _sections(image: bytes) -> Iterator[tuple[bytes, tuple[int, ...], bytes]]:
     magic, *_, start, _, _, _, _, size, number, names = HEADER.unpack_from(image)
     if not magic.startswith(MAGIC) or size != SECTION.size or not number:
         raise ValueError("this is no ELF file of 64 bits")

@@ -48,16 +48,9 @@ def images_from(module: int) -> list[tuple[set[bytes], bytes]]:
     """Return the whole images that a module leads to, each after the names of its sections."""
     with suppress(OSError), closing(ProcessMemory()) as memory:
         steps = {further for each in memory.addresses_at(module) for further in memory.addresses_at(each)}
-        return [(names, image) for image in map(memory.image_at, steps) if (names := names_of(image))]
+        images = [image for image in map(memory.image_at, steps) if image]
+        return [({name for name, *_ in sections(image)}, image) for image in images]
     return []
-
-
-def names_of(image: bytes) -> set[bytes]:
-    """Return the names of the sections of an image; none where it is no whole one."""
-    try:
-        return {name for name, *_ in sections(image)}
-    except (struct.error, IndexError, ValueError):
-        return set()
 
 
 def _new_file() -> int:
@@ -97,21 +90,17 @@ class ProcessMemory:
 
     def image_at(self, address: int) -> bytes:
         """Return the image at an address; empty where it is not whole."""
-        header, table = self._headers(address)
-        ends = [start + size for _, kind, _, _, start, size, *_ in table if kind != NO_BITS]
-        tables = [header[5] + header[9] * header[10], header[6] + header[11] * header[12]] if header else []
-        end = max([*ends, *tables], default=MOST_BYTES)
-        image = self.read(address, end) if end < MOST_BYTES else b""
-        return image if len(image) == end else b""
-
-    def _headers(self, address: int) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-        """Return the fields of an image's header and of those of its sections; none where there is no image."""
         data = self.read(address, HEADER.size)
         if len(data) != HEADER.size or not data.startswith(MAGIC):
-            return (), []
+            return b""
         header = HEADER.unpack(data)
-        machine, start, size, number = header[2], header[6], header[11], header[12]
-        if machine != MACHINE or size != SECTION.size or start >= MOST_BYTES:
-            return (), []
+        start, size, number = header[6], header[11], header[12]
+        if header[2] != MACHINE or size != SECTION.size or start >= MOST_BYTES:
+            return b""
         table = self.read(address + start, size * number)
-        return header, list(SECTION.iter_unpack(table)) if len(table) == size * number else []
+        if len(table) != size * number:
+            return b""
+        ends = [at + length for _, kind, _, _, at, length, *_ in SECTION.iter_unpack(table) if kind != NO_BITS]
+        end = max(*ends, start + len(table), header[5] + header[9] * header[10])
+        image = self.read(address, end) if end < MOST_BYTES else b""
+        return image if len(image) == end else b""

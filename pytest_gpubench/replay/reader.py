@@ -90,8 +90,7 @@ class GraphReader(Driver):
 
     def _structure(self, node: int, kind: str) -> tuple[bytes]:
         params = STRUCTURES[kind]()
-        name = {"memcpy": "cuGraphMemcpyNodeGetParams", "memset": "cuGraphMemsetNodeGetParams"}[kind]
-        self.call(name, handle(node), out(params))
+        self.call(f"cuGraph{kind.capitalize()}NodeGetParams", handle(node), out(params))
         if isinstance(params, MemcpyParams):
             ends = params.source, params.destination
             if any(each.memory_type == ARRAY_MEMORY for each in ends):
@@ -137,9 +136,7 @@ class GraphReader(Driver):
 
     def module(self, function: int) -> int:
         """Return the module that a function is from."""
-        found = ctypes.c_void_p()
-        self.call("cuFuncGetModule", out(found), handle(function))
-        return found.value or 0
+        return self.made("cuFuncGetModule", handle(function))
 
     def layout(self, function: int) -> list[tuple[int, int]]:
         """Return the offset and the size of each parameter of a function."""

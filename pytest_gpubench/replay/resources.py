@@ -81,14 +81,6 @@ def why_uncaptured(error: Exception) -> str:
     return f"captured as a CUDA graph, it raises {type(error).__name__}: {first_line(error)}"
 
 
-def replays_compiled_graphs(call: Call) -> bool:
-    """Tell whether a call replays CUDA graphs of torch.compile's: a capture that fails makes it record them anew."""
-    if not has_cuda_graphs():
-        return False
-    call.prepare()()
-    return used_cuda_graphs()
-
-
 @cache
 def side_stream(device: "torch.device") -> "torch.cuda.Stream":
     """Return the stream for captures, always the same: libraries keep memory for each stream that they are used on."""
@@ -99,8 +91,10 @@ def side_stream(device: "torch.device") -> "torch.cuda.Stream":
 
 def capture_read(call: Call, device: Device, cuda: Driver, read: Callable[[int], None]) -> Captured:
     """Return a call as a graph, which is read before the capture ends; raises what `capture_on` does."""
-    if replays_compiled_graphs(call):
-        raise NotCaptured(RuntimeError(PREPARES_REPLAY))
+    if has_cuda_graphs():
+        call.prepare()()
+        if used_cuda_graphs():  # of torch.compile's: a capture that fails would make it record them anew
+            raise NotCaptured(RuntimeError(PREPARES_REPLAY))
     stream = side_stream(device.torch_device)
 
     def prepare() -> Prepared:

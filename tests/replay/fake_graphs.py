@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_gpubench.replay.driver import LaunchConfig
-from pytest_gpubench.replay.structures import STRUCTURES
+from pytest_gpubench.replay.structures import MemcpyParams
 
 INVALID_VALUE = 1
 LAST_ATTRIBUTE = 15
@@ -18,6 +18,12 @@ SMS = 132
 NUMBERS = {"kernel": 0, "memcpy": 1, "memset": 2, "child": 4, "empty": 5}
 HANDLES = itertools.count(1000)
 """Of all libraries: kernels of one that is gone may still be found."""
+
+
+def put(out: Any, value: Any) -> int:
+    """Answer with a value; return the status of success."""
+    out._obj.value = value
+    return 0
 
 
 @dataclass
@@ -119,12 +125,17 @@ class FakeGraphs:
         self.functions[number] = FakeFunction(symbol, sizes, **others)
         return number
 
+    def _new(self, out: Any) -> int:
+        """Answer with a new handle; return it."""
+        put(out, number := next(self.numbers))
+        return number
+
     # modules and functions
 
     def cuModuleLoadData(self, module: Any, image: Any) -> int:
         if image.value not in self.images:
             return INVALID_VALUE
-        module._obj.value = number = next(self.numbers)
+        number = self._new(module)
         self.modules[number] = image.value
         self.loaded.append(image.value)
         return 0
@@ -138,31 +149,27 @@ class FakeGraphs:
         found = [each for each in self.images[image] if each.symbol.encode() == symbol.value]
         if not found:
             return INVALID_VALUE
-        function._obj.value = number = next(self.numbers)
+        number = self._new(function)
         self.functions[number] = FakeFunction(found[0].symbol, found[0].sizes, dict(found[0].attributes), image)
         return 0
 
     def cuFuncGetName(self, name: Any, function: Any) -> int:
-        name._obj.value = self.functions[function.value].symbol.encode()
-        return 0
+        return put(name, self.functions[function.value].symbol.encode())
 
     def cuFuncGetAttribute(self, value: Any, attribute: Any, function: Any) -> int:
         if attribute.value > LAST_ATTRIBUTE:
             return INVALID_VALUE
-        value._obj.value = self.functions[function.value].attributes.get(attribute.value, 0)
-        return 0
+        return put(value, self.functions[function.value].attributes.get(attribute.value, 0))
 
     def cuFuncGetModule(self, module: Any, function: Any) -> int:
-        module._obj.value = function.value + 10**9  # each from one of its own
-        return 0
+        return put(module, function.value + 10**9)  # each from one of its own
 
     def cuModuleGetGlobal_v2(self, address: Any, size: Any, module: Any, name: Any) -> int:
         value = (self.variables if module.value in self.modules else self.written).get(name.value)
         if value is None:
             return INVALID_VALUE
         self.kept.append(ctypes.create_string_buffer(value, len(value)))
-        address._obj.value, size._obj.value = ctypes.addressof(self.kept[-1]), len(value)
-        return 0
+        return put(address, ctypes.addressof(self.kept[-1])) or put(size, len(value))
 
     def cuMemcpyDtoH_v2(self, to: Any, address: Any, size: Any) -> int:
         ctypes.memmove(to, address.value, size.value)
@@ -176,41 +183,33 @@ class FakeGraphs:
         sizes = self.functions[function.value].sizes
         if number.value >= len(sizes):
             return INVALID_VALUE
-        offset._obj.value, size._obj.value = sum(sizes[: number.value]), sizes[number.value]
-        return 0
+        return put(offset, sum(sizes[: number.value])) or put(size, sizes[number.value])
 
     # reading
 
     def cuGraphGetNodes(self, graph: Any, nodes: Any, number: Any) -> int:
         found = self.graphs[graph.value].nodes
-        number._obj.value = len(found)
-        for place in range(len(found) if nodes is not None else 0):
-            nodes[place] = found[place]
-        return 0
+        if nodes is not None:
+            nodes[:] = found
+        return put(number, len(found))
 
     def cuGraphGetEdges_v2(self, graph: Any, starts: Any, ends: Any, ports: Any, number: Any) -> int:
         found = self.graphs[graph.value].edges
-        number._obj.value = len(found)
-        for place, (start, end, port) in enumerate(found if starts is not None else ()):
-            starts[place], ends[place] = start, end
-            ports[8 * place : 8 * place + 8] = port
-        return 0
+        if starts is not None:
+            starts[:], ends[:] = ([each[at] for each in found] for at in (0, 1))
+            ports[:] = b"".join(each[2] for each in found)
+        return put(number, len(found))
 
     def cuGraphNodeGetType(self, node: Any, kind: Any) -> int:
-        kind._obj.value = self.nodes[node.value].kind
-        return 0
+        return put(kind, self.nodes[node.value].kind)
 
     def cuGraphChildGraphNodeGetGraph(self, node: Any, graph: Any) -> int:
-        graph._obj.value = self.nodes[node.value].child
-        return 0
+        return put(graph, self.nodes[node.value].child)
 
     def cuGraphKernelNodeGetParams_v2(self, node: Any, out: Any) -> int:
         found, params = self.nodes[node.value], out._obj
         params.grid[:], params.block[:] = found.grid, found.block
-        if found.by_kernel:
-            params.kern = 2**64 - found.function
-        else:
-            params.func = found.function
+        params.kern, params.func = (2**64 - found.function, 0) if found.by_kernel else (0, found.function)
         params.dynamic_shared_bytes = found.shared_bytes
         if found.by_buffer:
             whole = ctypes.create_string_buffer(b"".join(found.values))
@@ -230,27 +229,20 @@ class FakeGraphs:
         ctypes.memmove(value, held.ljust(64, b"\0"), 64)
         return 0
 
-    def _structure(self, node: Any, out: Any, kind: str) -> int:
-        ctypes.memmove(ctypes.addressof(out._obj), self.nodes[node.value].values[0], ctypes.sizeof(STRUCTURES[kind]))
+    def cuGraphMemcpyNodeGetParams(self, node: Any, out: Any) -> int:
+        ctypes.memmove(out, self.nodes[node.value].values[0], ctypes.sizeof(out._obj))
         return 0
 
-    def cuGraphMemcpyNodeGetParams(self, node: Any, out: Any) -> int:
-        return self._structure(node, out, "memcpy")
-
-    def cuGraphMemsetNodeGetParams(self, node: Any, out: Any) -> int:
-        return self._structure(node, out, "memset")
+    cuGraphMemsetNodeGetParams = cuGraphMemcpyNodeGetParams
 
     def cuPointerGetAttribute(self, kind: Any, attribute: Any, address: Any) -> int:
-        for start, size, type_ in self.memory:
-            if start <= address.value < start + size:
-                kind._obj.value = type_
-                return 0
-        return INVALID_VALUE
+        found = [type_ for start, size, type_ in self.memory if start <= address.value < start + size]
+        return put(kind, found[0]) if found else INVALID_VALUE
 
     # building
 
     def cuGraphCreate(self, graph: Any, flags: Any) -> int:
-        graph._obj.value = number = next(self.numbers)
+        number = self._new(graph)
         self.graphs[number] = FakeGraph()
         self.made.append(number)
         return 0
@@ -260,7 +252,7 @@ class FakeGraphs:
         return 0
 
     def _add(self, added: Any, graph: Any, node: FakeNode) -> int:
-        added._obj.value = number = next(self.numbers)
+        number = self._new(added)
         self.nodes[number] = node
         self.graphs[graph.value].nodes.append(number)
         return 0
@@ -280,11 +272,10 @@ class FakeGraphs:
 
     def cuGraphAddMemcpyNode(self, added: Any, graph: Any, before: None, number: Any, params: Any, ctx: Any) -> int:
         assert ctx.value == 77
-        return self._add(added, graph, FakeNode(NUMBERS["memcpy"], (bytes(params._obj),)))
+        kind = "memcpy" if isinstance(params._obj, MemcpyParams) else "memset"
+        return self._add(added, graph, FakeNode(NUMBERS[kind], (bytes(params._obj),)))
 
-    def cuGraphAddMemsetNode(self, added: Any, graph: Any, before: None, number: Any, params: Any, ctx: Any) -> int:
-        assert ctx.value == 77
-        return self._add(added, graph, FakeNode(NUMBERS["memset"], (bytes(params._obj),)))
+    cuGraphAddMemsetNode = cuGraphAddMemcpyNode
 
     def cuGraphAddEmptyNode(self, added: Any, graph: Any, before: None, number: Any) -> int:
         return self._add(added, graph, FakeNode(NUMBERS["empty"]))
@@ -296,17 +287,15 @@ class FakeGraphs:
         return self._add(added, graph, FakeNode(NUMBERS["child"], child=copied))
 
     def cuGraphAddDependencies_v2(self, graph: Any, starts: Any, ends: Any, ports: Any, number: Any) -> int:
-        for place in range(number.value):
-            port = ports.raw[8 * place : 8 * place + 8]
-            self.graphs[graph.value].edges.append((starts[place], ends[place], port))
+        each = (ports.raw[8 * at : 8 * at + 8] for at in range(number.value))
+        self.graphs[graph.value].edges += zip(starts, ends, each, strict=True)
         return 0
 
     def cuCtxGetCurrent(self, context: Any) -> int:
-        context._obj.value = 77
-        return 0
+        return put(context, 77)
 
     def cuGraphInstantiateWithFlags(self, executable: Any, graph: Any, flags: Any) -> int:
-        executable._obj.value = number = next(self.numbers)
+        number = self._new(executable)
         self.executables[number] = graph.value
         return 0
 
@@ -329,33 +318,27 @@ class FakeGraphs:
 
     def cuStreamGetCaptureInfo_v2(self, stream: Any, status: Any, number: None, graph: Any, *others: None) -> int:
         self.asked.append(stream.value)
-        status._obj.value, graph._obj.value = self.capturing, self.captured
-        return 0
+        return put(status, self.capturing) or put(graph, self.captured)
 
     # resources
 
     def cuKernelGetFunction(self, function: Any, kernel: Any) -> int:
-        function._obj.value = 2**64 - kernel.value
-        return 0
+        return put(function, 2**64 - kernel.value)
 
     def cuOccupancyMaxActiveBlocksPerMultiprocessor(self, blocks: Any, function: Any, threads: Any, shared: Any) -> int:
         self.asked.append((threads.value, shared.value))
-        blocks._obj.value = self.functions[function.value].blocks_per_sm
-        return 0
+        return put(blocks, self.functions[function.value].blocks_per_sm)
 
     def cuOccupancyMaxActiveClusters(self, clusters: Any, function: Any, config: Any) -> int:
         asked: LaunchConfig = config._obj
         attribute = asked.attributes[0]
         assert (asked.number, attribute.id) == (1, 4)
         self.asked.append((tuple(asked.grid), tuple(asked.block), tuple(attribute.dims[:3])))
-        clusters._obj.value = self.functions[function.value].clusters
-        return 0
+        return put(clusters, self.functions[function.value].clusters)
 
     def cuCtxGetDevice(self, device: Any) -> int:
-        device._obj.value = 3
-        return 0
+        return put(device, 3)
 
     def cuDeviceGetAttribute(self, value: Any, attribute: Any, device: Any) -> int:
         assert (attribute.value, device.value) == (16, 3)
-        value._obj.value = SMS
-        return 0
+        return put(value, SMS)
