@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from pytest_gpubench.replay import driver
-from pytest_gpubench.replay.driver import Driver, DriverError, KernelParams, LaunchAttribute, LaunchConfig, find_driver
+from pytest_gpubench.replay.driver import Driver, DriverError, find_driver
 from tests.replay.fake_graphs import NUMBERS, SMS, FakeGraphs, FakeNode
+from tests.results.measured import resources
 
 RECORDED = json.loads(Path(__file__).with_name("recorded.json").read_text())
 """The kernels of calls (torch 2.11, Triton 3.6, driver 580), each with what ncu said of it."""
@@ -44,10 +45,6 @@ def launches_of(cuda: Driver) -> list[driver.Launch]:
     return list(cuda.launches(cuda.graph_captured_on(77)))
 
 
-def test_structures_are_as_large_as_in_c() -> None:
-    assert [ctypes.sizeof(each) for each in (KernelParams, LaunchAttribute, LaunchConfig)] == [72, 72, 56]
-
-
 def test_kernels_are_found_in_graphs_within_graphs() -> None:
     library = FakeGraphs()
     one, two = map(library.function, ("one", "two"))
@@ -62,10 +59,6 @@ def test_kernels_are_found_in_graphs_within_graphs() -> None:
     assert [cuda.symbol(each.function) for each in found] == ["one", "two", "one"]
     assert [each.grid for each in found] == [(5, 2, 1), (7, 1, 1), (1, 1, 1)]
     assert found[2].block == (8, 8, 2)
-
-
-def test_an_empty_graph_has_no_kernels() -> None:
-    assert launches_of(played()) == []
 
 
 def test_a_node_holds_a_function_or_a_kernel() -> None:
@@ -110,26 +103,12 @@ def test_clusters_are_held_as_a_whole(cluster: tuple[int, ...], attributes: dict
 
 
 @pytest.mark.parametrize(
-    ("blocks", "resident", "waves", "tail"),
-    [(132, 132, 1.0, 0.0), (264, 132, 2.0, 0.0), (133, 132, 133 / 132, 131 / 132), (1, 132, 1 / 132, 131 / 132)],
+    ("blocks", "waves", "tail"),
+    [(132, 1.0, 0.0), (264, 2.0, 0.0), (133, 133 / 132, 131 / 132), (1, 1 / 132, 131 / 132)],
 )
-def test_the_last_wave(blocks: int, resident: int, waves: float, tail: float) -> None:
-    cuda = played(row(blocks, resident))
-    [found] = map(cuda.resources, launches_of(cuda))
-    assert found.waves == pytest.approx(waves)
-    assert found.tail == pytest.approx(tail)
-
-
-def row(blocks: int, resident: int) -> dict[str, Any]:
-    per_sm = resident // SMS
-    return {
-        "symbol": "mine",
-        "grid": [blocks, 1, 1],
-        "block": [32, 1, 1],
-        "registers": 9,
-        "blocks_per_sm": per_sm,
-        "resident_blocks": resident,
-    }
+def test_the_last_wave(blocks: int, waves: float, tail: float) -> None:
+    found = resources(grid=(blocks, 1, 1), resident_blocks=132)
+    assert (found.waves, found.tail) == pytest.approx((waves, tail))
 
 
 @pytest.mark.parametrize("call", RECORDED)
@@ -140,12 +119,12 @@ def test_a_recorded_walk_agrees_with_ncu(call: str) -> None:
     assert len(found) == len(RECORDED[call])
     for launch, recorded in zip(found, RECORDED[call], strict=True):
         assert cuda.symbol(launch.function) == recorded["symbol"]
-        resources, ncu = cuda.resources(launch), recorded["ncu"]
-        assert resources.resident_blocks == recorded["resident_blocks"]
-        assert (resources.registers, resources.blocks_per_sm) == (ncu["registers"], ncu["blocks_per_sm"])
-        assert resources.waves == pytest.approx(ncu["waves"], abs=0.0051)
+        taken, ncu = cuda.resources(launch), recorded["ncu"]
+        assert taken.resident_blocks == recorded["resident_blocks"]
+        assert (taken.registers, taken.blocks_per_sm) == (ncu["registers"], ncu["blocks_per_sm"])
+        assert taken.waves == pytest.approx(ncu["waves"], abs=0.0051)
         if ncu["clusters"]:
-            assert resources.resident_blocks == ncu["clusters"] * math.prod(resources.cluster)
+            assert taken.resident_blocks == ncu["clusters"] * math.prod(taken.cluster)
 
 
 @pytest.mark.parametrize("name", Driver.needed)
@@ -158,13 +137,14 @@ def test_an_error_of_the_driver_names_its_function(name: str) -> None:
         _ = [(cuda.symbol(each.function), cuda.resources(each)) for each in launches_of(cuda)]
 
 
-@pytest.mark.parametrize("cluster", [(1, 1, 1), (2, 1, 1)])
-def test_a_kernel_that_was_launched_and_does_not_fit_has_no_resources(cluster: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize("cluster", [(), (2, 1, 1)])
+def test_a_kernel_that_was_launched_and_does_not_fit_has_no_resources(cluster: tuple[int, ...]) -> None:
     """As where the shared memory that it may have was set anew since."""
-    cuda = played(row(8, 0) | {"cluster": cluster})
-    (launch,) = launches_of(cuda)
+    library = FakeGraphs()
+    library.captured = library.graph(launched(library.function("mine", blocks_per_sm=0), cluster))
+    (launch,) = launches_of(Driver(library))
     with pytest.raises(DriverError, match="does not fit"):
-        cuda.resources(launch)
+        Driver(library).resources(launch)
 
 
 def test_a_stream_that_is_not_captured_has_no_graph() -> None:
@@ -172,18 +152,18 @@ def test_a_stream_that_is_not_captured_has_no_graph() -> None:
         Driver(FakeGraphs(capturing=0)).graph_captured_on(7)
 
 
-def no_library(name: str) -> None:
-    raise OSError(f"{name}: cannot open shared object file")
-
-
 @pytest.mark.parametrize("missing", ["", *Driver.needed[-1:]])
 def test_no_driver_or_an_old_one_is_none(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     class Old:
+        def __init__(self, name: str) -> None:
+            if not missing:
+                raise OSError(f"{name}: cannot open shared object file")
+
         def __getattr__(self, name: str) -> None:
             if name == missing:
                 raise AttributeError(name)
 
-    monkeypatch.setattr(ctypes, "CDLL", (lambda name: Old()) if missing else no_library)
+    monkeypatch.setattr(ctypes, "CDLL", Old)
     find_driver.cache_clear()
     assert find_driver() is None
     find_driver.cache_clear()
@@ -191,12 +171,7 @@ def test_no_driver_or_an_old_one_is_none(monkeypatch: pytest.MonkeyPatch, missin
 
 def test_the_driver_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
-
-    def load(name: str) -> FakeGraphs:
-        loaded.append(name)
-        return FakeGraphs()
-
-    monkeypatch.setattr(ctypes, "CDLL", load)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: loaded.append(name) or FakeGraphs())
     find_driver.cache_clear()
     assert find_driver() is find_driver() is not None
     assert loaded == ["libcuda.so.1"]

@@ -6,8 +6,8 @@ from contextlib import ExitStack
 import pytest
 
 from pytest_gpubench.replay.builder import GraphBuilder
-from pytest_gpubench.replay.call_data import CallData, Graph, Kernel, Node, Region
-from pytest_gpubench.replay.driver import DriverError
+from pytest_gpubench.replay.call_data import CallData, Graph, Kernel, Node
+from pytest_gpubench.replay.driver import DriverError, KernelParams, LaunchAttribute, LaunchConfig
 from pytest_gpubench.replay.memory import Locating, Placed, placed, with_addresses
 from pytest_gpubench.replay.reader import NotReplayable, in_order
 from pytest_gpubench.replay.structures import (
@@ -65,35 +65,31 @@ def known() -> list[Placed]:
     return [placed("input", INPUT, 4096, ["args[0]"]), placed("own", OWN, 2**21)]
 
 
+class Other:
+    """Memory that a call uses beside its own."""
+
+    def memory_at(self, address: int) -> Placed | None:
+        return placed("other", 0x7F2000000000, 64) if 0x7F2000000000 <= address < 0x7F2000000040 else None
+
+
 def read(cuda: FakeGraphs, graph: int, regions: list[Placed] | None = None) -> tuple[Graph, Locating]:
-    locating = Locating(known() if regions is None else regions, Nothing())
+    locating = Locating(known() if regions is None else regions, Other())
     found = GraphBuilder(cuda).read(graph, lambda function, symbol: NAMES.get(symbol, ""))
     return locating.locate(found), locating
 
 
-class Nothing:
-    """No other memory."""
-
-    def memory_at(self, address: int) -> Placed | None:
-        return None
-
-
-def data_of(graph: Graph, regions: list[Region]) -> CallData:
-    return CallData(label="f", capability=(9, 0), graph=graph, regions=tuple(regions), inputs=(), outputs=())
+def read_data(cuda: FakeGraphs, graph: int) -> tuple[CallData, list[int]]:
+    """Return a call of a graph, and where its regions start."""
+    found, locating = read(cuda, graph)
+    regions = tuple(each.region for each in locating.used)
+    data = CallData(label="f", capability=(9, 0), graph=found, regions=regions, inputs=(), outputs=())
+    return data, [each.start for each in locating.used]
 
 
 def build(cuda: FakeGraphs, data: CallData, starts: list[int], held: ExitStack) -> int:
     """Return the executable graph of some data, whose modules are loaded."""
     builder = GraphBuilder(cuda)
     return builder.build(data, held.enter_context(builder.loaded(data, IMAGES)), starts, held)
-
-
-def rebuilt(cuda: FakeGraphs, shift: int = 0) -> tuple[int, CallData]:
-    """Return the graph that was built of what was read, and the data."""
-    graph, locating = read(cuda, captured(cuda))
-    data = data_of(graph, [each.region for each in locating.used])
-    built = build(cuda, data, [each.start + shift for each in locating.used], ExitStack())
-    return cuda.executables[built], data
 
 
 def test_nodes_follow_what_they_wait_for() -> None:
@@ -142,7 +138,8 @@ def test_addresses_become_places_in_regions_and_zeros() -> None:
 @pytest.mark.parametrize("shift", [0, 2**21])
 def test_what_is_built_is_what_was_read_in_its_new_place(shift: int) -> None:
     cuda = library()
-    built, data = rebuilt(cuda, shift)
+    data, starts = read_data(cuda, captured(cuda))
+    built = cuda.executables[build(cuda, data, [start + shift for start in starts], ExitStack())]
     moved = [placed("input", INPUT + shift, 4096, ["args[0]"]), placed("own", OWN + shift, 2**21)]
     again, _ = read(cuda, built, moved)
     assert again == data.graph
@@ -151,8 +148,7 @@ def test_what_is_built_is_what_was_read_in_its_new_place(shift: int) -> None:
 def test_nothing_is_left_of_what_was_launched() -> None:
     """Two graphs of one call share the modules, and so the caches of instructions."""
     cuda, held = library(), ExitStack()
-    graph, locating = read(cuda, captured(cuda))
-    data, builder = data_of(graph, [each.region for each in locating.used]), GraphBuilder(cuda)
+    (data, _), builder = read_data(cuda, captured(cuda)), GraphBuilder(cuda)
     modules = held.enter_context(builder.loaded(data, IMAGES))
     executables = [builder.build(data, modules, starts, held) for starts in ([INPUT, OWN], [OWN, INPUT])]
     builder.launch(executables[1], 5)
@@ -166,9 +162,8 @@ def test_nothing_is_left_of_what_was_launched() -> None:
 )
 def test_an_error_of_the_driver_leaves_nothing_behind(name: str) -> None:
     cuda = library()
-    graph, locating = read(cuda, captured(cuda))
+    data, _ = read_data(cuda, captured(cuda))
     cuda.fails = name
-    data = data_of(graph, [each.region for each in locating.used])
     with pytest.raises(DriverError, match=f"^{name} of the CUDA driver fails"), ExitStack() as held:
         build(cuda, data, [INPUT, OWN], held)
     assert (cuda.modules, cuda.executables, cuda.made) == ({}, {}, [])
@@ -176,32 +171,25 @@ def test_an_error_of_the_driver_leaves_nothing_behind(name: str) -> None:
 
 def test_an_image_whose_kernel_has_other_parameters_is_refused() -> None:
     cuda = library()
-    graph, locating = read(cuda, captured(cuda))
+    data, _ = read_data(cuda, captured(cuda))
     cuda.images[IMAGE] = [FakeFunction("mine", (8, 8, 8))]
-    data = data_of(graph, [each.region for each in locating.used])
     with pytest.raises(NotReplayable, match="the image of mine has other parameters"), ExitStack() as held:
         build(cuda, data, [INPUT, OWN], held)
     assert cuda.modules == {}
 
 
 @pytest.mark.parametrize(
-    ("number", "reason"),
+    ("node", "reason"),
     [
-        (3, "it calls a function of the host"),
-        (99, "its graph has a node of the driver's type 99"),
+        (FakeNode(3), "it calls a function of the host"),
+        (FakeNode(99), "its graph has a node of the driver's type 99"),
+        (FakeNode(NUMBERS["memcpy"], (memcpy_between(INPUT, OWN, 3),)), "it copies from or to an array of CUDA's.*"),
     ],
 )
-def test_a_node_that_cannot_be_replayed_is_named(number: int, reason: str) -> None:
+def test_a_node_that_cannot_be_replayed_is_named(node: FakeNode, reason: str) -> None:
     cuda = library()
     with pytest.raises(NotReplayable, match=f"^{reason}$"):
-        read(cuda, cuda.graph(FakeNode(number)))
-
-
-def test_a_copy_from_an_array_is_refused() -> None:
-    cuda = library()
-    values = (memcpy_between(INPUT, OWN, 3),)
-    with pytest.raises(NotReplayable, match="array of CUDA's"):
-        read(cuda, cuda.graph(FakeNode(NUMBERS["memcpy"], values)))
+        read(cuda, cuda.graph(node))
 
 
 def rebuilt_attributes(
@@ -212,8 +200,7 @@ def rebuilt_attributes(
     node = FakeNode(0, (word(INPUT), word(OWN), bytes(4)), cuda.function("mine", attributes=of_function))
     node.attributes = of_launch
     cuda.images[IMAGE] = [FakeFunction("mine", (8, 8, 4), compiled)]
-    graph, locating = read(cuda, cuda.graph(node))
-    built = build(cuda, data_of(graph, [each.region for each in locating.used]), [INPUT, OWN], held)
+    built = build(cuda, read_data(cuda, cuda.graph(node))[0], [INPUT, OWN], held)
     (made,) = (cuda.nodes[each] for each in cuda.graphs[cuda.executables[built]].nodes)
     return cuda.functions[made.function].attributes, made.attributes
 
@@ -240,7 +227,8 @@ def test_what_holds_an_address_or_a_handle_is_refused(attribute: int, words: str
 
 
 def test_structures_are_as_large_as_the_drivers() -> None:
-    assert (ctypes.sizeof(MemcpyParams), ctypes.sizeof(MemsetParams)) == (200, 40)
+    structures = (MemcpyParams, MemsetParams, KernelParams, LaunchAttribute, LaunchConfig)
+    assert [*map(ctypes.sizeof, structures)] == [200, 40, 72, 72, 56]
 
 
 @pytest.mark.parametrize(
@@ -252,13 +240,6 @@ def test_the_order_of_nodes(edges: list[tuple[int, int]], order: list[int]) -> N
 
 
 # memory
-
-
-class Other:
-    """Memory that a call uses beside its own."""
-
-    def memory_at(self, address: int) -> Placed | None:
-        return placed("other", 0x7F2000000000, 64) if 0x7F2000000000 <= address < 0x7F2000000040 else None
 
 
 @pytest.mark.parametrize(
@@ -284,6 +265,8 @@ def test_a_number_is_an_address_where_it_lies_in_memory(address: int, found: int
     assert with_addresses(located.nodes[0].values, pointers, [address - each.distance for each in pointers]) == (
         node.values
     )
+    across = Node(kind="memset", values=(bytes(4) + word(address) + bytes(4),))
+    assert Locating(known(), Other()).locate(Graph((across,), ())).nodes[0].pointers == (), "of two words"
 
 
 @pytest.mark.parametrize(("number", "asked"), [(2**16, False), (2**16 + 1, True), (2**57 - 1, True), (2**57, False)])
@@ -298,11 +281,6 @@ def test_the_driver_is_not_asked_of_what_can_be_no_address(number: int, asked: b
 
     Locating(known(), Noting()).locate(Graph((Node(kind="memset", values=(word(number),)),), ()))
     assert found == [number] * asked
-
-
-def test_an_address_across_two_words_is_none() -> None:
-    node = Node(kind="memset", values=(bytes(4) + word(INPUT) + bytes(4),))
-    assert Locating(known(), Other()).locate(Graph((node,), ())).nodes[0].pointers == ()
 
 
 @pytest.mark.parametrize(
@@ -362,7 +340,7 @@ def test_a_parameter_of_one_word_is_no_structure() -> None:
     first = launched_with(word(OWN + 64))
     assert len(located(first, first)[0].pointers) == 1
     copied = Graph((Node(kind="memcpy", values=(memcpy_between(INPUT, OWN),)),), ())
-    assert len(Locating(known(), Nothing()).locate(copied, copied).nodes[0].pointers) == 2
+    assert len(Locating(known(), Other()).locate(copied, copied).nodes[0].pointers) == 2
 
 
 @pytest.mark.parametrize(
