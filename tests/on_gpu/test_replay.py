@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -15,7 +14,6 @@ import torch
 from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.replay.baselines import keep
 from pytest_gpubench.replay.builder import find_builder
-from pytest_gpubench.replay.call_data import CallData
 from pytest_gpubench.replay.capture import CapturedCall, capture_call
 from pytest_gpubench.replay.elf import sections
 from pytest_gpubench.replay.images import sha256_of
@@ -31,6 +29,7 @@ from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.measurement import Plan
 from tests.on_gpu.nvcc import compiled
 from tests.on_gpu.replay_kernels import CALLS, OTHERS, mix, mix_kernel, normal, warm_call
+from tests.replay.on_cpu import with_node
 from tests.results.measured import alone, record, run
 
 
@@ -170,20 +169,17 @@ def test_what_no_parameter_leads_to_is_as_it_was_loaded(
         proved(call)
 
 
-def elsewhere(data: CallData) -> CallData:
+def elsewhere(call: CapturedCall) -> CapturedCall:
     """Return a call whose kernels write far beyond its memory."""
-    (node,) = data.graph.nodes
-    pointers = tuple(msgspec.structs.replace(each, distance=2**44) for each in node.pointers)
-    graph = msgspec.structs.replace(data.graph, nodes=(msgspec.structs.replace(node, pointers=pointers),))
-    return msgspec.structs.replace(data, graph=graph)
+    (node,) = call.data.graph.nodes
+    return with_node(call, pointers=tuple(msgspec.structs.replace(each, distance=2**44) for each in node.pointers))
 
 
 def with_image(call: CapturedCall, image: bytes) -> CapturedCall:
-    (node,) = call.data.graph.nodes
-    assert node.kernel is not None
-    node = msgspec.structs.replace(node, kernel=msgspec.structs.replace(node.kernel, image=sha256_of(image)))
-    graph = msgspec.structs.replace(call.data.graph, nodes=(node,))
-    return CapturedCall(msgspec.structs.replace(call.data, graph=graph), {sha256_of(image): image})
+    kernel = call.data.graph.nodes[0].kernel
+    assert kernel is not None
+    changed = with_node(call, kernel=msgspec.structs.replace(kernel, image=sha256_of(image)))
+    return CapturedCall(changed.data, {sha256_of(image): image})
 
 
 def overwritten(image: bytes) -> bytes:
@@ -194,7 +190,7 @@ def overwritten(image: bytes) -> bytes:
 
 REFUSED = ("no image", "cut image")
 HOSTILE: dict[str, Callable[[CapturedCall], CapturedCall]] = {
-    "memory of others": lambda call: replace(call, data=elsewhere(call.data)),
+    "memory of others": elsewhere,
     "no image": lambda call: with_image(call, b"\x7fELF" + bytes(1000)),
     "overwritten image": lambda call: with_image(call, overwritten(next(iter(call.images.values())))),
     "cut image": lambda call: with_image(call, next(iter(call.images.values()))[:2000]),

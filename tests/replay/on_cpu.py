@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
@@ -48,6 +49,13 @@ def numbers() -> torch.Tensor:
 def scale(x: int, y: int, out: int, factor: int) -> None:
     """Compute what the kernel of this name does."""
     floats_at(out).copy_(floats_at(x) * factor + floats_at(y))
+
+
+def with_node(call: CapturedCall, **changes: Any) -> CapturedCall:
+    """Return a call whose only node is changed."""
+    (node,) = call.data.graph.nodes
+    graph = msgspec.structs.replace(call.data.graph, nodes=(msgspec.structs.replace(node, **changes),))
+    return CapturedCall(msgspec.structs.replace(call.data, graph=graph), call.images)
 
 
 @dataclass

@@ -18,7 +18,7 @@ from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.verdict.replays import Replay
 from tests.replay.fake_graphs import FakeFunction
-from tests.replay.on_cpu import IMAGE, OTHER, N, OnCpu, floats_at, numbers
+from tests.replay.on_cpu import IMAGE, OTHER, N, OnCpu, floats_at, numbers, with_node
 from tests.timing.fakes import ArmsTimer, Clock, rep
 
 TWO_PERCENT = parse_tolerance("median:2%")
@@ -106,11 +106,9 @@ def test_a_saved_call_that_computes_something_else_is_said(on_cpu: OnCpu, monkey
         floats_at(out).copy_(2 * floats_at(x))
 
     on_cpu.cuda.kernels["twice"] = twice
-    (node,) = saved.data.graph.nodes
-    assert node.kernel is not None
-    node = msgspec.structs.replace(node, kernel=msgspec.structs.replace(node.kernel, symbol="twice"))
-    graph = msgspec.structs.replace(saved.data.graph, nodes=(node,))
-    saved = CapturedCall(msgspec.structs.replace(saved.data, graph=graph), saved.images)
+    kernel = saved.data.graph.nodes[0].kernel
+    assert kernel is not None
+    saved = with_node(saved, kernel=msgspec.structs.replace(kernel, symbol="twice"))
     found, _ = compared(on_cpu, saved, monkeypatch)
     (note,) = found.notes
     assert note.startswith("scale does not compute what the saved call does: ")

@@ -171,7 +171,12 @@ def test_no_driver_or_an_old_one_is_none(monkeypatch: pytest.MonkeyPatch, missin
 
 def test_the_driver_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: loaded.append(name) or FakeGraphs())
+
+    def load(name: str) -> FakeGraphs:
+        loaded.append(name)
+        return FakeGraphs()
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
     find_driver.cache_clear()
     assert find_driver() is find_driver() is not None
     assert loaded == ["libcuda.so.1"]
