@@ -9,12 +9,12 @@ from pytest_gpubench.bench.arguments import kept_arguments
 from pytest_gpubench.correctness.leaves import Leaves
 from pytest_gpubench.replay.addresses import inputs_elsewhere
 from pytest_gpubench.replay.call_data import Region, TensorData
-from pytest_gpubench.replay.capture import capture_call
+from pytest_gpubench.replay.capture import capture_call, refuse_written
 from pytest_gpubench.replay.images import sha256_of
 from pytest_gpubench.replay.reader import NotReplayable
 from pytest_gpubench.timing.base import Call, call_of
 from pytest_gpubench.timing.calls import make_arguments, make_call
-from tests.replay.image_files import image_with
+from tests.replay.image_files import image_of, image_with
 from tests.replay.on_cpu import IMAGE, N, OnCpu
 from tests.timing.test_graph import CAPTURING
 
@@ -87,18 +87,50 @@ def test_memory_of_the_host_is_refused(on_cpu: OnCpu) -> None:
     assert reason_of(on_cpu, call) == "it reads or writes memory of the host"
 
 
-@pytest.mark.parametrize("written", [b"0123", b"4567"])
-def test_a_variable_that_was_written_is_refused(on_cpu: OnCpu, written: bytes) -> None:
-    on_cpu.by_image = image_with({b"table": 1})
-    on_cpu.cuda.images[on_cpu.by_image.split(b"\0")[0]] = []
-    on_cpu.cuda.variables, on_cpu.cuda.written = {b"table": b"0123"}, {b"table": written}
+WRITTEN = "lut, a variable of a kernel's module, was written, or holds an address"
+NAMELESS = "a kernel's module has variables that the driver does not know by their names"
+
+
+@pytest.mark.parametrize(
+    ("image", "lut", "reason"),
+    [
+        (image_with({b"table": 1, b"lut": 0x11}), b"23", ""),
+        *((image_with({b"table": 1, b"lut": 0x11}), value, WRITTEN) for value in (b"24", b"230", b"2")),
+        (image_with({b"table": 1, b"other": 1}), b"23", NAMELESS),
+        (image_with({b"table": 1}, unnamed=1), b"23", NAMELESS),
+    ],
+)
+def test_variables_are_those_of_an_image_loaded_anew(on_cpu: OnCpu, image: bytes, lut: bytes, reason: str) -> None:
+    on_cpu.by_image, on_cpu.cuda.images[image.split(b"\0")[0]] = image, []
+    on_cpu.cuda.variables, on_cpu.cuda.written = {b"table": b"01", b"lut": b"23"}, {b"table": b"01", b"lut": lut}
     call = on_cpu.call(X, on_cpu.y)
-    if written == b"0123":
-        assert capture_call(call, on_cpu.device, on_cpu.builder).data.regions
-    else:
-        reason = "table, a variable of a kernel's module, was written, or holds an address"
+    if reason:
         assert reason_of(on_cpu, call) == reason
-    assert on_cpu.cuda.modules == {}
+    else:
+        assert capture_call(call, on_cpu.device, on_cpu.builder).data.regions
+    assert (len(on_cpu.cuda.loaded), on_cpu.cuda.modules) == (1, {})
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        image_of({".text.k": b"code"}),
+        image_with({b"kernel": 2}, memory=".text.k"),
+        image_with({b"x": 1}, section=0, memory=".text.k"),
+    ],
+)
+def test_an_image_without_variables_is_not_loaded(on_cpu: OnCpu, image: bytes) -> None:
+    refuse_written([("name", 5)], {"name": image}, on_cpu.builder)
+    assert on_cpu.cuda.loaded == []
+
+
+def test_each_module_of_an_image_is_looked_at(on_cpu: OnCpu) -> None:
+    """Two may be loaded of one, and the variables of either be written."""
+    image = image_with({b"table": 1})
+    on_cpu.cuda.images[image.split(b"\0")[0]] = []
+    on_cpu.cuda.variables = on_cpu.cuda.written = {b"table": b"01"}
+    refuse_written([("name", 5), ("name", 6)], {"name": image}, on_cpu.builder)
+    assert len(on_cpu.cuda.loaded) == 2
 
 
 def test_a_kernel_of_a_library_is_named(on_cpu: OnCpu) -> None:
