@@ -11,6 +11,7 @@ from pytest_gpubench.replay.structures import PORTS_BYTES, STRUCTURES
 
 Dim = tuple[int, int, int]
 NodeKind = Literal["kernel", "memcpy", "memset", "empty", "child"]
+RegionKind = Literal["input", "own", "other"]
 FORMAT = 1
 """The version of the form below: a new one where readers of the last would misread it."""
 
@@ -77,7 +78,7 @@ class Graph(msgspec.Struct, frozen=True):
 class Region(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Describe a stretch of memory that a call uses."""
 
-    kind: Literal["input", "own", "other"]
+    kind: RegionKind
     """An input, an allocation of the call, or anything else: a workspace, a tensor that is no argument."""
     bytes: int
     misalignment: int

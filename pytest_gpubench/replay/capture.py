@@ -101,7 +101,7 @@ def _as_data(
     known = [place for place, _ in input_regions(leaves, device)]
     known += own_regions(captured.graph.pool(), segments)
     other = OtherMemory(cuda, segments)
-    locating = Locating(known, other)
+    locating = Locating(known, other.memory_at)
     graph = locating.locate(*graphs)
     refuse_addresses(locating.used, other, device)
     data = CallData(

@@ -1,12 +1,11 @@
 """The memory of a graph: which of its values are addresses, in which region each lies, and how they are moved."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import msgspec
 
-from pytest_gpubench.replay.call_data import Graph, Node, Pointer, Region
+from pytest_gpubench.replay.call_data import Graph, Node, Pointer, Region, RegionKind
 from pytest_gpubench.replay.reader import NotReplayable
 
 ALIGNMENTS = {"own": 2**21, "input": 2**9, "other": 2**9}
@@ -30,21 +29,13 @@ class Placed:
         return self.start + self.region.bytes
 
 
-class Addresses(Protocol):
-    """The finder of memory for addresses that lie in no known region."""
-
-    def memory_at(self, address: int) -> Placed | None:
-        """Return what lies at an address; None for a number that is none. Raises NotReplayable for the host's."""
+MemoryAt = Callable[[int], Placed | None]
+"""Return what lies at an address in no known region; None for a number that is none."""
 
 
-def placed(kind: str, start: int, size: int, names: Sequence[str] = ()) -> Placed:
+def placed(kind: RegionKind, start: int, size: int, names: Sequence[str] = ()) -> Placed:
     """Return a region of so many bytes at an address."""
-    return Placed(
-        msgspec.convert(
-            {"kind": kind, "bytes": size, "misalignment": start % ALIGNMENTS[kind], "names": tuple(names)}, Region
-        ),
-        start,
-    )
+    return Placed(Region(kind=kind, bytes=size, misalignment=start % ALIGNMENTS[kind], names=tuple(names)), start)
 
 
 @dataclass
@@ -52,7 +43,7 @@ class Locating:
     """Find the addresses in a graph's values; regions that are met grow the list."""
 
     regions: list[Placed]
-    addresses: Addresses
+    memory_at: MemoryAt
     used: list[Placed] = field(default_factory=list)
     """The regions that an address leads to, in the order of their first use."""
     _moved: set[Placed] | None = None
@@ -116,7 +107,7 @@ class Locating:
         if not LOWEST < address < HIGHEST:
             return None
         known = next((each for each in self.regions if each.start <= address < each.stop), None)
-        if known is None and (known := self.addresses.memory_at(address)) is not None:
+        if known is None and (known := self.memory_at(address)) is not None:
             self.regions.append(known)
         return known
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from pytest_gpubench.replay.builder import GraphBuilder
-from pytest_gpubench.replay.call_data import CallData, Graph, Kernel, Node
+from pytest_gpubench.replay.call_data import CallData, Graph, Kernel, Node, RegionKind
 from pytest_gpubench.replay.driver import DriverError, KernelParams, LaunchAttribute, LaunchConfig
 from pytest_gpubench.replay.memory import Locating, Placed, placed, with_addresses
 from pytest_gpubench.replay.reader import NotReplayable, in_order
@@ -65,15 +65,13 @@ def known() -> list[Placed]:
     return [placed("input", INPUT, 4096, ["args[0]"]), placed("own", OWN, 2**21)]
 
 
-class Other:
-    """Memory that a call uses beside its own."""
-
-    def memory_at(self, address: int) -> Placed | None:
-        return placed("other", 0x7F2000000000, 64) if 0x7F2000000000 <= address < 0x7F2000000040 else None
+def other_at(address: int) -> Placed | None:
+    """Return memory that a call uses beside its own."""
+    return placed("other", 0x7F2000000000, 64) if 0x7F2000000000 <= address < 0x7F2000000040 else None
 
 
 def read(cuda: FakeGraphs, graph: int, regions: list[Placed] | None = None) -> tuple[Graph, Locating]:
-    locating = Locating(known() if regions is None else regions, Other())
+    locating = Locating(known() if regions is None else regions, other_at)
     found = GraphBuilder(cuda).read(graph, lambda function, symbol: NAMES.get(symbol, ""))
     return locating.locate(found), locating
 
@@ -259,14 +257,14 @@ def test_the_order_of_nodes(edges: list[tuple[int, int]], order: list[int]) -> N
 )
 def test_a_number_is_an_address_where_it_lies_in_memory(address: int, found: int) -> None:
     node = Node(kind="memset", values=(b"\1\2\3\4\5\6\7\0" + word(address) + b"\1\2\3\4",))
-    located = Locating(known(), Other()).locate(Graph((node,), ()))
+    located = Locating(known(), other_at).locate(Graph((node,), ()))
     pointers = located.nodes[0].pointers
     assert [(each.offset) for each in pointers] == [8] * found
     assert with_addresses(located.nodes[0].values, pointers, [address - each.distance for each in pointers]) == (
         node.values
     )
     across = Node(kind="memset", values=(bytes(4) + word(address) + bytes(4),))
-    assert Locating(known(), Other()).locate(Graph((across,), ())).nodes[0].pointers == (), "of two words"
+    assert Locating(known(), other_at).locate(Graph((across,), ())).nodes[0].pointers == (), "of two words"
 
 
 @pytest.mark.parametrize(("number", "asked"), [(2**16, False), (2**16 + 1, True), (2**57 - 1, True), (2**57, False)])
@@ -274,12 +272,10 @@ def test_the_driver_is_not_asked_of_what_can_be_no_address(number: int, asked: b
     """Of most numbers: to ask takes some microseconds."""
     found: list[int] = []
 
-    class Noting:
-        def memory_at(self, address: int) -> Placed | None:
-            found.append(address)
-            return None
+    def note(address: int) -> None:
+        found.append(address)
 
-    Locating(known(), Noting()).locate(Graph((Node(kind="memset", values=(word(number),)),), ()))
+    Locating(known(), note).locate(Graph((Node(kind="memset", values=(word(number),)),), ()))
     assert found == [number] * asked
 
 
@@ -287,7 +283,7 @@ def test_the_driver_is_not_asked_of_what_can_be_no_address(number: int, asked: b
     ("kind", "start", "misalignment"),
     [("own", 2**21 + 512, 512), ("input", 2**21 + 512, 0), ("input", 2**21 + 528, 16), ("other", 2**21 + 528, 16)],
 )
-def test_a_region_keeps_its_misalignment(kind: str, start: int, misalignment: int) -> None:
+def test_a_region_keeps_its_misalignment(kind: RegionKind, start: int, misalignment: int) -> None:
     assert placed(kind, start, 64).region.misalignment == misalignment
 
 
@@ -306,7 +302,7 @@ def launched_with(*values: bytes, symbol: str = "mine") -> Graph:
 
 def located(graph: Graph, moved: Graph | None) -> tuple[Node, Locating]:
     """Return the launch with its pointers."""
-    locating = Locating(known(), Other())
+    locating = Locating(known(), other_at)
     (node,) = locating.locate(graph, moved).nodes
     assert node.child is not None
     return node.child.nodes[0], locating
@@ -340,7 +336,7 @@ def test_a_parameter_of_one_word_is_no_structure() -> None:
     first = launched_with(word(OWN + 64))
     assert len(located(first, first)[0].pointers) == 1
     copied = Graph((Node(kind="memcpy", values=(memcpy_between(INPUT, OWN),)),), ())
-    assert len(Locating(known(), Other()).locate(copied, copied).nodes[0].pointers) == 2
+    assert len(Locating(known(), other_at).locate(copied, copied).nodes[0].pointers) == 2
 
 
 @pytest.mark.parametrize(
