@@ -235,7 +235,7 @@ class OutputRecorder:
     def change_upstream(self) -> None:
         """Give every backward pass other upstream gradients, the same for all arms."""
         if self.passes:
-            self.agreement.arguments.upstream.redraw(self.agreement.other_seed)
+            self.agreement.arguments.upstream.put_back(self.agreement.other_seed)
 
     def check_other_values(self, names: Sequence[str], way: Way) -> None:
         """Raise WrongResult for a last call that is wrong for other values, InvalidResult where it returns the same."""

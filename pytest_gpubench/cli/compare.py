@@ -24,7 +24,8 @@ from pytest_gpubench.units import count, printable, ratio_text, safe_line
 from pytest_gpubench.verdict.limits.counters import number_text
 from pytest_gpubench.verdict.reasons import explained_change
 from pytest_gpubench.verdict.regression import Change
-from pytest_gpubench.verdict.saved_runs import compare_with_saved, invalidated
+from pytest_gpubench.verdict.saved_runs import invalidated
+from pytest_gpubench.verdict.sessions import compare_with_saved
 from pytest_gpubench.verdict.throttling import what_slowed
 
 ABOUT = "compare two saved runs; exit 1 where the new one is slower"

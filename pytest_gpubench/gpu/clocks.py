@@ -48,6 +48,13 @@ class ClockRecord(msgspec.Struct, frozen=True, kw_only=True):
         return f"{graphics} (memory {self.memory} MHz)"
 
 
+class Restored(NamedTuple):
+    """A record of locked clocks that was found, and whether they stay locked."""
+
+    sentence: str
+    left: bool
+
+
 class ClockLock:
     """The clocks of one GPU, locked for the length of a `with` block by the process that holds the GPU's turn.
 
@@ -61,22 +68,20 @@ class ClockLock:
         self._say = say
         self._nvml: Nvml
         self._record: ClockRecord
-
-    @property
-    def graphics_mhz(self) -> int | None:
+        self.graphics_mhz: int | None = None
         """The locked clock; None for a base clock, whose MHz NVML does not say."""
-        return None if self._record.graphics == CLOCK_LIMIT_TDP else self._record.graphics
 
     def __enter__(self) -> "ClockLock":
         """Lock the clocks; raise DeviceUnavailable, with nothing changed, where that cannot be."""
         if own := LOCKS.get(self._uuid):
             raise DeviceUnavailable(f"this process has locked the clocks of {self._uuid} already, at {own._record}")
         self._nvml = _open_gpu(self._uuid)
-        self._record = _choose_clocks(self._nvml, self._uuid, self._wish)
-        if abandoned := _left_locked(self._path):
-            if problem := _reset(self._nvml, self._path):
-                raise DeviceUnavailable(f"{abandoned}; {problem}")
-            self._say(f"{abandoned}; they are given back")
+        self._record = record = _choose_clocks(self._nvml, self._uuid, self._wish)
+        self.graphics_mhz = None if record.graphics == CLOCK_LIMIT_TDP else record.graphics
+        if restored := _give_back(self._path, self._nvml):
+            if restored.left:
+                raise DeviceUnavailable(restored.sentence)
+            self._say(restored.sentence)
         _write_record(self._path, self._record)
         LOCKS[self._uuid] = self
         self._set()
@@ -126,13 +131,6 @@ LOCKS: dict[str, ClockLock] = {}
 """The locks that this process holds, by GPU."""
 
 
-class Restored(NamedTuple):
-    """A record of locked clocks that was found, and whether they stay locked."""
-
-    sentence: str
-    left: bool
-
-
 def restore_abandoned(folder: Path) -> list[Restored]:
     """Reset the clocks of every GPU with a record in this folder, unless its turn is held; return what was found.
 
@@ -147,15 +145,20 @@ def _restore(folder: Path, uuid: str) -> Restored | None:
     try:
         if not turn.try_acquire(Holder.of_this_process()):
             return Restored(f"the clocks of {holder_text(turn)}, may be locked: they are left alone", left=True)
-        abandoned = _left_locked(path)
-        if abandoned is None:
-            return None
-        problem = _reset(Nvml.open(uuid), path)
-        return Restored(f"{abandoned}; {problem or 'they are given back'}", left=problem is not None)
+        return _give_back(path)
     except (GpuBenchError, RuntimeError) as error:
         return Restored(f"the clocks of {uuid} may be locked, and are not given back: {error}", left=True)
     finally:
         turn.release()
+
+
+def _give_back(path: Path, nvml: Nvml | None = None) -> Restored | None:
+    """Reset clocks that were left locked, with the turn held; None where they were not. nvml: None opens the GPU."""
+    abandoned = _left_locked(path)
+    if abandoned is None:
+        return None
+    problem = _reset(nvml or Nvml.open(path.name.removesuffix(SUFFIX)), path)
+    return Restored(f"{abandoned}; {problem or 'they are given back'}", left=problem is not None)
 
 
 # the record

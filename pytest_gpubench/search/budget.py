@@ -1,15 +1,12 @@
 """The budget that the examples of a test share: seconds, and alpha, of which each judgement spends a part."""
 
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from pytest_gpubench.results.model import Outcome, Verdict
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.timing.compilations import Compilations, counting_compilations
 from pytest_gpubench.verdict.limits import BY_NAME
 
 SHRINKING = 1000
@@ -30,16 +27,6 @@ class TimeBudget:
         if self.spent_s < self.budget_s * (1 + self.has_failed):
             return ""
         return f"--gpu-bench-given-budget-s of {self.budget_s:g} s is spent"
-
-    @contextmanager
-    def paying(self) -> Iterator[None]:
-        """Spend the time that this lasts, without the time that compiling takes."""
-        began_s, compiled = time.perf_counter(), Compilations()
-        try:
-            with counting_compilations() as compiled:
-                yield
-        finally:
-            self.spent_s += max(0.0, time.perf_counter() - began_s - compiled.elapsed_s)
 
 
 @dataclass

@@ -27,6 +27,19 @@ class Example:
     compilations: Compilations | None = field(default=None, compare=False, repr=False)
     """The compilations of the whole search, which are still counted; None if they are not."""
 
+    @classmethod
+    def of(cls, drawn: Mapping[str, object], compilations: Compilations | None = None) -> "Example":
+        """Return an example by what was drawn for it."""
+        sizes: dict[str, int] = {}
+        for name, value in drawn.items():
+            sizes |= whole_numbers_in(name, value)
+        text, pasted = (
+            ", ".join(f"{name}={argument_text(value, pasted)}" for name, value in drawn.items())
+            for pasted in (False, True)
+        )
+        opaque = tuple(value for value in drawn.values() if not is_told(value))
+        return cls(text, sizes, opaque, pasted if pasted != text else "", compilations)
+
     @property
     def key(self) -> ExampleKey:
         """The key that it is remembered by: its text, and all that hypothesis has drawn for it so far.
@@ -48,23 +61,6 @@ def hypothesis_choices() -> ExampleKey:
     drawn = getattr(getattr(context, "data", None), "choices", ())
     # 0.0 == -0.0 == 0 == False, and no nan is another
     return tuple((type(each), struct.pack("d", each) if isinstance(each, float) else each) for each in drawn)
-
-
-def example_of(drawn: Mapping[str, object]) -> Example:
-    """Return an example by what was drawn for it."""
-    sizes: dict[str, int] = {}
-    for name, value in drawn.items():
-        sizes |= whole_numbers_in(name, value)
-    texts = {name: argument_text(value) for name, value in drawn.items()}
-    opaque = tuple(value for value in drawn.values() if not is_told(value))
-    text = keywords(texts)
-    pasted = keywords({name: argument_text(value, pasted=True) for name, value in drawn.items()})
-    return Example(text, sizes, opaque, pasted if pasted != text else "")
-
-
-def keywords(texts: Mapping[str, str]) -> str:
-    """Return texts as the arguments of a call."""
-    return ", ".join(f"{name}={text}" for name, text in texts.items())
 
 
 def whole_numbers_in(name: str, value: object) -> dict[str, int]:

@@ -8,12 +8,12 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, TypeVar
 
 from pytest_gpubench.errors import GpuBenchError, LimitBroken, WrongResult, annotate, causes_of
 from pytest_gpubench.gpu.context import context_error, may_be_cuda_error
-from pytest_gpubench.search.example import Example, ExampleKey, example_of
+from pytest_gpubench.search.example import Example, ExampleKey
 from pytest_gpubench.timing.compilations import counting_compilations
 from pytest_gpubench.units import count
 
@@ -213,7 +213,7 @@ def intercepting_examples(
     @functools.wraps(inner)
     def intercepted(*args: Any, **kwargs: Any) -> object:
         drawn = {name: value for name, value in kwargs.items() if is_drawn(name, value)}
-        example = replace(example_of(drawn), compilations=compilations)
+        example = Example.of(drawn, compilations)
         compilations.watch()
 
         def call() -> object:

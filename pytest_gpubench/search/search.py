@@ -1,6 +1,7 @@
 """Search for the worst example: every call is remembered, comparisons are looked at cheaply and the worst judged."""
 
 import math
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from pytest_gpubench.search.budget import AlphaBudget, TimeBudget
 from pytest_gpubench.search.example import Example, ExampleKey, argument_text
 from pytest_gpubench.search.given import RememberedError, clear_frames
 from pytest_gpubench.stats.trend import Point, size_that_matters, steps
+from pytest_gpubench.timing.compilations import Compilations, counting_compilations
 from pytest_gpubench.units import count, round_to_digits
 from pytest_gpubench.verdict.limits import Limits
 
@@ -124,11 +126,14 @@ class Search:
             return self._untimed(request, "an example before gave a wrong result, so later ones are only checked")
         if self.time.why_spent and not request.settings.disable:
             return self._untimed(request, self.time.why_spent)
+        began_s, compiled = time.perf_counter(), Compilations()
         try:
-            with self.time.paying():
+            with counting_compilations() as compiled:
                 return self._timed(request, say)
         except (MeasurementError, WrongResult) as error:
             failure = error
+        finally:
+            self.time.spent_s += max(0.0, time.perf_counter() - began_s - compiled.elapsed_s)
         if isinstance(request, CompareRequest):  # an output that is wrong in any call fails where it is checked
             self._untimed(request, "")
         raise failure

@@ -11,6 +11,7 @@ import math
 import operator
 import statistics
 from collections.abc import Sequence
+from typing import Literal
 
 LEAST_TO_TELL = 32
 """Fewer samples count as independent: their correlation cannot be told from chance."""
@@ -23,14 +24,11 @@ STD_CAUTION = 2.0
 """The factor that widens an estimated excess of the autocorrelation time: few samples estimate it poorly."""
 
 
-def independent_for_median(samples: Sequence[float]) -> int:
-    """Return the number of independent samples that would give the median as precisely as these, in order of time."""
-    median = statistics.median(samples)
-    return _effective_count([(x > median) - (x < median) for x in samples], MEDIAN_CAUTION)
-
-
-def independent_for_std(samples: Sequence[float]) -> int:
-    """Return how many independent samples would know the standard deviation as well as these, in the order of time."""
+def independent_for(statistic: Literal["median", "std"], samples: Sequence[float]) -> int:
+    """Return the number of independent samples that would give a statistic as precisely as these, in order of time."""
+    if statistic == "median":
+        median = statistics.median(samples)
+        return _effective_count([(x > median) - (x < median) for x in samples], MEDIAN_CAUTION)
     mean = statistics.fmean(samples)
     return _effective_count([(x - mean) ** 2 for x in samples], STD_CAUTION)
 
@@ -46,7 +44,7 @@ def drift_of(samples: Sequence[float]) -> float:
     first, second = samples[: count // 2], samples[count // 2 :]
     change = 2 * (statistics.median(second) - statistics.median(first))
     level = [x - change * place / count for place, x in enumerate(samples)]
-    error = 2 / math.sqrt(independent_for_median(level))
+    error = 2 / math.sqrt(independent_for("median", level))
     difference = _share_above(second, middle) - _share_above(first, middle)
     return abs(change) if abs(difference) >= DRIFT_ERRORS * error else 0.0
 

@@ -32,8 +32,6 @@ POWER = 0.9
 """The chance with which a decidable change is decided."""
 MODES_APART = 1.5
 """The slowest mode of a kernel over its fastest: 133 to 203 us were measured on H200s where atomics contend."""
-MOST_SESSIONS = 10
-"""The most sessions of the new run that a FAIL may need."""
 SHARES = 1000
 """The steps in which the worst share of the slower mode is looked for."""
 
@@ -105,12 +103,6 @@ def shrunk(own: ProcessSpread | None, suite: ProcessSpread) -> ProcessSpread:
     weight = suite.freedom * min(1.0, UNLIKE * (suite.std / own.std) ** 2)
     variance = (own.freedom * own.std**2 + weight * suite.std**2) / (own.freedom + weight)
     return ProcessSpread(math.sqrt(variance), int(own.freedom + weight))
-
-
-def sessions_to_part(old: int, alpha: float) -> int | None:
-    """Return how many new sessions part from so many old ones by no chance; None where too many would have to."""
-    ways = range(2, MOST_SESSIONS + 1)
-    return next((new for new in ways if outliers_allowed(old, new, alpha) is not None), None)
 
 
 @lru_cache(maxsize=256)

@@ -20,7 +20,7 @@ from typing import Literal
 
 from pytest_gpubench.stats.summary import Interval, check_alpha, median_rank, quartiles, student_quantile
 
-TimeMetric = Literal["median", "mean", "q1", "q3"]
+Statistic = Literal["speedup", "median", "mean", "q1", "q3"]
 
 QUARTERS: dict[str, int] = {"q1": 1, "median": 2, "q3": 3}
 LEAST_FOR_MEAN = 10
@@ -58,16 +58,21 @@ class ChangeEstimate:
 
 
 def change_of_samples(
-    old_us: Sequence[float], new_us: Sequence[float], metric: TimeMetric, alpha: float, tick_us: float = 0.0
+    old_us: Sequence[float], new_us: Sequence[float], metric: Statistic, alpha: float, tick_us: float = 0.0
 ) -> ChangeEstimate:
-    """Return the change of the median, the mean or a quartile of times in microseconds; a ratio above 1 is slower.
+    """Return the change of a statistic of samples; a ratio above 1 is slower.
 
-    The median and the quartiles need no more than samples that are independent of each other: exact order-statistic
-    intervals (David and Nagaraja, section 7.1). The mean has Welch's t and Fieller's interval of a ratio of means.
+    old_us, new_us: times in microseconds; of the speedup the log-ratios of both runs. What reference and candidate
+    share, a clock that is 3 % slower today, is in neither speedup.
+    The median, the quartiles and the median speedup need no more than samples that are independent of each other: exact
+    order-statistic intervals (David and Nagaraja, section 7.1). The mean has Welch's t and Fieller's interval of a
+    ratio of means.
     tick_us: of the clock, by which every statistic may be half a tick off; 0 is none. Raises ValueError for samples
     that are not above 0 and finite, or where there are none.
     """
     check_alpha(alpha)
+    if metric == "speedup":
+        return _change_of_speedups(old_us, new_us, alpha)
     if not 0 <= tick_us < math.inf:
         raise ValueError(f"a clock's tick must be at least 0 us and finite: {tick_us!r}")
     rule = "must be above 0 us and finite", math.ulp(0.0), sys.float_info.max
@@ -87,15 +92,9 @@ def change_of_samples(
     return ChangeEstimate(new_at / old_at, ratio, metric, alpha, old_at, new_at, difference, (len(old), len(new)))
 
 
-def change_of_speedups(
+def _change_of_speedups(
     old_log_ratios: Sequence[float], new_log_ratios: Sequence[float], alpha: float
 ) -> ChangeEstimate:
-    """Return the ratio of the old run's median speedup to the new one's; above 1 is slower.
-
-    What reference and candidate share, a clock that is 3 % slower today, is in neither speedup. Raises ValueError for
-    log-ratios that are no numbers, or where there are none.
-    """
-    check_alpha(alpha)
     rule = "cannot be measured", -LARGEST_LOG_RATIO, LARGEST_LOG_RATIO
     old = _ordered(old_log_ratios, "log-ratio of the old run", *rule)
     new = _ordered(new_log_ratios, "log-ratio of the new run", *rule)

@@ -120,7 +120,7 @@ def least_count(alpha: float) -> int:
 def median_interval(samples: Sequence[float], alpha: float = 0.05, independent: int | None = None) -> Interval | None:
     """Return the distribution-free interval of the median; None where there are too few samples for alpha.
 
-    independent: how many independent samples these are worth (`independent_for_median`); None is all of them, and the
+    independent: how many independent samples these are worth (`independent_for`); None is all of them, and the
     interval is exact. With fewer, as large a share of the samples is left out at each end as of so many.
     """
     count = len(samples) if independent is None else independent
@@ -135,7 +135,7 @@ def median_interval(samples: Sequence[float], alpha: float = 0.05, independent: 
 def std_interval(samples: Sequence[float], alpha: float, independent: int | None = None) -> Interval | None:
     """Return an interval of the standard deviation that holds without normality; None for fewer than ten samples.
 
-    independent: how many independent samples these are worth (`independent_for_std`); None is all of them.
+    independent: how many independent samples these are worth (`independent_for`); None is all of them.
 
     The upper end is D. G. Bonett's (Approximate confidence interval for standard deviation of nonnormal distributions,
     Computational Statistics & Data Analysis 50, 2006): a normal interval on ln(variance) whose width comes from the

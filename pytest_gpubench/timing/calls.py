@@ -47,16 +47,12 @@ class Upstream:
                 self.drawn[key] = self.given[key].clone()
         return [self.given[key] for key in keys]
 
-    def put_back(self) -> None:
-        """Write into them what they are to hold."""
+    def put_back(self, seed: int | None = None) -> None:
+        """Write into them what they are to hold; seed: draws others first, None the same as before."""
         for key, known in self.given.items():
+            if seed is not None:
+                self.drawn[key].copy_(upstream_gradient(known, seed + key[0]))
             known.copy_(self.drawn[key])
-
-    def redraw(self, seed: int) -> None:
-        """Draw others, in the same memory."""
-        for key, known in self.given.items():
-            self.drawn[key].copy_(upstream_gradient(known, seed + key[0]))
-        self.put_back()
 
 
 def upstream_gradient(output: torch.Tensor, seed: int) -> torch.Tensor:

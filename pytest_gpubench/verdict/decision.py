@@ -3,7 +3,7 @@
 from decimal import Decimal
 
 from pytest_gpubench.results.model import Outcome, Timing
-from pytest_gpubench.stats.autocorrelation import drift_of, independent_for_median
+from pytest_gpubench.stats.autocorrelation import drift_of, independent_for
 from pytest_gpubench.stats.stopping import is_held_up
 from pytest_gpubench.stats.summary import Interval, least_count, median_interval
 from pytest_gpubench.units import count, format_share
@@ -33,7 +33,7 @@ def time_interval(timing: Timing, alpha: float) -> Interval | None:
 
     From the fastest rep on where busy processes held up many others.
     """
-    interval = median_interval(timing.samples_us, alpha, independent_for_median(timing.samples_us))
+    interval = median_interval(timing.samples_us, alpha, independent_for("median", timing.samples_us))
     if interval is None:
         return None
     factor = 1 + DRIFT_GOES_ON * drift_of(timing.samples_us) / timing.median_us
@@ -43,7 +43,7 @@ def time_interval(timing: Timing, alpha: float) -> Interval | None:
 
 def time_certainty(timing: Timing, outcome: Outcome, alpha: float, spent: float) -> str:
     """Return what a limit on the time is judged by, as `certainty`, with the drift that may leave it open."""
-    independent = independent_for_median(timing.samples_us)
+    independent = independent_for("median", timing.samples_us)
     told = certainty(timing.reps, independent, least_count(spent), alpha)
     drift_us = drift_of(timing.samples_us) if outcome is Outcome.INCONCLUSIVE else 0.0
     return f"{told}; the reps drift by {format_share(drift_us / timing.median_us)}" if drift_us else told

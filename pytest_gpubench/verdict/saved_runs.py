@@ -17,103 +17,16 @@ from pytest_gpubench.results.model import (
     Timing,
     Verdict,
 )
-from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.tolerance import RegressionTolerance
-from pytest_gpubench.units import printable, ratio_text
-from pytest_gpubench.verdict.counters import CONFIRMED, compare_counters
+from pytest_gpubench.units import printable
 from pytest_gpubench.verdict.reasons import explained
-from pytest_gpubench.verdict.regression import Change, Sessions, estimate_change, judge_change, outcome_of
+from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.replays import REPLAYED, Replay, replayed_change
-from pytest_gpubench.verdict.throttling import invalid_sentence, what_slowed, why_slower
+from pytest_gpubench.verdict.sessions import compare_with_saved
+from pytest_gpubench.verdict.throttling import invalid_sentence, why_slower
 
-ALONE = Sessions()
 SHOWN = RegressionTolerance("speedup", margin=0.05)
 """The comparison that is shown where no limit is set."""
-OTHER_REGIME = 10.0
-"""A change of both arms by so many times is one of their surroundings, not of the candidate."""
-
-
-def compare_with_saved(
-    nodeid: str,
-    key: MeasurementKey,
-    new: Measurement,
-    past: PastTest,
-    tolerance: RegressionTolerance,
-    alpha: float,
-    earlier: Sequence[Measurement],
-    can_confirm: bool = True,
-) -> Change:
-    """Compare a measurement with the one of the same key in a saved run.
-
-    earlier: the same in the earlier sessions of the new run. can_confirm: whether it can be taken again. A reference is
-    compared, but not judged: others are judged by it.
-    """
-    found = Change(nodeid, key.label, Outcome.NOT_JUDGED, "", new=new)
-    old = past.counterpart(new, key)
-    if not new.timing.measured:
-        sentence = f"{printable(key.label)} was not measured: {new.timing.unmeasured}"
-        outcome = Outcome.INVALID if new.why_invalid else Outcome.NOT_JUDGED
-        return replace(found, outcome=outcome, sentence=sentence, old=None if isinstance(old, Missing) else old)
-    if isinstance(old, Missing):
-        return replace(found, sentence=old.sentence, missing=old)
-    sessions = Sessions(past.earlier_of(key), earlier, past.spreads)
-    where = f"the baseline {past.baseline!r}"
-    if tolerance.is_on_counter:
-        olds, news = [*sessions.old, old], [*earlier, new]
-        least = CONFIRMED if can_confirm else 1
-        found = compare_counters(replace(found, old=old), tolerance, alpha, where, olds, news, least)
-    else:
-        found = compare_measurements(old, new, tolerance, alpha, where, sessions, nodeid)
-    if found.estimate is None:
-        return found
-    if new.role == "reference":
-        sentence = f"the reference is not judged: {found.sentence}"
-        found = replace(found, outcome=Outcome.NOT_JUDGED, sentence=sentence, notes=())
-    slowed = (f"{each}; save a new one" for each in what_slowed(old.timing, f"in {where}"))
-    return replace(found, notes=(*past.caveats, *slowed, *found.notes))
-
-
-def compare_measurements(
-    old: Measurement,
-    new: Measurement,
-    tolerance: RegressionTolerance,
-    alpha: float,
-    where: str,
-    sessions: Sessions = ALONE,
-    nodeid: str = "",
-) -> Change:
-    """Compare a measurement with the same one of an older run; where: the older run, as in `the baseline 'main'`.
-
-    INVALID, without an estimate, where a sample is no time.
-    """
-    found = Change(nodeid, new.timing.label, Outcome.INVALID, "", old=old, new=new)
-    label = printable(found.label)
-    try:
-        estimate = estimate_change(old, new, tolerance, alpha, sessions)
-    except ValueError as error:
-        return replace(found, sentence=f"{label} cannot be compared: {error}")
-    old_us, new_us = estimate.old, estimate.new
-    if estimate.metric == "speedup":
-        old_us, new_us = old.timing.median_us, new.timing.median_us
-    found = judge_change(found, estimate, tolerance, where, old_us, new_us)
-    if outcome_of(estimate, tolerance) is Outcome.FAIL and (regime := _other_regime(old, new, estimate, where)):
-        estimate, sentence = replace(estimate, further=0), f"{label} {regime}; {found.sentence}"
-        return replace(found, estimate=estimate, outcome=Outcome.INCONCLUSIVE, sentence=sentence)
-    return found
-
-
-def _other_regime(old: Measurement, new: Measurement, estimate: ChangeEstimate, where: str) -> str:
-    """Return the words for two arms that run in another regime than in the older run; empty where they do not."""
-    if estimate.metric != "speedup" or old.speedup is None or new.speedup is None:
-        return ""
-    factors = (new.timing.median_us / old.timing.median_us, new.speedup.reference_us / old.speedup.reference_us)
-    if min(factors) < OTHER_REGIME and max(factors) > 1 / OTHER_REGIME:
-        return ""
-    own, other = map(ratio_text, factors)
-    return (
-        f"cannot be judged, as it takes {own} and its reference {other} of the time in {where}, which no change of "
-        "the candidate explains: look for other threads, clocks or libraries, or save a new one"
-    )
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from pytest_gpubench.report.sweeps import sweeps_of
 from pytest_gpubench.results.model import CommitInfo, SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.stats.tolerance import RegressionTolerance
-from pytest_gpubench.verdict.saved_runs import compare_measurements
+from pytest_gpubench.verdict.sessions import compare_measurements
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ("gelu", "mlp", "rms_norm", "search")

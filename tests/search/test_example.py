@@ -11,7 +11,6 @@ import torch
 
 from pytest_gpubench import strategies as gst
 from pytest_gpubench.search import Example
-from pytest_gpubench.search.example import example_of
 
 
 class Matmul(NamedTuple):
@@ -54,7 +53,7 @@ class Shaped:
     ],
 )
 def test_sizes_by_name(value: object, expected: dict[str, int]) -> None:
-    assert example_of({"x": value}).sizes == expected
+    assert Example.of({"x": value}).sizes == expected
 
 
 @pytest.mark.parametrize(
@@ -74,7 +73,7 @@ def test_sizes_by_name(value: object, expected: dict[str, int]) -> None:
     ],
 )
 def test_texts(value: object, expected: str) -> None:
-    assert example_of({"x": value}).text == f"x={expected}"
+    assert Example.of({"x": value}).text == f"x={expected}"
 
 
 def test_a_tensor_of_ours_is_its_call() -> None:
@@ -84,12 +83,12 @@ def test_a_tensor_of_ours_is_its_call() -> None:
     assert torch.equal(made, again)
     assert made.stride() == again.stride()
     sizes = {"x.shape[0]": 2, "x.shape[1]": 3, "n": 3}
-    assert example_of({"x": made, "n": 3}) == Example(f"x={text}, n=3", sizes, pasted=f"x=lazy_{text}, n=3")
+    assert Example.of({"x": made, "n": 3}) == Example(f"x={text}, n=3", sizes, pasted=f"x=lazy_{text}, n=3")
     again = eval(f"lazy_{text}", {"lazy_tensor": gst.lazy_tensor, "torch": torch})
-    assert example_of({"x": again, "n": 3}) == Example(f"x=lazy_{text}, n=3", sizes)
-    assert example_of({"x": [made, (made,)]}).pasted == f"x=[lazy_{text}, (lazy_{text},)]"
-    assert example_of({"x": again.make()}).text == f"x={text}"
-    assert example_of({}) == Example("", {})
+    assert Example.of({"x": again, "n": 3}) == Example(f"x=lazy_{text}, n=3", sizes)
+    assert Example.of({"x": [made, (made,)]}).pasted == f"x=[lazy_{text}, (lazy_{text},)]"
+    assert Example.of({"x": again.make()}).text == f"x={text}"
+    assert Example.of({}) == Example("", {})
 
 
 def draw(monkeypatch: pytest.MonkeyPatch, *choices: object) -> None:
@@ -106,7 +105,7 @@ def test_examples_are_told_apart_by_what_was_drawn(monkeypatch: pytest.MonkeyPat
     keys = []
     for drawn in DRAWN * 2:
         draw(monkeypatch, *drawn)
-        example = example_of({"case": Opaque()})
+        example = Example.of({"case": Opaque()})
         assert example.held == ()
         keys.append(example.key)
     for (first, key), (second, other) in itertools.product(enumerate(keys), repeat=2):
@@ -124,15 +123,15 @@ def test_where_nothing_is_known_to_be_drawn_all_that_may_differ_does(
     control = SimpleNamespace() if missing == "control" else SimpleNamespace(_current_build_context=variable)
     monkeypatch.setitem(sys.modules, "hypothesis.control", cast(Any, control))
     x = torch.ones(4)
-    first, other = (example_of({"x": [tensor], "n": 1}) for tensor in (x, torch.zeros(4)))
+    first, other = (Example.of({"x": [tensor], "n": 1}) for tensor in (x, torch.zeros(4)))
     assert first.text == other.text
     assert first.key != other.key
     assert first.held[0] == [x]
-    same = example_of({"n": 3, "x": gst.lazy_tensor((3,), seed=1), "sizes": [(1, 2.5), "a", None, True]})
+    same = Example.of({"n": 3, "x": gst.lazy_tensor((3,), seed=1), "sizes": [(1, 2.5), "a", None, True]})
     assert same.held == ()
     assert (
-        same.key == example_of({"n": 3, "x": gst.lazy_tensor((3,), seed=1), "sizes": [(1, 2.5), "a", None, True]}).key
+        same.key == Example.of({"n": 3, "x": gst.lazy_tensor((3,), seed=1), "sizes": [(1, 2.5), "a", None, True]}).key
     )
     assert (
-        same.key != example_of({"n": 3, "x": gst.lazy_tensor((3,), seed=2), "sizes": [(1, 2.5), "a", None, True]}).key
+        same.key != Example.of({"n": 3, "x": gst.lazy_tensor((3,), seed=2), "sizes": [(1, 2.5), "a", None, True]}).key
     )

@@ -15,7 +15,6 @@ from pytest_gpubench.bench.request import CallResult
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.search import Example, Search
 from pytest_gpubench.search.budget import TimeBudget
-from pytest_gpubench.search.example import example_of
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.compilations import Compilations
 from pytest_gpubench.verdict.limits import Limits
@@ -121,7 +120,7 @@ def test_what_cannot_be_told_apart_is_not_remembered() -> None:
     harness = Harness()
     found = []
     for ratio in (2.0, 0.5):
-        harness.search.begin(example_of({"case": Opaque()}))
+        harness.search.begin(Example.of({"case": Opaque()}))
         found.append(harness.further(fast=ratio)["fast"].speedup)
     assert found[0] != found[1]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pytest_gpubench.results.model import Outcome
-from pytest_gpubench.stats.autocorrelation import drift_of, independent_for_median, independent_for_std
+from pytest_gpubench.stats.autocorrelation import drift_of, independent_for
 from pytest_gpubench.stats.summary import median_interval, std_interval
 from pytest_gpubench.verdict.limits import Judgement, Limits
 from tests.results.measured import timing_of
@@ -54,17 +54,17 @@ def bursts(rng: np.random.Generator, reps: int) -> Floats:
         ([1.0] * 500 + [2.0] * 500, 3),  # no fewer are told apart: they decide nothing
     ],
 )
-def test_independent_for_median(samples: list[float], count: int) -> None:
-    assert independent_for_median(samples) == count
+def test_independent_samples(samples: list[float], count: int) -> None:
+    assert independent_for("median", samples) == count
 
 
 def test_the_order_of_time_decides() -> None:
     samples = autocorrelated(np.random.default_rng(1), 2000).tolist()
-    assert 10 < independent_for_median(samples) < 200
-    assert 10 < independent_for_std(samples) < 400
+    assert 10 < independent_for("median", samples) < 200
+    assert 10 < independent_for("std", samples) < 400
     shuffled = np.random.default_rng(2).permutation(samples).tolist()
-    assert independent_for_median(shuffled) > 1000
-    assert independent_for_std(shuffled) > 1000
+    assert independent_for("median", shuffled) > 1000
+    assert independent_for("std", shuffled) > 1000
 
 
 def test_the_interval_leaves_out_the_share_of_fewer_samples() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from pytest_gpubench.stats.regression import change_of_speedups
+from pytest_gpubench.stats.regression import change_of_samples
 from pytest_gpubench.stats.speedup import LOOKS, Quad, critical_ranks, log_ratios
 from tests.stats.quads import decide, decide_change, orders
 from tests.stats.simulation import Floats, autoregressive, slack
@@ -416,7 +416,7 @@ def test_four_times_as_slow_as_a_saved_run_on_a_busy_host(share: float, least: f
         runs = [preempted(rng, is_candidate, 0.5, slower, share)[0].tolist() for slower in (1.0, 4.0)]
         old, new = (quads_in(logs, is_candidate[0].tolist()) for logs in runs)
         for fastest in (True, False):
-            change = change_of_speedups(log_ratios(old, fastest), log_ratios(new, fastest), ALPHA / 2)
+            change = change_of_samples(log_ratios(old, fastest), log_ratios(new, fastest), "speedup", ALPHA / 2)
             failed[fastest] += decide_change(change, 0.5) == "fail"
     assert failed[True] / 100 >= least
     assert failed[False] < failed[True] or share < 0.2

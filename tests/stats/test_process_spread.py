@@ -14,7 +14,6 @@ from pytest_gpubench.stats.process_spread import (
     change_across,
     noise_of,
     outliers_allowed,
-    sessions_to_part,
     shrunk,
     spread_of,
     spread_of_suite,
@@ -106,14 +105,6 @@ def test_sessions_part_with_the_chance_that_is_told() -> None:
     assert parted.mean() == pytest.approx(2**-10, rel=0.15)
     assert outliers_allowed(5, 5, 1.001 * 2**-10) == 0
     assert outliers_allowed(5, 5, 0.999 * 2**-10) is None
-
-
-@pytest.mark.parametrize(
-    ("old", "alpha", "new"),
-    [(1, 0.001, None), (2, 0.001, None), (3, 0.001, 10), (4, 0.001, 7), (5, 0.001, 5), (20, 0.001, 3)],
-)
-def test_the_sessions_that_a_fail_needs(old: int, alpha: float, new: int | None) -> None:
-    assert sessions_to_part(old, alpha) == new
 
 
 def test_what_is_left_undecided_shrinks_with_sessions() -> None:

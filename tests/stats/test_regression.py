@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.stats.regression import ChangeEstimate, change_of_samples, change_of_speedups, least_samples
+from pytest_gpubench.stats.regression import ChangeEstimate, change_of_samples, least_samples
 from pytest_gpubench.stats.speedup import LOOKS, Quad, log_ratios
 from pytest_gpubench.stats.summary import Interval, least_count, median_interval
 from tests.stats.quads import decide as decide_speedup
@@ -123,7 +123,7 @@ def test_a_tick_is_half_a_tick_at_each_end(metric: Any) -> None:
 
 
 def test_a_speedup_that_shrinks_is_slower() -> None:
-    change = change_of_speedups([math.log(2)] * 20, [math.log(1.6)] * 30, 0.01)
+    change = change_of_samples([math.log(2)] * 20, [math.log(1.6)] * 30, "speedup", 0.01)
     assert (change.ratio, change.old, change.new) == pytest.approx((1.25, 2, 1.6))
     assert change.interval == pytest.approx((1.25, 1.25))
     assert (change.metric, change.difference, change.counts) == ("speedup", None, (20, 30))
@@ -136,7 +136,7 @@ def test_one_sample_too_few_decides_nothing(metric: str, alpha: float) -> None:
 
     def change(old: int, new: int) -> ChangeEstimate:
         if metric == "speedup":
-            return change_of_speedups([0.1] * old, [0.1] * new, alpha)
+            return change_of_samples([0.1] * old, [0.1] * new, "speedup", alpha)
         return change_of_samples([5.0] * old, [5.0] * new, metric, alpha)  # type: ignore[arg-type]
 
     assert change(least, least).interval is not None
@@ -201,23 +201,23 @@ def test_what_is_no_log_ratio_is_refused(wrong: float) -> None:
     for place in (0, 2, 4):
         bad = [0.1] * place + [wrong] + [0.2] * (4 - place)
         with pytest.raises(ValueError, match="of the new run cannot be measured"):
-            change_of_speedups([0.1], bad, 0.01)
+            change_of_samples([0.1], bad, "speedup", 0.01)
         with pytest.raises(ValueError, match="of the old run cannot be measured"):
-            change_of_speedups(bad, [0.1], 0.01)
+            change_of_samples(bad, [0.1], "speedup", 0.01)
 
 
 def test_other_invalid_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="no time of the old run"):
         change_of_samples([], [1.0], "median", 0.01)
     with pytest.raises(ValueError, match="no log-ratio of the new run"):
-        change_of_speedups([1.0], [], 0.01)
+        change_of_samples([1.0], [], "speedup", 0.01)
     with pytest.raises(ValueError, match="'min'"):
         change_of_samples([1.0], [1.0], "min", 0.01)  # type: ignore[arg-type]
     for alpha in (0.0, 0.5, math.nan):
         with pytest.raises(ValueError, match="alpha must be"):
             change_of_samples([1.0], [1.0], "median", alpha)
         with pytest.raises(ValueError, match="alpha must be"):
-            change_of_speedups([1.0], [1.0], alpha)
+            change_of_samples([1.0], [1.0], "speedup", alpha)
     for tick_us in (-1, math.nan, math.inf):
         with pytest.raises(ValueError, match="tick"):
             change_of_samples([1.0], [1.0], "median", 0.01, tick_us)
@@ -336,5 +336,5 @@ def test_comparisons_that_stopped_when_decided_are_as_rarely_wrong() -> None:
     rng, trials, fails = np.random.default_rng(5), 1500, 0
     for _ in range(trials):
         old, new = until_decided(rng, 1.02 * (1 + MARGIN), 1.0), until_decided(rng, 1.02, 1.03)
-        fails += decide_change(change_of_speedups(old, new, 0.05), MARGIN) == "fail"
+        fails += decide_change(change_of_samples(old, new, "speedup", 0.05), MARGIN) == "fail"
     assert fails / trials <= MOST

@@ -9,8 +9,8 @@ from pytest_gpubench.stats.process_spread import ProcessSpread
 from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import parse_tolerance
-from pytest_gpubench.verdict.regression import Change, Sessions, judge_change
-from pytest_gpubench.verdict.saved_runs import compare_measurements
+from pytest_gpubench.verdict.regression import Change, judge_change
+from pytest_gpubench.verdict.sessions import Sessions, compare_measurements
 from tests.results.measured import ALPHA, alone, pair, timing
 
 PROFILER_TICK_US = 0.032

@@ -15,8 +15,7 @@ from pytest_gpubench import Measurement
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.process_spread import UNKNOWN_TIME, spread_of, spread_of_suite
 from pytest_gpubench.stats.tolerance import parse_tolerance
-from pytest_gpubench.verdict.regression import Sessions
-from pytest_gpubench.verdict.saved_runs import compare_measurements
+from pytest_gpubench.verdict.sessions import Sessions, compare_measurements
 from tests.results.measured import ALPHA, alone
 from tests.stats.simulation import Floats, slack
 

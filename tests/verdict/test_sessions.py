@@ -6,8 +6,8 @@ from pytest_gpubench import Measurement
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.process_spread import ProcessSpread
 from pytest_gpubench.stats.tolerance import parse_tolerance
-from pytest_gpubench.verdict.regression import Change, Sessions
-from pytest_gpubench.verdict.saved_runs import compare_measurements
+from pytest_gpubench.verdict.regression import Change
+from pytest_gpubench.verdict.sessions import Sessions, compare_measurements
 from tests.results.measured import ALPHA, alone, pair
 
 SAVED = "the baseline 'main'"
@@ -112,6 +112,7 @@ def test_one_slow_process_is_outweighed_by_others(
         (5, 289, 0),  # PASS
         (5, 289 * 1.1, 4),
         (4, 289 * 1.1, 6),
+        (3, 289 * 1.1, 9),  # the most that are asked for
         (2, 289 * 1.1, 0),  # no number of new ones decides
         (1, 289 * 1.1, 0),
         (1, 289 * 1.8, 1),  # to confirm a FAIL

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pytest_gpubench import Verdict
 from pytest_gpubench.results.model import Outcome
-from pytest_gpubench.stats.autocorrelation import independent_for_std
+from pytest_gpubench.stats.autocorrelation import independent_for
 from pytest_gpubench.stats.summary import Interval, least_count, std_interval
 from pytest_gpubench.units import round_to_digits
 from pytest_gpubench.verdict.decision import at_most, time_interval
@@ -249,7 +249,7 @@ def test_the_shares_in_the_sentence_are_the_stored_ones(samples_us: list[float],
     assume("resemble their neighbours" not in found.sentence)
     printed = SENTENCE.fullmatch(found.sentence)
     assert printed is not None
-    independent = independent_for_std(samples_us)  # fewer than the reps are not told until they are half of them
+    independent = independent_for("std", samples_us)  # fewer than the reps are not told until they are half of them
     interval = rel_std_interval(samples_us, alpha, independent) if stored.reps >= 10 else None
     open_ = "is too close to tell" if interval else "cannot be judged"
     words = {PASS: "is steady", FAIL: "is unsteady", INCONCLUSIVE: open_}

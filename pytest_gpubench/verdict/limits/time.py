@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from pytest_gpubench.limits import fraction_below_one, limit_for_device, number_by_name
 from pytest_gpubench.results.model import Measurement, Timing
-from pytest_gpubench.stats.autocorrelation import independent_for_std
+from pytest_gpubench.stats.autocorrelation import independent_for
 from pytest_gpubench.stats.summary import LEAST_FOR_STD, Interval, least_count, std_interval
 from pytest_gpubench.units import bracketed, format_share, round_to_digits
 from pytest_gpubench.verdict.decision import Judged, at_most, certainty, time_certainty, time_interval, words_for
@@ -24,7 +24,7 @@ class MaxRelStd(Limit):
 
     def judge(self, seen: Seen) -> Judged:
         timing, most = seen.timing, self.asked
-        independent = independent_for_std(timing.samples_us)
+        independent = independent_for("std", timing.samples_us)
         std = std_interval(timing.samples_us, seen.spent, independent)
         interval = std and Interval(std.low / timing.mean_us, std.high / timing.mean_us)
         outcome = at_most(interval, most)
