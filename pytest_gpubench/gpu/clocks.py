@@ -78,7 +78,7 @@ class ClockLock:
         self._nvml = _open_gpu(self._uuid)
         self._record = record = _choose_clocks(self._nvml, self._uuid, self._wish)
         self.graphics_mhz = None if record.graphics == CLOCK_LIMIT_TDP else record.graphics
-        if restored := _give_back(self._path, self._nvml):
+        if restored := _unlock_left(self._path, self._nvml):
             if restored.left:
                 raise DeviceUnavailable(restored.sentence)
             self._say(restored.sentence)
@@ -145,14 +145,14 @@ def _restore(folder: Path, uuid: str) -> Restored | None:
     try:
         if not turn.try_acquire(Holder.of_this_process()):
             return Restored(f"the clocks of {holder_text(turn)}, may be locked: they are left alone", left=True)
-        return _give_back(path)
+        return _unlock_left(path)
     except (GpuBenchError, RuntimeError) as error:
         return Restored(f"the clocks of {uuid} may be locked, and are not given back: {error}", left=True)
     finally:
         turn.release()
 
 
-def _give_back(path: Path, nvml: Nvml | None = None) -> Restored | None:
+def _unlock_left(path: Path, nvml: Nvml | None = None) -> Restored | None:
     """Reset clocks that were left locked, with the turn held; None where they were not. nvml: None opens the GPU."""
     abandoned = _left_locked(path)
     if abandoned is None:
