@@ -66,11 +66,8 @@ class Examples:
     """The examples of a running test and their outcomes; hypothesis calls a test flaky whose outcomes change."""
 
     on_out_of_memory: OnOutOfMemory
-    rejected: dict[ExampleKey, Example] = field(default_factory=dict)
-    """Examples that did not fit into memory."""
-    failed: dict[ExampleKey, RememberedError] = field(default_factory=dict)
-    """Examples that failed by an error of ours or, if that is to fail, by full memory."""
-    passed: set[ExampleKey] = field(default_factory=set)
+    outcomes: dict[ExampleKey, RememberedError | Example | None] = field(default_factory=dict)
+    """An error of ours or, if that is to fail, of full memory; the example where it did not fit; None if it passed."""
     held: list[object] = field(default_factory=list)
     last: Exception | None = None
 
@@ -89,40 +86,42 @@ class Examples:
             clear_frames(self.last)
             self.last = None
         self.held += example.held
-        if _key_of(kind, example) in self.rejected:
+        if isinstance(self.outcomes.get(_key_of(kind, example)), Example):
             _reject()
         result, error = _attempt(call)
         key = _key_of(kind, example)  # with what was drawn in the call
         if error is not None and may_be_cuda_error(error) and context_error() is not None:
             raise ContextLost(error, example)
-        if key in self.rejected:
-            self.last = error
-            _reject()
-        before = self.failed.get(key)
+        found: RememberedError | Example | None = None
         if error is not None and is_out_of_memory(error) and self.on_out_of_memory == "reject":
             _give_back(error)
-            error = None  # and with it what its frames hold
-            if before is None and key not in self.passed:
-                self.rejected[key] = example
-                _reject()
-        elif error is not None and before is None and _is_of_a_measurement(error):
-            self.failed[key] = before = RememberedError(error)
-        if before is not None and (
-            error is None or (_is_of_a_measurement(error) and origin_of(error) != before.origin)
-        ):
+            error, found = None, example  # and with the error what its frames hold
+        elif error is not None and _is_of_a_measurement(error):
+            found = RememberedError(error)
+        if found is not None or (error is None and kind == "call"):
+            self.outcomes.setdefault(key, found)
+        before = self.outcomes.get(key)
+        if isinstance(before, Example):
+            self.last = error
+            _reject()
+        is_other = isinstance(found, RememberedError) and found.origin != getattr(before, "origin", None)
+        if isinstance(before, RememberedError) and (error is None or is_other):
             error = before.again()
         if error is not None:
             self.last = error
             raise error
-        if kind == "call":
-            self.passed.add(key)
         return result
+
+    @property
+    def rejected(self) -> list[Example]:
+        """Examples that did not fit into memory."""
+        return [each for each in self.outcomes.values() if isinstance(each, Example)]
 
     @property
     def sentence(self) -> str:
         """The number of examples that did not fit into memory, and the smallest."""
-        number, total = len(self.rejected), len(self.rejected.keys() | self.passed | self.failed.keys())
-        examples = self.rejected.values()
+        examples, total = self.rejected, len(self.outcomes)
+        number = len(examples)
         volumes = [(math.prod(max(1, abs(size)) for size in each.sizes.values()), each.text) for each in examples]
         _, smallest = min(volumes)
         which = f"(the smallest {smallest})" if number > 1 else f"({smallest})"

@@ -15,10 +15,9 @@ import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
-from pytest_gpubench.stats.summary import Interval, check_alpha, median_rank, quartiles, student_quantile
+from pytest_gpubench.stats.summary import Interval, check_alpha, lower_rank, quartiles, student_quantile
 
 Statistic = Literal["speedup", "median", "mean", "q1", "q3"]
 
@@ -114,7 +113,7 @@ def least_samples(metric: str, alpha: float) -> int:
     if metric == "mean":
         return LEAST_FOR_MEAN
     quarter, number = QUARTERS.get(metric, 2), 1
-    while low_rank(number, quarter, alpha) is None or low_rank(number, 4 - quarter, alpha) is None:
+    while lower_rank(number, alpha, quarter) is None or lower_rank(number, alpha, 4 - quarter) is None:
         number += 1
     return number
 
@@ -122,27 +121,8 @@ def least_samples(metric: str, alpha: float) -> int:
 # order statistics
 
 
-@lru_cache(maxsize=4096)
-def low_rank(count: int, quarter: int, alpha: float) -> int | None:
-    """Return the largest rank whose order statistic is above the quartile with probability at most alpha / 2.
-
-    It is above where fewer than so many of `count` samples are at or below the quartile, of which each is with
-    probability quarter / 4: counted exactly, in whole numbers. None where even the smallest sample is above too often.
-    """
-    if quarter == 2:
-        return median_rank(count, alpha)
-    total, ways, below = 4**count, (4 - quarter) ** count, 0
-    for rank in range(count + 1):
-        below += ways
-        if below / total > alpha / 2:
-            return rank or None
-        ways = ways * (count - rank) * quarter // ((rank + 1) * (4 - quarter))
-    return None
-
-
 def _order_interval(ordered: Sequence[float], quarter: int, alpha: float) -> Interval | None:
-    low = low_rank(len(ordered), quarter, alpha)
-    high = low_rank(len(ordered), 4 - quarter, alpha)
+    low, high = lower_rank(len(ordered), alpha, quarter), lower_rank(len(ordered), alpha, 4 - quarter)
     return None if low is None or high is None else Interval(ordered[low - 1], ordered[-high])
 
 

@@ -3,6 +3,7 @@
 import math
 import statistics
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -96,19 +97,22 @@ def rel_std(samples: Sequence[float]) -> float:
 
 
 @lru_cache(maxsize=4096)
-def median_rank(count: int, alpha: float) -> int | None:
-    """Return how many samples, counted from each end, the interval of the median may leave out plus one.
+def lower_rank(count: int, alpha: float, quarter: int = 2) -> int | None:
+    """Return the largest rank whose order statistic is above a quartile with probability at most alpha / 2.
 
-    The k-th smallest and k-th largest of `count` samples enclose the median of any continuous distribution with
-    probability 1 - 2 P(Binomial(count, 1/2) < k); the largest k for which that is at least 1 - alpha is returned,
-    None where even the extremes are too close (David and Nagaraja, Order Statistics, 3rd edition, section 7.1).
+    quarter: 2 for the median. It is above where fewer than so many of `count` samples are at or below the quartile, of
+    which each is with probability quarter / 4: counted exactly, in whole numbers. The samples of this rank from below
+    and of that for 4 - quarter from above enclose the quartile of any continuous distribution with probability
+    1 - alpha (David and Nagaraja, Order Statistics, 3rd edition, section 7.1). None where even the smallest sample is
+    above too often.
     """
-    total, combinations, below = 2**count, 1, 0
-    for rank in range(count // 2 + 1):
-        below += combinations
+    part, whole = Fraction(quarter, 4).as_integer_ratio()
+    total, ways, below = whole**count, (whole - part) ** count, 0
+    for rank in range(count + 1):
+        below += ways
         if below / total > alpha / 2:
             return rank or None
-        combinations = combinations * (count - rank) // (rank + 1)
+        ways = ways * (count - rank) * part // ((rank + 1) * (whole - part))
     return None
 
 
@@ -124,7 +128,7 @@ def median_interval(samples: Sequence[float], alpha: float = 0.05, independent: 
     interval is exact. With fewer, as large a share of the samples is left out at each end as of so many.
     """
     count = len(samples) if independent is None else independent
-    rank = median_rank(count, alpha)
+    rank = lower_rank(count, alpha)
     if rank is None:
         return None
     rank = rank * len(samples) // count

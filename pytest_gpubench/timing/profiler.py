@@ -229,11 +229,7 @@ def who_holds_cupti() -> str:
 
 def take_reps_of_noop(timer: ProfilerTimer, reps: int = 20) -> Sequence[Rep]:
     """Return reps of a kernel that does nothing; raise MeasurementError where the profiler does not work."""
-    noop = call_of("noop", timer.sentinels.noop)
-    with timer.session() as session:
-        for _ in range(reps):
-            session.take(noop, 0)
-    return session.reps()
+    return reps_of(timer.session(), call_of("noop", timer.sentinels.noop), reps)
 
 
 def split_reps(

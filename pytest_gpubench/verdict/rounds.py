@@ -36,7 +36,7 @@ from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRe
 from pytest_gpubench.settings.cache import cache_words
 from pytest_gpubench.stats.process_spread import RunNoise, noise_of
 from pytest_gpubench.stats.regression import ChangeEstimate
-from pytest_gpubench.stats.summary import Interval, median_rank, student_t
+from pytest_gpubench.stats.summary import Interval, lower_rank, student_t
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import count, share_or_more
 from pytest_gpubench.verdict.counters import CONFIRMED, compare_counters
@@ -275,7 +275,7 @@ def change_of_pairs(
 
     least_spread: the standard deviation that the pairs are taken to have at least. No interval with a single pair.
     """
-    rank = median_rank(len(log_ratios), 2 * alpha)
+    rank = lower_rank(len(log_ratios), 2 * alpha)
     if rank is not None:
         ordered = sorted(log_ratios)
         ends = Interval(math.exp(ordered[rank - 1]), math.exp(ordered[-rank]))

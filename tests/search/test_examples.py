@@ -141,8 +141,8 @@ def test_where_nothing_fits_the_error_says_so(sizes: Any) -> None:
 @pytest.mark.parametrize(("fitting", "said"), [(2, True), (3, False)])
 def test_nearly_nothing_fits(fitting: int, said: bool) -> None:
     examples = Examples("reject")
-    examples.rejected = {(n,): Example(f"n={n}", {"n": n}) for n in range(18, 0, -1)}
-    examples.passed = {(f"fits {n}",) for n in range(fitting)}
+    examples.outcomes = {(n,): Example(f"n={n}", {"n": n}) for n in range(18, 0, -1)}
+    examples.outcomes |= {(f"fits {n}",): None for n in range(fitting)}
     text = "18 examples did not fit into GPU memory (the smallest n=1)"
     more = ", of 20 in all: nearly nothing was searched; lower max_bytes or max_side, or free memory"
     assert examples.sentence == text + (more if said else "")
@@ -250,7 +250,7 @@ def test_what_is_drawn_in_the_call_tells_examples_apart(monkeypatch: pytest.Monk
         with pytest.raises(UnsatisfiedAssumption):
             inside(lambda: run(fits))  # noqa: B023 # called at once
     assert run(True) == 7
-    assert (len(examples.rejected), len(examples.passed)) == (1, 1)
+    assert (len(examples.rejected), len(examples.outcomes)) == (1, 2)
     assert examples.sentence.startswith("1 example did not fit")
     with pytest.raises(UnsatisfiedAssumption):
         inside(lambda: run(True))

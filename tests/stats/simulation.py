@@ -89,7 +89,7 @@ STEADINESS: list[Draw] = [steady_normal, steady_uniform, steady_lognormal, outli
 HARD: list[Draw] = [*STEADINESS, far_outliers, two_modes]
 
 
-def median_rank(samples: int, alpha: float) -> int | None:
+def lower_rank(samples: int, alpha: float) -> int | None:
     """Return the place, from 1, of the sample that is the lower end of `median_interval`."""
     interval = median_interval(range(1, samples + 1), alpha)
     return None if interval is None else round(interval.low)
@@ -97,7 +97,7 @@ def median_rank(samples: int, alpha: float) -> int | None:
 
 def median_bounds(samples: Floats, alpha: float) -> tuple[Floats, Floats]:
     """Return the ends of `median_interval` of each row."""
-    rank = median_rank(samples.shape[1], alpha)
+    rank = lower_rank(samples.shape[1], alpha)
     assert rank is not None
     ordered = np.partition(samples, [rank - 1, samples.shape[1] - rank], axis=1)
     return ordered[:, rank - 1], ordered[:, -rank]

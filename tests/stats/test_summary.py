@@ -23,8 +23,8 @@ from tests.stats.simulation import (
     HARD,
     STEADINESS,
     Draw,
+    lower_rank,
     median_bounds,
-    median_rank,
     quantised,
     slack,
     std_bounds,
@@ -47,22 +47,22 @@ def brute_force_rank(samples: int, alpha: Fraction) -> int | None:
 
 
 @given(st.integers(0, 150), st.integers(1, 9), st.integers(1, 6))
-def test_median_rank_is_the_brute_force_one(samples: int, digits: int, power: int) -> None:
-    assert median_rank(samples, digits / 10**power) == brute_force_rank(samples, Fraction(digits, 10**power))
+def test_lower_rank_is_the_brute_force_one(samples: int, digits: int, power: int) -> None:
+    assert lower_rank(samples, digits / 10**power) == brute_force_rank(samples, Fraction(digits, 10**power))
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.001])
-def test_median_rank_of_many_samples_is_the_normal_approximation(alpha: float) -> None:
+def test_lower_rank_of_many_samples_is_the_normal_approximation(alpha: float) -> None:
     samples = 10_000
     z = statistics.NormalDist().inv_cdf(1 - alpha / 2)
-    assert median_rank(samples, alpha) == pytest.approx((samples - z * math.sqrt(samples)) / 2, abs=1)
+    assert lower_rank(samples, alpha) == pytest.approx((samples - z * math.sqrt(samples)) / 2, abs=1)
 
 
 @given(alphas)
 def test_least_count_is_the_smallest_count_with_an_interval(alpha: float) -> None:
     least = least_count(alpha)
-    assert median_rank(least, alpha) == 1
-    assert all(median_rank(fewer, alpha) is None for fewer in range(least))
+    assert lower_rank(least, alpha) == 1
+    assert all(lower_rank(fewer, alpha) is None for fewer in range(least))
 
 
 @pytest.mark.parametrize("power", range(1, 40))
@@ -157,7 +157,7 @@ def coverage_of_the_median(draw: Draw, count: int, alpha: float, trials: int) ->
 
 
 def exact_coverage(count: int, alpha: float) -> float:
-    rank = median_rank(count, alpha)
+    rank = lower_rank(count, alpha)
     assert rank is not None
     return float(1 - 2 * sum(Fraction(math.comb(count, below), 2**count) for below in range(rank)))
 
