@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 from operator import or_
 from pathlib import Path
 
-from pytest_gpubench.errors import GpuBenchError, MeasurementError, NothingRecorded, WrongResult
+from pytest_gpubench.errors import GpuBenchError, MeasurementError, NothingRecorded, WrongResult, is_ours
 from pytest_gpubench.gpu.device import Device, cpu_device, cuda_device
 from pytest_gpubench.results.model import Timing, text_of
 from pytest_gpubench.settings.cache import Cache
@@ -322,18 +322,8 @@ def failure_of(error: BaseException, label: str) -> Failure:
 
 
 def _own_traceback(error: BaseException) -> str:
-    """Return an error's traceback without our lines, unless there are no others."""
-    trace = traceback.TracebackException.from_exception(error)
-    if any(not frame.filename.startswith(OURS) for frame in trace.stack):
-        _leave_out_ours(trace)
-    return "".join(trace.format()).rstrip()
-
-
-def _leave_out_ours(trace: traceback.TracebackException | None) -> None:
-    if trace is None:
-        return
-    frames = [frame for frame in trace.stack if not frame.filename.startswith(OURS)]
-    trace.stack = traceback.StackSummary.from_list(frames)
-    # exceptions: of a group, from Python 3.11 on
-    for other in (trace.__cause__, trace.__context__, *(getattr(trace, "exceptions", None) or ())):
-        _leave_out_ours(other)
+    """Return an error's traceback from the user's first line on; all of it where there is none."""
+    frames = error.__traceback__
+    while frames and is_ours(frames.tb_frame):
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames or error.__traceback__)).rstrip()
