@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.ab.environment import environment
-
 BEFORE = """
 import torch
 
@@ -62,17 +60,6 @@ def test_against_torch(gpu_bench, function):
     x = torch.randn(8192, 2048, device=gpu_bench.device)
     gpu_bench.compare(function, lambda x: torch.softmax(x, -1), args=(x,))
 """
-OF_PACKAGE = """
-import pytest
-import torch
-from kernels import softmax
-
-
-def test_softmax(gpu_bench):
-    gpu_bench.measure(softmax, args=(torch.randn(8192, 2048, device=gpu_bench.device),))
-"""
-FAST = "import torch\n\ndef softmax(x): return torch.softmax(x, -1)\n"
-SLOW = "import torch\n\ndef softmax(x): return torch.softmax(x.clone(), -1)\n"
 EXPECTED = {"same": "PASS", "slower": "FAIL", "faster": "PASS"}
 MAIN = "from pytest_gpubench.cli import main; raise SystemExit(main())"
 WHO = ("-c", "user.name=A", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
@@ -112,22 +99,3 @@ def test_two_commits(tmp_path: Path) -> None:
     found = run_ab(tmp_path, "HEAD~1", "HEAD")
     said = re.findall(r"^(\w+) .*::test_\w+\[(\w+)\]", found, re.MULTILINE)
     assert sorted(said) == sorted(2 * [(outcome, name) for name, outcome in EXPECTED.items()])
-
-
-@pytest.mark.slow  # tests/cli/ab holds the same with times that are given
-def test_one_commit_in_two_environments(tmp_path: Path) -> None:
-    """A package of one is slower: that is a FAIL, whose reasons are its copy and its version."""
-    pythons = [
-        environment(tmp_path / name, ("kernels", version, source))
-        for name, version, source in (("fast", "1.0", FAST), ("slow", "1.1", SLOW))
-    ]
-    folder = tmp_path / "repository"
-    folder.mkdir()
-    git(folder, "init", "--quiet", "--initial-branch=main")
-    commit(folder, {"test_softmax.py": OF_PACKAGE})
-    found = run_ab(folder, "HEAD", "HEAD", "--base-python", pythons[0], "--head-python", pythons[1])
-    assert re.search(r"^ *kernels +1\.0 +1\.1$", found, re.MULTILINE)
-    assert re.search(r"^FAIL .*::test_softmax", found, re.MULTILINE)
-    reasons = re.findall(r"^ +with it: (.*)$", found, re.MULTILINE)
-    assert reasons[0].startswith("one more kernel: Memcpy")
-    assert reasons[-1] == "kernels 1.0 -> 1.1"

@@ -1,4 +1,4 @@
-"""The engine without pytest on the real thing: beside Triton's do_bench, for its autotuner and in its tutorials."""
+"""The engine without pytest on the real thing: beside Triton's do_bench, and for its autotuner."""
 
 import os
 from collections.abc import Callable
@@ -14,7 +14,6 @@ from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.gpu.lock import claimants
 from pytest_gpubench.gpu.lock_file import lock_folder
 from tests.on_gpu.study.workloads import add, softmax
-from tests.on_gpu.tutorials import fused_softmax, matrix_multiplication
 
 
 @pytest.mark.parametrize("make", [lambda: add(64), softmax], ids=["add", "softmax"])
@@ -66,17 +65,3 @@ def test_the_process_has_claimed_its_gpu() -> None:
     uuid = find_device("cuda").facts.uuid
     assert uuid is not None
     assert os.getpid() in claimants(uuid, lock_folder(os.environ.get("GPU_BENCH_LOCK_FOLDER")))
-
-
-def test_tutorials() -> None:
-    assert 500 < fused_softmax.fn(M=4096, N=2048, provider="triton") < 10_000
-    middle, low, high = matrix_multiplication.fn(M=1024, N=1024, K=1024, provider="cublas")
-    assert 10 < low <= middle <= high < 2000
-
-
-def test_tutorials_print_their_tables(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("pandas")
-    pytest.importorskip("matplotlib")
-    fused_softmax.run(print_data=True)
-    matrix_multiplication.run(print_data=True)
-    assert "softmax-performance" in capsys.readouterr().out

@@ -3,13 +3,12 @@
 import ctypes
 import threading
 import time
-from collections.abc import Callable
 from typing import Any, Literal
 
 import pytest
 import torch
 
-from pytest_gpubench import GpuBench, Kernel
+from pytest_gpubench import GpuBench
 from pytest_gpubench.timing.calls import Backward
 from tests.on_gpu.doubling import double_into
 
@@ -21,36 +20,13 @@ def sleep(cycles: int) -> None:
     torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
 
 
-def kinds(kernels: tuple[Kernel, ...]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for kernel in kernels:
-        found[kernel.kind] = found.get(kernel.kind, 0) + kernel.launches
-    return found
-
-
-@pytest.mark.parametrize(
-    ("label", "work", "expected"),
-    [
-        ("clone", lambda x: x.clone(), {"memcpy": 1}),
-        ("copy_", lambda x: torch.empty_like(x).copy_(x), {"memcpy": 1}),
-        ("to host", lambda x: x.cpu(), {"memcpy": 1}),
-        ("item", lambda x: x[:1].neg().item(), {"kernel": 1, "memcpy": 1}),
-    ],
-)
-def test_copies_count(
-    gpu_bench: GpuBench, label: str, work: Callable[[torch.Tensor], object], expected: dict[str, int]
-) -> None:
-    x = torch.randn(2**18, device=gpu_bench.device)
-    assert kinds(gpu_bench.measure(work, (x,), label=label).kernels) == expected
-
-
 def test_memset_counts(gpu_bench: GpuBench) -> None:
     x = torch.empty(2**20, dtype=torch.uint8, device=gpu_bench.device)
     major = (torch.version.cuda or "").split(".")[0]
     memset = ctypes.CDLL(f"libcudart.so.{major}").cudaMemset
     memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
     timing = gpu_bench.measure(lambda: memset(x.data_ptr(), 1, x.numel()), label="cudaMemset")
-    assert kinds(timing.kernels) == {"memset": 1}
+    assert [(each.kind, each.launches) for each in timing.kernels] == [("memset", 1)]
 
 
 def test_side_stream_counts(gpu_bench: GpuBench, side_stream: torch.cuda.Stream) -> None:
@@ -131,6 +107,7 @@ def test_a_gap_is_in_the_span_only(gpu_bench: GpuBench) -> None:
     assert timing.samples_us == timing.busy_us
     assert timing.median_span_us is not None
     assert timing.median_span_us > 2000 > timing.median_us
+    assert "idle" in timing.flags
 
 
 def test_setup_and_flush_are_outside(gpu_bench: GpuBench) -> None:
@@ -187,15 +164,6 @@ def test_cold_is_slower_than_hot_and_dirty_slower_than_cold(gpu_bench: GpuBench)
         gpu_bench.measure(torch.neg, (x,), {"out": out}, cache=cache, label=cache).median_us for cache in CACHES
     )
     assert hot < cold < dirty
-
-
-@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")  # torch's, of a capture it only warms up with
-def test_compiled_with_cuda_graphs_comes_to_rest(gpu_bench: GpuBench) -> None:
-    x = torch.randn(1024, 1024, device=gpu_bench.device)
-    compiled = torch.compile(lambda x: torch.softmax(x * 2, -1).sum(-1), mode="reduce-overhead")
-    timing = gpu_bench.measure(compiled, (x,), label="compiled")
-    assert timing.reps >= 20
-    assert timing.launches >= 1
 
 
 def test_clock_is_read_from_the_multiprocessor(gpu_bench: GpuBench) -> None:

@@ -204,26 +204,6 @@ def test_a_capture_in_a_call_holds_no_marks(x: torch.Tensor) -> None:
     assert found["call"].own_median_us > 0
 
 
-def test_within_a_compiled_function_regions_are_left_out(x: torch.Tensor) -> None:
-    @torch.compile
-    def chain(x: torch.Tensor) -> torch.Tensor:
-        with region("first"):
-            y = x * 2
-        with region("second"):
-            return y + 1
-
-    forget_regions()
-    chain(x)
-
-    def step() -> torch.Tensor:
-        with region("chain"):
-            return chain(x)
-
-    reps, found = regions_of(step)
-    assert list(found) == ["chain", OUTSIDE]
-    assert {len(rep.records) for rep in reps} == {1}
-
-
 def test_by_the_clock_of_the_host_each_region_waits_for_the_gpu() -> None:
     device = find_device("cuda")
     call, timer = make_call(short_and_long), make_timer("wall", device, "hot")

@@ -4,8 +4,6 @@ from collections import Counter
 
 import pytest
 import torch
-import triton
-import triton.language as tl
 
 from pytest_gpubench import GpuBench, LimitBroken
 
@@ -48,27 +46,3 @@ def test_what_passes_is_measured_once(gpu_bench: GpuBench) -> None:
 
     gpu_bench(noting, x)
     assert seen == {x.data_ptr()}
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _column_sums(x, sums, columns, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    at = tl.arange(0, BLOCK)
-    row = tl.program_id(0).to(tl.int64)
-    tl.atomic_add(sums + at, tl.load(x + row * columns + at, mask=at < columns, other=0.0).to(tl.float32), at < columns)
-
-
-def test_contended_atomics_by_placement(gpu_bench: GpuBench) -> None:
-    """The table of the run shows what each placement takes; none takes twice as long as another."""
-    x = torch.rand(4096, 4096, device=gpu_bench.device, dtype=torch.bfloat16)
-    held: list[torch.Tensor] = []
-
-    def column_sums(x: torch.Tensor) -> torch.Tensor:
-        sums = torch.zeros(x.shape[1], device=x.device)
-        _column_sums[(x.shape[0],)](x, sums, x.shape[1], BLOCK=4096, num_warps=8)
-        return sums
-
-    medians_us = []
-    for number in range(5):
-        medians_us.append(gpu_bench.measure(column_sums, (x,), label=f"placement {number}").median_us)
-        held += [torch.empty(4096, device=x.device) for _ in range(7)]
-    assert max(medians_us) < 2 * min(medians_us), medians_us

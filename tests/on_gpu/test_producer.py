@@ -14,7 +14,6 @@ from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.settings.cache import Producer
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.traces import take_trace
-from tests.on_gpu.doubling import double, torch_double
 from tests.on_gpu.test_complete import sleep
 
 ELEMENTS = 2**21
@@ -77,11 +76,6 @@ def test_nothing_of_a_long_producer_is_counted(
     produced = gpu_bench.measure(torch.neg, (x,), cache=works_on)
     assert produced.launches == alone.launches == 1
     assert produced.median_us < 1.5 * alone.median_us
-
-
-def test_a_comparison_is_judged_after_it(gpu_bench: GpuBench, x: torch.Tensor, scale: Callable[[], object]) -> None:
-    found = gpu_bench.compare({"double": double}, torch_double, (x,), cache=scale)
-    assert (found.timing.cache, found.reference.cache) == ("producer scale", "producer scale")
 
 
 def test_a_trace_is_of_the_call_alone(x: torch.Tensor, tmp_path: Path) -> None:
