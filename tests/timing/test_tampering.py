@@ -1,25 +1,20 @@
 """Functions that a test replaced are named; wrappers of libraries are not."""
 
 import functools
-import os
 import re
-import shutil
 import site
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
 from unittest import mock
 
+import msgspec
 import pytest
 import torch
 
 import pytest_gpubench
 from pytest_gpubench import InvalidResult
-from pytest_gpubench.timing.tampering import operations_kept, replaced
+from pytest_gpubench.timing import tampering
 
 RELIED_ON = (
     "time.perf_counter",
@@ -49,62 +44,18 @@ class Callable0:
         return 0.0
 
 
-def from_library(source: str, folder: Path) -> Any:
-    """Return the `made` of a module that an installed package could hold."""
-    namespace: dict[str, Any] = {"functools": functools}
-    exec(compile(source, str(folder / "package.py"), "exec"), namespace)
-    return namespace["made"]
-
-
-def test_nothing_is_replaced() -> None:
-    assert replaced() is None
-
-
 @pytest.mark.parametrize("name", RELIED_ON)
-@pytest.mark.parametrize(
-    "replacement", [nothing, lambda *args: 0.0, functools.partial(nothing), Callable0(), mock.Mock()]
-)
-def test_a_replaced_library_function_is_named(
-    monkeypatch: pytest.MonkeyPatch, name: str, replacement: Callable[..., object]
-) -> None:
-    monkeypatch.setattr(name, replacement)
-    found = replaced()
+@pytest.mark.parametrize("wraps", [False, True])
+def test_a_replaced_function_is_named(monkeypatch: pytest.MonkeyPatch, name: str, wraps: bool) -> None:
+    """Though it says what it wraps, as such a patch mostly does."""
+    monkeypatch.setattr(name, functools.wraps(resolve_name(name))(lambda *args: None) if wraps else nothing)
+    found = tampering.replaced()
     monkeypatch.undo()
     assert found == name
-    assert replaced() is None
-
-
-@pytest.mark.parametrize("name", RELIED_ON)
-def test_a_wrapper_of_a_test_is_named_though_it_says_what_it_wraps(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """`functools.wraps` is how such a patch is mostly written."""
-    original: Any = resolve_name(name)
-
-    @functools.wraps(original)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return original(*args, **kwargs)
-
-    monkeypatch.setattr(name, wrapper)
-    found = replaced()
-    monkeypatch.undo()
-    assert found == name
+    assert tampering.replaced() is None
 
 
 # what libraries do is theirs
-
-
-def test_a_librarys_wrapper_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = """
-def wrap(function):
-    @functools.wraps(function)
-    def wrapper(*args, **kwargs): return function(*args, **kwargs)
-    return wrapper
-made = wrap
-"""
-    wrap = from_library(source, Path(torch.__file__).parent.parent / "some_package")
-    monkeypatch.setattr(torch.cuda, "synchronize", wrap(torch.cuda.synchronize))
-    found = replaced()
-    monkeypatch.undo()
-    assert found is None
 
 
 @pytest.mark.parametrize(
@@ -117,7 +68,11 @@ made = wrap
         (mock.Mock, False),
         (torch.cuda.synchronize, False),
         (functools.wraps, False),
-        (functools.cache(replaced), False),
+        (functools.cache(resolve_name), False),
+        (torch.no_grad()(torch.cuda.synchronize), False),
+        (torch.no_grad()(nothing), True),
+        (mock.Mock(), True),
+        (lambda *args: 0.0, True),
         (nothing, True),
         (functools.cache(nothing), True),
         (functools.partial(len), True),
@@ -128,16 +83,8 @@ made = wrap
         (None, True),
     ],
 )
-def test_what_is_foreign(monkeypatch: pytest.MonkeyPatch, value: object, foreign: bool) -> None:
-    assert names_replaced(monkeypatch, value) == (["time.perf_counter"] if foreign else [])
-
-
-def names_replaced(monkeypatch: pytest.MonkeyPatch, value: object) -> list[str]:
-    """Return what is named as replaced while a value stands in the place of the clock."""
-    with monkeypatch.context() as patch:
-        patch.setattr(time, "perf_counter", value)
-        found = replaced()
-    return [] if found is None else [found]
+def test_what_is_foreign(value: object, foreign: bool) -> None:
+    assert tampering.is_foreign(value) is foreign
 
 
 @pytest.mark.parametrize(
@@ -153,28 +100,17 @@ def names_replaced(monkeypatch: pytest.MonkeyPatch, value: object) -> list[str]:
         (str(Path(pytest_gpubench.__file__).parent) + "_of_mine/time.py", False),
     ],
 )
-def test_files_of_libraries(monkeypatch: pytest.MonkeyPatch, path: str, library: bool) -> None:
-    namespace: dict[str, Any] = {}
-    exec(compile("def made(): return 0.0", path, "exec"), namespace)
-    assert names_replaced(monkeypatch, namespace["made"]) == ([] if library else ["time.perf_counter"])
+def test_files_of_libraries(path: str, library: bool) -> None:
+    assert tampering.is_library_file(path) is library
 
 
-def test_packages_may_be_installed_in_a_folder_of_pythonpath(tmp_path: Path) -> None:
-    msgspec = Path(str(resolve_name("msgspec.__file__"))).parent
-    shutil.copytree(msgspec, tmp_path / "msgspec")
-    code = (
-        "import time; from msgspec import inspect; from pytest_gpubench.timing.tampering import replaced;"
-        "time.perf_counter = inspect.type_info; print(replaced())"
-    )
-    paths = os.pathsep.join([str(tmp_path), str(Path(pytest_gpubench.__file__).parents[1])])
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == "None\n"
+def test_packages_may_be_installed_in_any_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of PYTHONPATH: there lies msgspec too."""
+    for place, library in (("/nowhere/msgspec/__init__.py", True), (msgspec.__file__, False)):
+        monkeypatch.setattr(msgspec, "__file__", place)
+        for known in (tampering.library_folders, tampering.is_library_file):
+            known.cache_clear()
+        assert tampering.is_library_file("/nowhere/at/all.py") is library
 
 
 # functions of torch that a reference calls
@@ -187,13 +123,13 @@ def test_packages_may_be_installed_in_a_folder_of_pythonpath(tmp_path: Path) -> 
 @pytest.mark.parametrize("value", [nothing, Callable0(), mock.MagicMock()], ids=["function", "object", "mock"])
 def test_a_replaced_operation_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: object) -> None:
     owner, _, last = name.rpartition(".")
-    with pytest.raises(InvalidResult, match=f"^{re.escape(name)} was replaced while "), operations_kept():
+    with pytest.raises(InvalidResult, match=f"^{re.escape(name)} was replaced while "), tampering.operations_kept():
         monkeypatch.setattr(resolve_name(owner), last, value)
-    with operations_kept():  # it was so before: it is the same for all
+    with tampering.operations_kept():  # it was so before: it is the same for all
         pass
 
 
 def test_an_operation_that_a_library_wraps_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    with operations_kept():
-        monkeypatch.setattr(torch, "matmul", torch.compiler.disable(torch.mm))  # type: ignore[no-untyped-call]
+    with tampering.operations_kept():
+        monkeypatch.setattr(torch, "matmul", torch.no_grad()(torch.mm))
         monkeypatch.setattr(torch, "of_a_library", torch.mm, raising=False)
