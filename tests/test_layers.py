@@ -3,6 +3,8 @@
 import ast
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -116,3 +118,15 @@ def test_errors_are_drawn_in_their_tree() -> None:
 def test_a_name_that_does_not_exist_is_refused() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Timer'"):
         _ = pytest_gpubench.Timer  # type: ignore[attr-defined] # mypy has to see it too
+
+
+LIGHT = (
+    "from pytest_gpubench.gpu.context import cuda_was_started; assert not cuda_was_started()",
+    "import pytest_gpubench.cli.doctor, pytest_gpubench.gpu.datasheets",
+    "with pytest_gpubench.region('a'): pass",
+)
+
+
+def test_what_is_light_loads_no_torch() -> None:
+    code = "\n".join(f"{line}\nassert not {{'torch', 'pynvml'}} & sys.modules.keys()" for line in LIGHT)
+    subprocess.run([sys.executable, "-c", f"import sys\n{code}"], check=True)
