@@ -1,6 +1,6 @@
 """Measured peaks of a GPU: sizes, reps, errors and remarks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain, repeat
 from typing import Any
 
@@ -9,9 +9,10 @@ import torch
 
 from pytest_gpubench import IncompleteRecords, ProfilerBusy
 from pytest_gpubench.gpu.device import Device, cpu_device
+from pytest_gpubench.results.model import Peaks
 from pytest_gpubench.timing import kernels, peaks
 from pytest_gpubench.timing.base import Call, Rep, call_of
-from pytest_gpubench.timing.peaks import measured_peaks, parts
+from pytest_gpubench.timing.peaks import copy_bandwidth, measured_peaks, parts
 from tests.results.measured import facts
 from tests.timing.fakes import ArmsTimer, Clock
 
@@ -19,7 +20,13 @@ MEMORY_REPS = 8
 
 
 def gpu(name: str = "NVIDIA H200", nvml: Any = None, **given: Any) -> Device:
-    return Device(torch.device("cpu"), facts(name, cache_bytes=2**20, **given), nvml)
+    return Device(torch.device("cpu"), facts(name, **{"cache_bytes": 2**20, **given}), nvml)
+
+
+def peaks_of(device: Device, dtypes: Sequence[str] | None = ()) -> Peaks:
+    found = measured_peaks(device, dtypes)
+    assert found is not None
+    return found
 
 
 # what is tried
@@ -95,8 +102,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
 
 def test_memory_is_measured_at_every_size_and_the_fastest_way_counts(played: Played) -> None:
     device = gpu()
-    found = measured_peaks(device)
-    assert found is not None
+    found = peaks_of(device)
     assert found.copy_gbps == pytest.approx(42)
     assert found.read_gbps == pytest.approx(50)
     rates = {(point.read_share, point.moved_bytes): point.gbps for point in found.memory}
@@ -113,8 +119,7 @@ def test_memory_is_measured_at_every_size_and_the_fastest_way_counts(played: Pla
 
 @pytest.mark.parametrize(("clock_mhz", "boost"), [(1980, 1980 / 1830), (1830, 1), (1500, 1), (None, 1)])
 def test_a_clock_above_the_datasheets_is_told(played: Played, clock_mhz: int | None, boost: float) -> None:
-    found = measured_peaks(gpu(max_sm_clock_mhz=clock_mhz))
-    assert found is not None
+    found = peaks_of(gpu(max_sm_clock_mhz=clock_mhz))
     assert found.boost == boost
 
 
@@ -135,8 +140,7 @@ def test_incomplete_records_are_taken_again(played: Played) -> None:
     played.errors = chain([lost] * 2, repeat(None))
     assert measured_peaks(gpu()) is not None
     played.errors = chain([lost] * 3, repeat(None))
-    found = measured_peaks(gpu())
-    assert found is not None
+    found = peaks_of(gpu())
     assert found.remarks == ("memory: not measured, lost (measured 3 times)",)
 
 
@@ -153,17 +157,12 @@ def without_room(monkeypatch: pytest.MonkeyPatch, most_elements: int) -> None:
 
 def test_too_little_room_is_said(monkeypatch: pytest.MonkeyPatch, played: Played) -> None:
     without_room(monkeypatch, SIZES[1] // 4)
-    found = measured_peaks(gpu())
-    assert found is not None
+    found = peaks_of(gpu())
     assert found.copy_gbps == pytest.approx(42)
     assert max(point.moved_bytes for point in found.memory) == SIZES[1]
     assert found.remarks == ("memory: measured with 32 KiB at most, there was no room for more",)
-
-
-def test_no_room_at_all(monkeypatch: pytest.MonkeyPatch, played: Played) -> None:
     without_room(monkeypatch, 1)
-    found = measured_peaks(gpu())
-    assert found is not None
+    found = peaks_of(gpu())
     assert (found.copy_gbps, found.read_gbps, found.memory) == (None, None, ())
     assert found.remarks == ("memory: not measured, there is no room for a copy",)
 
@@ -173,8 +172,7 @@ def test_throttled_reps_count_only_where_there_are_no_others(played: Played) -> 
     assert found is not None
     assert found.copy_gbps == pytest.approx(21)
     assert found.remarks == ()
-    found = measured_peaks(gpu(nvml=Throttled(lambda rep: 4)))
-    assert found is not None
+    found = peaks_of(gpu(nvml=Throttled(lambda rep: 4)))
     assert found.copy_gbps == pytest.approx(42)
     [remark] = found.remarks
     assert remark.startswith("memory: throttled by ")
@@ -198,15 +196,13 @@ def small(monkeypatch: pytest.MonkeyPatch, played: Played) -> Played:
     return played
 
 
-def test_the_fastest_matmul_counts(small: Played) -> None:
+def test_the_fastest_matmul_counts_and_is_known_from_then_on(small: Played) -> None:
     device = gpu()
-    found = measured_peaks(device, ["bfloat16", "float32", "float64"])
-    assert found is not None
-    assert found.matmul_tflops == {name: pytest.approx(0.1) for name in ("bfloat16", "float32", "float64")}
+    for dtypes in (["bfloat16"], ["float32", "float64"]):
+        assert peaks_of(device, dtypes).matmul_tflops == {name: pytest.approx(0.1) for name in dtypes}
     before = len(small.names)
-    again = measured_peaks(device, ["float32"])
-    assert again is not None
-    assert again.matmul_tflops == {"float32": pytest.approx(0.1)}
+    assert list(peaks_of(device, ["float32"]).matmul_tflops) == ["float32"]
+    assert list(peaks_of(device, None).matmul_tflops) == ["bfloat16", "float32", "float64"]
     assert len(small.names) == before
 
 
@@ -227,8 +223,7 @@ def test_shapes(monkeypatch: pytest.MonkeyPatch, played: Played, multiprocessors
 
 def test_float32_is_called_by_what_it_is_multiplied_as(monkeypatch: pytest.MonkeyPatch, small: Played) -> None:
     def names(*dtypes: str) -> list[str]:
-        found = measured_peaks(gpu(), dtypes)
-        return [] if found is None else list(found.matmul_tflops)
+        return list(peaks_of(gpu(), dtypes).matmul_tflops)
 
     assert names("float32", "bfloat16", "float32") == ["float32", "bfloat16"]
     exact = torch.mm
@@ -238,17 +233,6 @@ def test_float32_is_called_by_what_it_is_multiplied_as(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(torch, "mm", rounding)
     assert names("bfloat16", "float32", "tfloat32") == ["bfloat16", "tfloat32"]
-
-
-def test_those_measured_before_are_all_known(small: Played) -> None:
-    device = gpu()
-    measured_peaks(device, ["bfloat16"])
-    measured_peaks(device, ["float64"])
-    before = len(small.names)
-    found = measured_peaks(device, None)
-    assert found is not None
-    assert list(found.matmul_tflops) == ["bfloat16", "float64"]
-    assert len(small.names) == before
 
 
 def test_longer_matmuls_rest_first_and_too_long_ones_are_not_tried(
@@ -272,8 +256,7 @@ def test_matmuls_are_repeated_within_a_budget(small: Played, expected_us: float,
 
 
 def test_a_dtype_that_cannot_be_multiplied_is_missing(small: Played) -> None:
-    found = measured_peaks(gpu(), ["no_such_dtype", "float64"])
-    assert found is not None
+    found = peaks_of(gpu(), ["no_such_dtype", "float64"])
     assert list(found.matmul_tflops) == ["float64"]
     [remark] = found.remarks
     assert remark.startswith("no_such_dtype matmuls: not measured, ")
@@ -288,8 +271,7 @@ def test_no_room_for_a_matmul_is_said(monkeypatch: pytest.MonkeyPatch, small: Pl
         return normal(device, rows, columns, dtype)
 
     monkeypatch.setattr(peaks, "normal", full)
-    found = measured_peaks(gpu(), ["float64"])
-    assert found is not None
+    found = peaks_of(gpu(), ["float64"])
     assert found.matmul_tflops == {"float64": pytest.approx(0.1)}
     assert found.remarks == ("float64 matmuls: there was no room for 32 x 32 x 32",)
 
@@ -310,14 +292,12 @@ def test_an_error_is_a_remark_and_is_tried_again(
     said = str(error).splitlines()[0]
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(peaks, "ProfilerTimer", broken)
-        found = measured_peaks(device := gpu(), ["bfloat16"])
-    assert found is not None
+        found = peaks_of(device := gpu(), ["bfloat16"])
     assert (found.copy_gbps, found.read_gbps, found.memory, found.matmul_tflops) == (None, None, (), {})
     assert found.remarks[0] == f"memory: not measured, {said}"
     assert len(found.remarks) == 2
     assert found.datasheet_gbps == 4800
-    again = measured_peaks(device, ["bfloat16"])
-    assert again is not None
+    again = peaks_of(device, ["bfloat16"])
     assert again.copy_gbps == pytest.approx(42)
     assert set(again.matmul_tflops) == {"bfloat16"}
     assert again.remarks == ()
@@ -332,8 +312,7 @@ def test_what_was_measured_before_an_error_stays(monkeypatch: pytest.MonkeyPatch
         return multiply(device, name)
 
     monkeypatch.setattr(peaks, "measured_matmul", broken)
-    found = measured_peaks(gpu(), ["bfloat16", "float64"])
-    assert found is not None
+    found = peaks_of(gpu(), ["bfloat16", "float64"])
     assert found.copy_gbps == pytest.approx(42)
     assert set(found.matmul_tflops) == {"bfloat16"}
     assert found.remarks == ("matmuls: not measured, records are missing",)
@@ -352,3 +331,59 @@ def test_noise_leaves_the_generators_of_others_alone() -> None:
     assert torch.equal(torch.get_rng_state(), before)
     assert noise.dtype is torch.bfloat16
     assert 0.9 < noise.float().std() < 1.1
+
+
+# the bandwidth of a copy
+
+LEAST_COPIED_BYTES = 2**28
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch, played: Played) -> list[Any]:
+    """Keep the buffers off this machine's memory; the list tells what was asked for."""
+    asked: list[Any] = []
+    zeros = torch.zeros
+
+    def small(elements: int, **options: Any) -> torch.Tensor:
+        asked.append((elements, options["dtype"]))
+        return zeros(4, dtype=options["dtype"])
+
+    monkeypatch.setattr(torch, "zeros", small)
+    monkeypatch.setattr(peaks, "flush_buffer", lambda device: asked.append("flush"))
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("cache_bytes", "copied_bytes"),
+    [
+        (50 * 2**20, LEAST_COPIED_BYTES),
+        (LEAST_COPIED_BYTES // 4, LEAST_COPIED_BYTES),
+        (LEAST_COPIED_BYTES // 4 + 1, LEAST_COPIED_BYTES + 4),
+        (2**30, 2**32),
+    ],
+)
+def test_the_fastest_copy_counts_and_is_found_once_for_each_gpu(
+    monkeypatch: pytest.MonkeyPatch, played: Played, made: list[Any], cache_bytes: int, copied_bytes: int
+) -> None:
+    """Of reps of which the first takes twice as long as the others."""
+    target = torch.ones(4, dtype=torch.int32)
+    monkeypatch.setattr(torch, "empty_like", lambda source: target)
+    played.time_us = lambda label: 125.0
+    one, other = gpu(cache_bytes=cache_bytes), gpu(cache_bytes=cache_bytes)
+    assert {copy_bandwidth(each) for each in (one, other, one)} == {2 * copied_bytes / 125}
+    assert made == ["flush", (copied_bytes // 4, torch.int32)] * 2
+    assert played.sizes == [peaks.BANDWIDTH_REPS] * 2
+    assert target.tolist() == [0, 0, 0, 0]
+
+
+def test_without_room_for_a_copy_there_is_no_number(
+    monkeypatch: pytest.MonkeyPatch, played: Played, made: list[Any]
+) -> None:
+    def full(*args: object, **options: object) -> None:
+        raise torch.OutOfMemoryError("full")
+
+    played.time_us, device = lambda label: 1.0, gpu()
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(torch, "empty_like", full)
+        assert copy_bandwidth(device) is None
+    assert copy_bandwidth(device) is not None, "there may be room the next time"
