@@ -74,11 +74,12 @@ def test_without_a_driver_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> No
         pass
 
 
-def test_where_nothing_is_set_aside_nothing_is_done() -> None:
-    driver = FakeDriver(0)
+@pytest.mark.parametrize("driver", [FakeDriver(0), FakeDriver(8 * MIB, refuses=True)])
+def test_where_nothing_is_set_aside_or_the_driver_refuses_nothing_is_done(driver: FakeDriver) -> None:
+    before = driver.size
     with nothing_persists(driver):
         pass
-    assert driver.done == []
+    assert (driver.size, driver.done) == (before, [])
 
 
 @pytest.mark.parametrize("before", [1, 8 * MIB, 45 * MIB // 4])
@@ -91,13 +92,6 @@ def test_what_is_set_aside_is_so_again_afterwards(before: int) -> None:
         assert driver.done == [0, "reset", before]
         driver.done.clear()
     assert set(driver.asked) == {6}
-
-
-def test_a_driver_that_refuses_is_left_alone() -> None:
-    driver = FakeDriver(8 * MIB, refuses=True)
-    with nothing_persists(driver):
-        pass
-    assert (driver.size, driver.done) == (8 * MIB, [])
 
 
 @pytest.mark.parametrize("before", [0, 2 * MIB, 8 * MIB, 45 * MIB // 4])
