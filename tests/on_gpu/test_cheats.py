@@ -1,5 +1,6 @@
 """The tricks that were seen in the wild, one kernel each, and the honest functions that look like them."""
 
+import itertools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -9,11 +10,12 @@ import torch
 import triton
 import triton.language as tl
 
-from pytest_gpubench import GpuBench, InvalidResult, KernelsDiffer, LimitBroken, WrongResult
+from pytest_gpubench import GpuBench, InvalidResult, KernelsDiffer, LimitBroken, UnfairComparison, WrongResult
 from tests.on_gpu.doubling import double, double_into, torch_double
 
-SMALL, LARGE = 2**20, 2**26
+SMALL, LARGE, BLOCK = 2**20, 2**26, 1024
 Token = Callable[[], object]
+Candidate = Callable[[torch.Tensor], torch.Tensor]
 REMEMBERED = "returns what it had computed before: when the values of its inputs changed, in the same memory"
 
 
@@ -25,14 +27,51 @@ def _spin(out, turns):  # type: ignore[no-untyped-def]
     tl.store(out, value)
 
 
-# results that are remembered
+@triton.jit  # type: ignore[untyped-decorator]
+def _slow(x, out, seen, count, MEMO: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Compute for long; with MEMO, only where the block's first elements are not those of the last call."""
+    program = tl.program_id(0)
+    at = program * BLOCK + tl.arange(0, BLOCK)
+    given = tl.load(x + at, mask=at < count, other=0.0)
+    mark = tl.sum(tl.load(x + program * BLOCK + tl.arange(0, 32)))
+    known = tl.load(seen + program)
+    if (mark != known) | (program * 0 >= MEMO):
+        value = given
+        for _ in range(256):
+            value = value * 0.9 + given * 0.05
+        tl.store(out + at, value, mask=at < count)
+        tl.store(seen + program, mark)
 
 
-def remembering(key: Callable[[torch.Tensor], object]) -> Callable[[torch.Tensor], torch.Tensor]:
+@triton.jit  # type: ignore[untyped-decorator]
+def gpu_bench_read_flush(x, out, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Double, under the name of another kernel."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, 2 * tl.load(x + at, mask=at < count), mask=at < count)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def cudaDeviceSynchronize(x, out, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Double, under the name of a call of the host."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, 2 * tl.load(x + at, mask=at < count), mask=at < count)
+
+
+def launch(kernel: Any, x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    kernel[(triton.cdiv(x.numel(), BLOCK),)](x, out, x.numel(), BLOCK=BLOCK)
+    return out
+
+
+class Lazy(torch.Tensor):
+    """A class that could compute when somebody looks."""
+
+
+def remembering(token: Token, key: Callable[[torch.Tensor], object]) -> Candidate:
     """Return a function that computes once for each key of its input."""
     results: dict[object, torch.Tensor] = {}
 
     def replaying(x: torch.Tensor) -> torch.Tensor:
+        token()
         known = key(x)
         if known not in results:
             results[known] = double(x)
@@ -41,34 +80,7 @@ def remembering(key: Callable[[torch.Tensor], object]) -> Callable[[torch.Tensor
     return replaying
 
 
-def first_sum(x: torch.Tensor) -> float:
-    return x[:8].sum().item()
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        lambda x: x.data_ptr(),
-        lambda x: id(x),
-        lambda x: (x.shape, x.dtype),
-        lambda x: (x.data_ptr(), x._version),
-    ],
-    ids=["address", "id", "shape", "count of writes"],
-)
-def test_a_replay_by_what_a_tensor_is(
-    gpu_bench: GpuBench, x: torch.Tensor, token: Token, key: Callable[[torch.Tensor], object]
-) -> None:
-    with pytest.raises(InvalidResult, match=REMEMBERED):
-        gpu_bench.compare(remembering(lambda x: (token(), key(x))[1]), torch_double, (x,))
-
-
-def test_a_replay_by_what_a_tensor_holds(gpu_bench: GpuBench, x: torch.Tensor) -> None:
-    """It computes for values that it has not seen: then other kernels run than in the calls that were timed."""
-    with pytest.raises(InvalidResult, match=r"when the values of the inputs changed, .* does it remember results"):
-        gpu_bench.compare(remembering(first_sum), torch_double, (x,))
-
-
-def test_a_replay_only_while_a_profiler_is_on(gpu_bench: GpuBench, x: torch.Tensor, token: Token) -> None:
+def idle_while_profiled(token: Token) -> Candidate:
     results: list[torch.Tensor] = []
 
     def replaying(x: torch.Tensor) -> torch.Tensor:
@@ -77,52 +89,62 @@ def test_a_replay_only_while_a_profiler_is_on(gpu_bench: GpuBench, x: torch.Tens
             results[:] = [double(x)]
         return results[0]
 
-    with pytest.raises(InvalidResult, match=REMEMBERED):
-        gpu_bench.compare(replaying, torch_double, (x,))
+    return replaying
 
 
-def test_many_results_in_one_call_handed_out_in_the_next(gpu_bench: GpuBench, x: torch.Tensor, token: Token) -> None:
-    """Calls without work between calls with a lot of it do not launch the same kernels."""
+def batching(token: Token) -> Candidate:
     stock: list[torch.Tensor] = []
 
-    def batching(x: torch.Tensor) -> torch.Tensor:
+    def handing_out(x: torch.Tensor) -> torch.Tensor:
         token()
         if not stock:
             stock.extend(double(x) for _ in range(50))
         return stock.pop()
 
-    with pytest.raises((KernelsDiffer, InvalidResult)) as caught:
-        gpu_bench.compare(batching, torch_double, (x,))
-    assert "does not launch the same kernels in every call" in str(caught.value) or REMEMBERED in str(caught.value)
+    return handing_out
 
 
-# results that are computed later
+def after(calls: int, first: Candidate, then: Candidate) -> Candidate:
+    made = itertools.count()
+    return lambda x: first(x) if next(made) < calls else then(x)
 
 
-class Lazy(torch.Tensor):
-    """Compute when somebody looks."""
-
-    @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        with torch._C.DisableTorchFunctionSubclass():
-            found = [one.as_subclass(torch.Tensor) * 2 if isinstance(one, cls) else one for one in args]
-            return function(*found, **(kwargs or {}))
+def half(x: torch.Tensor) -> torch.Tensor:
+    return double_into(torch.empty_like(x), x, x.numel() // 2)
 
 
-@pytest.mark.parametrize("eager_calls", [0, 1, 5])
-def test_a_tensor_that_computes_when_it_is_looked_at(
-    gpu_bench: GpuBench, x: torch.Tensor, token: Token, eager_calls: int
-) -> None:
-    calls: list[int] = []
+def zeroing(x: torch.Tensor) -> torch.Tensor:
+    out = x + x
+    double_into(x, torch.zeros_like(x))
+    return out
 
-    def lazy(x: torch.Tensor) -> torch.Tensor:
-        token()
-        calls.append(1)
-        return double(x) if len(calls) <= eager_calls else x.as_subclass(Lazy)
 
-    with pytest.raises((InvalidResult, KernelsDiffer)) as caught:
-        gpu_bench.compare(lazy, torch_double, (x,))
-    assert "is a Lazy, which may compute later" in str(caught.value) or eager_calls > 1
+TRICKS: dict[str, tuple[Callable[[Token], Candidate], str]] = {
+    "remembered by address": (lambda token: remembering(token, lambda x: x.data_ptr()), REMEMBERED),
+    "remembered by id": (lambda token: remembering(token, lambda x: id(x)), REMEMBERED),
+    "remembered by shape": (lambda token: remembering(token, lambda x: (x.shape, x.dtype)), REMEMBERED),
+    "remembered by writes": (lambda token: remembering(token, lambda x: (x.data_ptr(), x._version)), REMEMBERED),
+    "remembered by values": (  # other kernels run for values that it has not seen
+        lambda token: remembering(lambda: None, lambda x: x[:8].sum().item()),
+        r"when the values of the inputs changed, .* does it remember results",
+    ),
+    "idle while a profiler is on": (idle_while_profiled, REMEMBERED),
+    "fifty results in one call": (batching, f"does not launch the same kernels in every call|{REMEMBERED}"),
+    "computed when it is looked at": (lambda _: lambda x: double(x).as_subclass(Lazy), "is a Lazy, which may compute"),
+    "half of the work after 20 calls": (lambda _: after(20, double, half), f"it is wrong|{REMEMBERED}"),
+    "inputs overwritten after 5 calls": (
+        lambda _: after(5, torch_double, zeroing),
+        r"args\[0\]: the candidate overwrites it|changed args\[0\]|same kernels",
+    ),
+}
+"""What makes each trick of a kernel of next to no work, and what is said of it."""
+
+
+@pytest.mark.parametrize("name", TRICKS)
+def test_a_trick_is_refused(gpu_bench: GpuBench, x: torch.Tensor, token: Token, name: str) -> None:
+    make, words = TRICKS[name]
+    with pytest.raises((InvalidResult, KernelsDiffer, UnfairComparison, WrongResult), match=words):
+        gpu_bench.compare({"it": make(token)}, torch_double, (x,))
 
 
 def test_a_thread_that_computes_after_the_call_returned(gpu_bench: GpuBench, x: torch.Tensor, token: Token) -> None:
@@ -152,21 +174,42 @@ def test_a_thread_that_computes_after_the_call_returned(gpu_bench: GpuBench, x: 
             thread.join()
 
 
+def test_a_function_of_torch_that_a_candidate_wraps(
+    gpu_bench: GpuBench, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = torch.mul
+
+    def wrapping(x: torch.Tensor) -> torch.Tensor:
+        monkeypatch.setattr(torch, "mul", lambda *args: original(*args))
+        return x + x
+
+    with pytest.raises(InvalidResult, match=r"^torch\.mul was replaced while the functions were compared"):
+        gpu_bench.compare(wrapping, lambda x: torch.mul(x, 2), (x,), reps=20)
+
+
+def test_a_kernel_that_knows_its_input_again(gpu_bench: GpuBench, x: torch.Tensor) -> None:
+    out, blocks = torch.empty_like(x), triton.cdiv(SMALL, BLOCK)
+    own, others = (torch.full((blocks,), float("nan"), device=x.device) for _ in range(2))
+
+    def slow(out: torch.Tensor, x: torch.Tensor, seen: torch.Tensor, memo: bool) -> torch.Tensor:
+        _slow[(blocks,)](x, out, seen, SMALL, MEMO=int(memo), BLOCK=BLOCK)
+        return out
+
+    comparison = gpu_bench.compare(
+        lambda x: slow(out, x, own, True), lambda x: slow(torch.empty_like(x), x, others, False), (x,), reps=40
+    )
+    assert comparison.speedup < 1.2, "what it remembers in its closure is put back before each rep"
+
+
+@pytest.mark.parametrize("kernel", [gpu_bench_read_flush, cudaDeviceSynchronize])
+@pytest.mark.parametrize("cache", ["cold", "hot"])
+def test_no_kernel_is_left_out_for_its_name(gpu_bench: GpuBench, x: torch.Tensor, kernel: Any, cache: Any) -> None:
+    timing = gpu_bench.measure(lambda: (launch(kernel, x, torch.empty_like(x)), x + x), reps=20, cache=cache)
+    assert [each.launches for each in timing.kernels] == [1, 1]
+    assert timing.kernels[0].name == kernel.__name__
+
+
 # work that is left out
-
-
-@pytest.mark.parametrize("right", [1, 3, 20])
-def test_half_of_the_work_once_it_is_warm(gpu_bench: GpuBench, x: torch.Tensor, right: int) -> None:
-    """The other half may still hold what the last call wrote there, until the values change."""
-    calls: list[int] = []
-
-    def tiring(x: torch.Tensor) -> torch.Tensor:
-        calls.append(1)
-        return double_into(torch.empty_like(x), x, x.numel() if len(calls) <= right else x.numel() // 2)
-
-    with pytest.raises((WrongResult, InvalidResult)) as caught:
-        gpu_bench.compare(tiring, torch_double, (x,))
-    assert "tiring is wrong" in str(caught.value) or REMEMBERED in str(caught.value)
 
 
 def test_too_fast_for_the_memory(gpu_bench: GpuBench, token: Token) -> None:
@@ -197,17 +240,6 @@ def test_dropout_in_both_arms_is_the_same(gpu_bench: GpuBench, x: torch.Tensor) 
     state = torch.cuda.get_rng_state()
     gpu_bench.compare({"dropped": lambda x: drop(x, 0.5) * 1.0}, lambda x: drop(x, 0.5), (x,), reps=20)
     assert torch.equal(torch.cuda.get_rng_state(), state)
-
-
-def test_an_output_that_is_the_references(gpu_bench: GpuBench, x: torch.Tensor, token: Token) -> None:
-    out = torch.empty_like(x)
-
-    def borrowing(x: torch.Tensor) -> torch.Tensor:
-        token()
-        return out
-
-    with pytest.raises(WrongResult, match=r"^borrowing is wrong: out: "):  # the reference's output is gone by then
-        gpu_bench.compare(borrowing, lambda x: torch.mul(x, 2, out=out), (x,))
 
 
 # honest functions that look like tricks

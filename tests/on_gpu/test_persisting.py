@@ -67,23 +67,6 @@ def test_cache_set_aside_while_it_is_measured(
     gpu_bench.compare({"next": double}, torch_double, (x,), reps=20)
 
 
-def test_cache_set_aside_in_timed_calls_only(
-    gpu_bench: GpuBench, x: torch.Tensor, persisting: Callable[[int], int]
-) -> None:
-    calls: list[int] = []
-
-    def carving(x: torch.Tensor) -> torch.Tensor:
-        calls.append(1)
-        if len(calls) == 5:
-            persisting(8 * 2**20)
-        return double(x)
-
-    before = persisting_bytes(load_driver())
-    with pytest.raises(InvalidResult, match="of the L2 cache were set aside for persisting data while it was measured"):
-        gpu_bench.compare(carving, torch_double, (x,))
-    assert persisting_bytes(load_driver()) == before
-
-
 def test_as_cuda_sets_the_cache_aside_nothing_is_raised_or_changed(
     gpu_bench: GpuBench, x: torch.Tensor, persisting: Callable[[int], int]
 ) -> None:

@@ -1,11 +1,7 @@
 """Resources on the real thing: against what Triton says of its kernels, of libraries' kernels, and of other calls."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,36 +47,6 @@ def test_tritons_numbers_are_the_drivers(name: str) -> None:
     assert found.local_bytes or "spills" not in name
     assert found.shared_bytes == compiled.metadata.shared
     assert found.block == (32 * compiled.metadata.num_warps, 1, 1)
-
-
-COMPILED_ANEW = """
-from pytest_gpubench.gpu.device import find_device
-from pytest_gpubench.replay.driver import find_driver
-from pytest_gpubench.replay.resources import found_or_reason
-from pytest_gpubench.timing.calls import make_call
-from tests.on_gpu.resource_kernels import TRITON
-calls = [make_call(make()) for make in TRITON.values()]
-print([found_or_reason(call, find_device("cuda"), find_driver(), False) for call in calls])
-"""
-
-
-@pytest.mark.slow
-def test_fresh_compilations_give_the_same(tmp_path: Path) -> None:
-    """In two processes, each with a cache of its own that is empty."""
-    folders = [tmp_path / "one", tmp_path / "other"]
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", COMPILED_ANEW],
-            env={**os.environ, "TRITON_CACHE_DIR": str(folder)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for folder in folders
-    ]
-    one, other = (each.communicate()[0].splitlines()[-1] for each in started)
-    assert one == other
-    assert one.count("Resources(") == len(TRITON)
-    assert all(any(folder.iterdir()) for folder in folders)
 
 
 @pytest.mark.parametrize("name", LIBRARY)
