@@ -28,137 +28,86 @@ def judged(asked: Limits, *kernels: Kernel, **others: Any) -> Verdict:
     return found
 
 
-@pytest.mark.parametrize(
-    ("limit", "takes", "outcome", "words"),
-    [
-        ({"max_registers": 72}, {"registers": 72}, PASS, "takes 72 registers a thread, wanted at most 72"),
-        ({"max_registers": 71}, {"registers": 72}, FAIL, "takes 72 registers a thread, wanted at most 71"),
-        ({"max_local_bytes": 0}, {}, PASS, "takes 0 B of local memory a thread, wanted at most 0 B"),
-        ({"max_local_bytes": 0}, {"local_bytes": 8}, FAIL, "takes 8 B of local memory a thread, wanted at most 0 B"),
-        ({"max_local_bytes": 8}, {"local_bytes": 8}, PASS, "takes 8 B of local memory a thread, wanted at most 8 B"),
-        (
-            {"max_shared": "48KiB"},
-            {"static_shared_bytes": 1024, "dynamic_shared_bytes": 47 * 1024},
-            PASS,
-            "takes 48 KiB of shared memory a block, wanted at most 48 KiB",
-        ),
-        (
-            {"max_shared": 48 * 1024},
-            {"static_shared_bytes": 2048, "dynamic_shared_bytes": 47 * 1024},
-            FAIL,
-            "takes 49 KiB of shared memory a block, wanted at most 48 KiB",
-        ),
-        ({"min_blocks_per_sm": 2}, {"blocks_per_sm": 2}, PASS, "has room for 2 blocks on a multiprocessor, wanted * 2"),
-        ({"min_blocks_per_sm": 2}, {"blocks_per_sm": 1}, FAIL, "has room for 1 block on a multiprocessor, wanted * 2"),
-        (
-            {"max_tail": 0.25},
-            {"grid": (33 * 7, 1, 1)},
-            PASS,
-            "leaves 25 % of the GPU idle in the last of its 2 waves (99 of 132 blocks), wanted at most 25 %",
-        ),
-        (
-            {"max_tail": 0.24},
-            {"grid": (33 * 7, 1, 1)},
-            FAIL,
-            "leaves 25 % of the GPU idle in the last of its 2 waves (99 of 132 blocks), wanted at most 24 %",
-        ),
-        (
-            {"max_tail": 0},
-            {},
-            PASS,
-            "leaves 0 % of the GPU idle in the last of its 2 waves (132 of 132 blocks), wanted * 0 %",
-        ),
-        (
-            {"max_tail": 0.5},
-            {"grid": (33, 1, 1)},
-            FAIL,
-            "leaves 75 % of the GPU idle in its only wave (33 of 132 blocks), wanted * 50 %",
-        ),
-    ],
-)
-def test_both_sides_of_each_limit(limit: dict[str, Any], takes: dict[str, Any], outcome: Outcome, words: str) -> None:
-    found = judged(Limits(**limit), taking(**takes))
-    [least] = [BY_NAME[name].is_least for name in limit]  # type: ignore[attr-defined]
-    bound = "at least" if least else "at most"
-    assert (found.outcome, found.sentence) == (outcome, f"norm: norm_kernel {words.replace('*', bound)}")
+def shared(static_kib: int, dynamic_kib: int) -> dict[str, int]:
+    return {"static_shared_bytes": static_kib * 1024, "dynamic_shared_bytes": dynamic_kib * 1024}
 
 
-def test_every_kernel_beyond_its_limit_is_named() -> None:
-    kernels = taking("a", registers=72), taking("b", registers=64), taking(SOFTMAX, registers=80), COPY
-    assert judged(Limits(max_registers=64), *kernels).sentence == (
-        "norm: a takes 72 registers a thread, wanted at most 64; "
-        "cunn_SoftMaxForward takes 80 registers a thread, wanted at most 64"
-    )
-
-
-def test_of_kernels_that_keep_it_the_nearest_is_named() -> None:
-    kernels = taking("a", blocks_per_sm=5), taking("b", blocks_per_sm=3)
-    assert judged(Limits(min_blocks_per_sm=2), *kernels).sentence.startswith("norm: b has room for 3 blocks")
-
-
-def test_of_several_kinds_of_launches_the_worst_counts() -> None:
-    kinds = [resources(registers=number) for number in (40, 80, 60)]
-    assert judged(Limits(max_registers=64), taking("a", *kinds)).sentence.startswith("norm: a takes 80 registers")
-
-
-def test_a_call_without_kernels_keeps_every_limit() -> None:
-    found = judged(Limits(max_registers=64), COPY)
-    assert (found.outcome, found.sentence) == (PASS, "norm launches no kernel that max_registers=64 is for")
-
-
-# by kernel
+IDLE = "leaves {} % of the GPU idle in {} ({} of 132 blocks)"
+ROOM = "has room for {} on a multiprocessor"
+LAST, ONLY = "the last of its 2 waves", "its only wave"
 
 
 @pytest.mark.parametrize(
-    ("asked", "outcome"),
+    ("limit", "takes", "outcome", "found", "wanted"),
     [
-        ({"*norm*": 64}, PASS),
-        ({"*norm*": 63}, FAIL),
-        ({"*NORM_kernel": 64, "*softmax*": 80}, PASS),
-        ({"*": 63, "*norm*": 64}, FAIL),
-        ({"*": 80, "*norm*": 63}, FAIL),
-        ({"*": 80, "norm_?ernel": 64}, PASS),
+        ({"max_registers": 72}, {"registers": 72}, PASS, "takes 72 registers a thread", "at most 72"),
+        ({"max_registers": 71}, {"registers": 72}, FAIL, "takes 72 registers a thread", "at most 71"),
+        ({"max_local_bytes": 0}, {}, PASS, "takes 0 B of local memory a thread", "at most 0 B"),
+        ({"max_local_bytes": 0}, {"local_bytes": 8}, FAIL, "takes 8 B of local memory a thread", "at most 0 B"),
+        ({"max_local_bytes": 8}, {"local_bytes": 8}, PASS, "takes 8 B of local memory a thread", "at most 8 B"),
+        ({"max_shared": "48KiB"}, shared(1, 47), PASS, "takes 48 KiB of shared memory a block", "at most 48 KiB"),
+        ({"max_shared": 48 * 1024}, shared(2, 47), FAIL, "takes 49 KiB of shared memory a block", "at most 48 KiB"),
+        ({"min_blocks_per_sm": 2}, {"blocks_per_sm": 2}, PASS, ROOM.format("2 blocks"), "at least 2"),
+        ({"min_blocks_per_sm": 2}, {"blocks_per_sm": 1}, FAIL, ROOM.format("1 block"), "at least 2"),
+        ({"max_tail": 0.25}, {"grid": (231, 1, 1)}, PASS, IDLE.format(25, LAST, 99), "at most 25 %"),
+        ({"max_tail": 0.24}, {"grid": (231, 1, 1)}, FAIL, IDLE.format(25, LAST, 99), "at most 24 %"),
+        ({"max_tail": 0}, {}, PASS, IDLE.format(0, LAST, 132), "at most 0 %"),
+        ({"max_tail": 0.5}, {"grid": (33, 1, 1)}, FAIL, IDLE.format(75, ONLY, 33), "at most 50 %"),
     ],
 )
-def test_of_several_patterns_the_longest_counts(asked: dict[str, int], outcome: Outcome) -> None:
-    kernels = taking("norm_kernel", registers=64), taking(SOFTMAX, registers=80)
-    assert judged(Limits(max_registers=asked), *kernels).outcome is outcome
+def test_both_sides_of_each_limit(
+    limit: dict[str, Any], takes: dict[str, Any], outcome: Outcome, found: str, wanted: str
+) -> None:
+    verdict = judged(Limits(**limit), taking(**takes))
+    assert (verdict.outcome, verdict.sentence) == (outcome, f"norm: norm_kernel {found}, wanted {wanted}")
+    assert Limits(**limit).need("resources")
 
 
-def test_a_pattern_of_no_kernel_is_an_error() -> None:
-    found = judged(Limits(max_registers={"*nrom*": 64, "*norm*": 64}), taking(), taking(SOFTMAX))
-    assert (found.outcome, found.sentence) == (
-        INVALID,
-        "norm: max_registers={'*nrom*': 64, '*norm*': 64} cannot be judged: it launches no kernel named *nrom*, only "
-        "1 x norm_kernel, 1 x cunn_SoftMaxForward",
-    )
-
-
-# by GPU
+A72, B64, SOFTMAX80 = taking("a", registers=72), taking("b", registers=64), taking(SOFTMAX, registers=80)
+OF_THREE_KINDS = taking("a", *(resources(registers=number) for number in (40, 80, 60)))
+FIVE_AND_THREE = taking("a", blocks_per_sm=5), taking("b", blocks_per_sm=3)
 
 
 @pytest.mark.parametrize(
-    ("asked", "outcome"),
+    ("limits", "kernels", "outcome", "words"),
     [
-        ({"H200": 64}, PASS),
-        ({"H200": 63, "A100": 99}, FAIL),
-        ({"NVIDIA H200": 64, "H200": 63}, PASS),
-        ({"H200": {"*norm*": 64}, "A100": 1}, PASS),
-        ({"H200": {"*norm*": 63}, "A100": 99}, FAIL),
-        ({"A100": 63}, NOT_JUDGED),
-        ({"A100": {"*nrom*": 63}}, NOT_JUDGED),
+        (
+            Limits(max_registers=64),
+            (A72, B64, SOFTMAX80, COPY),
+            FAIL,
+            "norm: a takes 72 registers a thread, wanted at most 64; "
+            "cunn_SoftMaxForward takes 80 registers a thread, wanted at most 64",
+        ),
+        (Limits(max_registers=64), (OF_THREE_KINDS,), FAIL, "norm: a takes 80 registers"),  # the worst of its launches
+        (Limits(min_blocks_per_sm=2), FIVE_AND_THREE, PASS, "norm: b has room for 3 blocks"),  # the nearest
+        (Limits(max_registers=64), (COPY,), PASS, "norm launches no kernel that max_registers=64 is for"),
+        (
+            Limits(min_blocks_per_sm={"H2000": 2, "A100": 2}),
+            (A72,),
+            NOT_JUDGED,
+            "norm: no min_blocks_per_sm for NVIDIA H200, only for H2000 (did you mean H200?), A100",
+        ),
+        (
+            Limits(max_registers={"*nrom*": 64, "*a*": 64}),
+            (A72, SOFTMAX80),
+            INVALID,
+            "norm: max_registers={'*nrom*': 64, '*a*': 64} cannot be judged: it launches no kernel named *nrom*, only "
+            "1 x a, 1 x cunn_SoftMaxForward",
+        ),
+        (
+            Limits(max_local_bytes=0),
+            (kernel("a"),),
+            NOT_JUDGED,
+            "norm was not judged by max_local_bytes=0, which needs an NVIDIA GPU with a driver of CUDA 12.3 or later",
+        ),
     ],
 )
-def test_limits_by_gpu(asked: dict[str, Any], outcome: Outcome) -> None:
-    assert judged(Limits(max_registers=asked), taking()).outcome is outcome
-
-
-def test_another_gpu_in_words() -> None:
-    found = judged(Limits(min_blocks_per_sm={"H2000": 2, "A100": 2}), taking())
-    assert found.sentence == "norm: no min_blocks_per_sm for NVIDIA H200, only for H2000 (did you mean H200?), A100"
-
-
-# where nothing can be said
+def test_the_kernels_that_decide_are_named(
+    limits: Limits, kernels: tuple[Kernel, ...], outcome: Outcome, words: str
+) -> None:
+    found = judged(limits, *kernels)
+    assert found.outcome is outcome
+    assert found.sentence.startswith(words)
 
 
 def test_a_call_that_cannot_be_captured_is_no_pass() -> None:
@@ -170,12 +119,29 @@ def test_a_call_that_cannot_be_captured_is_no_pass() -> None:
     )
 
 
-def test_a_driver_that_does_not_answer_decides_nothing() -> None:
-    found = judged(Limits(max_local_bytes=0), kernel("norm_kernel"))
-    assert (found.outcome, found.sentence) == (
-        NOT_JUDGED,
-        "norm was not judged by max_local_bytes=0, which needs an NVIDIA GPU with a driver of CUDA 12.3 or later",
-    )
+@pytest.mark.parametrize(
+    ("asked", "outcome"),
+    [
+        # of several patterns the longest counts
+        ({"*norm*": 64}, PASS),
+        ({"*norm*": 63}, FAIL),
+        ({"*NORM_kernel": 64, "*softmax*": 80}, PASS),
+        ({"*": 63, "*norm*": 64}, FAIL),
+        ({"*": 80, "*norm*": 63}, FAIL),
+        ({"*": 80, "norm_?ernel": 64}, PASS),
+        # by GPU
+        ({"H200": 80}, PASS),
+        ({"H200": 79, "A100": 99}, FAIL),
+        ({"NVIDIA H200": 80, "H200": 63}, PASS),
+        ({"H200": {"*norm*": 64}, "A100": 1}, PASS),
+        ({"H200": {"*norm*": 63}, "A100": 99}, FAIL),
+        ({"A100": 63}, NOT_JUDGED),
+        ({"A100": {"*nrom*": 63}}, NOT_JUDGED),
+    ],
+)
+def test_limits_by_kernel_and_by_gpu(asked: dict[str, Any], outcome: Outcome) -> None:
+    kernels = taking("norm_kernel", registers=64), SOFTMAX80
+    assert judged(Limits(max_registers=asked), *kernels).outcome is outcome
 
 
 @pytest.mark.parametrize(
@@ -229,14 +195,6 @@ def test_invalid_limits(name: str, value: Any, words: str) -> None:
         Limits(**{name: value})
     assert str(caught.value).startswith(f"perf({name}={value!r}): ")
     assert words in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "limit",
-    [{"max_registers": 9}, {"max_local_bytes": 0}, {"max_shared": 0}, {"min_blocks_per_sm": 1}, {"max_tail": 0.1}],
-)
-def test_each_limit_needs_resources(limit: dict[str, float]) -> None:
-    assert Limits(**limit).need("resources")
 
 
 def test_values_in_tables() -> None:
