@@ -114,12 +114,6 @@ def test_one_or_two_slow_nights_are_no_change(slow: int) -> None:
     assert bool(change_points([*quiet, *[150.0] * slow])) is (slow >= 3)
 
 
-def test_a_step_without_noise_is_exact() -> None:
-    (found,) = change_points([100.0] * 9 + [105.0] * 6)
-    assert found.index == 9
-    assert found.ratio == pytest.approx(1.05)
-
-
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
 def test_what_is_no_time_is_refused(value: float) -> None:
     with pytest.raises(BadRequest, match="positive, finite"):

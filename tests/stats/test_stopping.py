@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.stats.stopping import Budget, is_held_up, is_precise, is_tick_limited, next_batch
+from pytest_gpubench.stats.stopping import Budget, is_held_up, is_precise, next_batch
 from pytest_gpubench.stats.summary import least_count, median_interval
 
 SLOW_PASS_REPS = 3
@@ -190,32 +190,16 @@ def test_a_rep_costs_what_the_reps_so_far_took(spends: list[tuple[float, int]], 
         (spread_evenly(50, 0.0099), True),
         (spread_evenly(50, 0.0101), False),
         ([2.016, 2.048] * 10, True),  # one tick is 1.6 %, and more samples would not change that
+        ([2.015] * 7 + [2.016, 2.047] * 3 + [2.048] * 7, True),  # rounding to nanoseconds is not a reading between
+        ([1.0] + [2.016, 2.048] * 10 + [9.0], True),  # outliers are not in the interval
+        ([2.0, 2.0 + 0.9 * MAX_TICK_US] * 10, True),
+        ([2.0, 2.0 + 1.1 * MAX_TICK_US] * 10, False),
         ([2.016, 2.048, 2.08] * 10, False),
         ([10.016, 20.032] * 10, False),  # two modes have no median yet, however coarse the clock
     ],
 )
 def test_is_precise(samples: list[float], precise: bool) -> None:
     assert is_precise(samples, 0.01) is precise
-
-
-@pytest.mark.parametrize(
-    ("samples", "limited"),
-    [
-        ([], False),
-        ([2.016] * 5, False),
-        ([2.016] * 50, False),
-        ([2.016, 2.048] * 10, True),
-        ([2.015] * 7 + [2.016, 2.047] * 3 + [2.048] * 7, True),  # rounding to nanoseconds is not a reading between
-        ([2.016, 2.017] * 10, False),
-        ([1.0] + [2.016, 2.048] * 10 + [9.0], True),  # outliers are not in the interval
-        ([2.016, 2.032, 2.048] * 10, False),
-        (spread_evenly(50, 0.1), False),
-        ([2.0, 2.0 + 0.9 * MAX_TICK_US] * 10, True),
-        ([2.0, 2.0 + 1.1 * MAX_TICK_US] * 10, False),
-    ],
-)
-def test_is_tick_limited(samples: list[float], limited: bool) -> None:
-    assert is_tick_limited(samples) is limited
 
 
 # whole measurements

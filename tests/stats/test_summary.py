@@ -71,23 +71,6 @@ def test_least_count_is_exact_where_the_binomial_is(power: int) -> None:
     assert least_count(2 / 2**power) == power
 
 
-@pytest.mark.parametrize(
-    ("samples", "alpha", "expected"),
-    [
-        (range(1, 6), 0.05, None),
-        (range(1, 7), 0.05, (1, 6)),
-        (range(20, 0, -1), 0.05, (6, 15)),
-        (range(1, 21), 0.001, (3, 18)),
-        ((3, 1, 2) * 7, 0.05, (1, 3)),
-        ((), 0.05, None),
-    ],
-)
-def test_median_interval(
-    samples: range | tuple[float, ...], alpha: float, expected: tuple[float, float] | None
-) -> None:
-    assert median_interval(samples, alpha) == expected
-
-
 @given(times_us, alphas)
 def test_the_interval_contains_the_median(samples: list[float], alpha: float) -> None:
     interval = median_interval(samples, alpha)
