@@ -1,6 +1,7 @@
 """The lines below the tables, a failed test's section, and JUnit's properties."""
 
 import re
+from typing import Any
 
 import msgspec
 import pytest
@@ -123,55 +124,29 @@ def test_warnings_alike_of_several_functions_and_tests_are_one() -> None:
     assert len(warnings_of(tests, Settings(verbose=True))) == 48
 
 
-@pytest.mark.parametrize(("number", "told"), [(1, 1), (2, 1), (30, 1)])
-def test_what_is_inconclusive_by_one_limit_is_one_warning(number: int, told: int) -> None:
-    """Whatever their numbers; with --gpu-bench-verbose each has its sentence."""
-    found = []
-    for index in range(number):
-        unclear = msgspec.structs.replace(
-            verdict("min_speedup=2", Outcome.INCONCLUSIVE), sentence=f"mine is too close to tell: {index}"
-        )
-        items = arms(timing("mine", 10.0), timing("eager", 20.0), unclear)
-        found.append(record(*items, nodeid=f"t.py::test_[({index}, 1)]", warnings=(unclear.sentence,)))
-    lines = warnings_of(found)
-    assert len(lines) == told
-    assert "t.py::test_[(0, 1)]" in lines[0]
-    assert "too close to tell: 0" in lines[0]
-    assert (f"{number} times in {number} tests" in lines[0]) == (number > 1)
-    verbose = warnings_of(found, Settings(verbose=True))
-    assert len(verbose) == number
-
-
 # warnings with remedies
 
 
-def alternating(low: float, high: float) -> tuple[float, ...]:
-    return (low, high) * 5
-
-
 @pytest.mark.parametrize(
-    ("candidate_mhz", "reference_mhz", "warned"),
-    [(1980, 1980, False), (1980, 1921, False), (1980, 1920, True), (1920, 1980, True), (None, 1980, False)],
+    ("candidate_mhz", "reference_mhz", "where"),
+    [
+        ((1980,), (1921,), None),
+        ((1980,), (1920,), "a at 1980 MHz, eager at 1920 MHz"),  # more than 3 % apart
+        ((1920,), (1980,), "a at 1920 MHz, eager at 1980 MHz"),
+        ((), (1980,), None),
+        ((1000, 1095) * 5, (1050,), None),
+        ((1000, 1115) * 5, (1060,), "a: relative std 5.7 %"),  # 1.054 times half of the distance
+    ],
 )
-def test_clocks_of_two_arms_more_than_three_percent_apart(
-    candidate_mhz: float | None, reference_mhz: float, warned: bool
+def test_clocks_that_spread_or_of_two_arms_apart(
+    candidate_mhz: tuple[float, ...], reference_mhz: tuple[float, ...], where: str | None
 ) -> None:
-    pair = arms(timing("a", 10.0, candidate_mhz), timing("eager", 20.0, reference_mhz))
+    pair = arms(timing("a", 10.0, sm_clock_mhz=candidate_mhz), timing("eager", 20.0, sm_clock_mhz=reference_mhz))
     lines = warnings_of([record(*pair)])
-    assert len(lines) == warned
-    if warned:
-        where = f"a at {candidate_mhz} MHz, eager at {reference_mhz} MHz"
-        assert lines[0].startswith(f"unsteady SM clocks in tests/test_a.py::test_it ({where}): lock the clocks")
-        assert "nvidia-smi -lgc" in lines[0]
-
-
-@pytest.mark.parametrize(("high", "warned"), [(1095, False), (1115, True)])
-def test_clocks_of_a_timing_that_spread(high: float, warned: bool) -> None:
-    """Ten readings, alternating: their standard deviation is 1.054 times half of the distance."""
-    shaky = timing("a", 10.0, sm_clock_mhz=alternating(1000, high))
-    lines = warnings_of([record(Measurement(timing=shaky))])
-    assert len(lines) == warned
-    assert all("(a: relative std 5.7 %)" in line for line in lines)
+    assert len(lines) == bool(where)
+    for line in lines:
+        assert line.startswith(f"unsteady SM clocks in tests/test_a.py::test_it ({where}): lock the clocks")
+        assert "nvidia-smi -lgc" in line
 
 
 def throttled(label: str = "a", reasons: tuple[str, ...] = ("SwPowerCap",)) -> Timing:
@@ -367,63 +342,39 @@ def test_properties_of_a_change_are_plain() -> None:
 # warnings that many tests share, and what was compared
 
 
+ONE_OF_TWELVE = "12 tests (t.py::a, t.py::b, t.py::c and 9 more)"
+SHOWS_ALL = "(--gpu-bench-verbose shows all)"
+
+
 @pytest.mark.parametrize(
-    ("text", "one", "first"),
+    ("tests", "texts", "lines"),
     [
-        ("the driver is new", "t.py::test_0: the driver is new", "the driver is new"),
-        ("{} is not there", "t.py::test_0 is not there", "t.py::test_0 is not there"),
-        ("{}: it has changed", "t.py::test_0: it has changed", "t.py::test_0: it has changed"),
+        ("a", ["the driver is new"], ["t.py::a: the driver is new"]),
+        ("aa", ["the driver is new"] * 2, ["t.py::a: the driver is new"]),  # as where it was run again
+        ("ab", ["the driver is new"] * 2, ["in 2 tests (t.py::a, t.py::b): the driver is new"]),
+        ("abcdefghijkl", ["the driver is new"] * 12, [f"in {ONE_OF_TWELVE}: the driver is new"]),
+        ("a", ["t.py::a is not there"], ["t.py::a is not there"]),
+        (
+            "abcdefghijkl",
+            [f"t.py::{name}: it has changed" for name in "abcdefghijkl"],
+            [f"12 times in {ONE_OF_TWELVE}, first: t.py::a: it has changed {SHOWS_ALL}"],
+        ),
+        ("a", ["t.py::a[1] is new"], ["t.py::a: t.py::a[1] is new"]),
+        ("abc", ["n is 5", "n is 5", "n is 5"], ["in 3 tests (t.py::a, t.py::b, t.py::c): n is 5"]),
+        (
+            "abc",
+            ["n is 5", "n is 5", "n is 6"],
+            [f"3 times in 3 tests (t.py::a, t.py::b, t.py::c), first: n is 5 {SHOWS_ALL}"],
+        ),
+        # a digit within a word is no number
+        ("aa", ["no float16", "no float32"], ["t.py::a: no float16", "t.py::a: no float32"]),
+        ("ab", ["no float16", "no float32"], ["t.py::a: no float16", "t.py::b: no float32"]),
     ],
 )
-def test_what_many_tests_warn_of_is_said_once(text: str, one: str, first: str) -> None:
-    records = [
-        record(
-            Measurement(timing=timing("a", 1.0)), nodeid=f"t.py::test_{n}", warnings=(text.format(f"t.py::test_{n}"),)
-        )
-        for n in range(12)
-    ]
-    lines = [warnings_of(records[:n]) for n in (1, 2, 12)]
-    two, twelve = (
-        "2 tests (t.py::test_0, t.py::test_1)",
-        "12 tests (t.py::test_0, t.py::test_1, t.py::test_2 and 9 more)",
-    )
-    if "{}" in text:
-        more = f"first: {first} (--gpu-bench-verbose shows all)"
-        assert lines == [[one], [f"2 times in {two}, {more}"], [f"12 times in {twelve}, {more}"]]
-    else:
-        assert lines == [[one], [f"in {two}: {first}"], [f"in {twelve}: {first}"]]
-
-
-@pytest.mark.parametrize(("last", "start"), [("n is 5", "in 3 tests"), ("n is 6", "3 times in 3 tests")])
-def test_what_differs_in_a_number_is_counted(last: str, start: str) -> None:
-    records = [
-        record(Measurement(timing=timing("a", 1.0)), nodeid=f"t.py::{name}", warnings=(text,))
-        for name, text in zip("abc", ("n is 5", "n is 5", last), strict=True)
-    ]
-    (line,) = warnings_of(records)
-    assert line.startswith(start)
-
-
-@pytest.mark.parametrize("names", ["aa", "ab"])
-def test_what_differs_in_a_digit_within_a_word_is_not_alike(names: str) -> None:
-    """In one test, or in two."""
-    records = [
-        record(Measurement(timing=timing("a", 1.0)), nodeid=f"t.py::{name}", warnings=(f"{dtype} is not supported",))
-        for name, dtype in zip(names, ("float16", "float32"), strict=True)
-    ]
-    wanted = [f"t.py::{names[0]}: float16 is not supported", f"t.py::{names[1]}: float32 is not supported"]
-    assert warnings_of(records) == wanted
-
-
-def test_what_a_test_warns_of_in_each_of_its_records_is_said_once() -> None:
-    """As where it was run again."""
-    warned = record(Measurement(timing=timing("a", 1.0)), nodeid="t.py::a", warnings=("the driver is new",))
-    assert warnings_of([warned, warned]) == ["t.py::a: the driver is new"]
-
-
-def test_a_test_whose_name_begins_with_another_s_keeps_its_own() -> None:
-    warned = record(Measurement(timing=timing("a", 1.0)), nodeid="t.py::a", warnings=("t.py::a[1] is new",))
-    assert "gpu_bench: warning: t.py::a: t.py::a[1] is new" in summary_lines([warned], Settings())
+def test_what_several_tests_warn_of_is_said_once(tests: str, texts: list[str], lines: list[str]) -> None:
+    item = Measurement(timing=timing("a", 1.0))
+    records = [record(item, nodeid=f"t.py::{name}", warnings=(text,)) for name, text in zip(tests, texts, strict=True)]
+    assert warnings_of(records) == lines
 
 
 @pytest.mark.parametrize(
@@ -438,11 +389,16 @@ def test_a_run_warns_so_many_times(number: int, verbose: bool, shown: int) -> No
     assert (lines[-1] == f"{more} (--gpu-bench-verbose shows all)") == (number > 20 and not verbose)
 
 
-def past(nodeid: str, low: float, high: float, outcome: Outcome | None = None, baseline: str = "main") -> TestRecord:
+FAIL = Outcome.FAIL
+
+
+def past(
+    nodeid: str, low: float, high: float, outcome: Outcome | None = None, baseline: str = "main", role: Any = ""
+) -> TestRecord:
     """Return a test that was compared, with the ends of its interval, and judged where an outcome is given."""
     change = PastChange(baseline=baseline, metric="median", ratio=low, interval=Interval(low, high), old_us=10.0)
     verdicts = () if outcome is None else (verdict("max_regression=0.05", outcome),)
-    return record(Measurement(timing=timing("a", 10.0), change=change, verdicts=verdicts), nodeid=nodeid)
+    return record(Measurement(timing=timing("a", 10.0), change=change, verdicts=verdicts, role=role), nodeid=nodeid)
 
 
 @pytest.mark.parametrize(
@@ -451,27 +407,14 @@ def past(nodeid: str, low: float, high: float, outcome: Outcome | None = None, b
         ([past("a", 1.0, 1.0)], "main: 1 of 1 test, none slower or faster"),
         ([past("a", 1.011, 1.02), past("b", 1.0, 1.02), past("c", 1.009, 1.02)], "main: 3 of 3 tests, 1 slower"),
         ([past("a", 0.97, 0.98), past("b", 0.97, 0.991), past("c", 2, 3)], "main: 3 of 3 tests, 1 slower, 1 faster"),
-        (
-            [past("a", 2, 3, Outcome.FAIL), past("b", 2, 3)],
-            "main: 2 of 2 tests, 2 slower (1 by more than is tolerated)",
-        ),
+        ([past("a", 2, 3, FAIL), past("b", 2, 3)], "main: 2 of 2 tests, 2 slower (1 by more than is tolerated)"),
         ([past("a", 2, 3, Outcome.PASS)], "main: 1 of 1 test, 1 slower"),
         ([past("a", 1, 1), past("b", 1, 1, baseline="old")], "main, old: 2 of 2 tests, none slower or faster"),
         ([past("a", 1, 1), judged(Outcome.PASS)], "main: 1 of 2 tests, none slower or faster"),
+        ([past("a", 2, 3, role="reference")], "main: 1 of 1 test, none slower or faster"),
+        ([judged(FAIL)], None),
     ],
 )
-def test_what_was_compared_is_counted(records: list[TestRecord], words: str) -> None:
-    assert compared_lines(records) == [f"gpu_bench: compared with {words}"]
-
-
-def compared_lines(records: list[TestRecord]) -> list[str]:
-    """Return the lines of the summary on what was compared with saved runs."""
-    return [line for line in summary_lines(records, Settings()) if "compared with" in line]
-
-
-def test_a_reference_is_compared_and_not_counted() -> None:
-    [slow] = past("a", 2, 3).measurements
-    change = slow.change
-    reference = Measurement(timing=timing("b", 1.0), role="reference", change=change)
-    assert compared_lines([record(reference)]) == ["gpu_bench: compared with main: 1 of 1 test, none slower or faster"]
-    assert compared_lines([judged(Outcome.FAIL)]) == []
+def test_what_was_compared_is_counted(records: list[TestRecord], words: str | None) -> None:
+    lines = [line for line in summary_lines(records, Settings()) if "compared with" in line]
+    assert lines == ([] if words is None else [f"gpu_bench: compared with {words}"])
