@@ -16,24 +16,17 @@ MOST_KERNELS_OF_TRACE = 30
 """Kernels of one call that are listed; the shortest of more are summed up."""
 
 
-def summary_markdown(records: Iterable[TestRecord], paths: Iterable[Path] = ()) -> str:
-    """Return every measured call's time by kernel, as Markdown.
-
-    paths: the traces that there are, which the calls they are of are linked with.
-    """
-    names = {path.name for path in paths}
+def write_summary(folder: Path, records: Iterable[TestRecord]) -> None:
+    """Write the page of a folder of traces: every measured call's time by kernel, as Markdown; raise BadFile."""
+    names = {path.name for path in folder.glob(f"*{ENDING}")}
     sections = [section for record in records if (section := "\n\n".join(_test_blocks(record, names)))]
     first = (
         f"# Traces of GPU calls\n\nOpen a trace at [{VIEWER.removeprefix('https://')}]({VIEWER}). It holds calls made "
         "after the timed ones, with the profiler's record of the host, which slows them; the times below are of the "
         "timed calls."
     )
-    return "\n\n".join([first, *(sections or ["Nothing was measured."])]) + "\n"
-
-
-def write_summary(folder: Path, records: Iterable[TestRecord]) -> None:
-    """Write the page of a folder of traces; raise BadFile."""
-    write_text(summary_markdown(records, folder.glob(f"*{ENDING}")), folder / SUMMARY_FILE)
+    text = "\n\n".join([first, *(sections or ["Nothing was measured."])]) + "\n"
+    write_text(text, folder / SUMMARY_FILE)
 
 
 def _test_blocks(record: TestRecord, names: Container[str]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from pytest_gpubench.results.counterpart import FactChange, Missing, PastTest, by_test, few
-from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, SavedRun, TestRecord, Timing
+from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, SavedRun
 from pytest_gpubench.results.provenance import TOOLS
 from pytest_gpubench.stats.process_spread import (
     UNKNOWN_SPEEDUP,
@@ -181,44 +181,30 @@ def _another(past: PastTest, source: str, params: Mapping[str, str]) -> Missing 
 def _slim_measurement(item: Measurement, is_latest: bool) -> Measurement:
     """Return a measurement with what is compared; of the latest session, with what reasons are found in."""
     timing, clock_mhz = item.timing, item.timing.median_sm_clock_mhz
-    kept = Timing(
-        label=timing.label,
-        timer=timing.timer,
-        cache=timing.cache,
-        device=timing.device,
-        samples_us=timing.samples_us,
+    kept = msgspec.structs.replace(
+        timing,
+        busy_us=(),
+        span_us=(),
         sm_clock_mhz=() if clock_mhz is None else (clock_mhz,),
-        throttle_reasons=timing.throttle_reasons,
+        stretches=(),
         kernels=timing.kernels if is_latest else (),
-        moved_bytes=timing.moved_bytes,
-        read_bytes=timing.read_bytes,
-        flops=timing.flops,
-        counts=timing.counts,
-        unmeasured=timing.unmeasured,
+        regions=(),
     )
-    return Measurement(
-        timing=kept,
-        verdicts=tuple(each for each in item.verdicts if each.found or each.outcome is Outcome.INVALID),
-        speedup=item.speedup,
-        role=item.role,
-        example=item.example,
-        overhead=item.overhead,
-        observed=item.observed if is_latest else None,
-        call=item.call,
-        no_call=item.no_call,
-    )
+    verdicts = tuple(each for each in item.verdicts if each.found or each.outcome is Outcome.INVALID)
+    observed = item.observed if is_latest else None
+    return msgspec.structs.replace(item, timing=kept, verdicts=verdicts, differences=(), change=None, observed=observed)
 
 
 def slimmed(run: SavedRun) -> SavedRun:
     """Return a run with what is compared and explained: of thousands of tests, half of its size."""
     records, earlier = (
         tuple(
-            TestRecord(
-                nodeid=record.nodeid,
-                device=record.device,
-                params=record.params,
-                source=record.source,
+            msgspec.structs.replace(
+                record,
                 measurements=tuple(_slim_measurement(item, found is run.records) for item in record.measurements),
+                phases=(),
+                extra_info={},
+                warnings=(),
             )
             for record in found
         )

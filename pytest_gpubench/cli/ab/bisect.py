@@ -5,14 +5,13 @@ import re
 import subprocess
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from itertools import islice
 
 from pytest_gpubench.cli.ab.checkouts import Checkout, Workspace, last_line
 from pytest_gpubench.cli.ab.command import ROUNDS, add_arguments, comparison_plan, prepared
 from pytest_gpubench.cli.ab.comparison import CommitComparison, ComparisonPlan, compare_commits, is_open
 from pytest_gpubench.cli.ab.replayed import Answer, bisect_runs
 from pytest_gpubench.cli.ab.report import report_lines
-from pytest_gpubench.cli.ab.runs import PytestRunner, by_node_id
+from pytest_gpubench.cli.ab.runs import PytestRunner
 from pytest_gpubench.cli.arguments import add_storage, add_trust_calls
 from pytest_gpubench.cli.output import complain, say, write
 from pytest_gpubench.errors import BadRequest, GpuBenchError
@@ -20,7 +19,7 @@ from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.units import count
 from pytest_gpubench.verdict.counters import CONFIRMED
 from pytest_gpubench.verdict.regression import Change
-from pytest_gpubench.verdict.rounds import ArmRun, CommitArm, judge_rounds
+from pytest_gpubench.verdict.rounds import ArmRun, CommitArm
 
 ABOUT = "find the commit that made a test slower"
 STATUS: dict[Answer, int] = {"good": 0, "bad": 1, "skip": 125}
@@ -96,9 +95,8 @@ def _bisect(arguments: argparse.Namespace) -> Answer:
 class CommitSearch:
     """Compares commits with GOOD.
 
-    A counter differs little from one process to the next, so GOOD and each commit are counted by one process. In the
-    end GOOD needs a second one, which is that of a commit that counts the same; the first bad commit is counted again,
-    as other bad ones may differ from process to process as it does.
+    A counter differs little from one process to the next, so GOOD and each commit are counted by one process; in the
+    end GOOD and the first bad commit are counted by a second one.
     """
 
     def __init__(
@@ -130,14 +128,8 @@ class CommitSearch:
         found = self.found[commit]
         if not self._is_exact:
             return found.changes
-        others = [run for name, each in self.found.items() if name != commit for run in each.runs if run.arm == "HEAD"]
-        taken = list(found.runs)
-        for run in (each for each in found.runs if each.arm == "BASE"):
-            alike = (each for each in others if counts_alike(run, each, self._plan, self.watched or ()))
-            taken += [replace(each, arm=run.arm, round=1) for each in islice(alike, 1)]
-        if ("HEAD", 1) not in [(each.arm, each.round) for each in taken]:
-            self._check_out(commit)
-        return self._compare(replace(self._plan, rounds=CONFIRMED, processes=CONFIRMED), taken).changes
+        self._check_out(commit)
+        return self._compare(replace(self._plan, rounds=CONFIRMED, processes=CONFIRMED), found.runs).changes
 
     def answer(self, changes: Sequence[Change]) -> Answer:
         """Return whether a commit is slower, of all that counts."""
@@ -161,14 +153,6 @@ class CommitSearch:
         if answer_of(changes, watched) == "bad":
             return set()
         return {each.nodeid for each in changes if is_open(each) and name_of(each) in watched}
-
-
-def counts_alike(one: ArmRun, other: ArmRun, plan: ComparisonPlan, watched: Collection[tuple[str, str]]) -> bool:
-    """Tell whether the processes of two commits count the same of these measurements."""
-    runs = [replace(one, arm="BASE"), replace(other, arm="HEAD")]
-    changes = {name_of(each): each for each in judge_rounds(by_node_id(runs), plan.tolerance, plan.alpha)}
-    intervals = [each.estimate and each.estimate.interval for name, each in changes.items() if name in watched]
-    return len(intervals) == len(watched) and all(each and each.low <= 1 <= each.high for each in intervals)
 
 
 def answer_of(changes: Sequence[Change], watched: Collection[tuple[str, str]] | None) -> Answer:
