@@ -75,6 +75,44 @@ class ReportCase:
             warn(f"provider {name!r} times {len(captured)} calls: the last one is measured")
         return replace(captured[-1], label=name)
 
+    def measure(self, bench: GpuBench, limits: Limits, asked: Mapping[str, Any], warn: Warn) -> None:
+        """Compare its providers with the reference, and measure alone those that cannot be compared.
+
+        asked: keywords of `compare`, and `reference`: a provider, or None for no comparison. Without a reference that
+        is asked for, or a limit that needs one, providers whose outputs differ from its are measured alone.
+
+        Raises NotMeasured where nothing is timed, and what `compare` raises.
+        """
+        found = {name: self.capture(name, warn) for name in self.providers}
+        timed = {name: each for name, each in found.items() if isinstance(each, Timed)}
+        if not timed:
+            raise NotMeasured(
+                f"{self.name} could not be taken over: {next(iter(found.values()), 'it has no provider')}"
+            )
+        keywords = dict(asked)
+        compares = keywords.get("reference", "") is not None and len(timed) > 1
+        reference = reference_of(list(timed), keywords.pop("reference", None)) if compares else None
+        keywords.pop("reference", None)
+        compared = []
+        if reference is not None:
+            # a limit, or a reference that is asked for, wants these compared whether they agree or not
+            wanted = {name for name in timed if name != reference}
+            if isinstance(limits.min_speedup, Mapping):
+                wanted &= set(limits.min_speedup)
+            elif "reference" not in asked and not limits.need("reference"):
+                wanted = set()
+            tolerance = Tolerance(keywords.get("rtol"), keywords.get("atol"), keywords.get("equal_nan", False))
+            for name in timed:
+                if name in wanted or (name != reference and _agrees(timed[name], timed[reference], tolerance, warn)):
+                    compared.append(name)
+        for name in [name for name in timed if name not in compared and (name != reference or not compared)]:
+            measure_timed(bench, timed[name])
+        if reference is not None and compared:
+            functions = {name: timed[name].function for name in compared}
+            setups = [each.setup for each in timed.values() if each.setup is not None]
+            setup = (lambda: [each() for each in setups] and None) if setups else None
+            bench.compare(functions, timed[reference].function, names=(reference,), setup=setup, **keywords)
+
 
 @contextmanager
 def same_stream() -> Iterator[None]:
@@ -117,43 +155,6 @@ def reference_of(names: Sequence[str], chosen: str | None = None) -> str:
     if chosen is not None and chosen not in names:
         raise BadRequest(f"reference={repr_of(chosen)} is no provider: they are {', '.join(names)}")
     return chosen or next((name for name in names if LIKE_A_REFERENCE.search(name)), names[0])
-
-
-def measure_case(bench: GpuBench, case: ReportCase, limits: Limits, asked: Mapping[str, Any], warn: Warn) -> None:
-    """Compare a case's providers with the reference, and measure alone those that cannot be compared.
-
-    asked: keywords of `compare`, and `reference`: a provider, or None for no comparison. Without a reference that is
-    asked for, or a limit that needs one, providers whose outputs differ from its are measured alone.
-
-    Raises NotMeasured where nothing is timed, and what `compare` raises.
-    """
-    found = {name: case.capture(name, warn) for name in case.providers}
-    timed = {name: each for name, each in found.items() if isinstance(each, Timed)}
-    if not timed:
-        raise NotMeasured(f"{case.name} could not be taken over: {next(iter(found.values()), 'it has no provider')}")
-    keywords = dict(asked)
-    compares = keywords.get("reference", "") is not None and len(timed) > 1
-    reference = reference_of(list(timed), keywords.pop("reference", None)) if compares else None
-    keywords.pop("reference", None)
-    compared = []
-    if reference is not None:
-        # a limit, or a reference that is asked for, wants these compared whether they agree or not
-        wanted = {name for name in timed if name != reference}
-        if isinstance(limits.min_speedup, Mapping):
-            wanted &= set(limits.min_speedup)
-        elif "reference" not in asked and not limits.need("reference"):
-            wanted = set()
-        tolerance = Tolerance(keywords.get("rtol"), keywords.get("atol"), keywords.get("equal_nan", False))
-        for name in timed:
-            if name in wanted or (name != reference and _agrees(timed[name], timed[reference], tolerance, warn)):
-                compared.append(name)
-    for name in [name for name in timed if name not in compared and (name != reference or not compared)]:
-        measure_timed(bench, timed[name])
-    if reference is not None and compared:
-        functions = {name: timed[name].function for name in compared}
-        setups = [each.setup for each in timed.values() if each.setup is not None]
-        setup = (lambda: [each() for each in setups] and None) if setups else None
-        bench.compare(functions, timed[reference].function, names=(reference,), setup=setup, **keywords)
 
 
 def _agrees(candidate: Timed, reference: Timed, tolerance: Tolerance, warn: Warn) -> bool:

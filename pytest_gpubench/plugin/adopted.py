@@ -4,7 +4,6 @@ import ast
 import glob
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -22,7 +21,7 @@ from pytest_gpubench.plugin import markers, terminal
 from pytest_gpubench.plugin.items import FIXTURE, uses_fixture
 from pytest_gpubench.plugin.lifecycle import Lifecycle
 from pytest_gpubench.settings import Settings, ini_name
-from pytest_gpubench.units import repr_of, safe_line
+from pytest_gpubench.units import numbered, repr_of, safe_line
 
 if TYPE_CHECKING:
     from pytest_gpubench.adopt.perf_report import ReportCase
@@ -152,13 +151,8 @@ def all_cases(namespace: Mapping[str, object]) -> list[ReportCase]:
     kind = imported(PERF_REPORT)
     marks = {} if kind is None else {id(each): name for name, each in namespace.items() if isinstance(each, kind)}
     cases = [case for name in marks.values() for case in cases_of(name, namespace[name])]
-    seen: Counter[str] = Counter()
-    unique = []
-    for case in cases:
-        seen[case.name] += 1
-        again = seen[case.name] > 1
-        unique.append(replace(case, name=f"{case.name[:-1]}-{seen[case.name]}]") if again else case)
-    return unique
+    names = numbered((case.name.removesuffix("]") for case in cases), "-")
+    return [replace(case, name=f"{name}]") for name, case in zip(names, cases, strict=True)]
 
 
 class ScriptItem(pytest.Item):
@@ -204,11 +198,9 @@ class CaseItem(ScriptItem):
 
     def runtest(self) -> None:
         """Compare or measure the providers."""
-        from pytest_gpubench.adopt.perf_report import measure_case
-
         test = self.lifecycle.current_test()
         assert test is not None
-        measure_case(self.lifecycle.bench(), self.case, test.limits, self.asked, test.warn)
+        self.case.measure(self.lifecycle.bench(), test.limits, self.asked, test.warn)
 
 
 class WholeItem(ScriptItem):

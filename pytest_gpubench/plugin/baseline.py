@@ -15,7 +15,7 @@ from pytest_gpubench.plugin.workers import hand_on, handed_on, is_distributing, 
 from pytest_gpubench.results.baseline import Baseline, toolchain
 from pytest_gpubench.results.counterpart import Missing, PastTest
 from pytest_gpubench.results.model import DeviceFacts, SavedRun
-from pytest_gpubench.results.store import Storage, read_by_test
+from pytest_gpubench.results.store import NoSuchRun, Storage
 from pytest_gpubench.settings import ROWS, Settings, environment_name, flag_name, ini_name
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.units import count, safe_line
@@ -122,26 +122,19 @@ class ComparedRun:
     def _find(self, which: str) -> None:
         from pytest_gpubench.results.provenance import minute_text
 
-        storage = Storage(Path(self.settings.storage))
+        found: list[tuple[Path, SavedRun]] = []
         try:
-            storage.runs()  # a storage that cannot be read is an error, unlike one without the run
-            found = read_by_test(self._paths(storage, which))
+            found = Storage(Path(self.settings.storage)).baselines(which)
         except BadFile as error:
-            raise BadRequest(f"{flag_name('compare')}={which}: {error}") from None
+            names_tests = os.path.isdir(which) or "::" in which or which.endswith(".py")
+            if names_tests or not isinstance(error, NoSuchRun):
+                tests = f"these are tests and no saved run; in front of them, write {flag_name('compare')}=latest"
+                raise BadRequest(f"{flag_name('compare')}={which}: {tests if names_tests else error}") from None
+            self._missing = str(error)
         self.files, self.runs = [path for path, _ in found], [run for _, run in found]
         self._compared = [f"{path} of {minute_text(run.datetime)}" for path, run in found]
         if found:
             self.baseline = Baseline([(run.name or path.stem, run) for path, run in found], self._collected)
-
-    def _paths(self, storage: Storage, which: str) -> list[Path]:
-        try:
-            paths = storage.find_baselines(which)
-        except BadFile as error:
-            paths, self._missing = [], str(error)
-        names_tests = os.path.isdir(which) or "::" in which or which.endswith(".py")
-        if names_tests and paths in ([], [Path(which)]):
-            raise BadFile(f"these are tests and no saved run; in front of them, write {flag_name('compare')}=latest")
-        return paths
 
     def _refuse_missing(self, config: pytest.Config) -> None:
         """Raise BadRequest where the run that the command line names does not exist and tests would fail by that.

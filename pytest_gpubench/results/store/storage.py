@@ -67,6 +67,10 @@ LOCK_TIMEOUT_S = 600.0
 """Holding the lock takes as long as reading and writing one file."""
 
 
+class NoSuchRun(BadFile):
+    """Raised for a run that is not there."""
+
+
 @dataclass(frozen=True)
 class Stored:
     """A saved run in a storage folder, by the name of its file, which has not been read."""
@@ -136,21 +140,24 @@ class Storage:
         """Return the newest matching run of each device.
 
         which: `latest`, a name that was saved, a number as in `3` or `0003`, or the path of a file; the first of these
-        that there is. Raises BadFile where there is none, naming what there is.
+        that there is. Raises NoSuchRun where there is none, naming what there is.
         """
         stored = self.runs()
         part = file_part(which)
         matches = stored if which == "latest" else _named(stored, part) or _named(stored, part + FAILED)
         return list({path.parent: path for path in self._else(which, stored, matches)}.values())
 
-    def find_baselines(self, which: str) -> list[Path]:
-        """Return all matching runs that may be compared with, oldest first: no failed one, unless it is named as such.
+    def baselines(self, which: str) -> list[tuple[Path, SavedRun]]:
+        """Read the newest matching run of each device, and of older ones the tests that it left out; oldest first.
 
-        which: as in `find`; raises BadFile as that does.
+        No failed run, unless it is named as such. which: as in `find`; raises NoSuchRun as that does, and BadFile.
         """
         stored = self.runs()
         kept = [one for one in stored if not one.has_failed]
-        return self._else(which, stored, kept if which == "latest" else _named(stored, file_part(which)))
+        by_folder: dict[Path, list[Path]] = {}
+        for path in self._else(which, stored, kept if which == "latest" else _named(stored, file_part(which))):
+            by_folder.setdefault(path.parent, []).append(path)
+        return [found for inside in by_folder.values() for found in reversed(list(_newest_first(inside)))]
 
     def _else(self, which: str, stored: Sequence[Stored], matches: Sequence[Stored]) -> list[Path]:
         """Return the files of matches; without any, of the number, or the path itself."""
@@ -159,7 +166,7 @@ class Storage:
             return [one.path for one in found]
         if os.path.isfile(which):
             return [Path(which)]
-        raise BadFile(self._not_there(which, stored))
+        raise NoSuchRun(self._not_there(which, stored))
 
     def _not_there(self, which: str, stored: Sequence[Stored]) -> str:
         absent, folder = f"there is no saved run and no file {printable(which)!r}", shown(self.root.absolute())
@@ -240,14 +247,6 @@ def _with_left_out(run: SavedRun, older: Iterable[Path], is_gone: Callable[[str]
     measured = {record.nodeid for record in run.records}
     left_out = tuple(sorted(nodeid for nodeid in known - measured if not is_gone(nodeid)))
     return msgspec.structs.replace(run, left_out=left_out)
-
-
-def read_by_test(paths: Iterable[Path]) -> list[tuple[Path, SavedRun]]:
-    """Read the newest run in each folder, and of older ones the tests that it left out; both ways oldest first."""
-    by_folder: dict[Path, list[Path]] = {}
-    for path in paths:
-        by_folder.setdefault(path.parent, []).append(path)
-    return [found for inside in by_folder.values() for found in reversed(list(_newest_first(inside)))]
 
 
 def _newest_first(paths: Sequence[Path]) -> Iterator[tuple[Path, SavedRun]]:

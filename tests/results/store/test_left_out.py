@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pytest_gpubench import BadFile
 from pytest_gpubench.results.model import CommitInfo, SavedRun
-from pytest_gpubench.results.store import Storage, read_by_test, read_run
+from pytest_gpubench.results.store import Storage, read_run
 from tests.results.saved import make_run
 from tests.results.store.files import save
 
@@ -76,11 +76,11 @@ def test_each_test_is_that_of_the_newest_run_that_did_not_leave_it_out(saves: li
             save_one(storage, number, saved)
         if not any(not saved.has_failed and name in (saved.name, "latest") for saved in saves):
             with pytest.raises(BadFile, match="there is no saved run"):
-                storage.find_baselines(name)
+                storage.baselines(name)
             return
         found = [
             (record.nodeid, int(run.commit_info.id or ""))
-            for _, run in read_by_test(storage.find_baselines(name))
+            for _, run in storage.baselines(name)
             for record in run.records
         ]
     assert len(found) == len({test for test, _ in found})
@@ -105,15 +105,19 @@ def test_a_failed_run_is_found_by_its_own_name_only_or_where_there_is_no_other(t
     (failed,) = storage.save_each(run_of({TESTS[0]}, 0), "main", has_failed=True)
     assert failed.name == "0001_main~failed.json"
     assert read_run(failed).name == "main~failed"
-    assert storage.find("main") == storage.find("latest") == storage.find_baselines("main~failed") == [failed]
-    assert storage.find_baselines("1") == storage.find_baselines(str(failed)) == [failed]
+    assert storage.find("main") == storage.find("latest") == baselines_of(storage, "main~failed") == [failed]
+    assert baselines_of(storage, "1") == baselines_of(storage, str(failed)) == [failed]
     for which in ("main", "latest"):
         with pytest.raises(BadFile, match="there is no saved run"):
-            storage.find_baselines(which)
+            storage.baselines(which)
     (kept,) = storage.save_each(run_of({TESTS[0]}, 1), "main")
     (again,) = storage.save_each(run_of({TESTS[0]}, 2), "main", has_failed=True)
-    assert storage.find("main") == storage.find_baselines("main") == storage.find_baselines("latest") == [kept]
+    assert storage.find("main") == baselines_of(storage, "main") == baselines_of(storage, "latest") == [kept]
     assert storage.find("latest") == [again]
+
+
+def baselines_of(storage: Storage, which: str) -> list[Path]:
+    return [path for path, _ in storage.baselines(which)]
 
 
 def test_a_failed_run_without_a_name(tmp_path: Path) -> None:
