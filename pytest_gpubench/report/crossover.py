@@ -1,12 +1,11 @@
 """From which size on a candidate is faster: the speedups of a parametrised test along one of its parameters."""
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from pytest_gpubench.report.sweeps import Series, Sweep, sweeps_of
-from pytest_gpubench.results.model import Speedup, TestRecord
+from pytest_gpubench.report.sweeps import Series, Sweep
+from pytest_gpubench.results.model import Speedup
 from pytest_gpubench.units import round_to_digits
 
 
@@ -27,31 +26,8 @@ class Step:
         return f"{self.value} {round_to_digits(self.speedup.ratio, 3)}x{'?' if self.is_faster is None else ''}"
 
 
-def crossover_lines(records: Iterable[TestRecord], everything: bool = False, group_by: str = "none") -> list[str]:
-    """Return a line for each candidate whose speedup crosses 1 along a parameter of its test.
-
-    `softmax over torch by n, faster from n=2048 on: 512 0.81x, 1024 0.97x?, 2048 1.21x`. The intervals decide; where
-    one holds 1, the ratio has a question mark, and the size is neither faster nor slower.
-
-    everything: what crosses nothing too. group_by: as --gpu-bench-group-by; "param:n" leaves out the other parameters.
-    """
-    wanted = group_by.removeprefix("param:") if group_by.startswith("param:") else None
-    shown = [
-        (sweep, series, steps)
-        for sweep in sweeps_of(records)
-        for series, steps in _compared_steps(sweep).items()
-        if wanted in (None, sweep.param) and (everything or {True, False} <= {step.is_faster for step in steps})
-    ]
-    titles = Counter(_title_of(sweep, series) for sweep, series, _ in shown)
-    lines = []
-    for sweep, series, steps in shown:
-        title = _title_of(sweep, series)
-        where = f"{sweep.test} ({sweep.device}, {sweep.timer}, {sweep.cache}): " if titles[title] > 1 else ""
-        lines.append(f"{where}{title}, {where_faster(steps, sweep.param)}: {', '.join(map(str, steps))}")
-    return lines
-
-
-def _compared_steps(sweep: Sweep) -> dict[Series, list[Step]]:
+def compared_steps(sweep: Sweep) -> dict[Series, list[Step]]:
+    """Return the speedups of each candidate along a sweep, of those that have several."""
     return {
         series: [Step(value, item.speedup) for _, value, _, item in points if item.speedup is not None]
         for series, points in sweep.series.items()
@@ -63,13 +39,8 @@ def faster_lines(sweep: Sweep) -> list[str]:
     """Return where each candidate is faster than its reference, in words."""
     return [
         f"{series.name} against {series.reference}: {where_faster(steps, sweep.param)}"
-        for series, steps in _compared_steps(sweep).items()
+        for series, steps in compared_steps(sweep).items()
     ]
-
-
-def _title_of(sweep: Sweep, series: Series) -> str:
-    fixed = f" at {series.fixed}" if series.fixed else ""
-    return f"{series.label} over {series.reference} by {sweep.param}{fixed}"
 
 
 def where_faster(steps: Sequence[Step], param: str) -> str:

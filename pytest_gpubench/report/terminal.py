@@ -2,12 +2,13 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_gpubench import __version__
-from pytest_gpubench.report.crossover import crossover_lines
+from pytest_gpubench.report.crossover import compared_steps, where_faster
 from pytest_gpubench.report.remedies import MOST_TESTS_NAMED, remedy_lines
 from pytest_gpubench.report.rows import change_word, past_verdict, verdicts_of
+from pytest_gpubench.report.sweeps import Series, Sweep, sweeps_of
 from pytest_gpubench.results.model import DeviceFacts, Outcome, TestRecord, Timing
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.settings.cache import cache_words
@@ -47,7 +48,7 @@ def summary_lines(records: Sequence[TestRecord], settings: Settings) -> list[str
     warnings = _warning_lines(records, settings.verbose)
     lines += [f"gpu_bench: warning: {text}" for text in dict.fromkeys([*warnings, *remedy_lines(records)])]
     lines += compared_lines(records)
-    lines += [f"gpu_bench: {line}" for line in crossover_lines(records, settings.verbose, settings.group_by)]
+    lines += [f"gpu_bench: {line}" for line in _crossover_lines(records, settings.verbose, settings.group_by)]
     outcomes = Counter((verdict.outcome, verdict.enforced) for verdict in verdicts_of(records))
     if outcomes:
         on_cpu = all(record.device.type == "cpu" for record in records)
@@ -163,3 +164,32 @@ def _without_gpu_words(outcomes: Mapping[Outcome, int]) -> str:
     words = f"{judged} would be judged with --gpu-bench-device=cpu, {fails or 'none'} of them would fail"
     unjudged = f"; {outcomes[Outcome.NOT_JUDGED]} not judged on a CPU" if outcomes[Outcome.NOT_JUDGED] else ""
     return f"no GPU was found: {words}{unjudged}"
+
+
+def _crossover_lines(records: Iterable[TestRecord], everything: bool = False, group_by: str = "none") -> list[str]:
+    """Return a line for each candidate whose speedup crosses 1 along a parameter of its test.
+
+    `softmax over torch by n, faster from n=2048 on: 512 0.81x, 1024 0.97x?, 2048 1.21x`. The intervals decide; where
+    one holds 1, the ratio has a question mark, and the size is neither faster nor slower.
+
+    everything: what crosses nothing too. group_by: as --gpu-bench-group-by; "param:n" leaves out the other parameters.
+    """
+    wanted = group_by.removeprefix("param:") if group_by.startswith("param:") else None
+    shown = [
+        (sweep, series, steps)
+        for sweep in sweeps_of(records)
+        for series, steps in compared_steps(sweep).items()
+        if wanted in (None, sweep.param) and (everything or {True, False} <= {step.is_faster for step in steps})
+    ]
+    titles = Counter(_title_of(sweep, series) for sweep, series, _ in shown)
+    lines = []
+    for sweep, series, steps in shown:
+        title = _title_of(sweep, series)
+        where = f"{sweep.test} ({sweep.device}, {sweep.timer}, {sweep.cache}): " if titles[title] > 1 else ""
+        lines.append(f"{where}{title}, {where_faster(steps, sweep.param)}: {', '.join(map(str, steps))}")
+    return lines
+
+
+def _title_of(sweep: Sweep, series: Series) -> str:
+    fixed = f" at {series.fixed}" if series.fixed else ""
+    return f"{series.label} over {series.reference} by {sweep.param}{fixed}"

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from pytest_gpubench.cli.ab.checkouts import Checkout, Workspace, last_line
 from pytest_gpubench.cli.ab.command import ROUNDS, add_arguments, comparison_plan, prepared
-from pytest_gpubench.cli.ab.comparison import CommitComparison, ComparisonPlan, compare_commits, is_open
+from pytest_gpubench.cli.ab.comparison import CommitComparison, ComparisonPlan, is_open
 from pytest_gpubench.cli.ab.replayed import Answer, bisect_runs
 from pytest_gpubench.cli.ab.report import report_lines
-from pytest_gpubench.cli.ab.runs import PytestRunner
+from pytest_gpubench.cli.ab.runs import PytestRunner, compare_commits
 from pytest_gpubench.cli.arguments import add_storage, add_trust_calls
 from pytest_gpubench.cli.output import complain, say, write
 from pytest_gpubench.errors import BadRequest, GpuBenchError

@@ -13,9 +13,9 @@ from pathlib import Path
 from pytest_gpubench.bounds import positive_number
 from pytest_gpubench.child_process import interrupts_raised
 from pytest_gpubench.cli.ab.checkouts import Checkout, Workspace, last_line
-from pytest_gpubench.cli.ab.comparison import ComparisonInterrupted, ComparisonPlan, compare_commits
+from pytest_gpubench.cli.ab.comparison import ComparisonInterrupted, ComparisonPlan
 from pytest_gpubench.cli.ab.report import TITLE, exit_status, write_report
-from pytest_gpubench.cli.ab.runs import PytestRunner
+from pytest_gpubench.cli.ab.runs import PytestRunner, compare_commits
 from pytest_gpubench.cli.arguments import add_alpha, add_output, checked
 from pytest_gpubench.cli.output import say
 from pytest_gpubench.counters import COUNTER_BY_NAME, is_counter

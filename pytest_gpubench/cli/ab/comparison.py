@@ -1,27 +1,15 @@
-"""Compare two checkouts: run the tests of both in turn, until everything is decided."""
+"""A comparison of two commits: how it is made, its runs, and the changes that they show."""
 
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from pytest_gpubench.cli.ab.checkouts import Checkout
-from pytest_gpubench.cli.ab.runs import PytestRunner, by_node_id
-from pytest_gpubench.cli.output import say
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.process_spread import RunNoise, noise_of
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import count, format_share, share_or_more
 from pytest_gpubench.verdict.counters import CONFIRMED
 from pytest_gpubench.verdict.regression import Change
-from pytest_gpubench.verdict.rounds import (
-    ArmRun,
-    CommitArm,
-    alpha_of_look,
-    judge_rounds,
-    measured_series,
-    order_of,
-)
+from pytest_gpubench.verdict.rounds import ArmRun, CommitArm, alpha_of_look, measured_series, order_of
 
 
 @dataclass(frozen=True)
@@ -110,74 +98,3 @@ def is_open(change: Change) -> bool:
     """
     has_none = change.outcome is Outcome.INVALID and change.old is None
     return (change.outcome is Outcome.INCONCLUSIVE or has_none) and change.label != ""
-
-
-def compare_commits(
-    checkouts: Mapping[CommitArm, Checkout],
-    runner: PytestRunner,
-    plan: ComparisonPlan,
-    still_open: Callable[[Sequence[Change]], Collection[str]] | None = None,
-    tests: Collection[str] | None = None,
-    taken_before: Sequence[ArmRun] = (),
-) -> CommitComparison:
-    """Run the tests in turn until none is open, or all rounds are taken, or neither version measures anything.
-
-    After a look only the open tests are run again; the others keep their changes. still_open: returns them, None for
-    those that more rounds may decide. tests: the only ones to run, by node id; None for all. taken_before: runs of
-    these checkouts that need not be taken again. Raises ComparisonInterrupted.
-    """
-    found = CommitComparison([], [], plan)
-    try:
-        for rounds, alpha in _looks(plan):
-            before = [each for each in taken_before if each.round in rounds]
-            found, known = replace(found, runs=[*found.runs, *before]), [(each.arm, each.round) for each in before]
-            order = [(arm, round) for round in rounds for arm in plan.order(round)]
-            turns = [(checkouts[arm], round) for arm, round in order if (arm, round) not in known]
-            with closing(runner.run_in_turn(turns, tests)) as taken:
-                for longer in _say_each(taken, found):
-                    found = longer
-                    if len(found.runs) == 2 and not any(each.measurements for each in found.runs):
-                        return replace(
-                            found, changes=judge_rounds(found.runs, plan.tolerance, plan.alpha, plan.processes)
-                        )
-            settled = [each for each in found.changes if tests is not None and each.nodeid not in tests]
-            judged = judge_rounds(by_node_id(found.runs), plan.tolerance, alpha, plan.processes)
-            found = replace(found, changes=settled + [each for each in judged if tests is None or each.nodeid in tests])
-            undecided = {each.nodeid for each in found.changes if is_open(each)}
-            tests = undecided if still_open is None else still_open(found.changes)
-            if not tests:
-                break
-    except KeyboardInterrupt:
-        say(found.interrupted_words)
-        raise ComparisonInterrupted(replace(found, interrupted=True)) from None
-    if found.rounds < plan.rounds:
-        say(f"everything is decided after {count(found.rounds, 'round')}")
-    return found
-
-
-def _looks(plan: ComparisonPlan) -> Iterator[tuple[Sequence[int], float]]:
-    """Yield the alpha of each look, with the rounds since the last one: they start together."""
-    rounds: list[int] = []
-    for round in range(plan.rounds):
-        rounds.append(round)
-        alpha = alpha_of_look(round + 1, plan.rounds, plan.alpha)
-        if plan.tolerance.is_on_counter:
-            alpha = plan.alpha
-        if alpha is not None:
-            yield rounds, alpha
-            rounds = []
-
-
-def _say_each(turns: Iterator[ArmRun], found: CommitComparison) -> Iterator[CommitComparison]:
-    """Yield the comparison with each run added, and say what it measured; after a round, what the noise is."""
-    began_s = time.monotonic()
-    for taken in turns:
-        found = replace(found, runs=[*found.runs, taken])
-        say(
-            f"run {len(found.runs)} of {found.most_runs}: {taken.arm}, {count(len(taken.ended), 'test')}, "
-            f"{count(taken.measurements, 'measurement')}, {time.monotonic() - began_s:.0f} s"
-        )
-        if len(found.runs) == found.plan.runs_per_round and (words := found.noise_words(found.plan.rounds)):
-            say(words)
-        yield found
-        began_s = time.monotonic()
