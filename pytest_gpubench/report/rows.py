@@ -10,9 +10,7 @@ from pytest_gpubench.report.layout import Column, Screen, lay_out
 from pytest_gpubench.results.kernels import breakdown
 from pytest_gpubench.results.model import Measurement, Outcome, Resources, Speedup, TestRecord, Timing, Verdict
 from pytest_gpubench.results.phases import OUTSIDE, Phase, Phases, Region
-from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import (
-    MICROSECONDS_PER_UNIT,
     choose_time_unit,
     count,
     format_bytes,
@@ -187,23 +185,11 @@ STYLES = {
     Outcome.INCONCLUSIVE: "yellow",
     Outcome.NOT_JUDGED: "yellow",
 }
+MEDIAN = BY_NAME["median"]
 MOST_KERNELS = 20
 """Kernels of one call that are listed; the shortest of more are summed up."""
 WORTH_TELLING = 0.01
 """Changes of less are not counted, however certain they are, unless they break a limit."""
-
-
-# times
-
-
-def time_cell(value_us: float | None, unit: str) -> str:
-    """Return a time in the table's unit with four significant digits."""
-    return "-" if value_us is None else round_to_digits(value_us / MICROSECONDS_PER_UNIT[unit], 4)
-
-
-def interval_cell(interval: Interval | None, unit: str) -> str:
-    """Return an interval of times in the table's unit."""
-    return f"[{time_cell(interval.low, unit)}, {time_cell(interval.high, unit)}]" if interval else "-"
 
 
 def notes_of(timing: Timing) -> list[str]:
@@ -272,7 +258,7 @@ def reference_us(row: Row) -> float | None:
 def reference_text(row: Row, unit: str, written: Callable[[str], str] = str) -> str:
     """Return the reference's time and name, written by a function; empty without a reference."""
     label = reference_label(row)
-    return "" if label is None else f"{time_cell(reference_us(row), unit)} {written(label)}"
+    return "" if label is None else f"{MEDIAN.written(reference_us(row), unit)} {written(label)}"
 
 
 def times_us(rows: Iterable[Row]) -> list[float]:
@@ -332,7 +318,7 @@ def _phase_columns(found: Phases, time_unit: str) -> list[Column]:
     unit = choose_time_unit(phase.median_us for phase in timed) if time_unit == "auto" else time_unit
     lines = [_phase_cells(phase, unit, format_share(phase.share, 3)) for phase in found.phases]
     if len(found.phases) > 1:
-        times = [time_cell(found.sum_us, unit), interval_cell(found.sum_interval, unit)]
+        times = [MEDIAN.written(found.sum_us, unit), MEDIAN.written(found.sum_interval, unit)]
         lines.append(["sum of phases", *times, "100 %", rate_text(found.sum_elements_per_s), ""])
     if found.whole is not None:
         lines.append(_phase_cells(found.whole, unit, "-"))
@@ -348,7 +334,7 @@ def _phase_columns(found: Phases, time_unit: str) -> list[Column]:
 
 
 def _phase_cells(phase: Phase, unit: str, share: str) -> list[str]:
-    times = [time_cell(phase.median_us, unit), interval_cell(phase.interval, unit)]
+    times = [MEDIAN.written(phase.median_us, unit), MEDIAN.written(phase.interval, unit)]
     return [phase.name, *times, share, rate_text(phase.elements_per_s), ", ".join(phase.flags)]
 
 

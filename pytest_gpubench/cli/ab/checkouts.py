@@ -61,6 +61,13 @@ class Checkout:
             "HYPOTHESIS_STORAGE_DIRECTORY": str(self.state / "hypothesis"),
         }
 
+    def run_python(self, code: str, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Run code in its interpreter, as its tests are run."""
+        command, environment = [self.python, "-c", code, *words], self.environment()
+        return subprocess.run(
+            command, cwd=self.folder, env=environment, capture_output=True, text=True, errors="replace"
+        )
+
     def rebased(self, text: str) -> str:
         """Return a path in the working tree as the same path in this checkout; other texts as they are."""
         path = Path(text)

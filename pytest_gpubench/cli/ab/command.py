@@ -4,10 +4,9 @@ import argparse
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from pytest_gpubench.bounds import positive_number
@@ -208,15 +207,8 @@ found["Python"] = [platform.python_version(), ""]
 print(json.dumps([found, importlib.util.find_spec("pytest_gpubench") is not None]))
 """
 """Prints the version of each package with a digest of its files, and whether this plugin is there."""
-
-
-@dataclass(frozen=True)
-class Package:
-    """A package that is installed."""
-
-    version: str
-    digest: str
-    """Of the list of its files with their hashes; the same where nothing is known of them."""
+Package = tuple[str, str]
+"""The version of a package, and the digest of its files with their hashes: the same where none are known."""
 
 
 def with_environments(
@@ -230,7 +222,7 @@ def with_environments(
     if not any(given.values()):
         return dict(checkouts)
     chosen = {arm: _with_python(each, given[arm]) for arm, each in checkouts.items()}
-    changes = package_changes(*(packages_of(chosen[arm]) for arm in given))
+    changes = list(_package_changes(*(_packages_of(chosen[arm]) for arm in given)))
     say(f"{count(len(changes), 'package')} {'differs' if len(changes) == 1 else 'differ'} between the environments")
     base, head = ({name: values[side] for name, *values in changes} for side in (0, 1))
     return {"BASE": replace(chosen["BASE"], packages=base), "HEAD": replace(chosen["HEAD"], packages=head)}
@@ -249,16 +241,9 @@ def _with_python(checkout: Checkout, given: str | None) -> Checkout:
     return replace(checkout, python=os.path.abspath(found), title=f"{checkout.title}, with {given}")
 
 
-def packages_of(checkout: Checkout) -> dict[str, Package]:
+def _packages_of(checkout: Checkout) -> dict[str, Package]:
     """Return the packages that a checkout's interpreter finds, and Python itself; raise BadRequest."""
-    done = subprocess.run(
-        [checkout.python, "-c", LIST_PACKAGES],
-        cwd=checkout.folder,
-        env=checkout.environment(),
-        capture_output=True,
-        text=True,
-        errors="replace",
-    )
+    done = checkout.run_python(LIST_PACKAGES)
     option = f"--{checkout.arm.lower()}-python {checkout.python}"
     if done.returncode:
         raise BadRequest(
@@ -267,18 +252,12 @@ def packages_of(checkout: Checkout) -> dict[str, Package]:
     found, has_plugin = json.loads(done.stdout)
     if not has_plugin:
         raise BadRequest(f"{option}: pytest-gpubench is not installed there; install it with the tests' own packages")
-    return {name: Package(*values) for name, values in found.items()}
+    return {name: (version, digest) for name, (version, digest) in found.items()}
 
 
-def package_changes(base: Mapping[str, Package], head: Mapping[str, Package]) -> list[FactChange]:
-    """Return each package that differs, by name: in its version, or with the same version in its files."""
-    changes = []
+def _package_changes(base: Mapping[str, Package], head: Mapping[str, Package]) -> Iterator[FactChange]:
+    """Yield each package that differs, by name: in its version, or with the same version in its files."""
     for name in sorted({*base, *head}, key=str.lower):
-        was, now = base.get(name), head.get(name)
-        if was == now:
-            continue
-        versions = [MISSING if each is None else each.version for each in (was, now)]
-        if versions[0] == versions[1]:
-            versions[1] += f" {OTHER_FILES}"
-        changes.append((name, versions[0], versions[1]))
-    return changes
+        was, now = base.get(name, (MISSING, "")), head.get(name, (MISSING, ""))
+        if was != now:
+            yield name, was[0], now[0] if was[0] != now[0] else f"{now[0]} {OTHER_FILES}"

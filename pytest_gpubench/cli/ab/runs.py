@@ -154,14 +154,7 @@ def _foreign_modules(checkout: Checkout) -> dict[str, str]:
     folders = checkout.root, checkout.root / "src"
     names = {path.parent.name for folder in folders for path in folder.glob("*/__init__.py")}
     names |= {path.stem for folder in folders for path in folder.glob("*.py")}
-    asked = subprocess.run(
-        [checkout.python, "-c", FIND_ORIGINS, *sorted(name for name in names if name.isidentifier())],
-        cwd=checkout.folder,
-        env=checkout.environment(),
-        capture_output=True,
-        text=True,
-        errors="replace",
-    )
+    asked = checkout.run_python(FIND_ORIGINS, *sorted(name for name in names if name.isidentifier()))
     origins = dict(line.split("\t", 1) for line in asked.stdout.splitlines() if "\t" in line)
     return {name: path for name, path in origins.items() if not Path(path).resolve().is_relative_to(checkout.root)}
 
