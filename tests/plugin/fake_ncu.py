@@ -38,7 +38,7 @@ def run(program: list[str]) -> int:
     if process := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     public_call.take_captures = capture  # type: ignore[attr-defined] # its import
-    public_call.why_uncounted = why_uncounted
+    public_call.why_uncounted = why_uncounted  # type: ignore[attr-defined]
     CompareRequest.call_only = untimed  # type: ignore[assignment,method-assign] # to check outputs takes torch
     sys.argv = program[program.index("pytest") :]
     status = 0

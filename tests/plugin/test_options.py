@@ -225,6 +225,7 @@ def test_strict_counts_as_much_as_where_it_is_given(
         (["--gpu-bench-precision=150%"], "--gpu-bench-precision: '150%' is not valid, it must be below 1 (or 100%)"),
         (["--gpu-bench-timer=stopwatch"], "--gpu-bench-timer: 'stopwatch' is not valid, it must be one of profiler*"),
         (["--gpu-bench-columns=median,mode"], "--gpu-bench-columns: 'median,mode' is not valid, it must be a comma*"),
+        (["--gpu-bench-columns=,"], "--gpu-bench-columns: ',' is not valid, it must be a comma-separated list of*"),
         (["--gpu-bench-group-by=param:"], "--gpu-bench-group-by: 'param:' is not valid*"),
         (["--gpu-bench-compare-fail=5%"], "--gpu-bench-compare-fail: '5%' is no tolerance: write speedup|*"),
         (["--gpu-bench-require=0"], "--gpu-bench-require: '0' is not valid, it must be at least 1, or all"),
