@@ -71,7 +71,8 @@ class Worker:
         """A function of ours, until a candidate is loaded or a saved call is taken."""
         flatten(0)  # imports torch's pytree
         self.gpu = None if self.device.type == "cpu" else _warm_gpu(self.device, memory_bytes)
-        torch.matmul(torch.ones(64, 64), torch.ones(64, 64)).sum().item()  # loads libraries
+        if self.gpu is None:
+            torch.matmul(torch.ones(64, 64), torch.ones(64, 64)).sum().item()  # loads the libraries of first calls
 
     def answer(self, message: dict[str, Any], files: list[int]) -> None:
         """Act on a message, and reply."""
