@@ -67,17 +67,11 @@ def test_a_kernel_that_is_gone_is_not_taken_for_another_of_its_number() -> None:
     assert new.function
 
 
-def test_a_kernel_of_a_library_is_missing() -> None:
-    not_launched, found = CompiledKernel(None), Images()
-    assert (found.of(7654321, "gemm"), found.missing, found.found) == ("", ["gemm"], {})
-    assert not_launched.function is None
-
-
-def test_a_kernel_without_an_image_is_missing() -> None:
-    kernel, found = CompiledKernel(1234567, None), Images()
-    assert found.of(1234567, "mine") == ""
-    assert found.missing == ["mine"]
-    assert kernel.function
+@pytest.mark.parametrize(("function", "image"), [(None, b"cubin"), (1234567, None)], ids=["not launched", "no image"])
+def test_a_kernel_without_an_image_is_missing(function: int | None, image: bytes | None) -> None:
+    kernel, found = CompiledKernel(function, image), Images()
+    assert (found.of(1234567, "mine"), found.missing, found.found) == ("", ["mine"], {})
+    assert kernel.function == function
 
 
 @pytest.mark.parametrize("kept", ["in itself", "in the cache"])

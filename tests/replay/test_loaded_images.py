@@ -12,7 +12,7 @@ import pytest
 
 from pytest_gpubench.judge.isolation import hide_memory
 from pytest_gpubench.replay import loaded_images
-from pytest_gpubench.replay.elf import HEADER, NO_BITS
+from pytest_gpubench.replay.elf import HEADER, NO_BITS, code_of
 from pytest_gpubench.replay.loaded_images import LoadedImages, ProcessMemory
 from tests.replay.image_files import image_of
 
@@ -59,31 +59,24 @@ def found(module: int, symbol: str = SYMBOL) -> bytes | None:
     return LoadedImages(lambda function: module).image_of(FUNCTION, symbol)
 
 
-@pytest.mark.parametrize(("step", "last"), [(3, 0), (31, 31)])
-def test_a_module_leads_to_its_image(step: int, last: int, kept: Kept) -> None:
+@pytest.mark.parametrize(("step", "last", "leads"), [(3, 0, True), (31, 31, True), (32, 0, False), (3, 32, False)])
+def test_a_module_leads_to_its_image_by_the_beginnings_of_structures(
+    step: int, last: int, leads: bool, kept: Kept
+) -> None:
+    """Behind them is what other modules, and memory that was freed, lead to."""
     module = module_of(kept, cuda_image(), step=step, last=last)
-    assert found(module) == cuda_image()
+    assert found(module) == (cuda_image() if leads else None)
     assert found(module, "kern") is None
 
 
-@pytest.mark.parametrize(("step", "last"), [(32, 0), (3, 32)])
-def test_only_the_beginnings_of_structures_are_read(step: int, last: int, kept: Kept) -> None:
-    """Behind them is what other modules, and memory that was freed, lead to."""
-    assert found(module_of(kept, cuda_image(), step=step, last=last)) is None
-
-
-def test_an_image_has_the_kernel_that_is_asked_for(kept: Kept) -> None:
-    other = image_of({".text.other": b"more code"})
-    assert found(module_of(kept, other, cuda_image())) == cuda_image()
-
-
-def test_different_code_of_one_symbol_is_no_image(kept: Kept) -> None:
-    assert found(module_of(kept, cuda_image(), cuda_image(b"other"))) is None
-
-
-def test_lines_are_no_code(kept: Kept) -> None:
-    lines = [cuda_image(line=each) for each in (b"1", b"2")]
-    assert found(module_of(kept, *lines)) in lines
+@pytest.mark.parametrize(
+    ("other", "is_found"),
+    [(image_of({".text.other": b"more code"}), True), (cuda_image(b"other"), False), (cuda_image(line=b"2"), True)],
+    ids=["another kernel", "other code of the symbol", "other lines"],
+)
+def test_one_code_of_the_kernel_is_its_image(other: bytes, is_found: bool, kept: Kept) -> None:
+    image = found(module_of(kept, other, cuda_image()))
+    assert (image is not None and code_of(image) == code_of(cuda_image())) is is_found
 
 
 def test_a_module_is_followed_once(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
