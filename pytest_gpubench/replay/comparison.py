@@ -11,7 +11,7 @@ import torch
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.replay.addresses import input_memory
 from pytest_gpubench.replay.builder import GraphBuilder
-from pytest_gpubench.replay.call_data import CallData, Graph, Node, Region
+from pytest_gpubench.replay.call_data import CallData, Region
 from pytest_gpubench.replay.capture import CapturedCall
 from pytest_gpubench.replay.elf import code_of
 from pytest_gpubench.replay.reader import NotReplayable
@@ -141,18 +141,15 @@ def is_same(saved: CapturedCall, today: CapturedCall) -> bool:
     Raises NotReplayable where the saved call cannot be given what today's is given.
     """
     refuse_other_inputs(saved.data, today.data)
-    one, other = (with_code(each.data.graph, each.images) for each in (saved, today))
-    return (one, saved.data.regions) == (other, today.data.regions)
+    return what_runs(saved) == what_runs(today)
 
 
-def with_code(graph: Graph, images: Mapping[str, bytes]) -> Graph:
-    """Return a graph whose kernels have the SHA-256 of their code in place of their image's."""
-
-    def changed(node: Node) -> Node:
-        kernel = node.kernel and msgspec.structs.replace(node.kernel, image=code_of(images[node.kernel.image]))
-        return msgspec.structs.replace(node, kernel=kernel, child=node.child and with_code(node.child, images))
-
-    return msgspec.structs.replace(graph, nodes=tuple(map(changed, graph.nodes)))
+def what_runs(call: CapturedCall) -> bytes:
+    """Return the graph and the regions of a call, with the code of each image in place of its name."""
+    found = msgspec.msgpack.encode((call.data.graph, call.data.regions))
+    for name, image in call.images.items():
+        found = found.replace(name.encode(), code_of(image).encode())
+    return found
 
 
 def refuse_other_inputs(saved: CallData, today: CallData) -> None:
