@@ -22,17 +22,12 @@ from pytest_gpubench.verdict.replays import Replay
 
 PAIR, ANSWER, LOG = "pair", "answer", "log.txt"
 """Files in the folder of one comparison."""
+Answer = Replay | str
+"""How the calls compare, or the reason why they could not be compared."""
 START_S = 60.0
 """The longest time to import torch, to start CUDA and its profiler, and to compile what flushes the cache."""
 COMPARISONS = 2
 """So often is what is slower timed, at most."""
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """Hold how the calls compare, or the reason why they could not be compared."""
-
-    replay: Replay | None = None
-    reason: str = ""
 
 
 def compare_isolated(
@@ -53,24 +48,25 @@ def compare_isolated(
         command = [sys.executable, "-m", __name__, name]
         status = run_logged(command, Path.cwd(), inner_environment(), folder / LOG, timeout_s=timeout_s)
         try:
-            answer = msgspec.msgpack.decode((folder / ANSWER).read_bytes(), type=Answer)
+            answer: Answer = msgspec.msgpack.decode((folder / ANSWER).read_bytes(), type=Answer)
         except (OSError, msgspec.DecodeError):
             ended = how_ended(status, timeout_s)
             raise NotReplayable(f"the process that replayed it gave no answer ({ended})") from None
-    if answer.replay is None:
-        raise NotReplayable(printable(answer.reason))
-    return replace(answer.replay, notes=tuple(map(printable, answer.replay.notes)))
+    if isinstance(answer, str):
+        raise NotReplayable(printable(answer))
+    return replace(answer, notes=tuple(map(printable, answer.notes)))
 
 
 def answer_in(folder: Path) -> None:
     """Compare the calls of a folder, and write the answer there."""
     pair: StoredPair = pickle.loads((folder / PAIR).read_bytes())
+    answer: Answer
     try:
-        answer = Answer(pair.compare(required_device("cuda", True), lambda text: None))
+        answer = pair.compare(required_device("cuda", True), lambda text: None)
     except GpuBenchError as error:
-        answer = Answer(reason=first_line(error))
+        answer = first_line(error)
     except torch.OutOfMemoryError:
-        answer = Answer(reason=NO_ROOM)
+        answer = NO_ROOM
     (folder / ANSWER).write_bytes(msgspec.msgpack.encode(answer))
 
 
