@@ -10,14 +10,17 @@ import torch
 from pytest_gpubench.replay import comparison
 from pytest_gpubench.replay.call_data import CallData
 from pytest_gpubench.replay.capture import CapturedCall
-from pytest_gpubench.replay.comparison import ReplayedPair, refuse_other_inputs, shared_memory
+from pytest_gpubench.replay.comparison import ReplayedPair, is_same, refuse_other_inputs, shared_memory
 from pytest_gpubench.replay.reader import NotReplayable
 from pytest_gpubench.replay.replayed import memory_for
+from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.settings import Settings
+from pytest_gpubench.stats.speedup import SpeedupEstimate
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.verdict.replays import Replay
 from tests.replay.fake_graphs import FakeFunction
+from tests.replay.image_files import image_of
 from tests.replay.on_cpu import IMAGE, OTHER, N, OnCpu, floats_at, numbers, with_node
 from tests.timing.fakes import ArmsTimer, Clock, rep
 
@@ -60,6 +63,20 @@ def test_the_same_call_is_not_timed(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPat
     assert (found, timers) == (Replay(None), [])
 
 
+def test_the_same_call_runs_the_same_code_in_regions_of_one_size(on_cpu: OnCpu) -> None:
+    """Line numbers are no code."""
+    images = [
+        image_of({".text.scale": code, ".debug_line": line})
+        for code, line in ((b"1", b"1"), (b"1", b"2"), (b"2", b"1"))
+    ]
+    one, other_lines, other_code = map(on_cpu.captured, images)
+    assert is_same(one, other_lines)
+    assert not is_same(one, other_code)
+    *inputs, own = one.data.regions
+    larger = (*inputs, msgspec.structs.replace(own, bytes=2 * own.bytes))
+    assert not is_same(one, replace(one, data=msgspec.structs.replace(one.data, regions=larger)))
+
+
 def test_another_image_is_timed_in_turn(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
     saved = on_cpu.captured(OTHER)
     found, [timer] = compared(on_cpu, saved, monkeypatch)
@@ -83,13 +100,16 @@ def test_a_slower_call_is_timed_in_other_memory_too(
     assert 1 / found.found.ratio == pytest.approx(slower, abs=1e-3)
 
 
-def test_a_call_that_is_slower_only_here_is_in_doubt(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    saved = on_cpu.captured(OTHER)
-    found, timers = compared(
-        on_cpu, saved, monkeypatch, lambda number, arm: 11 if (number, arm) == (0, "today") else 10
-    )
-    assert len(timers) == 2
-    assert found.doubt == "but not in other memory"
+@pytest.mark.parametrize("elsewhere", [Outcome.PASS, Outcome.INCONCLUSIVE])
+def test_a_call_that_is_slower_only_here_is_in_doubt(
+    elsewhere: Outcome, on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replay = Replay(SpeedupEstimate(0.9, None, 24, 0.001))
+    outcomes = iter([Outcome.FAIL, elsewhere])
+    monkeypatch.setattr(comparison, "time_in_turn", lambda *args: (replay, next(outcomes)))
+    found, _ = compared(on_cpu, on_cpu.captured(OTHER), monkeypatch)
+    assert (found.found, found.doubt) == (replay.found, "but not in other memory")
+    assert next(outcomes, None) is None
 
 
 def test_a_fixed_number_of_reps_is_taken_once(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:

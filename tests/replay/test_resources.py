@@ -138,8 +138,9 @@ def test_graphs_of_torch_compile_are_not_captured(
     """They would be recorded anew."""
     monkeypatch.setattr(resources, "has_cuda_graphs", lambda: True)
     monkeypatch.setattr(resources, "used_cuda_graphs", lambda: True)
-    assert found(device).no_resources.startswith(f"{NO_CAPTURE}: it replays a CUDA graph, which")
-    assert streams.log == []
+    call, called = counted()
+    assert found(device, call=call).no_resources.startswith(f"{NO_CAPTURE}: it replays a CUDA graph, which")
+    assert (streams.log, len(called)) == ([], 2), "to see what it does, and as ever"
     monkeypatch.setattr(resources, "used_cuda_graphs", lambda: False)
     assert found(device).resources
 
