@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from pytest_gpubench import BadRequest, KernelsDiffer, LimitBroken, Measurement, NoBaseline, WrongResult
+from pytest_gpubench.bench.request import Inspection
 from pytest_gpubench.public_call import answering
+from pytest_gpubench.results.model import Peaks
 from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.verdict.limits import Limits
 from tests.bench.calls import COLD, CPU
@@ -59,3 +61,15 @@ def test_the_record_says_what_was_asked_of_a_throttled_gpu() -> None:
     for asked in ("fail", "warn"):
         test = CurrentTest("here", replace(COLD, throttled=asked), Limits(), CPU)
         assert test.record("master", None, ()).throttled == asked
+
+
+@pytest.mark.parametrize(("limits", "number"), [({"min_gbps": 98}, 1), ({"min_peak_fraction": 0.5}, 0)])
+def test_it_is_said_that_no_physics_stood_behind_a_number(
+    monkeypatch: pytest.MonkeyPatch, limits: dict[str, float], number: int
+) -> None:
+    """A limit that needs the peak says so itself."""
+    monkeypatch.setattr(Inspection, "peaks", lambda *given: Peaks(remarks=("memory: not measured, busy",)))
+    test = CurrentTest("here", COLD, Limits(**limits), CPU)
+    test.keep([Measurement(timing=timing("f", 1.0))])
+    sentence = "not compared with what the GPU can do at most: memory: not measured, busy"
+    assert test.record("master", None, ()).warnings == (sentence,) * number
