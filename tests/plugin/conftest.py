@@ -1,5 +1,5 @@
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
@@ -138,3 +138,22 @@ def assert_fails(report: pytest.TestReport, *sentences: str) -> None:
     assert report.failed, report.nodeid
     for sentence in sentences:
         assert any(fnmatchcase(line, sentence) for line in report.longreprtext.splitlines()), report.longreprtext
+
+
+CheckRows = Callable[..., list[pytest.TestReport]]
+
+
+@pytest.fixture
+def check_rows(run_rows: RunRows) -> CheckRows:
+    """Run tests as one file: each passes where it has None, or fails with a line that ends as its pattern says."""
+
+    def check(head: str, tests: Mapping[str, str | None], *args: str) -> list[pytest.TestReport]:
+        reports = run_rows(head, tests, *args)
+        for report, line in zip(reports, tests.values(), strict=True):
+            if line is None:
+                assert report.passed, report.longreprtext
+            else:
+                assert_fails(report, f"*{line}")
+        return reports
+
+    return check

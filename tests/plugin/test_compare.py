@@ -5,7 +5,7 @@ import re
 import pytest
 
 from pytest_gpubench.results.model import decode
-from tests.plugin.conftest import BenchRun, RecordRun, RunRows, assert_fails
+from tests.plugin.conftest import BenchRun, CheckRows, RecordRun, RunRows
 
 FUNCTIONS = """
 import torch
@@ -72,44 +72,36 @@ def test_a_comparison_without_a_limit_ends_when_it_is_precise(bench_run: BenchRu
     bench_run(unlimited(body)).assert_outcomes(passed=1)
 
 
-# what is refused; bad calls have a file of their own
+CANNOT = {
+    "alpha=0.5": "alpha is 0.5: a comparison needs one below 0.5, or chance decides",
+    "min_speedup={'tritn': 1.5}": "perf(min_speedup=...) names 'tritn', but the candidates are triton, b",
+}
 
 
-def test_an_alpha_that_decides_nothing_is_refused(bench_run: BenchRun) -> None:
-    result = bench_run(unlimited("gpu_bench.compare(add, double, (x,))"), "--gpu-bench-alpha=0.5")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["E *BadRequest: alpha is 0.5: a comparison needs one below 0.5, or chance decides"])
-
-
-def test_a_limit_on_a_variant_that_does_not_exist_names_those_that_do(bench_run: BenchRun) -> None:
-    result = bench_run(limited("{'tritn': 1.5}", "gpu_bench.compare({'triton': add, 'b': add}, double, (x,))"))
-    result.stdout.fnmatch_lines(["E *perf(min_speedup=...) names 'tritn', but the candidates are triton, b"])
+def test_what_a_mark_asks_and_no_comparison_can_do_is_refused(check_rows: CheckRows) -> None:
+    test = "@pytest.mark.perf({})\ndef test_it(gpu_bench): gpu_bench.compare({{'triton': add, 'b': add}}, double, (x,))"
+    check_rows(FUNCTIONS, {test.format(marks): sentence for marks, sentence in CANNOT.items()})
 
 
 # how it is measured
 
-SPIES = """
-order = []
 
+def test_one_arm_after_the_other(bench_run: BenchRun) -> None:
+    source = """
+order = []
 @scripted([20.0])
 def one(): order.append("A"); return 1
-
 @scripted([10.0])
 def two(): order.append("B"); return 1
 
 def test_it(gpu_bench):
-    gpu_bench.compare(two, one, reps=40)
-    gpu_bench.extra_info["order"] = "".join(order[2:])  # the first two are the check
+    gpu_bench.compare(two, one, reps=40, interleave=False)
+    assert "".join(order[2:]) in ("A" * 40 + "B" * 40, "B" * 40 + "A" * 40)  # the first two are the check
 """
+    bench_run(source).assert_outcomes(passed=1)
 
 
-def test_one_arm_after_the_other(record_run: RecordRun) -> None:
-    [record] = record_run(SPIES.replace("reps=40", "reps=40, interleave=False")).records
-    assert record.extra_info["order"] in ("A" * 40 + "B" * 40, "B" * 40 + "A" * 40)
-
-
-@pytest.mark.parametrize("timer", ["scripted", "wall"])
-def test_dropout_in_both_arms_is_the_same(bench_run: BenchRun, timer: str) -> None:
+def test_dropout_in_both_arms_is_the_same(bench_run: BenchRun) -> None:
     """Every call draws the same; the test draws on where it was, with or without a number of its own."""
     source = f"""{FUNCTIONS}
 from torch.nn.functional import dropout
@@ -146,25 +138,15 @@ def test_bad(gpu_bench, given):
     finally:
         assert torch.equal(torch.get_rng_state(), state)
 """
-    result = bench_run(source, "--gpu-bench-device=cpu", "--gpu-bench-cache=hot", timer=timer)
+    result = bench_run(source, "--gpu-bench-device=cpu", "--gpu-bench-cache=hot", timer="wall")
     result.assert_outcomes(passed=4, failed=4)
     result.stdout.fnmatch_lines(["E *WrongResult: less is wrong: out: * of 1000 elements *"] * 4)
-
-
-def test_a_setup_that_draws_from_elsewhere_is_named_instead_of_the_candidate(bench_run: BenchRun) -> None:
-    source = "import itertools\n" + unlimited(
-        "numbers = itertools.count()\n    gpu_bench.compare(add, double, setup=lambda: (x + next(numbers),))"
-    )
-    result = bench_run(source)
-    result.stdout.fnmatch_lines(["E *UnfairComparison: setup= makes other arguments each time, so that no outputs*"])
-    result = bench_run(unlimited("gpu_bench.compare(wrong, double, setup=lambda: (x.clone(),))"))
-    result.stdout.fnmatch_lines(["E *WrongResult: wrong is wrong: out: *"])
 
 
 # right before fast
 
 
-OTHER_WORK = {
+OTHER_WORK: dict[str, str | None] = {
     "compare(in_place, double, (x,))": "WrongResult: in_place is wrong: args[[]0]: the candidate overwrites it, the "
     "reference leaves it alone; if that is meant, give overwrites=('args[[]0]',)",
     "compare(in_place, double, kwargs={'x': x})": "WrongResult: *kwargs[[]'x']: the candidate overwrites it, *",
@@ -173,20 +155,18 @@ OTHER_WORK = {
     "compare(view, copy, (x,))": "UnfairComparison: out of 'view' is memory of args[[]0], the reference's is its own*",
     "compare(in_place, in_place, (x,), overwrites='args[0]')": "BadRequest: overwrites= must be True, or names of *",
     "compare({'a': double, 'b': batched}, double, (x,), batch_invariant=True)": "WrongResult: b is not batch-in*",
+    "compare(view, view, (x,), reps=20)": None,
+    "compare(in_place, double, setup=lambda: (x.clone(),), reps=20)": None,
+    "compare(in_place, double, (x,), overwrites=True, reps=20); assert x[1] == 1": None,
+    "compare(double, in_place, (x,), overwrites=('args[0]',), reps=20); assert x[1] == 1": None,
+    "compare(in_place, in_place, (x,), reps=20); assert x[1] == 1": None,
+    "compare(double_into, double_into, (x, y), reps=20)": None,
+    "compare(in_place, double, (x,), overwrites=True, vary=False, reps=20); assert x[1] == 1": None,
+    "measure(in_place, (x,), reps=20); assert x[1] == 2": None,
 }
-FAIR = [
-    "compare(view, view, (x,), reps=20)",
-    "compare(in_place, double, setup=lambda: (x.clone(),), reps=20)",
-    "compare(in_place, double, (x,), overwrites=True, reps=20); assert x[1] == 1",
-    "compare(double, in_place, (x,), overwrites=('args[0]',), reps=20); assert x[1] == 1",
-    "compare(in_place, in_place, (x,), reps=20); assert x[1] == 1",
-    "compare(double_into, double_into, (x, y), reps=20)",
-    "compare(in_place, double, (x,), overwrites=True, vary=False, reps=20); assert x[1] == 1",
-    "measure(in_place, (x,), reps=20); assert x[1] == 2",
-]
 
 
-def test_what_would_give_the_arms_other_work_is_refused(run_rows: RunRows) -> None:
+def test_what_would_give_the_arms_other_work_is_refused(check_rows: CheckRows) -> None:
     """Both may return their input, and overwrite what a setup makes, or what is said to be overwritten."""
     head = f"""{FUNCTIONS}
 @scripted([1.0])
@@ -203,10 +183,7 @@ def add_into(x, out): torch.add(x, 3, out=out)
 def batched(x): return x * (2 + 1e-6 * (len(x) > 1))
 y = torch.zeros(8)
 """
-    reports = run_rows(head, [f"def test_it(gpu_bench): gpu_bench.{call}" for call in (*OTHER_WORK, *FAIR)])
-    for report, sentence in zip(reports, OTHER_WORK.values(), strict=False):
-        assert_fails(report, f"E *{sentence}")
-    assert [each.outcome for each in reports[len(OTHER_WORK) :]] == ["passed"] * len(FAIR)
+    check_rows(head, {f"def test_it(gpu_bench): gpu_bench.{call}": error for call, error in OTHER_WORK.items()})
 
 
 def test_a_golden_function_is_doubted_and_may_overwrite(bench_run: BenchRun) -> None:
@@ -278,11 +255,10 @@ def test_exact(gpu_bench, given):
     assert "(the reference's " in found.differences[2]
 def test_off(gpu_bench, given): gpu_bench.compare(off, eager, **given, golden="float64", grads=True)
 def test_without(gpu_bench): gpu_bench.compare(exact, eager, args(), grads=True, rtol=1e-7, atol=0.0)
-def test_exact_timed(gpu_bench): gpu_bench.compare(exact, eager, args(), golden="float64", backward="backward")
 def test_off_timed(gpu_bench): gpu_bench.compare(off, eager, args(), golden="float64", backward="backward")
 """
     result = bench_run(source)
-    result.assert_outcomes(passed=2 + 1, failed=2 + 1 + 1)
+    result.assert_outcomes(passed=2, failed=2 + 1 + 1)
     text = result.stdout.str()
     off = r"^E .*WrongResult: off is wrong: grad args\[1\]: .*against golden its largest error is "
     assert len(re.findall(off, text, re.MULTILINE)) == 2 + 1
@@ -334,16 +310,17 @@ def test_reads_a_number(gpu_bench): assert gpu_bench.compare(add, double, (x,)).
 # trouble
 
 
-@pytest.mark.parametrize(
-    ("call", "note"),
-    [
-        ("compare(good, bad)", "raised by the reference 'bad', whose outputs were to be compared"),
-        ("compare({'poor': bad}, good)", "raised by 'poor', whose outputs were to be compared"),
-        ("compare(moody, good, reps=20)", "raised in rep * of 'moody'"),
-    ],
-)
-def test_an_error_of_an_arm_goes_through_with_a_note(bench_run: BenchRun, call: str, note: str) -> None:
-    source = f"""{FUNCTIONS}
+RAISING = {
+    "measure(moody, reps=20)": "raised in rep 7 of 'moody'*",
+    "compare(good, bad)": "raised by the reference 'bad', whose outputs were to be compared",
+    "compare({'poor': bad}, good)": "raised by 'poor', whose outputs were to be compared",
+    "compare(moody, good, reps=20)": "raised in rep * of 'moody'",
+    "compare(good, good)": None,
+}
+
+
+def test_an_error_of_a_function_keeps_its_traceback_with_a_note(check_rows: CheckRows) -> None:
+    head = """
 calls = []
 
 @scripted([1.0])
@@ -353,12 +330,12 @@ def bad(): raise ValueError("enough")
 @scripted([1.0])
 def moody():
     calls.append(1)
-    return 1 if len(calls) < 7 else bad()
-
-def test_it(gpu_bench): gpu_bench.{call}
-def test_next(gpu_bench): gpu_bench.compare(add, double, (x,))
+    return 1 if len(calls) % 7 else bad()
 """
-    result = bench_run(source)
-    result.assert_outcomes(failed=1, passed=1)
-    result.stdout.fnmatch_lines(["E *ValueError: enough", f"E *gpu_bench: {note}"])
-    assert not re.search(r"(fixture|agreement|correctness|rounds|comparison)\.py", result.stdout.str())
+    for report in check_rows(
+        head, {f"def test_it(gpu_bench): gpu_bench.{call}": note for call, note in RAISING.items()}
+    ):
+        assert ("ValueError: enough" in report.longreprtext) == report.failed
+        assert not re.search(
+            r"(fixture|agreement|correctness|sampling|measurement|rounds|comparison)\.py", report.longreprtext
+        )

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tests.plugin.conftest import BenchRun, RecordRun, assert_fails
+from tests.plugin.conftest import BenchRun, CheckRows
 
 CATCHES = """
 @pytest.mark.perf(max_time_us=15)
@@ -28,35 +28,32 @@ if sys.version_info >= (3, 11):
 SAYS = "slow is too slow: median 20.00 us"
 
 
-@pytest.mark.parametrize("end", ENDS)
-def test_an_end_of_the_test_itself(record_run: RecordRun, end: str) -> None:
+def test_an_end_of_the_test_itself(check_rows: CheckRows) -> None:
     """A late mark of the test's own is pytest's own only as long as nothing was measured."""
-    recorder = record_run(CATCHES.format(ENDS[end]))
-    assert recorder.call.failed
-    assert SAYS in recorder.call.longreprtext
-    assert not hasattr(recorder.call, "wasxfail")
+    for report in check_rows("", {CATCHES.format(end): f"{SAYS}*" for end in ENDS.values()}):
+        assert not hasattr(report, "wasxfail")
 
 
-SWALLOWS = {
-    "suppress": "with __import__('contextlib').suppress(Exception): gpu_bench(slow)",
-    "raises": "with pytest.raises(AssertionError): gpu_bench(slow)",
-    "thread": "import threading; one = threading.Thread(target=suppressed); one.start(); one.join()",
-    "pool": "from concurrent.futures import ThreadPoolExecutor as Pool; Pool().submit(gpu_bench, slow).exception()",
-    "gather": "import asyncio; asyncio.run(gathered())",
-    "another attempt": "pytest.raises(AssertionError, gpu_bench, slow); gpu_bench(fast)",
-    "wrong output": "pytest.raises(AssertionError, gpu_bench.compare, one, slow); gpu_bench(fast)",
-    "no valid number": "pytest.raises(RuntimeError, gpu_bench.measure, leaves); gpu_bench(fast)",
-}
+SWALLOWS = [
+    "with __import__('contextlib').suppress(Exception): gpu_bench(slow)",
+    "with pytest.raises(AssertionError): gpu_bench(slow)",
+    "import threading; one = threading.Thread(target=suppressed); one.start(); one.join()",
+    "from concurrent.futures import ThreadPoolExecutor as Pool; Pool().submit(gpu_bench, slow).exception()",
+    "import asyncio; asyncio.run(gathered())",
+    "pytest.raises(AssertionError, gpu_bench, slow); gpu_bench(fast)",
+    "pytest.raises(AssertionError, gpu_bench.compare, one, slow); gpu_bench(fast)",
+    "pytest.raises(RuntimeError, gpu_bench.measure, leaves); gpu_bench(fast)",
+]
 
 
-@pytest.mark.parametrize("way", SWALLOWS)
-@pytest.mark.parametrize("after", ["", "; pytest.skip('no')"])
-def test_an_error_that_is_swallowed(record_run: RecordRun, way: str, after: str) -> None:
-    recorder = record_run(f"""
+def test_an_error_that_is_swallowed(check_rows: CheckRows) -> None:
+    head = """
 @scripted([5.0])
 def one(*args): return __import__("torch").ones(1)
 @scripted([5.0])
 def leaves(): pytest.skip("no")
+"""
+    test = """
 @pytest.mark.perf(max_time_us=15)
 def test_it(gpu_bench):
     def suppressed():
@@ -65,9 +62,11 @@ def test_it(gpu_bench):
     async def gathered():
         async def measure(): gpu_bench(slow)
         await __import__("asyncio").gather(measure(), return_exceptions=True)
-    {SWALLOWS[way]}{after}
-""")
-    assert_fails(recorder.call, "*gpu_bench raised this, and the test or a thread caught it: let it through*")
+    {}
+"""
+    ways = [f"{way}{after}" for way in SWALLOWS for after in ("", "; pytest.skip('no')")]
+    told = "gpu_bench raised this, and the test or a thread caught it: let it through*"
+    check_rows(head, {test.format(way): told for way in ways})
 
 
 FIXTURE = """
@@ -100,8 +99,7 @@ def test_a_fixture_that_swallows_the_error(bench_run: BenchRun, bodies: tuple[st
 
 
 UNDER_UNITTEST = """
-import unittest
-class TestIt(unittest.TestCase):
+class TestIt{number}(unittest.TestCase):
     @pytest.fixture(autouse=True)
     def given(self, gpu_bench): self.gpu_bench = gpu_bench
     {}
@@ -112,12 +110,13 @@ class TestIt(unittest.TestCase):
 """
 
 
-@pytest.mark.parametrize(
-    ("above", "end"), [("", "self.skipTest('no')"), ("", "pass"), ("@unittest.expectedFailure", "raise")]
-)
-def test_a_test_of_unittest(record_run: RecordRun, above: str, end: str) -> None:
+UNITTEST_ENDS = [("", "self.skipTest('no')"), ("", "pass"), ("@unittest.expectedFailure", "raise")]
+
+
+def test_a_test_of_unittest(check_rows: CheckRows) -> None:
     """Where unittest keeps exceptions from pytest's hooks, and expects a failure by no mark of pytest."""
-    assert_fails(record_run(UNDER_UNITTEST.format(above, end)).call, f"{SAYS}*")
+    tests = [UNDER_UNITTEST.format(above, end, number=at) for at, (above, end) in enumerate(UNITTEST_ENDS)]
+    check_rows("import unittest", dict.fromkeys(tests, f"{SAYS}*"))
 
 
 GIVEN = """
@@ -131,9 +130,8 @@ def test_it(gpu_bench, x):
 """
 
 
-@pytest.mark.parametrize("end", ["pass", "assume(False)", "pytest.skip('no')"])
-def test_an_example_that_is_given_up(record_run: RecordRun, end: str) -> None:
-    assert_fails(record_run(GIVEN.format(end)).call, f"{SAYS}*")
+def test_an_example_that_is_given_up(check_rows: CheckRows) -> None:
+    check_rows("", {GIVEN.format(end): f"{SAYS}*" for end in ("pass", "assume(False)", "pytest.skip('no')")})
 
 
 SUBTEST = """

@@ -1,6 +1,6 @@
 """`cache=producer`: a call is timed as a function of the user's leaves the cache."""
 
-from tests.plugin.conftest import BenchRun, RecordRun, RunRows, assert_fails
+from tests.plugin.conftest import BenchRun, CheckRows, RecordRun
 
 PRODUCERS = """
 import torch
@@ -33,21 +33,21 @@ def test_call(gpu_bench):
     assert records[1].phases[0].cache == "producer fill"
 
 
-def test_what_is_refused_says_what_to_do(run_rows: RunRows) -> None:
-    tests = [
-        "x = torch.ones(9)\ndef test_it(gpu_bench): gpu_bench.measure(fast, (x,), cache=x.neg_)",
-        "def test_it(gpu_bench): gpu_bench.measure(fast, cache=broken)",
-        "def test_it(gpu_bench): gpu_bench.measure(fast, cache=lambda: gpu_bench(slow))",
-    ]
-    inputs, error, nested = run_rows(PRODUCERS, tests)
-    assert_fails(
-        inputs,
-        "E *BadRequest: producer neg_ changes args[[]0], so no call would be given what the test gives it: let it "
-        "write what they hold already, as after one call of it, or write elsewhere",
-    )
-    note = "*gpu_bench: raised in producer broken, which cache= has called without arguments"
-    assert_fails(error, "E *ZeroDivisionError: division by zero", note)
-    assert_fails(nested, "E *ProfilerBusy: 'slow' cannot be measured while 'fast' is: *")
+REFUSED = {
+    "x = torch.ones(9)\ndef test_it(gpu_bench): gpu_bench.measure(fast, (x,), cache=x.neg_)": "BadRequest: producer "
+    "neg_ changes args[[]0], so no call would be given what the test gives it: let it write what they hold already, as "
+    "after one call of it, or write elsewhere",
+    "def test_it(gpu_bench): gpu_bench.measure(fast, cache=broken)": "gpu_bench: raised in producer broken, which "
+    "cache= has called without arguments",
+    "def test_it(gpu_bench): gpu_bench.measure(fast, cache=lambda: gpu_bench(slow))": "ProfilerBusy: 'slow' cannot be "
+    "measured while 'fast' is: *",
+}
+
+
+def test_what_is_refused_says_what_to_do(check_rows: CheckRows) -> None:
+    _, error, nested = check_rows(PRODUCERS, REFUSED)
+    assert "ZeroDivisionError: division by zero" in error.longreprtext
+    assert "raised in producer" not in nested.longreprtext, "it is an error of ours"
 
 
 def test_a_switched_off_run_calls_none(bench_run: BenchRun) -> None:

@@ -11,7 +11,7 @@ import torch.multiprocessing
 import pytest_gpubench.bench.integrity
 import pytest_gpubench.bench.ranks
 from pytest_gpubench import Kernel, Ranks, Timing
-from tests.plugin.conftest import BenchRun, RecordRun, RunRows
+from tests.plugin.conftest import BenchRun, CheckRows, RecordRun
 from tests.plugin.test_given import TROUBLE, limited
 from tests.results.measured import kernel
 
@@ -69,29 +69,20 @@ def outcome(bench_run: BenchRun, marks: str, *arguments: str) -> tuple[str, str]
     return kind, result.stdout.str()
 
 
-def outcomes(run_rows: RunRows, *marks: str, link: str = LINK) -> list[tuple[str, str]]:
-    """Return the outcome and the error of a test with each of these limits, all of one run."""
-    reports = run_rows("", [SOURCE.format(marks=each, link=link) for each in marks], *ON_CPU)
-    return [(each.outcome, each.longreprtext) for each in reports]
-
-
 LIMITS = {
     "max_time_us=10": ("max_time_us=9.999", "work is too slow: median 10.00 us"),
     "max_time_us={'H200': 10}": ("max_time_us={'H200': 9.999, 'A100': 99}", "work is too slow: median 10.00 us"),
     "min_gbps=10": ("min_gbps=10.001", "work is too slow: 10.00 GB/s"),
     "max_kernels=2": ("max_kernels=1", "work launches 2 kernels, wanted at most 1"),
     "kernels='nccl*'": ("kernels='gloo*'", "work launches no kernel named gloo*"),
-    "forbid='memset'": ("forbid='memcpy'", "work copies memory 1 time, wanted none"),
+    "deterministic=False, forbid='memset'": ("forbid='memcpy'", "work copies memory 1 time, wanted none"),
 }
 
 
 @pytest.mark.usefixtures("take")
-def test_a_limit_holds_just_inside_and_breaks_just_outside(run_rows: RunRows) -> None:
-    kept = outcomes(run_rows, *LIMITS)
-    assert [outcome for outcome, _ in kept] == ["passed"] * len(LIMITS)
-    broken = outcomes(run_rows, *(marks for marks, _ in LIMITS.values()))
-    for (outcome, text), (_, sentence) in zip(broken, LIMITS.values(), strict=True):
-        assert (outcome, f"LimitBroken: {sentence}" in text) == ("failed", True), text
+def test_a_limit_holds_just_inside_and_breaks_just_outside(check_rows: CheckRows) -> None:
+    ends = dict.fromkeys(LIMITS) | {marks: f"LimitBroken: {sentence}*" for marks, sentence in LIMITS.values()}
+    check_rows("", {SOURCE.format(marks=marks, link=LINK): sentence for marks, sentence in ends.items()}, *ON_CPU)
 
 
 REFUSED = {
@@ -108,28 +99,21 @@ REFUSED = {
 
 
 @pytest.mark.usefixtures("take")
-def test_a_limit_that_says_nothing_of_ranks_is_refused(run_rows: RunRows) -> None:
-    *refused, (speedup, unjudged) = outcomes(run_rows, *REFUSED, "min_speedup=1.0")
-    for (outcome, text), limit in zip(refused, REFUSED.values(), strict=True):
-        sentence = f"BadRequest: ranks() cannot be held to {limit}: leave it out"
-        assert (outcome, sentence in text) == ("failed", True), text
-    sentence = "perf(min_speedup=1.0) was never judged: the test compared nothing; call gpu_bench.compare"
-    assert (speedup, sentence in unjudged) == ("failed", True), unjudged
+def test_a_limit_that_says_nothing_of_ranks_is_refused(check_rows: CheckRows) -> None:
+    refused = {
+        marks: f"BadRequest: ranks() cannot be held to {limit}: leave it out*" for marks, limit in REFUSED.items()
+    }
+    refused["min_speedup=1.0"] = "was never judged: the test compared nothing; call gpu_bench.compare*"
+    check_rows("", {SOURCE.format(marks=marks, link=LINK): sentence for marks, sentence in refused.items()}, *ON_CPU)
 
 
 @pytest.mark.usefixtures("take")
-def test_what_need_not_be_deterministic_is_measured(bench_run: BenchRun) -> None:
-    assert outcome(bench_run, "deterministic=False")[0] == "passed"
-
-
-@pytest.mark.usefixtures("take")
-@pytest.mark.parametrize("link", ["", "collective='all_reduce'", "message_bytes=100_000"])
-def test_a_bandwidth_needs_the_collective_and_its_bytes(run_rows: RunRows, link: str) -> None:
+@pytest.mark.parametrize("link", ["collective='all_reduce'", "message_bytes=100_000"])
+def test_a_bandwidth_needs_the_collective_and_its_bytes(check_rows: CheckRows, link: str) -> None:
     """It is said before anything is measured; without the limit neither is needed."""
-    (kind, text), (without, _) = outcomes(run_rows, "min_gbps=1", "max_time_us=10", link=link)
-    sentence = "BadRequest: ranks() under min_gbps=1 needs collective= and message_bytes=, which say what each rank's"
-    assert (kind, sentence in text) == ("failed", True), text
-    assert without == "passed"
+    sentence = "BadRequest: ranks() under min_gbps=1 needs collective= and message_bytes=, which say what each rank's*"
+    ends = {"min_gbps=1": sentence, "max_time_us=10": None}
+    check_rows("", {SOURCE.format(marks=marks, link=link): sentence for marks, sentence in ends.items()}, *ON_CPU)
 
 
 @pytest.mark.usefixtures("take")
