@@ -64,19 +64,20 @@ def records(host: Host) -> list[str]:
 # a turn
 
 
-@pytest.mark.parametrize("arguments", [[], [LOCK, "--gpu-bench-disable"]])
-def test_clocks_are_not_touched_unless_asked_for_and_measured(host: Host, arguments: list[str]) -> None:
-    host.write("def test_it(gpu_bench): gpu_bench(fast)\n")
+@pytest.mark.parametrize(
+    ("arguments", "source"),
+    [
+        ([], TESTS),
+        ([LOCK, "--gpu-bench-disable"], "def test_it(gpu_bench): gpu_bench(fast)\n"),
+        ([LOCK], "pytestmark = []\ndef test_plain(): pass\n"),
+    ],
+)
+def test_clocks_are_not_touched_unless_asked_for_and_measured(host: Host, arguments: list[str], source: str) -> None:
+    host.write(source.replace("    ran()", ""))
     leave_clocks_locked(host.folder / "locks", "GPU-a")
     assert host.run(*arguments)[0] == 0
     assert whats(host) == []
     assert records(host) == ["GPU-a.clocks.json"]
-
-
-def test_only_those_who_take_a_turn_have_them_locked(host: Host) -> None:
-    host.write("pytestmark = []\ndef test_plain(): pass\n")
-    assert host.run(LOCK)[0] == 0
-    assert whats(host) == []
 
 
 def test_all_gpus_of_a_test(host: Host) -> None:
@@ -109,11 +110,12 @@ def test_given_back_however_a_test_ends(host: Host) -> None:
     assert records(host) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-@pytest.mark.parametrize("arguments", [[], ["-n1"]], ids=["alone", "a worker"])
+@pytest.mark.parametrize(
+    ("arguments", "number"), [([], signal.SIGTERM), ([], signal.SIGINT), (["-n1"], signal.SIGTERM)]
+)
 def test_given_back_where_a_signal_ends_the_process(host: Host, arguments: list[str], number: int) -> None:
     """Also before anything is measured."""
-    host.write(f"@pytest.fixture(autouse=True)\ndef ends():\n    os.kill(os.getpid(), {int(number)})\n{TESTS}")
+    host.write(f"@pytest.fixture(autouse=True)\ndef ends():\n    os.kill(os.getpid(), {number})\n{TESTS}")
     assert host.run(LOCK, *arguments)[0] != 0
     assert whats(host) == [SET, SET_MEMORY, RESET, RESET_MEMORY]
     assert records(host) == []
@@ -151,49 +153,29 @@ def test_a_test_whose_clocks_cannot_be_locked_fails_with_one_sentence(host: Host
     assert LockFile(host.folder / "locks", "GPU-a.turn").try_acquire(), "the turn was given back"
 
 
-def test_what_is_not_quite_as_asked_for_is_said_once(host: Host) -> None:
-    host.write(TESTS + "def test_again(gpu_bench): test_it(gpu_bench)\n")
-    status, output = host.run("--gpu-bench-lock-clocks=1409")
-    assert status == 0
-    sentence = "GPU-a does not support 1409 MHz: its clocks are locked at 1410 MHz, the nearest that it does"
-    assert output.count(f"gpu_bench: {sentence}") == 1
-    assert [record.warnings for record in host.records()] == [(sentence,), ()]
-
-
 # the doctor
 
 
-@pytest.fixture
-def fake(host: Host, monkeypatch: pytest.MonkeyPatch) -> Recording:
-    (host.folder / "locks").mkdir()
-    library = Recording(host.folder / "locks", gpus=("GPU-a", "GPU-b"))
-    monkeypatch.setitem(sys.modules, "pynvml", library)
-    monkeypatch.setattr("pytest_gpubench.gpu.device.find_device", lambda wanted: pytest.fail("it was looked for a GPU"))
-    return library
-
-
 def test_the_doctor_gives_back_what_the_dead_left(
-    host: Host, fake: Recording, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    host: Host, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the runs are told to lock, or where it is told itself."""
+    """Where it is told itself, or where the runs are told to lock; it looks for no GPU."""
+    locks = host.folder / "locks"
     for gpu in ("GPU-a", "GPU-b"):
-        leave_clocks_locked(host.folder / "locks", gpu)
-    monkeypatch.setenv("GPU_BENCH_LOCK_FOLDER", str(host.folder / "locks"))
+        leave_clocks_locked(locks, gpu)
+    fake = Recording(locks, gpus=("GPU-a", "GPU-b"), broken={RESET: "NoPermission"})
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    monkeypatch.setattr("pytest_gpubench.gpu.device.find_device", lambda wanted: pytest.fail("it was looked for a GPU"))
+    assert main(["doctor", "--restore-clocks", f"--lock-folder={locks}"]) == 1
+    assert capsys.readouterr().out.count("they could not be given back") == 2
+    fake.broken.clear()
+    monkeypatch.setenv("GPU_BENCH_LOCK_FOLDER", str(locks))
     assert main(["doctor", "--restore-clocks"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.endswith("which has ended; they are given back") for line in lines] == [True, True]
-    assert (whats(host), whats(host, "GPU-b")) == ([RESET, RESET_MEMORY], [RESET, RESET_MEMORY])
+    assert capsys.readouterr().out.count("which has ended; they are given back") == 2
+    assert (whats(host)[-2:], whats(host, "GPU-b")[-2:]) == ([RESET, RESET_MEMORY], [RESET, RESET_MEMORY])
     assert records(host) == []
     assert main(["doctor", "--restore-clocks"]) == 0
     assert capsys.readouterr().out == "no clocks to give back\n"
-
-
-def test_the_doctor_says_what_it_could_not_do(host: Host, fake: Recording, capsys: pytest.CaptureFixture[str]) -> None:
-    leave_clocks_locked(host.folder / "locks", "GPU-a")
-    fake.broken[RESET] = "NoPermission"
-    assert main(["doctor", "--restore-clocks", f"--lock-folder={host.folder / 'locks'}"]) == 1
-    assert "they could not be given back" in capsys.readouterr().out
-    assert records(host) == ["GPU-a.clocks.json"]
 
 
 # no GPU: one sentence says that nothing is locked
@@ -237,15 +219,10 @@ def test_nothing_is_said_where_nothing_would_be_measured(
 
 
 @no_gpu
-@pytest.mark.parametrize("where", ["ini", "environment"])
 def test_what_is_asked_for_on_all_machines_is_said_once_and_the_run_goes_on(
-    bench_run: BenchRun, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, where: str
+    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A laptop runs what the ini file says for the machine with the GPU."""
-    if where == "ini":
-        pytester.makeini("[pytest]\ngpu_bench_lock_clocks = 1410")
-    else:
-        monkeypatch.setenv("GPU_BENCH_LOCK_CLOCKS", "1410")
+    monkeypatch.setenv("GPU_BENCH_LOCK_CLOCKS", "1410")
     result = bench_run(BENCH + BENCH.replace("test_it", "test_again") + PLAIN, timer="profiler")
     result.assert_outcomes(passed=3)
     lines = [line for line in result.stdout.lines if "clocks" in line]
