@@ -28,11 +28,11 @@ class Project:
     def __init__(self, pytester: pytest.Pytester, storage: Path) -> None:
         self.pytester, self.storage = pytester, storage
 
-    def job(self, command: str, source: str = COMPARES) -> tuple[int, str]:
+    def job(self, command: str) -> tuple[int, str]:
         """Return the exit status of a job, and pytest's last line, or its error; the CPU stands for a GPU."""
         for path in self.pytester.path.iterdir():
             path.unlink() if path.is_file() else shutil.rmtree(path)
-        self.pytester.makepyfile(HEAD + source)
+        self.pytester.makepyfile(HEAD + COMPARES)
         words = shlex.split(command.replace("--gpu-bench-require-gpu", "--gpu-bench-device=cpu"))[1:]
         result = self.pytester.runpytest("-p", "no:benchmark", "--gpu-bench-timer=scripted", *words)
         return int(result.ret), result.stdout.lines[-1] if result.stdout.lines else result.stderr.lines[0]
@@ -46,8 +46,8 @@ def test_a_pull_request_is_green_only_where_it_was_judged(
     main, pull_request = recipes("ci")
     project = Project(pytester, storage)
 
-    def outcomes(command: str, source: str = COMPARES) -> tuple[int, str]:
-        status, line = project.job(command, source)
+    def outcomes(command: str) -> tuple[int, str]:
+        status, line = project.job(command)
         return status, re.sub(r"^=+ | in [\d.]+s.*", "", line)
 
     status, error = outcomes(pull_request)  # an empty storage
@@ -56,17 +56,8 @@ def test_a_pull_request_is_green_only_where_it_was_judged(
     assert outcomes(pull_request) == (0, "1 passed")
     monkeypatch.setenv("FACTOR", "1.2")
     assert outcomes(pull_request) == (1, "1 failed")  # a regression
-    monkeypatch.setenv("FACTOR", "1")
-    new = "\ndef test_new(gpu_bench): gpu_bench(candidate)\n"
-    assert outcomes(pull_request, COMPARES + new) == (0, "1 passed, 1 not judged")
-    assert outcomes(pull_request, COMPARES.replace("test_it", "test_that")) == (0, "1 not judged")  # renamed
-    status, error = outcomes(pull_request.replace("=main", "=mian"))
-    assert (status, "did you mean 'main'?" in error) == (4, True)
     (path,) = storage.glob("*/*.json")
+    monkeypatch.setenv("FACTOR", "1")
     name = read_run(path).records[0].device.name
     path.write_text(path.read_text().replace(name, "NVIDIA X1"))
     assert outcomes(pull_request) == (1, "1 failed")  # another GPU
-    shutil.rmtree(storage)  # wiped
-    assert outcomes(pull_request)[0] == 4
-    assert outcomes(main) == (0, "1 passed")
-    assert outcomes(pull_request) == (0, "1 passed")

@@ -12,11 +12,10 @@ from pytest_gpubench import counted
 from pytest_gpubench.counted import groups_of
 from pytest_gpubench.counters import raw_metrics
 from pytest_gpubench.plugin.counting import ncu_command
-from pytest_gpubench.results.model import Counts
 from pytest_gpubench.structure import ncu
 from pytest_gpubench.structure.ncu import find_ncu
 from tests.plugin import fake_ncu
-from tests.plugin.conftest import BenchRun, Recorder, RecordRun
+from tests.plugin.conftest import BenchRun, RecordRun
 
 pytestmark = pytest.mark.usefixtures("stubbed_torch")
 
@@ -52,10 +51,6 @@ def ncu_runs() -> list[list[str]]:
     return [line.split() for line in Path("ncu-runs").read_text().splitlines()] if Path("ncu-runs").exists() else []
 
 
-def counts_in(found: Recorder) -> list[Counts | None]:
-    return [item.timing.counts for record in found.records for item in record.measurements]
-
-
 def test_one_ncu_takes_the_counters_of_all_tests_that_ask(bench_run: BenchRun, count: Count) -> None:
     """Those of a test without a limit are not taken, nor those of a group that nobody asks for."""
     count({"fast": [["kernel", 1000]], "slow": [["kernel", 999]]})
@@ -73,15 +68,25 @@ def test_both_sides_of_a_limit(bench_run: BenchRun, count: Count, captures: list
     result.stdout.fnmatch_lines([f"*{number} <= 1,000 instructions*"])
 
 
-def test_all_counters_are_taken_in_two_processes_and_recorded(record_run: RecordRun, count: Count) -> None:
+@pytest.mark.parametrize(
+    ("wanted", "processes"),
+    [
+        ("all", [ONE_PASS, SEVERAL]),
+        ("dram_read_bytes,smsp__cycles_active.sum", [ONE_PASS, ["smsp__cycles_active.sum"]]),
+    ],
+)
+def test_counters_that_are_taken_together_have_a_process(
+    record_run: RecordRun, count: Count, wanted: str, processes: list[list[str]]
+) -> None:
+    """A named counter is taken with those of its group."""
     count({"fast": [["kernel", 7]]})
-    found = record_run(ALONE, "--gpu-bench-counters=all")
-    assert ncu_runs() == [raw_metrics(ONE_PASS), raw_metrics(SEVERAL)]
-    (counts,) = counts_in(found)
+    found = record_run(ALONE, f"--gpu-bench-counters={wanted}")
+    assert ncu_runs() == [raw_metrics(each) for each in processes]
+    ((counts,),) = ([item.timing.counts for item in record.measurements] for record in found.records)
     assert counts is not None
-    assert set(counts.captures) == {*ONE_PASS, *SEVERAL}
+    assert set(counts.captures) == {name for each in processes for name in each}
     assert counts.captures["instructions"] == (7.0,) * 3
-    assert counts.captures["atomics"] == (10.0,) * 3  # a sum of two metrics
+    assert counts.captures.get("atomics", (10.0,) * 3) == (10.0,) * 3  # a sum of two metrics
 
 
 def test_a_test_is_given_the_counters_with_its_timing(bench_run: BenchRun, count: Count) -> None:
@@ -97,18 +102,10 @@ def test_it(gpu_bench):
     bench_run(source, "--gpu-bench-counters=instructions").assert_outcomes(passed=1)
 
 
-def test_named_counters_are_taken_with_those_of_their_group(record_run: RecordRun, count: Count) -> None:
-    count({"fast": [["kernel", 7]]})
-    found = record_run(ALONE, "--gpu-bench-counters=dram_read_bytes,smsp__cycles_active.sum")
-    assert ncu_runs() == [raw_metrics(ONE_PASS), ["smsp__cycles_active.sum"]]
-    (counts,) = counts_in(found)
-    assert counts is not None
-    assert set(counts.captures) == {*ONE_PASS, "smsp__cycles_active.sum"}
-
-
 def test_a_change_since_a_saved_run_fails_once_two_processes_agree(bench_run: BenchRun, count: Count) -> None:
     count({"fast": [["kernel", 1000]]})
-    bench_run(ALONE, *SAVED, "--gpu-bench-counters=all").assert_outcomes(passed=1)
+    marked = f"@pytest.mark.perf(max_regression='instructions:0.1%')\n{ALONE}"
+    assert bench_run(marked, *SAVED).ret == 0
     Path("ncu-runs").unlink()
     bench_run(ALONE, *COMPARED).assert_outcomes(passed=1)
     assert len(ncu_runs()) == 1
@@ -117,16 +114,8 @@ def test_a_change_since_a_saved_run_fails_once_two_processes_agree(bench_run: Be
     result.assert_outcomes(failed=1)
     assert len(ncu_runs()) == 3
     told = "fast executes 1,010 instructions against 1,000 in the baseline 'main': 1.010x, wanted at most 1.001x"
-    result.stdout.fnmatch_lines([f"*LimitBroken: {told} (6 and 3 captures in 2 processes, each the same)"])
-
-
-def test_a_limit_of_a_mark_is_saved_and_compared(bench_run: BenchRun, count: Count) -> None:
-    marked = f"@pytest.mark.perf(max_regression='instructions:0.1%')\n{ALONE}"
-    count({"fast": [["kernel", 1000]]})
-    assert bench_run(marked, *SAVED).ret == 0
-    bench_run(marked, "--gpu-bench-compare=main").assert_outcomes(passed=1)
-    count({"fast": [["kernel", 2000]]})
     bench_run(marked, "--gpu-bench-compare=main").assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"*LimitBroken: {told} (6 and 3 captures in 2 processes, each the same)"])
 
 
 def test_a_saved_run_without_counters_is_told(bench_run: BenchRun, count: Count) -> None:
@@ -173,28 +162,15 @@ def test_other_kernels_than_those_timed_are_invalid(bench_run: BenchRun, count: 
     result.stdout.fnmatch_lines([f"*InvalidResult: fast: max_instructions=1000 cannot be judged: *{told}"])
 
 
-@pytest.mark.parametrize(
-    ("says", "told"),
-    [
-        (
-            "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters",
-            "the driver lets only administrators*run as root*",
-        ),
-        ("==WARNING== No kernels were profiled.", "ncu took no counters: no kernel ran while it listened*"),
-    ],
-)
-def test_what_ncu_cannot_do_is_told_and_judges_nothing(bench_run: BenchRun, count: Count, says: str, told: str) -> None:
-    count({"says": says})
-    result = bench_run(LIMITED)
-    assert result.ret == 0
-    result.stdout.fnmatch_lines([f"*was not judged by max_instructions=1000: {told}"])
-    bench_run(LIMITED, "--gpu-bench-strict", "--gpu-bench-require=1").assert_outcomes(failed=1)
-
-
-def test_what_is_not_permitted_is_tried_once(bench_run: BenchRun, count: Count) -> None:
+def test_what_ncu_may_not_do_is_tried_once_and_judges_nothing(bench_run: BenchRun, count: Count) -> None:
     count({"says": "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"})
-    assert bench_run(LIMITED + LIMITED.replace("it", "other"), "--gpu-bench-counters=all").ret == 0
+    two = LIMITED + LIMITED.replace("it", "other")
+    result = bench_run(two, "--gpu-bench-counters=all")
+    assert result.ret == 0
+    told = "the driver lets only administrators*run as root*"
+    result.stdout.fnmatch_lines([f"*was not judged by max_instructions=1000: {told}"])
     assert len(ncu_runs()) == 1
+    bench_run(two, "--gpu-bench-strict", "--gpu-bench-require=1").assert_outcomes(failed=2)
 
 
 def test_without_ncu_it_says_what_to_install(
@@ -208,25 +184,17 @@ def test_without_ncu_it_says_what_to_install(
     result.stdout.fnmatch_lines(["*not judged by max_instructions=1000: ncu is neither*install NVIDIA Nsight Compute*"])
 
 
-def test_a_test_that_fails_under_ncu_is_told(bench_run: BenchRun, count: Count) -> None:
+def test_a_test_that_fails_or_dies_under_ncu_costs_itself_the_counters(bench_run: BenchRun, count: Count) -> None:
+    """All tests are taken together, then each by itself."""
     count({"fast": [["kernel", 1000]]})
-    fails = "def test_it(gpu_bench):\n    import os\n    assert 'UNDER_NCU' not in os.environ\n    gpu_bench(fast)\n"
-    result = bench_run(f"@pytest.mark.perf(max_instructions=1000)\n{fails}")
-    assert result.ret == 0
-    told = "max_instructions=1000: its test fails in a process under ncu: *AssertionError"
-    result.stdout.fnmatch_lines([f"*fast was not judged by {told}*"])
-
-
-def test_a_process_that_dies_costs_its_own_test_the_counters(bench_run: BenchRun, count: Count) -> None:
-    """All tests together, then each by itself."""
-    count({"fast": [["kernel", 1000]]})
-    dies = (
-        "def test_dies(gpu_bench):\n    import os\n    if 'UNDER_NCU' in os.environ: os._exit(3)\n    gpu_bench(fast)\n"
-    )
-    result = bench_run(LIMITED + f"@pytest.mark.perf(max_instructions=1000)\n{dies}")
+    ends = "@pytest.mark.perf(max_instructions=1000)\ndef test_{}(gpu_bench):\n    {}\n    gpu_bench(fast)\n"
+    fails = ends.format("fails", "assert 'UNDER_NCU' not in os.environ")
+    dies = ends.format("dies", "if 'UNDER_NCU' in os.environ: os._exit(3)")
+    result = bench_run(f"import os\n{LIMITED}{fails}{dies}")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*was not judged by max_instructions=1000: *"])
-    assert len(ncu_runs()) == 3
+    told = "max_instructions=1000: its test fails in a process under ncu: *AssertionError"
+    result.stdout.fnmatch_lines([f"*fast was not judged by {told}*", "*::test_dies: fast was not judged by *"])
+    assert len(ncu_runs()) == 4
 
 
 @pytest.mark.parametrize("marks", ["", "@pytest.mark.perf(counters='all')\n"])
@@ -243,14 +211,13 @@ def test_only_the_run_itself_takes_counters(
     assert len(ncu_runs()) == 2
 
 
-@pytest.mark.parametrize(("source", "outcome"), [(LIMITED, "passed"), (SLOW, "failed")])
 def test_somebody_else_on_the_gpu_changes_no_counter(
-    bench_run: BenchRun, count: Count, monkeypatch: pytest.MonkeyPatch, source: str, outcome: str
+    bench_run: BenchRun, count: Count, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count({"fast": [["kernel", 7]]})
     monkeypatch.setattr("pytest_gpubench.plugin.gpu_turn.GpuTurns.computing", lambda turns: "somebody came")
-    result = bench_run(source)
-    result.assert_outcomes(**{outcome: 1})
+    result = bench_run(LIMITED + SLOW.replace("it", "slow"))
+    result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*somebody came*"])
 
 

@@ -9,8 +9,6 @@ import pytest
 from pytest_gpubench.results.store import read_run
 from tests.plugin.conftest import HEAD
 
-END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-
 pytestmark = pytest.mark.usefixtures("forked")
 ONE_FINISHED = """
 import ctypes, multiprocessing, os, signal, threading, time
@@ -24,7 +22,6 @@ def test_other(gpu_bench):
 
 def test_later(gpu_bench): gpu_bench(fast)
 """
-WAITS = "signal.raise_signal({}); time.sleep(60)"
 STUCK = "ctypes.CDLL(None).system(b'kill -TERM $PPID; while kill -0 $PPID; do sleep 0.1; done')"
 """Python handles no signal before `system` returns."""
 
@@ -39,9 +36,9 @@ def ended(pytester: pytest.Pytester, body: str, *options: str) -> tuple[int, lis
     return status, [record.nodeid.rpartition("::")[2] for record in records]
 
 
-@pytest.mark.parametrize("number", END_SIGNALS)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_what_is_finished_is_written_and_saved(pytester: pytest.Pytester, number: signal.Signals) -> None:
-    status, tests = ended(pytester, WAITS.format(int(number)), "--gpu-bench-save=main")
+    status, tests = ended(pytester, f"signal.raise_signal({int(number)}); time.sleep(60)", "--gpu-bench-save=main")
     assert (status, tests) == (pytest.ExitCode.INTERRUPTED, ["test_finished", "test_other"])
     assert len(list(pytester.path.glob(".gpu_benchmarks/*/0001_main.json"))) == 1
 

@@ -7,7 +7,7 @@ import pytest
 from pytest_gpubench.report.layout import Screen
 from pytest_gpubench.report.table import render
 from pytest_gpubench.settings import Settings
-from tests.plugin.conftest import BenchRun, RecordRun
+from tests.plugin.conftest import BenchRun, RecordRun, RunRows
 
 GIVEN = """
 import collections
@@ -134,19 +134,6 @@ def test_a_seed_repeats_and_statistics_show_the_target(bench_run: BenchRun) -> N
     assert 1 <= len(examples[0]) <= 4
 
 
-def test_one_row_for_all_examples(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "300")
-    body = "gpu_bench.compare(add(20.0 / n), double, (torch.ones(n),))"
-    source = limited(body, given="n=st.sampled_from([1, 2, 4])")
-    result = bench_run(source)
-    result.stdout.fnmatch_lines(["*add (worst of 3, median 2.00x, best 4.00x)*", "gpu_bench: limits: * pass"])
-    table = result.stdout.str().partition("\ngpu_bench: test_")[2]
-    assert "at n=1" in re.sub(r"\s+", " ", table)
-    assert len(re.findall("at n=", re.sub(r"\s+", " ", table))) == 1
-    verbose = bench_run(source, "--gpu-bench-verbose").stdout.str().partition("\ngpu_bench: test_")[2]
-    assert sorted(re.findall(r"add at n=(\d)", verbose)) == ["1", "2", "4"]
-
-
 def test_disabled_everything_is_checked(bench_run: BenchRun) -> None:
     bench_run(LOSES, "--gpu-bench-disable").assert_outcomes(passed=1)
     bench_run(LOSES.replace("double, (", "lambda x: x * 3, ("), "--gpu-bench-disable").assert_outcomes(failed=1)
@@ -191,24 +178,23 @@ def test_it(gpu_bench, n): gpu_bench.compare(mine, softmax, (torch.randn(3, n),)
 # what a failure shows of us: nothing
 
 
-@pytest.mark.parametrize(
-    ("body", "marks"),
-    [
-        ("gpu_bench.compare(scripted([1.0])(lambda x: x * 2 + (n > 50)), double, (torch.ones(n),))", ""),
-        ("gpu_bench.compare(scripted([1.0])(lambda x: [x * 2] if n > 50 else x * 2), double, (torch.ones(n),))", ""),
-        ("gpu_bench.compare(add(40.0 if n > 50 else 10.0), double, (torch.ones(n),))", "min_speedup=0.8"),
-        ("gpu_bench.measure(add(40.0 if n > 50 else 10.0), (torch.ones(n),))", "max_time_us=20"),
-        ("gpu_bench.phases({'a': add(40.0 if n > 50 else 10.0)}, args=(torch.ones(n),))", "max_time_us=20"),
-    ],
-)
-def test_a_failure_shows_the_tests_own_lines(bench_run: BenchRun, body: str, marks: str) -> None:
+FAILURES = [
+    ("gpu_bench.compare(scripted([1.0])(lambda x: x * 2 + (n > 50)), double, (torch.ones(n),))", ""),
+    ("gpu_bench.compare(scripted([1.0])(lambda x: [x * 2] if n > 50 else x * 2), double, (torch.ones(n),))", ""),
+    ("gpu_bench.compare(add(40.0 if n > 50 else 10.0), double, (torch.ones(n),))", "min_speedup=0.8"),
+    ("gpu_bench.measure(add(40.0 if n > 50 else 10.0), (torch.ones(n),))", "max_time_us=20"),
+    ("gpu_bench.phases({'a': add(40.0 if n > 50 else 10.0)}, args=(torch.ones(n),))", "max_time_us=20"),
+]
+
+
+def test_a_failure_shows_the_tests_own_lines(run_rows: RunRows) -> None:
     """The traceback names no line of ours, of torch or of hypothesis."""
-    result = bench_run(limited(body, marks=marks))
-    result.assert_outcomes(failed=1)
-    text = result.stdout.str()
-    assert not re.search(r"(pytest_gpubench|torch|hypothesis|lib/python[\d.]+)/\S*\.py", text), text
-    assert text.count("n=51,") == 1
-    assert text.count("to keep this example, paste above the test: @example(n=51)") == 1
+    for report in run_rows("", [limited(body, marks=marks) for body, marks in FAILURES]):
+        assert report.failed
+        text = report.longreprtext
+        assert not re.search(r"(pytest_gpubench|torch|hypothesis|lib/python[\d.]+)/\S*\.py", text), text
+        assert text.count("n=51,") == 1
+        assert text.count("to keep this example, paste above the test: @example(n=51)") == 1
 
 
 @pytest.mark.parametrize(

@@ -31,18 +31,15 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("seconds")
 @pytest.mark.parametrize("body", [MEASURE, PHASES])
-@pytest.mark.parametrize(("budget_s", "measured"), [("0.5", 1), ("3", 3), ("3.5", 4), ("99", 25)])
+@pytest.mark.parametrize(("budget_s", "measured"), [("3", 3), ("3.5", 4)])
 def test_what_the_budget_does_not_reach_is_called_once(
     record_run: RecordRun, body: str, budget_s: str, measured: int
 ) -> None:
     source = limited(body.format("add(10.0)"), marks="max_time_us=11")
-    recorder = record_run(source, f"--gpu-bench-given-budget-s={budget_s}")
-    (record,) = recorder.records
-    assert recorder.call.passed
-    assert [item.timing.measured for item in record.measurements] == [True] * measured + [False] * (25 - measured)
-    left = record.measurements[measured:]
-    assert {item.timing.unmeasured for item in left} <= {f"--gpu-bench-given-budget-s of {budget_s} s is spent"}
-    assert not [item for item in left if item.verdicts]
+    (record,) = record_run(source, f"--gpu-bench-given-budget-s={budget_s}").records
+    left = f"--gpu-bench-given-budget-s of {budget_s} s is spent"
+    assert [item.timing.unmeasured for item in record.measurements] == [None] * measured + [left] * (25 - measured)
+    assert not [item for item in record.measurements[measured:] if item.verdicts]
     calls = [record.extra_info[item.example.removeprefix("n=")] for item in record.measurements]
     assert [number == 1 for number in calls] == [not item.timing.measured for item in record.measurements]
 
@@ -63,10 +60,3 @@ def test_ranks_are_called_when_it_is_spent(record_run: RecordRun, monkeypatch: p
     assert timed == [True] * 2 + [False] * 23
     reasons = [item.timing.unmeasured for item in record.measurements]
     assert reasons == [None] * 2 + ["--gpu-bench-given-budget-s of 2 s is spent"] * 23
-
-
-@pytest.mark.parametrize("body", [MEASURE, PHASES])
-def test_where_nothing_is_timed_that_is_the_reason(record_run: RecordRun, body: str) -> None:
-    arguments = ("--gpu-bench-given-budget-s=1e-9", "--gpu-bench-disable")
-    (record,) = record_run(limited(body.format("add(10.0)"), marks="max_time_us=11"), *arguments).records
-    assert {item.timing.unmeasured for item in record.measurements} == {"switched off by --gpu-bench-disable"}

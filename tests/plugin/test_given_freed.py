@@ -48,10 +48,8 @@ def test_{index}_is_freed():
 """
 PASSING = [
     ("min_speedup=1.5", "sizes", "gpu_bench.compare(work(10.0), work(20.0), (x,))"),
-    ("max_time_us=20", "sizes", "gpu_bench.measure(work(10.0), (x,))"),
     ("max_time_us=20", "sizes", "gpu_bench.phases({'a': work(10.0)}, work(10.0), (x,))"),
     ("", "sizes", "raise_if(n - 50, torch.OutOfMemoryError('CUDA out of memory')); gpu_bench(work(10.0), x)"),
-    ("max_time_us=20", "st.builds(opaque, sizes)", "gpu_bench.measure(work(10.0), (n,))"),
     (
         "max_time_us=20",
         "tensors(shapes(dims=2, max_side=64), device='cpu')",
@@ -60,12 +58,9 @@ PASSING = [
 ]
 FAILING = [
     ("min_speedup=1.5", "sizes", "gpu_bench.compare(work(10.0 if n < 9 else 30.0), work(20.0), (x,))"),
-    ("min_speedup=1.5", "sizes", "gpu_bench.compare(work(10.0, plus=n > 9), work(20.0), (x,))"),
     ("", "sizes", "gpu_bench.compare(work(1.0, error=ValueError() if n > 9 else None), work(20.0), (x,))"),
-    ("", "sizes", "gpu_bench.compare(lambda x: x * 2, work(20.0), (x,))"),
     ("max_time_us=20", "sizes", "gpu_bench.measure(work(10.0 if n < 9 else 30.0), (x,))"),
     ("max_time_us=20", "sizes", "gpu_bench.phases({'a': work(10.0 if n < 9 else 30.0)}, work(10.0), (x,))"),
-    ("", "sizes", "gpu_bench.measure(work(10.0), (x,)); raise_if(n, AssertionError('own'))"),
     ("", "st.builds(opaque, sizes)", "gpu_bench.measure(work(10.0), (n,)); raise_if(n.n, ValueError())"),
     (
         "given_oom='fail'",

@@ -9,13 +9,10 @@ from tests.plugin.test_given import TROUBLE, limited
 KERNEL = "add(1000.0 if n > 1 else 10.0)"
 MEASURE = f"gpu_bench.measure({KERNEL}, (torch.ones(n),))"
 COMPARE = f"gpu_bench.compare({KERNEL}, double, (torch.ones(n),))"
-PHASES = f"gpu_bench.phases(dict(a={KERNEL}), args=(torch.ones(n),))"
 TWICE = f"{MEASURE}; {MEASURE.replace('1000.0', '10.0')}"
 CASES = [
     (MEASURE, "max_time_us=20", 31),
-    (COMPARE, "min_speedup=1.2", 30),
     (COMPARE, "min_speedup=1.2, max_time_us=20", 32),
-    (PHASES, "max_time_us=20", 31),
     (TWICE, "max_time_us=20", 33),
 ]
 FEW = (
@@ -29,7 +26,7 @@ def test_it_is_said_once(run_rows: RunRows) -> None:
     assert [decode(each.gpu_bench).warnings for each in reports] == [(f"{FEW}{least}{ENOUGH}",) for *_, least in CASES]
 
 
-@pytest.mark.parametrize(("policy", "case"), [("fail", CASES[0]), ("fail", CASES[1]), ("pass", CASES[0])])
+@pytest.mark.parametrize(("policy", "case"), [("fail", CASES[0]), ("pass", CASES[0])])
 def test_it_goes_as_asked_for_what_is_open(bench_run: BenchRun, policy: str, case: tuple[str, str, int]) -> None:
     body, marks, _ = case
     result = bench_run(limited(body, marks=marks), "--gpu-bench-reps=12", f"--gpu-bench-inconclusive={policy}")

@@ -31,13 +31,15 @@ def test_a_process_notes_one_sentence_a_line(notes: Path) -> None:
 Start = Callable[..., int | None]
 
 
-def start_with(sentences: Sequence[str], status: int | None, started: list[Sequence[str]]) -> Start:
+def start_with(sentences: Sequence[str], status: int | OSError | None, started: list[Sequence[str]]) -> Start:
     def start(
         config: object, folder: Path, tests: Sequence[str], *rest: object, others: Mapping[str, str]
     ) -> int | None:
         started.append(tests)
         if sentences:
             Path(others[VARIABLE]).write_text("".join(json.dumps(each) + "\n" for each in sentences))
+        if isinstance(status, OSError):
+            raise status
         return status
 
     return start
@@ -51,23 +53,16 @@ def start_with(sentences: Sequence[str], status: int | None, started: list[Seque
         ((PAST, ""), 1, ""),
         ((), 1, ""),
         (("", PAST), None, ""),
+        ((), OSError("no more processes"), ""),
     ],
 )
 def test_the_last_note_counts_where_the_process_has_ended(
-    monkeypatch: pytest.MonkeyPatch, sentences: Sequence[str], status: int | None, found: str
+    monkeypatch: pytest.MonkeyPatch, sentences: Sequence[str], status: int | OSError | None, found: str
 ) -> None:
     started: list[Sequence[str]] = []
     monkeypatch.setattr(fresh_process, "start_fresh", start_with(sentences, status, started))
     assert Naming(cast(pytest.Config, None)).find("test_it") == found
     assert started == [["test_it"]]
-
-
-def test_nothing_is_found_where_no_process_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(*given: object, **others: object) -> int | None:
-        raise OSError("no more processes")
-
-    monkeypatch.setattr(fresh_process, "start_fresh", start)
-    assert Naming(cast(pytest.Config, None)).find("test_it") == ""
 
 
 @pytest.mark.parametrize(("taken_s", "runs"), [(119.5, 2), (120.0, 1)])

@@ -58,15 +58,6 @@ def test_sessions_are_taken_in_fresh_processes_and_kept_whole(bench_run: BenchRu
     assert "test_it" in Path(".pytest_cache/v/cache/lastfailed").read_text()
 
 
-@pytest.mark.parametrize("options", [("--gpu-bench-save=main", "--gpu-bench-sessions=1"), ("--gpu-bench-autosave",)])
-def test_one_session_is_taken_where_it_is_asked_for_or_nothing_is_named(
-    options: tuple[str, ...], bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pytest_gpubench.plugin.sessions.SAME_IN_EVERY_PROCESS", ())
-    bench_run(COUNTED, *options).assert_outcomes(passed=1)
-    assert count_sessions(saved_run()) == 1
-
-
 def test_five_sessions_are_taken_of_the_perf_tests(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytest_gpubench.plugin.sessions.SAME_IN_EVERY_PROCESS", ())
     plain = "\ndef test_plain():\n    with open('plain', 'a') as file: file.write('x')\n"
@@ -78,6 +69,8 @@ def test_five_sessions_are_taken_of_the_perf_tests(bench_run: BenchRun, monkeypa
     result.stdout.no_fnmatch_line("*session 2*")
     bench_run(COUNTED, "--gpu-bench-save=other", "--gpu-bench-skip").assert_outcomes(deselected=1)
     assert len(list(Path("processes").iterdir())) == SAVED_SESSIONS
+    for once in (("--gpu-bench-save=main", "--gpu-bench-sessions=1"), ("--gpu-bench-autosave",)):
+        bench_run(COUNTED, *once).stdout.no_fnmatch_line("*session 1 of*")
 
 
 @pytest.mark.slow
