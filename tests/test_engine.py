@@ -125,14 +125,11 @@ def test_limits_are_not_enforced_on_a_cpu_that_nobody_asked_for(monkeypatch: pyt
     ("asked", "found"),
     [
         ({}, 0.025),
-        ({"return_mode": "median"}, 0.025),
         ({"return_mode": "min"}, 0.01),
-        ({"return_mode": "max"}, 0.04),
         ({"return_mode": "all"}, [0.01, 0.03, 0.02, 0.04]),
         ({"quantiles": [0.5, 0.0, 1.0]}, [0.025, 0.01, 0.04]),
         ({"quantiles": (0.25,)}, 0.0175),
         ({"quantiles": (0.25,), "return_mode": "all"}, 0.0175),
-        ({"warmup": 1, "rep": 1}, 0.025),
         ({"rep": 0}, 0.025),
     ],
 )

@@ -31,22 +31,16 @@ times_us = st.floats(1e-6, 1e12)
         (0, 4, "0"),
         (-0.0, 4, "0"),
         (1, 4, "1.000"),
-        (1, 1, "1"),
-        (12.345, 4, "12.35"),
         (123.45, 4, "123.5"),
-        (1234.5, 4, "1234"),
         (123456, 4, "123500"),
         (0.012345, 4, "0.01235"),
-        (9.9994, 4, "9.999"),
         (9.9996, 4, "10.00"),
-        (99.996, 4, "100.0"),
         (0.99996, 4, "1.000"),
         (-12.345, 4, "-12.35"),
         (1e-7, 2, "0.00000010"),
         (1e15, 2, "1000000000000000"),
         (math.nan, 4, "nan"),
         (math.inf, 4, "inf"),
-        (-math.inf, 4, "-inf"),
     ],
 )
 def test_round_to_digits(value: float, digits: int, text: str) -> None:
@@ -56,19 +50,11 @@ def test_round_to_digits(value: float, digits: int, text: str) -> None:
 @pytest.mark.parametrize(
     ("value_us", "text"),
     [
-        (0.000_5, "0.5000 ns"),
-        (0.001, "1.000 ns"),
         (0.999_94, "999.9 ns"),
         (0.999_96, "1.000 us"),
-        (1, "1.000 us"),
-        (12.3456, "12.35 us"),
-        (999.94, "999.9 us"),
         (999.96, "1.000 ms"),
-        (999.999, "1.000 ms"),
-        (1_000, "1.000 ms"),
         (999_940, "999.9 ms"),
         (999_999, "1.000 s"),
-        (60e6, "60.00 s"),
         (4_000e6, "4000 s"),
         (0, "0 us"),
         (-12.3456, "-12.35 us"),
@@ -108,9 +94,6 @@ def test_a_unit_that_is_asked_for_is_used(unit: str, value_us: float) -> None:
         ((), "us"),
         ((0, math.nan, math.inf), "us"),
         ((0, 5_000), "ms"),
-        ((math.nan, 5e6), "s"),
-        ((-5,), "us"),
-        ((3, 4, 5), "us"),
         ((3_000, 4_000, 5e6), "ms"),
         ((0.5, 400, 5_000), "us"),
         ((999.96,), "ms"),
@@ -124,33 +107,18 @@ def test_choose_time_unit(values_us: tuple[float, ...], unit: str) -> None:
     ("size", "text"),
     [
         (0, "0 B"),
-        (1, "1 B"),
         (1023, "1023 B"),
         (2**10, "1 KiB"),
         (1536, "1.5 KiB"),
-        (50 * 2**20, "50 MiB"),
-        (2**20, "1 MiB"),
         (143_771 * 2**20, "140.4 GiB"),
-        (2**40, "1 TiB"),
-    ],
-)
-def test_format_bytes(size: int, text: str) -> None:
-    assert format_bytes(size) == text
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [
         (2**20 - 1, "1 MiB"),
-        (2**30 - 1, "1 GiB"),
         (2**40 - 1, "1 TiB"),
         (1023 * 2**10, "1023 KiB"),
-        (2**20 - 2**8, "1 MiB"),  # 1023.75 KiB
-        (1024 * 2**40, "1024 TiB"),
         (20_000 * 2**40, "20000 TiB"),
     ],
 )
-def test_the_unit_of_a_size_is_chosen_after_rounding(size: int, text: str) -> None:
+def test_format_bytes(size: int, text: str) -> None:
+    """The unit is chosen after rounding."""
     assert format_bytes(size) == text
 
 
@@ -162,14 +130,11 @@ def test_a_printed_size_is_the_size(size: int) -> None:
     assert float(number) >= 1
 
 
-@pytest.mark.parametrize(("number", "text"), [(0, "0 reps"), (1, "1 rep"), (2, "2 reps"), (1000, "1000 reps")])
-def test_count(number: int, text: str) -> None:
-    assert count(number, "rep") == text
-
-
-@pytest.mark.parametrize(("noun", "plural"), [("process", "processes"), ("launch", "launches"), ("graph", "graphs")])
-def test_count_of_what_has_another_plural(noun: str, plural: str) -> None:
-    assert [count(number, noun) for number in (1, 2)] == [f"1 {noun}", f"2 {plural}"]
+@pytest.mark.parametrize(
+    ("noun", "plural"), [("rep", "reps"), ("process", "processes"), ("launch", "launches"), ("graph", "graphs")]
+)
+def test_count(noun: str, plural: str) -> None:
+    assert [count(number, noun) for number in (0, 1, 2)] == [f"0 {plural}", f"1 {noun}", f"2 {plural}"]
 
 
 @pytest.mark.parametrize(
@@ -191,14 +156,10 @@ def test_names_that_are_used_again_are_numbered() -> None:
     assert numbered(["f", "g", "f", "f#2", "f", "f"], "#") == ["f", "g", "f#2", "f#2#2", "f#3", "f#4"]
 
 
-@pytest.mark.parametrize(("length", "most", "kept"), [(10, 10, "0123456789"), (10, 9, "01234…789"), (10, 6, "012…89")])
-def test_the_middle_of_what_is_too_long_is_left_out(length: int, most: int, kept: str) -> None:
-    assert shortened_inside("0123456789"[:length], most) == kept
-    assert len(kept) <= most
-
-
-def test_the_middle_that_is_left_out_has_a_mark() -> None:
-    assert [shortened_inside("a" * length, 12, "..") for length in (12, 13)] == ["a" * 12, "aaaaaa..aaaa"]
+@pytest.mark.parametrize(("most", "kept"), [(10, "0123456789"), (9, "01234…789"), (6, "012…89")])
+def test_the_middle_of_what_is_too_long_is_left_out(most: int, kept: str) -> None:
+    assert shortened_inside("0123456789", most) == kept
+    assert shortened_inside("a" * 13, 12, "..") == "aaaaaa..aaaa"
 
 
 @pytest.mark.parametrize(
