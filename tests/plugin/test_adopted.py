@@ -21,18 +21,21 @@ empty = scripted([30.0])(lambda: None)
 def large(): raise MemoryError("too large")
 functions = {"fast": fast, "slow": slow, "wrong": wrong, "empty": empty, "torch": slow, "large": large}
 told = {}
-"""
-REPORT = """
-@triton.testing.perf_report(triton.testing.Benchmark(x_names=["N"], x_vals=[8, 16], line_arg="provider",
-    line_vals=PROVIDERS, line_names=PROVIDERS, plot_name="plot", args={}))
-def softmax(N, provider):
+
+def timed(N, provider):
     if provider == "untimed":
         return 0
     try:
         return do_bench(functions[provider])
     except MemoryError:
         return float("inf")
+
+def report(providers, *values):
+    benchmark = triton.testing.Benchmark(x_names=["N"], x_vals=list(values), line_arg="provider",
+        line_vals=providers, line_names=providers, plot_name="plot", args={})
+    return triton.testing.perf_report(benchmark)(timed)
 """
+SOFTMAX = "softmax = report(['fast', 'torch'], 8, 16)\n"
 RunScript = Callable[..., Recorder]
 
 
@@ -60,7 +63,7 @@ def rows(record: TestRecord) -> dict[str, float | None]:
 
 
 def test_what_could_not_be_compared_or_measured_is_told(run_script: RunScript) -> None:
-    run = run_script("PROVIDERS = ['fast', 'torch', 'wrong', 'empty', 'untimed', 'large']" + REPORT, "-k", "softmax[8]")
+    run = run_script("softmax = report(['fast', 'torch', 'wrong', 'empty', 'untimed', 'large'], 8)")
     (record,) = run.records
     found = rows(record)
     assert calls(run) == {"softmax[8]": "passed"}
@@ -134,32 +137,32 @@ def test_the_reference_is_the_first_that_is_called_so_or_the_first(run_script: R
     assert [record.warnings for record in run.records] == [()] * len(REFERENCES)
 
 
-@pytest.mark.parametrize(
-    ("providers", "limits", "outcome", "sentence"),
-    [
-        (["fast", "torch"], "min_speedup=1.9", "passed", ""),
-        (["fast", "torch"], "min_speedup=2.1", "failed", "fast is not fast enough against torch"),
-        (["torch", "fast"], "min_speedup={'fast': 1.9}", "passed", ""),
-        (["fast", "slow"], "reference='fast', min_speedup=0.6", "failed", "slow is slower than fast: 0.5"),
-        (["fast", "torch", "wrong"], "min_speedup={'fast': 1.9}", "passed", ""),
-        (["fast", "torch", "wrong"], "min_speedup=1.9", "failed", "wrong"),
-        (["fast", "wrong"], "reference='fast'", "failed", "wrong"),
-        (["fast", "wrong"], "reference='fast', rtol=0, atol=1", "passed", ""),
-        (["fast", "torch"], "reference=None", "passed", ""),
-        (["fast", "torch"], "reference='apex'", "failed", "reference='apex' is no provider: they are fast, torch"),
-        (["fast"], "min_speedup=1.9", "failed", "compared nothing"),
-        (["untimed"], "max_time_us=9", "skipped", "could not be taken over: it calls no timer that is known"),
-        (["large"], "max_time_us=9", "skipped", "could not be taken over: MemoryError: too large"),
-        (["slow"], "max_time_us=15", "failed", "slow is too slow"),
-    ],
-)
-def test_limits_of_lines_hold(
-    run_script: RunScript, providers: list[str], limits: str, outcome: str, sentence: str
-) -> None:
-    source = f"PROVIDERS = {providers}" + REPORT
-    run = run_script(source, "-k", "softmax[8]", f"--gpu-bench-limits=bench_*.py::softmax[8]: {limits}")
-    assert calls(run) == {"softmax[8]": outcome}
-    assert sentence in str(run.call.longrepr)
+LIMITED = [
+    (["fast", "torch"], "min_speedup=1.9", "passed", ""),
+    (["fast", "torch"], "min_speedup=2.1", "failed", "fast is not fast enough against torch"),
+    (["torch", "fast"], "min_speedup={'fast': 1.9}", "passed", ""),
+    (["fast", "slow"], "reference='fast', min_speedup=0.6", "failed", "slow is slower than fast: 0.5"),
+    (["fast", "torch", "wrong"], "min_speedup={'fast': 1.9}", "passed", ""),
+    (["fast", "torch", "wrong"], "min_speedup=1.9", "failed", "wrong"),
+    (["fast", "wrong"], "reference='fast'", "failed", "wrong"),
+    (["fast", "wrong"], "reference='fast', rtol=0, atol=1", "passed", ""),
+    (["fast", "torch"], "reference=None", "passed", ""),
+    (["fast", "torch"], "reference='apex'", "failed", "reference='apex' is no provider: they are fast, torch"),
+    (["fast"], "min_speedup=1.9", "failed", "compared nothing"),
+    (["untimed"], "max_time_us=9", "skipped", "could not be taken over: it calls no timer that is known"),
+    (["large"], "max_time_us=9", "skipped", "could not be taken over: MemoryError: too large"),
+    (["slow"], "max_time_us=15", "failed", "slow is too slow"),
+]
+
+
+def test_limits_of_lines_hold(pytester: pytest.Pytester, run_script: RunScript) -> None:
+    lines = [f"bench_*.py::s{at}[8]: {limits}" for at, (_, limits, _, _) in enumerate(LIMITED)]
+    pytester.makeini("\n    ".join(["[pytest]\ngpu_bench_limits =", *lines]))
+    run = run_script("\n".join(f"s{at} = report({providers}, 8)" for at, (providers, *_) in enumerate(LIMITED)))
+    reports = [each for each in run.reports if each.when == "call"]
+    for report, (*row, outcome, sentence) in zip(reports, LIMITED, strict=True):
+        assert report.outcome == outcome, row
+        assert sentence in str(report.longrepr)
 
 
 @pytest.mark.parametrize(
@@ -176,10 +179,8 @@ def test_limits_of_lines_hold(
         ("import matplotlib.pyplot as plt\nplt.plot([1]); plt.show()\ndo_bench(fast)", ["<lambda>"]),
         ("do_bench(fast)\nimport sys; sys.exit(0)", ["<lambda>"]),
         (
-            "def make():\n  PROVIDERS = ['fast', 'slow']\n"
-            f"{REPORT.replace(chr(10), chr(10) + '  ')}\n  return softmax\n"
-            "if __name__ == '__main__': make().run()",
-            ["softmax[8] fast", "softmax[8] slow", "softmax[16] fast", "softmax[16] slow"],
+            "if __name__ == '__main__': report(['fast', 'slow'], 8, 16).run()",
+            ["timed[8] fast", "timed[8] slow", "timed[16] fast", "timed[16] slow"],
         ),
     ],
 )
@@ -194,7 +195,7 @@ def test_any_other_script_is_one_test(run_script: RunScript, source: str, labels
     [
         ("x = 1", {"__main__": "skipped"}, "bench_it.py could not be taken over: it calls no timer that is known"),
         (
-            "PROVIDERS = ['fast']" + REPORT + "softmax.run(return_df=True).head()",
+            f"{SOFTMAX}softmax.run(return_df=True).head()",
             {"softmax[8]": "passed", "softmax[16]": "passed", "load": "failed"},
             "could not be taken over as a whole",
         ),
@@ -243,7 +244,7 @@ def test_scripts_outside_of_the_root_folder_have_names_of_their_own(
 
 
 def test_a_script_is_compared_with_a_saved_run(run_script: RunScript) -> None:
-    source = "PROVIDERS = ['fast', 'torch']" + REPORT + "softmax.run(print_data=True, show_plots=True)"
+    source = SOFTMAX + "softmax.run(print_data=True, show_plots=True)"
     saved = run_script(source, "--gpu-bench-save=main", "--gpu-bench-sessions=1")
     assert calls(saved) == {"softmax[8]": "passed", "softmax[16]": "passed"}
     assert [record.params for record in saved.records] == [{"N": "8"}, {"N": "16"}]
@@ -313,9 +314,8 @@ def test_a_pattern_is_of_whole_names(
     pytester.mkdir("a")
     for name in ("other_bench_it.py", "a/bench_it.py"):
         (pytester.path / name).write_text(HEAD + "do_bench(fast)")
-    source = "PROVIDERS = ['fast', 'torch']" + REPORT
     scripts = "--gpu-bench-scripts=bench_it.py, other_bench_it.py, a/bench_it.py"
-    run = run_script(source, scripts, f"--gpu-bench-limits={pattern}: max_time_us=9, max_rel_std=0.5")
+    run = run_script(SOFTMAX, scripts, f"--gpu-bench-limits={pattern}: max_time_us=9, max_rel_std=0.5")
     failed = [each.nodeid for each in run.reports if each.when == "call" and each.failed]
     assert sorted(failed) == sorted(meant)
 

@@ -80,42 +80,36 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-GONE = {
-    "nothing": ("a/test_a.py", "", "", []),
-    "deleted": ("a/test_a.py", "def test_two(gpu_bench): gpu_bench(fast)", "", ["a/test_a.py::test_two"]),
-    "renamed": ("a/test_a.py", "test_two", "test_new", ["a/test_a.py::test_two"]),
-    "no test by its name": ("a/test_a.py", "test_two", "two", ["a/test_a.py::test_two"]),
-    "shadowed": ("a/test_a.py", "test_two", "test_one", ["a/test_a.py::test_two"]),
-    "other parameters": ("b/test_m.py", "[1, 2]", "[1, 3]", ["b/test_m.py::test_many[2]"]),
-    "no parameters": ("b/test_m.py", "[1, 2]", "[]", ["b/test_m.py::test_many[1]", "b/test_m.py::test_many[2]"]),
-    "no perf test": ("b/test_b.py", "(gpu_bench): gpu_bench(fast)", "(): pass", ["b/test_b.py::test_one"]),
-    "measures nothing": ("b/test_b.py", "gpu_bench(fast)", "pass", ["b/test_b.py::test_one"]),
-    "its file is skipped": ("b/test_b.py", "import pytest", "import pytest; pytest.skip('', allow_module_level=True)", [
-        "b/test_b.py::test_one"
-    ]),
-    "it needs what is not there": ("b/test_b.py", "import pytest", "import pytest; pytest.importorskip('no_such')", [
-        "b/test_b.py::test_one"
-    ]),
-    "measures less": ("c/helper.py", "    gpu_bench(slow)\n", "", ["c/test_c.py::test_helped: slow"]),
-    "skipped": ("b/test_b.py", "gpu_bench(fast)", "pytest.skip('no')", []),
-    "fails": ("b/test_b.py", "gpu_bench(fast)", "assert 0", []),
-    "cannot be collected": ("b/test_b.py", "import pytest", "import pytest; assert 0", []),
-}  # fmt: skip
+VERSIONS = {
+    "same": (ONE, ONE, []),
+    "deleted": (TWO, ONE, ["test_two"]),
+    "renamed": (TWO, TWO.replace("test_two", "test_new"), ["test_two"]),
+    "no_name": (TWO, TWO.replace("test_two", "two"), ["test_two"]),
+    "shadowed": (TWO, TWO.replace("test_two", "test_one"), ["test_two"]),
+    "parameter": (MANY, MANY.replace("[1, 2]", "[1, 3]"), ["test_many[2]"]),
+    "parameters": (MANY, MANY.replace("[1, 2]", "[]"), ["test_many[1]", "test_many[2]"]),
+    "not_perf": (ONE, ONE.replace("(gpu_bench): gpu_bench(fast)", "(): pass"), ["test_one"]),
+    "unmeasured": (ONE, ONE.replace("gpu_bench(fast)", "pass"), ["test_one"]),
+    "left_out": (ONE, f"import pytest; pytest.skip('', allow_module_level=True)\n{ONE}", ["test_one"]),
+    "needs": (ONE, f"import pytest; pytest.importorskip('no_such')\n{ONE}", ["test_one"]),
+    "less": (HELPED, HELPED.replace("helper", "helped"), ["test_helped: slow"]),
+    "skipped": (ONE, ONE.replace("gpu_bench(fast)", "pytest.skip('no')"), []),
+    "fails": (ONE, ONE.replace("gpu_bench(fast)", "assert 0"), []),
+    "uncollected": (ONE, f"assert 0\n{ONE}", []),
+}
+"""A test file as it was saved and as it is now, and what is missing of it."""
 
 
-PERF = ("renamed", "no perf test", "its file is skipped", "skipped")
-
-
-@pytest.mark.parametrize(
-    ("change", "options"), [*((each, ()) for each in GONE), *((each, ("-m", "perf")) for each in PERF)]
-)
-def test_a_test_that_was_changed(project: Project, change: str, options: tuple[str, ...]) -> None:
-    name, old, new, missing = GONE[change]
-    edit(project.path / name, old, new)
-    if change == "measures less":
-        (project.path / "c/helper.py").rename(project.path / "c/helped.py")
-        edit(project.path / "c/test_c.py", "helper", "helped")
-    assert project.missing(*options) == missing
+@pytest.mark.parametrize("options", [(), ("-m", "perf")])
+def test_tests_that_were_changed(project: Project, options: tuple[str, ...]) -> None:
+    project.write("c/helped.py", HELPER.replace("    gpu_bench(slow)\n", ""))
+    for name, (before, _, _) in VERSIONS.items():
+        project.write(f"d/test_{name}.py", before)
+    project.run("--gpu-bench-save=main", plain=True)
+    for name, (_, now, _) in VERSIONS.items():
+        project.write(f"d/test_{name}.py", now)
+    expected = [f"d/test_{name}.py::{test}" for name, (_, _, missing) in VERSIONS.items() for test in missing]
+    assert sorted(project.missing("--continue-on-collection-errors", *options)) == sorted(expected)
 
 
 LOSES = {
