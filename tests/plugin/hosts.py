@@ -53,14 +53,10 @@ def pytest_configure(config):
 
 
 class Host:
-    """A folder with a test file, a list of GPUs, and a lock folder of its own.
+    """A folder with a test file, a list of GPUs, and a lock folder of its own."""
 
-    real: with the real torch, and with all plugins that are installed.
-    """
-
-    def __init__(self, folder: Path, gpus: Sequence[str], real: bool = False) -> None:
+    def __init__(self, folder: Path, gpus: Sequence[str]) -> None:
         self.folder = folder
-        self.real = real
         for module in (HERE / "fake_gpus.py", recording_nvml.__file__):
             shutil.copy(module, folder)
         (folder / "conftest.py").write_text(KEEP)
@@ -74,20 +70,18 @@ class Host:
         (self.folder / "test_it.py").write_text(HEAD + source)
 
     def start(self, *arguments: str, **variables: str) -> "subprocess.Popen[str]":
-        plugins = ["fake_gpus", "no:cacheprovider"]
-        plugins += ["no:benchmark"] if self.real else ["pytest_gpubench.plugin.hooks"]
-        if not self.real and any(each.startswith(("-n", "--dist")) for each in arguments):
+        plugins = ["fake_gpus", "no:cacheprovider", "pytest_gpubench.plugin.hooks"]
+        if any(each.startswith(("-n", "--dist")) for each in arguments):
             plugins.append("xdist.plugin")
         fixed = [*(f"-p{name}" for name in plugins), "--assert=plain", "--tb=short", "-rs"]
         ours = ["--gpu-bench-startup=lazy", "--gpu-bench-reps=20", f"--gpu-bench-lock-folder={self.folder / 'locks'}"]
         command = [sys.executable, "-m", "pytest", *fixed, *ours, "--gpu-bench-columns=median", *arguments]
         foreign = ("PYTEST_", "GPU_BENCH_", "CUDA_", "FAKE_")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-        if not self.real:
-            environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # workers look for them too
-        start, pipe = subprocess.Popen if self.real else fork_server.Popen, subprocess.PIPE
-        return start(
-            command, cwd=self.folder, env=environment | variables, stdout=pipe, stderr=subprocess.STDOUT, text=True
+        environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"} | variables  # workers look for them too
+        pipe = subprocess.PIPE
+        return fork_server.Popen(
+            command, cwd=self.folder, env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True
         )
 
     def run(self, *arguments: str, **variables: str) -> tuple[int, str]:

@@ -275,14 +275,8 @@ def test_an_exit_with_status_0(bench_run: BenchRun, pytester: pytest.Pytester, e
 
 
 @pytest.mark.usefixtures("stubbed_torch")
-@pytest.mark.parametrize("end", ["skip", "xfail mark, late"])
-def test_in_a_worker(bench_run: BenchRun, end: str) -> None:
-    result = bench_run(CATCHES.format(ENDS[end]) + OTHER, "-n2")
+def test_in_a_worker(bench_run: BenchRun) -> None:
+    result = bench_run(CATCHES.format(ENDS["skip"]) + OTHER, "-n2")
     result.assert_outcomes(failed=1, passed=1)
-
-
-@pytest.mark.usefixtures("stubbed_torch")
-@pytest.mark.parametrize("status", ["0", "2"])
-def test_a_worker_that_leaves_with_its_run(bench_run: BenchRun, status: str) -> None:
-    result = bench_run(CATCHES.format(f"pytest.exit('now', {status})") + OTHER, "-n2")
-    assert result.ret in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR)  # xdist's for status 0
+    result = bench_run(CATCHES.format("pytest.exit('now', 0)") + OTHER, "-n2")
+    assert result.ret in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR)  # which is xdist's for status 0
