@@ -75,11 +75,6 @@ def bench_run(pytester: pytest.Pytester) -> BenchRun:
     return run
 
 
-def one_test_each(bodies: Iterable[str]) -> str:
-    """Return a test for each line of code, `test_0` and so on."""
-    return "".join(f"def test_{number}(gpu_bench): {body}\n" for number, body in enumerate(bodies))
-
-
 class Recorder:
     """Collect the records of an inner run."""
 

@@ -1,6 +1,6 @@
 """Bad calls: each raises one sentence that says what to write, and fails its own test only."""
 
-from tests.plugin.conftest import BenchRun, one_test_each
+from tests.plugin.conftest import CheckRows
 
 FUNCTIONS = """
 import torch
@@ -98,11 +98,10 @@ BAD_LINES = {
 """Other lines, most of them out of the habit of pytest-benchmark, and the right spelling that each is answered with."""
 
 
-def test_a_bad_call_gets_one_sentence(bench_run: BenchRun) -> None:
-    bad = [*(f"gpu_bench.{call}" for call in BAD_CALLS), *BAD_LINES]
-    result = bench_run(f"{FUNCTIONS}\n{one_test_each([*bad, 'gpu_bench.compare(add, double, (x,))'])}")
-    result.assert_outcomes(failed=len(bad), passed=1)
-    sentences = [*(f"BadRequest: {sentence}" for sentence in BAD_CALLS.values()), *BAD_LINES.values()]
-    result.stdout.fnmatch_lines([f"E  *{sentence}" for sentence in sentences])
-    assert "pytest_gpubench/" not in result.stdout.str()
-    assert "All traceback entries are hidden" not in result.stdout.str()
+def test_a_bad_call_gets_one_sentence(check_rows: CheckRows) -> None:
+    calls = {f"gpu_bench.{call}": f"BadRequest: {sentence}" for call, sentence in BAD_CALLS.items()}
+    tests = {f"def test_it(gpu_bench): {line}": sentence for line, sentence in (calls | BAD_LINES).items()}
+    *reports, _ = check_rows(FUNCTIONS, tests | {"def test_it(gpu_bench): gpu_bench.compare(add, double, (x,))": None})
+    for report in reports:
+        assert "pytest_gpubench/" not in report.longreprtext
+        assert "All traceback entries are hidden" not in report.longreprtext

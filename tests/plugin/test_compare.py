@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from pytest_gpubench.results.model import decode
-from tests.plugin.conftest import BenchRun, CheckRows, RecordRun, RunRows
+from tests.plugin.conftest import BenchRun, CheckRows, RecordRun
 
 FUNCTIONS = """
 import torch
@@ -32,17 +31,6 @@ def limited(limit: str, body: str) -> str:
 
 def unlimited(body: str) -> str:
     return f"{FUNCTIONS}\ndef test_it(gpu_bench):\n    {body}\n"
-
-
-ENDS = [("add", "1.999", "PASS"), ("add", "2.001", "FAIL"), ("shaky", "1.96", "INCONCLUSIVE")]
-
-
-def test_a_limit_is_kept_broken_or_left_open(run_rows: RunRows) -> None:
-    rows = [limited(limit, f"gpu_bench.compare({candidate}, double, (x,))") for candidate, limit, _ in ENDS]
-    reports = run_rows("", rows)
-    found = [decode(report.gpu_bench).measurements[-1].verdicts for report in reports]
-    assert [verdict.outcome.name for (verdict,) in found] == [outcome for _, _, outcome in ENDS]
-    assert [report.failed for report in reports] == [outcome == "FAIL" for _, _, outcome in ENDS]
 
 
 def test_each_variant_has_its_limit(record_run: RecordRun) -> None:
@@ -237,47 +225,39 @@ def args():
     x, w = torch.randn(4096, 64, generator=drawn), torch.rand(64, generator=drawn)
     return x.requires_grad_(), w.requires_grad_()
 
-def golden_function(x, w): return x.detach().double() * w.detach().double()
+def by_hand(x, w): return x.detach().double() * w.detach().double()
+@scripted([10.0])
+def same(x, w): return w * x
 """
 
 
-def test_golden_judges_gradients_by_those_in_float64(bench_run: BenchRun) -> None:
-    """Nearer to the true gradient than the reference is right, however far from the reference."""
-    source = f"""{FUNCTIONS}{WEIGHT_GRADIENTS}
-@pytest.fixture(params=["args", "setup"])
-def given(request): return {{"args": args()}} if request.param == "args" else {{"setup": args}}
-
-def test_exact(gpu_bench, given):
-    found = gpu_bench.compare(exact, eager, **given, golden="float64", grads=True)
-    assert [line.split(" max")[0] for line in found.differences] == [
-        "out PASS", "grad args[0] PASS", "grad args[1] PASS"
-    ]
-    assert "(the reference's " in found.differences[2]
-def test_off(gpu_bench, given): gpu_bench.compare(off, eager, **given, golden="float64", grads=True)
-def test_without(gpu_bench): gpu_bench.compare(exact, eager, args(), grads=True, rtol=1e-7, atol=0.0)
-def test_off_timed(gpu_bench): gpu_bench.compare(off, eager, args(), golden="float64", backward="backward")
-"""
-    result = bench_run(source)
-    result.assert_outcomes(passed=2, failed=2 + 1 + 1)
-    text = result.stdout.str()
-    off = r"^E .*WrongResult: off is wrong: grad args\[1\]: .*against golden its largest error is "
-    assert len(re.findall(off, text, re.MULTILINE)) == 2 + 1
-    exact = r"^E .*WrongResult: exact is wrong: grad args\[1\]: .* of 64 elements"
-    assert len(re.findall(exact, text, re.MULTILINE)) == 1
+def right(call: str, by_golden: list[bool]) -> str:
+    """Return a test of right outputs; by_golden: which of them are held against the reference's own error."""
+    return f"""found = gpu_bench.compare({call})
+    assert ["(the reference's " in line for line in found.differences] == {by_golden}"""
 
 
-def test_a_golden_function_leaves_gradients_to_the_tolerances(bench_run: BenchRun) -> None:
-    source = f"""{FUNCTIONS}{WEIGHT_GRADIENTS}
-options = dict(golden=golden_function, grads=True)
-def test_same(gpu_bench):
-    found = gpu_bench.compare({{"same": scripted([10.0])(lambda x, w: w * x)}}, eager, args(), **options)
-    assert ["(the reference's " in line for line in found.differences] == [True, False, False]
-def test_off(gpu_bench): gpu_bench.compare(off, eager, args(), **options)
-"""
-    result = bench_run(source)
-    result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["E *WrongResult: off is wrong: grad args[[]1[]]: 64 of 64 elements *"])
-    assert "against golden" not in result.stdout.str()
+OFF = "WrongResult: off is wrong: grad args[[]1[]]: *against golden its largest error is *"
+GRADIENTS = {
+    right("exact, eager, args(), golden='float64', grads=True", [True, True, True]): None,
+    right("exact, eager, setup=args, golden='float64', grads=True", [True, True, True]): None,
+    right("{'same': same}, eager, args(), golden=by_hand, grads=True", [True, False, False]): None,
+    "gpu_bench.compare(off, eager, args(), golden='float64', grads=True)": OFF,
+    "gpu_bench.compare(off, eager, setup=args, golden='float64', grads=True)": OFF,
+    "gpu_bench.compare(off, eager, args(), golden='float64', backward='backward')": OFF,
+    "gpu_bench.compare(exact, eager, args(), grads=True, rtol=1e-7, atol=0.0)": "WrongResult: exact is wrong: grad *",
+    "gpu_bench.compare(off, eager, args(), golden=by_hand, grads=True)": "*: grad args[[]1[]]: 64 of 64 elements *",
+}
+
+
+def test_golden_judges_gradients_by_those_in_float64(check_rows: CheckRows) -> None:
+    """Nearer to the true gradient than the reference is right, however far from the reference.
+
+    A golden function has no gradients: those are left to the tolerances.
+    """
+    tests = {f"def test_it(gpu_bench):\n    {body}\n": error for body, error in GRADIENTS.items()}
+    *_, last = check_rows(f"{FUNCTIONS}{WEIGHT_GRADIENTS}", tests, "--gpu-bench-reps=20")
+    assert "against golden" not in last.longreprtext
 
 
 def test_switched_off_it_still_checks_and_measures_nothing(bench_run: BenchRun) -> None:
@@ -300,6 +280,7 @@ def test_reads_a_number(gpu_bench): assert gpu_bench.compare(add, double, (x,)).
     result.assert_outcomes(passed=1, failed=1, skipped=1)
     result.stdout.fnmatch_lines(
         [
+            "gpu_bench: *, switched off",
             "E *WrongResult: wrong is wrong: *",
             "gpu_bench: not measured: 4 calls, switched off by --gpu-bench-disable",
             "SKIPPED *there is no speedup: switched off by --gpu-bench-disable",

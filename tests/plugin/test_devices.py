@@ -44,7 +44,7 @@ def test_on_the_cpu_asked_for_by_name_limits_are_enforced(bench_run: BenchRun) -
     result.stdout.fnmatch_lines(["gpu_bench: *, no GPU used: the CPU was asked for, *", "*neg is too slow: median *"])
 
 
-@pytest.mark.parametrize("name", ["EPYC", "Xeon(R) Processor", 60 * "x", "several words of " * 4 + "10"])
+@pytest.mark.parametrize("name", ["EPYC", 60 * "x", "several words of " * 4 + "10"])
 def test_what_is_measured_on_fits_the_terminal(
     bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, name_cpu: Callable[[str], None], name: str
 ) -> None:
@@ -64,7 +64,6 @@ def test_what_is_measured_on_fits_the_terminal(
     ("arguments", "sentence"),
     [
         (["--gpu-bench-device=cuda"], "asked for device cuda, but *: use --gpu-bench-device=auto or cpu"),
-        (["--gpu-bench-require-gpu"], "--gpu-bench-require-gpu was given, but the device is the CPU: *"),
         (["--gpu-bench-require-gpu", "--gpu-bench-device=cpu"], "*the device is the CPU: --gpu-bench-device=cpu"),
     ],
 )
@@ -181,11 +180,10 @@ def test_of_workers_on_other_hosts_nothing_is_claimed(specs: list[str], remote: 
 
 # the timer of what has no number
 
-TIMERS = ("profiler", "events", "graph", "wall", "scripted")
 UNMEASURED = "def test_it(gpu_bench): gpu_bench(fast)"
 
 
-@pytest.mark.parametrize("timer", TIMERS)
+@pytest.mark.parametrize("timer", ["profiler", "graph", "scripted"])
 def test_on_the_cpu_it_is_the_timer_that_stands_in(timer: str, record_run: RecordRun) -> None:
     (record,) = record_run(UNMEASURED, f"--gpu-bench-timer={timer}", "--gpu-bench-disable").records
     assert record.measurements[0].timing.timer == ("scripted" if timer == "scripted" else "wall")

@@ -3,7 +3,7 @@
 import pytest
 
 from pytest_gpubench.results.model import Outcome, decode
-from tests.plugin.conftest import BenchRun, RecordRun, RunRows, assert_fails, one_test_each
+from tests.plugin.conftest import BenchRun, RecordRun, RunRows, assert_fails
 
 
 @pytest.mark.parametrize(("given", "more"), [("", 1), (", bytes=8", 0)])
@@ -118,13 +118,15 @@ def test_work_of_phases_that_is_not_known_says_where_to_give_it(record_run: Reco
 
 @pytest.mark.parametrize("marks", ["min_gbps=1e9", "min_peak_fraction=0.5"])
 def test_the_rate_of_what_moves_no_byte_is_not_judged(bench_run: BenchRun, marks: str) -> None:
-    calls = [
-        "measure(fast, (torch.ones(0),))",
-        "compare(fast, slow, (torch.ones(0),))",
-        "phases({'p': fast}, args=(torch.ones(0),))",
-    ]
-    tests = one_test_each(f"gpu_bench.{call}" for call in calls)
-    result = bench_run(f"import torch\npytestmark = pytest.mark.perf({marks})\n{tests}", "--gpu-bench-reps=20")
+    source = f"""
+import torch
+x = torch.ones(0)
+pytestmark = pytest.mark.perf({marks})
+def test_measure(gpu_bench): gpu_bench.measure(fast, (x,))
+def test_compare(gpu_bench): gpu_bench.compare(fast, slow, (x,))
+def test_phases(gpu_bench): gpu_bench.phases({{"p": fast}}, args=(x,))
+"""
+    result = bench_run(source, "--gpu-bench-reps=20")
     result.stdout.fnmatch_lines(
         ["gpu_bench: warning: 3 times in 3 tests (*), first: fast: *says nothing here, it moves 0 bytes (*"]
     )

@@ -23,14 +23,16 @@ def test_bad(gpu_bench):
 
 @pytest.mark.parametrize("style", ["auto", "line", "no"])
 def test_errors_are_named_without_their_module_and_end_with_the_page_that_helps(
-    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, style: str
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, style: str
 ) -> None:
     """The short summary holds the measured value at 80 columns, and a wrong output is said once above it."""
     monkeypatch.setenv("COLUMNS", "80")
-    result = bench_run("import torch" + FAILS, "--gpu-bench-reps=12", f"--tb={style}")
+    pytester.makepyfile(test_x=f"{HEAD}import torch{FAILS}")
+    result = pytester.runpytest("--gpu-bench-timer=scripted", "--gpu-bench-reps=12", f"--tb={style}")
     result.assert_outcomes(failed=3)
     text = result.stdout.str()
     assert "pytest_gpubench.errors" not in text
+    result.stdout.fnmatch_lines(["FAILED test_x.py::test_broken - fast is too slow: median 10.00 us*"])
     if style == "auto":
         assert text.count("elements (100 %) differ") == 1
         result.stdout.fnmatch_lines(
@@ -43,13 +45,6 @@ def test_errors_are_named_without_their_module_and_end_with_the_page_that_helps(
                 "E       BadRequest: measure(reps=...): 0 is not valid, it must be at least 1",
             ]
         )
-
-
-def test_the_short_summary_holds_what_was_measured(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    pytester.makepyfile(test_x=HEAD + "import torch" + FAILS)
-    result = pytester.runpytest("-p", "no:benchmark", "--gpu-bench-timer=scripted", "--gpu-bench-reps=12")
-    result.stdout.fnmatch_lines(["FAILED test_x.py::test_broken - fast is too slow: median 10.00 us*"])
 
 
 @pytest.mark.parametrize("indent", ["", "    "], ids=["collected", "run"])

@@ -2,12 +2,11 @@
 
 import re
 import textwrap
-from collections.abc import Callable
 
 import pytest
 import torch
 
-from tests.plugin.conftest import BenchRun, RunResult, RunRows, assert_fails
+from tests.plugin.conftest import BenchRun, CheckRows, RunRows, assert_fails
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without a GPU")
 
@@ -21,28 +20,7 @@ def double(x): return x * 2
 
 class Lazy(torch.Tensor): pass
 """
-FIRST_AND_LAST = """
-def test_before(gpu_bench): gpu_bench.compare(lambda x: x + x, double, (x,))
-
-def test_it(gpu_bench{fixtures}): gpu_bench.compare({call})
-
-def test_after(gpu_bench): gpu_bench.compare(lambda x: x + x, double, (x,))
-"""
 QUICK = ("--gpu-bench-device=cpu", "--gpu-bench-cache=hot", "--gpu-bench-reps=20", "--gpu-bench-warmup=2")
-
-Compared = Callable[..., RunResult]
-
-
-@pytest.fixture
-def compared(bench_run: BenchRun) -> Compared:
-    """Run a comparison between two sound ones, on the CPU by the wall's clock."""
-
-    def run(functions: str, call: str, *args: str, fixtures: str = "", timer: str = "wall") -> RunResult:
-        source = HEAD + functions + FIRST_AND_LAST.format(call=call, fixtures=fixtures)
-        return bench_run(source, *QUICK, *args, timer=timer)
-
-    return run
-
 
 # tricks
 
@@ -97,9 +75,14 @@ def test_a_trick_fails_its_test_and_no_other(run_rows: RunRows) -> None:
         assert report.user_properties == [("gpu_bench.cheat.verdict", "invalid")]
 
 
-def test_a_replaced_clock_fails_its_test_and_no_other(pytester: pytest.Pytester, compared: Compared) -> None:
-    result = compared(CLOCK, "cheat, double, (x,)", "--junitxml=out.xml", fixtures=", mended")
-    result.assert_outcomes(passed=2, failed=1)
+def test_a_replaced_clock_fails_its_test_and_no_other(pytester: pytest.Pytester, bench_run: BenchRun) -> None:
+    tests = """
+def test_it(gpu_bench, mended): gpu_bench.compare(cheat, double, (x,))
+
+def test_after(gpu_bench): gpu_bench.compare(lambda x: x + x, double, (x,))
+"""
+    result = bench_run(HEAD + CLOCK + tests, *QUICK, "--junitxml=out.xml", timer="wall")
+    result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(
         [
             ">*gpu_bench.compare(cheat, double, (x,))",
@@ -230,21 +213,16 @@ def test_honest_functions_are_let_be(bench_run: BenchRun, seed: int) -> None:
     assert "invalid" not in result.stdout.str()
 
 
-@pytest.mark.parametrize(
-    ("functions", "call", "error"),
-    [
-        (RISING, "checked_scale, double, (rising,)", "ValueError: x must rise"),
-        (
-            SORTED,
-            "count, search, (edges, values)",
-            "WrongResult: count is wrong for other values (turned round inputs*",
-        ),
-    ],
-)
-def test_where_only_some_values_are_meant_the_way_out_is_said(
-    compared: Compared, functions: str, call: str, error: str
-) -> None:
-    result = compared(functions, call)
-    result.assert_outcomes(passed=2, failed=1)
-    result.stdout.fnmatch_lines([f"E *{error}"])
-    assert "vary=False" in result.stdout.str()
+CHOSEN = {
+    f"{RISING}checked_scale, double, (rising,)": "ValueError: x must rise",
+    f"{SORTED}count, search, (edges, values)": "WrongResult: count is wrong for other values (turned round inputs*",
+}
+
+
+def test_where_only_some_values_are_meant_the_way_out_is_said(check_rows: CheckRows) -> None:
+    tests = {}
+    for source, error in CHOSEN.items():
+        functions, _, call = source.rpartition("\n")
+        tests[f"{functions}\ndef test_it(gpu_bench): gpu_bench.compare({call})"] = error
+    for report in check_rows(HEAD, tests, "--gpu-bench-timer=wall", *QUICK):
+        assert "vary=False" in report.longreprtext

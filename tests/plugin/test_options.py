@@ -15,58 +15,31 @@ from pytest_gpubench.settings.resolver import Resolver
 from tests.plugin.conftest import BenchRun
 
 MARKED = [name for name, row in ROWS.items() if row.in_marker]
+TEXTS = """
+    device=cpu require=all lock_folder=/tmp/locks busy=fail timer=wall cache=hot inconclusive=fail throttled=warn
+    given_oom=fail startup=lazy resources=limits json=run.json storage=kept save_calls=no compare=main sort=median
+    compare_fail=median:5% missing_baseline=ignore host_mismatch=warn missing=fail markdown=run.md html=run.html
+    trace=traces plot=charts group_by=param:size time_unit=ms
+"""
+SWITCHES = "require_gpu strict autosave trust_calls disable adopt only skip verbose quiet"
 OTHER_VALUES: dict[str, tuple[str, object]] = {
-    "device": ("cpu", "cpu"),
-    "require_gpu": ("true", True),
-    "require": ("all", "all"),
     "lock_timeout": ("2.5", 2.5),
-    "lock_folder": ("/tmp/locks", "/tmp/locks"),
-    "busy": ("fail", "fail"),
     "lock_clocks": ("1410", 1410),
-    "timer": ("wall", "wall"),
-    "cache": ("hot", "hot"),
     "reps": ("7", 7),
     "warmup": ("0", 0),
     "precision": ("2%", 0.02),
     "budget_s": ("2.5", 2.5),
     "alpha": ("0.01", 0.01),
-    "strict": ("true", True),
-    "inconclusive": ("fail", "fail"),
-    "throttled": ("warn", "warn"),
     "given_budget_s": ("2.5", 2.5),
-    "given_oom": ("fail", "fail"),
-    "startup": ("lazy", "lazy"),
     "seed": ("7", 7),
-    "resources": ("limits", "limits"),
-    "json": ("run.json", "run.json"),
     "save": (" main ", "main"),
     "sessions": ("5", 5),
-    "autosave": ("true", True),
-    "storage": ("kept", "kept"),
-    "save_calls": ("no", "no"),
-    "compare": ("main", "main"),
-    "compare_fail": ("median:5%", "median:5%"),
-    "trust_calls": ("true", True),
-    "missing_baseline": ("ignore", "ignore"),
-    "host_mismatch": ("warn", "warn"),
-    "missing": ("fail", "fail"),
-    "markdown": ("run.md", "run.md"),
-    "html": ("run.html", "run.html"),
     "counters": ("instructions, atomics", "instructions, atomics"),
-    "trace": ("traces", "traces"),
-    "disable": ("true", True),
     "scripts": ("test_*.py", ("test_*.py",)),
-    "adopt": ("true", True),
     "limits": ("*: max_time_us=40", "*: max_time_us=40"),
-    "plot": ("charts", "charts"),
-    "only": ("true", True),
-    "skip": ("true", True),
     "columns": ("median, reps", ("median", "reps")),
-    "sort": ("median", "median"),
-    "group_by": ("param:size", "param:size"),
-    "time_unit": ("ms", "ms"),
-    "verbose": ("true", True),
-    "quiet": ("true", True),
+    **dict.fromkeys(SWITCHES.split(), ("true", True)),
+    **{name: (text, text) for name, text in (each.split("=") for each in TEXTS.split())},
 }
 
 SHOW_ALL = """
@@ -245,12 +218,6 @@ def test_a_bad_option_gets_a_sentence(arguments: list[str], sentence: str) -> No
     with pytest.raises(BadRequest) as error:
         resolved(arguments)
     assert fnmatchcase(str(error.value), sentence)
-
-
-def test_a_bad_option_is_a_usage_error_before_the_first_test(bench_run: BenchRun) -> None:
-    result = bench_run("def test_never(): pass", "--gpu-bench-reps=0")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --gpu-bench-reps: '0' is not valid, it must be at least 1"])
 
 
 def test_a_bad_environment_or_ini_names_its_spelling(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,6 @@ def test_verbose_shows_the_kernels_and_quiet_no_table(bench_run: BenchRun) -> No
     assert "gpu_bench: 3 measurements in 3 tests on" in text
 
 
-def test_no_table_and_no_line_without_measurements(bench_run: BenchRun) -> None:
-    assert "gpu_bench" not in bench_run("def test_it(): pass").stdout.str().replace("gpubench", "")
-
-
 def test_inconclusive_warns_fails_or_passes(bench_run: BenchRun) -> None:
     source = "@pytest.mark.perf(max_time_us=10.0)\ndef test_it(gpu_bench): gpu_bench(fast)"
     result = bench_run(source, "--gpu-bench-reps=30")
@@ -33,24 +29,3 @@ def test_inconclusive_warns_fails_or_passes(bench_run: BenchRun) -> None:
     result = bench_run(source, "--gpu-bench-reps=30", "--gpu-bench-inconclusive=pass")
     assert "warning" not in result.stdout.str()
     result.assert_outcomes(passed=1)
-
-
-def test_disable_calls_once_and_measures_nothing(bench_run: BenchRun) -> None:
-    source = """
-calls = []
-@pytest.mark.perf(max_time_us=5)
-def test_limit(gpu_bench):
-    assert not gpu_bench(lambda: calls.append(1)).measured
-    assert calls == [1]
-def test_reads_a_number(gpu_bench):
-    assert gpu_bench(slow).median_us > 5
-"""
-    result = bench_run(source, "--gpu-bench-disable", "-rs")
-    result.assert_outcomes(passed=1, skipped=1)
-    result.stdout.fnmatch_lines(
-        [
-            "gpu_bench: *, switched off",
-            "gpu_bench: not measured: 2 calls, switched off by --gpu-bench-disable",
-            "SKIPPED*'slow' has no numbers: switched off by --gpu-bench-disable",
-        ]
-    )

@@ -67,8 +67,8 @@ def test_five_sessions_are_taken_of_the_perf_tests(bench_run: BenchRun, monkeypa
     result = bench_run(plain, "--gpu-bench-save=main", "-k", "plain")
     result.stdout.fnmatch_lines(["gpu_bench: session 1 of 5: nothing was measured*"])
     result.stdout.no_fnmatch_line("*session 2*")
-    bench_run(COUNTED, "--gpu-bench-save=other", "--gpu-bench-skip").assert_outcomes(deselected=1)
-    assert len(list(Path("processes").iterdir())) == SAVED_SESSIONS
+    for option in ("--gpu-bench-skip", "--gpu-bench-disable"):
+        bench_run(COUNTED, "--gpu-bench-save=other", option).stdout.no_fnmatch_line("*session 1 of*")
     for once in (("--gpu-bench-save=main", "--gpu-bench-sessions=1"), ("--gpu-bench-autosave",)):
         bench_run(COUNTED, *once).stdout.no_fnmatch_line("*session 1 of*")
 
@@ -125,9 +125,3 @@ def test_sessions_of_what_is_neither_saved_nor_compared_are_refused(bench_run: B
     result.stderr.fnmatch_lines(
         ["*takes sessions of a run that is saved or compared: give *save=NAME or *compare=NAME*"]
     )
-
-
-@pytest.mark.parametrize("option", ["--collect-only", "--fixtures", "--setup-plan", "--gpu-bench-disable"])
-def test_sessions_are_taken_only_where_tests_are_run(bench_run: BenchRun, option: str) -> None:
-    bench_run(COUNTED, "--gpu-bench-save=main", "--gpu-bench-sessions=2", option)
-    assert len(list(Path("processes").glob("*"))) <= 1

@@ -108,10 +108,7 @@ def test_it(gpu_bench):
     result.stdout.fnmatch_lines(["*perf(max_time_us=15) was never judged: the test measured nothing*"])
 
 
-@pytest.mark.parametrize("failing", [False, True])
-def test_what_is_reported_and_then_interrupted_is_kept_once(
-    bench_run: BenchRun, pytester: pytest.Pytester, failing: bool
-) -> None:
+def test_what_is_reported_and_then_interrupted_is_kept_once(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
     """As by --pdb and quit: the results were on their way already."""
     pytester.makeconftest("""
 import pytest
@@ -120,7 +117,7 @@ import pytest
 def pytest_runtest_logreport(report):
     if report.when == "call": pytest.exit("enough", returncode=2)
 """)
-    result = bench_run(f"{BROKEN if failing else ''}def test_it(gpu_bench): gpu_bench.measure(slow)")
+    result = bench_run(f"{BROKEN}def test_it(gpu_bench): gpu_bench.measure(slow)")
     assert "gpu_bench: 1 measurement in 1 test" in result.stdout.str()
     assert "2 times" not in result.stdout.str()
 
@@ -206,13 +203,13 @@ def test_leaving(gpu_bench):
 # not at all
 
 
-@pytest.mark.parametrize("dry", ["--setup-only", "--setup-plan", "--collect-only"])
-def test_tests_that_are_not_run_need_not_measure(bench_run: BenchRun, pytester: pytest.Pytester, dry: str) -> None:
-    result = bench_run(
-        "def test_it(gpu_bench): gpu_bench.measure(fast)", dry, "--gpu-bench-save=x", "--gpu-bench-require=all"
-    )
+@pytest.mark.parametrize("dry", ["--setup-only", "--setup-plan", "--collect-only", "--fixtures"])
+def test_tests_that_are_not_run_need_not_measure(bench_run: BenchRun, dry: str) -> None:
+    options = ("--gpu-bench-save=x", "--gpu-bench-sessions=2", "--gpu-bench-require=all")
+    result = bench_run("def test_it(gpu_bench): gpu_bench.measure(fast)", dry, *options)
     assert result.ret == pytest.ExitCode.OK
-    assert not list(Path(pytester.path).glob(".gpu_benchmarks/**/*.json"))
+    result.stdout.no_fnmatch_line("*session 1 of 2*")
+    assert not list(Path().glob(".gpu_benchmarks/**/*.json"))
 
 
 def test_without_capturing_there_is_no_terminal_of_its_own(bench_run: BenchRun) -> None:
