@@ -1,13 +1,11 @@
 """The time budget of a search covers measurements, phases and ranks; examples beyond it are called, not timed."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 import pytest_gpubench.bench.ranks
-from pytest_gpubench.search.budget import TimeBudget
+from pytest_gpubench.search.search import Search
 from tests.plugin.conftest import RecordRun
 from tests.plugin.test_given import limited
 from tests.plugin.test_ranks import ON_CPU, STEADY_US, replace_ranks, take_samples
@@ -21,12 +19,13 @@ PHASES = CALLED.format("phases(dict(a={}), args=(torch.ones(n),))")
 def seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have whatever is paid for take a second."""
 
-    @contextmanager
-    def paying(budget: TimeBudget) -> Iterator[None]:
-        yield
-        budget.spent_s += 1.0
+    timed = Search._timed
 
-    monkeypatch.setattr(TimeBudget, "paying", paying)
+    def take_a_second(search: Search, *given: Any) -> object:
+        search.time.spent_s += 1.0
+        return timed(search, *given)
+
+    monkeypatch.setattr(Search, "_timed", take_a_second)
 
 
 @pytest.mark.usefixtures("seconds")
