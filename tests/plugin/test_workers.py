@@ -266,6 +266,7 @@ def test_loopback_gateways_are_hosts_like_any(host: Host) -> None:
         ("GPU-unlike", "0,1", "", True),
         ("GPU-unlike", "0,1", "PCI_BUS_ID", False),
         ("GPU-unlike", "GPU-a", "", False),
+        ("GPU-unlike", "-1", "", False),
         ("GPU-b", "0,1", "", False),
     ],
 )
