@@ -29,13 +29,14 @@ if "PYTEST_GPUBENCH_SESSION" in os.environ:
 COMPARED = ("--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:5%", "--gpu-bench-missing-baseline=ignore")
 
 
-@pytest.mark.parametrize(
-    ("fresh_us", "outcome", "options"),
-    [(11.1, "failed", ()), (10, "passed", ("-p", "no:cacheprovider", "--strict-config", "-x"))],
-)
-def test_a_fail_is_one_of_five_processes(
-    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, fresh_us: float, outcome: str, options: tuple[str, ...]
-) -> None:
+FRESH = [
+    (11.1, "failed", "in each of 5 and 5 sessions, 99.9 % interval)", 4, ()),
+    (10, "passed", "PASS in a fresh process, after another", 2, ("-p", "no:cacheprovider", "--strict-config", "-x")),
+]
+"""What the slower test takes in a fresh process, what comes of it, and the number of processes."""
+
+
+def test_a_fail_is_one_of_five_processes(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fresh process runs the slower test alone. Here scripted samples stand for times, and differ.
 
     Where none measures, that is said in a line.
@@ -47,15 +48,13 @@ def test_a_fail_is_one_of_five_processes(
     saved = ("--gpu-bench-save=main", "--gpu-bench-sessions=5", "-k", "[c]")
     bench_run(SPEEDS, *saved).assert_outcomes(passed=1, deselected=1)
     Path("here").write_text("11")
-    Path("fresh").write_text(str(fresh_us))
-    Path("ran").unlink()
-    result = bench_run(SPEEDS, *COMPARED, *options)
-    result.assert_outcomes(**{outcome: 1, "passed": 1 + (outcome == "passed")})
-    is_slower = outcome == "failed"
-    told = "in each of 5 and 5 sessions, 99.9 % interval)" if is_slower else "PASS in a fresh process, after another"
-    result.stdout.fnmatch_lines([f"*{told}*"])
-    assert Path("ran").read_text().splitlines() == ["a::b", "[c]", *["[c]"] * (4 if is_slower else 2)]
+    for fresh_us, outcome, told, processes, options in FRESH:
+        Path("fresh").write_text(str(fresh_us))
+        Path("ran").unlink()
+        result = bench_run(SPEEDS, *COMPARED, *options)
+        result.assert_outcomes(**{outcome: 1, "passed": 1 + (outcome == "passed")})
+        result.stdout.fnmatch_lines([f"*{told}*"])
+        assert Path("ran").read_text().splitlines() == ["a::b", "[c]", *["[c]"] * processes]
     Path("fresh").write_text("no number")
-    result = bench_run(SPEEDS, *COMPARED)
     why = "nothing was measured (exit status 2); it ended with: *1 error in *"
-    result.stdout.fnmatch_lines([f"*not measured again in a fresh process: {why}"])
+    bench_run(SPEEDS, *COMPARED).stdout.fnmatch_lines([f"*not measured again in a fresh process: {why}"])

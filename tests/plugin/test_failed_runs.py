@@ -46,10 +46,8 @@ def test_a_slower_run_fails_each_time(
 
 AGAIN = {
     "latest, by commit and time": ("--gpu-bench-autosave", "--gpu-bench-compare"),
-    "another name": ("--gpu-bench-save=pr", "--gpu-bench-compare=pr"),
     "the file itself": ("--gpu-bench-json=run.json", "--gpu-bench-compare=run.json"),
     "the file in the storage": ("--gpu-bench-json=.gpu_benchmarks/{}/0001_main.json", "--gpu-bench-compare=main"),
-    "by its number": ("--gpu-bench-save=main", "--gpu-bench-compare=1"),
 }
 
 
@@ -60,8 +58,6 @@ def test_however_it_is_saved(
     bench_run(MEASURES, "--gpu-bench-save=main", "--gpu-bench-json=run.json")
     (folder,) = pytester.path.glob(".gpu_benchmarks/*/")
     save, compare = AGAIN[way]
-    if way == "another name":
-        bench_run(MEASURES, "--gpu-bench-save=pr")
     options = (save.format(folder.name), compare, "--gpu-bench-compare-fail=median:5%")
     monkeypatch.setenv("FACTOR", "1.2")
     assert [bench_run(MEASURES, *options).ret for _ in range(2)] == [1, 1]
@@ -99,14 +95,11 @@ def test_a_run_that_lacks_a_test_is_no_baseline_if_that_fails_it(
     assert [bench_run(without, *compare, f"--gpu-bench-missing={value}").ret for value in ("warn", "fail")] == [0, 0]
 
 
-@pytest.mark.parametrize("part", [("-k", "first"), ("--deselect=test_part_of_the_tests_is_saved.py::test_second",)])
-def test_part_of_the_tests_is_saved(
-    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, part: tuple[str, ...]
-) -> None:
+def test_part_of_the_tests_is_saved(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test is compared with the last run that measured it."""
     bench_run(PAIR, "--gpu-bench-save=main")
     monkeypatch.setenv("FIRST", "1.3")
-    bench_run(PAIR, "--gpu-bench-save=main", *part)
+    bench_run(PAIR, "--gpu-bench-save=main", "-k", "first")
     monkeypatch.setenv("SECOND", "2")
     result = bench_run(PAIR, *COMPARED[:2])
     result.assert_outcomes(passed=1, failed=1)

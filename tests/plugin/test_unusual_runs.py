@@ -70,16 +70,20 @@ def test_a_subtest_that_fails_says_what_it_measured(bench_run: BenchRun) -> None
 
 
 def test_only_the_last_of_two_runs_counts(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
-    """As with --reruns: the first is too slow, the second is not."""
+    """As with --reruns: the first is too slow, the second is not, or measures nothing."""
     pytester.makeconftest(RUN_TWICE)
-    files = ("--gpu-bench-json=run.json", "--gpu-bench-markdown=run.md", "--junitxml=run.xml")
-    result = bench_run(
-        f"""
+    source = f"""
 functions = [slow, fast]
 {BROKEN}def test_it(gpu_bench): gpu_bench.measure(functions.pop(0), label="f")
-""",
-        *files,
-    )
+again = []
+def test_again(gpu_bench):
+    if again: return
+    again.append(1)
+    gpu_bench.measure(fast)
+    assert False
+"""
+    files = ("--gpu-bench-json=run.json", "--gpu-bench-markdown=run.md", "--junitxml=run.xml")
+    result = bench_run(source, *files)
     assert result.ret == pytest.ExitCode.OK
     result.stdout.fnmatch_lines(
         ["gpu_bench: warning: *::test_it: it was run 2 times: what is shown and kept is of the last"]
@@ -87,24 +91,9 @@ functions = [slow, fast]
     assert "gpu_bench: limits: 1 pass" in result.stdout.str().splitlines()
     saved = json.loads((pytester.path / "run.json").read_text())
     assert [round(1e6 * each["stats"]["median"], 6) for each in saved["benchmarks"]] == [10.0]
-    assert "1 passed" in (pytester.path / "run.md").read_text().splitlines()[0]
+    assert "2 passed" in (pytester.path / "run.md").read_text().splitlines()[0]
     assert (pytester.path / "run.xml").read_text().count('name="gpu_bench.f.median_us"') == 1
-
-
-def test_a_last_run_that_measures_nothing_leaves_nothing(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
-    pytester.makeconftest(RUN_TWICE)
-    source = """
-again = []
-def test_it(gpu_bench):
-    if again: return
-    again.append(1)
-    gpu_bench.measure(fast)
-    assert False
-"""
-    result = bench_run(source)
-    assert result.ret == pytest.ExitCode.OK
-    assert "measurement" not in result.stdout.str()
-    result = bench_run(source.replace("def test_it", f"{BROKEN}def test_it"))
+    result = bench_run(source.replace("def test_again", f"{BROKEN}def test_again"))
     result.stdout.fnmatch_lines(["*perf(max_time_us=15) was never judged: the test measured nothing*"])
 
 
