@@ -154,31 +154,28 @@ def test_without_nvml_nothing_is_known() -> None:
 # the datasheets
 
 
+SPLIT = "200 GB/s (an instance of MIG has a part of the GPU's)"
+SLOW = "3590 GB/s, 75 % of 4800 GB/s (H200 datasheet, SXM); less than expected: is another process on it, or the "
+
+
 @pytest.mark.parametrize(
-    ("name", "bytes_per_us", "line"),
+    ("known", "bytes_per_us", "line"),
     [
-        ("NVIDIA H200", 3.6e6, "3600 GB/s, 75 % of 4800 GB/s (H200 datasheet, SXM)"),
-        ("NVIDIA B200", 8e6, "8000 GB/s, 100 % of 8000 GB/s (HGX B200 datasheet; up to 8 TB/s, 7.7 in later issues)"),
+        ({}, 3.6e6, ", cold: 3600 GB/s, 75 % of 4800 GB/s (H200 datasheet, SXM)"),
+        ({}, 3.59e6, f", cold: {SLOW}memory clock low?"),
         (
-            "NVIDIA H200",
-            3.59e6,
-            "3590 GB/s, 75 % of 4800 GB/s (H200 datasheet, SXM); less than expected: is another process on it, or the "
-            "memory clock low?",
+            {"name": "NVIDIA B200"},
+            8e6,
+            ", cold: 8000 GB/s, 100 % of 8000 GB/s (HGX B200 datasheet; up to 8 TB/s, 7.7 in later issues)",
         ),
-        ("NVIDIA T1000", 1.3e5, "130 GB/s (no datasheet is known here)"),
-        ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", 2e5, "200 GB/s (an instance of MIG has a part of the GPU's)"),
+        ({"name": "NVIDIA T1000"}, 1.3e5, ", cold: 130 GB/s (no datasheet is known here)"),
+        ({"name": "NVIDIA A100-SXM4-80GB MIG 1g.10gb"}, 2e5, f", cold: {SPLIT}"),
+        ({"mig": True}, 2e5, f", cold: {SPLIT}"),
+        ({}, None, ": not measured, there is no room for a copy"),
     ],
 )
-def test_bandwidth_against_the_datasheet(name: str, bytes_per_us: float, line: str) -> None:
-    assert doctor.bandwidth_line(facts(name), bytes_per_us) == f"copy bandwidth, cold: {line}"
-
-
-def test_a_split_gpu_is_not_held_against_the_datasheet() -> None:
-    assert doctor.bandwidth_line(facts(mig=True), 2e5).endswith("(an instance of MIG has a part of the GPU's)")
-
-
-def test_no_room_for_a_copy() -> None:
-    assert doctor.bandwidth_line(facts(), None) == "copy bandwidth: not measured, there is no room for a copy"
+def test_bandwidth_against_the_datasheet(known: dict[str, Any], bytes_per_us: float | None, line: str) -> None:
+    assert doctor.bandwidth_line(facts(**known), bytes_per_us) == f"copy bandwidth{line}"
 
 
 MIB = 2**20

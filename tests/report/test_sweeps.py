@@ -23,6 +23,11 @@ def swept(*cases: dict[str, str], **others: Any) -> list[TestRecord]:
     ]
 
 
+def case(n: object, *arms: Measurement, **others: Any) -> TestRecord:
+    """Return the record of a test with n of a value."""
+    return record(*arms, nodeid=f"tests/test_a.py::test_it[{n}]", params={"n": str(n)}, **others)
+
+
 def over(name: str, *texts: str) -> list[dict[str, str]]:
     return [{name: text} for text in texts]
 
@@ -71,66 +76,42 @@ def test_each_parameter_of_a_grid_has_a_sweep_the_longest_first() -> None:
 
 
 def test_devices_and_ways_of_timing_are_apart() -> None:
-    graph = [
-        record(
-            Measurement(timing=timing("ours", 9.0, timer="graph")),
-            nodeid=f"tests/test_a.py::test_it[{n}]",
-            params={"n": n},
-        )
-        for n in ("3", "4")
-    ]
+    graph = [case(n, Measurement(timing=timing("ours", 9.0, timer="graph"))) for n in (3, 4)]
     assert {each.timer for each in sweeps_of([*swept(*over("n", "1", "2")), *graph])} == {"profiler", "graph"}
 
 
-def test_the_limit_is_drawn_where_all_tests_have_one() -> None:
-    def limit_of(metric: str, *limits: str) -> float | None:
-        pairs = [arms(timing("ours", 9.0), timing("torch", 9.0), verdict(limit, Outcome.PASS)) for limit in limits]
-        (sweep,) = sweeps_of(
-            record(*pair, nodeid=f"tests/test_a.py::test_it[{n}]", params={"n": str(n)}) for n, pair in enumerate(pairs)
-        )
-        return sweep.limit(metric)
-
-    assert limit_of("speedup", "min_speedup=1.2", "min_speedup=1.2") == 1.2
-    assert limit_of("speedup", "min_speedup=1.2", "min_speedup=1.3") is None
-    assert limit_of("median", "min_speedup=1.2", "min_speedup=1.2") is None
+@pytest.mark.parametrize(
+    ("metric", "limits", "found"),
+    [
+        ("speedup", ("min_speedup=1.2", "min_speedup=1.2"), 1.2),
+        ("speedup", ("min_speedup=1.2", "min_speedup=1.3"), None),
+        ("median", ("min_speedup=1.2", "min_speedup=1.2"), None),
+    ],
+)
+def test_the_limit_is_drawn_where_all_tests_have_one(metric: str, limits: list[str], found: float | None) -> None:
+    pairs = [arms(timing("ours", 9.0), timing("torch", 9.0), verdict(limit, Outcome.PASS)) for limit in limits]
+    (sweep,) = sweeps_of(case(n, *pair) for n, pair in enumerate(pairs))
+    assert sweep.limit(metric) == found
 
 
 def test_the_peak_is_that_of_the_largest_call() -> None:
     memory = tuple(MemoryPeak(read_share=0.5, moved_bytes=size, gbps=rate) for size, rate in ((10, 9.0), (1000, 4.0)))
-    records = [
-        record(
-            Measurement(timing=timing("ours", 9.0, moved_bytes=10 * n)),
-            params={"n": str(n)},
-            nodeid=f"a::b[{n}]",
-            peaks=peaks,
-        )
+    (sweep,) = sweeps_of(
+        case(n, Measurement(timing=timing("ours", 9.0, moved_bytes=10 * n)), peaks=peaks)
         for n, peaks in ((1, Peaks(memory=memory)), (100, Peaks(memory=memory)), (200, None))
-    ]
-    (sweep,) = sweeps_of(records)
+    )
     assert sweep.peaks("gbps") == {"": 4.0}
     assert sweep.peaks("median") == {}
 
 
 @pytest.mark.parametrize(
-    "rates",
-    [
-        [{"bfloat16": 790.0}, {}],
-        [{"bfloat16": 790.0, "float32": 52.0}, {}],
-        [{"float32": 52.0}, {"bfloat16": 790.0}],
-        [{}],
-    ],
+    "rates", [[{"bfloat16": 790.0, "float32": 52.0}, {}], [{"float32": 52.0}, {"bfloat16": 790.0}], [{}]]
 )
 def test_the_peaks_of_matmuls_are_those_of_their_dtypes(rates: list[dict[str, float]]) -> None:
-    records = [
-        record(
-            Measurement(timing=timing("ours", 9.0, flops=10)),
-            params={"n": str(n)},
-            nodeid=f"a::b[{n}]",
-            peaks=Peaks(matmul_tflops=rates[n % len(rates)]),
-        )
+    (sweep,) = sweeps_of(
+        case(n, Measurement(timing=timing("ours", 9.0, flops=10)), peaks=Peaks(matmul_tflops=rates[n % len(rates)]))
         for n in (1, 2)
-    ]
-    (sweep,) = sweeps_of(records)
+    )
     assert sweep.peaks("tflops") == {name: peak for each in rates for name, peak in each.items()}
     assert sweep.peaks("gbps") == {}
 

@@ -26,16 +26,35 @@ def page_of(folder: Path, records: Sequence[TestRecord], *traces: str) -> str:
     return (folder / "summary.md").read_text(encoding="utf-8")
 
 
-def test_each_call_is_linked_with_its_own_trace_and_others_with_none(tmp_path: Path) -> None:
+def test_each_call_is_linked_with_the_trace_that_lies_beside_the_page(tmp_path: Path) -> None:
     first, second = Measurement(timing=timing("f", 10.0)), Measurement(timing=timing("f", 20.0))
-    traced = trace_name(NODEID, "f", 2)
-    page = page_of(tmp_path, [record(first, second, nodeid=NODEID)], traced, "other.json.gz")
+    folder, traced = tmp_path / "new" / "traces", trace_name(NODEID, "f", 2)
+    records = [record(first, second, nodeid=NODEID)]
+    write_summary(folder, records)
+    page = page_of(folder, records, traced, "other.json.gz")
     before, after = page.split(f"[trace]({traced})")
-    assert format_time(10.0) in before
-    assert "No trace was taken here." in before
-    assert format_time(20.0) in before
+    assert all(each in before for each in (format_time(10.0), "No trace was taken here.", format_time(20.0)))
     assert "No trace" not in after
     assert "other.json.gz" not in page
+    assert len(list(folder.iterdir())) == 3
+
+
+@pytest.mark.parametrize(
+    ("items", "words"),
+    [
+        (arms(timing("mine", 10.0), timing("torch", 20.0)), ["as the reference", "as the candidate"]),
+        (
+            [Measurement(timing=timing("f", 10.0, timer="wall", kernels=()), example="n=3")],
+            ["The timer wall sees no kernels.", "at <code>n=3</code>"],
+        ),
+    ],
+)
+def test_roles_examples_and_timers_without_kernels_are_told(
+    items: Sequence[Measurement], words: list[str], tmp_path: Path
+) -> None:
+    page = page_of(tmp_path, [record(*items)])
+    assert all(each in page for each in words)
+    assert ("launch" in page.split("##", 1)[1]) == (len(items) == 2)
 
 
 def test_what_was_not_measured_has_no_number_and_no_section(tmp_path: Path) -> None:
@@ -71,40 +90,12 @@ def test_the_shortest_of_very_many_kernels_are_summed_up(tmp_path: Path, number:
         assert "| 2 more | 2 | 3.000 us |" in page
 
 
-def test_arms_and_examples_are_told_apart(tmp_path: Path) -> None:
-    page = page_of(tmp_path, [record(*arms(timing("mine", 10.0), timing("torch", 20.0)))])
-    assert "as the reference" in page
-    assert "as the candidate" in page
-    page = page_of(tmp_path, [record(Measurement(timing=timing("f", 10.0), example="n=3"))])
-    assert "at <code>n=3</code>" in page
-
-
-def test_a_timer_without_kernels_says_so(tmp_path: Path) -> None:
-    page = page_of(tmp_path, [record(Measurement(timing=timing("f", 10.0, timer="wall", kernels=())))])
-    assert "The timer wall sees no kernels." in page
-    assert "launch" not in page.split("##", 1)[1]
-
-
 def test_no_name_becomes_markup(tmp_path: Path) -> None:
     hostile = "test_a.py::test_it[|<b>](http://x) `@me"
     page = page_of(tmp_path, [record(Measurement(timing=timing("a|b", 1.0)), nodeid=hostile)])
     assert "<b>" not in page
     assert re.search(r"(?<!\\)\]\(http:", page) is None
     assert "a|b" not in page
-
-
-# the file
-
-
-def test_the_page_is_written_beside_the_traces_it_finds(tmp_path: Path) -> None:
-    folder = tmp_path / "new" / "traces"
-    records = [record(Measurement(timing=timing("f", 10.0)), nodeid=NODEID)]
-    write_summary(folder, records)
-    assert "No trace was taken here." in (folder / "summary.md").read_text()
-    (folder / trace_name(NODEID, "f")).write_bytes(b"")
-    write_summary(folder, records)
-    assert f"[trace]({trace_name(NODEID, 'f')})" in (folder / "summary.md").read_text()
-    assert len(list(folder.iterdir())) == 2
 
 
 def test_lone_surrogates_do_not_stop_the_page(tmp_path: Path) -> None:

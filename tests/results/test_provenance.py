@@ -141,23 +141,14 @@ def test_a_commit(repository: Path) -> None:
         project="my-kernels",
         branch="fast/softmax",
     )
-
-
-def test_below_the_top_it_is_the_same(repository: Path) -> None:
     (repository / "tests").mkdir()
     assert commit_info(repository / "tests") == commit_info(repository)
-
-
-def test_a_changed_file_is_dirty_and_a_new_one_is_not(repository: Path) -> None:
     (repository / "notes.txt").write_text("new")
     assert commit_info(repository).dirty is False
     (repository / "kernel.py").write_text("x = 2\n")
-    assert commit_info(repository).dirty is True
-
-
-def test_without_a_branch(repository: Path) -> None:
     git(repository, "checkout", "-q", "--detach")
-    assert commit_info(repository).branch == "(detached head)"
+    found = commit_info(repository)
+    assert (found.dirty, found.branch) == (True, "(detached head)")
 
 
 @pytest.mark.parametrize(

@@ -81,10 +81,8 @@ def right_ends(panel: ElementTree.Element) -> list[float]:
 
 @pytest.mark.parametrize("test", ["a.py::b", "tests/test_kernels.py::TestNorm::test_rms_norm_of_a_long_sequence"])
 def test_no_text_of_a_chart_is_cut(test: str) -> None:
-    records = [
-        record(Measurement(timing=timing("f", 9.0)), params={"shape": shape}, nodeid=f"{test}[{shape}]")
-        for shape in ("(64, 4096)", "(4096, 64)", "(512, 512)")
-    ]
+    item, shapes = Measurement(timing=timing("f", 9.0)), ("(64, 4096)", "(4096, 64)", "(512, 512)")
+    records = [record(item, params={"shape": shape}, nodeid=f"{test}[{shape}]") for shape in shapes]
     ((_, text),) = svg_files(sweeps_of(records)).items()
     root = ElementTree.fromstring(text)
     assert max(right_ends(root[2])) <= 380  # after the style and the title
@@ -93,10 +91,8 @@ def test_no_text_of_a_chart_is_cut(test: str) -> None:
 
 def test_files_are_named_by_their_test_and_are_xml() -> None:
     records = [*swept(*over("n", "8", "16")), *swept(*over("n/..", "8", "16"))]
-    hostile = [
-        record(Measurement(timing=timing(NASTY, 9.0)), nodeid=f"{NASTY}::t[{n}]", params={NASTY: str(n)})
-        for n in (1, 2)
-    ]
+    item = Measurement(timing=timing(NASTY, 9.0))
+    hostile = [record(item, nodeid=f"{NASTY}::t[{n}]", params={NASTY: str(n)}) for n in (1, 2)]
     files = svg_files(sweeps_of([*records, *hostile]))
     assert all("/" not in name for name in files)
     for text in files.values():
@@ -107,9 +103,7 @@ def test_files_are_named_by_their_test_and_are_xml() -> None:
 
 def test_files_of_two_devices_do_not_replace_each_other() -> None:
     once = swept(*over("n", "8", "16"))
-    other = [
-        record(Measurement(timing=timing("ours", 9.0, timer="graph")), nodeid=each.nodeid, params=each.params)
-        for each in once
-    ]
+    item = Measurement(timing=timing("ours", 9.0, timer="graph"))
+    other = [record(item, nodeid=each.nodeid, params=each.params) for each in once]
     both = [*sweeps_of(once), *sweeps_of(other)]
     assert list(svg_files(both)) == ["tests_test_a.py.test_it-n.svg", "tests_test_a.py.test_it-n-2.svg"]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench import BadFile, Measurement
+from pytest_gpubench import Measurement
 from pytest_gpubench.results.model import SavedRun, TestRecord
 from pytest_gpubench.results.store import read_run, write_run
 from tests.results.saved import make_run
@@ -36,27 +36,18 @@ def test_the_garbage_collector_is_left_as_it_was(tmp_path: Path) -> None:
         gc.enable()
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
-    assert "cannot be read: No such file or directory" in refusal(tmp_path / "no.json")
-
-
-def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_what_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe is not waited for."""
     os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path, tmp_path / "pipe"):
-        assert f"{path} is not a file: name one that --gpu-bench-save" in refusal(path)
-
-
-def test_a_name_that_no_file_can_have() -> None:
-    assert "cannot be read: File name too long" in refusal(Path("x" * 300))
-
-
-def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied", str(path))
-
-    monkeypatch.setattr(Path, "read_bytes", refuse)
-    with pytest.raises(BadFile, match=r"x.json cannot be read: Permission denied; name a place that may be read$"):
-        read_run(Path("x.json"))
+    for path, sentence in (
+        (tmp_path / "no.json", "cannot be read: No such file or directory"),
+        (Path("x" * 300), "cannot be read: File name too long"),
+        (tmp_path, "is not a file: name one that --gpu-bench-save"),
+        (tmp_path / "pipe", "is not a file: name one that --gpu-bench-save"),
+    ):
+        assert f"{path} {sentence}" in refusal(path)
+    monkeypatch.setattr(Path, "read_bytes", failing(errno.EACCES))
+    assert refusal(Path("x.json")) == "x.json cannot be read: Permission denied; name a place that may be read"
 
 
 NO_RUN, NO_BLOCK = "is damaged, or no saved run: ", "has no `gpu_bench` block, as a file of pytest-benchmark has none"
@@ -99,6 +90,12 @@ def test_any_bytes_get_a_sentence(tmp_path_factory: pytest.TempPathFactory, data
     refusal(path)
 
 
+def written(found: dict[str, Any], folder: Path) -> Path:
+    path = folder / "run.json"
+    path.write_text(json.dumps(found))
+    return path
+
+
 MEASUREMENT = "$.gpu_bench.records[5].measurements[1]"
 LABEL, NODEID = RUN.records[5].measurements[1].timing.label, RUN.records[5].nodeid
 
@@ -118,48 +115,37 @@ LABEL, NODEID = RUN.records[5].measurements[1].timing.label, RUN.records[5].node
     ],
 )
 def test_a_wrong_field_is_named(place: str, value: object, sentence: str, tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
     found = content()
     *way, last = place.split(".")
     where = found["gpu_bench"]["records"][5]["measurements"][1]
     for step in way:
         where = where[int(step) if isinstance(where, list) else step]
     where[int(last) if isinstance(where, list) else last] = value
-    path.write_text(json.dumps(found))
-    assert sentence in refusal(path)
+    assert sentence in refusal(written(found, tmp_path))
 
 
 def test_a_number_of_an_earlier_session_is_checked_too(tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
     found = content(replace(RUN, earlier=RUN.records))
     found["gpu_bench"]["earlier"][5]["measurements"][1]["timing"]["samples_us"][0] = -1
-    path.write_text(json.dumps(found))
-    assert f"measured: -1 for {LABEL} in {NODEID}" in refusal(path)
+    assert f"measured: -1 for {LABEL} in {NODEID}" in refusal(written(found, tmp_path))
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_numbers_that_are_none(number: str, tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
     found = content()
     found["gpu_bench"]["records"][0]["measurements"][0]["timing"]["samples_us"][2] = "HERE"
-    path.write_text(json.dumps(found).replace('"HERE"', number))
+    path = written(found, tmp_path)
+    path.write_text(path.read_text().replace('"HERE"', number))
     assert ("is damaged" in refusal(path)) != ("samples_us[2]" in refusal(path))
 
 
-def test_missing_fields_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
-    found = content()
-    del found["gpu_bench"]["records"][2]["nodeid"]
-    path.write_text(json.dumps(found))
-    assert "missing required field `nodeid` - at `$.gpu_bench.records[2]`" in refusal(path)
-
-
-def test_fields_that_are_not_known_yet_are_skipped(tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
+def test_missing_fields_are_named_and_those_not_known_yet_skipped(tmp_path: Path) -> None:
     found = content()
     found["more"] = found["gpu_bench"]["more"] = found["gpu_bench"]["records"][0]["more"] = {"a": [1]}
-    path.write_text(json.dumps(found))
-    assert read_run(path) == RUN
+    assert read_run(written(found, tmp_path)) == RUN
+    del found["gpu_bench"]["records"][2]["nodeid"]
+    told = "missing required field `nodeid` - at `$.gpu_bench.records[2]`"
+    assert told in refusal(written(found, tmp_path))
 
 
 # what is written is read again
@@ -201,28 +187,30 @@ def test_nothing_is_written_when_it_cannot_be_encoded(tmp_path: Path, monkeypatc
 
 def refused(tmp_path: Path, schema: object, **others: object) -> str:
     """Return why a file of this schema is not read, without its name."""
-    path, found = tmp_path / "run.json", content()
+    found = content()
     found["gpu_bench"] |= {"schema": schema, **others}
-    path.write_text(json.dumps(found))
+    path = written(found, tmp_path)
     return refusal(path).removeprefix(f"{path} ")
 
 
-@pytest.mark.parametrize("records", [[], "of another kind"])
-def test_a_newer_schema(records: object, tmp_path: Path) -> None:
-    """Whether or not the rest looks as it does today."""
-    expected = f"was written by a newer pytest-gpubench (schema 7, this one reads {SCHEMA}): update it"
-    assert refused(tmp_path, 7, records=records) == expected
+NEWER = f"was written by a newer pytest-gpubench (schema 7, this one reads {SCHEMA}): update it"
+OLDER = f"and this pytest-gpubench reads {SCHEMA}: save the run again"
 
 
-@pytest.mark.parametrize("schema", ["1", None, [], True, 1.5, "x" * 1000])
-def test_a_schema_that_is_no_number(schema: object, tmp_path: Path) -> None:
-    assert refused(tmp_path, schema).startswith("has a field that is not as it should be: Expected `int`")
-
-
-@pytest.mark.parametrize("schema", [SCHEMA - 1, 0, -(10**15)])
-def test_an_older_schema(schema: int, tmp_path: Path) -> None:
-    expected = f"has schema {schema}, and this pytest-gpubench reads {SCHEMA}: save the run again"
-    assert refused(tmp_path, schema) == expected
+@pytest.mark.parametrize(
+    ("schema", "others", "sentence"),
+    [
+        (7, {"records": []}, NEWER),
+        (7, {"records": "of another kind"}, NEWER),  # whether or not the rest looks as it does today
+        *[(older, {}, f"has schema {older}, {OLDER}") for older in (SCHEMA - 1, 0, -(10**15))],
+        *[
+            (other, {}, "has a field that is not as it should be: Expected `int`")
+            for other in ("1", None, [], True, 1.5, "x" * 1000)
+        ],
+    ],
+)
+def test_another_schema_is_refused(schema: object, others: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    assert refused(tmp_path, schema, **others).startswith(sentence)
 
 
 FIELDS = {"group", "name", "fullname", "params", "param", "extra_info", "options", "stats"}
