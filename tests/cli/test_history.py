@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -8,10 +9,19 @@ from pytest_gpubench.results.model import Outcome, SavedRun
 from pytest_gpubench.results.store import Storage
 from pytest_gpubench.units import round_to_digits
 from tests.cli.stored import Command, dated, fill
-from tests.results.measured import kernel, record, run, timing_of
+from tests.results.measured import kernel, record, retimed, run, timing_of
 from tests.results.saved import make_run
 
 ROOT = Path(".gpu_benchmarks")
+
+
+def save_plain(day: int, slower: float = 1.0, **changes: Any) -> None:
+    """Save a run of a day; changes: of its measurement of test_plain."""
+    run = make_run(tests=5, slower=slower)
+    (item,) = run.records[4].measurements
+    test = msgspec.structs.replace(run.records[4], measurements=(msgspec.structs.replace(item, **changes),))
+    Storage(ROOT).save_each(dated(msgspec.structs.replace(run, records=(test,)), day), "")
+
 
 INVALID = Verdict(kind="validity", asked="nobody else on the GPU", outcome=Outcome.INVALID, sentence="somebody else")
 
@@ -61,13 +71,9 @@ def test_each_device_has_a_history_of_its_own(command: Command) -> None:
 
 
 def test_other_timers_and_caches_are_other_histories(command: Command) -> None:
-    run = make_run(tests=5)
-    record = run.records[4]
-    (item,) = record.measurements
-    hot = msgspec.structs.replace(item, timing=msgspec.structs.replace(item.timing, cache="hot"))
-    for number, one in enumerate((item, hot, hot)):
-        changed = msgspec.structs.replace(record, measurements=(one,))
-        Storage(ROOT).save_each(dated(msgspec.structs.replace(run, records=(changed,)), number + 1), "")
+    hot = retimed(make_run(tests=5).records[4].measurements[0], cache="hot").timing
+    for day, changes in enumerate(({}, {"timing": hot}, {"timing": hot}), 1):
+        save_plain(day, **changes)
     _, out, _ = command("history", "test_plain")
     assert "profiler timer, cold cache" in out
     assert "profiler timer, hot cache" in out
@@ -77,11 +83,7 @@ def test_other_timers_and_caches_are_other_histories(command: Command) -> None:
 def test_what_is_invalid_counts_for_nothing(command: Command) -> None:
     """A run whose number is known to be wrong is shown, and neither hides nor makes a change."""
     fill(ROOT, days=8)
-    run = make_run(tests=5, slower=9)
-    (item,) = run.records[4].measurements
-    bad = msgspec.structs.replace(item, verdicts=(INVALID,))
-    record = msgspec.structs.replace(run.records[4], measurements=(bad,))
-    Storage(ROOT).save_each(dated(msgspec.structs.replace(run, records=(record,)), 9), "")
+    save_plain(9, slower=9, verdicts=(INVALID,))
     _, out, _ = command("history", "test_plain")
     assert "  INVALID" in out
     assert "8 runs (alpha 0.01): no change found" in out
@@ -91,12 +93,10 @@ def test_what_is_invalid_counts_for_nothing(command: Command) -> None:
 def test_what_became_slower_has_its_reasons(slower: bool, command: Command) -> None:
     """And what became faster has none."""
     for day in range(1, 13):
-        run = make_run(tests=5, seed=day, slower=1.5 if (day >= 9) == slower else 1.0)
-        (item,) = run.records[4].measurements
+        factor = 1.5 if (day >= 9) == slower else 1.0
+        (item,) = make_run(tests=5, seed=day, slower=factor).records[4].measurements
         kernels = (kernel("softmax", 1, 10.0), *([kernel("copy_", 1, 5.0)] if day >= 9 else []))
-        item = msgspec.structs.replace(item, timing=msgspec.structs.replace(item.timing, kernels=kernels))
-        record = msgspec.structs.replace(run.records[4], measurements=(item,))
-        Storage(ROOT).save_each(dated(msgspec.structs.replace(run, records=(record,)), day), "")
+        save_plain(day, timing=retimed(item, kernels=kernels).timing)
     for words in ((), ("--brief",)):
         _, out, _ = command("history", "test_plain", *words)
         found = [line for line in out.splitlines() if line.startswith("with it")]
@@ -159,12 +159,9 @@ def compared(day: int, slower: float = 1.0, machine: float = 1.0, **device: str)
     (record,) = run.records
     reference, item = record.measurements
     assert item.speedup is not None
+    item = retimed(item, samples_us=tuple(slower * machine * us for us in item.timing.samples_us))
     item = msgspec.structs.replace(
-        item,
-        timing=msgspec.structs.replace(
-            item.timing, samples_us=tuple(slower * machine * us for us in item.timing.samples_us)
-        ),
-        speedup=msgspec.structs.replace(item.speedup, ratio=item.speedup.ratio / slower),
+        item, speedup=msgspec.structs.replace(item.speedup, ratio=item.speedup.ratio / slower)
     )
     device_now = msgspec.structs.replace(record.device, **device)
     record = msgspec.structs.replace(record, measurements=(reference, item), device=device_now)

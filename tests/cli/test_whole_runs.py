@@ -12,7 +12,7 @@ from pytest_gpubench.results.baseline import slimmed
 from pytest_gpubench.results.model import Outcome, TestRecord
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.verdict.regression import Change
-from tests.results.measured import ALPHA, on, record, run, timing
+from tests.results.measured import ALPHA, on, record, retimed, run, timing
 from tests.results.measured import alone as measured_alone
 from tests.results.measured import pair as measured_pair
 from tests.results.measured import verdict as verdict_on
@@ -28,17 +28,13 @@ def test_a_slim_run_compares_the_same() -> None:
 
 
 def pair(us: float, reference_us: float = 400) -> tuple[Measurement, Measurement]:
+    """With this timer samples are the same in every process: one decides."""
     reference, candidate = measured_pair("mine", us, reference_us)
-    return scripted(reference), scripted(candidate)
+    return retimed(reference, timer="scripted"), retimed(candidate, timer="scripted")
 
 
 def alone(label: str = "softmax", us: float = 289, **others: Any) -> Measurement:
-    return scripted(measured_alone(label, us, **others))
-
-
-def scripted(item: Measurement) -> Measurement:
-    """Return a measurement whose samples are the same in every process: one decides."""
-    return msgspec.structs.replace(item, timing=msgspec.structs.replace(item.timing, timer="scripted"))
+    return measured_alone(label, us, timer="scripted", **others)
 
 
 def compared(old: Sequence[TestRecord], new: Sequence[TestRecord], tolerance: str = "median:5%") -> list[Change]:

@@ -57,6 +57,10 @@ def alone(label: str = "softmax", us: float = 289, **others: Any) -> Measurement
     return Measurement(timing=timing(label, us, **others))
 
 
+def retimed(item: Measurement, **changes: Any) -> Measurement:
+    return msgspec.structs.replace(item, timing=msgspec.structs.replace(item.timing, **changes))
+
+
 def pair(candidate: str, us: float, reference_us: float = 400, example: str = "") -> tuple[Measurement, Measurement]:
     ratio = reference_us / us
     logs = tuple(math.log(ratio) + step / 1e4 for step in range(-15, 15))

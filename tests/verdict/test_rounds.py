@@ -16,7 +16,7 @@ from pytest_gpubench.results.model import Outcome, SavedRun, TestRecord
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.rounds import ArmRun, CommitArm, alpha_of_look, change_of_pairs, judge_rounds, order_of
-from tests.results.measured import kernel, timing_of, verdict
+from tests.results.measured import kernel, retimed, timing_of, verdict
 from tests.stats.quads import decide_change
 
 RULE = RegressionTolerance("speedup", margin=0.03), 0.01
@@ -74,14 +74,10 @@ def only(changes: Sequence[Change]) -> Change:
 def test_a_slower_head_has_its_reasons() -> None:
     """What its last run has that BASE's has not; the toolchain is that of each version's environment."""
     kernels = {"BASE": (kernel("softmax", 1, 10.0),), "HEAD": (kernel("softmax", 1, 10.0), kernel("copy_", 1, 5.0))}
-
-    def measured(arm: CommitArm, number: int) -> Sequence[Measurement]:
-        item = timed(sum(each.median_us for each in kernels[arm]))
-        return (msgspec.structs.replace(item, timing=msgspec.structs.replace(item.timing, kernels=kernels[arm])),)
-
+    taken = take(lambda arm, number: (retimed(timed({"BASE": 10, "HEAD": 15}[arm]), kernels=kernels[arm]),))
     runs = [
         replace(each, run=msgspec.structs.replace(each.run, machine_info={"triton": f"of {each.arm}"}))
-        for each in take(measured)
+        for each in taken
     ]
     found = only(judge_rounds(runs, *RULE))
     assert found.outcome is Outcome.FAIL
@@ -101,10 +97,7 @@ def test_a_linear_drift_cancels_between_the_pairs_of_a_round() -> None:
 
 
 def test_a_round_that_is_not_whole_is_left_out() -> None:
-    def measured(arm: CommitArm, number: int) -> Sequence[Measurement]:
-        return () if number == 5 else (timed(10 + number / 100),)
-
-    found = only(judge_rounds(take(measured), *RULE))
+    found = only(judge_rounds(take(lambda arm, number: () if number == 5 else (timed(10 + number / 100),)), *RULE))
     assert ", 4 pairs of runs, " in found.sentence
     found = only(judge_rounds(take(lambda arm, number: () if number in (0, 5, 9) else (timed(10),)), *RULE))
     assert (found.outcome, found.estimate) == (Outcome.INCONCLUSIVE, None)
@@ -287,15 +280,8 @@ def test_without_one_reference_in_both_the_median_is_compared(head: Measurement)
 
 @pytest.mark.parametrize("change", [{"timer": "wall"}, {"cache": "hot"}])
 def test_what_was_measured_in_two_ways_is_not_compared(change: dict[str, str]) -> None:
-    def measured(arm: CommitArm, number: int) -> Sequence[Measurement]:
-        taken = timed(10)
-        return (
-            (msgspec.structs.replace(taken, timing=msgspec.structs.replace(taken.timing, **change)),)
-            if number == 7
-            else (taken,)
-        )
-
-    found = only(judge_rounds(take(measured), *RULE))
+    runs = take(lambda arm, number: (retimed(timed(10), **(change if number == 7 else {})),))
+    found = only(judge_rounds(runs, *RULE))
     assert (found.outcome, found.estimate) == (Outcome.INVALID, None)
     assert found.sentence.startswith("not measured in one way: a GPU GPU-1, profiler timer, cold cache and ")
 
@@ -317,8 +303,7 @@ def test_what_one_version_did_not_measure_is_not_judged(head: Sequence[Measureme
     assert (found.outcome, found.sentence, found.estimate) == (Outcome.NOT_JUDGED, sentence, None)
 
 
-def beside(taken: Measurement) -> Measurement:
-    return msgspec.structs.replace(taken, timing=msgspec.structs.replace(taken.timing, neighbours="pid 7 computed"))
+BESIDE = retimed(timed(10), neighbours="pid 7 computed")
 
 
 @pytest.mark.parametrize(
@@ -331,13 +316,13 @@ def beside(taken: Measurement) -> Measurement:
     ],
 )
 def test_times_beside_another_process_are_not_compared(disturbed: Sequence[int], outcome: Outcome, words: str) -> None:
-    runs = take(lambda arm, number: (beside(timed(10)) if number in disturbed else timed(10),), rounds=2)
+    runs = take(lambda arm, number: (BESIDE if number in disturbed else timed(10),), rounds=2)
     found = only(judge_rounds(runs, *RULE))
     assert (found.outcome, found.sentence.startswith(words)) == (outcome, True), found.sentence
 
 
 def test_what_one_version_alone_has_is_not_judged_whatever_the_other_was_beside() -> None:
-    runs = take(lambda arm, number: (beside(timed(10)) if number == 1 else timed(10),) if arm == "HEAD" else ())
+    runs = take(lambda arm, number: (BESIDE if number == 1 else timed(10),) if arm == "HEAD" else ())
     assert only(judge_rounds(runs, *RULE)).outcome is Outcome.NOT_JUDGED
 
 
@@ -346,31 +331,17 @@ def test_what_one_version_alone_has_is_not_judged_whatever_the_other_was_beside(
 PASSED: Sequence[Any | None] = ["passed"] * 6
 FAILED: Sequence[Any | None] = ["failed"] * 6
 ABSENT: Sequence[Any | None] = [None] * 6
+FAILS = "fails in {} of 6 runs of HEAD and in {} of 6 of BASE: {}"
 
 
 @pytest.mark.parametrize(
     ("base", "head", "outcome", "sentence"),
     [
-        (PASSED, FAILED, Outcome.FAIL, "fails in 6 of 6 runs of HEAD and in 0 of 6 of BASE: see its own error there"),
-        (FAILED, PASSED, Outcome.NOT_JUDGED, "fails in 0 of 6 runs of HEAD and in 6 of 6 of BASE: HEAD mended it"),
-        (
-            FAILED,
-            FAILED,
-            Outcome.NOT_JUDGED,
-            "fails in 6 of 6 runs of HEAD and in 6 of 6 of BASE: both versions fail it",
-        ),
-        (
-            PASSED,
-            [*FAILED[:5], "passed"],
-            Outcome.INCONCLUSIVE,
-            "fails in 5 of 6 runs of HEAD and in 0 of 6 of BASE: it is not dependable",
-        ),
-        (
-            [*PASSED[:5], "failed"],
-            FAILED,
-            Outcome.INCONCLUSIVE,
-            "fails in 6 of 6 runs of HEAD and in 1 of 6 of BASE: it is not dependable",
-        ),
+        (PASSED, FAILED, Outcome.FAIL, FAILS.format(6, 0, "see its own error there")),
+        (FAILED, PASSED, Outcome.NOT_JUDGED, FAILS.format(0, 6, "HEAD mended it")),
+        (FAILED, FAILED, Outcome.NOT_JUDGED, FAILS.format(6, 6, "both versions fail it")),
+        (PASSED, [*FAILED[:5], "passed"], Outcome.INCONCLUSIVE, FAILS.format(5, 0, "it is not dependable")),
+        ([*PASSED[:5], "failed"], FAILED, Outcome.INCONCLUSIVE, FAILS.format(6, 1, "it is not dependable")),
         (PASSED, ABSENT, Outcome.NOT_JUDGED, "BASE alone has it: removed, or renamed"),
         (ABSENT, PASSED, Outcome.NOT_JUDGED, "HEAD alone has it: a new test"),
         (ABSENT, FAILED, Outcome.NOT_JUDGED, "HEAD alone has it: a new test, which fails"),
