@@ -49,13 +49,11 @@ def test_a_measurement_meets_its_own_past_and_no_other() -> None:
 def test_what_was_invalid_then_is_no_baseline(outcome: Outcome) -> None:
     item = msgspec.structs.replace(alone(), verdicts=(verdict("max_time_us=1", outcome, "it was throttled"),))
     found = find(baseline(record(item))).measurement("softmax")
-    if outcome is not Outcome.INVALID:
+    if outcome is Outcome.INVALID:
+        told = "softmax was INVALID in the baseline 'main' (it was throttled): there is no number to compare with"
+        assert missing(found).sentence == f"{told}; save a new one"
+    else:
         assert isinstance(found, Measurement)
-        return
-    assert missing(found).sentence == (
-        "softmax was INVALID in the baseline 'main' (it was throttled): there is no number to compare with; "
-        "save a new one"
-    )
 
 
 def test_what_was_not_measured_then_says_why() -> None:
