@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench import DeviceFacts, Measurement, Speedup
+from pytest_gpubench import DeviceFacts, Measurement
 from pytest_gpubench.cli import main, noise
 from pytest_gpubench.cli.noise import CallNoise
 from pytest_gpubench.results.model import SavedRun, TestRecord
 from pytest_gpubench.results.store import read_run, write_run
-from pytest_gpubench.stats.summary import Interval
 from tests.results import measured
 from tests.results.measured import timing_of
 
@@ -29,10 +28,7 @@ def record(
     """Return what a process measured of a call, whose samples are 1 % apart."""
     samples = (0.99 * median_us, median_us, 1.01 * median_us)
     arm = timing_of(samples, "neg", device=device.name, **timing)
-    interval = Interval(low, high) if high < math.inf else None
-    speedup = Speedup(
-        ratio=1.0, interval=interval, quads=20, alpha=0.001, reference="once", reference_us=median_us, seed=0
-    )
+    speedup = measured.speedup_over(median_us, 1.0, (low, high) if high < math.inf else None, reference="once")
     return measured.record(
         Measurement(timing=arm),
         Measurement(timing=arm, role="reference"),

@@ -2,7 +2,6 @@
 
 from pytest_gpubench import Measurement, Speedup, Timing, Verdict
 from pytest_gpubench.results.model import Outcome, TestRecord
-from pytest_gpubench.stats.summary import Interval
 from tests.results import measured
 from tests.results.measured import kernel
 
@@ -30,15 +29,8 @@ def verdict(limit: str, outcome: Outcome, enforced: bool = True) -> Verdict:
 
 def speedup(reference: Timing, ratio: float, quads: int = 20, interval: bool = True) -> Speedup:
     """Return a speedup over a reference, 1 % wide to each side."""
-    return Speedup(
-        ratio=ratio,
-        interval=Interval(0.99 * ratio, 1.01 * ratio) if interval else None,
-        quads=quads,
-        alpha=0.001,
-        reference=reference.label,
-        reference_us=reference.median_us,
-        seed=7,
-    )
+    ends = (0.99 * ratio, 1.01 * ratio) if interval else None
+    return measured.speedup_over(reference.median_us, ratio, ends, quads=quads, reference=reference.label, seed=7)
 
 
 def arms(candidate: Timing, reference: Timing, *verdicts: Verdict, **others: object) -> tuple[Measurement, Measurement]:

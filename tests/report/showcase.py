@@ -6,11 +6,10 @@ from typing import Any
 
 import msgspec
 
-from pytest_gpubench import Measurement, Speedup, Timing
+from pytest_gpubench import Measurement, Timing
 from pytest_gpubench.results.model import CommitInfo, Outcome, SavedRun, TestRecord
-from pytest_gpubench.stats.summary import Interval
 from tests.results.measured import kernel as kernel_of
-from tests.results.measured import record, resources, timing_of
+from tests.results.measured import record, resources, speedup_over, timing_of
 from tests.results.measured import verdict as verdict_on
 from tests.results.saved import device_facts
 
@@ -86,10 +85,8 @@ def pair(
     reference, candidate = arm(chance, "torch_eager", candidate_us * ratio), arm(chance, name, candidate_us, **others)
     logs = tuple(math.log(ratio) + chance.gauss(0, 0.01) for _ in range(40))
     low, high = sorted(logs)[10], sorted(logs)[29]
-    found = Speedup(
-        ratio=ratio, interval=Interval(math.exp(low), math.exp(high)), quads=40, alpha=0.001,
-        reference="torch_eager", reference_us=reference.median_us, seed=7, log_ratios=logs,
-    )  # fmt: skip
+    ends = math.exp(low), math.exp(high)
+    found = speedup_over(reference.median_us, ratio, ends, quads=40, reference="torch_eager", seed=7, log_ratios=logs)
     sentence = (
         f"{name} is compared with torch_eager: {ratio:.3f}x, wanted at least {LIMIT:g}x (40 quads, 99.9 % interval)"
     )

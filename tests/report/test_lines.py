@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_gpubench import DeviceFacts, Measurement, PastChange, Speedup, Timing
+from pytest_gpubench import DeviceFacts, Measurement, PastChange, Timing
 from pytest_gpubench.report.properties import median_properties
 from pytest_gpubench.report.section import report_section
 from pytest_gpubench.report.terminal import summary_lines
@@ -14,6 +14,7 @@ from pytest_gpubench.results.model import Outcome, TestRecord
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.summary import Interval
 from tests.report.records import arms, record, timing, unmeasured, verdict
+from tests.results.measured import speedup_over
 
 DEFAULTS = Settings()
 
@@ -264,15 +265,7 @@ class OddFloat(float):
 def test_properties_are_plain_and_their_names_are_used_once() -> None:
     odd = timing("fused", 10.0, samples_us=(OddFloat(10.0),) * 9)
     pair = arms(odd, timing("eager", 20.0), verdict("a", Outcome.PASS), verdict("b", Outcome.INCONCLUSIVE))
-    ratio = Speedup(
-        ratio=OddFloat(2.0000004),
-        interval=Interval(OddFloat(1.5), OddFloat(2.5)),
-        quads=20,
-        alpha=0.001,
-        reference="eager",
-        reference_us=20.0,
-        seed=7,
-    )
+    ratio = speedup_over(20.0, OddFloat(2.0000004), (OddFloat(1.5), OddFloat(2.5)))
     again = Measurement(timing=odd, speedup=ratio)
     clash = Measurement(timing=timing("fused#2", 1.0))
     found = median_properties(record(*pair, again, clash))

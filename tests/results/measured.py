@@ -10,6 +10,7 @@ from pytest_gpubench import DeviceFacts, Kernel, Measurement, Speedup, Timing, V
 from pytest_gpubench.results.baseline import Baseline
 from pytest_gpubench.results.counterpart import Missing, PastTest
 from pytest_gpubench.results.model import Outcome, Resources, SavedRun, TestRecord
+from pytest_gpubench.stats.summary import Interval
 
 GPU = DeviceFacts(type="cuda", name="NVIDIA H200", host="here", uuid="GPU-1", driver="570.1", multiprocessors=132)
 BARE_GPU = DeviceFacts(type="cuda", name="NVIDIA H200", host="here")
@@ -61,19 +62,15 @@ def retimed(item: Measurement, **changes: Any) -> Measurement:
     return msgspec.structs.replace(item, timing=msgspec.structs.replace(item.timing, **changes))
 
 
+def speedup_over(reference_us: float, ratio: float, ends: tuple[float, float] | None = None, **others: Any) -> Speedup:
+    known = {"quads": 20, "alpha": ALPHA, "reference": "torch", "seed": 0, **others}
+    return Speedup(ratio=ratio, interval=ends and Interval(*ends), reference_us=reference_us, **known)
+
+
 def pair(candidate: str, us: float, reference_us: float = 400, example: str = "") -> tuple[Measurement, Measurement]:
     ratio = reference_us / us
     logs = tuple(math.log(ratio) + step / 1e4 for step in range(-15, 15))
-    speedup = Speedup(
-        ratio=ratio,
-        interval=None,
-        quads=30,
-        alpha=ALPHA,
-        reference="torch",
-        reference_us=reference_us,
-        seed=1,
-        log_ratios=logs,
-    )
+    speedup = speedup_over(reference_us, ratio, quads=30, seed=1, log_ratios=logs)
     return (
         Measurement(timing=timing("torch", reference_us), role="reference", example=example),
         Measurement(timing=timing(candidate, us), speedup=speedup, role="candidate", example=example),

@@ -3,12 +3,10 @@
 import math
 import random
 import statistics
-from typing import Literal
 
-from pytest_gpubench import DeviceFacts, Kernel, Measurement, Speedup, Timing, Verdict
+from pytest_gpubench import DeviceFacts, Measurement, Speedup, Timing
 from pytest_gpubench.results.model import CommitInfo, Outcome, SavedRun, TestRecord, Turn
-from pytest_gpubench.stats.summary import Interval
-from tests.results.measured import kernel, resources
+from tests.results.measured import kernel, resources, speedup_over, timing_of, verdict
 
 LONG = "x" * 300
 NAMES = [
@@ -102,14 +100,8 @@ def make_measurements(
     name: str, reps: int, chance: random.Random, slower: float, device: DeviceFacts
 ) -> tuple[Measurement, ...]:
     if name == "unmeasured":
-        nothing = Timing(
-            label="kernel",
-            timer="profiler",
-            cache="cold",
-            device=device.name,
-            unmeasured="switched off by --gpu-bench-disable",
-        )
-        return (Measurement(timing=nothing),)
+        why = "switched off by --gpu-bench-disable"
+        return (Measurement(timing=timing_of((), "kernel", device=device.name, unmeasured=why)),)
     if name == "plain":
         return (Measurement(timing=make_timing("kernel", 84.0 * slower, reps, chance, device)),)
     examples = ["shape=(128, 257), dtype=torch.float16", "shape=(4096, 33)"] if name == "given" else [""]
@@ -123,18 +115,13 @@ def make_arms(
     reference = make_timing(f"torch_{name}", 150.0, reps, chance, device)
     candidate = make_timing(f"triton_{name}", 100.0 * slower, reps, chance, device)
     speedup = make_speedup(reference, candidate)
-    passed = speedup.ratio >= 1.2
-    verdict = Verdict(
-        kind="min_speedup",
-        asked="1.2",
-        outcome=Outcome.PASS if passed else Outcome.FAIL,
-        sentence=f"{speedup.ratio:.3f}x, wanted at least 1.2x ({reps} reps, 99.9 % interval)",
-    )
+    outcome = Outcome.PASS if speedup.ratio >= 1.2 else Outcome.FAIL
+    sentence = f"{speedup.ratio:.3f}x, wanted at least 1.2x ({reps} reps, 99.9 % interval)"
     return (
         Measurement(timing=reference, role="reference", example=example),
         Measurement(
             timing=candidate,
-            verdicts=(verdict,),
+            verdicts=(verdict("min_speedup=1.2", outcome, sentence),),
             speedup=speedup,
             differences=("out PASS max_diff=1.2e-07",),
             role="candidate",
@@ -149,50 +136,35 @@ def make_speedup(reference: Timing, candidate: Timing) -> Speedup:
     quads = [slice(2 * quad, 2 * quad + 2) for quad in range(len(old) // 2)] or [slice(0, 1)]
     log_ratios = tuple(math.log(sum(old[quad]) / sum(new[quad])) for quad in quads)
     middle = statistics.median(log_ratios)
-    enough = len(log_ratios) > 10
-    return Speedup(
-        ratio=math.exp(middle),
-        interval=Interval(math.exp(middle - 0.004), math.exp(middle + 0.004)) if enough else None,
+    ends = (math.exp(middle - 0.004), math.exp(middle + 0.004)) if len(log_ratios) > 10 else None
+    return speedup_over(
+        reference.median_us,
+        math.exp(middle),
+        ends,
         quads=len(log_ratios),
-        alpha=0.001,
         reference=reference.label,
-        reference_us=reference.median_us,
         seed=7,
         log_ratios=log_ratios,
     )
 
 
-def make_timing(
-    label: str,
-    median_us: float,
-    reps: int,
-    chance: random.Random,
-    device: DeviceFacts,
-    cache: Literal["cold", "warm"] = "cold",
-) -> Timing:
+def make_timing(label: str, median_us: float, reps: int, chance: random.Random, device: DeviceFacts) -> Timing:
     """Return a timing whose samples scatter by 1 % about a median, in 32 ns steps as the profiler's do."""
     samples_us = tuple(
         round(0.032 * round(median_us * math.exp(chance.gauss(0, 0.01)) / 0.032), 3) for _ in range(reps)
     )
-    return Timing(
-        label=label,
-        timer="profiler",
-        cache=cache,
+    name, taken = (
+        f"void {label}_kernel<c10::Half, 4>(float const*, int)",
+        resources(launches=2, static_shared_bytes=2048),
+    )
+    return timing_of(
+        samples_us,
+        label,
         device=device.name,
-        samples_us=samples_us,
         busy_us=samples_us,
         span_us=tuple(round(sample + 0.5, 3) for sample in samples_us),
         sm_clock_mhz=tuple(float(chance.choice([1965, 1980])) for _ in range(reps)),
-        kernels=(
-            Kernel(
-                name=f"void {label}_kernel<c10::Half, 4>(float const*, int)",
-                kind="kernel",
-                launches=2,
-                median_us=median_us,
-                resources=(resources(launches=2, static_shared_bytes=2048),),
-            ),
-            kernel("Memset (Device)", 1, 1.2, "memset"),
-        ),
+        kernels=(kernel(name, 2, median_us, resources=(taken,)), kernel("Memset (Device)", 1, 1.2, "memset")),
         warmup_calls=12,
         elapsed_s=0.8,
         moved_bytes=16 << 20,

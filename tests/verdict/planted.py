@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pytest_gpubench import Kernel, Measurement, Speedup
 from pytest_gpubench.results.model import Code, Overhead, Stretch
 from pytest_gpubench.results.observed import AllocatedMemory, Observed, Wait
-from tests.results.measured import kernel, resources, timing_of
+from tests.results.measured import kernel, resources, speedup_over, timing_of
 
 COPY = "void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda>(int)"
 CAST = "void at::native::unrolled_elementwise_kernel<at::native::bfloat16tofloat32_copy_kernel_cuda>(int)"
@@ -51,15 +51,7 @@ def at_memory_clock(mhz: int) -> tuple[Stretch, ...]:
 
 
 def against(reference_us: float) -> Speedup:
-    return Speedup(
-        ratio=reference_us / 57,
-        interval=None,
-        quads=9,
-        alpha=0.01,
-        reference="torch",
-        reference_us=reference_us,
-        seed=0,
-    )
+    return speedup_over(reference_us, reference_us / 57)
 
 
 PLANTED: dict[str, tuple[Measurement, Measurement, str]] = {

@@ -11,12 +11,12 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from pytest_gpubench import DeviceFacts, Measurement, Speedup
+from pytest_gpubench import DeviceFacts, Measurement
 from pytest_gpubench.results.model import Outcome, SavedRun, TestRecord
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.rounds import ArmRun, CommitArm, alpha_of_look, change_of_pairs, judge_rounds, order_of
-from tests.results.measured import kernel, retimed, timing_of, verdict
+from tests.results.measured import kernel, retimed, speedup_over, timing_of, verdict
 from tests.stats.quads import decide_change
 
 RULE = RegressionTolerance("speedup", margin=0.03), 0.01
@@ -31,15 +31,7 @@ def timed(median_us: float, label: str = "f", **other: object) -> Measurement:
 
 
 def raced(median_us: float, reference_us: float, reference: str = "torch") -> Measurement:
-    speedup = Speedup(
-        ratio=reference_us / median_us,
-        interval=None,
-        quads=20,
-        alpha=0.001,
-        reference=reference,
-        reference_us=reference_us,
-        seed=0,
-    )
+    speedup = speedup_over(reference_us, reference_us / median_us, reference=reference)
     return timed(median_us, role="candidate", speedup=speedup)
 
 

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 from pytest_gpubench import Speedup, Verdict
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.speedup import LOOKS, Quad, speedup_of
-from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
+from tests.results.measured import speedup_over
 from tests.stats.quads import steady
 from tests.verdict.sentences import UNITS_US, alphas, check_printed
 
@@ -27,22 +28,9 @@ FASTER, SLOWER, WAVERING = [FAST] * 6, [SLOW] * 6, [FAST, SLOW] * 3
 
 
 def speedup(
-    ratio: float,
-    ends: tuple[float, float] | None = None,
-    *,
-    quads: int = 24,
-    alpha: float = 0.001,
-    reference_us: float = 284.0,
+    ratio: float, ends: tuple[float, float] | None = None, reference_us: float = 284.0, **others: Any
 ) -> Speedup:
-    return Speedup(
-        ratio=ratio,
-        interval=ends and Interval(*ends),
-        quads=quads,
-        alpha=alpha,
-        reference="torch",
-        reference_us=reference_us,
-        seed=0,
-    )
+    return speedup_over(reference_us, ratio, ends, **{"quads": 24, **others})
 
 
 def judged(found: Speedup, candidate_us: float, wanted: float, enforced: bool = True) -> Verdict:
@@ -111,7 +99,7 @@ def test_the_numbers_in_a_speedups_sentence_are_the_stored_ones(
 ) -> None:
     """Printed with four digits, the limit with six."""
     found = speedup_of(found_quads, alpha)
-    stored = speedup(found.ratio, found.interval, quads=found.quads, alpha=alpha, reference_us=reference_us)
+    stored = speedup(found.ratio, found.interval, reference_us, quads=found.quads, alpha=alpha)
     verdict = judged(stored, candidate_us, wanted)
     printed = SPEEDUP_SENTENCE.fullmatch(verdict.sentence)
     assert printed is not None, verdict.sentence
