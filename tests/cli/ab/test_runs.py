@@ -43,17 +43,18 @@ def test_each_run_imports_its_own_tree(git: Git, fake: FakePytest, monkeypatch: 
         assert first == fourth != second == third
 
 
-def test_a_seed_that_is_given_stays(git: Git, fake: FakePytest) -> None:
+@pytest.mark.parametrize(
+    ("words", "seed", "has_cache"),
+    [(("--hypothesis-seed=7",), 7, True), (("-p", "no:cacheprovider"), 0, False)],
+)
+def test_a_seed_stays_and_a_cache_that_is_off_has_no_place(
+    words: tuple[str, ...], seed: int, has_cache: bool, git: Git, fake: FakePytest
+) -> None:
     commit(git, {"us": "10"})
-    call("main", "--rounds", "1", "--", "--hypothesis-seed=7")
-    assert [word for word in fake.commands[0] if word.startswith("--hypothesis-seed")] == ["--hypothesis-seed=7"]
-    assert any(word.startswith("cache_dir=") for word in fake.commands[0])
-
-
-def test_without_its_cache_pytest_knows_no_place_for_it(git: Git, fake: FakePytest) -> None:
-    commit(git, {"us": "10"})
-    call("main", "--rounds", "1", "--", "-p", "no:cacheprovider")
-    assert not any(word.startswith("cache_dir=") for word in fake.commands[0])
+    call("main", "--rounds", "1", "--", *words)
+    given = [word.partition("=") for word in fake.commands[0] if "=" in word]
+    assert [value for name, _, value in given if name == "--hypothesis-seed"] == [str(seed)]
+    assert ("cache_dir" in [name for name, *_ in given]) is has_cache
 
 
 def test_setup_runs_once_in_each_worktree(git: Git, fake: FakePytest) -> None:
@@ -142,11 +143,26 @@ def test_nothing_measured_at_all(
     assert left(tmp_path) == []
 
 
-def test_no_results_at_all(git: Git, fake: FakePytest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_there", [False, True])
+def test_no_results_at_all_and_those_of_a_test_that_failed_in_one_version(
+    is_there: bool, git: Git, fake: FakePytest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A test has one name where it measured and where it failed before."""
     commit(git, {"us": "10"})
-    monkeypatch.setattr(fake, "write", lambda *places: None)
-    with pytest.raises(BadRequest, match=r"the tests in BASE left no results \(exit status 0\); it ended with:\n"):
-        call("main")
+
+    def write(folder: Path, junit: Path, results: Path) -> None:
+        measured = {NODEID: [timing_of([10.0], timer="wall")]} if folder.name == "base" else {}
+        if is_there:
+            write_results(measured, junit, results, [] if measured else [NODEID])
+
+    monkeypatch.setattr(fake, "write", write)
+    if is_there:
+        assert call("main", "HEAD", "--rounds", "1") == 1
+        told = f"FAIL          {NODEID}: fails in 2 of 2 runs of HEAD and in 0 of 2 of BASE"
+        assert told in capsys.readouterr().out
+    else:
+        with pytest.raises(BadRequest, match=r"the tests in BASE left no results \(exit status 0\); it ended with:\n"):
+            call("main", "HEAD")
 
 
 STEADY = "tests/test_a.py::test_steady[é [c]]"
@@ -225,20 +241,6 @@ def test_an_interrupt_before_anything_is_decided(
     assert printed.out == ""
     assert words in Path("found.md").read_text()
     assert not Path("found.json").exists()
-
-
-def test_a_test_has_one_name_where_it_measured_and_where_it_failed_before(
-    git: Git, fake: FakePytest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    commit(git, {"us": "10"})
-
-    def write(folder: Path, junit: Path, results: Path) -> None:
-        measured = {NODEID: [timing_of([10.0], timer="wall")]} if folder.name == "base" else {}
-        write_results(measured, junit, results, [] if measured else [NODEID])
-
-    monkeypatch.setattr(fake, "write", write)
-    assert call("main", "HEAD", "--rounds", "1") == 1
-    assert f"FAIL          {NODEID}: fails in 2 of 2 runs of HEAD and in 0 of 2 of BASE" in capsys.readouterr().out
 
 
 # what pytest says of its tests in JUnit's file
