@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,9 @@ from pytest_gpubench import BadFile
 from pytest_gpubench.results.files import replace_file, trace_name, write_text
 
 
-def failing(number: int) -> Callable[..., Any]:
-
+def failing(number: int | None) -> Callable[..., Any]:
     def fail(*_arguments: object, **_others: object) -> None:
-        raise OSError(number, os.strerror(number))
+        raise KeyboardInterrupt if number is None else OSError(number, os.strerror(number))
 
     return fail
 
@@ -36,20 +36,20 @@ def test_folders_on_the_way_are_made_and_links_followed(tmp_path: Path) -> None:
     assert path.read_bytes() == b"data"
 
 
-def test_others_may_read_a_file_as_the_umask_says(tmp_path: Path) -> None:
-    before = os.umask(0o027)
-    try:
-        write_text("data", tmp_path / "file")
-    finally:
-        os.umask(before)
-    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+def write_owned(path: Path) -> None:
+    replace_file(path, b"data", 0o644)
 
 
-@pytest.mark.parametrize(("umask", "mode"), [(0, 0o644), (0o027, 0o640)])
-def test_others_may_not_write_a_file_that_is_its_owners(tmp_path: Path, umask: int, mode: int) -> None:
+@pytest.mark.parametrize(
+    ("write", "umask", "mode"),
+    [(partial(write_text, "data"), 0o027, 0o640), (write_owned, 0, 0o644), (write_owned, 0o027, 0o640)],
+)
+def test_others_may_read_a_file_as_the_umask_says_and_not_write_what_is_its_owners(
+    write: Callable[[Path], None], umask: int, mode: int, tmp_path: Path
+) -> None:
     before = os.umask(umask)
     try:
-        replace_file(tmp_path / "file", b"data", 0o644)
+        write(tmp_path / "file")
     finally:
         os.umask(before)
     assert (tmp_path / "file").stat().st_mode & 0o777 == mode
@@ -86,31 +86,18 @@ def test_a_pipe_that_only_a_number_leads_to_is_written_into() -> None:
         (errno.EROFS, "cannot be written: Read-only file system; name a place that may be written"),
         (errno.EACCES, "cannot be written: Permission denied; name a place that may be written"),
         (errno.EIO, "cannot be written: Input/output error"),
+        (None, ""),  # Ctrl-C
     ],
 )
 def test_what_cannot_be_written_leaves_the_old_file(
-    function: str, number: int, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    function: str, number: int | None, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "file"
     path.write_text("old")
     monkeypatch.setattr(os, function, failing(number))
-    with pytest.raises(BadFile) as caught:
+    with pytest.raises(BadFile if number else KeyboardInterrupt) as caught:
         write_text("new", path)
-    assert str(caught.value) == f"{path} {sentence}"
-    assert names(tmp_path) == ["file"]
-    assert path.read_text() == "old"
-
-
-@pytest.mark.parametrize("function", ["replace", "fsync"])
-def test_an_interrupt_leaves_the_old_file(function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_arguments: object) -> None:
-        raise KeyboardInterrupt
-
-    path = tmp_path / "file"
-    path.write_text("old")
-    monkeypatch.setattr(os, function, interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        write_text("new", path)
+    assert not number or str(caught.value) == f"{path} {sentence}"
     assert names(tmp_path) == ["file"]
     assert path.read_text() == "old"
 

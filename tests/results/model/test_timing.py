@@ -12,56 +12,38 @@ from tests.results.measured import timing_of as timing
 UNMEASURED = timing(unmeasured="switched off by --gpu-bench-disable")
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("reps", 6),
-        ("median_us", 3.5),
-        ("mean_us", 4.0),
-        ("min_us", 1.0),
-        ("max_us", 9.0),
-        ("std_us", math.sqrt(40 / 5)),
-        ("rel_std", math.sqrt(40 / 5) / 4),
-        ("quartiles_us", (2.25, 3.5, 4.75)),
-        ("median_interval_us", (1.0, 9.0)),
-        ("median_busy_us", 2.0),
-        ("median_span_us", 7.5),
-        ("median_sm_clock_mhz", 1975.0),
-        ("launches", 5),
-    ],
+KERNELS = tuple(kernel_of(name, launches, 1.0) for name, launches in [("a", 2), ("b", 3)])
+SIX = timing(
+    (9.0, 1.0, 3.0, 2.0, 5.0, 4.0),
+    busy_us=(1.0, 2.0, 8.0),
+    span_us=(7.0, 8.0),
+    sm_clock_mhz=(1980.0, 1970.0),
+    kernels=KERNELS,
 )
-def test_numbers(name: str, expected: object) -> None:
-    kernels = [kernel_of(kernel, launches, 1.0) for kernel, launches in [("a", 2), ("b", 3)]]
-    measured = timing(
-        (9.0, 1.0, 3.0, 2.0, 5.0, 4.0),
-        busy_us=(1.0, 2.0, 8.0),
-        span_us=(7.0, 8.0),
-        sm_clock_mhz=(1980.0, 1970.0),
-        kernels=tuple(kernels),
-    )
-    assert getattr(measured, name) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    ("name", "of_six", "of_one"),
     [
-        ("median_us", 3.0),
-        ("mean_us", 3.0),
-        ("min_us", 3.0),
-        ("max_us", 3.0),
-        ("std_us", math.nan),
-        ("rel_std", math.nan),
-        ("quartiles_us", (3.0, 3.0, 3.0)),
-        ("median_interval_us", None),
-        ("median_busy_us", None),
-        ("median_span_us", None),
-        ("median_sm_clock_mhz", None),
-        ("launches", 0),
+        ("reps", 6, 1),
+        ("median_us", 3.5, 3.0),
+        ("mean_us", 4.0, 3.0),
+        ("min_us", 1.0, 3.0),
+        ("max_us", 9.0, 3.0),
+        ("std_us", math.sqrt(40 / 5), math.nan),
+        ("rel_std", math.sqrt(40 / 5) / 4, math.nan),
+        ("quartiles_us", (2.25, 3.5, 4.75), (3.0, 3.0, 3.0)),
+        ("median_interval_us", (1.0, 9.0), None),
+        ("median_busy_us", 2.0, None),
+        ("median_span_us", 7.5, None),
+        ("median_sm_clock_mhz", 1975.0, None),
+        ("launches", 5, 0),
     ],
 )
-def test_numbers_of_a_single_rep(name: str, expected: object) -> None:
+def test_numbers(name: str, of_six: object, of_one: object) -> None:
     """Of one sample no spread is known; without records there is neither busy nor span."""
-    assert getattr(timing((3.0,)), name) == pytest.approx(expected, nan_ok=True)
+    assert getattr(SIX, name) == pytest.approx(of_six, rel=1e-12)
+    assert getattr(timing((3.0,)), name) == pytest.approx(of_one, nan_ok=True)
 
 
 PROPERTIES = {name for name, value in vars(Timing).items() if isinstance(value, (property, cached_property))}
