@@ -81,9 +81,7 @@ def test_other_commits_are_refused(command: Command) -> None:
 def test_what_differs_between_hosts_and_settings_is_kept(command: Command) -> None:
     first, second = shards(make_run(), 2)
     other = msgspec.structs.replace(
-        second,
-        machine_info={**second.machine_info, "node": "gpu-host-4"},
-        settings={"reps": "20", "seed": "3"},
+        second, machine_info={**second.machine_info, "node": "gpu-host-4"}, settings={"reps": "20", "seed": "3"}
     )
     command("merge", *save(first, other), "-o", "all.json")
     merged = read_run(Path("all.json"))

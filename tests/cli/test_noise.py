@@ -61,8 +61,7 @@ def test_the_noise_of_a_call_is_that_of_all_processes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("medians_us", "least", "most"),
-    [((100, 100, 100, 100, 100), 0.025, 0.026), ((100, 102, 98, 101, 99), 0.07, 0.2)],
+    ("medians_us", "least", "most"), [((100, 100, 100, 100, 100), 0.025, 0.026), ((100, 102, 98, 101, 99), 0.07, 0.2)]
 )
 def test_a_tolerance_holds_what_processes_differ_by(medians_us: list[float], least: float, most: float) -> None:
     """Where they hardly differ it is what a comparison with a saved run assumes."""

@@ -194,12 +194,7 @@ def test_what_has_no_number_known_to_be_right_is_left_out(item: Measurement) -> 
 
 @pytest.mark.parametrize(
     ("sample_us", "names"),
-    [
-        (3.4e38, {"latency", "median_us"}),
-        (3.5e38, {"latency"}),
-        (3.5e41, set()),
-        (float("inf"), set()),
-    ],
+    [(3.4e38, {"latency", "median_us"}), (3.5e38, {"latency"}), (3.5e41, set()), (float("inf"), set())],
 )
 def test_numbers_that_the_database_cannot_hold_are_left_out(sample_us: float, names: set[str]) -> None:
     assert set(metrics_of(run_of(Measurement(timing=timing_of([sample_us]))))) == names

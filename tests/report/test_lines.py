@@ -162,10 +162,7 @@ def test_a_warning_names_three_tests(number: int, more: str) -> None:
     assert line.startswith(f"the GPU was throttled in {names}{more}: give the GPU time to cool")
 
 
-@pytest.mark.parametrize(
-    ("quads", "interval", "reps"),
-    [(3, False, 10), (20, True, None)],
-)
+@pytest.mark.parametrize(("quads", "interval", "reps"), [(3, False, 10), (20, True, None)])
 def test_too_few_reps_say_how_many_it_takes(quads: int, interval: bool, reps: int | None) -> None:
     pair = arms(timing("a", 10.0), timing("eager", 20.0), quads=quads, interval=interval)
     lines = warnings_of([record(*pair)])
@@ -232,10 +229,7 @@ def test_the_section_of_what_has_no_number_says_why() -> None:
     pair = arms(unmeasured("b", "too fast"), timing("eager", 20.0, None), verdict("min_speedup=2", Outcome.INVALID))
     lines = report_section(record(*pair)).splitlines()
     assert lines[0] == "b against eager: too fast"
-    assert [re.split(r"\s{2,}", line.strip()) for line in lines[1:3]] == [
-        ["b", "eager"],
-        ["median", "-", "20.00 us"],
-    ]
+    assert [re.split(r"\s{2,}", line.strip()) for line in lines[1:3]] == [["b", "eager"], ["median", "-", "20.00 us"]]
     assert not any("SM clock" in line for line in lines)
     assert lines[-1] == "  INVALID: a sentence about min_speedup=2"
     off = arms(unmeasured("b", "switched off"), unmeasured("eager", "switched off"))

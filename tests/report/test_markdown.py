@@ -136,12 +136,7 @@ def test_the_first_line_says_what_came_of_the_tests(
 
 @pytest.mark.parametrize(
     ("names", "where"),
-    [
-        (["A"], "A"),
-        (["A", "A"], "A"),
-        (["A", "B"], "A and B"),
-        (["A", "B", "C", "B", "D"], "A and B and 2 more"),
-    ],
+    [(["A"], "A"), (["A", "A"], "A"), (["A", "B"], "A and B"), (["A", "B", "C", "B", "D"], "A and B and 2 more")],
 )
 def test_the_first_line_names_the_gpus(names: list[str], where: str) -> None:
     records = [
@@ -224,14 +219,7 @@ def test_only_what_failed_shows_its_kernels_and_those_of_its_reference() -> None
     mine = timing("mine", 78.0, kernels=kernels)
     bad = record(*arms(mine, timing("torch", 180.0), verdict("limit", Outcome.FAIL)), nodeid="t.py::bad")
     rows = section(markdown_summary(run_of(PASSED, bad, OPEN)), "Kernels of what failed")
-    assert rows[1] == [
-        "<code>t.py::bad</code>",
-        "<code>mine</code>",
-        "<code>k12</code>",
-        "12",
-        "12.00 us",
-        "15 %",
-    ]
+    assert rows[1] == ["<code>t.py::bad</code>", "<code>mine</code>", "<code>k12</code>", "12", "12.00 us", "15 %"]
     assert rows[MOST_KERNELS - 1] == ["", "", "<code>k4</code>", "4", "4.000 us", "5.1 %"]
     assert rows[MOST_KERNELS] == ["", "", "3 more", "6", "6.000 us", "7.7 %"]
     assert rows[MOST_KERNELS + 1] == ["", "<code>torch</code>", r"<code>torch_kernel</code>", "2", "180.0 us", "100 %"]

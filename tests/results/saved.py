@@ -22,11 +22,7 @@ NAMES = [
 
 
 def make_run(
-    tests: int = 5,
-    reps: int = 40,
-    seed: int = 0,
-    slower: float = 1.0,
-    device: str = "NVIDIA H200",
+    tests: int = 5, reps: int = 40, seed: int = 0, slower: float = 1.0, device: str = "NVIDIA H200"
 ) -> SavedRun:
     """Return a run of so many tests, the same one for the same arguments.
 

@@ -65,15 +65,7 @@ def test_a_new_test_is_told() -> None:
     assert (found.kind, found.nodeids) == ("no test", ())
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        on(name="NVIDIA A100"),
-        on(type="cpu"),
-        on(multiprocessors=66),
-        on(mig=True),
-    ],
-)
+@pytest.mark.parametrize("other", [on(name="NVIDIA A100"), on(type="cpu"), on(multiprocessors=66), on(mig=True)])
 def test_another_gpu_is_never_compared(other: DeviceFacts) -> None:
     where = baseline(record(alone(), device=on(mig=False)))
     found = missing(find(where, device=other))

@@ -150,8 +150,7 @@ def test_precision_alone_is_not_worth_all_the_time(decided: bool, worth_reps: fl
 
 @pytest.mark.parametrize("decided", [True, False])
 @pytest.mark.parametrize(
-    ("taken", "more"),
-    [(MAX_REPS - MIN_REPS, MIN_REPS), (MAX_REPS - MIN_REPS + 1, 0), (MAX_REPS, 0), (MAX_REPS + 1, 0)],
+    ("taken", "more"), [(MAX_REPS - MIN_REPS, MIN_REPS), (MAX_REPS - MIN_REPS + 1, 0), (MAX_REPS, 0), (MAX_REPS + 1, 0)]
 )
 def test_there_is_a_most_reps(taken: int, more: int, decided: bool) -> None:
     imprecise = [1.0 + index for index in range(taken)]

@@ -11,13 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.stats.summary import (
-    Interval,
-    least_count,
-    median_interval,
-    std_interval,
-    student_quantile,
-)
+from pytest_gpubench.stats.summary import Interval, least_count, median_interval, std_interval, student_quantile
 from tests.stats.simulation import (
     DISTRIBUTIONS,
     HARD,

@@ -96,11 +96,7 @@ PLANTED: dict[str, tuple[Measurement, Measurement, str]] = {
         "3 more kernels: 2 x vectorized_elementwise_kernel<CUDAFunctor_add> (41 % of the time), "
         "elementwise_kernel<direct_copy_kernel_cuda> (17 % of the time)",
     ),
-    "more launches": (
-        measured(one(us=10.0)),
-        measured(one(us=640.0, launches=64)),
-        f"{NORM}: launches 1 -> 64",
-    ),
+    "more launches": (measured(one(us=10.0)), measured(one(us=640.0, launches=64)), f"{NORM}: launches 1 -> 64"),
     "another kernel of a library": (
         measured(kernel(FAST, 1, 50.0), one("bias", 5.0)),
         measured(kernel(SLOW, 1, 200.0), one("bias", 5.0)),

@@ -68,8 +68,7 @@ def test_both_sides_of_a_rate(wanted: float, outcome: Outcome) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "outcome"),
-    [(0.2415, PASS), (0.2416, INCONCLUSIVE), (0.2525, INCONCLUSIVE), (0.2526, FAIL), (1.0, FAIL)],
+    ("wanted", "outcome"), [(0.2415, PASS), (0.2416, INCONCLUSIVE), (0.2525, INCONCLUSIVE), (0.2526, FAIL), (1.0, FAIL)]
 )
 def test_both_sides_of_a_fraction(wanted: float, outcome: Outcome) -> None:
     what = timing(SPREAD, moved_bytes=100 * MB)

@@ -67,8 +67,7 @@ def replace_processes(monkeypatch: pytest.MonkeyPatch, run: Callable[..., int]) 
     """Let `ab` call a function in place of each process that it starts."""
     monkeypatch.setattr("pytest_gpubench.cli.ab.runs.run_logged", run)
     monkeypatch.setattr(
-        "pytest_gpubench.cli.ab.runs.waiting_process",
-        lambda *started: nullcontext(ReadyProcess(lambda: run(*started))),
+        "pytest_gpubench.cli.ab.runs.waiting_process", lambda *started: nullcontext(ReadyProcess(lambda: run(*started)))
     )
 
 

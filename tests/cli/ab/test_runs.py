@@ -44,8 +44,7 @@ def test_each_run_imports_its_own_tree(git: Git, fake: FakePytest, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("words", "seed", "has_cache"),
-    [(("--hypothesis-seed=7",), 7, True), (("-p", "no:cacheprovider"), 0, False)],
+    ("words", "seed", "has_cache"), [(("--hypothesis-seed=7",), 7, True), (("-p", "no:cacheprovider"), 0, False)]
 )
 def test_a_seed_stays_and_a_cache_that_is_off_has_no_place(
     words: tuple[str, ...], seed: int, has_cache: bool, git: Git, fake: FakePytest
