@@ -35,15 +35,17 @@ def test_calls_are_found_by_their_test_and_place() -> None:
     assert (roof["device"], roof["points"], roof["more"]) == ("NVIDIA H200", [[0, 0], [2, 1]], 0)
 
 
-@pytest.mark.parametrize("others", [{"cache": "hot"}, {"cache": "producer f"}, {"flops": 0}, {"moved_bytes": 0}])
-def test_what_reads_no_memory_or_whose_work_is_not_known_has_no_place(others: dict[str, Any]) -> None:
-    assert content_of(record(call(**others)))["rooflines"] == []
-
-
-def test_what_was_not_measured_or_cannot_be_true_has_no_place() -> None:
-    invalid = Measurement(timing=call().timing, verdicts=(verdict("too fast", Outcome.INVALID),))
-    unmeasured = Measurement(timing=timing_of(moved_bytes=MB, flops=MB, unmeasured="off"))
-    assert content_of(record(invalid, unmeasured))["rooflines"] == []
+@pytest.mark.parametrize(
+    "item",
+    [
+        *[call(cache=cache) for cache in ("hot", "producer f")],
+        *[call(**{work: 0}) for work in ("flops", "moved_bytes")],
+        Measurement(timing=call().timing, verdicts=(verdict("too fast", Outcome.INVALID),)),
+        Measurement(timing=timing_of(moved_bytes=MB, flops=MB, unmeasured="off")),
+    ],
+)
+def test_what_reads_no_memory_or_has_no_number_that_can_be_true_has_no_place(item: Measurement) -> None:
+    assert content_of(record(item))["rooflines"] == []
 
 
 def test_references_have_a_place_too() -> None:
