@@ -30,13 +30,11 @@ def place(number: int = 0, level: Literal["error", "warning"] = "error") -> Anno
         ),
         (Annotation("/checkout/tests/../a.py", 1, "t", "s"), "::error file=a.py,line=1,title=t::s"),
         (Annotation("/checkout/a.py", None, "t", "s"), "::error file=a.py,title=t::s"),
-        (Annotation("/checkout/a.py", 0, "t", "s"), "::error file=a.py,title=t::s"),
         (Annotation("/elsewhere/a.py", 3, "t", "s"), "::error title=t::/elsewhere/a.py:3: s"),
         (Annotation("/checkouts/a.py", None, "t", "s"), "::error title=t::/checkouts/a.py: s"),
         (Annotation("/checkout/../a.py", 3, "t", "s"), "::error title=t::/checkout/../a.py:3: s"),
         (Annotation("/checkout/..a.py", 3, "t", "s"), "::error file=..a.py,line=3,title=t::s"),
         (Annotation("", 3, "t", "s"), "::error title=t::s"),
-        (Annotation("", None, "", "s"), "::error::s"),
         (Annotation("", None, "only a title", ""), "::error title=only a title::only a title"),
         (
             Annotation("/checkout/a,b:c.py", 2, "x[1,2]::y 5%", "5 %\r\nof: a, b"),

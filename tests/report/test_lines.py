@@ -154,12 +154,12 @@ def throttled(label: str = "a", reasons: tuple[str, ...] = ("SwPowerCap",)) -> T
     return timing(label, 10.0, flags=("throttled",), throttle_reasons=reasons)
 
 
-@pytest.mark.parametrize(("number", "more"), [(1, ""), (3, ""), (4, " and 1 more"), (50, " and 47 more")])
+@pytest.mark.parametrize(("number", "more"), [(3, ""), (4, " and 1 more")])
 def test_a_warning_names_three_tests(number: int, more: str) -> None:
-    records = [record(Measurement(timing=throttled()), nodeid=f"t.py::test_{index}") for index in range(number)]
+    records = [record(Measurement(timing=throttled()), nodeid=f"t.py::{index}") for index in range(number)]
+    where = f"t.py::0 (SwPowerCap), t.py::1 (SwPowerCap), t.py::2 (SwPowerCap){more}"
     [line] = warnings_of(records)
-    names = ", ".join(f"t.py::test_{index} (SwPowerCap)" for index in range(min(number, 3)))
-    assert line.startswith(f"the GPU was throttled in {names}{more}: give the GPU time to cool")
+    assert line.startswith(f"the GPU was throttled in {where}: give the GPU time to cool")
 
 
 @pytest.mark.parametrize(("quads", "interval", "reps"), [(3, False, 10), (20, True, None)])

@@ -350,7 +350,6 @@ LIMITS = {
         "kernels *softmax_forward_kernel_bf16*, *epilogue_of_fused_attention*"
     ),
 }
-LONG = max(LIMITS, key=len)
 
 
 @st.composite
@@ -411,24 +410,6 @@ def test_flags_without_room_stand_above_their_row() -> None:
         "  PASS     fused           12.00   2.000x  <= 40 us (H200)",
         "  PASS                                     >= 1.5x",
     ]
-
-
-@pytest.mark.parametrize(
-    ("width", "above"),
-    [
-        (60, ["  limit: kernels *softmax_forward_kernel_bf16*,", "    *epilogue_of_fused_attention*"]),
-        (80, [f"  limit: {LIMITS[LONG]}"]),
-    ],
-)
-def test_limits_without_room_stand_above_their_row(width: int, above: list[str]) -> None:
-    limits = [verdict(limit, Outcome.PASS) for limit in (LONG, "min_speedup=1.5")]
-    items = arms(timing("fused", 12.0), timing("eager", 24.0), *limits)
-    lines = render([record(*items)], Settings(), Screen(width)).splitlines()
-    start = lines.index(above[0])
-    assert lines[start : start + len(above)] == above
-    assert lines[start + len(above)].split()[:2] == ["PASS", "12.00"]
-    assert lines[start + len(above) + 1 :] == ["  limit: >= 1.5x", "  PASS"]
-    assert max(map(len, lines)) <= width
 
 
 COLUMNS = {

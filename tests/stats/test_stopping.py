@@ -62,8 +62,6 @@ def test_a_number_of_reps_is_taken_exactly(reps: int, taken: int, more: int, dec
         (FIRST_BATCH_S / (MAX_FIRST_REPS + 0.5), MAX_FIRST_REPS),
         (FIRST_BATCH_S / 100.5, 100),
         (FIRST_BATCH_S / (MIN_REPS + 0.5), MIN_REPS),
-        (FIRST_BATCH_S / 2, MIN_REPS),
-        (1.0, MIN_REPS),
     ],
 )
 @pytest.mark.parametrize("taken", [0, 3, LEAST_REPS - 1])

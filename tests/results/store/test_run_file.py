@@ -61,7 +61,6 @@ PLAIN_PYTEST_BENCHMARK = {key: value for key, value in content().items() if key 
         (b"\0" * 100, f"{NO_RUN}JSON is malformed: invalid character (byte 0)"),
         (b"\x1f\x8b\x08 packed", f"{NO_RUN}JSON is malformed: invalid character (byte 0)"),
         ("{}".encode("utf-16"), f"{NO_RUN}JSON is malformed"),
-        (b"nonsense", f"{NO_RUN}JSON is malformed"),
         (b"{nonsense", f"{NO_RUN}JSON is malformed"),
         (
             b'{"machine_info": {"\xff\xfe": 1}, "gpu_bench": {"schema": 3}}',
@@ -71,7 +70,6 @@ PLAIN_PYTEST_BENCHMARK = {key: value for key, value in content().items() if key 
         (b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", f"{NO_RUN}maximum recursion depth exceeded"),
         (b"[]", "has a field that is not as it should be: Expected `object`, got `array`"),
         (b"{}", NO_BLOCK),
-        (b'{"datetime": 5}', NO_BLOCK),
         (json.dumps(PLAIN_PYTEST_BENCHMARK).encode(), NO_BLOCK),
         (b'{"gpu_bench": []}', "has a field that is not as it should be: Expected `object | null`, got `array`"),
         (b'{"gpu_bench": {}}', "has a field that is not as it should be: Object missing required field `schema`"),
