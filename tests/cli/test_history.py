@@ -71,9 +71,9 @@ def test_each_device_has_a_history_of_its_own(command: Command) -> None:
 
 
 def test_other_timers_and_caches_are_other_histories(command: Command) -> None:
-    hot = retimed(make_run(tests=5).records[4].measurements[0], cache="hot").timing
-    for day, changes in enumerate(({}, {"timing": hot}, {"timing": hot}), 1):
-        save_plain(day, **changes)
+    (item,) = make_run(tests=5).records[4].measurements
+    for day, cache in enumerate(("cold", "hot", "hot"), 1):
+        save_plain(day, timing=retimed(item, cache=cache).timing)
     _, out, _ = command("history", "test_plain")
     assert "profiler timer, cold cache" in out
     assert "profiler timer, hot cache" in out
@@ -159,10 +159,9 @@ def compared(day: int, slower: float = 1.0, machine: float = 1.0, **device: str)
     (record,) = run.records
     reference, item = record.measurements
     assert item.speedup is not None
+    speedup = msgspec.structs.replace(item.speedup, ratio=item.speedup.ratio / slower)
     item = retimed(item, samples_us=tuple(slower * machine * us for us in item.timing.samples_us))
-    item = msgspec.structs.replace(
-        item, speedup=msgspec.structs.replace(item.speedup, ratio=item.speedup.ratio / slower)
-    )
+    item = msgspec.structs.replace(item, speedup=speedup)
     device_now = msgspec.structs.replace(record.device, **device)
     record = msgspec.structs.replace(record, measurements=(reference, item), device=device_now)
     return dated(msgspec.structs.replace(run, records=(record,)), day)

@@ -193,6 +193,8 @@ def refused(tmp_path: Path, schema: object, **others: object) -> str:
 
 NEWER = f"was written by a newer pytest-gpubench (schema 7, this one reads {SCHEMA}): update it"
 OLDER = f"and this pytest-gpubench reads {SCHEMA}: save the run again"
+NO_NUMBER = "has a field that is not as it should be: Expected `int`"
+OTHERS: tuple[object, ...] = ("1", None, [], True, 1.5, "x" * 1000)
 
 
 @pytest.mark.parametrize(
@@ -201,10 +203,7 @@ OLDER = f"and this pytest-gpubench reads {SCHEMA}: save the run again"
         (7, {"records": []}, NEWER),
         (7, {"records": "of another kind"}, NEWER),  # whether or not the rest looks as it does today
         *[(older, {}, f"has schema {older}, {OLDER}") for older in (SCHEMA - 1, 0, -(10**15))],
-        *[
-            (other, {}, "has a field that is not as it should be: Expected `int`")
-            for other in ("1", None, [], True, 1.5, "x" * 1000)
-        ],
+        *[(other, {}, NO_NUMBER) for other in OTHERS],
     ],
 )
 def test_another_schema_is_refused(schema: object, others: dict[str, Any], sentence: str, tmp_path: Path) -> None:
