@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pytest_gpubench.errors import BadFile, BadRequest
+from pytest_gpubench.results.files import write_file
 from pytest_gpubench.settings.parsers import file_path
 from pytest_gpubench.units import count
 
@@ -75,11 +76,7 @@ def recording(path: Path | str) -> Iterator[None]:
 
 
 def _write(found: Recording, path: Path | str) -> None:
-    """Write recorded calls; raise BadFile where that fails."""
-    try:
-        Path(path).write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
-    except OSError as error:
-        raise BadFile(f"the recorded calls cannot be written to {path}: {error.strerror}") from None
+    write_file(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n", Path(path))
 
 
 def read(path: Path | str, op: str | None = None) -> tuple[RecordedCall, ...]:

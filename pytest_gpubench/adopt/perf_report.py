@@ -90,9 +90,8 @@ class ReportCase:
                 f"{self.name} could not be taken over: {next(iter(found.values()), 'it has no provider')}"
             )
         keywords = dict(asked)
-        compares = keywords.get("reference", "") is not None and len(timed) > 1
-        reference = reference_of(list(timed), keywords.pop("reference", None)) if compares else None
-        keywords.pop("reference", None)
+        chosen = keywords.pop("reference", "")
+        reference = None if chosen is None or len(timed) < 2 else reference_of(list(timed), chosen)
         compared = []
         if reference is not None:
             # a limit, or a reference that is asked for, wants these compared whether they agree or not
@@ -150,9 +149,9 @@ def _names(bench: Any) -> list[str]:
     return [value if isinstance(value, str) else str(name) for value, name in pairs]
 
 
-def reference_of(names: Sequence[str], chosen: str | None = None) -> str:
-    """Return the chosen provider, or the first whose name says that it is a reference, or the first."""
-    if chosen is not None and chosen not in names:
+def reference_of(names: Sequence[str], chosen: str) -> str:
+    """Return the chosen provider; for an empty name the first whose name says that it is a reference, or the first."""
+    if chosen and chosen not in names:
         raise BadRequest(f"reference={repr_of(chosen)} is no provider: they are {', '.join(names)}")
     return chosen or next((name for name in names if LIKE_A_REFERENCE.search(name)), names[0])
 

@@ -20,7 +20,7 @@ from typing import Any
 from torch import is_tensor
 
 from pytest_gpubench.engine import drop_gradients, statistic
-from pytest_gpubench.units import name_of
+from pytest_gpubench.units import name_of, shortened
 
 AnyFunction = Callable[..., Any]
 TUNERS = ("triton", "torch", "pytest_gpubench")
@@ -283,5 +283,4 @@ def _plain_arguments(frame: FrameType) -> dict[str, object]:
 
 
 def _shortened(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= MOST_LETTERS else f"{line[: MOST_LETTERS - 1]}…"
+    return shortened(" ".join(text.split()), MOST_LETTERS)
