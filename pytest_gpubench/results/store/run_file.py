@@ -1,12 +1,10 @@
 """The file of a run: a block of our own beside pytest-benchmark's form; one that is damaged or no run is refused."""
 
-import gc
 import math
 import statistics
 from bisect import bisect_left, bisect_right
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +88,8 @@ def read_run(path: Path) -> SavedRun:
             raise BadFile(f"{shown(path)} is not a file: name one that --gpu-bench-save or --gpu-bench-json wrote")
         data = path.read_bytes().removeprefix(BOM_UTF8)  # some editors and shells write one
     try:
-        with _uncollected():
-            file = _decode_file(data)
-            _check(file)
+        file = _decode_file(data)
+        _check(file)
     except BadFile as error:
         raise BadFile(f"{shown(path)} {error}") from error.__cause__
     return SavedRun(
@@ -106,18 +103,6 @@ def read_run(path: Path) -> SavedRun:
         settings=file.gpu_bench.settings,
         left_out=file.gpu_bench.left_out,
     )
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Switch the garbage collector off: looking again and again at the objects of a large run takes twice as long."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _check(file: File) -> None:

@@ -1,7 +1,6 @@
 """Run files: reading, writing, and one sentence for each file that cannot be read."""
 
 import errno
-import gc
 import json
 import os
 import subprocess
@@ -21,19 +20,6 @@ from tests.results.store.files import RUN, content, refusal, replace, timing_of
 from tests.results.test_files import failing
 
 SCHEMA = 3
-
-
-def test_the_garbage_collector_is_left_as_it_was(tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
-    write_run(RUN, path)
-    read_run(path)
-    assert gc.isenabled()
-    gc.disable()
-    try:
-        read_run(path)
-        assert not gc.isenabled()
-    finally:
-        gc.enable()
 
 
 def test_what_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
