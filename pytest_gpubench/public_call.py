@@ -239,25 +239,22 @@ def replayable_calls(test: CurrentTest, request: Request[T]) -> "ReplayableCalls
 def keep_calls(
     test: CurrentTest, calls: "ReplayableCalls | None", request: Request[T], measured: Sequence[Measurement], say: Say
 ) -> Sequence[Measurement]:
-    """Return what `with_calls` does; an error, as where that breaks CUDA, loses nothing that was measured."""
-    try:
-        return with_calls(calls, request, measured, say)
-    except Exception:
-        test.measurements += measured
-        raise
+    """Return measurements with their calls, where the run is saved; a reference is compared with no saved one.
 
-
-def with_calls(
-    calls: "ReplayableCalls | None", request: Request[T], measured: Sequence[Measurement], say: Say
-) -> Sequence[Measurement]:
-    """Return measurements with their calls, where the run is saved; a reference is compared with no saved one."""
+    An error, as where that breaks CUDA, loses nothing that was measured.
+    """
     if calls is None or not (request.settings.save or request.settings.autosave):
         return measured
     say(f"keeping {request.title}")
-    with one_at_a_time(request.title):
-        return [
-            calls.with_call(item) if item.timing.measured and item.role != "reference" else item for item in measured
-        ]
+    try:
+        with one_at_a_time(request.title):
+            return [
+                calls.with_call(each) if each.timing.measured and each.role != "reference" else each
+                for each in measured
+            ]
+    except Exception:
+        test.measurements += measured
+        raise
 
 
 def with_replays(
