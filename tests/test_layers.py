@@ -42,8 +42,8 @@ LAYERS = """
     bench
     structure replay
     timing correctness strategies report
-    gpu verdict
-    results record
+    gpu verdict record
+    results
     limits settings
     metrics stats
     counters

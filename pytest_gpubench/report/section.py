@@ -38,12 +38,8 @@ def report_section(record: TestRecord, said: str = "", screen: Screen | None = N
     lines = [line for row in alone for line in _measurement_lines(row, said)]
     lines += [line for row in candidates for line in _comparison_lines(row, said)]
     lines += [line for found in record.phases for line in _phases_lines(found, screen or Screen())]
-    return "\n".join(safe_line(part) for line in lines for part in _fitting(line, screen))
-
-
-def _fitting(line: str, screen: Screen | None) -> Sequence[str]:
-    """Return a line, a sentence in as many as fit."""
-    return screen.wrapped(line) if screen is not None and isinstance(line, _Sentence) else [line]
+    fitting = (screen.wrapped(line) if screen and isinstance(line, _Sentence) else [line] for line in lines)
+    return "\n".join(safe_line(part) for parts in fitting for part in parts)
 
 
 class _Sentence(str):
