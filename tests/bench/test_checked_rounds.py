@@ -15,6 +15,7 @@ from pytest_gpubench.bench.checked_rounds import CheckedRounds
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.bench.side_effects import Conduct
+from pytest_gpubench.settings.cache import Producer
 from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.comparison import Match, take_once_more
@@ -74,6 +75,20 @@ def checked_rounds(
         calls[name].prepare()()
     taken = Interleaved({name: Sample([rep(100, "ab")] * 40) for name in functions})
     return CheckedRounds(recorder, match, timer, taken, expected)
+
+
+def test_a_producer_is_left_out_of_the_other_values_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It writes the values as given; the next measurement needs it again."""
+    producer, left_out = Producer(lambda: None), list[bool]()
+
+    def candidate(x: torch.Tensor) -> torch.Tensor:
+        left_out.append(producer.is_left_out)
+        return double(x)
+
+    timer = ArmsTimer(Clock(), lambda name, number: rep(100, "ab"))
+    replace(checked_rounds(candidate, timer, monkeypatch), cache=producer).check(vary=True)
+    assert set(left_out) == {False, True}
+    assert not producer.is_left_out
 
 
 @pytest.mark.parametrize(
