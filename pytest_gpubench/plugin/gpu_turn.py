@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -44,22 +44,25 @@ WORKER_SAYS_AFTER_S = 30.0
 """Workers of one run wait for each other all the time: only longer waits are told."""
 
 
-class ForeignWatch:
-    """Looks for foreign work before the test, and for foreign processes that came or computed while it ran."""
+class HeldGpus:
+    """The GPUs that the running test has to itself, and the foreign work on them: before it, and while it ran."""
 
-    def __init__(self, config: pytest.Config, settings: Settings, gpus: tuple[str, ...]) -> None:
+    def __init__(self, config: pytest.Config, settings: Settings, uuids: tuple[str, ...], waited_s: float) -> None:
         self.config = config
         self.settings = settings
-        self.gpus = gpus
+        self.uuids = uuids
+        self.waited_s = waited_s
+        self.began_s = time.time()
+        self.cleanup = ExitStack()
+        """Resets the clocks and releases the GPUs."""
         self._before: dict[str, ForeignWork | None] = {}
-        self._began_s = time.time()
 
     def look_first(self, idle_s: float, say: Callable[[str], None]) -> None:
         """Look for others; wait or fail where --gpu-bench-busy says so.
 
         idle_s: for how long this run has left the GPUs idle; the utilisation still includes our own last test's work.
         """
-        for uuid in self.gpus:
+        for uuid in self.uuids:
             self._before[uuid] = apply_busy_policy(
                 self.settings.busy,
                 lambda uuid=uuid: self._look(uuid, idle_s > SETTLE_S),  # type: ignore[misc] # a default binds it
@@ -75,7 +78,7 @@ class ForeignWatch:
     def computing(self) -> str | None:
         """Return in one sentence which foreign processes computed since the first look; None where none did."""
         for uuid, before in self._before.items():
-            if found := computing(before, self._look(uuid, False), partial(Nvml.open, uuid), self._began_s):
+            if found := computing(before, self._look(uuid, False), partial(Nvml.open, uuid), self.began_s):
                 return found
         return None
 
@@ -91,7 +94,7 @@ class ForeignWatch:
 
     def _has_context(self, uuid: str) -> bool:
         """Tell whether this process has a CUDA context on a GPU."""
-        if self.gpus[0] != uuid:
+        if self.uuids[0] != uuid:
             return False
         import torch
 
@@ -106,18 +109,6 @@ class ForeignWatch:
         controller, namespace = handed_on(self.config, CONTROLLER) or (0, None)
         is_here = namespace == pid_namespace() and controller == os.getppid()
         return family([*roots, controller] if is_here else roots)
-
-
-@dataclass
-class HeldGpus:
-    """The GPUs that the running test has to itself."""
-
-    uuids: tuple[str, ...]
-    waited_s: float
-    began_s: float
-    watch: ForeignWatch
-    cleanup: ExitStack
-    """Resets the clocks and releases the GPUs."""
 
 
 class TooFewGpus(Exception):
@@ -202,11 +193,11 @@ class GpuTurns:
     @property
     def neighbours(self) -> list[str]:
         """A sentence on each other process that computed on the GPUs when the turn began."""
-        return [] if self.held is None else self.held.watch.neighbours
+        return [] if self.held is None else self.held.neighbours
 
     def computing(self) -> str | None:
         """Return in one sentence which other processes computed on the GPUs since the turn began; None if none did."""
-        return None if self.held is None else self.held.watch.computing()
+        return None if self.held is None else self.held.computing()
 
     def release(self) -> None:
         """Release the GPUs, with the clocks as they were."""
@@ -247,7 +238,7 @@ class GpuTurns:
             return
         self._claim(gpus)
         self.held = held = self._hold(gpus, item.nodeid)
-        held.watch.look_first(idle_s=time.monotonic() - self.ended_s, say=self._say)
+        held.look_first(idle_s=time.monotonic() - self.ended_s, say=self._say)
         self.warnings += [f"{each}: what was measured meanwhile may be too slow" for each in self.neighbours]
         if self.settings.lock_clocks is not None:
             if is_worker(self.config):  # any other run ends in order where a signal ends it
@@ -293,10 +284,9 @@ class GpuTurns:
         patience = Patience(self.settings.lock_timeout, self._say)
         if is_worker(self.config):
             patience.say_after_s = WORKER_SAYS_AFTER_S
-        waited_s = lock.acquire(patience)
-        cleanup = ExitStack()
-        cleanup.callback(lock.release)
-        return HeldGpus(gpus, waited_s, time.time(), ForeignWatch(self.config, self.settings, gpus), cleanup)
+        held = HeldGpus(self.config, self.settings, gpus, lock.acquire(patience))
+        held.cleanup.callback(lock.release)
+        return held
 
     def _claim(self, gpus: tuple[str, ...]) -> None:
         """Claim GPUs, once each, as a pinned worker has claimed its own."""
