@@ -4,11 +4,12 @@ import ast
 import glob
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -22,9 +23,6 @@ from pytest_gpubench.plugin.items import FIXTURE, uses_fixture
 from pytest_gpubench.plugin.lifecycle import Lifecycle
 from pytest_gpubench.settings import Settings, ini_name
 from pytest_gpubench.units import numbered, repr_of, safe_line
-
-if TYPE_CHECKING:
-    from pytest_gpubench.adopt.perf_report import ReportCase
 
 ArgsSource = pytest.Config.ArgsSource
 COMPARE_KEYWORDS = ("reference", "rtol", "atol", "equal_nan")
@@ -95,7 +93,7 @@ class LimitLines:
             if pattern.fullmatch(item.nodeid):
                 self.used.add(place)
                 of_script = {name: keywords[name] for name in COMPARE_KEYWORDS if name in keywords}
-                if isinstance(item, CaseItem):
+                if isinstance(item, ScriptItem) and item.asked is not None:
                     item.asked.update(of_script)
                     keywords = {name: value for name, value in keywords.items() if name not in of_script}
                 item.add_marker(getattr(pytest.mark, markers.NAME)(**keywords))
@@ -118,22 +116,33 @@ class ScriptFile(pytest.File):
 
     lifecycle: Lifecycle
 
-    def collect(self) -> Iterator[pytest.Item]:
+    def collect(self) -> Iterator["ScriptItem"]:
         """Load the script, alone on the GPU; yield an item for each case, or one for a script that has none."""
-        from pytest_gpubench.adopt.script import load
+        from pytest_gpubench.adopt.script import load, run_whole
 
         with self._turn():
             namespace, error, times_by_itself = load(self.path)
         cases = [] if times_by_itself else all_cases(namespace)
         for case in cases:
-            yield CaseItem.of(self, case)
+            item = self._item(case.name, partial(self._measure, case, asked := dict[str, Any]()))
+            item.asked, item.obj, item.params = asked, case.function, case.params
+            yield item
         if error is not None:
             reason = safe_line(f"{type(error).__name__}: {error}")
-            failed: FailedItem = FailedItem.from_parent(self, name="load")
-            failed.reason = f"{self.path.name} could not be taken over as a whole: {reason}"
-            yield failed
+            why = f"{self.path.name} could not be taken over as a whole: {reason}"
+            yield self._item("load", lambda: pytest.fail(why, pytrace=False))
         elif not cases:
-            yield WholeItem.from_parent(self, name="__main__")
+            yield self._item("__main__", lambda: run_whole(self.path, self.lifecycle.bench()))
+
+    def _item(self, name: str, run: Callable[[], None]) -> "ScriptItem":
+        item: ScriptItem = ScriptItem.from_parent(self, name=name)
+        item.run = run
+        return item
+
+    def _measure(self, case: ReportCase, asked: Mapping[str, Any]) -> None:
+        test = self.lifecycle.current_test()
+        assert test is not None
+        case.measure(self.lifecycle.bench(), test.limits, asked, test.warn)
 
     def _turn(self) -> AbstractContextManager[None]:
         from pytest_gpubench.gpu.turn import turn_at
@@ -156,15 +165,19 @@ def all_cases(namespace: Mapping[str, object]) -> list[ReportCase]:
 
 
 class ScriptItem(pytest.Item):
-    """A test of a script."""
+    """A test of a script: one x value of a `perf_report` object, the whole script, or why it could not be loaded."""
 
     fixturenames = (FIXTURE,)
+    run: Callable[[], None]
+    asked: dict[str, Any] | None = None
+    """Keywords of the comparison that a line of limits gives; None where nothing is compared."""
+    obj: Callable[..., object] | None = None
+    """The function whose source is the test's."""
+    params: Mapping[str, object] = {}
 
-    @property
-    def lifecycle(self) -> Lifecycle:
-        """The hooks around tests, which know the running one."""
-        assert isinstance(self.parent, ScriptFile)
-        return self.parent.lifecycle
+    def runtest(self) -> None:
+        """Run the test."""
+        self.run()
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Show the script's own frames; only the message where there are none."""
@@ -178,49 +191,6 @@ class ScriptItem(pytest.Item):
     def reportinfo(self) -> tuple[Path, int, str]:
         """Return where the test is."""
         return self.path, 0, self.name
-
-
-class CaseItem(ScriptItem):
-    """One x value of a `perf_report` object."""
-
-    case: "ReportCase"
-    asked: dict[str, Any]
-    """Keywords of the comparison that a line of limits gives."""
-
-    @classmethod
-    def of(cls, parent: ScriptFile, case: "ReportCase") -> "CaseItem":
-        """Return the item of a case."""
-        item: CaseItem = cls.from_parent(parent, name=case.name)
-        item.case, item.asked = case, {}
-        item.obj = case.function  # type: ignore[attr-defined] # whose source is the test's
-        item.params = case.params  # type: ignore[attr-defined]
-        return item
-
-    def runtest(self) -> None:
-        """Compare or measure the providers."""
-        test = self.lifecycle.current_test()
-        assert test is not None
-        self.case.measure(self.lifecycle.bench(), test.limits, self.asked, test.warn)
-
-
-class WholeItem(ScriptItem):
-    """A script without a `perf_report` object that is there once it is loaded."""
-
-    def runtest(self) -> None:
-        """Run the script as `__main__`."""
-        from pytest_gpubench.adopt.script import run_whole
-
-        run_whole(self.path, self.lifecycle.bench())
-
-
-class FailedItem(ScriptItem):
-    """A script that could not be loaded to its end."""
-
-    reason: str
-
-    def runtest(self) -> None:
-        """Fail with the reason."""
-        pytest.fail(self.reason, pytrace=False)
 
 
 def _script_files(config: pytest.Config, settings: Settings) -> list[Path]:
