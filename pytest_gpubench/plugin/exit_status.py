@@ -12,12 +12,7 @@ class ExitStatus:
 
     def __init__(self) -> None:
         self.reasons: list[str] = []
-        """Sentences, of which those who give them show what a user needs."""
-
-    @property
-    def is_failed(self) -> bool:
-        """True if the run fails: it becomes nobody's baseline."""
-        return bool(self.reasons)
+        """Sentences, of which those who give them show what a user needs; a run with one becomes nobody's baseline."""
 
     def fail(self, reason: str) -> None:
         """Fail the run."""
@@ -27,6 +22,6 @@ class ExitStatus:
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
         """Set the exit status, after all others."""
         result = yield
-        if self.is_failed and session.exitstatus in GREEN:
+        if self.reasons and session.exitstatus in GREEN:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         return result

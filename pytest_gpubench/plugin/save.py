@@ -60,7 +60,7 @@ class OutputFiles:
         if is_worker(self.config) or is_dry(session.config):
             return
         self._interrupted = session.exitstatus == pytest.ExitCode.INTERRUPTED
-        self._has_failed = self.status.is_failed
+        self._has_failed = bool(self.status.reasons)
         save = self.settings.save or ("" if self.settings.autosave else None)
         for name, given, write in (
             ("json", self.settings.json, self._write_json),
