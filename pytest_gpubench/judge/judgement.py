@@ -12,16 +12,7 @@ from pytest_gpubench.stats.summary import Interval, median_interval
 
 VERSION = 4
 Status = Literal[
-    "pass",
-    "inconclusive",
-    "fail",
-    "invalid",
-    "wrong",
-    "crash",
-    "timeout",
-    "out_of_memory",
-    "compile_error",
-    "refused",
+    "pass", "inconclusive", "fail", "invalid", "wrong", "crash", "timeout", "out_of_memory", "compile_error", "refused"
 ]
 STATUSES: tuple[Status, ...] = get_args(Status)
 """From the best to the worst, which counts where there are several cases."""

@@ -100,12 +100,5 @@ def spec_of(
     name = name_of(reference)
     names = tuple(dict.fromkeys((name, "candidate")))
     return Spec(
-        name,
-        ({},),
-        reference,
-        made,
-        Entry(names),
-        digest_of(source.encode()),
-        tolerance,
-        trust_claims=trust_claims,
+        name, ({},), reference, made, Entry(names), digest_of(source.encode()), tolerance, trust_claims=trust_claims
     )

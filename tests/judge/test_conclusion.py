@@ -29,11 +29,7 @@ CASE = CaseJudgement(
 @pytest.mark.parametrize(
     ("limits", "status", "words"),
     [
-        (
-            Limits(min_speedup=1.9),
-            "pass",
-            "candidate is faster than the reference: 2.000x [1.900, 2.100]",
-        ),
+        (Limits(min_speedup=1.9), "pass", "candidate is faster than the reference: 2.000x [1.900, 2.100]"),
         (Limits(min_speedup=1.91), "inconclusive", "too close to tell against the reference"),
         (Limits(min_speedup=2.1), "inconclusive", "too close to tell"),
         (Limits(min_speedup=2.11), "fail", "not fast enough against the reference"),

@@ -104,8 +104,7 @@ def test_outputs_are_compared_after_the_session_or_where_memory_is_short(most: i
 
 
 @pytest.mark.parametrize(
-    ("gap_ns", "kernels", "found_us"),
-    [(0, 1, 7.0), (900, 4, 9.1), (100, 4, 7.0), (-250, 4, 7.0 - 7.0 * 3 / 16)],
+    ("gap_ns", "kernels", "found_us"), [(0, 1, 7.0), (900, 4, 9.1), (100, 4, 7.0), (-250, 4, 7.0 - 7.0 * 3 / 16)]
 )
 def test_a_rep_takes_from_its_first_kernel_to_its_last(gap_ns: int, kernels: int, found_us: float) -> None:
     """Kernels may overlap; to each gap tracing has added 0.2 us."""

@@ -59,8 +59,7 @@ HONEST = {
     ),
     "inference mode": Trick(DOUBLE, "@torch.inference_mode()\ndef candidate(x):\n    return x * 2"),
     "a module": Trick(
-        DOUBLE,
-        "class Double(torch.nn.Module):\n    def forward(self, x): return x * 2\ncandidate = Double()",
+        DOUBLE, "class Double(torch.nn.Module):\n    def forward(self, x): return x * 2\ncandidate = Double()"
     ),
     "inputs are overwritten after they were read": Trick(DOUBLE, "def candidate(x):\n    return x.mul_(2).clone()"),
     "a product in two halves": Trick(

@@ -187,8 +187,7 @@ def candidate(x):
         FLOAT8,
         "one = torch.ones((), device='cuda')\n"
         + REPLAY.replace(
-            "COMPUTE",
-            "torch._scaled_mm(args[0], args[1].t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)",
+            "COMPUTE", "torch._scaled_mm(args[0], args[1].t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)"
         ),
     ),
     "a replay of expanded inputs": Trick(EXPANDED, REPLAY.replace("COMPUTE", "torch.matmul(*args)")),
