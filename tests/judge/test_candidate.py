@@ -148,6 +148,16 @@ def test_as_many_calls_are_released_together_as_memory_allows(memory_bytes: int,
     assert candidate_of(process).most_together == together
 
 
+@pytest.mark.parametrize("is_right", [True, False])
+def test_a_process_that_does_not_double_in_practice_is_refused(monkeypatch: pytest.MonkeyPatch, is_right: bool) -> None:
+    """No candidate is loaded in it."""
+    candidate = Candidate(Process(), cpu_device())  # type: ignore[arg-type]
+    given = torch.arange(2.0**12)
+    monkeypatch.setattr(candidate, "kept_output", lambda: 2 * given if is_right else given)
+    with nullcontext() if is_right else pytest.raises(MeasurementError, match="cannot read what a new candidate's"):
+        candidate.practise()
+
+
 # released calls
 
 
@@ -270,6 +280,8 @@ def test_an_output_whose_elements_share_memory_is_refused() -> None:
         torch.arange(48.0).reshape(1, 3, 4, 4).to(memory_format=torch.channels_last),
         torch.arange(8.0)[::2],
         torch.arange(4.0).expand(3, 4),
+        torch.arange(9, dtype=torch.uint8)[1:],
+        torch.arange(3, dtype=torch.uint8),
         torch.tensor([1 + 2j, 3 - 1j]).conj(),
     ],
 )

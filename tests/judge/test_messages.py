@@ -85,7 +85,8 @@ def test_a_structure_comes_back(value: Any) -> None:
 
 def test_tensors_come_back() -> None:
     """With their strides, and in their places; dtypes and NaN too."""
-    given = {"a": [torch.arange(6.0).view(2, 3).t(), torch.ones(3).bool()], "b": (torch.zeros(0), torch.float16)}
+    given: Any = {"a": [torch.arange(6.0).view(2, 3).t(), torch.ones(3).bool()], "b": (torch.zeros(0), torch.float16)}
+    given["gaps"] = torch.arange(1024.0)[::8]
     node, tensors = describe(given, "it")
     layout = place(tensors, 2)
     _, second = views(torch.zeros(layout.size, dtype=torch.uint8), layout)

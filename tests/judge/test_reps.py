@@ -10,7 +10,7 @@ import torch
 
 from pytest_gpubench.judge.reps import LOOKS, Reps, time_arms, untraced_us
 from pytest_gpubench.results.model import Outcome
-from pytest_gpubench.stats.speedup import round_orders
+from pytest_gpubench.stats.speedup import Quad, round_orders
 from pytest_gpubench.timing.base import Record, Rep
 from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 
@@ -114,7 +114,10 @@ def test_a_rep_takes_from_its_first_kernel_to_its_last(gap_ns: int, kernels: int
 
 
 class FakeReps:
-    """Rounds in which the candidate's calls take one time and the other in turn, and the reference's 1 us."""
+    """Rounds in which the candidate's calls take one time and the other in turn, and the reference's 1 us.
+
+    The second call of an arm takes a thousandth longer.
+    """
 
     def __init__(self, candidate_us: tuple[float, float]) -> None:
         self.each_us = {"candidate": candidate_us, "reference": (1.0, 1.0)}
@@ -126,7 +129,8 @@ class FakeReps:
     @property
     def times_us(self) -> dict[str, list[float]]:
         return {
-            arm: [us[at % 2] for at in range(len(self.orders)) for _ in range(2)] for arm, us in self.each_us.items()
+            arm: [us[at % 2] * more for at in range(len(self.orders)) for more in (1.0, 1.001)]
+            for arm, us in self.each_us.items()
         }
 
 
@@ -167,6 +171,13 @@ def test_each_look_leaves_alpha_for_those_to_come() -> None:
     """The last one takes all that is left."""
     plans: list[tuple[int, ...]] = []
     latest = SpeedupJudgement("candidate", {"candidate": 1.0}, 0.05, 0.01)
-    judged: Any = SimpleNamespace(latest=latest, failed=False, look=lambda quads, plan: plans.append(plan))
+    first: list[Quad] = []
+
+    def look(quads: Sequence[Quad], plan: tuple[int, ...]) -> None:
+        first[:] = quads[:2]
+        plans.append(plan)
+
+    judged: Any = SimpleNamespace(latest=latest, failed=False, look=look)
     time_arms(FakeReps((0.5, 2.0)), judged, 7, 1e9)  # type: ignore[arg-type]
+    assert first == [((1.0, 1.001), (0.5, 0.5 * 1.001)), ((1.0, 1.001), (2.0, 2.0 * 1.001))]
     assert plans == [*(LOOKS[: number + 1] for number in range(1, len(LOOKS))), LOOKS]
