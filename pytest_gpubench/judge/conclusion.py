@@ -4,18 +4,22 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pytest_gpubench.judge.judgement import CaseJudgement, Status
+from pytest_gpubench.judge.judgement import CaseJudgement, Judgement, Status
 from pytest_gpubench.judge.reps import LOOKS
 from pytest_gpubench.judge.runner import cache_of
 from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, Speedup, Timing, Verdict
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import ratio_text
-from pytest_gpubench.verdict.limits import Limits
+from pytest_gpubench.verdict.limits import Limits, limit_of
 from pytest_gpubench.verdict.limits.base import Seen
 from pytest_gpubench.verdict.limits.speedup import speedup_verdict
 
 CPU_FACTOR = 2.0
 """The factor by which two processes that do the same on a CPU may differ."""
+CLOSE = 0.05
+"""The place of memory does not explain a limit that is missed by this part or more."""
+PROCESSES = 3
+"""The processes that fail before a close FAIL stands."""
 
 
 def timing_of(samples_us: Sequence[float], device: DeviceFacts, label: str = "candidate") -> Timing:
@@ -82,3 +86,37 @@ def worst_of(verdicts: Sequence[Verdict], words: str) -> tuple[Status, str]:
     for each in sorted(open_ones, key=lambda each: each.outcome is not Outcome.FAIL)[:1]:
         return "fail" if each.outcome is Outcome.FAIL else "inconclusive", each.sentence
     return "pass", "; ".join(each.sentence for each in verdicts) or words
+
+
+# a close FAIL is judged again in other processes, whose memory lies elsewhere: on H200s the ratio of a layer norm with
+# itself was 0.985 to 1.013 in 24 processes, each with an interval of 0.5 %
+
+
+def fails_closely(judgement: Judgement) -> bool:
+    """Tell whether a candidate fails, and misses each limit by little."""
+    device = judgement.device
+    return judgement.status == "fail" and all(
+        limit.missed_by(measured(case, device, 0.0)[1]) < CLOSE
+        for case in judgement.cases
+        for verdict in case.verdicts
+        if device and verdict.outcome is Outcome.FAIL and (limit := limit_of(verdict))
+    )
+
+
+def confirmed(cases: Sequence[CaseJudgement]) -> CaseJudgement:
+    """Return the first process's findings on a case; a FAIL is INCONCLUSIVE unless all processes fail."""
+    if untimed := [each for each in cases if not each.verdicts]:
+        return untimed[0]
+    verdicts = tuple(map(_confirmed, zip(*(each.verdicts for each in cases), strict=True)))
+    status, reason = worst_of(verdicts, cases[0].reason)
+    return msgspec.structs.replace(cases[0], verdicts=verdicts, status=status, reason=reason)
+
+
+def _confirmed(verdicts: Sequence[Verdict]) -> Verdict:
+    first = verdicts[0]
+    if first.outcome is not Outcome.FAIL:
+        return first
+    if others := [each.sentence for each in verdicts if each.outcome is not Outcome.FAIL]:
+        sentence = f"not confirmed: {first.sentence}; in another process {others[0]}"
+        return msgspec.structs.replace(first, outcome=Outcome.INCONCLUSIVE, sentence=sentence)
+    return msgspec.structs.replace(first, sentence=f"{first.sentence}; so in {len(verdicts)} processes")

@@ -19,14 +19,13 @@ from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.gpu.lock_file import lock_folder as default_lock_folder
 from pytest_gpubench.gpu.turn import turn_at
 from pytest_gpubench.judge.candidate import Candidate
-from pytest_gpubench.judge.confirmation import PROCESSES, confirmed, fails_closely
+from pytest_gpubench.judge.conclusion import PROCESSES, confirmed, fails_closely
 from pytest_gpubench.judge.judgement import STATUSES, TIMED, CaseJudgement, Judgement, Stopwatch
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.process_pool import MEMORY_BYTES, ProcessPool
-from pytest_gpubench.judge.ready_case import ReadyCase
+from pytest_gpubench.judge.reference import ReadyCase
 from pytest_gpubench.judge.replayer import Replayer, saved_by
-from pytest_gpubench.judge.search import search
-from pytest_gpubench.judge.spec import Spec, read_spec
+from pytest_gpubench.judge.spec import Case, Spec, read_spec
 from pytest_gpubench.judge.trial import Rules, Trial
 from pytest_gpubench.units import printable, safe_lines, shortened
 from pytest_gpubench.verdict.limits import Limits
@@ -100,6 +99,38 @@ def _with(judgement: Judgement, **changes: object) -> Judgement:
         if name in changes:
             changes[name] = safe_lines(str(changes[name]))
     return msgspec.structs.replace(judgement, **changes)
+
+
+def _search(candidate: Candidate, spec: Spec, rules: Rules) -> CaseJudgement | None:
+    """Return the judgement of the simplest drawn case that the candidate gets wrong; None where none was found."""
+    from hypothesis import HealthCheck, Phase, Verbosity, given, settings
+
+    found: list[tuple[Case, CaseJudgement]] = []
+
+    @settings(
+        max_examples=rules.drawn,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+        verbosity=Verbosity.quiet,
+        print_blob=False,
+        report_multiple_bugs=False,
+    )
+    @given(case=spec.search)
+    def check(case: Case) -> None:
+        if not found or found[0][1].status == "wrong":  # a process that has ended is not asked again
+            judgement = Trial(candidate, ReadyCase.untimed(spec, case, candidate.device), rules).check()
+            if judgement.status != "pass":
+                found[:] = [(case, judgement)]
+        if found and found[0][0] == case:
+            raise Ended(found[0][1].status, found[0][1].reason)
+
+    try:
+        check()
+    except Ended:
+        return found[0][1]
+    return None
 
 
 def judge_candidate(candidate: "Path | str", spec: "Path | str | Spec", **keywords: Any) -> Judgement:
@@ -272,7 +303,7 @@ class Judge:
             checks.append((case, checked, saved_by(candidate)))
         if self.rules.drawn:
             candidate.process.allow(self.timeout_s)
-            wrong = _guarded("drawn", lambda: search(candidate, self.spec, self.rules))
+            wrong = _guarded("drawn", lambda: _search(candidate, self.spec, self.rules))
             if wrong is not None:
                 return [wrong]
         replayer = Replayer(self._pool, cases, self.rules, self.timeout_s)

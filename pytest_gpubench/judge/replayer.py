@@ -12,7 +12,7 @@ from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.judgement import CaseJudgement
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.process_pool import ProcessPool
-from pytest_gpubench.judge.ready_case import ReadyCase
+from pytest_gpubench.judge.reference import ReadyCase
 from pytest_gpubench.judge.replayed import NO_GPU, launches_of
 from pytest_gpubench.judge.trial import Rules, Trial
 from pytest_gpubench.judge.witness import ClocksDisagree, ReplayCost, measure_blank, measure_replays

@@ -16,7 +16,7 @@ from pytest_gpubench.judge.conclusion import concluded, on_time, timing_of
 from pytest_gpubench.judge.judgement import CaseJudgement, Status, Stopwatch, time_of
 from pytest_gpubench.judge.layout import describe, place
 from pytest_gpubench.judge.process import Ended
-from pytest_gpubench.judge.ready_case import ReadyCase
+from pytest_gpubench.judge.reference import ReadyCase
 from pytest_gpubench.judge.reps import Reps, time_arms, untraced_us
 from pytest_gpubench.judge.runner import ROTATED_SETS
 from pytest_gpubench.judge.witness import ReplayCost, Witness

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pytest_gpubench.errors import InvalidResult
 from pytest_gpubench.judge.candidate import Candidate, Released
 from pytest_gpubench.judge.judgement import Time, time_of
-from pytest_gpubench.judge.ready_case import ReadyCase
+from pytest_gpubench.judge.reference import ReadyCase
 from pytest_gpubench.units import format_time
 
 FIRST_CALLS = 32

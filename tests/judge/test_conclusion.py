@@ -1,14 +1,17 @@
-"""Verdicts on the time of a case."""
+"""Verdicts on the time of a case; a close FAIL is judged again in other processes."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
-from pytest_gpubench import BadRequest
-from pytest_gpubench.judge.conclusion import concluded, on_time, timing_of, worst_of
+from pytest_gpubench import BadRequest, Judgement
+from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.judge.conclusion import concluded, fails_closely, on_time, timing_of, worst_of
 from pytest_gpubench.judge.judgement import CaseJudgement, time_of
+from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.trial import Rules
 from pytest_gpubench.results.model import DeviceFacts, Outcome, Verdict
 from pytest_gpubench.stats.summary import Interval
@@ -89,3 +92,115 @@ def test_the_worst_verdict_counts() -> None:
     found: list[Any] = [worst_of(verdicts[:number], "words")[0] for number in range(4)]
     assert found == ["pass", "pass", "inconclusive", "fail"]
     assert worst_of([], "words") == ("pass", "words")
+
+
+# other processes
+
+CPU = cpu_device()
+PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
+LIMITS = Limits(min_speedup=1.0)
+
+
+def case_of(outcome: Outcome, ratio: float = 0.98) -> CaseJudgement:
+    """Return a case by its verdict on a speedup of at least 1."""
+    verdict = Verdict(kind="min_speedup", asked="1.0", outcome=outcome, sentence=f"{outcome.value}: {ratio}x")
+    status: Any = {PASS: "pass", FAIL: "fail"}.get(outcome, "inconclusive")
+    time = time_of([10.0] * 40)
+    return CaseJudgement(
+        case=f"{outcome}", status=status, reason=verdict.sentence, verdicts=(verdict,), ratio=ratio,
+        candidate_us=time, reference_us=time,
+    )  # fmt: skip
+
+
+def judgement_of(*cases: CaseJudgement, status: Any | None = None, seconds: float = 0.0) -> Judgement:
+    worst: Any = max((each.status for each in cases), key=["pass", "inconclusive", "fail"].index, default="pass")
+    return Judgement(
+        status=status or worst, reason="", candidate="", spec="", spec_digest="", cases=cases, seconds=seconds,
+        phases_s={"cases": seconds}, device=CPU.facts,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("judgement", "close"),
+    [
+        (judgement_of(case_of(FAIL, 0.953)), True),
+        (judgement_of(case_of(FAIL, 0.952)), False),
+        (judgement_of(case_of(FAIL, 0.98), case_of(PASS, 1.02)), True),
+        (judgement_of(case_of(FAIL, 0.98), case_of(FAIL, 0.5)), False),
+        (judgement_of(case_of(PASS, 1.01)), False),
+        (judgement_of(case_of(INCONCLUSIVE)), False),
+        (judgement_of(case_of(FAIL), status="wrong"), False),
+    ],
+)
+def test_a_speedup_is_missed_closely_by_less_than_5_percent(judgement: Judgement, close: bool) -> None:
+    assert fails_closely(judgement) is close
+
+
+@pytest.mark.parametrize(("median_us", "close"), [(10.49, True), (10.51, False)])
+def test_a_time_is_missed_closely_by_less_than_5_percent(median_us: float, close: bool) -> None:
+    limits = Limits(max_time_us={CPU.facts.name: 10.0})
+    case = msgspec.structs.replace(case_of(FAIL), candidate_us=time_of([median_us] * 40))
+    assert fails_closely(judgement_of(concluded(case, limits, CPU.facts, 0.05))) is close
+
+
+def judge_in_turn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *judgements: Judgement) -> Judgement:
+    """Return what a judge makes of these judgements, each by a process of its own."""
+    left = list(judgements)
+    judge = Judge.__new__(Judge)
+    judge.device, judge.lock_folder, judge.rules = CPU, tmp_path, Rules(LIMITS)
+    monkeypatch.setattr(judge, "_judge", lambda path: left.pop(0))
+    found = judge(Path("candidate.py"))
+    assert not left, "it was not judged again"
+    return found
+
+
+@pytest.mark.parametrize(
+    ("others", "status", "words"),
+    [
+        ([FAIL, FAIL], "fail", "0.98x; so in 3 processes"),
+        ([FAIL, PASS], "inconclusive", "not confirmed: fail: 0.98x; in another process pass: 1.01x"),
+        ([PASS], "inconclusive", "in another process pass: 1.01x"),
+        ([INCONCLUSIVE], "inconclusive", "in another process inconclusive: 1.01x"),
+    ],
+)
+def test_a_close_fail_stands_if_three_processes_fail(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, others: list[Outcome], status: Any, words: str
+) -> None:
+    judgements = [judgement_of(case_of(PASS, 1.2), case_of(FAIL), seconds=1.5)]
+    judgements += [judgement_of(case_of(PASS, 1.3), case_of(each, 1.01), seconds=2.0) for each in others]
+    found = judge_in_turn(monkeypatch, tmp_path, *judgements)
+    assert (found.status, found.seconds, found.ratio) == (status, 1.5 + 2.0 * len(others), 0.98)
+    assert found.phases_s == {"cases": found.seconds}
+    assert words in found.reason
+    assert [each.status for each in found.cases] == ["pass", status]
+    assert found.cases[1].verdicts[0].sentence in found.reason
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "statuses"),
+    [
+        ([(PASS, FAIL), (FAIL, PASS), (PASS, FAIL)], ["pass", "inconclusive"]),
+        ([(FAIL, FAIL), (FAIL, PASS), (FAIL, FAIL)], ["fail", "inconclusive"]),
+        ([(FAIL, FAIL), (FAIL, PASS), (PASS, FAIL)], ["inconclusive", "inconclusive"]),
+        ([(FAIL, INCONCLUSIVE), (INCONCLUSIVE, PASS)], ["inconclusive", "inconclusive"]),
+    ],
+)
+def test_each_case_is_confirmed_by_itself(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, outcomes: list[tuple[Outcome, Outcome]], statuses: list[Any]
+) -> None:
+    """The first process's findings count: the others only confirm its FAILs."""
+    judgements = [judgement_of(*map(case_of, each)) for each in outcomes]
+    found = judge_in_turn(monkeypatch, tmp_path, *judgements)
+    assert [each.status for each in found.cases] == statuses
+    assert found.status == ("fail" if "fail" in statuses else "inconclusive")
+
+
+def test_a_candidate_that_is_wrong_in_another_process_is_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    first, second = judgement_of(case_of(FAIL), seconds=1.0), judgement_of(status="wrong", seconds=0.5)
+    found = judge_in_turn(monkeypatch, tmp_path, first, second)
+    assert (found.status, found.seconds, found.phases_s) == ("wrong", 1.5, {"cases": 1.5})
+
+
+@pytest.mark.parametrize("first", [judgement_of(case_of(PASS, 1.01)), judgement_of(case_of(FAIL, 0.5))])
+def test_what_is_not_close_is_judged_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, first: Judgement) -> None:
+    assert judge_in_turn(monkeypatch, tmp_path, first) == first

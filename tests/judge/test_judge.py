@@ -21,7 +21,7 @@ from pytest_gpubench.judge.isolation import landlock
 from pytest_gpubench.judge.judgement import CaseJudgement
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.process import Process, _processes_and_bytes
-from pytest_gpubench.judge.ready_case import ReadyCase
+from pytest_gpubench.judge.reference import ReadyCase
 from pytest_gpubench.judge.spec import read_spec
 from pytest_gpubench.judge.trial import Rules, Trial
 from pytest_gpubench.verdict.limits import Limits

@@ -8,8 +8,7 @@ import torch
 
 from pytest_gpubench import BadRequest, UnfairComparison
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.judge.ready_case import ReadyCase
-from pytest_gpubench.judge.reference import Reference
+from pytest_gpubench.judge.reference import ReadyCase, Reference
 from pytest_gpubench.judge.request import spec_of
 
 
