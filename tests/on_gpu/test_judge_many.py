@@ -11,12 +11,21 @@ import torch
 
 from tests.judge.hostile import HONEST, hostile, spec_text
 
+OPENS_ALL = """
+import os
+opened = 0
+for number in range(64):
+    try: os.close(os.open(f"/dev/nvidia{number}", os.O_RDWR))
+    except OSError: continue
+    opened += 1
+if (opened, torch.cuda.device_count()) != (1, 1): raise SystemExit(f"may use {opened} GPUs")
+"""
 BAD = ("ends: segfault, first", "forges: a reply, first", "returns: NaN")
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_candidates_are_shared_out_among_all_gpus(tmp_path: Path) -> None:
-    """Each GPU judges some of them."""
+    """Each GPU judges some of them, and none of them can use another GPU."""
     boxes, spec = tmp_path / "boxes", tmp_path / "spec.py"
     boxes.mkdir()
     spec.write_text(spec_text((4096, 4096), 0.5))
@@ -24,7 +33,7 @@ def test_candidates_are_shared_out_among_all_gpus(tmp_path: Path) -> None:
     for number, name in enumerate([*BAD, *12 * ("honest",)]):
         path = tmp_path / f"candidate{number}.py"
         bad = hostile(on_gpu=True).get(name)
-        path.write_text(HONEST if bad is None else bad.text)
+        path.write_text(HONEST + OPENS_ALL if bad is None else bad.text)
         wanted[str(path)] = ("pass",) if bad is None else bad.statuses
     words = ["judge", "--jsonl", "-n", "auto", "--device", "cuda", "--timeout", "10", "--spec", str(spec)]
     done = subprocess.run(
