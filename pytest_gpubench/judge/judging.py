@@ -207,9 +207,10 @@ class Judge:
             )
         self.spec = replace(spec, trust_claims=spec.trust_claims or self._trusts)
         self.name = spec.name if isinstance(wanted, Spec) else str(wanted)
-        self.rules = rules
-        self._read, self._cases = read, ()
-        gc.collect()  # calls refer to themselves, and hold the inputs and images of the spec before
+        self.rules, self._read = rules, read
+        if self._cases:
+            self._cases = ()
+            gc.collect()  # calls refer to themselves, and hold the inputs and images of the spec before
 
     def __call__(self, candidate: Path) -> Judgement:
         """Judge a candidate's file, alone on its GPU; a close FAIL again, in other processes."""
