@@ -267,12 +267,11 @@ def ended_by(reply: Reply) -> Ended:
 def _processes_and_bytes(group: int) -> tuple[int, int]:
     """Return the number of processes of a group, and the memory that they hold."""
     number = total = 0
-    for folder in Path("/proc").glob("[0-9]*"):
-        fields = stat_fields(int(folder.name))
-        if fields and int(fields[2]) == group:
-            number += 1
-            with suppress(OSError, IndexError):
-                total += PAGE * int((folder / "statm").read_text().split()[1])
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError, IndexError):  # it has ended
+            if os.getpgid(int(name)) == group:  # a tenth of the time that its stat takes: hosts have thousands
+                number += 1
+                total += PAGE * int(Path("/proc", name, "statm").read_text().split()[1])
     return number, total
 
 
