@@ -3,7 +3,7 @@
 import gc
 import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from weakref import ReferenceType, ref
@@ -63,7 +63,7 @@ class Images:
     def _kernel_of(self, function: int) -> Any:
         """Return Triton's kernel of a function; None where Triton has not compiled it."""
         if (known := _known(function)) is None and not self._has_looked:
-            _launched.update(launched_kernels())
+            note_launched(compiled_kernels())
             self._has_looked, known = True, _known(function)
         return known
 
@@ -79,12 +79,16 @@ def _known(function: int) -> Any:
     return kernel if getattr(kernel, "function", None) == function else None
 
 
-def launched_kernels() -> Iterator[tuple[int, ReferenceType[Any]]]:
-    """Yield Triton's kernels that have been launched, each after the driver's function."""
+def note_launched(kernels: Iterable[Any]) -> None:
+    """Note which of Triton's kernels have been launched: none of these needs to be looked for."""
+    functions = ((vars(each).get("function"), each) for each in kernels)
+    _launched.update((function, ref(each)) for function, each in functions if isinstance(function, int))
+
+
+def compiled_kernels() -> list[Any]:
+    """Return Triton's kernels in this process."""
     classes = {getattr(sys.modules.get(module), name, None) for module, names in COMPILED.items() for name in names}
-    for each in [each for each in gc.get_objects() if type(each) in classes]:
-        if isinstance(function := vars(each).get("function"), int):
-            yield function, ref(each)
+    return [each for each in gc.get_objects() if type(each) in classes]
 
 
 def image_of(kernel: Any) -> bytes | None:

@@ -14,6 +14,7 @@ from pytest_gpubench.errors import first_line
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.replay.cuda_graphs import has_cuda_graphs, used_cuda_graphs
 from pytest_gpubench.replay.driver import Driver, Launch, find_driver
+from pytest_gpubench.replay.images import note_launched
 from pytest_gpubench.replay.triton_code import codes_of, noting_compiled
 from pytest_gpubench.results.model import Code, Kernel, Resources, Timing
 from pytest_gpubench.timing.base import Call, Prepared
@@ -56,6 +57,7 @@ def found_or_reason(call: Call, device: Device, cuda: Driver) -> tuple[ByName, s
     try:
         with noting_compiled(compiled):
             capture_read(call, device, cuda, lambda graph: launches.extend(cuda.launches(graph)))
+        note_launched(compiled)
         with torch.cuda.stream(side_stream(device.torch_device)):  # the driver answers for the current device
             return resources_by_name(launches, cuda, codes_of(compiled)), ""
     except Exception as error:

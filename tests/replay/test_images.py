@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pytest_gpubench.replay import images
-from pytest_gpubench.replay.images import Images, image_of, sha256_of
+from pytest_gpubench.replay.images import Images, image_of, note_launched, sha256_of
 
 
 class CompiledKernel:
@@ -41,7 +41,8 @@ def test_an_image_is_found_by_its_function() -> None:
 
 def test_kernels_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """To look takes 50 ms: once for a call, however many kernels of libraries it has, and not for kernels known."""
-    kernels = [CompiledKernel(1234567), CompiledKernel(1234568, b"other")]
+    kernels = [CompiledKernel(1234567), CompiledKernel(1234568, b"other"), CompiledKernel(1234569, b"noted")]
+    note_launched(kernels[2:])
     looks: list[int] = []
     get_objects = gc.get_objects
 
@@ -51,11 +52,12 @@ def test_kernels_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(gc, "get_objects", noting)
     first, second = Images(), Images()
+    assert (first.of(1234569, "k"), looks) == (sha256_of(b"noted"), [])
     assert [first.of(number, "k") for number in (1234567, 7654321, 7654322)] == [sha256_of(b"cubin"), "", ""]
     assert second.of(1234568, "k") == sha256_of(b"other")
-    assert (len(looks), len(kernels)) == (1, 2)
+    assert len(looks) == 1
     assert second.of(7654321, "k") == ""
-    assert len(looks) == 2
+    assert (len(looks), len(kernels)) == (2, 3)
 
 
 def test_a_kernel_that_is_gone_is_not_taken_for_another_of_its_number() -> None:

@@ -1,14 +1,16 @@
 """Resources of a call's kernels: from the walk to the kernels that were timed, or to the reason why there are none."""
 
+import sys
 import warnings
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from pytest_gpubench import Timing
 from pytest_gpubench.gpu.device import Device, cpu_device
-from pytest_gpubench.replay import resources
+from pytest_gpubench.replay import images, resources
 from pytest_gpubench.replay.driver import Driver
 from pytest_gpubench.replay.resources import resources_by_name, side_stream, with_resources
 from pytest_gpubench.results.model import Code
@@ -84,6 +86,20 @@ def test_kernels_of_tritons_have_their_code() -> None:
     code = Code(constants={"num_warps": "4"})
     found = resources_by_name(Driver(LIBRARY).launches(LIBRARY.captured), Driver(LIBRARY), {OTHER: code})
     assert [[each.code for each in kinds] for kinds in found.values()] == [[None, None], [code]]
+
+
+def test_kernels_of_tritons_are_noted_for_their_images(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    class CompiledKernel:
+        def __init__(self) -> None:
+            self.function = ONE
+
+        def launch_metadata(self) -> None: ...
+
+    compiled, kernel = SimpleNamespace(CompiledKernel=CompiledKernel), CompiledKernel()
+    monkeypatch.setitem(sys.modules, "triton.compiler.compiler", compiled)
+    monkeypatch.setattr(images, "_launched", {})
+    found(device, call=call_of("mine", lambda: kernel.launch_metadata()))
+    assert images._launched[ONE]() is kernel
 
 
 def test_all_captures_are_on_one_stream(device: Device) -> None:
