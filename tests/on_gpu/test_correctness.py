@@ -3,7 +3,6 @@
 import gc
 import subprocess
 import sys
-import textwrap
 from collections.abc import Iterator
 from contextlib import suppress
 from unittest.mock import patch
@@ -157,25 +156,16 @@ def test_reserved_memory_is_enough(pool: PoisonedPool) -> None:
 
 
 @pytest.mark.parametrize("elements", [5, 128, 1000, 2**18, 2**18 + 1, 2**22 + 5])
-@pytest.mark.parametrize("past", [0, 1])
-def test_a_write_behind_an_output(pool: PoisonedPool, elements: int, past: int) -> None:
-    pool.reserve((torch.empty(2**23, device="cuda"), torch.empty(2**10, device="cuda")), 1)
+@pytest.mark.parametrize(("first", "place", "outside"), [(True, -1, 1), (True, 0, 0), (False, -1, 0), (False, 0, 1)])
+def test_a_write_beside_an_output(pool: PoisonedPool, elements: int, first: bool, place: int, outside: int) -> None:
+    """Counted from its first element, or from behind its last."""
+    sizes, times = ((elements,), 2) if first else ((2**23, 2**10), 1)
+    pool.reserve(tuple(torch.empty(each, device="cuda") for each in sizes), times)
     pool.fill()
     with pool.use():
         out = torch.zeros(elements, device="cuda")
-        increment[(1,)](out, elements - 1 + past)
-    assert pool.overwritten(out) == ["out"] * past
-
-
-@pytest.mark.parametrize("elements", [5, 128, 1000, 2**18, 2**18 + 1, 2**22 + 5])
-@pytest.mark.parametrize("before", [0, 1])
-def test_a_write_before_an_output(pool: PoisonedPool, elements: int, before: int) -> None:
-    pool.reserve(torch.empty(elements, device="cuda"), 2)
-    pool.fill()
-    with pool.use():
-        out = torch.zeros(elements, device="cuda")
-        increment[(1,)](out, -before)
-    assert pool.overwritten(out) == ["out"] * before
+        increment[(1,)](out, place if first else elements + place)
+    assert pool.overwritten(out) == ["out"] * outside
 
 
 def test_what_temporaries_leave_beside_an_output_is_no_write_of_its_own(pool: PoisonedPool) -> None:
@@ -234,40 +224,41 @@ def test_a_pool_in_which_something_was_left_is_not_kept(left: str) -> None:
         assert (second is first) is (left == "nothing")
 
 
-def test_after_a_pool_that_grew_the_next_is_kept() -> None:
-    """It gets as much memory at once, with guards around it: calls with large temporaries find it filled."""
-    code = """
-        import torch
-        from pytest_gpubench.correctness.pool import pool_on
-        device, pools = torch.device("cuda", 0), []
-        for _ in range(4):
-            with pool_on(device) as found:
-                found.reserve(torch.empty(2**22, device=device), 1)
-                found.fill()
-                grown = found.growths
-                with found.use():
-                    temporaries = [torch.empty(2**22 + number, device=device) for number in range(5)]
-                pools.append((found, found.growths > grown))
-                del temporaries
-                found.fill()
-        print([(pools.index((pool, grew)), grew) for pool, grew in pools])
-    """
-    found = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120)
-    assert found.stdout == "[(0, True), (1, False), (1, False), (1, False)]\n", found.stderr[-2000:]
+GROWING = """
+import torch
+from pytest_gpubench.correctness.pool import pool_on
+device, pools = torch.device("cuda", 0), []
+for _ in range(4):
+    with pool_on(device) as found:
+        found.reserve(torch.empty(2**22, device=device), 1)
+        found.fill()
+        grown = found.growths
+        with found.use():
+            temporaries = [torch.empty(2**22 + number, device=device) for number in range(5)]
+        pools.append((found, found.growths > grown))
+        del temporaries
+        found.fill()
+print([(pools.index((pool, grew)), grew) for pool, grew in pools])
+"""
+BREAKING = """
+import torch
+from pytest_gpubench.correctness.pool import pool_on
+with pool_on(torch.device("cuda", 0)) as pool:
+    pool.reserve(torch.empty(100, device="cuda"), 1)
+    torch.ones(4, device="cuda")[torch.tensor([9], device="cuda")]
+print("alive")
+"""
 
 
-def test_a_broken_gpu_does_not_end_the_process_with_a_pool() -> None:
-    """torch's destructor of a pool raises where the GPU is broken, which nobody can catch."""
-    code = """
-        import torch
-        from pytest_gpubench.correctness.pool import pool_on
-        with pool_on(torch.device("cuda", 0)) as pool:
-            pool.reserve(torch.empty(100, device="cuda"), 1)
-            torch.ones(4, device="cuda")[torch.tensor([9], device="cuda")]
-        print("alive")
-    """
-    found = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120)
-    assert (found.returncode, found.stdout) == (0, "alive\n"), found.stderr[-2000:]
+@pytest.mark.parametrize(
+    ("code", "printed"),
+    [(GROWING, "[(0, True), (1, False), (1, False), (1, False)]\n"), (BREAKING, "alive\n")],
+    ids=["growing", "breaking"],
+)
+def test_after_a_pool_that_grew_the_next_is_kept_and_a_broken_gpu_ends_no_process(code: str, printed: str) -> None:
+    """It gets as much memory at once; torch's destructor of a pool raises where the GPU is broken."""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (found.returncode, found.stdout) == (0, printed), found.stderr[-2000:]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)

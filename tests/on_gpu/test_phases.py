@@ -150,14 +150,6 @@ def test_in_a_backward_on_the_thread_of_autograd(x: torch.Tensor) -> None:
     assert found[OUTSIDE].total_ns == (0,) * len(found[OUTSIDE].total_ns)
 
 
-def test_of_a_backward_alone(x: torch.Tensor) -> None:
-    x.requires_grad_()
-    reps, found = regions_of(lambda: Squared.apply(x), backward="backward")  # type: ignore[no-untyped-call]
-    check_sums(reps, found)
-    assert list(found) == ["squared", OUTSIDE]
-    assert found["squared"].share == 1
-
-
 def test_a_graph_belongs_to_the_region_that_replays_it(x: torch.Tensor) -> None:
     out = torch.empty_like(x)
 
@@ -228,22 +220,6 @@ def measured(phases: dict[str, Function], whole: Function | None = None) -> Any:
     calls, label = phase_calls(phases, whole, make_arguments())
     request = PhasesRequest(settings, find_device("cuda"), Limits(), (), calls, label)
     return request.measure(lambda text: None).result
-
-
-def test_phases_that_share_nothing_add_up() -> None:
-    def short() -> None:
-        sleep(200_000)
-
-    def long() -> None:
-        sleep(800_000)
-
-    def both() -> None:
-        long()
-        short()
-
-    found = measured({"short": short, "long": long}, both)
-    assert found.ratio == pytest.approx(1, abs=0.03)
-    assert found["long"].share == pytest.approx(0.8, abs=0.03)
 
 
 def test_phases_that_hand_over_in_the_cache_take_longer_alone() -> None:

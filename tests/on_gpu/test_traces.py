@@ -51,6 +51,7 @@ def test_a_trace_holds_the_timed_kernels_three_times_and_no_others(tmp_path: Pat
     assert "aten::softmax" in {event["name"] for event in events}
     launches = {event["args"]["correlation"] for event in events if event.get("cat") in RUNTIME}
     assert {event["args"]["correlation"] for event in on_gpu} <= launches
+    assert timed(call, device) == launched, "measuring goes on after it"
 
 
 def test_kernels_take_as_long_in_a_trace_as_in_a_timed_call(tmp_path: Path) -> None:
@@ -69,11 +70,3 @@ def test_a_replayed_graph_is_traced_kernel_by_kernel(tmp_path: Path) -> None:
         torch.softmax(x + 1, -1)
     events = events_in(take_trace(make_call(graph.replay, label="graph"), device, tmp_path / "t.json.gz"))
     assert sum(event.get("cat") == "kernel" for event in events) == 6
-
-
-def test_measuring_goes_on_after_a_trace(tmp_path: Path) -> None:
-    device, call = find_device("cuda"), softmax_call()
-    before = timed(call, device)
-    for number in range(3):
-        take_trace(call, device, tmp_path / f"{number}.json.gz")
-        assert timed(call, device) == before
