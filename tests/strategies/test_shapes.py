@@ -111,9 +111,9 @@ class TestWhereKernelsBreak:
 
     def test_more_than_2_to_the_31_elements_only_where_there_is_room(self) -> None:
         limit = 2**31 + 2**25
-        drawn = [math.prod(shape) for shape in draws(gst.shapes(dtype="int8", max_bytes=limit))]
-        assert sum(2**31 < number <= limit for number in drawn) >= 0.03 * MANY
-        assert not any(number >= 2**31 for number in map(math.prod, draws(gst.shapes(max_bytes=limit))))
+        drawn = [math.prod(shape) for shape in draws(gst.shapes(dtype="int8", max_bytes=limit), 100)]
+        assert sum(2**31 < number <= limit for number in drawn) >= 3
+        assert not any(number >= 2**31 for number in map(math.prod, draws(gst.shapes(max_bytes=limit), 100)))
 
 
 SHAPES: list[tuple[dict[str, Any], Callable[[Any], object], set[tuple[int, ...]]]] = [

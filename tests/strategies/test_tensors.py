@@ -220,20 +220,15 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: gst.tensors((3, -1)), r"shape\[1\]=-1 is not valid: it must be at least 0"),
     (lambda: gst.tensors("a"), r"shape\[0\]='a' is not valid: it must be a whole number"),  # type: ignore[arg-type]
     (lambda: gst.tensors(3, layout="odd"), "layout='odd' is not known"),
-    (lambda: gst.tensors(3, values="odd"), "values='odd' is not known"),
-    (lambda: gst.tensors(3, torch.complex64), "dtype=torch.complex64 is not known"),
     (lambda: gst.tensors(3, "int8", values="denormal"), "values='denormal' cannot be held by torch.int8: choose from"),
     (lambda: gst.tensors(3, "float8_e4m3fn", values="inf"), "values='inf' cannot be held by torch.float8_e4m3fn"),
     (lambda: gst.tensors(3, "int8", requires_grad=True), "torch.int8 has no gradient"),
     (lambda: gst.tensors(3, requires_grad=1), "requires_grad=1 is neither True nor False"),  # type: ignore[arg-type]
     (lambda: gst.tensors(3, device="tpu?"), "device='tpu.' is not known to torch"),
     (lambda: gst.tensor(3, seed=-1), "seed=-1 is not valid: it must be at least 0"),
-    (lambda: gst.tensor(3, "int8", values="nan"), "values='nan' cannot be held by torch.int8"),
     (lambda: gst.tensor(3, "int8", requires_grad=True), "torch.int8 has no gradient"),
     (lambda: gst.lazy_tensor(2, "int4"), "dtype='int4' is not known"),
-    (lambda: gst.lazy_tensor(2, layout="round"), "layout='round' is not known"),
     (lambda: gst.lazy_tensor(2, "int8", values="inf"), "values='inf' cannot be held"),
-    (lambda: gst.lazy_tensor(2, seed=-1), "seed=.* is not valid: it must be at least 0"),
     (lambda: gst.lazy_tensor(2, device="abacus"), "device='abacus' is not known"),
     (lambda: gst.lazy_tensor(2, "int8", requires_grad=True), "has no gradient"),
 ]

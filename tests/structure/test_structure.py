@@ -147,16 +147,11 @@ def test_a_warning_of_torch_is_a_wait_at_the_users_line(watched: Watched) -> Non
     assert str(found) == f"{found.what} ({found.where})"
 
 
-def wait_three_times() -> None:
-    for _ in range(3):
-        wait_as_torch_does()
-
-
 def test_every_wait_counts_however_often_it_is_warned_of(watched: Watched) -> None:
     """Python shows a warning once a line, unless told otherwise."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = watched(wait_three_times)
+        found = watched(lambda: [wait_as_torch_does() for _ in range(3)])
     assert len(found.waits) == 3
 
 
@@ -180,29 +175,21 @@ def test_frames_of_libraries_are_skipped(watched: Watched, filename: str, where:
 
 
 def test_synchronise_called_from_python_is_seen(watched: Watched) -> None:
-    """The debug mode does not see them; where there is no GPU they raise when they are called."""
+    """The debug mode does not see these; that of a stream it does. Where there is no GPU they raise."""
+    stream = torch.Stream(0, 0, 1)
 
     def wait() -> None:
         with suppress(RuntimeError):
             torch._C._accelerator_synchronizeDevice(0)
         with suppress(RuntimeError):
             torch.Event().synchronize()
+        with suppress(RuntimeError):
+            stream.synchronize()
 
     assert [found.what.split("(")[0] for found in watched(wait).waits] == [
         "torch._C._accelerator_synchronizeDevice",
         "torch.Event",
     ]
-
-
-def test_other_methods_called_synchronize_are_none(watched: Watched) -> None:
-    """Of a stream, which torch's debug mode sees, or of something else."""
-    stream = torch.Stream(0, 0, 1)
-
-    def wait() -> None:
-        with suppress(RuntimeError):
-            stream.synchronize()
-
-    assert not watched(wait).waits
 
 
 @pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])
@@ -466,12 +453,25 @@ def leaf() -> torch.Tensor:
     return X.clone().requires_grad_()
 
 
+Make = Callable[[float, Backward], Call]
+
+
+def of_given(noise: float, backward: Backward) -> Call:
+    weight = leaf()
+    return call_of(lambda x: scaled(x, weight, noise), leaf(), backward=backward)
+
+
+def of_a_module(noise: float, backward: Backward) -> Call:
+    """The only leaf is a module's: what setup makes takes no gradient."""
+    weight = torch.nn.Parameter(X.clone())
+    return make_call(lambda x: scaled(x, weight, noise), make_arguments(setup=lambda: (X.clone(),)), backward)
+
+
 @pytest.mark.parametrize("backward", ["backward", "both"])
 @pytest.mark.parametrize("noise", [0.0, 1.0])
-def test_gradients_are_outputs_of_a_backward_pass(backward: Backward, noise: float) -> None:
-    weight = leaf()
-    call = call_of(lambda x: scaled(x, weight, noise), leaf(), backward=backward)
-    assert is_deterministic(call) == (["parameter 0.grad"] if noise else [])
+@pytest.mark.parametrize("make", [of_given, of_a_module])
+def test_gradients_are_outputs_of_a_backward_pass(make: Make, backward: Backward, noise: float) -> None:
+    assert is_deterministic(make(noise, backward)) == (["parameter 0.grad"] if noise else [])
 
 
 @pytest.mark.parametrize(
@@ -490,28 +490,13 @@ def test_gradients_of_what_setup_makes_are_compared(
 
 
 @pytest.mark.parametrize("backward", ["backward", "both"])
-@pytest.mark.parametrize("noise", [0.0, 1.0])
-def test_gradients_of_parameters_are_compared_where_setup_makes_the_arguments(backward: Backward, noise: float) -> None:
-    """The only leaf is a module's: what setup makes takes no gradient."""
-    weight = torch.nn.Parameter(X.clone())
-    call = make_call(lambda x: scaled(x, weight, noise), make_arguments(setup=lambda: (X.clone(),)), backward)
-    assert is_deterministic(call) == (["parameter 0.grad"] if noise else [])
-
-
-@pytest.mark.parametrize("backward", ["backward", "both"])
-def test_leaves_that_setup_hands_out_by_turns_begin_without_a_gradient(backward: Backward) -> None:
-    made = [leaf() for _ in range(3)]
-    turns = itertools.cycle(made)
-    call = make_call(torch.sin, make_arguments(setup=lambda: (next(turns),)), backward)
-    assert is_deterministic(call) == []
-
-
-@pytest.mark.parametrize("backward", ["backward", "both"])
-def test_parameters_keep_their_names_from_call_to_call(backward: Backward) -> None:
+def test_leaves_by_turns_have_no_gradient_at_first_and_parameters_keep_their_names(backward: Backward) -> None:
     """Whatever the graph's nodes are hashed as, in each call another."""
+    turns = itertools.cycle([leaf() for _ in range(3)])
     weights = [torch.full((6,), float(place), requires_grad=True) for place in range(8)]
-    call = call_of(lambda x: sum(x * weight**2 for weight in weights), X, backward=backward)
-    assert is_deterministic(call) == []
+    by_turns = make_call(torch.sin, make_arguments(setup=lambda: (next(turns),)), backward)
+    of_many = call_of(lambda x: sum(x * weight**2 for weight in weights), X, backward=backward)
+    assert (is_deterministic(by_turns), is_deterministic(of_many)) == ([], [])
 
 
 def test_setup_that_draws_from_torch_is_fair_and_any_other_is_not() -> None:
@@ -528,21 +513,17 @@ def test_nothing_to_compare_is_no_pass() -> None:
         is_deterministic(call_of(lambda: None))
 
 
-def test_random_numbers_go_on_where_they_were() -> None:
-    torch.manual_seed(5)
-    expected = torch.rand(3)
-    torch.manual_seed(5)
-    is_deterministic(call_of(lambda: torch.rand(9)))
-    assert torch.equal(torch.rand(3), expected)
-
-
-def test_how_often_it_is_called() -> None:
+def test_how_often_it_is_called_and_random_numbers_go_on_where_they_were() -> None:
     """Once to find what it overwrites, then as often as was asked."""
     calls = []
 
     def counting(x: torch.Tensor) -> torch.Tensor:
         calls.append(1)
-        return x
+        return x * torch.rand(6)
 
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
     is_deterministic(call_of(counting, X), reps=3)
     assert len(calls) == 4
+    assert torch.equal(torch.rand(3), expected)

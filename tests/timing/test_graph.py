@@ -166,8 +166,8 @@ def test_inputs_are_known_by_memory_and_value(
         take(timer_of(), call)
 
 
-def failing(times: int, error: Exception) -> tuple[Call, list[int]]:
-    """Return a call that raises in its n-th call, and the list of its calls."""
+def failing(times: int, error: Exception) -> Call:
+    """Return a call that raises in its n-th call."""
     called: list[int] = []
 
     def function() -> None:
@@ -175,11 +175,11 @@ def failing(times: int, error: Exception) -> tuple[Call, list[int]]:
         if len(called) == times:
             raise error
 
-    return make_call(function, label="mine"), called
+    return make_call(function, label="mine")
 
 
 def test_a_failed_capture_is_mended_and_the_next_works(streams: FakeGpu) -> None:
-    call, _ = failing(SIDE_CALLS + 1, RuntimeError("CUDA error: operation not permitted when stream is capturing"))
+    call = failing(SIDE_CALLS + 1, RuntimeError("CUDA error: operation not permitted when stream is capturing"))
     timer = timer_of()
     with pytest.raises(
         MeasurementError, match=r"'mine' cannot be captured as a CUDA graph: .* or use timer="
@@ -199,25 +199,23 @@ def test_memory_that_torch_takes_back_is_not_freed_twice(streams: FakeGpu, monke
         raise RuntimeError("not currently recording")
 
     monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", closed, raising=False)
-    call, _ = failing(SIDE_CALLS + 1, RuntimeError("operation not permitted when stream is capturing"))
+    call = failing(SIDE_CALLS + 1, RuntimeError("operation not permitted when stream is capturing"))
     with pytest.raises(MeasurementError):
         take(timer_of(), call)
     assert "release pool" not in streams.log
 
 
-@pytest.mark.parametrize("error", [KeyError("mine"), ValueError("mine")])
-def test_the_calls_own_errors_go_through_and_are_mended(streams: FakeGpu, error: Exception) -> None:
-    call, _ = failing(SIDE_CALLS + 1, error)
-    with pytest.raises(type(error), match="mine"):
+@pytest.mark.parametrize(
+    ("calls", "error"),
+    [(1, RuntimeError("mine")), (SIDE_CALLS + 1, KeyError("mine")), (SIDE_CALLS + 1, ValueError("mine"))],
+)
+def test_the_calls_own_errors_go_through_and_are_mended(streams: FakeGpu, calls: int, error: Exception) -> None:
+    """And so does any error before the capture."""
+    call = failing(calls, error)
+    with pytest.raises(type(error), match="mine") as caught:
         take(timer_of(), call)
-    assert "end pool" in streams.log
-
-
-def test_an_error_before_the_capture_goes_through(streams: FakeGpu) -> None:
-    call, _ = failing(1, RuntimeError("mine"))
-    with pytest.raises(RuntimeError, match=r"^mine$"):
-        take(timer_of(), call)
-    assert "capture thread_local" not in streams.log
+    assert caught.value is error
+    assert ("capture thread_local" in streams.log, "end pool" in streams.log) == (calls > 1, calls > 1)
 
 
 def warn(text: str) -> None:
@@ -241,15 +239,9 @@ CAPTURING = "CUDA error: operation not permitted when stream is capturing"
 
 def reason_of(error: Exception) -> str:
     """Return why a call cannot be captured that raises an error then."""
-    called: list[int] = []
-
-    def call() -> None:
-        called.append(1)
-        if len(called) == SIDE_CALLS + 1:
-            raise error
-
+    call = failing(SIDE_CALLS + 1, error)
     with pytest.raises(MeasurementError) as caught:
-        take(timer_of(), make_call(call, label="mine"))
+        take(timer_of(), call)
     said = str(caught.value).removeprefix("'mine' cannot be captured as a CUDA graph: ")
     return said.removesuffix("; or use timer='profiler' or 'events'")
 

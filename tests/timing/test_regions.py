@@ -221,16 +221,13 @@ def test_no_more_reps_than_were_timed(gpu: FakeGpu, timed: int, taken: int) -> N
     assert len(regions_on(gpu, one_region(gpu), reps=timed)[0].own_ns) == taken
 
 
-def test_lost_marks_are_measured_again(gpu: FakeGpu) -> None:
-    gpu.losing = {MARK}
-    assert own_us(regions_on(gpu, one_region(gpu)))["all"] == [7, 7, 7]
-
-
-def test_marks_that_are_always_lost_are_no_number(gpu: FakeGpu) -> None:
+def test_lost_marks_are_measured_again_and_always_lost_ones_are_no_number(gpu: FakeGpu) -> None:
     def step() -> None:
         gpu.losing = {MARK}
         one_region(gpu)()
 
+    gpu.losing = {MARK}
+    assert own_us(regions_on(gpu, one_region(gpu)))["all"] == [7, 7, 7]
     with pytest.raises(IncompleteRecords, match=r"2 boundary marks, but 1 came back \(regions, measured 3 times\)"):
         regions_on(gpu, step)
 
@@ -309,50 +306,46 @@ def noted(function: Function) -> tuple[Region, ...]:
     return take_regions(make_timer("wall", cpu_device(), "hot"), cpu_device(), call, 0.0, Sample([Rep(1.0)]))
 
 
-def test_a_region_that_is_left_open() -> None:
-    def step() -> None:
-        region("forward").__enter__()
-        region("loss").__enter__()
+def left_open() -> None:
+    region("forward").__enter__()
+    region("loss").__enter__()
 
-    with pytest.raises(BadRequest, match=r"'forward/loss' was still open when 'step' returned: enter it in a `with`"):
+
+def overlapping() -> None:
+    first, second = region("first"), region("second")
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+
+
+def broken_while_overlapping() -> None:
+    with region("first"):
+        region("second").__enter__()
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("step", "error", "sentence"),
+    [
+        (left_open, BadRequest, r"'forward/loss' was still open when 'step' returned: enter it in a `with`"),
+        (overlapping, BadRequest, "region 'first' of 'step' ends while the innermost open region is 'second'"),
+        (broken_while_overlapping, ZeroDivisionError, "^$"),
+    ],
+)
+def test_regions_that_are_not_nested(step: Function, error: type[Exception], sentence: str) -> None:
+    with pytest.raises(error, match=sentence):
         noted(step)
 
 
-def test_regions_that_overlap() -> None:
-    def step() -> None:
-        first, second = region("first"), region("second")
-        first.__enter__()
-        second.__enter__()
-        first.__exit__(None, None, None)
-
-    with pytest.raises(BadRequest, match="region 'first' of 'step' ends while the innermost open region is 'second'"):
-        noted(step)
-
-
-def test_an_error_is_not_hidden_by_regions_that_overlap() -> None:
-    def step() -> None:
-        first, second = region("first"), region("second")
-        with first:
-            second.__enter__()
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        noted(step)
-
-
-def test_a_region_that_outlives_its_rep_means_nothing() -> None:
-    late = region("late")
+def test_a_region_that_outlives_its_rep_or_was_entered_before_means_nothing() -> None:
+    early, late = region("early"), region("late")
+    early.__enter__()
+    assert noted(lambda: early.__exit__(None, None, None)) == ()
     with pytest.raises(BadRequest):
         noted(late.__enter__)
     late.__exit__(None, None, None)
     with region("after"):
         pass
-
-
-def test_a_region_entered_before_the_rep_means_nothing() -> None:
-    early = region("early")
-    early.__enter__()
-    assert noted(lambda: early.__exit__(None, None, None)) == ()
 
 
 def test_an_object_may_be_used_again_and_within_itself() -> None:

@@ -85,12 +85,9 @@ def test_a_call_that_fails_is_a_warning(tmp_path: Path) -> None:
     assert take_trace(call_of(fail), cpu_device(), path, warn=said.append) is None
     assert said == ["there is no trace of 'f' (ValueError: it broke): its measurement is not affected"]
     assert not path.exists()
-    assert take_trace(call_of(lambda: torch.ones(2)), cpu_device(), path) == path  # the profiler was left off
-
-
-def test_a_warning_is_pythons_own_unless_told_otherwise(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="there is no trace of 'f'"):
-        assert take_trace(call_of(fail), cpu_device(), tmp_path / "t.json.gz") is None
+        assert take_trace(call_of(fail), cpu_device(), path) is None
+    assert take_trace(call_of(lambda: torch.ones(2)), cpu_device(), path) == path  # the profiler was left off
 
 
 def test_a_profiler_that_is_on_is_left_alone(tmp_path: Path) -> None:
@@ -102,27 +99,27 @@ def test_a_profiler_that_is_on_is_left_alone(tmp_path: Path) -> None:
     assert any(event.name() == "aten::cos" for event in outer.kineto_results.events())
 
 
-def test_a_folder_that_cannot_be_made_is_a_warning(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    said: list[str] = []
-    assert take_trace(call_of(lambda: None), cpu_device(), tmp_path / "file" / "t.json.gz", warn=said.append) is None
-    assert len(said) == 1
-
-
-def test_what_cannot_be_read_is_a_warning_and_an_interrupt_is_not(
+def test_what_cannot_be_written_or_read_is_a_warning_and_an_interrupt_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    monkeypatch.setattr(traces, "record", lambda *others: "{ not JSON")
-    assert take_trace(call_of(lambda: None), cpu_device(), tmp_path / "t.json.gz", warn=said.append) is None
-    assert "JSONDecodeError" in said[0]
+
+    def take(path: Path = tmp_path / "t.json.gz") -> Path | None:
+        return take_trace(call_of(lambda: None), cpu_device(), path, reps=2, warn=said.append)
 
     def interrupted(*others: object) -> str:
         raise KeyboardInterrupt
 
+    (tmp_path / "file").write_text("")
+    assert take(tmp_path / "file" / "t.json.gz") is None
+    for recorded in ("{ not JSON", json.dumps({"traceEvents": [SPAN]})):
+        monkeypatch.setattr(traces, "record", lambda *others, recorded=recorded: recorded)
+        assert take() is None
     monkeypatch.setattr(traces, "record", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        take_trace(call_of(lambda: None), cpu_device(), tmp_path / "t.json.gz")
+        take()
+    words = ("there is no trace of 'f'", "JSONDecodeError", "no record of 'f (call 1 of 2)'")
+    assert [word in text for word, text in zip(words, said, strict=True)] == [True] * 3
 
 
 # what is kept, of a GPU's records made by hand
@@ -198,10 +195,3 @@ def test_names_of_processes_and_of_the_span_on_the_gpu_are_kept(kept: Kept) -> N
     on_gpu = {"ph": "X", "cat": "gpu_user_annotation", "name": NAME, "ts": 90.0, "dur": 70.0}
     flush = {"ph": "X", "cat": "gpu_user_annotation", "name": "of somebody", "ts": 90.0, "dur": 5.0}
     assert kept(named, on_gpu, flush) == [named, on_gpu]
-
-
-def test_a_trace_without_the_calls_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(traces, "record", lambda *others: json.dumps({"traceEvents": [SPAN]}))
-    said: list[str] = []
-    assert take_trace(call_of(lambda: None), cpu_device(), tmp_path / "t.json.gz", reps=2, warn=said.append) is None
-    assert "no record of 'f (call 1 of 2)'" in said[0]

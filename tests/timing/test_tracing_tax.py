@@ -28,21 +28,28 @@ MOST_TAX = 0.1
 
 
 class Gpu:
-    """A GPU whose calls take 100 us between two events, and more while it is traced."""
+    """A GPU whose calls take 100 us between two events, and more while it is traced.
 
-    def __init__(self, added_us: float, noise_us: float = 0.3) -> None:
+    drift_us: by so much each lap takes longer than the one before. slow_laps: so many, at first, take 10 us longer.
+    spoilt_laps: in so many, at first, the host is not ahead.
+    """
+
+    def __init__(
+        self,
+        added_us: float,
+        noise_us: float = 0.3,
+        *,
+        drift_us: float = 0.0,
+        slow_laps: int = 0,
+        late_us: float = 5.0,
+        spoilt_laps: float = 0,
+    ) -> None:
         self.added_us = added_us
         self.noise_us = itertools.cycle([0.0, noise_us, -noise_us])
         self.is_traced = False
         self.laps = 0
         self.known: list[Any] = []
-        self.drift_us = 0.0
-        """By so much each lap takes longer than the one before."""
-        self.slow_laps = 0
-        """So many laps, at first, take 10 us longer."""
-        self.late_us = 5.0
-        self.spoilt_laps: float = 0
-        """In so many laps, at first, the host is not ahead."""
+        self.drift_us, self.slow_laps, self.late_us, self.spoilt_laps = drift_us, slow_laps, late_us, spoilt_laps
 
     @contextmanager
     def tracing(self) -> Iterator[None]:
@@ -92,23 +99,24 @@ def test_the_tax_is_what_tracing_adds(
     assert taxes.of(call_of(lambda: None)) == 0
 
 
-def test_each_gap_between_kernels_is_left_out() -> None:
-    assert Gpu(6 * GAP_US).taxes().learn(call_of(nothing), [rep(104, "abcdef")], 0.0, 1e-3) == 0
-    assert Gpu(6 * GAP_US + 4).taxes().learn(call_of(nothing), [rep(104, "abcdef")], 0.0, 1e-3) == pytest.approx(0.04)
-
-
-@pytest.mark.parametrize("drift_us", [0.15, -0.15])
-def test_a_drift_is_no_tax(drift_us: float) -> None:
-    gpu = Gpu(0.0)
-    gpu.drift_us = drift_us
-    assert gpu.taxes().learn(call_of(nothing), [rep(100)], 0.0, 1e-3) == 0
-
-
-@pytest.mark.parametrize("slow_laps", [0, MOST_REPS // 2, MOST_REPS])
-def test_slow_first_laps_hide_no_tax(slow_laps: int) -> None:
-    gpu = Gpu(4.0 + GAP_US, noise_us=0.0)
-    gpu.slow_laps = slow_laps
-    assert gpu.taxes().learn(call_of(nothing), [rep(104)], 0.0, 1e-3) == pytest.approx(0.04)
+@pytest.mark.parametrize(
+    ("gpu", "kernels", "tax"),
+    [
+        (Gpu(6 * GAP_US), "abcdef", 0),  # each gap between kernels is left out
+        (Gpu(6 * GAP_US + 4), "abcdef", 0.04),
+        (Gpu(0.0, drift_us=0.15), "a", 0),
+        (Gpu(0.0, drift_us=-0.15), "a", 0),
+        *((Gpu(4 + GAP_US, noise_us=0.0, slow_laps=laps), "a", 0.04) for laps in (0, MOST_REPS // 2, MOST_REPS)),
+        (Gpu(4 + GAP_US, spoilt_laps=2 * MOST_REPS / 2), "a", 0.04),  # they are taken again
+        (Gpu(4 + GAP_US, spoilt_laps=3 * MOST_REPS / 2), "a", 0),
+        (Gpu(4 + GAP_US, spoilt_laps=math.inf), "a", 0),
+        (Gpu(4 + GAP_US, late_us=LATE_US), "a", 0.04),
+        (Gpu(4 + GAP_US, late_us=1.01 * LATE_US), "a", 0),  # it works on where events do not see it
+    ],
+)
+def test_only_what_tracing_adds_is_a_tax(gpu: Gpu, kernels: str, tax: float) -> None:
+    found = gpu.taxes().learn(call_of(nothing), [rep(104, kernels)], 0.0, 1e-3)
+    assert found == pytest.approx(tax)
 
 
 @pytest.mark.parametrize(
@@ -121,27 +129,11 @@ def test_a_call_without_tax_costs_a_few_laps(added_us: float, rep_s: float, laps
     assert gpu.laps == laps
 
 
-@pytest.mark.parametrize(("failures", "tax"), [(2, 0.04), (3, 0.0), (math.inf, 0.0)])
-def test_laps_that_the_host_spoils_are_taken_again(failures: float, tax: float) -> None:
-    gpu = Gpu(4.0 + GAP_US)
-    gpu.spoilt_laps = failures * MOST_REPS / 2
-    assert gpu.taxes().learn(call_of(nothing), [rep(104)], 0.0, 1e-3) == pytest.approx(tax)
-
-
 @pytest.mark.parametrize("spoilt_laps", [0, math.inf])
 def test_the_laps_outside_of_sessions_are_kept(spoilt_laps: float) -> None:
-    gpu, call = Gpu(4.0, noise_us=0.0), call_of(nothing)
-    gpu.spoilt_laps = spoilt_laps
-    taxes = gpu.taxes()
-    taxes.learn(call, [rep(104)], 0.0, 1e-3)
+    taxes = Gpu(4.0, noise_us=0.0, spoilt_laps=spoilt_laps).taxes()
+    taxes.learn(call_of(nothing), [rep(104)], 0.0, 1e-3)
     assert list(taxes.outside_us.values()) == ([] if spoilt_laps else [[100.0] * 3 * MOST_REPS])
-
-
-@pytest.mark.parametrize(("late_us", "tax"), [(LATE_US, 0.04), (1.01 * LATE_US, 0.0)])
-def test_a_call_that_works_on_where_events_do_not_see_it_has_no_tax(late_us: float, tax: float) -> None:
-    gpu = Gpu(4.0 + GAP_US)
-    gpu.late_us = late_us
-    assert gpu.taxes().learn(call_of(nothing), [rep(104)], 0.0, 1e-3) == pytest.approx(tax)
 
 
 @pytest.mark.parametrize(

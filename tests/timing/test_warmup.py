@@ -150,22 +150,25 @@ def test_one_more_call_is_enough_where_the_host_is_ahead(
     assert plain_calls(lasting(clock, [launching_s]), clock, made) == calls
 
 
-@pytest.mark.parametrize("wanted", [None, 9])
-def test_an_exception_says_in_which_call_it_was_raised(clock: Clock, wanted: int | None) -> None:
+IN_A_PASS = ["gpu_bench: raised in rep 2 of 'softmax'", "gpu_bench: which was in a first warm-up pass"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "call", "notes"),
+    [
+        (None, 3, ["gpu_bench: raised in warm-up call 3 of 'softmax'"]),
+        (9, 3, ["gpu_bench: raised in warm-up call 3 of 'softmax'"]),
+        (None, MIN_CALLS + 2, IN_A_PASS),
+    ],
+)
+def test_an_exception_says_in_which_call_it_was_raised(
+    clock: Clock, wanted: int | None, call: int, notes: list[str]
+) -> None:
     error = ValueError("broken")
     with pytest.raises(ValueError, match="broken") as caught:
-        warm(FakeTimer(clock), Counted({3: error}), wanted)
+        warm(FakeTimer(clock), Counted({call: error}), wanted)
     assert caught.value is error
-    assert getattr(error, "__notes__", []) == ["gpu_bench: raised in warm-up call 3 of 'softmax'"]
-
-
-def test_an_exception_in_a_pass_says_that_it_was_the_warm_up(clock: Clock) -> None:
-    error = ValueError("broken")
-    with pytest.raises(ValueError, match="broken"):
-        warm(FakeTimer(clock), Counted({MIN_CALLS + 2: error}))
-    where, when = getattr(error, "__notes__", [])
-    assert where == "gpu_bench: raised in rep 2 of 'softmax'"
-    assert when == "gpu_bench: which was in a first warm-up pass"
+    assert getattr(error, "__notes__", []) == notes
 
 
 # passes with the timer
@@ -328,12 +331,18 @@ def woken(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeSe
         kind: Any = "cuda",
         marks: bool = True,
         wanted: int | None = None,
+        has_room: bool = True,
     ) -> FakeSentinels:
+        def make_flush(device: Device, cache: str) -> Callable[[], None]:
+            if not has_room:
+                raise DeviceUnavailable("no room")
+            return lambda: sentinels.log.append("flush")
+
         sentinels, timer = FakeSentinels(clock, clocks_mhz), FakeTimer(clock, lambda number: rep(100))
         if marks:
             timer.sentinels = sentinels  # type: ignore[attr-defined]
-        monkeypatch.setattr(warmup, "make_flush", lambda device, cache: lambda: sentinels.log.append("flush"))
-        monkeypatch.setattr(Device, "synchronize", lambda self: sentinels.log.append("wait"))
+        monkeypatch.setattr(warmup, "make_flush", make_flush)
+        monkeypatch.setattr(Device, "synchronize", lambda self: has_room and sentinels.log.append("wait"))
         monkeypatch.setattr(Device, "stopwatch", lambda self: lambda: 100.0)
         device = Device(torch.device("cpu"), DeviceFacts(type=kind, name="a GPU", host="here"))
         instrument = replace(instrument_of(timer), pacing=Pacing(highest_mhz))
@@ -388,18 +397,8 @@ def test_only_a_gpu_whose_reps_are_marked_is_woken(
     assert (found.log.count("read"), len(found.bursts)) == (bursts, bursts)
 
 
-def test_a_gpu_without_room_for_a_flush_is_not_woken(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(device: Device, cache: str) -> None:
-        raise DeviceUnavailable("no room")
-
-    timer: Any = FakeTimer(clock, lambda number: rep(100))
-    timer.sentinels = FakeSentinels(clock, [1980])
-    monkeypatch.setattr(warmup, "make_flush", refuse)
-    monkeypatch.setattr(Device, "synchronize", lambda self: None)
-    monkeypatch.setattr(Device, "stopwatch", lambda self: lambda: 100.0)
-    device = Device(torch.device("cpu"), DeviceFacts(type="cuda", name="a GPU", host="here"))
-    assert warm_up(instrument_of(timer), device, {"softmax": call_of(lambda: None)}, None)["softmax"].settled
-    assert timer.sentinels.log == []
+def test_a_gpu_without_room_for_a_flush_is_not_woken(woken: Woken) -> None:
+    assert woken(has_room=False).log == []
 
 
 def test_time_that_never_rests_is_said(clock: Clock) -> None:
