@@ -133,7 +133,9 @@ def nvml_of(instances: Mapping[str, Sequence[str]]) -> Recording:
         "MigMode": lambda handle: [int(bool(instances.get(handle))), 0],
         "SystemGetDriverVersion": "580.1",
         "MaxMigDeviceCount": 7,
-        "MigDeviceHandleByIndex": lambda handle, index: known(dict(enumerate(instances[handle])), index),
+        "MigDeviceHandleByIndex": lambda handle, index: known(
+            {3 * number: uuid for number, uuid in enumerate(instances[handle])}, index
+        ),
     }
     return Recording(answers=answers, gpus=handles)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pytest_gpubench.gpu import visible
 from pytest_gpubench.gpu.visible import VisibleGpu, find_visible, has_gpu_driver
 from pytest_gpubench.plugin.results import visible_facts
-from tests.gpu.recording_nvml import Recording, known, nvml_of
+from tests.gpu.recording_nvml import nvml_of
 
 UUIDS = ["GPU-aa11", "GPU-aa22", "GPU-bb33", "GPU-c"]
 HOST: dict[str, Sequence[str]] = dict.fromkeys(UUIDS, ())
@@ -71,24 +71,10 @@ def test_it_is_read_as_torch_reads_it(listed: str) -> None:
     assert [gpu.index for gpu in listed_of(HOST, listed)] == expected[:in_range]
 
 
-def split_nvml() -> Recording:
-    """Return an NVML of two GPUs, the second split into two instances, of seven places."""
-    uuids = {"first": "GPU-1", "second": "GPU-2", "left": "MIG-l", "right": "MIG-r"}
-    answers = {
-        "HandleByIndex": lambda index: known({0: "first", 1: "second"}, index),
-        "UUID": uuids.get,
-        "Name": lambda handle: f"name of {handle}".encode(),
-        "MigMode": lambda handle: [int(handle == "second"), 0],
-        "MaxMigDeviceCount": 7,
-        "MigDeviceHandleByIndex": lambda handle, index: known({0: "left", 3: "right"}, index),
-    }
-    return Recording(answers=answers)
-
-
 def test_the_host_is_read_from_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", split_nvml())
-    first = VisibleGpu("GPU-1", 0, "name of first")
-    left, right = (VisibleGpu(f"MIG-{name[0]}", None, f"name of {name}", True) for name in ("left", "right"))
+    monkeypatch.setitem(sys.modules, "pynvml", nvml_of({"GPU-1": (), "GPU-2": ("MIG-l", "MIG-r")}))
+    first = VisibleGpu("GPU-1", 0, "NVIDIA H200")
+    left, right = (VisibleGpu(uuid, None, "NVIDIA H200", True) for uuid in ("MIG-l", "MIG-r"))
     assert find_visible({"CUDA_VISIBLE_DEVICES": "MIG-r,MIG-l"}) == [right, left]
     assert find_visible({}) == [first, left, right]
     monkeypatch.setitem(os.environ, "CUDA_VISIBLE_DEVICES", "0")

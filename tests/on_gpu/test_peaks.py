@@ -40,28 +40,20 @@ def test_peaks_are_below_the_datasheet_and_not_far() -> None:
     assert 0.5 * found.datasheet_tflops["bfloat16"] < found.matmul_tflops["bfloat16"]
 
 
-def test_they_cost_less_than_a_second_each() -> None:
-    device = find_device("cuda")
-    take_reps_of_noop(ProfilerTimer(device, "cold"))  # what the profiler's start costs is none of theirs
-    found_peaks("float32")
-    began_s = time.perf_counter()
-    peaks.measured_memory.__wrapped__(device)
-    memory_s = time.perf_counter() - began_s
-    began_s = time.perf_counter()
-    peaks.measure_matmul(device, "float32")
-    matmul_s = time.perf_counter() - began_s
-    print(f"memory {memory_s:.2f} s, float32 {matmul_s:.2f} s")
-    assert memory_s < 1.0
-    assert matmul_s < 2.0
-
-
-def test_measured_again_they_are_the_same() -> None:
+def test_measured_again_they_are_the_same_in_less_than_a_second_each() -> None:
     device, found = find_device("cuda"), found_peaks("bfloat16")
+    take_reps_of_noop(ProfilerTimer(device, "cold"))  # what the profiler's start costs is none of theirs
+    began_s = time.perf_counter()
     again = peaks.measured_memory.__wrapped__(device)
+    memory_s = time.perf_counter() - began_s
+    rate = peaks.measure_matmul(device, "bfloat16")
+    matmul_s = time.perf_counter() - began_s - memory_s
+    print(f"memory {memory_s:.2f} s, bfloat16 {matmul_s:.2f} s")
     assert again.largest(0.5) == pytest.approx(found.copy_gbps, rel=0.03)
     assert again.largest(1.0) == pytest.approx(found.read_gbps, rel=0.03)
-    rate = peaks.measure_matmul(device, "bfloat16")
     assert rate.tflops == pytest.approx(found.matmul_tflops["bfloat16"], rel=0.05)
+    assert memory_s < 1.0
+    assert matmul_s < 2.0
 
 
 def test_a_large_copy_is_near_the_peak_and_not_above() -> None:

@@ -12,6 +12,7 @@ import torch
 from pytest_gpubench import DeviceUnavailable, NothingRecorded, ProfilerBusy
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.timing import profiler, startup
+from pytest_gpubench.timing.base import Record
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.kernels import mean_clock_mhz
 from pytest_gpubench.timing.profiler import ProfilerTimer, read_records
@@ -149,6 +150,10 @@ def test_the_clock_between_two_readings(begin: tuple[int, int], end: tuple[int, 
     assert mean_clock_mhz(begin, end) == clock_mhz
 
 
+def read_of(*events: ProfilerEvent) -> list[Record]:
+    return read_records(SimpleNamespace(kineto_results=SimpleNamespace(events=lambda: events)))
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
@@ -161,29 +166,25 @@ def test_the_clock_between_two_readings(begin: tuple[int, int], end: tuple[int, 
     ],
 )
 def test_kinds_are_told_by_name(name: str, kind: str) -> None:
-    profile = SimpleNamespace(kineto_results=SimpleNamespace(events=lambda: [ProfilerEvent(name, 10)]))
-    assert [record.kind for record in read_records(profile)] == [kind]
+    assert [record.kind for record in read_of(ProfilerEvent(name, 10))] == [kind]
 
 
 def test_a_fill_has_one_name_in_graphs_and_elsewhere() -> None:
-    events = [ProfilerEvent(f"Memset ({kind})", 10) for kind in ("Unknown", "Device", "Pinned")]
-    profile = SimpleNamespace(kineto_results=SimpleNamespace(events=lambda: events))
-    assert [each.name for each in read_records(profile)] == [*["Memset (Device)"] * 2, "Memset (Pinned)"]
+    found = read_of(*(ProfilerEvent(f"Memset ({kind})", 10) for kind in ("Unknown", "Device", "Pinned")))
+    assert [each.name for each in found] == [*["Memset (Device)"] * 2, "Memset (Pinned)"]
 
 
 def test_only_work_of_the_gpu_is_read_in_the_order_it_started() -> None:
-    events = [
+    found = read_of(
         ProfilerEvent("late", 30),
         ProfilerEvent("cudaLaunchKernel", 5),
         ProfilerEvent("early", 10),
         ProfilerEvent("cudaLaunchKernel", 25),
         ProfilerEvent("ProfilerStep#1", 1),
         ProfilerEvent("Context Sync", 40),
-        ProfilerEvent("cudaLaunchKernel", 50, on_gpu=True),
-    ]
-    profile = SimpleNamespace(kineto_results=SimpleNamespace(events=lambda: events))
-    names = [record.name for record in read_records(profile)]
-    assert names == ["early", "late", "cudaLaunchKernel"]  # the last is a kernel that is named like a call of the host
+        ProfilerEvent("cudaLaunchKernel", 50, on_gpu=True),  # a kernel that is named like a call of the host
+    )
+    assert [record.name for record in found] == ["early", "late", "cudaLaunchKernel"]
 
 
 def test_a_rep_is_its_records_less_the_tax_of_tracing(gpu: FakeGpu) -> None:  # noqa: F811
