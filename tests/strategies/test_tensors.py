@@ -1,7 +1,6 @@
 """Tensors: laid out and filled as named, the same from the same seed, printed as the call that makes them."""
 
 import gc
-import math
 import weakref
 from collections.abc import Callable
 from itertools import product
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import Phase, example, given, seed, settings
-from hypothesis import strategies as st
 from hypothesis.database import InMemoryExampleDatabase
 from hypothesis.errors import InvalidArgument
 
@@ -280,14 +278,6 @@ class TestDevice:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
         monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
         assert made_on() == expected
-
-
-@settings(max_examples=60, deadline=None, database=None)
-@given(shape=st.lists(st.integers(0, 9), max_size=4).map(tuple), layout=gst.layouts(), values=gst.values(*gst.VALUES))
-def test_every_combination_can_be_made(shape: tuple[int, ...], layout: str, values: str) -> None:
-    made = gst.tensor(shape, "float16", layout, values, device="cpu")
-    assert made.shape == shape
-    assert made.numel() == math.prod(shape)
 
 
 class TestLazyTensors:

@@ -132,10 +132,6 @@ class FakeTimer(Timer):
         return self.sessions[-1]
 
 
-class SmallTimer(FakeTimer):
-    max_reps = 10
-
-
 class FakeSession(Session):
     def __init__(self, timer: FakeTimer, error: Exception | None) -> None:
         self.timer = timer
