@@ -18,7 +18,7 @@ from pytest_gpubench import GpuBench
 from pytest_gpubench import strategies as gst
 from pytest_gpubench.search import intercepting_examples
 from pytest_gpubench.timing.compilations import counting_compilations
-from tests.on_gpu import planted
+from tests.on_gpu import doubling
 
 GIB = 2**30
 SHORT = settings(
@@ -79,10 +79,10 @@ def test_out_of_memory_within_a_comparison_is_rejected(gpu_bench: GpuBench) -> N
 
 def test_kernels_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Widths that are multiples of 16 share a kernel, and so do the others."""
-    monkeypatch.setattr(planted, "_scale_kernel", triton.jit(planted._scale_kernel.fn))
+    monkeypatch.setattr(doubling, "_double", triton.jit(doubling._double.fn))
     with counting_compilations() as found:
         for width in (64, 128, 65, 67, 64):
-            planted.scale(torch.ones(2, width, device="cuda"))
+            doubling.double(torch.ones(width, device="cuda"))
         torch.cuda.synchronize()
     assert found.kernels == 2
     assert found.elapsed_s > 0
