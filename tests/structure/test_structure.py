@@ -149,10 +149,14 @@ def test_a_warning_of_torch_is_a_wait_at_the_users_line(watched: Watched) -> Non
 
 def test_every_wait_counts_however_often_it_is_warned_of(watched: Watched) -> None:
     """Python shows a warning once a line, unless told otherwise."""
+
+    def wait() -> None:
+        for _ in range(3):
+            wait_as_torch_does()
+
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = watched(lambda: [wait_as_torch_does() for _ in range(3)])
-    assert len(found.waits) == 3
+        assert len(watched(wait).waits) == 3
 
 
 def test_other_warnings_are_no_waits(watched: Watched) -> None:
