@@ -16,18 +16,6 @@ def on_stack(*names):
         frame = frame.f_back
     return False
 """
-FORGED = """
-class Event:
-    def __init__(self, event): self.event = event
-    def __getattr__(self, name): return getattr(self.event, name)
-    def duration_ns(self):
-        length = self.event.duration_ns()
-        return max(1, length // 4) if self.event.name() == "_smooth" else length
-class Results:
-    def __init__(self, results): self.results = results
-    def __getattr__(self, name): return getattr(self.results, name)
-    def events(self): return [Event(each) for each in self.results.events()]
-"""
 REPLAY = TOKEN + ("kept = []\ndef candidate(*args):\n    token()\n    kept or kept.append(COMPUTE)\n    return kept[0]")
 
 
@@ -136,34 +124,6 @@ def candidate(x):
         "out = []\ndef candidate(x):\n    token()\n    out or out.append(smooth(x))\n    result = out[0].detach()\n"
         "    result.afterwards = Afterwards(lambda: smooth_into(out[0], x))\n    return result",
     ),
-    "sentinels of its own around the work": Trick(
-        SMOOTH,
-        TOKEN + "@triton.jit\ndef gpu_bench_begin(cell): tl.store(cell, tl.load(cell))\n"
-        "@triton.jit\ndef gpu_bench_end(cell): tl.store(cell, tl.load(cell))\n"
-        "def candidate(x):\n    token()\n    gpu_bench_end[(1,)](cell)\n    out = smooth(x)\n"
-        "    gpu_bench_begin[(1,)](cell)\n    return out",
-    ),
-    "the profiler stops with forged records": Trick(
-        SMOOTH,
-        FORGED + "profiler = torch.autograd.profiler\nstop = profiler._disable_profiler\n"
-        "profiler._disable_profiler = lambda: Results(stop())\ncandidate = smooth",
-    ),
-    "a subclass of the profiler forges records": Trick(
-        SMOOTH,
-        FORGED + "original = torch.autograd.profiler.profile\nclass profile(original):\n    @property\n"
-        "    def kineto_results(self): return self.forged\n    @kineto_results.setter\n"
-        "    def kineto_results(self, results): self.forged = results if results is None else Results(results)\n"
-        "torch.autograd.profiler.profile = profile\ncandidate = smooth",
-    ),
-    "the opening sentinel does the work": Trick(
-        SMOOTH,
-        TOKEN + "calls, out = [], []\ndef opening(original):\n    def begin(*args, **kwargs):\n"
-        "        smooth_into(out[0], given[0])\n        return original(*args, **kwargs)\n    return begin\n"
-        "given = []\ndef candidate(x):\n    token()\n    calls.append(0)\n    given[:] = [x]\n"
-        "    if len(calls) < 3:\n        out[:] = [smooth(x)]\n        return out[0]\n    if len(calls) == 3:\n"
-        "        for each in gc.get_objects():\n"
-        "            if type(each).__name__ == 'Sentinels': each._begin = opening(each._begin)\n    return out[0]",
-    ),
     "the flush is left out": Trick(
         WIDE,
         "calls = []\ndef candidate(x):\n    calls.append(0)\n    if len(calls) == 2:\n"
@@ -211,9 +171,6 @@ def candidate(x):
     ),
     "TF32": Trick(
         MATMUL, "torch.backends.cuda.matmul.allow_tf32 = True\ndef candidate(a, b):\n    return torch.matmul(a, b)"
-    ),
-    "half precision within float32": Trick(
-        MATMUL, "def candidate(a, b):\n    return torch.matmul(a.bfloat16(), b.bfloat16()).float()"
     ),
     "a wrapped operation keeps the reference's result": Trick(
         MATMUL,

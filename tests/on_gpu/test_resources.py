@@ -99,11 +99,6 @@ def compiled_with_graphs(x: torch.Tensor) -> Callable[[], object]:
 kept: list[torch.Tensor] = []
 UNCAPTURED_CALLS: dict[str, tuple[Callable[[torch.Tensor], Callable[[], object]], str]] = {
     "item": (lambda x: lambda: x.sum().item(), "it waits for the GPU or copies to or from the host"),
-    "mask": (lambda x: lambda: x[x > 0], "it waits for the GPU or copies to or from the host"),
-    "from host": (
-        lambda _: lambda: torch.tensor([1.0, 2.0], device="cuda") + 1,
-        "it waits for the GPU or copies to or from the host",
-    ),
     "replay": (replay, "it replays a CUDA graph, which cannot be captured in another"),
     "torch.compile with graphs": (compiled_with_graphs, "it replays a CUDA graph, which cannot be captured in another"),
 }
