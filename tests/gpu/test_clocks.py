@@ -75,8 +75,7 @@ def test_a_wish(monkeypatch: pytest.MonkeyPatch, text: str, wish: object) -> Non
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["0", "000", "-1", "-1410", "1410.5", "1e3", "fast", "Max", "1410MHz", "²", "9" * 5000],
+    "text", ["0", "000", "-1", "-1410", "1410.5", "1e3", "fast", "Max", "1410MHz", "²", "9" * 5000]
 )
 def test_what_is_no_wish(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("GPU_BENCH_LOCK_CLOCKS", text)

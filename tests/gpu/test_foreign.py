@@ -8,13 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_gpubench import DeviceUnavailable
-from pytest_gpubench.gpu.foreign import (
-    ForeignWork,
-    apply_busy_policy,
-    computing,
-    find_foreign,
-    read_gpu,
-)
+from pytest_gpubench.gpu.foreign import ForeignWork, apply_busy_policy, computing, find_foreign, read_gpu
 from pytest_gpubench.gpu.nvml import Nvml
 from tests.gpu.recording_nvml import Recording
 
@@ -81,11 +75,7 @@ UNTOLD = "the GPU is 40 % busy while this run leaves it idle; whose work it is c
             None,
             "5 other processes: pid 20 (python train.py), pid 21, pid 22 (ollama serve) and 2 more compute on the GPU",
         ),
-        (
-            [10, 98, 99],
-            0.4,
-            f"{UNTOLD} NVML lists 2 processes that are not to be found in this container",
-        ),
+        ([10, 98, 99], 0.4, f"{UNTOLD} NVML lists 2 processes that are not to be found in this container"),
         ([99], 0.4, f"{UNTOLD} NVML lists 1 process that is not to be found in this container"),
         ([10], 0.4, f"{UNTOLD} NVML names no process of others"),
     ],

@@ -64,10 +64,7 @@ EXPECTED = {"same": "PASS", "slower": "FAIL", "faster": "PASS"}
 MAIN = "from pytest_gpubench.cli import main; raise SystemExit(main())"
 WHO = ("-c", "user.name=A", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
 
-pytestmark = [
-    pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed"),
-    pytest.mark.timeout(500),
-]
+pytestmark = [pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed"), pytest.mark.timeout(500)]
 
 
 def git(folder: Path, *words: str) -> None:

@@ -12,13 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from pytest_gpubench.correctness import (
-    Tolerance,
-    aliases,
-    changed,
-    compare_outputs,
-    snapshot,
-)
+from pytest_gpubench.correctness import Tolerance, aliases, changed, compare_outputs, snapshot
 from pytest_gpubench.correctness.memory import bytes_at
 from pytest_gpubench.correctness.one_pass import can_check
 from pytest_gpubench.correctness.pool import PoisonedPool, pool_on

@@ -40,10 +40,7 @@ def scale(x: torch.Tensor) -> Callable[[], object]:
 
 @pytest.mark.parametrize("timer", ["profiler", "events", "graph"])
 def test_the_call_finds_what_the_producer_left(
-    gpu_bench: GpuBench,
-    x: torch.Tensor,
-    scale: Callable[[], object],
-    timer: Literal["profiler", "events", "graph"],
+    gpu_bench: GpuBench, x: torch.Tensor, scale: Callable[[], object], timer: Literal["profiler", "events", "graph"]
 ) -> None:
     out = torch.empty_like(x)
     cold, produced = (

@@ -198,8 +198,7 @@ HOSTILE: dict[str, Callable[[CapturedCall], CapturedCall]] = {
 
 
 @pytest.mark.parametrize(
-    "what",
-    ["memory of others", "overwritten image", *(pytest.param(each, marks=pytest.mark.slow) for each in REFUSED)],
+    "what", ["memory of others", "overwritten image", *(pytest.param(each, marks=pytest.mark.slow) for each in REFUSED)]
 )
 def test_a_hostile_call_breaks_nothing_but_its_own_process(what: str) -> None:
     today = proved(warm_call(*CALLS["mix"]))

@@ -9,13 +9,7 @@ from contextlib import suppress
 import pytest
 import torch
 
-from pytest_gpubench import (
-    DeviceUnavailable,
-    GpuBench,
-    IncompleteRecords,
-    KernelsDiffer,
-    NothingRecorded,
-)
+from pytest_gpubench import DeviceUnavailable, GpuBench, IncompleteRecords, KernelsDiffer, NothingRecorded
 
 
 def check_next(gpu_bench: GpuBench) -> None:

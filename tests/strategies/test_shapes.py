@@ -41,12 +41,7 @@ def draws(strategy: SearchStrategy[T], number: int = MANY) -> list[T]:
 
 
 def smallest(strategy: SearchStrategy[T], broken: Callable[[T], object], number: int) -> T:
-    return find(
-        strategy,
-        lambda value: bool(broken(value)),
-        random=random.Random(number),
-        settings=SHRINKING,
-    )
+    return find(strategy, lambda value: bool(broken(value)), random=random.Random(number), settings=SHRINKING)
 
 
 @cache

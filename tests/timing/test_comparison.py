@@ -57,13 +57,7 @@ def compared(
 
 
 @pytest.mark.parametrize(
-    ("rounds_of_time", "looks"),
-    [
-        (11.5, (6,)),
-        (12.5, (6, 12)),
-        (25.5, (6, 20)),
-        (1000, (6, 20, 40, 640)),
-    ],
+    ("rounds_of_time", "looks"), [(11.5, (6,)), (12.5, (6, 12)), (25.5, (6, 20)), (1000, (6, 20, 40, 640))]
 )
 def test_a_match_has_its_own_looks(clock: Clock, rounds_of_time: float, looks: tuple[int, ...]) -> None:
     judge, match = Judge(), replace(match_of(), looks=(6, 20, 40, 640), least_more=6)

@@ -130,13 +130,7 @@ def test_rounds_that_a_session_cannot_hold_are_split(
 
 
 @settings(max_examples=25)  # each takes sessions of a hundred reps
-@given(
-    st.integers(1, 12),
-    st.integers(2, 3),
-    st.booleans(),
-    st.integers(0, 3),
-    st.lists(st.booleans(), max_size=30),
-)
+@given(st.integers(1, 12), st.integers(2, 3), st.booleans(), st.integers(0, 3), st.lists(st.booleans(), max_size=30))
 def test_no_session_is_overfilled(rounds: int, arms: int, interleave: bool, spare: int, throttled: list[bool]) -> None:
     """However much is throttled: the records of a session that is too long would be lost."""
     timer = ArmsTimer(Clock(), max_reps=4 * arms * (1 + spare))

@@ -105,10 +105,7 @@ def test_a_session_prints_nothing() -> None:
 
 
 def test_a_profiler_that_is_on_is_noticed() -> None:
-    with (
-        torch.autograd.profiler.profile(),
-        pytest.raises(ProfilerBusy, match="a torch profiler is already on"),
-    ):
+    with torch.autograd.profiler.profile(), pytest.raises(ProfilerBusy, match="a torch profiler is already on"):
         profiler.ProfilerSession(SimpleNamespace(device=cpu_device())).__enter__()  # type: ignore[arg-type]
 
 

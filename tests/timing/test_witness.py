@@ -145,10 +145,7 @@ def test_the_message() -> None:
     assert str(caught.value).endswith("(measured 3 times); use timer='events', which times all of it")
 
 
-@pytest.mark.parametrize(
-    ("window_us", "laps"),
-    [(INSIDE_US, 0), (INSIDE_US + 0.01, LAPS * ATTEMPTS)],
-)
+@pytest.mark.parametrize(("window_us", "laps"), [(INSIDE_US, 0), (INSIDE_US + 0.01, LAPS * ATTEMPTS)])
 def test_records_that_fill_their_window_need_no_events(window_us: float, laps: int) -> None:
     machine = Machine(lambda number: lap(LONG_US))
     check(laps > 0, machine, *[windowed(100, window_us)] * 5)
