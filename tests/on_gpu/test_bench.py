@@ -9,7 +9,7 @@ import triton
 import triton.testing
 
 from example_suite.kernels import matmul as matmuls
-from pytest_gpubench import GpuBench, bench
+from pytest_gpubench import bench
 from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.gpu.lock import claimants
 from pytest_gpubench.gpu.lock_file import lock_folder
@@ -24,40 +24,14 @@ def test_do_bench_is_below_tritons_and_above_the_floor(make: Callable[[], Callab
     assert 0.7 * theirs_ms < ours_ms < 1.02 * theirs_ms
 
 
-def test_do_bench_of_a_backward_pass_drops_gradients() -> None:
-    x = torch.randn(1024, 1024, device="cuda", requires_grad=True)
-    y = x.exp()
-    upstream = torch.ones_like(y)
-
-    def backward() -> None:
-        y.backward(upstream, retain_graph=True)  # type: ignore[no-untyped-call]
-
-    dropped, added = bench.do_bench(backward, grad_to_none=[x]), bench.do_bench(backward)
-    assert dropped < added
-
-
-@pytest.fixture
-def tuned(monkeypatch: pytest.MonkeyPatch) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Return a matrix product that is tuned by our do_bench when a size is first met."""
+def test_triton_tunes_with_it_when_a_size_is_first_met(monkeypatch: pytest.MonkeyPatch) -> None:
     autotune = triton.autotune(matmuls.TILINGS, key=["rows", "columns", "inner"], do_bench=bench.do_bench)
     monkeypatch.setattr(matmuls, "_matmul_kernel", autotune(matmuls._matmul_kernel.fn))
-    return matmuls.matmul
-
-
-def test_triton_tunes_with_it(tuned: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
     a = torch.randn(1024, 1024, device="cuda", dtype=torch.float16)
-    torch.testing.assert_close(tuned(a, a), a @ a, rtol=1e-2, atol=1e-1)
+    torch.testing.assert_close(matmuls.matmul(a, a), a @ a, rtol=1e-2, atol=1e-1)
     times_ms = matmuls._matmul_kernel.configs_timings
     assert len(times_ms) == len(matmuls.TILINGS)
     assert all(0.001 < median < 1 for median, _, _ in times_ms.values())
-
-
-def test_a_kernel_that_tunes_itself_is_measured_in_a_test(
-    gpu_bench: GpuBench, tuned: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-) -> None:
-    a = torch.randn(512, 512, device="cuda", dtype=torch.float16)
-    timing = gpu_bench(tuned, a, a)
-    assert timing.launches == 1
 
 
 def test_the_process_has_claimed_its_gpu() -> None:

@@ -22,11 +22,6 @@ def test_the_whole_visit(capsys: pytest.CaptureFixture[str]) -> None:
         assert re.search(rf"^{re.escape(name)}: .+", out, re.MULTILINE), name
 
 
-def test_quick_is_only_the_beginning(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "--quick"]) == 0
-    assert "copy bandwidth" not in capsys.readouterr().out
-
-
 def test_a_known_gpu_copies_at_a_plausible_part_of_its_datasheet() -> None:
     device = find_device("cuda")
     sheet = datasheet_of(device.facts)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from pytest_gpubench import Timing
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import make_arguments, make_call
@@ -34,32 +35,28 @@ def events_in(path: Path | None) -> list[dict[str, Any]]:
     return events
 
 
-def timed(call: Call, device: Device) -> Counter[str]:
-    timing = measure_call(call, ProfilerTimer(device, "cold"), device, PLAN, lambda timing: True, lambda text: None)
-    return Counter({kernel.name: kernel.launches for kernel in timing.kernels})
+def timed(call: Call, device: Device) -> Timing:
+    return measure_call(call, ProfilerTimer(device, "cold"), device, PLAN, lambda timing: True, lambda text: None)
+
+
+def launches_of(timing: Timing, times: int = 1) -> Counter[str]:
+    return Counter({kernel.name: times * kernel.launches for kernel in timing.kernels})
 
 
 def test_a_trace_holds_the_timed_kernels_three_times_and_no_others(tmp_path: Path) -> None:
+    """They take as long as in a timed call, and measuring goes on after it."""
     device, call = find_device("cuda"), softmax_call()
-    launched = timed(call, device)
-    said: list[str] = []
+    timing, said = timed(call, device), list[str]()
     events = events_in(take_trace(call, device, tmp_path / "t.json.gz", warn=said.append))
     assert not said
     on_gpu = [event for event in events if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
-    assert Counter(event["name"] for event in on_gpu) == Counter({name: 3 * each for name, each in launched.items()})
+    assert Counter(event["name"] for event in on_gpu) == launches_of(timing, times=3)
     assert sum(event.get("cat") == "user_annotation" for event in events) == 3
     assert "aten::softmax" in {event["name"] for event in events}
     launches = {event["args"]["correlation"] for event in events if event.get("cat") in RUNTIME}
     assert {event["args"]["correlation"] for event in on_gpu} <= launches
-    assert timed(call, device) == launched, "measuring goes on after it"
-
-
-def test_kernels_take_as_long_in_a_trace_as_in_a_timed_call(tmp_path: Path) -> None:
-    device, call = find_device("cuda"), softmax_call()
-    timing = measure_call(call, ProfilerTimer(device, "cold"), device, PLAN, lambda timing: True, lambda text: None)
-    events = events_in(take_trace(call, device, tmp_path / "t.json.gz"))
-    traced_us = sum(event["dur"] for event in events if event.get("cat") == "kernel") / 3
-    assert 0.7 < traced_us / timing.median_us < 1.5
+    assert 0.7 < sum(event["dur"] for event in on_gpu) / 3 / timing.median_us < 1.5
+    assert launches_of(timed(call, device)) == launches_of(timing)
 
 
 def test_a_replayed_graph_is_traced_kernel_by_kernel(tmp_path: Path) -> None:
