@@ -18,6 +18,7 @@ from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.regions import forget_regions, take_regions
 from pytest_gpubench.timing.rounds import Sample
 from pytest_gpubench.verdict.limits import Limits
+from tests.on_gpu.test_complete import sleep
 
 MARK = "gpu_bench_noop"
 OUTSIDE = "(outside)"
@@ -44,10 +45,6 @@ def check_sums(reps: list[Rep], found: dict[str, Region], within: float = 0.05) 
     timed_us = sorted(rep.elapsed_us for rep in reps)[len(reps) // 2]
     marked_us = sorted(wholes_ns)[len(wholes_ns) // 2] / 1e3
     assert marked_us == pytest.approx(timed_us, rel=within, abs=1.0)
-
-
-def sleep(cycles: int) -> None:
-    torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
 
 
 @pytest.fixture

@@ -1,10 +1,8 @@
 """`cache=producer` on real kernels: the call finds what the producer left in the L2 cache, and is timed alone."""
 
-import gzip
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 import torch
@@ -15,6 +13,7 @@ from pytest_gpubench.settings.cache import Producer
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.traces import take_trace
 from tests.on_gpu.test_complete import sleep
+from tests.timing.test_traces import events_in
 
 ELEMENTS = 2**21
 """8 MiB of float32, which the L2 cache holds."""
@@ -79,8 +78,6 @@ def test_a_trace_is_of_the_call_alone(x: torch.Tensor, tmp_path: Path) -> None:
     path = take_trace(
         make_call(lambda: torch.neg(x)), find_device("cuda"), tmp_path / "t.json.gz", cache=Producer(x.exp)
     )
-    assert path is not None
-    events: list[dict[str, Any]] = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
-    kernels = [each["name"] for each in events if each.get("cat") == "kernel"]
+    kernels = [each["name"] for each in events_in(path) if each.get("cat") == "kernel"]
     assert len(kernels) == 3
     assert not [name for name in kernels if "exp" in name]

@@ -16,6 +16,7 @@ from pytest_gpubench.timing.graph import GraphTimer
 from pytest_gpubench.timing.overhead import take_reps
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from tests.on_gpu.doubling import double
+from tests.on_gpu.test_complete import sleep
 
 HOST_BOUND = "host-bound"
 ELEMENTS = 2**24
@@ -33,10 +34,6 @@ def reps_of(timer: EventsTimer, call: Call, reps: int = 20) -> list[Rep]:
 
 def normal(count: int) -> torch.Tensor:
     return torch.randn(count, device="cuda")
-
-
-def sleep(cycles: int) -> None:
-    torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
 
 
 def check_usable() -> None:

@@ -1,10 +1,7 @@
 """A trace of real kernels: the call's and no others, beside the host's calls that launched them."""
 
-import gzip
-import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -15,6 +12,7 @@ from pytest_gpubench.timing.calls import make_arguments, make_call
 from pytest_gpubench.timing.measurement import Plan, measure_call
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.traces import take_trace
+from tests.timing.test_traces import events_in
 
 PLAN = Plan(cache="cold", reps=20, warmup=3, precision=0.02, max_time_s=20)
 
@@ -26,13 +24,6 @@ RUNTIME = ("cuda_runtime", "cuda_driver")
 def softmax_call() -> Call:
     x = torch.randn(2048, 2048, device="cuda")
     return make_call(lambda x: torch.softmax(x @ x, -1), make_arguments(setup=lambda: (x.clone(),)), label="f")
-
-
-def events_in(path: Path | None) -> list[dict[str, Any]]:
-    assert path is not None
-    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
-    assert isinstance(events, list)
-    return events
 
 
 def timed(call: Call, device: Device) -> Timing:

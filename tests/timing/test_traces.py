@@ -22,7 +22,8 @@ def call_of(function: Callable[..., object], setup: Callable[[], object] | None 
     return make_call(function, make_arguments(setup=setup), label="f")
 
 
-def events_in(path: Path) -> list[Event]:
+def events_in(path: Path | None) -> list[Event]:
+    assert path is not None
     found = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     assert isinstance(found, list)
     return found
