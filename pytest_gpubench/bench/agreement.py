@@ -20,7 +20,6 @@ from pytest_gpubench.correctness import (
     Difference,
     Tolerance,
     Variation,
-    aliases,
     checked_factor,
     compare_outputs,
     flatten,
@@ -249,13 +248,13 @@ class Agreement:
             poison_free_memory(expected.outputs, self.device)
         ran = self.run_with(function, who, args, kwargs)
         changed = self.look(who)
-        shared = aliases(ran.outputs, args, kwargs)
+        in_given = self.returned.in_given(ran.outputs, args, kwargs)
+        shared = [each for each in in_given if each[1]]
         if expected is None:
-            self.returned.add(REFERENCE, ran.outputs, args, kwargs)
+            self.returned.add(REFERENCE, ran.outputs, in_given)
         else:
             self._refuse_shared_memory(name, ran.outputs, expected, shared, changed)
-        in_given = self.returned.in_given(ran.outputs, args, kwargs)
-        ran = replace(ran, in_given=in_given, in_arguments=frozenset(output for output, _ in shared))
+        ran = replace(ran, in_given=frozenset(dict(in_given)), in_arguments=frozenset(dict(shared)))
         if self.memory is None or not self.memory.changing:
             return ran
         return replace(ran, inputs=self.memory.contents(), changed=changed)

@@ -49,9 +49,13 @@ class OtherValues:
         try:
             agreement.vary(way)
             args, kwargs = agreement.fresh()
-            return self._tell(agreement.with_changed(agreement.reference(*args, **kwargs), self.expected))
+            outputs = agreement.reference(*args, **kwargs)
+            tells = self._tell(agreement.with_changed(outputs, self.expected))
         except Exception:  # the reference may refuse these values
             return False
+        else:
+            self.expected.write_over(outputs)
+            return tells
         finally:
             agreement.end_variation()
 

@@ -19,21 +19,17 @@ class OutputMemory:
     inputs: InputMemory | None
     arms: dict[str, list[tuple[str, MemoryRange]]] = field(default_factory=dict)
 
-    def in_given(self, outputs: object, args: Sequence[object], kwargs: Mapping[str, object]) -> frozenset[str]:
-        """Return the names of outputs in memory of arguments, or in other memory that is put back before each call."""
+    def in_given(self, outputs: object, args: Sequence[object], kwargs: Mapping[str, object]) -> list[tuple[str, str]]:
+        """Return the outputs in memory of arguments, each with that, or in other memory that is put back, with ""."""
         changing = [("", region.bytes) for region in self.inputs.changing] if self.inputs is not None else []
-        return frozenset(name for name, _ in overlaps(flatten(outputs), [*inputs_of(args, kwargs), *changing]))
+        return overlaps(flatten(outputs), [*inputs_of(args, kwargs), *changing])
 
-    def add(self, arm: str, outputs: object, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
-        """Note where outputs lie, but for those in memory that every call is given."""
-        given = self.in_given(outputs, args, kwargs)
+    def add(self, arm: str, outputs: object, in_given: Sequence[tuple[str, str]]) -> None:
+        """Note where outputs lie, but for those in memory that every call is given, as `in_given` returns them."""
+        given = {name for name, _ in in_given}
         own = memory_of([leaf for leaf in flatten(outputs) if leaf[0] not in given])
-        before = [each for each in self.living(arm) if each not in own]
+        before = [each for each in living(self.arms.get(arm, ())) if each not in own]
         self.arms[arm] = [*before, *own]
-
-    def living(self, arm: str) -> list[tuple[str, MemoryRange]]:
-        """Return the memory of an arm's outputs that somebody still holds."""
-        return living(self.arms.get(arm, ()))
 
     def refuse_shared(self, arm: str, outputs: object) -> None:
         """Raise UnfairComparison for an output of a candidate that is memory of another arm's."""

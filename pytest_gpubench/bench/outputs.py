@@ -230,7 +230,8 @@ class OutputRecorder:
         if name != self.reference:
             self.agreement.refuse_shared(name, self.last[name])
         arm = REFERENCE if name == self.reference else name
-        self.agreement.returned.add(arm, self.last[name], *self._arguments_of(name))
+        returned = self.agreement.returned
+        returned.add(arm, self.last[name], returned.in_given(self.last[name], *self._arguments_of(name)))
 
     def change_upstream(self) -> None:
         """Give every backward pass other upstream gradients, the same for all arms."""
@@ -244,6 +245,7 @@ class OutputRecorder:
         expected = self.ran(self.reference)
         for name in names:
             refuse_strange_tensors(name, self.last[name], self.last[self.reference])
+            self.agreement.refuse_shared(name, self.last[name])  # the reference may just have written there
             differences = self._differences(name, self.ran(name), expected)
             if not all(each.passed for each in differences) and self._stays(name):
                 raise InvalidResult(

@@ -64,13 +64,13 @@ class Buffer:
         else:
             fill_showing(self.memory, self.leaves[0][1] if shows else None)
         for _, leaf in self.leaves:
-            _copy_values(self.view(leaf), leaf.detach())
+            copy_values(self.view(leaf), leaf.detach())
         self.before = self.memory.clone()
 
     def put_back(self) -> None:
         """Give the tensors the values that they had, and leave the margins."""
         for _, leaf in self.leaves:
-            _copy_values(self.view(leaf), self.view(leaf, self.before))
+            copy_values(self.view(leaf), self.view(leaf, self.before))
 
 
 def _differing(buffers: Sequence[Buffer]) -> list[Buffer]:
@@ -79,7 +79,7 @@ def _differing(buffers: Sequence[Buffer]) -> list[Buffer]:
     return [buffer for buffer, differs in zip(buffers, bytes_differ(pairs), strict=True) if differs]
 
 
-def _copy_values(to: torch.Tensor, values: torch.Tensor) -> None:
+def copy_values(to: torch.Tensor, values: torch.Tensor) -> None:
     """Copy the elements of a tensor to one of the same layout, and nothing that lies between them."""
     if may_overlap_itself(dense(values)):
         ((_, target), (_, source)) = memory_of([("", to), ("", values)])
