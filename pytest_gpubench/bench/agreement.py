@@ -135,7 +135,7 @@ class Agreement:
     def differences_of(self, name: str, candidate: Function, expected: Ran) -> tuple[Difference, ...]:
         """Run a candidate; return how each of its outputs differs."""
         found = self._run(candidate, name, expected)
-        refuse_strange_tensors(name, found.outputs, expected.outputs)
+        refuse_strange_tensors(name, found.outputs, expected.outputs, expected.left)
         return self.compare(found, expected, poisoned=True)
 
     def require(self, name: str, differences: Sequence[Difference], when: str) -> None:

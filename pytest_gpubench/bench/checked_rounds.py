@@ -57,25 +57,24 @@ class CheckedRounds:
         rounds = UncountedRounds(self.match, self.timer, self.taken, self._candidates)
         recorder.end()
         expected = self._results_of_reference() if recorder.passes else self.expected
-        way = self._other_values(expected) if vary and self.timer.name != "scripted" else None
+        way: Way | None = None
         with ExitStack() as values:
             values.callback(agreement.end_variation)
             with self._checking_as_given(expected):
                 with rounds.session():
                     recorder.keep_all(rounds.take)
                     as_given = rounds.number
-                    if way is not None:  # after the last round, work of the GPU would belong to no call
+                    if vary := vary and self.timer.name != "scripted":
                         recorder.set_aside(self._candidates, expected)
+                        recorder.forget_all()
+                        way = self._vary(expected)
                         if isinstance(self.cache, Producer):
                             self.cache.is_left_out = True
                             values.callback(setattr, self.cache, "is_left_out", False)
-                        agreement.vary(way)
-                        recorder.change_upstream()
-                        recorder.forget_all()
-                        self._take(rounds.take)
-                if way is None:
+                        self._take(rounds.take)  # in any case: work of the GPU after the last would belong to no call
+                if not vary:
                     recorder.set_aside(self._candidates, expected)
-                else:
+                elif way is not None:
                     self._call_reference()
                     recorder.check_other_values(self._candidates, way)
             times_us = self._times_us(rounds, as_given, way)
@@ -118,12 +117,12 @@ class CheckedRounds:
         self.recorder.set_aside([self.match.reference], self.expected)
         return self.recorder.aside.pop(self.match.reference)
 
-    def _other_values(self, expected: Ran) -> Way | None:
-        """Return the way to other values that tell; None where a round with others would tell nothing."""
-        agreement = self.recorder.agreement
-        way = OtherValues(agreement, self.expected).find()
+    def _vary(self, expected: Ran) -> Way | None:
+        """Give calls other values that tell; return the way to them, None where a round with others tells nothing."""
+        way = OtherValues(self.recorder.agreement, self.expected).find()
         if not self.recorder.passes:
             return way
+        self.recorder.change_upstream()
         return (way or "as given") if expected.gradients or expected.changed else None  # upstream gradients change too
 
     def _take(self, take: Callable[[], T]) -> T:
@@ -142,9 +141,10 @@ class CheckedRounds:
     def _times_us(self, rounds: UncountedRounds, as_given: int, way: Way | None) -> Mapping[str, float]:
         """Return the times of the first round with other values, if any; raise where a call launches other kernels."""
         try:
-            for number in range(as_given):
+            varied = rounds.number if way is None else as_given
+            for number in range(varied):
                 rounds.times_us(number)
-            return _varied_us([partial(rounds.times_us, number) for number in range(as_given, rounds.number)])
+            return _varied_us([partial(rounds.times_us, number) for number in range(varied, rounds.number)])
         except IncompleteRecords:
             return self._take_again_us(way)
 

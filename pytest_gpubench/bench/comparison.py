@@ -11,11 +11,7 @@ from pytest_gpubench.bench.batch_invariance import Batched, check_batch_invarian
 from pytest_gpubench.bench.candidates import speedup_limits
 from pytest_gpubench.bench.checked_rounds import CheckedRounds
 from pytest_gpubench.bench.guarded import GuardedCall
-from pytest_gpubench.bench.integrity import (
-    auditing,
-    check_floor,
-    traffic_of,
-)
+from pytest_gpubench.bench.integrity import check_clocks, check_floor, traffic_of, watching_cache
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.plan import is_enforced, is_kept, plan_of, unmeasured_reason
 from pytest_gpubench.bench.producer import check_producer
@@ -111,11 +107,12 @@ class CompareRequest(Request[Comparison]):
         with (
             self.agreement.leaving_state(),
             nullcontext() if self.settings.timer == "scripted" else operations_kept(),
+            watching_cache(self.settings, self.device) as check_cache,
             pool_on(self.device.torch_device) as pool,
         ):
-            return self._compare(pool, say)
+            return self._compare(pool, check_cache, say)
 
-    def _compare(self, pool: PoisonedPool | None, say: Say) -> CallResult[Comparison]:
+    def _compare(self, pool: PoisonedPool | None, check_cache: Callable[[], None], say: Say) -> CallResult[Comparison]:
         check_producer(self)
         with counting_launches() as launches:
             expected = self.agreement.run_reference()
@@ -124,9 +121,10 @@ class CompareRequest(Request[Comparison]):
             lines = self._check(expected, pool)
         if reason := unmeasured_reason(self.settings, self.device, launches.number):
             return self._untimed(lines, reason)
-        with auditing(self.settings, self.device) as check_cache:
-            conduct = Conduct(self.agreement, list(self.calls), check_cache)
-            return self._timed(lines, expected, conduct, pool, say)
+        check_clocks(self.settings)
+        found = self._timed(lines, expected, check_cache, pool, say)
+        check_clocks(self.settings)
+        return found
 
     @property
     def has_margins(self) -> bool:
@@ -194,13 +192,14 @@ class CompareRequest(Request[Comparison]):
         self,
         lines: OutputLines,
         expected: Ran,
-        conduct: Conduct,
+        check_cache: Callable[[], None],
         pool: PoisonedPool | None,
         say: Say,
     ) -> CallResult[Comparison]:
         shares_memory = self.interleave and self.settings.timer != "scripted"
         pool = None if self.agreement.uses_cuda_graphs or self.settings.timer == "scripted" else pool
         arms = len(self.calls) if shares_memory else 0
+        conduct = Conduct(self.agreement, list(self.calls))
         recorder = OutputRecorder(self.agreement, arms, conduct, pool=pool, reference=self.reference)
         watched = {name: recorder.watch(name, call) for name, call in self.calls.items()}
         seed, looks = self.settings.seed or 0, looks_of(self.settings, self.limits)
@@ -213,7 +212,7 @@ class CompareRequest(Request[Comparison]):
         judges = self._judges(self.inspection.judgements(self.judged, work))
 
         def look(taken: Interleaved, looks: tuple[int, ...]) -> bool:
-            conduct.check_cache()
+            check_cache()
             decided = []
             for name, each in judges.items():
                 so_far = samples_of(self.calls[name], timer, self.device, plan, taken.samples[name])

@@ -1,7 +1,7 @@
 """Checks that make a number INVALID: replaced clocks, memory faster than its peak."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from pytest_gpubench.bench.agreement import Agreement
@@ -10,7 +10,7 @@ from pytest_gpubench.correctness.probing import least_share, needed_share
 from pytest_gpubench.correctness.variation import variable_tensors
 from pytest_gpubench.errors import InvalidResult
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.gpu.persisting import nothing_persists
+from pytest_gpubench.gpu.persisting import set_aside_as_before
 from pytest_gpubench.results.model import Timing
 from pytest_gpubench.results.roofline import READS_MEMORY
 from pytest_gpubench.settings import Settings
@@ -27,16 +27,18 @@ FLOOR_SHARE = 0.8
 
 
 @contextmanager
-def auditing(settings: Settings, device: Device) -> Iterator[Callable[[], None]]:
-    """Raise InvalidResult where measuring relies on something that a test has replaced; let no cached data persist.
+def auditing(settings: Settings, device: Device) -> Iterator[None]:
+    """Raise InvalidResult where measuring relies on something that a test has replaced, or cache is set aside."""
+    check_clocks(settings)
+    with watching_cache(settings, device):
+        yield
+    check_clocks(settings)
 
-    Yields the check that none does, to be made between calls.
-    """
-    check_clocks(settings)
-    on_gpu = device.type == "cuda" and settings.timer != "scripted"
-    with nothing_persists() if on_gpu and settings.cache != "hot" else nullcontext(lambda: None) as check_cache:
-        yield check_cache
-    check_clocks(settings)
+
+def watching_cache(settings: Settings, device: Device) -> AbstractContextManager[Callable[[], None]]:
+    """Return the context, and the check within it, that raise InvalidResult for cache that calls set aside."""
+    on_gpu = device.type == "cuda" and settings.timer != "scripted" and not settings.disable
+    return set_aside_as_before() if on_gpu and settings.cache != "hot" else nullcontext(lambda: None)
 
 
 def check_clocks(settings: Settings) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pytest_gpubench.bench.agreement import Agreement
@@ -29,7 +30,7 @@ class OtherValues:
     """A sentence for each output that changes within a tolerance that was given."""
 
     def find(self) -> Way | None:
-        """Return the first way to vary the inputs that tells; None, and a remark, where there is none.
+        """Vary the inputs in the first way that tells, and return it; None, and a remark, where there is none.
 
         None is where the reference refuses the values of each, where its outputs cease to be finite, or where nothing
         can be varied. Raises UnfairComparison where only the tolerance hides a change.
@@ -45,19 +46,17 @@ class OtherValues:
         return None
 
     def _tells_in(self, way: Way) -> bool:
-        agreement = self.agreement
-        try:
+        """Vary the inputs, and tell whether that tells; else end it."""
+        agreement, tells = self.agreement, False
+        with suppress(Exception):  # the reference may refuse these values
             agreement.vary(way)
             args, kwargs = agreement.fresh()
             outputs = agreement.reference(*args, **kwargs)
             tells = self._tell(agreement.with_changed(outputs, self.expected))
-        except Exception:  # the reference may refuse these values
-            return False
-        else:
             self.expected.write_over(outputs)
-            return tells
-        finally:
+        if not tells:
             agreement.end_variation()
+        return tells
 
     def _tell(self, results: object) -> bool:
         """Tell whether what the reference computes for other values is something else, and as finite as before."""

@@ -1,7 +1,7 @@
 """Rules for single outputs: plain finite tensors in memory of their own."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import torch
@@ -9,8 +9,19 @@ import torch
 from pytest_gpubench.correctness import flatten
 from pytest_gpubench.correctness.chunks import blocks_of
 from pytest_gpubench.correctness.constant_outputs import least_and_largest
+from pytest_gpubench.correctness.memory import is_shared
 from pytest_gpubench.correctness.variation import is_expanded
 from pytest_gpubench.errors import BadRequest, InvalidResult, UnfairComparison
+
+SHARED = "has elements that are one in memory with others"
+WORK_LEFT: dict[str, tuple[Callable[[torch.Tensor], bool], str]] = {
+    "is expanded: several of its elements are one in memory": (is_expanded, "it .contiguous()"),
+    "is conjugated only when it is read": (torch.Tensor.is_conj, "it .resolve_conj()"),
+    "is negated only when it is read": (torch.Tensor.is_neg, "it .resolve_neg()"),
+    "is not coalesced": (lambda each: each.layout is torch.sparse_coo and not each.is_coalesced(), "it .coalesce()"),
+    SHARED: (lambda each: False, "a copy"),
+}
+"""The work that an output may leave to whoever reads it: how it is told, of one output, and what to return instead."""
 
 
 def differentiable(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, Any]]:
@@ -34,11 +45,27 @@ def refuse_opaque_tensors(who: str, outputs: object) -> None:
         raise BadRequest(f"{names[0]} of {who} has the layout of MKL-DNN, which cannot be compared: return .to_dense()")
 
 
-def refuse_strange_tensors(name: str, outputs: object, expected: object) -> None:
+def work_left(outputs: object) -> dict[str, str]:
+    """Return the work that outputs leave to whoever reads them, each with the name of an output."""
+    tensors = named_tensors(outputs)
+    found = {
+        work: next(name for name, tensor in tensors.items() if is_left(tensor))
+        for work, (is_left, _) in WORK_LEFT.items()
+        if any(map(is_left, tensors.values()))
+    }
+    leaves = list(tensors.items())
+    if not found and is_shared(leaves):
+        found[SHARED] = next(name for place, (name, _) in enumerate(leaves, 1) if is_shared(leaves[:place]))
+    return found
+
+
+def refuse_strange_tensors(name: str, outputs: object, expected: object, left: Container[str]) -> None:
     """Refuse an output that is no plain tensor of its own.
 
+    left: the work that the reference's outputs leave, as `work_left` returns it.
+
     Raises InvalidResult for one that may compute when it is looked at, or let go of: a class or attributes of its own;
-    UnfairComparison for one that is expanded where the reference's is not.
+    UnfairComparison for one that leaves work where no output of the reference does.
     """
     others = named_tensors(expected)
     known = {torch.Tensor, torch.nn.Parameter} | {type(tensor) for tensor in others.values()}
@@ -53,11 +80,10 @@ def refuse_strange_tensors(name: str, outputs: object, expected: object) -> None
                 f"{output} of {name!r} has an attribute of its own, {min(added)!r}, which may compute later: return a "
                 "tensor without it"
             )
-        if output in others and is_expanded(tensor) and not is_expanded(others[output]):
-            raise UnfairComparison(
-                f"{output} of {name!r} is expanded: several of its elements are one in memory, those of the "
-                "reference's are not; return .contiguous()"
-            )
+    for work, output in work_left(outputs).items():
+        if work not in left:
+            repair = WORK_LEFT[work][1]
+            raise UnfairComparison(f"{output} of {name!r} {work}, no output of the reference: return {repair}")
 
 
 def _attributes_of(tensor: object) -> set[str]:

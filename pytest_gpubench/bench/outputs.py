@@ -9,7 +9,7 @@ import torch
 
 from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.output_memory import REFERENCE
-from pytest_gpubench.bench.output_rules import differentiable, refuse_strange_tensors
+from pytest_gpubench.bench.output_rules import differentiable, refuse_strange_tensors, work_left
 from pytest_gpubench.bench.ran import Ran, copied
 from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.correctness import Difference, compare_outputs
@@ -117,7 +117,7 @@ class OutputRecorder:
         if self.checking and self.latest in self.last:
             self._refuse_shared(self.latest)
         if self.conduct is not None and self.latest:
-            self.conduct.after_call(self.latest, is_checked=self.checking and self.latest != self.reference)
+            self.conduct.after_call(self.latest)
         self.latest = ""
 
     def _make_room(self, name: str) -> None:
@@ -197,7 +197,7 @@ class OutputRecorder:
         self._save()
         for name in names:
             like = expected.gradients if name in self.passes else expected.outputs
-            refuse_strange_tensors(name, self.last[name], like)
+            refuse_strange_tensors(name, self.last[name], like, expected.left)
             self.aside[name] = self.ran(name).copied()
 
     def check_aside(self, names: Sequence[str], expected: Ran) -> None:
@@ -242,9 +242,9 @@ class OutputRecorder:
         """Raise WrongResult for a last call that is wrong for other values, InvalidResult where it returns the same."""
         self._look_back()
         self._save()
-        expected = self.ran(self.reference)
+        expected, like = self.ran(self.reference), self.last[self.reference]
         for name in names:
-            refuse_strange_tensors(name, self.last[name], self.last[self.reference])
+            refuse_strange_tensors(name, self.last[name], like, work_left(like))
             self.agreement.refuse_shared(name, self.last[name])  # the reference may just have written there
             differences = self._differences(name, self.ran(name), expected)
             if not all(each.passed for each in differences) and self._stays(name):

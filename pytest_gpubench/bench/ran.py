@@ -6,6 +6,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 
+from pytest_gpubench.bench.output_rules import work_left
 from pytest_gpubench.correctness import Difference
 from pytest_gpubench.correctness.leaves import flatten, map_leaves, tensors_of
 from pytest_gpubench.correctness.margins import copy_values
@@ -28,6 +29,8 @@ class Ran:
     """The names of the outputs that lie in memory of arguments, or in other memory that is put back."""
     in_arguments: frozenset[str] = frozenset()
     """The names of those that lie in memory of arguments."""
+    left: frozenset[str] = frozenset()
+    """The work that the results left to whoever reads them, of which these are copies."""
 
     @property
     def own_outputs(self) -> dict[str, object]:
@@ -37,7 +40,8 @@ class Ran:
     def copied(self) -> "Ran":
         """Return copies of the results, which no later call writes over."""
         gradients = {name: copied(leaf) for name, leaf in self.gradients.items()}
-        return replace(self, outputs=map_leaves(copied, self.outputs), gradients=gradients)
+        left = frozenset([*work_left(self.outputs), *work_left(self.gradients)])
+        return replace(self, outputs=map_leaves(copied, self.outputs), gradients=gradients, left=left)
 
     def write_over(self, outputs: object) -> None:
         """Write these outputs over those of another call: a function that keeps their memory keeps nothing else."""

@@ -1,12 +1,10 @@
-"""Checks on what timed calls must leave alone: torch's switches, the inputs, cache that is set aside."""
+"""Checks on what timed calls must leave alone: torch's switches, and the inputs."""
 
-import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.switches import Readings, readings, refuse_switching
-from pytest_gpubench.correctness.inputs import CALLS_PER_LOOK
 from pytest_gpubench.errors import UnfairComparison
 
 
@@ -17,8 +15,6 @@ class Conduct:
     agreement: Agreement
     arms: Sequence[str]
     """The reference and the candidates."""
-    check_cache: Callable[[], None] = lambda: None
-    """Raises InvalidResult where cache is set aside for persisting data; the driver takes 50 us to tell."""
     switches: Readings = field(default_factory=readings)
 
     def before_call(self) -> None:
@@ -28,14 +24,9 @@ class Conduct:
         if self.agreement.arguments.setup is not None:
             self.switches = readings()
 
-    def after_call(self, name: str, is_checked: bool = False) -> None:
-        """Raise UnfairComparison if the call of an arm changed a switch, InvalidResult if it left cache set aside.
-
-        The latter is asked after calls that are checked, at every look, and at random.
-        """
+    def after_call(self, name: str) -> None:
+        """Raise UnfairComparison if the call of an arm changed a switch."""
         refuse_switching(f"{name!r}", self.switches)
-        if is_checked or not secrets.randbelow(CALLS_PER_LOOK):
-            self.check_cache()
 
     def look_at_inputs(self) -> None:
         """Raise UnfairComparison if inputs are changed that no call had changed when it was checked."""

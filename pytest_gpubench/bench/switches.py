@@ -2,7 +2,7 @@
 
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -26,57 +26,44 @@ class Switch:
 
 @functools.cache
 def switches() -> tuple[Switch, ...]:
-    """Return the switches that change what a call computes, or how fast."""
+    """Return the switches that change what a call computes, or how fast: all that torch can read and write, and more.
+
+    Read by torch's own functions, in a tenth of the time that attributes take: this is done after every call.
+    """
     from torch.backends import cuda
 
     return (
-        *_attributes(
-            "backends.cuda.matmul",
-            "cublas",
-            "allow_tf32",
-            "allow_fp16_accumulation",
-            "allow_fp16_reduced_precision_reduction",
-            "allow_bf16_reduced_precision_reduction",
-        ),
-        *_attributes("backends.cudnn", "cudnn", "enabled", "benchmark", "deterministic", "allow_tf32"),
-        Switch("float32_matmul_precision", torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+        *_pairs(),
         Switch("backends.cuda.enable_flash_sdp", cuda.flash_sdp_enabled, cuda.enable_flash_sdp),
         Switch("backends.cuda.enable_mem_efficient_sdp", cuda.mem_efficient_sdp_enabled, cuda.enable_mem_efficient_sdp),
         Switch("backends.cuda.enable_math_sdp", cuda.math_sdp_enabled, cuda.enable_math_sdp),
         Switch("backends.cuda.enable_cudnn_sdp", cuda.cudnn_sdp_enabled, cuda.enable_cudnn_sdp),
-        Switch(
-            "backends.cuda.allow_fp16_bf16_reduction_math_sdp",
-            cuda.fp16_bf16_reduction_math_sdp_allowed,
-            cuda.allow_fp16_bf16_reduction_math_sdp,
-        ),
         Switch("use_deterministic_algorithms", _determinism, lambda found: _set_determinism(*found)),
         Switch("set_default_dtype", torch.get_default_dtype, torch.set_default_dtype),
         Switch("set_default_device", lambda: torch.empty(0).device, _set_default_device),
         Switch("set_grad_enabled", torch.is_grad_enabled, torch.set_grad_enabled),
+        Switch("autograd.set_detect_anomaly", torch.is_anomaly_enabled, torch.set_anomaly_enabled),
         Switch("set_num_threads", torch.get_num_threads, torch.set_num_threads),
+        Switch("set_autocast_cache_enabled", torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
         *(_autocast(kind) for kind in ("cuda", "cpu")),
     )
 
 
-def _attributes(path: str, library: str, *names: str) -> list[Switch]:
-    """Return the switches that are attributes of a part of torch, those that it has.
+def _pairs() -> Iterator[Switch]:
+    """Yield the switches that torch has a function to read and one to write for, without other arguments."""
+    for name in sorted(dir(torch._C)):
+        read, write = getattr(torch._C, name), getattr(torch._C, name.replace("_get_", "_set_", 1), None)
+        if name.startswith("_get_") and write is not None:
+            with suppress(RuntimeError, Warning):  # refused now, and told at another time
+                try:
+                    read()
+                except TypeError:
+                    continue
+            yield Switch(name.removeprefix("_get_"), read, functools.partial(_write, write))
 
-    library: in the name of torch's own functions that read them, which take a tenth of the attribute's time; this is
-    done after every call.
-    """
-    owner: Any = torch
-    for part in path.split("."):
-        owner = getattr(owner, part)
-    found = []
-    for name in names:
-        read = getattr(torch._C, f"_get_{library}_{name}", functools.partial(getattr, owner, name))
-        with suppress(RuntimeError, Warning):  # refused now, and told at another time
-            try:
-                read()
-            except AttributeError:  # torch before 2.7 lacks some
-                continue
-        found.append(Switch(f"{path}.{name}", read, functools.partial(setattr, owner, name)))
-    return found
+
+def _write(write: Callable[..., object], value: object) -> None:
+    write(*value) if isinstance(value, tuple) else write(value)
 
 
 def _determinism() -> tuple[bool, bool]:
@@ -132,12 +119,13 @@ def refuse_switching(who: str, before: Readings) -> None:
     if after == before:
         return
     rows = [row for row in zip(switches(), before, after, strict=True) if row[1] != row[2]]
-    with warnings.catch_warnings(), suppress(RuntimeError):
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of its old names, which are all that the oldest torch has
         for switch, value, _ in rows:
-            if value is not UNREADABLE:
-                switch.write(value)
-    found = ", ".join(f"torch.{switch.name} from {value} to {now}" for switch, value, now in rows)
+            with suppress(RuntimeError):
+                if value is not UNREADABLE:
+                    switch.write(value)
+    found = ", ".join(f"torch's {switch.name} from {value} to {now}" for switch, value, now in rows)
     raise UnfairComparison(
         f"{who} changed {found}, and left it so: every call after it would run under that; let it put back what it "
         "changes, or change it before the comparison, for all arms alike"

@@ -100,6 +100,15 @@ def shares_addresses(tensor: torch.Tensor) -> bool:
     return tensor.layout is torch.strided and not tensor.is_nested and span_of(tensor) < tensor.numel()
 
 
+def is_shared(leaves: Sequence[tuple[str, object]]) -> bool:
+    """Tell whether tensors have more elements than the memory that they lie in: several are one there."""
+    spans: dict[Place, list[tuple[int, int]]] = defaultdict(list)
+    for _, memory in memory_of(leaves):
+        spans[memory.place].append((memory.start, memory.stop))
+    element_bytes = sum(tensor.numel() * tensor.element_size() for _, tensor in tensors_of(leaves))
+    return element_bytes > sum(map(length_of_union, spans.values())) > 0
+
+
 def overlaps(first: Sequence[tuple[str, object]], second: Sequence[tuple[str, object]]) -> list[tuple[str, str]]:
     """Return the names of tensors in two lists of leaves (as `flatten` gives them) that overlap in memory.
 

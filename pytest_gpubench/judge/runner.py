@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_gpubench.correctness import flatten
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.gpu.persisting import nothing_persists
+from pytest_gpubench.gpu.persisting import set_aside_as_before
 from pytest_gpubench.settings.cache import CacheName
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call, Rep, Session, call_of
@@ -89,12 +89,12 @@ class Runner:
             self.function(*args)
 
     def begin(self) -> None:
-        """Begin a session of reps: no kernel leaves its data in the cache for a later one."""
+        """Begin a session of reps: no call sets cache aside."""
         self._held.enter_context(self._cold())
         self._session = self._held.enter_context(self.timer.session())
 
     def _cold(self) -> AbstractContextManager[object]:
-        return nothing_persists() if self.device.type == "cuda" else nullcontext()
+        return set_aside_as_before() if self.device.type == "cuda" else nullcontext()
 
     def take(self, index: int, idle_s: float) -> None:
         """Take a rep on this set of inputs, after this much idle time."""

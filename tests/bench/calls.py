@@ -54,7 +54,7 @@ def recorded(candidate: Callable[..., object], agreement: Agreement, calls: int 
 
 def check(recorder: OutputRecorder, names: Sequence[str]) -> None:
     """Check the last calls of candidates against the reference's last one."""
-    expected = recorder.ran(recorder.reference)
+    expected = recorder.ran(recorder.reference).copied()
     for arms in (names, [recorder.reference]):
         recorder.set_aside(arms, expected)
     recorder.check_aside(names, recorder.aside[recorder.reference])

@@ -329,27 +329,6 @@ def test_a_candidate_that_was_wrong_before_it_refuses_other_values(
     assert any("its inputs were turned round" in note for note in getattr(first, "__notes__", ()))
 
 
-def test_cache_that_a_checked_call_leaves_set_aside_is_always_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before a call of the reference, which may give it back."""
-    called: list[str] = []
-
-    def calling(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
-        def call(x: torch.Tensor) -> torch.Tensor:
-            called.append(name)
-            return x * 2
-
-        return call
-
-    timer, asked = ArmsTimer(Clock(), lambda name, number: rep(100, "ab")), list[int]()
-    checked = checked_rounds(calling("c"), timer, monkeypatch, reference=calling("r"))
-    assert checked.recorder.conduct is not None
-    checked.recorder.conduct.check_cache = lambda: asked.append(len(called))
-    before = len(called)
-    checked.check(vary=True)
-    assert called[before:] == ["r", "c", "c", "r"]
-    assert asked == [before + 2, before + 3]
-
-
 def test_an_output_that_a_function_holds_is_not_put_back_while_it_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """As of a CUDA graph: it held the right result before, so that the first change is that by other values."""
     out = torch.arange(4.0) * 2

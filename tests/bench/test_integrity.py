@@ -1,4 +1,4 @@
-"""What makes a number invalid: a cache that is kept, replaced clocks."""
+"""What makes a number invalid: cache that is set aside, replaced clocks."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,36 +14,37 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.settings.cache import Producer
 from tests.bench.calls import COLD, CPU, GPU
 
-# the cache that no flush reaches
+# cache that is set aside
 
 
 @pytest.mark.parametrize(
-    ("device", "settings", "kept_free"),
+    ("device", "settings", "is_watched"),
     [
         (GPU, COLD, True),
         (GPU, replace(COLD, cache="dirty"), True),
         (GPU, replace(COLD, cache="hot"), False),
         (GPU, replace(COLD, cache=Producer(print)), True),
         (GPU, replace(COLD, timer="scripted"), False),
+        (GPU, replace(COLD, disable=True), False),
         (CPU, COLD, False),
     ],
 )
-def test_nothing_persists_where_a_cache_is_to_be_cold(
-    monkeypatch: pytest.MonkeyPatch, device: Device, settings: Settings, kept_free: bool
+def test_cache_that_is_set_aside_is_watched_where_it_matters(
+    monkeypatch: pytest.MonkeyPatch, device: Device, settings: Settings, is_watched: bool
 ) -> None:
     done: list[str] = []
 
     @contextmanager
-    def nothing_persists() -> Iterator[None]:
+    def set_aside_as_before() -> Iterator[None]:
         done.append("begin")
         yield
         done.append("end")
 
-    monkeypatch.setattr(integrity, "nothing_persists", nothing_persists)
+    monkeypatch.setattr(integrity, "set_aside_as_before", set_aside_as_before)
     monkeypatch.setattr(integrity, "replaced", lambda: None)
     with auditing(settings, device):
         done.append("measured")
-    assert done == (["begin", "measured", "end"] if kept_free else ["measured"])
+    assert done == (["begin", "measured", "end"] if is_watched else ["measured"])
 
 
 # clocks, before and after

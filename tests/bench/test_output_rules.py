@@ -1,12 +1,15 @@
 """Outputs that are no plain tensors of their own."""
 
+import re
+from collections.abc import Callable
 from contextlib import nullcontext
 
 import pytest
 import torch
 
 from pytest_gpubench import BadRequest, InvalidResult, UnfairComparison
-from pytest_gpubench.bench.output_rules import refuse_strange_tensors
+from pytest_gpubench.bench.output_rules import refuse_strange_tensors, work_left
+from pytest_gpubench.bench.ran import Ran
 from tests.bench.calls import Lazy, agreement_of
 
 
@@ -24,7 +27,11 @@ from tests.bench.calls import Lazy, agreement_of
 def test_an_output_of_a_class_of_its_own(outputs: object, expected: object, named: str | None) -> None:
     sentence = rf"^{named} of 'mine' is a Lazy, which may compute later, .*: return a plain"
     with nullcontext() if named is None else pytest.raises(InvalidResult, match=sentence):
-        refuse_strange_tensors("mine", outputs, expected)
+        refuse_strange_tensors("mine", outputs, expected, work_left(expected))
+
+
+ROW = torch.arange(8.0)
+COMPLEX = torch.ones(2, dtype=torch.complex64)
 
 
 def with_attribute(name: str) -> torch.Tensor:
@@ -40,17 +47,46 @@ def with_attribute(name: str) -> torch.Tensor:
         ([with_attribute("later")], [torch.ones(2)], InvalidResult, r"^out\[0\] of 'mine' has an attribute"),
         (with_attribute("later"), with_attribute("later"), None, ""),
         (with_attribute("_dynamo_dynamic_indices"), torch.ones(2), None, ""),
-        (torch.ones(1, 3).expand(2, 3), torch.ones(2, 3), UnfairComparison, "^out of 'mine' is expanded: several"),
-        (torch.ones(1, 3).expand(2, 3), torch.ones(1, 3).expand(2, 3), None, ""),
-        (torch.ones(1, 3).expand(1, 3), torch.ones(1, 3), None, ""),
         (torch.ones(3, 2).t(), torch.ones(2, 3), None, ""),
+        (torch.ones(1, 3).expand(1, 3), torch.ones(1, 3), None, ""),
+        (ROW.chunk(2), ROW.chunk(2), None, ""),
+        (ROW.view(2, 4).chunk(2, 1), [torch.ones(2, 2)] * 2, None, ""),
+        (ROW[::2], ROW, None, ""),
     ],
 )
 def test_an_output_that_is_no_plain_tensor_of_its_own(
     outputs: object, expected: object, error: type[Exception] | None, sentence: str
 ) -> None:
     with nullcontext() if error is None else pytest.raises(error, match=sentence):
-        refuse_strange_tensors("mine", outputs, expected)
+        refuse_strange_tensors("mine", outputs, expected, work_left(expected))
+
+
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+@pytest.mark.parametrize(
+    ("make", "work", "repair"),
+    [
+        (lambda: ROW[:1].expand(8), "out of 'mine' is expanded", "it .contiguous()"),
+        (lambda: [ROW, ROW.unsqueeze(0).expand(3, 8)], r"out[1] of 'mine' is expanded", "it .contiguous()"),
+        (lambda: COMPLEX.conj(), "out of 'mine' is conjugated only when it is read", "it .resolve_conj()"),
+        (lambda: torch._neg_view(ROW), "out of 'mine' is negated only when it is read", "it .resolve_neg()"),
+        (
+            lambda: torch.sparse_coo_tensor(torch.zeros(1, 2), torch.ones(2), (2,), check_invariants=True),
+            "out of 'mine' is not coalesced",
+            "it .coalesce()",
+        ),
+        (lambda: (ROW, ROW), "out[1] of 'mine' has elements that are one in memory with others", "a copy"),
+        (lambda: [torch.ones(3), ROW[:5], ROW[4:]], "out[2] of 'mine' has elements that are one", "a copy"),
+        (lambda: ROW.unfold(0, 4, 1), "out of 'mine' has elements that are one in memory", "a copy"),
+    ],
+)
+def test_work_left_to_whoever_reads_an_output(make: Callable[[], object], work: str, repair: str) -> None:
+    outputs = make()
+    with pytest.raises(
+        UnfairComparison, match=f"^{re.escape(work)}.*, no output of the reference: return {re.escape(repair)}$"
+    ):
+        refuse_strange_tensors("mine", outputs, None, ())
+    refuse_strange_tensors("mine", outputs, None, work_left(make()))
+    refuse_strange_tensors("mine", outputs, None, Ran(outputs, {}).copied().left)
 
 
 def test_an_output_in_the_layout_of_mkldnn() -> None:

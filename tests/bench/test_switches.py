@@ -22,12 +22,12 @@ def put_back() -> Iterator[None]:
 
 matmul, cuda = torch.backends.cuda.matmul, torch.backends.cuda
 CHANGES: dict[str, Callable[[], Any]] = {
-    "backends.cuda.matmul.allow_tf32": lambda: setattr(matmul, "allow_tf32", True),
+    "cublas_allow_tf32": lambda: setattr(matmul, "allow_tf32", True),
     "float32_matmul_precision": lambda: torch.set_float32_matmul_precision("medium"),
-    "backends.cudnn.allow_tf32": lambda: setattr(torch.backends.cudnn, "allow_tf32", False),
-    "backends.cudnn.benchmark": lambda: setattr(torch.backends.cudnn, "benchmark", True),
-    "backends.cuda.matmul.allow_fp16_reduced": lambda: setattr(matmul, "allow_fp16_reduced_precision_reduction", False),
-    "backends.cuda.matmul.allow_bf16_reduced": lambda: setattr(matmul, "allow_bf16_reduced_precision_reduction", False),
+    "cudnn_allow_tf32": lambda: setattr(torch.backends.cudnn, "allow_tf32", False),
+    "cudnn_benchmark": lambda: setattr(torch.backends.cudnn, "benchmark", True),
+    "cublas_allow_fp16_reduced": lambda: setattr(matmul, "allow_fp16_reduced_precision_reduction", False),
+    "cublas_allow_bf16_reduced": lambda: setattr(matmul, "allow_bf16_reduced_precision_reduction", False),
     "backends.cuda.enable_flash_sdp": lambda: cuda.enable_flash_sdp(False),
     "backends.cuda.enable_mem_efficient_sdp": lambda: cuda.enable_mem_efficient_sdp(False),
     "backends.cuda.enable_math_sdp": lambda: cuda.enable_math_sdp(False),
@@ -37,6 +37,9 @@ CHANGES: dict[str, Callable[[], Any]] = {
     "set_default_device": lambda: torch.set_default_device("meta"),
     "set_grad_enabled": lambda: torch.set_grad_enabled(False),
     "set_num_threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
+    "mkldnn_enabled": lambda: setattr(torch.backends.mkldnn, "enabled", False),
+    "autograd.set_detect_anomaly": lambda: torch.autograd.set_detect_anomaly(True),
+    "set_autocast_cache_enabled": lambda: torch.set_autocast_cache_enabled(False),
     "autocast of cpu": lambda: torch.set_autocast_enabled("cpu", True),
     "autocast of cuda": lambda: torch.set_autocast_enabled("cuda", True),
 }
@@ -46,7 +49,7 @@ CHANGES: dict[str, Callable[[], Any]] = {
 def test_a_changed_switch_is_named_and_put_back(name: str) -> None:
     before = readings()
     CHANGES[name]()
-    with pytest.raises(UnfairComparison, match=rf"^mine changed .*torch\.{name}.* from .* to .*, and left it so"):
+    with pytest.raises(UnfairComparison, match=rf"^mine changed .*torch's {name}.* from .* to .*, and left it so"):
         refuse_switching("mine", before)
 
 
@@ -64,7 +67,7 @@ def test_the_new_names_of_precision_are_noticed_too() -> None:
 
 def test_a_warning_that_is_an_error_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some torch versions warn once, where TF32 is on, that its switch has a new name."""
-    before, place = readings(), [switch.name for switch in switches()].index("backends.cuda.matmul.allow_tf32")
+    before, place = readings(), [switch.name for switch in switches()].index("cublas_allow_tf32")
 
     def warns() -> bool:
         warnings.warn("Please use the new API settings", UserWarning, stacklevel=1)

@@ -1,25 +1,26 @@
-"""Persisting L2 cache: reset while a call is measured, restored afterwards, ignored without a driver."""
+"""Persisting L2 cache: as before while a call is measured, ignored without a driver."""
 
 import ctypes
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
 from pytest_gpubench import InvalidResult
-from pytest_gpubench.gpu.persisting import load_driver, nothing_persists, persisting_bytes
+from pytest_gpubench.gpu.persisting import load_driver, make_ordinary, persisting_bytes, set_aside_as_before
+from pytest_gpubench.units import format_bytes
 
 MIB = 2**20
 
 
 class FakeDriver:
-    """The CUDA driver's library, with one context: `size` bytes are set aside; `refuses` makes changes fail."""
+    """The CUDA driver's library, with one context: `size` bytes are set aside."""
 
-    def __init__(self, size: int, error: int = 0, refuses: bool = False) -> None:
+    def __init__(self, size: int, error: int = 0) -> None:
         self.size = size
         self.error = error
-        self.refuses = refuses
         self.asked: list[int] = []
-        self.done: list[int | str] = []
+        self.resets = 0
 
     def cuCtxGetLimit(self, pointer: Any, limit: int) -> int:
         self.asked.append(limit)
@@ -28,14 +29,11 @@ class FakeDriver:
 
     def cuCtxSetLimit(self, limit: int, size: ctypes.c_size_t) -> int:
         self.asked.append(limit)
-        if self.refuses:
-            return 1
         self.size = size.value
-        self.done.append(size.value)
         return 0
 
     def cuCtxResetPersistingL2Cache(self) -> int:
-        self.done.append("reset")
+        self.resets += 1
         return 0
 
 
@@ -70,51 +68,31 @@ def test_the_driver_is_loaded_by_its_name(monkeypatch: pytest.MonkeyPatch, missi
 
 def test_without_a_driver_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytest_gpubench.gpu.persisting.load_driver", lambda: None)
-    with nothing_persists():
-        pass
-
-
-@pytest.mark.parametrize("driver", [FakeDriver(0), FakeDriver(8 * MIB, refuses=True)])
-def test_where_nothing_is_set_aside_or_the_driver_refuses_nothing_is_done(driver: FakeDriver) -> None:
-    before = driver.size
-    with nothing_persists(driver):
-        pass
-    assert (driver.size, driver.done) == (before, [])
-
-
-@pytest.mark.parametrize("before", [1, 8 * MIB, 45 * MIB // 4])
-def test_what_is_set_aside_is_so_again_afterwards(before: int) -> None:
-    """As CUDA itself does it: 3/16 of the cache."""
-    driver = FakeDriver(before)
-    for _ in range(2):
-        with nothing_persists(driver):
-            assert (driver.size, driver.done) == (0, [0, "reset"])
-        assert driver.done == [0, "reset", before]
-        driver.done.clear()
-    assert set(driver.asked) == {6}
-
-
-@pytest.mark.parametrize("before", [0, 2 * MIB, 8 * MIB, 45 * MIB // 4])
-def test_what_is_set_aside_meanwhile_makes_it_invalid(before: int) -> None:
-    driver = FakeDriver(before)
-    with (
-        pytest.raises(
-            InvalidResult, match=r"^2(\.0+)? MiB of the L2 cache were set aside for persisting data while it"
-        ),
-        nothing_persists(driver),
-    ):
-        driver.size = 2 * MIB
-    assert driver.size == before
-
-
-def test_what_is_given_back_before_the_end_is_seen_between_calls() -> None:
-    driver = FakeDriver(0)
-    with nothing_persists(driver) as check:
+    with set_aside_as_before() as check:
         check()
-        driver.size = 2 * MIB
-        with pytest.raises(InvalidResult, match="were set aside for persisting data"):
+    make_ordinary(None)
+
+
+def test_lines_are_made_ordinary_by_the_driver() -> None:
+    driver = FakeDriver(8 * MIB)
+    make_ordinary(driver)
+    assert (driver.resets, driver.size) == (1, 8 * MIB)
+
+
+@pytest.mark.parametrize("before", [0, 45 * MIB // 4])
+@pytest.mark.parametrize("now", [0, 2 * MIB, 45 * MIB // 4])
+@pytest.mark.parametrize("is_given_back", [False, True])
+def test_what_is_set_aside_meanwhile_makes_it_invalid(before: int, now: int, is_given_back: bool) -> None:
+    """Also where it is given back before the end: that is seen between calls."""
+    driver = FakeDriver(before)
+    sentence = rf"^{format_bytes(now)} of the L2 cache were set aside .* measured, {format_bytes(before)} before: less"
+    refused = nullcontext() if now == before else pytest.raises(InvalidResult, match=sentence)
+    with refused, set_aside_as_before(driver) as check:
+        driver.size = now
+        if is_given_back:
             check()
-        driver.size = 0
+            driver.size = before
+    assert (driver.size, driver.resets) == (before, 0)
 
 
 def test_an_error_goes_through_and_the_limit_is_set_back() -> None:
@@ -124,6 +102,6 @@ def test_an_error_goes_through_and_the_limit_is_set_back() -> None:
         driver.size = 2 * MIB
         raise KeyError
 
-    with pytest.raises(KeyError), nothing_persists(driver):
+    with pytest.raises(KeyError), set_aside_as_before(driver):
         broken()
     assert driver.size == 8 * MIB

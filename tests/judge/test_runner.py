@@ -13,7 +13,7 @@ from pytest_gpubench.judge.runner import Runner
 
 
 @pytest.mark.parametrize("ends", ["end", "stop"])
-def test_no_data_persists_in_the_cache_while_reps_are_taken(monkeypatch: pytest.MonkeyPatch, ends: str) -> None:
+def test_no_cache_is_set_aside_while_reps_are_taken(monkeypatch: pytest.MonkeyPatch, ends: str) -> None:
     """On a GPU, where a kernel may ask for that; the timer's session is inside."""
     done: list[str] = []
 
@@ -27,7 +27,7 @@ def test_no_data_persists_in_the_cache_while_reps_are_taken(monkeypatch: pytest.
 
     runner = Runner(lambda: None, [()], cpu_device())
     runner.device, runner.timer = SimpleNamespace(type="cuda"), SimpleNamespace(session=lambda: noted("session"))  # type: ignore[assignment]
-    monkeypatch.setattr(runner_module, "nothing_persists", lambda: noted("cold"))
+    monkeypatch.setattr(runner_module, "set_aside_as_before", lambda: noted("cold"))
     runner.begin()
     getattr(runner, ends)()
     runner.stop()

@@ -1,8 +1,9 @@
-"""A call that sets L2 cache aside for its data, or gives it the highest priority, has a cold cache."""
+"""A call that sets L2 cache aside is refused; data of the highest priority, or that may persist, are flushed."""
 
 import ctypes
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -51,7 +52,7 @@ def persisting() -> Iterator[Callable[[int], int]]:
         set_aside(before)
 
 
-@pytest.mark.parametrize("mebibytes", [2, 8])
+@pytest.mark.parametrize("mebibytes", [0, 12])
 def test_cache_set_aside_while_it_is_measured(
     gpu_bench: GpuBench, x: torch.Tensor, persisting: Callable[[int], int], mebibytes: int
 ) -> None:
@@ -62,44 +63,8 @@ def test_cache_set_aside_while_it_is_measured(
     persisting(4 * 2**20)
     with pytest.raises(InvalidResult, match="of the L2 cache were set aside for persisting data while it was measured"):
         gpu_bench.compare(carving, torch_double, (x,))
-    # as it was when the measuring began: the check had run the candidate before that
-    assert mebibytes * 2**20 <= persisting_bytes(load_driver()) <= (mebibytes + 4) * 2**20
+    assert 4 * 2**20 <= persisting_bytes(load_driver()) < 8 * 2**20
     gpu_bench.compare({"next": double}, torch_double, (x,), reps=20)
-
-
-def test_as_cuda_sets_the_cache_aside_nothing_is_raised_or_changed(
-    gpu_bench: GpuBench, x: torch.Tensor, persisting: Callable[[int], int]
-) -> None:
-    before = persisting_bytes(load_driver())
-    seen: set[int] = set()
-
-    def looking(x: torch.Tensor) -> torch.Tensor:
-        seen.add(persisting_bytes(load_driver()))
-        return double(x)
-
-    gpu_bench.compare(looking, torch_double, (x,), reps=20)
-    assert seen == {before, 0}  # in the check, and where it is timed
-    assert persisting_bytes(load_driver()) == before
-
-
-def test_cache_set_aside_by_the_first_call_is_cold_where_it_is_timed(
-    gpu_bench: GpuBench, x: torch.Tensor, persisting: Callable[[int], int]
-) -> None:
-    """The first calls are the check's: nothing to raise, as nothing is gained."""
-    calls: list[int] = []
-    limits: list[int] = []
-
-    def carving(x: torch.Tensor) -> torch.Tensor:
-        if not calls:
-            persisting(8 * 2**20)
-        calls.append(1)
-        limits.append(persisting_bytes(load_driver()))
-        return double(x)
-
-    gpu_bench.compare(carving, torch_double, (x,), reps=20)
-    assert limits[0] >= 8 * 2**20
-    assert set(limits[-20:]) == {0}
-    assert persisting_bytes(load_driver()) == limits[0]
 
 
 def test_a_hot_cache_may_be_set_aside(gpu_bench: GpuBench, x: torch.Tensor, persisting: Callable[[int], int]) -> None:
@@ -107,8 +72,41 @@ def test_a_hot_cache_may_be_set_aside(gpu_bench: GpuBench, x: torch.Tensor, pers
     gpu_bench.compare({"honest": double}, torch_double, (x,), reps=20, cache="hot")
 
 
-def test_what_is_loaded_with_the_highest_priority_is_cold(gpu_bench: GpuBench) -> None:
-    """Was 1.11x after a flush of ordinary priority, on an H200."""
+@pytest.mark.parametrize(("cache", "rel"), [("cold", 0.05), ("dirty", 0.1)])
+def test_what_is_loaded_with_the_highest_priority_is_flushed(gpu_bench: GpuBench, cache: Any, rel: float) -> None:
+    """Was 1.11x after a flush of ordinary priority, on an H200; in a dirty cache such loads take 5 % less."""
     args = (torch.rand(1024, 1024, device="cuda"),)
-    comparison = gpu_bench.compare(partial(row_sums, policy="evict_last"), row_sums, args)
+    comparison = gpu_bench.compare(partial(row_sums, policy="evict_last"), row_sums, args, cache=cache)
+    assert comparison.speedup == pytest.approx(1, abs=rel)
+    timing = gpu_bench.measure(row_sums, torch.rand(1024, 1024, device="cuda"), cache=cache)  # was never so loaded
+    assert comparison.reference.median_us == pytest.approx(timing.median_us, rel=rel)
+
+
+class AccessPolicy(ctypes.Structure):
+    _fields_ = (
+        ("base", ctypes.c_void_p),
+        ("bytes", ctypes.c_size_t),
+        ("ratio", ctypes.c_float),
+        ("hit", ctypes.c_int),
+        ("miss", ctypes.c_int),
+        ("pad", ctypes.c_char * 40),
+    )
+
+
+@pytest.mark.parametrize("mebibytes", [4, 12])
+def test_what_may_persist_is_flushed(gpu_bench: GpuBench, persisting: Callable[[int], int], mebibytes: int) -> None:
+    """By an access policy of a stream, in cache that was set aside before."""
+    x, side = torch.rand(1024, 1024, device="cuda"), torch.cuda.Stream()
+    persisting(mebibytes * 2**20)
+    window, attribute = AccessPolicy(x.data_ptr(), x.nbytes, 1.0, 2, 1, b""), 1
+    assert not load_driver().cuStreamSetAttribute(ctypes.c_void_p(side.cuda_stream), attribute, ctypes.byref(window))
+
+    def keeping(x: torch.Tensor) -> torch.Tensor:
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            out = row_sums(x)
+        torch.cuda.current_stream().wait_stream(side)
+        return out
+
+    comparison = gpu_bench.compare(keeping, row_sums, (x,))
     assert comparison.speedup == pytest.approx(1, abs=0.05)
