@@ -53,7 +53,7 @@ class OtherValues:
             args, kwargs = agreement.fresh()
             outputs = agreement.reference(*args, **kwargs)
             tells = self._tell(agreement.with_changed(outputs, self.expected))
-            self.expected.write_over(outputs)
+            self.expected.write_over(outputs, agreement.returned.own(outputs, args, kwargs))
         if not tells:
             agreement.end_variation()
         return tells

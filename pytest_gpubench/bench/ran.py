@@ -1,6 +1,6 @@
 """The results of a call of a comparison: its outputs, gradients, and the arguments that it changed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
@@ -43,12 +43,12 @@ class Ran:
         left = frozenset([*work_left(self.outputs), *work_left(self.gradients)])
         return replace(self, outputs=map_leaves(copied, self.outputs), gradients=gradients, left=left)
 
-    def write_over(self, outputs: object) -> None:
-        """Write these outputs over those of another call: a function that keeps their memory keeps nothing else."""
-        own = dict(tensors_of(list(self.own_outputs.items())))
+    def write_over(self, outputs: object, names: Container[str]) -> None:
+        """Write these outputs over those of another call, whose memory its function may keep."""
+        own = dict(tensors_of(flatten(self.outputs)))
         with torch.inference_mode():
             for name, tensor in tensors_of(flatten(outputs)):
-                if name in own and tensor.shape == own[name].shape:
+                if name in own and name in names and tensor.shape == own[name].shape:
                     copy_values(tensor, own[name])
 
     @property

@@ -45,6 +45,10 @@ def test_other_values(make: Callable[..., object], raised: type[Exception] | Non
         check_other_values(recorder, ["mine"])
 
 
+LAST = torch.tensor([[3, 2, 1, 0]])
+
+
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
 @pytest.mark.parametrize(
     ("function", "inputs", "way"),
     [
@@ -67,6 +71,8 @@ def test_other_values(make: Callable[..., object], raised: type[Exception] | Non
         (double, torch.arange(4.0).view(4, 1).expand(4, 4), "turned round"),
         (lambda x: x.shape[0], torch.arange(4.0), None),
         (lambda x: x.nonzero(), torch.arange(4.0), "turned round"),
+        (lambda x: (x, x.view(2, 2)), torch.arange(4.0), "turned round"),
+        (lambda x: torch.sparse_coo_tensor(LAST, x, (4,), check_invariants=True), torch.arange(4.0), "turned round"),
         (lambda x: (x * torch.tensor([0, 0, 1, 1])).to_sparse(), torch.arange(4.0), "turned round"),  # one element less
     ],
 )
@@ -79,6 +85,13 @@ def test_which_way_gives_other_outputs(function: Any, inputs: torch.Tensor, way:
     assert agreement.variation.way == (way or "as given")
     agreement.end_variation()
     assert torch.equal(inputs.float(), before.float())
+
+
+def test_a_table_of_the_reference_is_left_alone() -> None:
+    table = torch.arange(8.0)
+    agreement = agreement_of(lambda x: table[int(x[0]) :][:4], torch.arange(4.0))
+    assert others_of(agreement).find() == "turned round"
+    assert table.tolist() == list(range(8))
 
 
 def test_the_values_as_given_are_no_other_ones() -> None:
