@@ -128,15 +128,15 @@ class Agreement:
 
     def check(self, name: str, candidate: Function, expected: Ran, when: str = "") -> tuple[Difference, ...]:
         """Run a candidate; return how each of its outputs differs, or raise WrongResult."""
-        differences = self.differences_of(name, candidate, expected)
+        differences = self.compare(self.found(name, candidate, expected), expected, poisoned=True)
         self.require(name, differences, when)
         return differences
 
-    def differences_of(self, name: str, candidate: Function, expected: Ran) -> tuple[Difference, ...]:
-        """Run a candidate; return how each of its outputs differs."""
+    def found(self, name: str, candidate: Function, expected: Ran) -> Ran:
+        """Run a candidate; return what it computed, or raise for outputs that are no plain tensors of their own."""
         found = self._run(candidate, name, expected)
         refuse_strange_tensors(name, found.outputs, expected.outputs, expected.left)
-        return self.compare(found, expected, poisoned=True)
+        return found
 
     def require(self, name: str, differences: Sequence[Difference], when: str) -> None:
         """Raise WrongResult naming every output that differs by more than is allowed."""

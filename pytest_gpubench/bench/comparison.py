@@ -19,6 +19,7 @@ from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.bench.request import CallResult, Request, Say, carrying, with_work
 from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.bench.work import work_of
+from pytest_gpubench.correctness import Difference
 from pytest_gpubench.correctness.pool import PoisonedPool, pool_on
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.results.model import Comparison, Measurement, Overhead, Speedup, Timing, Verdict
@@ -166,13 +167,20 @@ class CompareRequest(Request[Comparison]):
 
     def _check_candidate(self, name: str, expected: Ran, pool: PoisonedPool | None) -> tuple[str, ...]:
         """Return a line for each output of a candidate; raise WrongResult where one is wrong."""
-        candidate = self.calls[name].function
-        differences = self.agreement.differences_of(name, candidate, expected)
-        pool = None if self.agreement.uses_cuda_graphs else pool  # they need memory of their own
-        guarded = GuardedCall(self.agreement, name, candidate, expected, pool)
-        self.agreement.require(name, guarded.explained(differences), "")
-        if not self.settings.disable:
-            guarded.check()
+        candidate, agreement = self.calls[name].function, self.agreement
+        found = agreement.found(name, candidate, expected)
+        pool = None if agreement.uses_cuda_graphs else pool  # they need memory of their own
+        guarded = GuardedCall(agreement, name, candidate, expected, pool)
+        is_guarded = not self.settings.disable and guarded.is_possible
+        differences: Sequence[Difference] | None = None
+        if not is_guarded or set(found.changed) != set(expected.changed):
+            differences = agreement.compare(found, expected, poisoned=True)
+            agreement.require(name, differences, "")
+        del found  # its outputs take room
+        if is_guarded:
+            differences = guarded.check()
+        if differences is None:
+            differences = agreement.check(name, candidate, expected)
         return tuple(each.line for each in differences)
 
     def _untimed(self, lines: OutputLines, reason: str) -> CallResult[Comparison]:

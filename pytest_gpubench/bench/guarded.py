@@ -23,7 +23,7 @@ HINT = "(margins=False leaves margins out)"
 
 @dataclass(frozen=True)
 class GuardedCall:
-    """The call of a candidate whose outputs were compared with its arguments where they are."""
+    """A call of a candidate that was called with its arguments where they are."""
 
     agreement: Agreement
     name: str
@@ -32,18 +32,24 @@ class GuardedCall:
     pool: PoisonedPool | None
     """The memory that the call allocates from; None lets it have any."""
 
-    def check(self) -> None:
-        """Raise WrongResult where a right call reads or writes beyond a tensor, or leaves outputs unwritten.
+    @property
+    def is_possible(self) -> bool:
+        """True if there may be memory of ours to make it in."""
+        given = self.agreement.arguments
+        has_tensors = given.setup is not None or bool(tensors_of(inputs_of(given.args, given.kwargs)))
+        return self.pool is not None or (self.agreement.margins and has_tensors)
 
-        A remark says so where its arguments cannot be moved, or there is no room.
+    def check(self) -> Sequence[Difference] | None:
+        """Return how its outputs differ; None, and a remark, where there is no room.
+
+        Raises WrongResult for a wrong call, and where one reads or writes beyond a tensor, or leaves outputs unwritten.
+        Another remark says so where its arguments cannot be moved.
         """
-        if self.pool is None and not (self.agreement.margins and self._moved().buffers):
-            return
         try:
             found, guarded = self._found(None)
         except torch.OutOfMemoryError:
             self._remark("there is no room for copies of its arguments and outputs")
-            return
+            return None
         except GpuBenchError:
             raise
         except Exception as error:
@@ -59,13 +65,15 @@ class GuardedCall:
             if _all_pass(differences):
                 self._remark("it is right only where its arguments lie")
         self.agreement.require(self.name, differences, "")
+        return differences
 
     def name_what_breaks(self, note: Callable[[str], object]) -> None:
         """Make calls that may break the GPU; note, before each, what it means if that does: empty for nothing.
 
         They are for a process of their own. Raises WrongResult where one shows what it does without breaking anything.
         """
-        self.check()
+        if self.is_possible:
+            self.check()
         for name in [buffer.name for buffer in self._moved().buffers if buffer.may_hold_indices]:
             beyond = f"{self.name} reads past {name}"
             note(f"{beyond}: as indices, what lies there breaks the GPU {HINT}")
@@ -76,26 +84,6 @@ class GuardedCall:
             finally:
                 if context_error() is None:
                     note("")
-
-    def explained(self, differences: Sequence[Difference]) -> Sequence[Difference]:
-        """Return differences that were found; of a wrong call those that tell what it never wrote.
-
-        Raises WrongResult for a wrong call whose outputs depend on what lies beyond its arguments.
-        """
-        if _all_pass(differences):
-            return differences
-        try:
-            found, guarded = self._found(None)
-            self._refuse_writing_past(guarded, found)
-            del found
-            if guarded is not None:
-                self._refuse_reading_past(guarded)
-            filled = self._differences(self._found_in_place()) if self.pool is not None else differences
-        except WrongResult:
-            raise
-        except Exception:  # what it does elsewhere explains nothing
-            return differences
-        return differences if _all_pass(filled) else filled
 
     def _refuse_writing_past(self, guarded: Moved | None, found: Ran) -> None:
         if guarded is not None and (names := guarded.overwritten()):

@@ -78,7 +78,12 @@ def _on_gpu(buffer: "torch.Tensor", overwrites: bool) -> Flush:
     if not overwrites:
         return flush
     driver = load_driver()
-    return lambda: (make_ordinary(driver), flush())
+
+    def flush_ordinary() -> None:
+        make_ordinary(driver)
+        flush()
+
+    return flush_ordinary
 
 
 def _free_bytes_text(device: Device) -> str:

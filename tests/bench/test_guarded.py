@@ -83,12 +83,12 @@ def test_candidates(
 ) -> None:
     agreement = agreement_of(reference, *args)
     expected = agreement.run_reference()
-    differences = agreement.differences_of("mine", candidate, expected)
+    agreement.found("mine", candidate, expected)
     given = [tensor.clone() for tensor in (MEMORY, Y)]
     with nullcontext() if raised is None else pytest.raises(WrongResult, match=rf"^mine {raised}"):
-        call = GuardedCall(agreement, "mine", candidate, expected, None)
-        call.explained(differences)
-        call.check()
+        guarded = GuardedCall(agreement, "mine", candidate, expected, None)
+        assert guarded.is_possible is bool(args)
+        guarded.check()
     notes = [] if noted is None else [f"mine was not tried with margins around its arguments: {noted}"]
     assert agreement.remarks == notes
     assert all(map(torch.equal, (MEMORY, Y), given)), "the arguments themselves are not touched"
@@ -97,7 +97,7 @@ def test_candidates(
 def test_without_margins_nothing_is_moved() -> None:
     agreement = agreement_of(torch.add, X, Y)
     object.__setattr__(agreement, "margins", False)
-    GuardedCall(agreement, "mine", reads_past, agreement.run_reference(), None).check()
+    assert not GuardedCall(agreement, "mine", reads_past, agreement.run_reference(), None).is_possible
 
 
 def test_arguments_that_are_overwritten_may_be_moved() -> None:

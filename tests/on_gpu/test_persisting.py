@@ -78,7 +78,7 @@ def test_what_is_loaded_with_the_highest_priority_is_flushed(gpu_bench: GpuBench
     args = (torch.rand(1024, 1024, device="cuda"),)
     comparison = gpu_bench.compare(partial(row_sums, policy="evict_last"), row_sums, args, cache=cache)
     assert comparison.speedup == pytest.approx(1, abs=rel)
-    timing = gpu_bench.measure(row_sums, torch.rand(1024, 1024, device="cuda"), cache=cache)  # was never so loaded
+    timing = gpu_bench.measure(row_sums, (torch.rand(1024, 1024, device="cuda"),), cache=cache)  # was never so loaded
     assert comparison.reference.median_us == pytest.approx(timing.median_us, rel=rel)
 
 
@@ -96,7 +96,7 @@ class AccessPolicy(ctypes.Structure):
 @pytest.mark.parametrize("mebibytes", [4, 12])
 def test_what_may_persist_is_flushed(gpu_bench: GpuBench, persisting: Callable[[int], int], mebibytes: int) -> None:
     """By an access policy of a stream, in cache that was set aside before."""
-    x, side = torch.rand(1024, 1024, device="cuda"), torch.cuda.Stream()
+    x, side = torch.rand(1024, 1024, device="cuda"), torch.cuda.Stream()  # type: ignore[no-untyped-call]
     persisting(mebibytes * 2**20)
     window, attribute = AccessPolicy(x.data_ptr(), x.nbytes, 1.0, 2, 1, b""), 1
     assert not load_driver().cuStreamSetAttribute(ctypes.c_void_p(side.cuda_stream), attribute, ctypes.byref(window))

@@ -41,7 +41,7 @@ from tests.on_gpu.study.itself import Kind, kinds, take_turns
 STEPS: dict[str, tuple[object, str]] = {
     "reference's first call": (Agreement, "run_reference"),
     "flat outputs": (Agreement, "refuse_flat"),
-    "candidate's first call": (Agreement, "differences_of"),
+    "candidate's first call": (Agreement, "found"),
     "guarded call": (GuardedCall, "check"),
     "pool: make, free": (comparison, "pool_on"),
     "pool: reserve": (PoisonedPool, "reserve"),
