@@ -52,6 +52,23 @@ def test_all_shapes_together_have_the_alpha_of_the_test() -> None:
     assert request.shape_settings.alpha == pytest.approx(COLD.alpha / 10)
 
 
+@pytest.mark.parametrize(
+    ("reasons", "told"),
+    [
+        (["", "", "", "switched off"], "switched off"),
+        (["", "", "interpreted", "switched off"], "interpreted"),
+        (["interpreted", "switched off", "", ""], "interpreted"),
+        (["", "", "", ""], "nothing was timed"),
+    ],
+)
+def test_the_first_call_that_was_not_timed_says_why(reasons: Sequence[str], told: str) -> None:
+    items = [Measurement(timing=timing("mine", 10.0, unmeasured=reason)) for reason in reasons]
+    request = RecordedRequest.of([part_of(torch.ones(2), str(number)) for number in range(2)], [1, 1])
+    found = replace(request, limits=Limits(min_weighted_speedup=1.0))._judged([], items)
+    (verdict,) = found.measurements[1].verdicts
+    assert verdict.sentence == f"the total of the recorded calls was not judged: {told}"
+
+
 def at(ratio: float) -> Measurement:
     """Return a measurement with the verdict on a limit of 1 that finds this ratio of totals."""
     item = Measurement(timing=timing("mine", 10.0), role="candidate")
