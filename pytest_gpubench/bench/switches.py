@@ -15,6 +15,10 @@ UNREADABLE = "unreadable"
 """The reading of a switch that torch refuses to tell, as after its old and its new names were mixed."""
 
 
+NO_SWITCHES = ("graph_exec_group", "thread_name", "torch_function_state", "tracing_state")
+"""What torch can read and write too: each takes longer than all others, or belongs to no call."""
+
+
 @dataclass(frozen=True)
 class Switch:
     """A global switch of torch."""
@@ -53,7 +57,7 @@ def _pairs() -> Iterator[Switch]:
     """Yield the switches that torch has a function to read and one to write for, without other arguments."""
     for name in sorted(dir(torch._C)):
         read, write = getattr(torch._C, name), getattr(torch._C, name.replace("_get_", "_set_", 1), None)
-        if name.startswith("_get_") and write is not None:
+        if name.startswith("_get_") and write is not None and name.removeprefix("_get_") not in NO_SWITCHES:
             with suppress(RuntimeError, Warning):  # refused now, and told at another time
                 try:
                     read()
