@@ -107,14 +107,14 @@ class RestoringSetup:
         self.new = 0
         if self.calls_without_new < CALLS_WITHOUT_NEW:
             self._watch(leaves)
-        for name, memory in memory_of([leaf for leaf in leaves if leaf[0] in self.replaced]):
+        for name, memory in memory_of([leaf for leaf in leaves if leaf[0] in self.replaced], owned=True):
             memory.bytes.copy_(self.replaced[name])
         return made
 
     def _watch(self, leaves: Leaves) -> None:
         refuse_without_data(dict(leaves))
         self.latest, known = leaves, {memory[:4] for memory, _ in self.given}
-        new = [memory for _, memory in memory_of(leaves) if memory[:4] not in known]
+        new = [memory for _, memory in memory_of(leaves, owned=True) if memory[:4] not in known]
         self.given += [(each, each.bytes.clone() if each.size_bytes <= room_on(each.device) else None) for each in new]
         self.new = len(new)
 

@@ -34,7 +34,7 @@ class OutputMemory:
     def add(self, arm: str, outputs: object, in_given: Sequence[tuple[str, str]]) -> None:
         """Note where outputs lie, but for those in memory that every call is given, as `in_given` returns them."""
         given = {name for name, _ in in_given}
-        own = [each for each in memory_of(flatten(outputs)) if each[0] not in given]
+        own = [each for each in memory_of(flatten(outputs), owned=True) if each[0] not in given]
         before = [each for each in living(self.arms.get(arm, ())) if each not in own]
         self.arms[arm] = [*before, *own]
 

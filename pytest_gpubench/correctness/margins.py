@@ -82,7 +82,7 @@ def _differing(buffers: Sequence[Buffer]) -> list[Buffer]:
 def copy_values(to: torch.Tensor, values: torch.Tensor) -> None:
     """Copy the elements of a tensor to one of the same layout, and nothing that lies between them."""
     if may_overlap_itself(dense(values)):
-        ((_, target), (_, source)) = memory_of([("", to), ("", values)])
+        ((_, target), (_, source)) = memory_of([("", to), ("", values)], owned=True)
         target.bytes.copy_(source.bytes)
     else:
         dense(to).copy_(dense(values))

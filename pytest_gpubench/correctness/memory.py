@@ -13,7 +13,10 @@ Place = tuple[torch.device, int]
 
 
 class MemoryRange(NamedTuple):
-    """The bytes from the first element of a tensor to its last; they are not kept alive."""
+    """The bytes from the first element of a tensor to its last; they are not kept alive.
+
+    owner: tells whether they live; None where the tensor is held meanwhile.
+    """
 
     device: torch.device
     storage: int
@@ -21,7 +24,7 @@ class MemoryRange(NamedTuple):
     start: int
     stop: int
     storage_bytes: int
-    owner: "torch.multiprocessing.reductions.StorageWeakRef"
+    owner: "torch.multiprocessing.reductions.StorageWeakRef | None" = None
 
     @property
     def place(self) -> Place:
@@ -35,11 +38,12 @@ class MemoryRange(NamedTuple):
     @property
     def lives(self) -> bool:
         """False once it may be another tensor's."""
-        return self._storage is not None
+        return self.owner is None or self._storage is not None
 
     @property
     def _storage(self) -> Any:
         """The storage; None once it is gone, or has other memory."""
+        assert self.owner is not None, "asked for with its owner"
         found = torch.UntypedStorage._new_with_weak_ptr(self.owner.cdata)
         is_same = found is not None and (found.data_ptr(), found.nbytes()) == (self.storage, self.storage_bytes)
         return found if is_same else None
@@ -72,8 +76,8 @@ def bytes_at(address: int, size: int, device: torch.device) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8, device=device).set_(storage, 0, (size,), (1,))
 
 
-def memory_of(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, MemoryRange]]:
-    """Return the memory of all tensors that have any, by name."""
+def memory_of(leaves: Sequence[tuple[str, object]], owned: bool = False) -> list[tuple[str, MemoryRange]]:
+    """Return the memory of all tensors that have any, by name; owned: also what tells whether it lives."""
     found = []
     for name, tensor in tensors_of(leaves):
         try:
@@ -83,7 +87,7 @@ def memory_of(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, MemoryRan
             continue
         if address and tensor.numel():
             stop = start + span_of(tensor) * tensor.element_size()
-            owner = torch.multiprocessing.reductions.StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+            owner = torch.multiprocessing.reductions.StorageWeakRef(storage) if owned else None  # type: ignore[no-untyped-call]
             found.append((name, MemoryRange(tensor.device, address, start, stop, size, owner)))
     return found
 
@@ -119,15 +123,11 @@ def overlaps(first: Sequence[tuple[str, object]], second: Sequence[tuple[str, ob
 
 def lying_in(leaves: Sequence[tuple[str, object]], ranges: Ranges) -> list[tuple[str, str]]:
     """Return the names of tensors among leaves, each with that of memory in which it lies; it has to live."""
-    others = _by_storage(ranges)
-    return [(name, other) for name, one in memory_of(leaves) for other, two in others[one.place] if one.overlaps(two)]
-
-
-def _by_storage(ranges: Ranges) -> dict[Place, list[tuple[str, MemoryRange]]]:
-    found: dict[Place, list[tuple[str, MemoryRange]]] = defaultdict(list)
+    others: dict[Place, list[tuple[str, MemoryRange]]] = defaultdict(list)
     for name, memory in living(ranges):
-        found[memory.place].append((name, memory))
-    return found
+        others[memory.place].append((name, memory))
+    own = memory_of(leaves) if others else ()
+    return [(name, other) for name, one in own for other, two in others.get(one.place, ()) if one.overlaps(two)]
 
 
 def aliases(

@@ -58,12 +58,12 @@ class TestAliases:
 
 def test_memory_lives_as_long_as_its_tensor_has_it() -> None:
     x = torch.arange(4.0)
-    ((_, found),) = memory.memory_of([("", x[1:3])])
+    ((_, found),) = memory.memory_of([("", x[1:3])], owned=True)
     found.bytes.zero_()
     assert x.tolist() == [0, 0, 0, 3]
     x.resize_(10**6)
     assert not memory.living([("", found)])
-    ((_, found),) = memory.memory_of([("", x)])
+    ((_, found),) = memory.memory_of([("", x)], owned=True)
     assert memory.lying_in([("y", x.view(-1))], [("x", found)]) == [("y", "x")]
     del x
     assert not found.lives
