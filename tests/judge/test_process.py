@@ -16,7 +16,7 @@ import pytest
 
 from pytest_gpubench.judge import process as process_module
 from pytest_gpubench.judge.channel import Channel, Reply
-from pytest_gpubench.judge.isolation import seccomp
+from pytest_gpubench.judge.isolation import library_folders, seccomp
 from pytest_gpubench.judge.process import Ended, Process, ended_by, gpu_for_process, remove_folder
 
 
@@ -71,6 +71,23 @@ def test_a_process_may_use_no_other_gpu_than_its_own(
     )
     assert gpu_for_process(device, variables) == (place, files)
     assert variables["CUDA_VISIBLE_DEVICES"] == ("3,4" if place == "1" else uuid)
+
+
+def test_a_candidate_reads_no_library_beside_the_spec(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of the folders from which this process loaded any."""
+    monkeypatch.chdir(tmp_path)
+    paths = (
+        f"{tmp_path}/a.so",
+        f"{tmp_path}/b/c.so",
+        f"{tmp_path}2/d.so",
+        "/usr/lib/e.so.6",
+        "/f.so",
+        "/usr/bin/g",
+        "",
+    )
+    maps = "\n".join(f"7f00-8f00 r-xp 00000000 00:00 0 {path}" for path in paths)
+    monkeypatch.setattr(Path, "read_text", lambda self: maps)
+    assert library_folders() == sorted(["/usr/lib", f"{tmp_path}2"])
 
 
 @contextmanager

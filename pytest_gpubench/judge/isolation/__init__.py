@@ -102,9 +102,9 @@ def _readable_folders() -> list[Path]:
 def library_folders() -> list[str]:
     """Return the folders from which this process loaded shared libraries: drivers lie in many places."""
     lines = Path("/proc/self/maps").read_text().splitlines()
-    paths = [Path(line.split(maxsplit=5)[5]) for line in lines if ".so" in line and "/" in line]
-    own = Path.cwd()  # a spec may lie there, beside a library of its own
-    return sorted({str(each.parent) for each in paths if each.parent != Path("/") and own not in each.parents})
+    folders = {os.path.dirname(line.split(maxsplit=5)[5]) for line in lines if ".so" in line and "/" in line}
+    own = os.getcwd()  # a spec may lie there, beside a library of its own
+    return sorted(each for each in folders - {"/"} if not f"{each}/".startswith(f"{own}/"))
 
 
 def _data_bytes() -> int:
