@@ -76,8 +76,6 @@ def bench_run(pytester: pytest.Pytester) -> BenchRun:
 
 
 class Recorder:
-    """Collect the records of an inner run."""
-
     def __init__(self) -> None:
         self.records: list[TestRecord] = []
         self.reports: list[pytest.TestReport] = []

@@ -63,7 +63,6 @@ class Host:
         self.list_processes({uuid: [] for uuid in gpus})
 
     def list_processes(self, listed: dict[str, list[int]]) -> None:
-        """Say which GPUs there are, and which processes NVML lists on each."""
         (self.folder / "gpus.json").write_text(json.dumps(listed))
 
     def write(self, source: str) -> None:

@@ -27,7 +27,6 @@ STUCK = "ctypes.CDLL(None).system(b'kill -TERM $PPID; while kill -0 $PPID; do sl
 
 
 def ended(pytester: pytest.Pytester, body: str, *options: str) -> tuple[int, list[str]]:
-    """Return the exit status of a run, and the tests that its file has."""
     path = pytester.makepyfile(HEAD + ONE_FINISHED.format(body=body))
     all_options = ("--gpu-bench-timer=scripted", "--gpu-bench-device=cpu", "--gpu-bench-json=run.json", *options)
     status = int(pytester.runpytest_subprocess(path, *all_options).ret)

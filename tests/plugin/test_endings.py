@@ -34,8 +34,6 @@ IN_THREAD = "with __import__('concurrent.futures').futures.ThreadPoolExecutor() 
 
 @dataclass(frozen=True)
 class Case:
-    """What brings a situation about."""
-
     source: str
     options: tuple[str, ...] = ()
     saved: str = ""

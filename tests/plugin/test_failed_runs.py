@@ -96,7 +96,6 @@ def test_a_run_that_lacks_a_test_is_no_baseline_if_that_fails_it(
 
 
 def test_part_of_the_tests_is_saved(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test is compared with the last run that measured it."""
     bench_run(PAIR, "--gpu-bench-save=main")
     monkeypatch.setenv("FIRST", "1.3")
     bench_run(PAIR, "--gpu-bench-save=main", "-k", "first")

@@ -39,7 +39,6 @@ def slow_from(n, start): return add(40.0, ("added", "copied")) if n >= start els
 
 
 def limited(body: str, given: str = "n=sizes", marks: str = "min_speedup=0.8", above: str = "") -> str:
-    """Return a test file whose only test draws n, and has a limit."""
     return f"{GIVEN}\n@pytest.mark.perf({marks})\n{above}\n@given({given})\ndef test_it(gpu_bench, n):\n    {body}\n"
 
 

@@ -12,7 +12,6 @@ HEAD = "from hypothesis import note\n"
 
 
 def alike(body: str, given: str, marks: str = "max_time_us=20", above: str = "") -> str:
-    """Return a test whose examples look the same."""
     return HEAD + limited(body, given, marks, above)
 
 

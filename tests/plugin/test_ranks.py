@@ -33,7 +33,6 @@ LINK = 'collective="all_reduce", message_bytes=100_000'
 
 @pytest.fixture
 def take(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have two ranks take what is given, and start none."""
     take_samples(monkeypatch, STEADY_US)
 
 
@@ -58,12 +57,10 @@ def take_samples(
 
 
 def replace_ranks(monkeypatch: pytest.MonkeyPatch, take: Callable[[Any, object, int], object]) -> None:
-    """Have ranks be measured by this."""
     monkeypatch.setattr(pytest_gpubench.bench.ranks, "measure_ranks", take)
 
 
 def outcome(bench_run: BenchRun, marks: str, *arguments: str) -> tuple[str, str]:
-    """Return what becomes of a test with these limits, and what is printed."""
     result = bench_run(SOURCE.format(marks=marks, link=LINK), *ON_CPU, *arguments)
     (kind,) = result.parseoutcomes()  # of "1 not judged" the first word
     return kind, result.stdout.str()

@@ -25,7 +25,6 @@ MARKED = "import pytest\n@pytest.mark.{}\ndef test_marked(): pass\n"
 
 
 def has_hooks(pytester: pytest.Pytester, source: str, *arguments: str) -> bool:
-    """Run tests and return whether our hooks were registered."""
     pytester.makeconftest(SHOW)
     pytester.makepyfile(source)
     return "HOOKS True" in pytester.runpytest(*arguments).stdout.lines
@@ -71,6 +70,7 @@ def test_what_is_asked_elsewhere_registers_them(pytester: pytest.Pytester, monke
     assert has_hooks(pytester, PLAIN)
 
 
+@pytest.mark.usefixtures("forked")
 def test_under_xdist_all_processes_have_them_before_tests_are_known(pytester: pytest.Pytester) -> None:
     """The controller collects no tests, and a worker may be told by it which to collect."""
     pytester.makeconftest(
@@ -83,7 +83,7 @@ def pytest_sessionstart(session):
 """
     )
     pytester.makepyfile(PLAIN)
-    pytester.runpytest_subprocess("-n1", "-p", "xdist").assert_outcomes(passed=1)
+    pytester.runpytest_inprocess("-n1", "-p", "xdist").assert_outcomes(passed=1)
     assert Path("controller").exists()
     assert Path("worker").exists()
 

@@ -13,7 +13,6 @@ TURN_SOCKET = "PYTEST_GPUBENCH_TURN_SOCKET"
 
 @pytest.fixture
 def connection(monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester) -> Iterator[socket.socket]:
-    """Return the parent's end of the socket."""
     own, other = socket.socketpair()
     monkeypatch.setenv(TURN_SOCKET, str(other.detach()))  # the run closes it
     pytester.makepyfile("import os\ndef test_it(): assert 'PYTEST_GPUBENCH_TURN_SOCKET' not in os.environ")

@@ -127,7 +127,6 @@ def pytest_runtest_logreport(report):
     ],
 )
 def test_a_mark_of_a_fixture_or_the_test_itself_holds(bench_run: BenchRun, way: str) -> None:
-    """Just inside its limit and just outside."""
     result = bench_run(f"@pytest.fixture(params=[21, 19])\ndef us(request): return request.param\n{way}")
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["FAILED *::test_it[[]19] - *"])
