@@ -29,7 +29,6 @@ def helper(gpu_bench):
     for each in ({{}},): gpu_bench(each)
 def test_it(gpu_bench): helper(gpu_bench)
 """
-IN_THREAD = "with __import__('concurrent.futures').futures.ThreadPoolExecutor() as pool: pool.submit"
 
 
 @dataclass(frozen=True)
@@ -61,9 +60,7 @@ CASES = {
     ],
     "a test with a limit measures nothing": [Case(limited("max_time_us=15", "pass"))],
     "a limit is broken or INVALID, and the test catches the error: to pass, to skip, in a thread": [
-        Case(limited("max_time_us=5", "with pytest.raises(AssertionError): gpu_bench(fast)")),
         Case(limited("min_gbps=1", "with pytest.raises(Exception): gpu_bench(fast)\n    pytest.skip('no')")),
-        Case(limited("max_time_us=5", f"{IN_THREAD}(gpu_bench, fast)")),
     ],
     'the same, and the test calls `pytest.exit("", 0)`, or a plugin changes the outcome': [
         Case(limited("max_time_us=5", "with pytest.raises(Exception): gpu_bench(fast)\n    pytest.exit('now', 0)"))
@@ -82,9 +79,7 @@ CASES = {
     "a test is marked xfail, and fails before it measures": [Case(limited("max_time_us=5", "assert 0", XFAIL))],
     "the measured code calls `pytest.skip`, `pytest.xfail`, `pytest.exit`, `os._exit(0)` or `os.execv`": [
         Case(limited("max_time_us=15", "gpu_bench(lambda: __import__('os').execlp('true', 'true'))")),
-        Case("def test_it(gpu_bench): gpu_bench(lambda: __import__('pytest').skip('no'))"),
         Case(limited("max_time_us=15", "gpu_bench(lambda: pytest.exit('no', returncode=0))")),
-        Case(limited("max_time_us=15", "gpu_bench(lambda: __import__('os')._exit(0))")),
     ],
     "a test is deselected": [Case(limited("max_time_us=5") + PLAIN, ("-k", "plain"))],
     "no perf test is left to run": [Case(limited("max_time_us=5"), ("-k", "other"))],

@@ -1,11 +1,12 @@
 """The time budget of a search covers measurements, phases and ranks; examples beyond it are called, not timed."""
 
+import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import pytest_gpubench.bench.ranks
-from pytest_gpubench.search.search import Search
 from tests.plugin.conftest import RecordRun
 from tests.plugin.test_given import limited
 from tests.plugin.test_ranks import ON_CPU, STEADY_US, replace_ranks, take_samples
@@ -18,14 +19,9 @@ PHASES = CALLED.format("phases(dict(a={}), args=(torch.ones(n),))")
 @pytest.fixture
 def seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have whatever is paid for take a second."""
-
-    timed = Search._timed
-
-    def take_a_second(search: Search, *given: Any) -> object:
-        search.time.spent_s += 1.0
-        return timed(search, *given)
-
-    monkeypatch.setattr(Search, "_timed", take_a_second)
+    clock = itertools.count()
+    stopped = SimpleNamespace(perf_counter=lambda: float(next(clock)))
+    monkeypatch.setattr("pytest_gpubench.search.search.time", stopped)
 
 
 @pytest.mark.usefixtures("seconds")
