@@ -16,6 +16,7 @@ from pytest_gpubench.results.store import read_run
 from pytest_gpubench.settings import Settings
 from tests.docs.console import CPU, Console, commands, renewed, unprinted
 from tests.docs.pages import PATHS, Block, blocks
+from tests.docs.picture import SWEEP, sweep_picture
 
 CONSOLE = blocks("console")
 PLAYED = sorted({block.page for block in CONSOLE if not block.recorded})
@@ -77,3 +78,7 @@ def error_lines(run: SavedRun) -> list[str]:
                 example = f"gpu_bench: to keep this example, paste above the test: @example({measurement.example})"
                 lines += [example] if measurement.example else []
     return [f"E       {line}" for line in lines]
+
+
+def test_the_picture_of_a_sweep_is_what_is_drawn_now() -> None:
+    assert SWEEP.read_text(encoding="utf-8") == sweep_picture(), "take it again: python -m tests.docs.picture"

@@ -36,6 +36,7 @@ def report(providers, *values):
     return triton.testing.perf_report(benchmark)(timed)
 """
 SOFTMAX = "softmax = report(['fast', 'torch'], 8, 16)\n"
+PASSED = {"__main__": "passed"}
 RunScript = Callable[..., Recorder]
 
 
@@ -165,52 +166,45 @@ def test_limits_of_lines_hold(pytester: pytest.Pytester, run_script: RunScript) 
         assert sentence in str(report.longrepr)
 
 
-@pytest.mark.parametrize(
-    ("source", "labels"),
-    [
-        ("do_bench(fast)", ["<lambda>"]),
-        ("if __name__ == '__main__': do_bench(fast, quantiles=[0.5])", ["<lambda>"]),
-        (
-            "def time_it(n): return do_bench(fast)\nfor n in (1, 2): assert 0.009 < time_it(n) < 0.011",
-            ["time_it(n=1)", "time_it(n=2)"],
-        ),
-        ("for fn in (fast, slow, fast): do_bench(fn)", ["<lambda>", "<lambda> #2", "<lambda> #3"]),
-        ("import argparse; argparse.ArgumentParser().parse_args()\ndo_bench(fast)", ["<lambda>"]),
-        ("import matplotlib.pyplot as plt\nplt.plot([1]); plt.show()\ndo_bench(fast)", ["<lambda>"]),
-        ("do_bench(fast)\nimport sys; sys.exit(0)", ["<lambda>"]),
-        (
-            "if __name__ == '__main__': report(['fast', 'slow'], 8, 16).run()",
-            ["timed[8] fast", "timed[8] slow", "timed[16] fast", "timed[16] slow"],
-        ),
-    ],
-)
-def test_any_other_script_is_one_test(run_script: RunScript, source: str, labels: list[str]) -> None:
-    run = run_script(source)
-    assert calls(run) == {"__main__": "passed"}
-    assert [each.timing.label for record in run.records for each in record.measurements] == labels
+SCRIPTS = [
+    ("do_bench(fast)", PASSED, ["<lambda>"], ""),
+    ("if __name__ == '__main__': do_bench(fast, quantiles=[0.5])", PASSED, ["<lambda>"], ""),
+    (
+        "def time_it(n): return do_bench(fast)\nfor n in (1, 2): assert 0.009 < time_it(n) < 0.011",
+        PASSED,
+        ["time_it(n=1)", "time_it(n=2)"],
+        "",
+    ),
+    ("for fn in (fast, slow, fast): do_bench(fn)", PASSED, ["<lambda>", "<lambda> #2", "<lambda> #3"], ""),
+    ("import argparse; argparse.ArgumentParser().parse_args()\ndo_bench(fast)", PASSED, ["<lambda>"], ""),
+    ("import matplotlib.pyplot as plt\nplt.plot([1]); plt.show()\ndo_bench(fast)", PASSED, ["<lambda>"], ""),
+    ("do_bench(fast)\nimport sys; sys.exit(0)", PASSED, ["<lambda>"], ""),
+    ("if __name__ == '__main__': report(['fast', 'slow'], 8).run()", PASSED, ["timed[8] fast", "timed[8] slow"], ""),
+    ("x = 1", {"__main__": "skipped"}, [], "could not be taken over: it calls no timer that is known"),
+    ("raise OSError('no data')", {"load": "failed"}, [], "could not be taken over as a whole: OSError: no data"),
+    ("import sys; sys.exit(3)", {"load": "failed"}, [], "it ended by itself, with status 3"),
+    ("if __name__ == '__main__': import sys; sys.exit(3)", {"__main__": "skipped"}, [], "it ended with status 3"),
+    ("if __name__ == '__main__': raise OSError('late')", {"__main__": "failed"}, [], "OSError: late"),
+    (
+        f"{SOFTMAX}softmax.run(return_df=True).head()",
+        {"softmax[8]": "passed", "softmax[16]": "passed", "load": "failed"},
+        ["fast", "torch"] * 2,
+        "could not be taken over as a whole",
+    ),
+]
+"""Scripts, the outcomes of their tests, what those measured, and what they say."""
 
 
-@pytest.mark.parametrize(
-    ("source", "outcomes", "sentence"),
-    [
-        ("x = 1", {"__main__": "skipped"}, "bench_it.py could not be taken over: it calls no timer that is known"),
-        (
-            f"{SOFTMAX}softmax.run(return_df=True).head()",
-            {"softmax[8]": "passed", "softmax[16]": "passed", "load": "failed"},
-            "could not be taken over as a whole",
-        ),
-        ("raise OSError('no data')", {"load": "failed"}, "could not be taken over as a whole: OSError: no data"),
-        ("import sys; sys.exit(3)", {"load": "failed"}, "it ended by itself, with status 3"),
-        ("if __name__ == '__main__': import sys; sys.exit(3)", {"__main__": "skipped"}, "it ended with status 3"),
-        ("if __name__ == '__main__': raise OSError('late')", {"__main__": "failed"}, "OSError: late"),
-    ],
-)
-def test_a_script_that_cannot_be_taken_over_says_why(
-    run_script: RunScript, source: str, outcomes: dict[str, str], sentence: str
-) -> None:
-    run = run_script(source)
-    assert calls(run) == outcomes
-    assert any(sentence in str(each.longrepr) for each in run.reports)
+def test_any_other_script_is_one_test_or_says_why_not(pytester: pytest.Pytester, run_script: RunScript) -> None:
+    for number, (source, *_) in enumerate(SCRIPTS, 10):
+        (pytester.path / f"bench_{number}.py").write_text(HEAD + source)
+    run = run_script("", "--gpu-bench-scripts=bench_*.py", name="test_none.py")
+    for number, (source, outcomes, labels, sentence) in enumerate(SCRIPTS, 10):
+        reports = [each for each in run.reports if each.when == "call" and f"bench_{number}.py" in each.nodeid]
+        records = [record for record in run.records if f"bench_{number}.py" in record.nodeid]
+        assert {each.nodeid.partition("::")[2]: each.outcome for each in reports} == outcomes, source
+        assert sorted(item.timing.label for record in records for item in record.measurements) == sorted(labels), source
+        assert sentence in "".join(str(each.longrepr) for each in reports), source
 
 
 def test_a_limit_that_a_script_breaks_shows_the_scripts_line(run_script: RunScript) -> None:

@@ -4,21 +4,16 @@ from pytest_gpubench import GpuBench
 from tests.plugin.conftest import BenchRun, CheckRows, RecordRun
 
 
-def test_the_timing_is_returned_with_every_sample(bench_run: BenchRun) -> None:
+def test_what_is_passed_on_and_returned(bench_run: BenchRun) -> None:
     source = """
-def test_it(gpu_bench):
+def test_every_sample(gpu_bench):
     timing = gpu_bench.measure(fast, reps=6)
     assert timing.samples_us == (10.0, 10.1, 9.9, 10.0, 10.1, 9.9)
     assert (timing.median_us, timing.min_us, timing.max_us, timing.reps) == (10.0, 9.9, 10.1, 6)
     assert (timing.label, timing.timer, timing.cache) == ("fast", "scripted", "cold")
     assert gpu_bench.measure(slow, label="other", cache="hot").label == "other"
-"""
-    bench_run(source).assert_outcomes(passed=1)
 
-
-def test_arguments_are_passed_on(bench_run: BenchRun) -> None:
-    source = """
-def test_it(gpu_bench):
+def test_arguments(gpu_bench):
     seen = set()
     @scripted([1.0])
     def spy(*args, **kwargs): seen.add((args, *kwargs.items()))
@@ -29,55 +24,50 @@ def test_it(gpu_bench):
     gpu_bench.measure(spy, setup=lambda: {"k": 9}, reps=2)
     gpu_bench.measure(spy, (10,), setup=lambda: None, reps=2)
     assert seen == {(((1,)), ("label", 2)), ((3,), ("reps", 4)), ((5, 6),), ((7,), ("k", 8)), ((), ("k", 9)), ((10,),)}
+
+def test_labels_are_printable_text(gpu_bench):
+    assert gpu_bench.measure(fast, label=3).label == "3"
+    assert gpu_bench.measure(fast, label="a\\x1b[31m\\nb").label == "a\\\\x1b[31m\\\\nb"
 """
-    bench_run(source).assert_outcomes(passed=1)
+    bench_run(source).assert_outcomes(passed=3)
 
 
-def test_in_classes_and_function_scoped_fixtures(bench_run: BenchRun) -> None:
+def test_where_it_may_be_used(bench_run: BenchRun) -> None:
+    """In classes and in fixtures of a test, not in those of several tests nor in a teardown."""
     source = """
+import torch
+
 @pytest.fixture
 def measured(gpu_bench): return gpu_bench(fast)
-
 class TestClass:
     def test_it(self, gpu_bench): assert gpu_bench(fast).measured
     def test_in_a_fixture(self, measured): assert measured.median_us == 10.0
-
 @pytest.mark.perf(max_time_us=5)
 def test_limit_in_a_fixture(measured): pass
-"""
-    result = bench_run(source)
-    result.assert_outcomes(passed=2, errors=1)
-    result.stdout.fnmatch_lines(["*fast is too slow: median 10.00 us*"])
 
-
-def test_a_fixture_of_a_wider_scope_is_refused(bench_run: BenchRun) -> None:
-    source = """
 @pytest.fixture(scope="module")
 def inputs(gpu_bench_device): return torch.ones(3, device=gpu_bench_device)
 @pytest.fixture(scope="module")
 def shared(gpu_bench): return gpu_bench(fast)
 def test_inputs(gpu_bench, inputs): assert inputs.device == gpu_bench.device and gpu_bench(fast, inputs).measured
-def test_it(shared): pass
+def test_shared(shared): pass
 def test_of_another_kind(inputs, request): assert not request.node.get_closest_marker("perf")
-"""
-    result = bench_run("import torch" + source)
-    result.assert_outcomes(passed=2, errors=1)
-    result.stdout.fnmatch_lines(
-        ["*gpu_bench was used by the fixture 'shared' (module scope), which *the fixture gpu_bench_device returns"]
-    )
 
-
-def test_in_a_teardown_it_is_refused(bench_run: BenchRun) -> None:
-    source = """
 @pytest.fixture
 def late(gpu_bench):
     yield
     gpu_bench(fast)
-def test_it(late): pass
+def test_late(late): pass
 """
     result = bench_run(source)
-    result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines(["*gpu_bench was used in a teardown*"])
+    result.assert_outcomes(passed=5, errors=3)
+    result.stdout.fnmatch_lines_random(
+        [
+            "*fast is too slow: median 10.00 us*",
+            "*gpu_bench was used by the fixture 'shared' (module scope), which *the fixture gpu_bench_device returns",
+            "*gpu_bench was used in a teardown*",
+        ]
+    )
 
 
 def test_outside_of_a_test_it_is_refused(pytester: pytest.Pytester, bench_run: BenchRun) -> None:
@@ -153,15 +143,6 @@ def test_it(gpu_bench):
 """
     options = ("--gpu-bench-timer=wall", "--gpu-bench-device=cpu", "--gpu-bench-reps=2")
     check_rows(head, {test.format(body): sentence for body, sentence in LATER.items()}, *options)
-
-
-def test_labels_are_printable_text(bench_run: BenchRun) -> None:
-    source = """
-def test_it(gpu_bench):
-    assert gpu_bench.measure(fast, label=3).label == "3"
-    assert gpu_bench.measure(fast, label="a\\x1b[31m\\nb").label == "a\\\\x1b[31m\\\\nb"
-"""
-    bench_run(source).assert_outcomes(passed=1)
 
 
 def test_the_own_error_of_a_property_is_kept() -> None:
