@@ -53,19 +53,12 @@ def ncu_runs() -> list[list[str]]:
 
 def test_one_ncu_takes_the_counters_of_all_tests_that_ask(bench_run: BenchRun, count: Count) -> None:
     """Those of a test without a limit are not taken, nor those of a group that nobody asks for."""
-    count({"fast": [["kernel", 1000]], "slow": [["kernel", 999]]})
-    other = "@pytest.mark.perf(max_counters={'instructions': 999})\ndef test_other(gpu_bench): gpu_bench(slow)\n"
-    bench_run(LIMITED + other + ALONE.replace("it", "without")).assert_outcomes(passed=3)
+    count({"fast": [["kernel", 1000]], "slow": [["kernel", 1001]]})
+    other = "@pytest.mark.perf(max_counters={'instructions': 1000})\ndef test_other(gpu_bench): gpu_bench(slow)\n"
+    result = bench_run(LIMITED + other + ALONE.replace("it", "without"))
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines_random(["*1,000 <= 1,000 instructions*", "*1,001 <= 1,000 instructions*"])
     assert ncu_runs() == [raw_metrics(ONE_PASS)]
-
-
-@pytest.mark.parametrize(("captures", "outcome"), [([1000, 1000], "passed"), ([1001, 1001], "failed")])
-def test_both_sides_of_a_limit(bench_run: BenchRun, count: Count, captures: list[int], outcome: str) -> None:
-    count({"fast": [["kernel", each] for each in captures]})
-    result = bench_run(LIMITED)
-    result.assert_outcomes(**{outcome: 1})
-    number = f"{captures[0]:,}"
-    result.stdout.fnmatch_lines([f"*{number} <= 1,000 instructions*"])
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tests.plugin.conftest import BenchRun, CheckRows
+from tests.plugin.conftest import BenchRun, CheckRows, RunRows
 
 CATCHES = """
 @pytest.mark.perf(max_time_us=15)
@@ -150,23 +150,20 @@ def test_a_part_that_is_skipped(bench_run: BenchRun) -> None:
 XFAIL = "@pytest.mark.xfail({})\n" + CATCHES[1:]
 
 
-@pytest.mark.parametrize(
-    ("mark", "end", "outcome"),
-    [
-        ("", "raise", "xfailed"),
-        ("strict=True", "raise", "xfailed"),
-        ("raises=AssertionError", "raise", "xfailed"),
-        ("raises=ValueError", "raise", "failed"),
-        ("False, reason='no'", "raise", "failed"),
-        ("", "pass", "xfailed"),
-        ("", "pytest.skip('no')", "failed"),
-        ("strict=True", "pass", "failed"),
-    ],
-)
-def test_its_own_xfail_mark_counts(bench_run: BenchRun, mark: str, end: str, outcome: str) -> None:
-    result = bench_run(XFAIL.format(mark, end))
-    assert result.parseoutcomes() == {outcome: 1}
-    assert result.ret == (outcome == "failed")
+XFAILS = [
+    ("", "raise", "xfailed"),
+    ("strict=True", "raise", "xfailed"),
+    ("raises=AssertionError", "raise", "xfailed"),
+    ("raises=ValueError", "raise", "failed"),
+    ("False, reason='no'", "raise", "failed"),
+    ("", "pass", "xfailed"),
+    ("", "pytest.skip('no')", "failed"),
+    ("strict=True", "pass", "failed"),
+]
+BY_A_FIXTURE = """
+@pytest.fixture
+def mark(request): request.applymarker(pytest.mark.xfail)
+@pytest.mark.usefixtures("mark")"""
 
 
 def test_a_mark_that_a_fixture_gives_counts(bench_run: BenchRun) -> None:
@@ -174,6 +171,14 @@ def test_a_mark_that_a_fixture_gives_counts(bench_run: BenchRun) -> None:
     result = bench_run(fixture + CATCHES.format("raise"))
     result.assert_outcomes(xfailed=1)
     result.stdout.fnmatch_lines(["gpu_bench: limits: 1 fail (not enforced: expected to fail)"])
+
+
+def test_its_own_xfail_mark_counts(run_rows: RunRows) -> None:
+    """One that a fixture gives is the test's own."""
+    tests = [XFAIL.format(mark, end) for mark, end, _ in XFAILS]
+    found = run_rows("", [*tests, BY_A_FIXTURE + CATCHES.format("raise")])
+    outcomes = ["xfailed" if report.skipped and hasattr(report, "wasxfail") else report.outcome for report in found]
+    assert outcomes == [*(outcome for _, _, outcome in XFAILS), "xfailed"]
 
 
 # the run
