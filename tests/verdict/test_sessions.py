@@ -1,5 +1,7 @@
 """Saved runs of several sessions: what they decide, what they need to decide, and in which words."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from pytest_gpubench import Measurement
@@ -14,11 +16,20 @@ SAVED = "the baseline 'main'"
 FIVE = [alone(us=289 * (1 + step / 1000)) for step in (-4, 4, -2, 2, 0)]
 
 
-def compared(tolerance: str, us: float, old: list[Measurement], **others: ProcessSpread) -> Change:
-    """Compare with saved sessions, the last of which is the latest."""
-    return compare_measurements(
-        old[-1], alone(us=us), parse_tolerance(tolerance), ALPHA, SAVED, Sessions(old[:-1], suite=others)
-    )
+def between(
+    saved: Sequence[Measurement], now: Sequence[Measurement], tolerance: str = "median:5%", **suite: ProcessSpread
+) -> Change:
+    """Compare saved sessions, the last of which is the latest, with those of now, which begin with the first."""
+    sessions = Sessions(saved[:-1], now[1:], suite)
+    return compare_measurements(saved[-1], now[0], parse_tolerance(tolerance), ALPHA, SAVED, sessions)
+
+
+def compared(tolerance: str, us: float, old: list[Measurement], **suite: ProcessSpread) -> Change:
+    return between(old, [alone(us=us)], tolerance, **suite)
+
+
+def alones(times_us: Sequence[float]) -> list[Measurement]:
+    return [alone(us=us) for us in times_us]
 
 
 @pytest.mark.parametrize(
@@ -55,10 +66,7 @@ def test_one_saved_session_passes_what_processes_allow(tolerance: str, slower: f
     ],
 )
 def test_a_fail_needs_sessions_that_part(old: int, new: int, us: float, outcome: Outcome, words: str) -> None:
-    saved, now = [[alone(us=289 * factor)] * number for factor, number in ((1, old), (us, new))]
-    found = compare_measurements(
-        saved[-1], now[-1], parse_tolerance("median:5%"), ALPHA, SAVED, Sessions(saved[:-1], now[:-1])
-    )
+    found = between([alone()] * old, [alone(us=289 * us)] * new)
     assert found.outcome is outcome
     assert words in found.sentence
     assert "softmax is slower than in the baseline 'main'" in found.sentence
@@ -76,9 +84,7 @@ def test_a_fail_needs_sessions_that_part(old: int, new: int, us: float, outcome:
     ],
 )
 def test_sessions_that_overlap_are_no_fail(old: list[float], new: list[float], part: bool) -> None:
-    saved, now = ([alone(us=us) for us in times_us] for times_us in (old, new))
-    sessions = Sessions(saved[:-1], now[:-1], {"time": ProcessSpread(1e-4, 10**6)})
-    found = compare_measurements(saved[-1], now[-1], parse_tolerance("median:1%"), ALPHA, SAVED, sessions)
+    found = between(alones(old), alones(new), "median:1%", time=ProcessSpread(1e-4, 10**6))
     assert found.outcome is (Outcome.FAIL if part else Outcome.INCONCLUSIVE)
     assert ("but sessions of both runs overlap" in found.sentence) is not part
 
@@ -99,9 +105,7 @@ def test_sessions_that_overlap_are_no_fail(old: list[float], new: list[float], p
 def test_one_slow_process_is_outweighed_by_others(
     old: list[float], new: list[float], outcome: Outcome, further: int, counted: str
 ) -> None:
-    saved, now = ([alone(us=us) for us in times_us] for times_us in (old, new))
-    sessions = Sessions(saved[:-1], now[1:])
-    found = compare_measurements(saved[-1], now[0], parse_tolerance("median:5%"), ALPHA, SAVED, sessions)
+    found = between(alones(old), alones(new))
     assert (found.outcome, found.further) == (outcome, further)
     assert f"30 and 30 reps in each of {counted} sessions" in found.sentence
 
@@ -131,19 +135,19 @@ def test_further_sessions_are_asked_for_where_they_may_decide(saved: int, us: fl
 def test_arms_in_another_regime_are_not_measured_again(reference_us: float, outcome: Outcome, further: int) -> None:
     """Further sessions would meet the same surroundings."""
     (_, old), (_, new) = pair("mine", 100, 200), pair("mine", 2200, reference_us)
-    found = compare_measurements(old, new, parse_tolerance("speedup:5%"), ALPHA, SAVED, Sessions([old] * 4))
+    found = between([old] * 5, [new], "speedup:5%")
     assert (found.outcome, found.further) == (outcome, further)
 
 
 def test_samples_that_are_too_few_are_the_first_thing_to_mend() -> None:
-    found = compare_measurements(alone(reps=5), alone(reps=5), parse_tolerance("median:1%"), ALPHA, SAVED)
+    found = between([alone(reps=5)], [alone(reps=5)], "median:1%")
     assert found.outcome is Outcome.INCONCLUSIVE
     assert found.sentence.endswith("too few for the 99.9 % interval: take at least 11 reps in both)")
 
 
 def test_the_scripted_timer_has_no_processes_to_differ() -> None:
     old, new = (alone(us=us, timer="scripted") for us in (289, 290))
-    assert compare_measurements(old, new, parse_tolerance("median:1%"), ALPHA, SAVED).outcome is Outcome.PASS
+    assert between([old], [new], "median:1%").outcome is Outcome.PASS
 
 
 def test_more_sessions_decide_more() -> None:
@@ -153,10 +157,7 @@ def test_more_sessions_decide_more() -> None:
     found = compared("median:1%", 289, calm, time=suite)
     assert found.outcome is Outcome.PASS
     assert "30 and 30 reps in each of 1 and 5 sessions, 99.9 % interval)" in found.sentence
-    slower = alone(us=289 * 1.017)
-    sessions = Sessions(calm[:-1], [slower] * 4, {"time": suite})
-    judged = compare_measurements(calm[-1], slower, parse_tolerance("median:1%"), ALPHA, SAVED, sessions)
-    assert judged.outcome is Outcome.FAIL
+    assert between(calm, alones([289 * 1.017] * 5), "median:1%", time=suite).outcome is Outcome.FAIL
     wild = [alone(us=289 * (1 + step / 100)) for step in (-8, 8, 4, -4, 0)]
     assert compared("median:5%", 289 * 1.1, wild, time=suite).outcome is Outcome.INCONCLUSIVE
 
@@ -179,7 +180,6 @@ def test_what_was_measured_in_another_way_is_no_session() -> None:
 
 def test_speedups_have_a_spread_of_their_own() -> None:
     _, old = pair("mine", 200)
-    sessions = Sessions(suite={"time": ProcessSpread(0.05, 20), "speedup": ProcessSpread(0.0005, 20)})
-    tolerances = {"speedup:1%": Outcome.PASS, "median:1%": Outcome.INCONCLUSIVE}
-    for tolerance, outcome in tolerances.items():
-        assert compare_measurements(old, old, parse_tolerance(tolerance), ALPHA, SAVED, sessions).outcome is outcome
+    suite = {"time": ProcessSpread(0.05, 20), "speedup": ProcessSpread(0.0005, 20)}
+    for tolerance, outcome in {"speedup:1%": Outcome.PASS, "median:1%": Outcome.INCONCLUSIVE}.items():
+        assert between([old], [old], tolerance, **suite).outcome is outcome
