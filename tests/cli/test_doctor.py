@@ -71,41 +71,44 @@ def no_timer(device: Device, cache: Literal["cold"]) -> Timer:
 def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Make a GPU be found, on which nothing is measured in truth."""
 
-    def make(take: Callable[[Timer], list[Rep]] = lambda timer: REPS, bytes_per_us: float | None = 4.2e6) -> None:
+    def make(take: Callable[[Timer], list[Rep]]) -> None:
         monkeypatch.setattr(pytest_gpubench.gpu.device, "find_device", lambda wanted: gpu(fake_nvml()))
         monkeypatch.setattr(profiler, "ProfilerTimer", no_timer)
         monkeypatch.setattr(profiler, "take_reps_of_noop", take)
-        monkeypatch.setattr(peaks, "copy_bandwidth", lambda device: bytes_per_us)
+        monkeypatch.setattr(peaks, "copy_bandwidth", lambda device: 4.2e6)
 
     return make
 
 
-def test_what_is_said_of_a_gpu(fake_gpu: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
-    fake_gpu()
-    assert main(["doctor"]) == 0
+COPIES = "copy bandwidth, cold: 4200 GB/s, 88 % of 4800 GB/s (H200 datasheet, SXM)"
+
+
+@pytest.mark.parametrize(
+    ("words", "is_busy", "status", "last"),
+    [
+        ((), False, 0, [f"profiler (CUPTI): {USABLE}", COPIES]),
+        (("--quick",), False, 0, [f"profiler (CUPTI): {USABLE}"]),
+        ((), True, 1, ["profiler (CUPTI): NOT usable: another profiler is on"]),
+    ],
+)
+def test_what_is_said_of_a_gpu(
+    words: tuple[str, ...],
+    is_busy: bool,
+    status: int,
+    last: list[str],
+    fake_gpu: Callable[..., None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def take(timer: Timer) -> list[Rep]:
+        if is_busy:
+            raise ProfilerBusy("another profiler is on")
+        return REPS
+
+    fake_gpu(take)
+    assert main(["doctor", *words]) == status
     lines = capsys.readouterr().out.splitlines()
     assert "name: NVIDIA H200" in lines
-    assert lines[-2:] == [
-        f"profiler (CUPTI): {USABLE}",
-        "copy bandwidth, cold: 4200 GB/s, 88 % of 4800 GB/s (H200 datasheet, SXM)",
-    ]
-
-
-def test_quick_measures_nothing(fake_gpu: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
-    fake_gpu()
-    assert main(["doctor", "--quick"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == f"profiler (CUPTI): {USABLE}"
-
-
-def test_a_profiler_that_does_not_start_fails(
-    fake_gpu: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    def busy(timer: Timer) -> list[Rep]:
-        raise ProfilerBusy("another profiler is on")
-
-    fake_gpu(busy)
-    assert main(["doctor"]) == 1
-    assert capsys.readouterr().out.splitlines()[-1] == "profiler (CUPTI): NOT usable: another profiler is on"
+    assert lines[-len(last) :] == last
 
 
 # what is read

@@ -139,18 +139,13 @@ def test_calls_of_removed_runs_go_with_them(command: Command) -> None:
     saved_with(call_from(b"one", "b"), 2)
     saved_with(call_from(b"two", "c"), 3)
     assert len(names()) == 5
+    command("list", "--storage", "runs", "--prune", "--keep", "2", "--dry-run")
+    assert len(names()) == 5
     status, out, _ = command("list", "--storage", "runs", "--prune", "--keep", "2")
     assert status == 0
     assert "removed the calls that only they had: " in out
     assert len(before - names()) == 1
     assert sha256_of(b"one") in names()
-    assert len(names()) == 4
-
-
-def test_a_dry_run_removes_no_call(command: Command) -> None:
-    saved_with(call_from(b"one", "a"), 1)
-    saved_with(call_from(b"two", "b"), 2)
-    command("list", "--storage", "runs", "--prune", "--keep", "1", "--dry-run")
     assert len(names()) == 4
 
 
