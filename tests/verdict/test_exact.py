@@ -72,7 +72,7 @@ FUSED_ADD = "vectorized_elementwise_kernel<CUDAFunctor_add>"
             Limits(forbid_kernels=("*gemm*", "softmax*")),
             NETWORK,
             PASS,
-            "launches no kernel named *gemm* or softmax*, as",
+            "launches no kernel named *gemm* or softmax*, as wanted",
         ),
         (
             Limits(forbid_kernels=("*gemm*", "*SoftMax*")),

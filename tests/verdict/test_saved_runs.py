@@ -149,21 +149,24 @@ HOT = {"throttle_reasons": ("SwPowerCap",)}
 
 
 @pytest.mark.parametrize(
-    ("policy", "new", "found"),
+    ("policy", "tolerance", "new", "found"),
     [
-        ("fail", [alone(20.0, **HOT)], ["invalid"]),
-        ("warn", [alone(20.0, **HOT)], ["fail"]),
-        ("fail", [alone(10.0, **HOT)], ["pass"]),
-        ("fail", [msgspec.structs.replace(alone(20.0, **HOT), role="reference")], []),
-        ("fail", list(pair(10.0, 30.0, **HOT)), ["invalid"]),  # a throttled reference makes a candidate look good
+        ("fail", MEDIAN, pair(20.0, 20.0), ["fail"]),
+        ("fail", MEDIAN, pair(20.0, 20.0, **HOT), ["fail"]),  # its reference is not compared
+        ("fail", MEDIAN, [alone(20.0, **HOT)], ["invalid"]),
+        ("warn", MEDIAN, [alone(20.0, **HOT)], ["fail"]),
+        ("fail", MEDIAN, [alone(10.0, **HOT)], ["pass"]),
+        ("fail", SPEEDUP, pair(10.0, 30.0, **HOT), ["invalid"]),  # a throttled reference makes a candidate look good
     ],
 )
 def test_what_was_slower_while_throttled_says_nothing_of_the_code(
-    policy: str, new: list[Measurement], found: list[str]
+    policy: str, tolerance: RegressionTolerance, new: Sequence[Measurement], found: list[str]
 ) -> None:
-    old = known(*pair(10.0, 20.0)) if len(new) > 1 else known(msgspec.structs.replace(alone(10.0), role=new[0].role))
-    past = BaselineLimit(old, SPEEDUP if len(new) > 1 else MEDIAN, "max_regression", "x")
-    assert outcomes(past, new, policy) == found
+    old = known(*pair(10.0, 20.0)) if len(new) > 1 else known(alone(10.0))
+    past = BaselineLimit(old, tolerance, "max_regression", "x")
+    assert outcomes(past, list(new), policy) == found
+    changes = compared_after(past, [], new, 0.001, True, policy)
+    assert len(new) == 1 or changes[0].outcome is Outcome.NOT_JUDGED  # of a reference
 
 
 def test_samples_that_are_no_times_are_invalid() -> None:
