@@ -412,6 +412,18 @@ def test_flags_without_room_stand_above_their_row() -> None:
     ]
 
 
+def test_limits_without_room_stand_above_their_row() -> None:
+    limits = [verdict(limit, Outcome.PASS) for limit in (max(LIMITS, key=len), "min_speedup=1.5")]
+    items = arms(timing("fused", 12.0), timing("eager", 24.0), *limits)
+    lines = render([record(*items)], Settings(), Screen(60)).splitlines()
+    above = ["  limit: kernels *softmax_forward_kernel_bf16*,", "    *epilogue_of_fused_attention*"]
+    start = lines.index(above[0])
+    assert lines[start : start + 2] == above
+    assert lines[start + 2].split()[:2] == ["PASS", "12.00"]
+    assert lines[start + 3 :] == ["  limit: >= 1.5x", "  PASS"]
+    assert max(map(len, lines)) <= 60
+
+
 COLUMNS = {
     "mean": "Mean (us)",
     "std": "Std (us)",
