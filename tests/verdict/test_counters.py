@@ -212,6 +212,7 @@ BESIDE, HOT = {"neighbours": "pid 7 computed"}, {"throttle_reasons": ("SwPowerCa
     [
         # a throttled GPU counts as ever, and its times say nothing of the code
         ("instructions:1%", HOT, 2.0, FAIL),
+        ("dram_read_bytes:1%", HOT, 2.0, FAIL),
         ("median:1%", HOT, 2.0, INVALID),
         # what the cache does not hold is more beside another process
         ("instructions:1%", BESIDE, 2.0, FAIL),
