@@ -117,10 +117,14 @@ def test_runs_of_the_same_code_are_not_timed(on_cpu: OnCpu, command: Command, mo
     day = "2026-03-10 12:30 UTC"
     assert f"{NODEID} [scale] is slower since run 0009 ({day}, 00000009), with triton 3.6 -> 3.7 (2 comparisons)" in out
     assert len(on_cpu.cuda.loaded) == 4  # of one pair, in both orders
+    timed(on_cpu, {fast: 10.0, slow: 10.05}, monkeypatch)
+    status, out, _ = command(*WORDS)
+    assert (status, "PASS" in out, "slower since" in out) == (0, True, False)
+    loaded = len(on_cpu.cuda.loaded)
     same = command("bisect", "run9", "latest", *WORDS[3:])
     assert same[0] == 0
     assert "scale is the same call as in run 0009" in same[1]
-    assert len(on_cpu.cuda.loaded) == 4
+    assert len(on_cpu.cuda.loaded) == loaded
 
 
 def test_runs_without_the_call_are_left_out(on_cpu: OnCpu, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,13 +165,6 @@ def test_inputs_that_break_a_call_leave_it_open(
     assert ": CUDA error: an illegal memory access was encountered\n" in out
 
 
-def test_a_call_that_is_as_fast_is_good(on_cpu: OnCpu, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    save_runs(on_cpu, [b"one", b"other"])
-    timed(on_cpu, {b"one": 10.0, b"other": 10.05}, monkeypatch)
-    status, out, _ = command(*WORDS)
-    assert (status, "PASS" in out, "slower since" in out) == (0, True, False)
-
-
 @pytest.mark.parametrize("trusted", [False, True])
 def test_calls_from_elsewhere_are_replayed_in_another_process_where_they_are_trusted(
     trusted: bool, on_cpu: OnCpu, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -188,32 +185,27 @@ def test_calls_from_elsewhere_are_replayed_in_another_process_where_they_are_tru
     assert asked == [None] * trusted
 
 
+IN_BOTH = "no call of {!r} is in both runs: they "
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("bisect", "run1", "--replay", "it"), "--replay searches between two saved runs: give GOOD and BAD"),
-        (("bisect", "run2", "run1", "--replay", "it"), "run1 is not newer than run2: GOOD comes first"),
-        (("bisect", "run1", "run1", "--replay", "it"), "run1 is not newer than run1: GOOD comes first"),
-        (("bisect", "run1", "run9", "--replay", "it"), "there is no saved run and no file 'run9'"),
+        ("run1 --replay it", "--replay searches between two saved runs: give GOOD and BAD"),
+        ("run2 run1 --replay it", "run1 is not newer than run2: GOOD comes first"),
+        ("run1 run1 --replay it", "run1 is not newer than run1: GOOD comes first"),
+        ("run1 run9 --replay it", "there is no saved run and no file 'run9'"),
+        ("run1 run2 --replay other", IN_BOTH.format("other") + "share no test of this name"),
+        ("run1 run3 --replay it", IN_BOTH.format("it") + "were saved without calls"),
         (
-            ("bisect", "run1", "run2", "--replay", "other"),
-            "no call of 'other' is in both runs: they share no test of this name",
-        ),
-        (
-            ("bisect", "run1", "run3", "--replay", "it"),
-            "no call of 'it' is in both runs: they were saved without calls",
-        ),
-        (
-            ("bisect", "run1", "run2", "--replay", "it", "--setup", "make", "--rounds", "2"),
+            "run1 run2 --replay it --setup make --rounds 2",
             "--replay searches saved runs, and runs no tests: leave out --setup, --rounds",
         ),
     ],
 )
-def test_what_cannot_be_searched_is_one_sentence(
-    words: tuple[str, ...], sentence: str, on_cpu: OnCpu, command: Command
-) -> None:
+def test_what_cannot_be_searched_is_one_sentence(words: str, sentence: str, on_cpu: OnCpu, command: Command) -> None:
     save_runs(on_cpu, [b"one", b"other", b""])
-    status, out, err = command(*words, "--storage", "runs")
+    status, out, err = command("bisect", *words.split(), "--storage", "runs")
     assert (status, out) == (125, "")
     assert err.startswith(f"pytest-gpubench bisect: {sentence}")
 
