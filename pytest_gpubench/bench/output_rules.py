@@ -16,8 +16,8 @@ from pytest_gpubench.errors import BadRequest, InvalidResult, UnfairComparison
 SHARED = "has elements that are one in memory with others"
 WORK_LEFT: dict[str, tuple[Callable[[torch.Tensor], bool], str]] = {
     "is expanded: several of its elements are one in memory": (is_expanded, "it .contiguous()"),
-    "is conjugated only when it is read": (torch.Tensor.is_conj, "it .resolve_conj()"),
-    "is negated only when it is read": (torch.Tensor.is_neg, "it .resolve_neg()"),
+    "is conjugated only when it is read": (lambda each: each.is_conj(), "it .resolve_conj()"),
+    "is negated only when it is read": (lambda each: each.is_neg(), "it .resolve_neg()"),
     "is not coalesced": (lambda each: each.layout is torch.sparse_coo and not each.is_coalesced(), "it .coalesce()"),
     SHARED: (lambda each: False, "a copy"),
 }
