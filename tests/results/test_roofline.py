@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from pytest_gpubench import Timing
 from pytest_gpubench.results.model import MemoryPeak, Peaks
 from pytest_gpubench.results.roofline import memory_gbps
-from pytest_gpubench.verdict.limits.rate import peak_fraction, too_fast
+from pytest_gpubench.verdict.limits.base import Seen
+from pytest_gpubench.verdict.limits.rate import Fraction, peak_fraction, too_fast
 from tests.results.measured import timing_of
 
 MB = 10**6
@@ -78,6 +79,12 @@ def test_a_share_between_lies_between_and_unknown_is_no_slower(read_share: float
     assert unknown * (1 + 1e-9) >= between
 
 
+def fraction_of(
+    what: Timing, peaks: Peaks, dtype: str | None = None, read_share: float | None = None
+) -> Fraction | None:
+    return peak_fraction(Seen(what, peaks=peaks, dtype=dtype, read_share=read_share))
+
+
 @pytest.mark.parametrize(
     ("tflops", "dtype", "peak"),
     [
@@ -89,7 +96,7 @@ def test_a_share_between_lies_between_and_unknown_is_no_slower(read_share: float
 def test_float32_is_held_against_what_torch_makes_of_it(
     tflops: dict[str, float], dtype: str, peak: float | None
 ) -> None:
-    found = peak_fraction(timing(flops=1), Peaks(matmul_tflops=tflops), dtype)
+    found = fraction_of(timing(flops=1), Peaks(matmul_tflops=tflops), dtype)
     assert (found and found.peak) == peak
 
 
@@ -106,7 +113,7 @@ def test_float32_is_held_against_what_torch_makes_of_it(
     ],
 )
 def test_the_larger_part_says_what_bounds_it(given: dict[str, Any], dtype: str, value: float, bound: str) -> None:
-    found = peak_fraction(timing([500.0] * 20, **given), PEAKS, dtype, 0.5)
+    found = fraction_of(timing([500.0] * 20, **given), PEAKS, dtype, 0.5)
     assert found is not None
     assert found.value == pytest.approx(value)
     assert found.bound == bound
@@ -115,13 +122,13 @@ def test_the_larger_part_says_what_bounds_it(given: dict[str, Any], dtype: str, 
 
 @pytest.mark.parametrize("given", [{}, {"flops": 1}, {"moved_bytes": 1, "cache": "hot"}])
 def test_no_part_without_a_peak_or_work(given: dict[str, Any]) -> None:
-    assert peak_fraction(timing(**given), PEAKS, "float64") is None
-    assert peak_fraction(timing(moved_bytes=1), Peaks()) is None
+    assert fraction_of(timing(**given), PEAKS, "float64") is None
+    assert fraction_of(timing(moved_bytes=1), Peaks()) is None
 
 
 def test_fractions_in_words() -> None:
-    memory = peak_fraction(timing([500.0], moved_bytes=1000 * MB), PEAKS, None, 0.5)
-    matmul = peak_fraction(timing([500.0], flops=10**11), PEAKS, "bfloat16")
+    memory = fraction_of(timing([500.0], moved_bytes=1000 * MB), PEAKS, None, 0.5)
+    matmul = fraction_of(timing([500.0], flops=10**11), PEAKS, "bfloat16")
     assert memory is not None
     assert matmul is not None
     assert (memory.value, memory.of) == (0.5, "the 4,000 GB/s that this GPU's memory moves")

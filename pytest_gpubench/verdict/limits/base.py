@@ -48,9 +48,9 @@ class Seen:
     peaks: Peaks | None = None
     """The peaks of this GPU; None if they could not be measured, as on a CPU."""
     dtype: str | None = None
-    """The dtype that is multiplied, as in `peak_fraction`."""
+    """The dtype that is multiplied, a key of `Peaks.matmul_tflops`."""
     read_share: float | None = None
-    """As in `peak_fraction`."""
+    """The part of the bytes that are read, as in `memory_gbps`."""
     takes_work: bool = True
     """True if the measuring call takes bytes= and flops=."""
     observed: Observed | None = None

@@ -134,7 +134,7 @@ class MinPeakFraction(MinRate):
             return unknown
         timing, wanted, peaks = seen.timing, self.asked, seen.peaks
         assert peaks is not None, "it is known"
-        found = _fraction_of(seen)
+        found = peak_fraction(seen)
         interval = _rate_interval(timing, found.bound, seen.spent, found.peak) if found else None
         outcome = at_least(interval, wanted)
         no_matmul = timing.flops is not None and matmul_tflops(peaks, seen.dtype) is None
@@ -175,7 +175,7 @@ class MinPeakFraction(MinRate):
         )
 
     def found(self, seen: Seen) -> str:
-        fraction = _fraction_of(seen)
+        fraction = peak_fraction(seen)
         return "" if fraction is None else format_share(fraction.value, 3)
 
     def cell(self, item: Measurement) -> str:
@@ -186,28 +186,23 @@ class MinPeakFraction(MinRate):
 LIMITS = (MinGbps, MinTflops, MinPeakFraction)
 
 
-def _fraction_of(seen: Seen) -> Fraction | None:
-    return None if seen.peaks is None else peak_fraction(seen.timing, seen.peaks, seen.dtype, seen.read_share)
-
-
-def peak_fraction(
-    timing: Timing, peaks: Peaks, dtype: str | None = None, read_share: float | None = None
-) -> Fraction | None:
+def peak_fraction(seen: Seen) -> Fraction | None:
     """Return the larger of the parts of memory's and of arithmetic's measured peak that the median reached.
 
-    dtype: what is multiplied, a key of `matmul_tflops`; read_share: as in `memory_gbps`. None where neither the bytes
-    nor the flops are known, or the peak for them is not. Memory is left out for a hot call, whose data need not come
-    from there. Raises NotMeasured for a timing without samples.
+    None where neither the bytes nor the flops are known, or the peak for them is not. Memory is left out for a hot
+    call, whose data need not come from there. Raises NotMeasured for a timing without samples.
     """
-    found = []
+    timing, peaks, found = seen.timing, seen.peaks, list[Fraction]()
+    if peaks is None:
+        return None
     gbps, tflops = timing.gbps, timing.tflops
     if gbps is not None and timing.moved_bytes is not None and timing.cache in READS_MEMORY:
-        peak = memory_gbps(peaks, timing.moved_bytes, read_share)
+        peak = memory_gbps(peaks, timing.moved_bytes, seen.read_share)
         if peak is not None:
             found.append(Fraction(value=gbps / peak, bound="memory", rate=gbps, peak=peak))
-    peak = matmul_tflops(peaks, dtype)
+    peak = matmul_tflops(peaks, seen.dtype)
     if tflops is not None and peak is not None:
-        found.append(Fraction(value=tflops / peak, bound="matmul", rate=tflops, peak=peak, dtype=dtype))
+        found.append(Fraction(value=tflops / peak, bound="matmul", rate=tflops, peak=peak, dtype=seen.dtype))
     return max(found, key=lambda fraction: fraction.value, default=None)
 
 
