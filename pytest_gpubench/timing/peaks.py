@@ -111,7 +111,9 @@ def matmuls_or_remark(device: Device, dtypes: Sequence[str]) -> "dict[str, Measu
     try:
         for name in dtypes:
             now = "tfloat32" if name == "float32" and rounds_float32(device) else name
-            found[now] = measured_matmul(device, now)
+            if (device, now) not in _matmuls:
+                _matmuls[device, now] = measure_matmul(device, now)
+            found[now] = _matmuls[device, now]
     except Exception as error:  # as above
         remark = f"matmuls: not measured, {first_line(error)}"
         found |= {name: MeasuredMatmul(None, remark) for name in dtypes if name not in found}
@@ -163,13 +165,12 @@ def measured_memory(device: Device) -> MeasuredMemory:
     sizes = [size for size in SIZES_BYTES if size <= pool.nbytes]
     with plainly():
         trials = [trial for size in sizes for trial in trials_of(pool, size)]
-        times_us, throttled = fastest_us(device, [trial.call for trial in trials], MEMORY_REPS)
+        times_us, throttled = fastest_us(device, [call for call, *_ in trials], MEMORY_REPS)
     if throttled:
         remarks.append(f"memory: throttled by {', '.join(throttled)} while it was measured")
     best: dict[tuple[float, int], float] = {}
-    for trial, time_us in zip(trials, times_us, strict=True):
-        place = (trial.read_share, trial.moved_bytes)
-        best[place] = max(best.get(place, 0.0), trial.moved_bytes / time_us / 1e3)
+    for (_, share, moved_bytes), time_us in zip(trials, times_us, strict=True):
+        best[share, moved_bytes] = max(best.get((share, moved_bytes), 0.0), moved_bytes / time_us / 1e3)
     del pool, trials
     torch.cuda.empty_cache()  # of so much memory others may have a use
     points = (MemoryPeak(read_share=share, moved_bytes=size, gbps=rate) for (share, size), rate in best.items())
@@ -186,17 +187,8 @@ def make_pool(device: Device) -> torch.Tensor | None:
     return None
 
 
-@dataclass(frozen=True)
-class PeakTrial:
-    """One way to move memory."""
-
-    call: Call
-    read_share: float
-    moved_bytes: int
-
-
-def trials_of(pool: torch.Tensor, size: int) -> list[PeakTrial]:
-    """Return the ways to move so many bytes within the pool."""
+def trials_of(pool: torch.Tensor, size: int) -> list[tuple[Call, float, int]]:
+    """Return the ways to move so many bytes within the pool, each with its share of reads and its bytes."""
     from pytest_gpubench.timing import kernels
 
     source, target = parts(pool, size, 2)
@@ -211,7 +203,7 @@ def trials_of(pool: torch.Tensor, size: int) -> list[PeakTrial]:
         ("zero", 0.0, whole.nbytes, whole.zero_),
         ("fill", 0.0, whole.nbytes, lambda: whole.fill_(1.0)),
     ]
-    return [PeakTrial(call_of(f"{name} {size}", way), share, moved) for name, share, moved, way in ways]
+    return [(call_of(f"{name} {size}", way), share, moved) for name, share, moved, way in ways]
 
 
 def parts(pool: torch.Tensor, size: int, number: int) -> list[torch.Tensor]:
@@ -233,13 +225,6 @@ class MeasuredMatmul:
 
 
 _matmuls: dict[tuple[Device, str], MeasuredMatmul] = {}
-
-
-def measured_matmul(device: Device, name: str) -> MeasuredMatmul:
-    """Return the rate of multiplying a dtype, measured once."""
-    if (device, name) not in _matmuls:
-        _matmuls[device, name] = measure_matmul(device, name)
-    return _matmuls[device, name]
 
 
 def measure_matmul(device: Device, name: str) -> MeasuredMatmul:

@@ -304,14 +304,14 @@ def test_an_error_is_a_remark_and_is_tried_again(
 
 
 def test_what_was_measured_before_an_error_stays(monkeypatch: pytest.MonkeyPatch, small: Played) -> None:
-    multiply = peaks.measured_matmul
+    multiply = peaks.measure_matmul
 
     def broken(device: Device, name: str) -> peaks.MeasuredMatmul:
         if name == "float64":
             raise IncompleteRecords("records are missing")
         return multiply(device, name)
 
-    monkeypatch.setattr(peaks, "measured_matmul", broken)
+    monkeypatch.setattr(peaks, "measure_matmul", broken)
     found = peaks_of(gpu(), ["bfloat16", "float64"])
     assert found.copy_gbps == pytest.approx(42)
     assert set(found.matmul_tflops) == {"bfloat16"}
