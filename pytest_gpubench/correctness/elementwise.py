@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from pytest_gpubench.correctness.chunks import ChunkRange, blocks_of
-from pytest_gpubench.correctness.one_pass import can_check, largest_of
+from pytest_gpubench.correctness.one_pass import can_check, noted_by
 from pytest_gpubench.correctness.poison import holds_poison
 from pytest_gpubench.correctness.tolerance import Tolerance, is_exact
 
@@ -155,11 +155,13 @@ def _in_float32(pair: Pair) -> Totals | None:
     if is_exact(dtype) or dtype.is_complex or dtype.itemsize > 4 or not telling:
         return None
     if can_check(pair.found, pair.expected) and dtype in (torch.float32, torch.float16, torch.bfloat16):
-        seen = largest_of(pair.found, pair.expected, (MARGIN * rtol, rtol / MARGIN))
-        if seen.least_allowed_excess <= MARGIN * atol:
-            return Totals(max_abs_diff=seen.diff)
-        is_off = pair.rules.briefly and seen.most_allowed_excess > atol / MARGIN
-        return Totals(mismatched=1, max_abs_diff=seen.diff) if is_off else None
+        both, rtols = [pair.found, pair.expected], (MARGIN * rtol, rtol / MARGIN)
+        noted = noted_by("gpu_bench_largest", both, 3, torch.float32, *rtols)
+        largest_diff, least_allowed_excess, most_allowed_excess = noted.amax(0).tolist()
+        if least_allowed_excess <= MARGIN * atol:
+            return Totals(max_abs_diff=largest_diff)
+        is_off = pair.rules.briefly and most_allowed_excess > atol / MARGIN
+        return Totals(mismatched=1, max_abs_diff=largest_diff) if is_off else None
     largest = 0.0
     for block in blocks_of(pair.found, temporaries=16):
         other = pair.expected[block].to(torch.float32)

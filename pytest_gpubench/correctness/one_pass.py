@@ -4,7 +4,6 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -22,30 +21,6 @@ def can_check(*tensors: torch.Tensor) -> bool:
 def _is_plain(tensor: torch.Tensor) -> bool:
     dense = type(tensor) is torch.Tensor and tensor.is_cuda and tensor.is_contiguous()
     return dense and tensor.numel() > 0 and not tensor.is_neg()
-
-
-def checksum_of(words: torch.Tensor, seed: int) -> int:
-    """Return the sum of words of 32 bits, each times an odd number for its place, which a seed draws."""
-    sums = _launch(_kernels().gpu_bench_checksum, [words], [1], torch.int64, seed)
-    return int(sums.sum())
-
-
-@dataclass(frozen=True)
-class Largest:
-    """The largest difference of two tensors, in float32."""
-
-    diff: float
-    """Infinite where an element of either is not finite."""
-    least_allowed_excess: float
-    """The largest difference less what the smaller rtol allows; infinite where an element is not finite."""
-    most_allowed_excess: float
-    """The largest less what the larger rtol allows, of the elements that are finite."""
-
-
-def largest_of(found: torch.Tensor, expected: torch.Tensor, rtols: tuple[float, float]) -> Largest:
-    """Return the largest difference; rtols: the smaller one, and the larger one."""
-    largest = _launch(_kernels().gpu_bench_largest, [found, expected], [3], torch.float32, *rtols)
-    return Largest(*largest.amax(0).tolist())
 
 
 def bytes_differ(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> list[bool]:
@@ -86,13 +61,11 @@ def _quietly(device: torch.device) -> Iterator[None]:
         yield
 
 
-def _launch(
-    kernel: Any, inputs: list[torch.Tensor], shape: list[int], dtype: torch.dtype, *numbers: float
-) -> torch.Tensor:
-    """Return what the programs of a kernel note, one row each."""
+def noted_by(name: str, inputs: list[torch.Tensor], columns: int, dtype: torch.dtype, *numbers: float) -> torch.Tensor:
+    """Return what the programs of a kernel of `kernels` note, one row each."""
     count, block = inputs[0].numel(), _kernels().BLOCK
     programs = -(-count // block)
-    noted = torch.empty([programs, *shape], dtype=dtype, device=inputs[0].device)
+    noted = torch.empty([programs, columns], dtype=dtype, device=inputs[0].device)
     with _quietly(noted.device):
-        kernel[(programs,)](*inputs, noted, count, *numbers, BLOCK=block, num_warps=8)
+        getattr(_kernels(), name)[(programs,)](*inputs, noted, count, *numbers, BLOCK=block, num_warps=8)
     return noted
