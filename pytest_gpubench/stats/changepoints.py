@@ -3,11 +3,11 @@
 import math
 import random
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, count, islice, pairwise
-from operator import itemgetter, mul, sub
+from itertools import accumulate, pairwise
+from operator import mul, sub
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.stats.summary import detectable_errors, student_t
@@ -158,32 +158,15 @@ def _is_rare(
     orders = max(PERMUTATIONS + 1, math.ceil(1 / alpha))
     allowed, as_good = int(alpha * orders + 1e-9) - 1, 0
     least = strength * math.sqrt(LEAST_RUNS * (len(values) - LEAST_RUNS)) / (1 if best is _best_step else 2)
-    for order in islice(_random_orders(len(values)), orders - 1):
-        sums = _sums(order(values))
+    chance = random.Random(SHUFFLE_SEED)
+    for _ in range(orders - 1):
+        sums = _sums(chance.sample(values, len(values)))
         if max(sums) < least and min(sums) > -least:  # nor is any part of it as far from the others
             continue
         as_good += best(sums)[0] >= strength * (1 - 1e-12)
         if as_good > allowed:
             return False
     return True
-
-
-Order = Callable[[Sequence[float]], tuple[float, ...]]
-
-
-def _random_orders(length: int) -> Iterator[Order]:
-    """Yield random orders of so many values, the same ones each time: to make one takes longer than to use it."""
-    made, places, chance = _orders_made(length)
-    for number in count():
-        if number == len(made):
-            chance.shuffle(places)
-            made.append(itemgetter(*places))
-        yield made[number]
-
-
-@lru_cache(maxsize=64)
-def _orders_made(length: int) -> tuple[list[Order], list[int], random.Random]:
-    return [], list(range(length)), random.Random(SHUFFLE_SEED + length)
 
 
 def _draw_in(logs: Sequence[float]) -> list[float]:
