@@ -8,7 +8,7 @@ from typing import Literal
 
 from pytest_gpubench.errors import DeviceUnavailable
 from pytest_gpubench.gpu.nvml import Nvml
-from pytest_gpubench.units import count, format_bytes, format_share, printable
+from pytest_gpubench.units import count, first_few, format_bytes, format_share, printable
 
 IDLE_SHARE = 0.05
 """The highest utilisation of an idle GPU: 0 where nobody uses it, a few percent with a display."""
@@ -151,9 +151,7 @@ def _busy(utilisation: float) -> str:
 
 
 def _list(processes: Collection[GpuProcess]) -> str:
-    named = [str(each) for each in processes][:NAMED]
-    rest = len(processes) - len(named)
-    return f"{count(len(processes), 'other process')}: {', '.join(named)}{f' and {rest} more' if rest else ''}"
+    return f"{count(len(processes), 'other process')}: {first_few(list(map(str, processes)), NAMED)}"
 
 
 def command_of(pid: int) -> str | None:

@@ -29,7 +29,7 @@ from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.rounds import Sample, check_same_kernels
 from pytest_gpubench.timing.wall import WallTimer
 from pytest_gpubench.timing.windows import BEGIN, END
-from pytest_gpubench.units import count, printable
+from pytest_gpubench.units import count, first_few, printable
 
 REGION_REPS = 10
 """The reps that regions are told apart in; fewer where fewer were timed."""
@@ -322,5 +322,4 @@ def _in_tree_order(paths: Sequence[str]) -> list[str]:
 
 def entries_text(entries: Counter[str]) -> str:
     """Return the entries of each region, in words."""
-    parts = [f"{number} x {path}" for path, number in entries.items()]
-    return (", ".join(parts[:4]) + (", ..." if len(parts) > 4 else "")) or "none"
+    return first_few([f"{number} x {path}" for path, number in entries.items()], 4) or "none"

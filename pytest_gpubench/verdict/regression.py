@@ -67,7 +67,7 @@ def judge_change(
     judged = judged_by(counts, estimate.alpha) if counts else _judged_by(estimate)
     sentence = (
         f"{printable(found.label)} {what}{against} {relation} in {where}{remark}: "
-        f"{_ratio(estimate)} of its {whose}{_wanted(estimate, tolerance)} "
+        f"{ratio_text(estimate.ratio, estimate.interval)} of its {whose}{_wanted(estimate, tolerance)} "
         f"({_values_told(estimate, old_us, new_us)}, {judged})"
     )
     if estimate.remedy and outcome is Outcome.INCONCLUSIVE:
@@ -110,13 +110,6 @@ def _comparison(estimate: ChangeEstimate, outcome: Outcome, doubt: str) -> tuple
     if interval is not None and interval.high < 1:
         return "is faster", "than", ""
     return "is as fast", "as", ""
-
-
-def _ratio(estimate: ChangeEstimate) -> str:
-    """Return the ratio with its interval, unless that says next to nothing, as of two noisy runs."""
-    if estimate.interval and estimate.interval.high > 100 * estimate.interval.low:
-        return f"{ratio_text(estimate.ratio)} [not known to a factor of 10]"
-    return ratio_text(estimate.ratio, estimate.interval)
 
 
 def _wanted(estimate: ChangeEstimate, tolerance: RegressionTolerance) -> str:
