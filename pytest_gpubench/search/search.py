@@ -56,14 +56,12 @@ class Search:
     """All that have begun."""
     counted: ExampleKey = ()
     """The running one, as it is in `examples`."""
-    held: tuple[object, ...] = ()
     outdated: set[str] = field(default_factory=set)
     """Warnings of single examples that do not hold for the test."""
 
     def begin(self, example: Example) -> None:
         """Begin the next example."""
         self.example, self.calls, self.alpha.in_example = example, 0, 0
-        self.held += example.held
         self.counted = ()
         self._count()
 

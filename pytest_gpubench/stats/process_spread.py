@@ -185,8 +185,6 @@ class RunNoise:
 
     spread: float
     """The standard deviation of the log-ratio of a pair of runs, in the typical measurement."""
-    measurements: int
-    """The number of measurements that it was estimated from."""
 
     def smallest_change(self, pairs: int, alpha: float) -> float:
         """Return the smallest slowdown that so many pairs tell from none, 9 times in 10; infinite for a single pair."""
@@ -208,4 +206,4 @@ def noise_of(log_ratios: Iterable[Sequence[float]]) -> RunNoise | None:
     ]
     if not variances:
         return None
-    return RunNoise(round(math.sqrt(statistics.median(variances)), 9), len(variances))
+    return RunNoise(round(math.sqrt(statistics.median(variances)), 9))
