@@ -1,9 +1,10 @@
 """Compare a candidate with a reference in each of the calls that a program made, and judge the total time."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -15,12 +16,22 @@ from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.record import RecordedCall
 from pytest_gpubench.results.model import Comparison, Measurement, Timing
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.stats.speedup import LOOKS, ShapeSpeedup, weighted_speedup
+from pytest_gpubench.stats.speedup import LOOKS
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import count, repr_of
 from pytest_gpubench.verdict.decision import time_interval
 from pytest_gpubench.verdict.limits.base import RecordedTotals, Seen
 from pytest_gpubench.verdict.throttling import invalidate_throttled
+
+
+class ShapeSpeedup(NamedTuple):
+    """The speedup of one shape, and the total time of the reference's calls with it."""
+
+    ratio: float
+    ratios: Interval | None
+    """The ratio's interval; None if there are too few quads."""
+    total_us: float
+    totals_us: Interval
 
 
 @dataclass(frozen=True)
@@ -160,6 +171,37 @@ def shape_speedup(reference: Timing, candidate: Measurement, calls: int, alpha: 
     times_us = time_interval(reference, alpha / len(LOOKS)) or Interval(reference.min_us, reference.max_us)
     totals_us = Interval(calls * times_us.low, calls * times_us.high)
     return ShapeSpeedup(candidate.speedup.ratio, candidate.speedup.interval, calls * reference.median_us, totals_us)
+
+
+def weighted_speedup(shapes: Sequence[ShapeSpeedup]) -> tuple[float, Interval | None]:
+    """Return the reference's total time over the candidate's, and an interval of it; None where a shape has none.
+
+    The ratio of the true totals is in it whenever all intervals of shapes hold. There are two for each shape, and no
+    independence is assumed (Bonferroni): if each of n shapes has both at alpha / 2n, an end is on the wrong side of the
+    truth with a chance of alpha at most.
+    """
+    ratio = math.fsum(each.total_us for each in shapes) / math.fsum(each.total_us / each.ratio for each in shapes)
+    ratios = [each.ratios for each in shapes]
+    known = [each for each in ratios if each is not None]
+    if len(known) < len(ratios):
+        return ratio, None
+    totals_us = [each.totals_us for each in shapes]
+    slowest = _largest_mean([1 / each.low for each in known], totals_us)
+    fastest = _largest_mean([-1 / each.high for each in known], totals_us)
+    return ratio, Interval(1 / slowest, -1 / fastest)
+
+
+def _largest_mean(values: Sequence[float], weights: Sequence[Interval]) -> float:
+    """Return the largest weighted mean of values over all weights within their intervals.
+
+    It has the highest weights for all values above some value, and the lowest for the others.
+    """
+    ordered = sorted(zip(values, weights, strict=True), reverse=True)
+    means = []
+    for heavy in range(1, len(ordered) + 1):
+        chosen = [(value, each.high if place < heavy else each.low) for place, (value, each) in enumerate(ordered)]
+        means.append(math.fsum(value * weight for value, weight in chosen) / math.fsum(weight for _, weight in chosen))
+    return max(means)
 
 
 def labels_of(calls: Sequence[RecordedCall]) -> list[str]:

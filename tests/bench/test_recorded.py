@@ -1,16 +1,20 @@
 """Recorded calls are compared, and compared again with their memory at other addresses."""
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pytest_gpubench import Measurement
 from pytest_gpubench.bench.comparison import CompareRequest, looks_of
 from pytest_gpubench.bench.placement import confirmed, elsewhere
-from pytest_gpubench.bench.recorded import RecordedRequest
+from pytest_gpubench.bench.recorded import RecordedRequest, ShapeSpeedup, weighted_speedup
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.timing.calls import make_call
@@ -96,3 +100,41 @@ def test_a_fail_stands_where_no_placement_keeps_the_limit(
 @pytest.mark.parametrize(("limits", "first"), [({}, 6), ({"min_speedup": 1.0}, 6), ({"min_weighted_speedup": 1.0}, 16)])
 def test_a_total_is_judged_by_reps_that_show_whether_they_resemble(limits: dict[str, float], first: int) -> None:
     assert looks_of(COLD, Limits(**limits))[0] == first
+
+
+# the total of several shapes
+
+
+def shape(ratio: float, total_us: float, less: float = 0.0) -> ShapeSpeedup:
+    """Return a speedup whose intervals reach so far to both sides."""
+    ends = [Interval(value * (1 - less), value * (1 + less)) for value in (ratio, total_us)]
+    return ShapeSpeedup(ratio, ends[0], total_us, ends[1])
+
+
+shapes = st.lists(st.builds(shape, st.floats(0.1, 10), st.floats(1, 1e6), st.floats(0, 0.5)), min_size=1, max_size=4)
+
+
+def test_a_shape_counts_by_the_time_of_the_reference() -> None:
+    """90 us become 45, and 10 become 20."""
+    both = [shape(2, 90), shape(0.5, 10)]
+    ratio, interval = weighted_speedup(both)
+    assert ratio == pytest.approx(100 / 65)
+    assert interval == pytest.approx((100 / 65, 100 / 65))
+
+
+def test_one_shape_keeps_its_own_interval() -> None:
+    assert weighted_speedup([shape(2, 90, 0.1)])[1] == pytest.approx((1.8, 2.2))
+
+
+def test_without_an_interval_of_one_there_is_none() -> None:
+    assert weighted_speedup([shape(2, 90), ShapeSpeedup(1, None, 10, Interval(9, 11))])[1] is None
+
+
+@given(shapes)
+def test_the_ends_are_those_of_all_that_the_intervals_allow(found: list[ShapeSpeedup]) -> None:
+    corners = itertools.product(*(itertools.product(each.ratios or (), each.totals_us) for each in found))
+    ratios = [
+        math.fsum(total for _, total in corner) / math.fsum(total / ratio for ratio, total in corner)
+        for corner in corners
+    ]
+    assert weighted_speedup(found)[1] == pytest.approx((min(ratios), max(ratios)))

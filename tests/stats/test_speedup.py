@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 from pytest_gpubench.stats.speedup import (
     LOOKS,
     Quad,
-    ShapeSpeedup,
     critical_ranks,
     log_ratios,
     round_orders,
     speedup_of,
-    weighted_speedup,
 )
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.verdict.decision import at_least
@@ -272,38 +270,3 @@ def test_ties_at_the_limit_do_not_fail() -> None:
     """The median is the limit, so quads at the limit do not count against the candidate."""
     assert decide(steady([0.0] * 8 + [-0.01] * 8), 1.0, 0.001, LOOKS) == "inconclusive"
     assert decide(steady([0.0] * 14 + [-0.01] * 2), 1.0, 0.001, LOOKS) == "pass"
-
-
-def shape(ratio: float, total_us: float, less: float = 0.0) -> ShapeSpeedup:
-    """Return a speedup whose intervals reach so far to both sides."""
-    ends = [Interval(value * (1 - less), value * (1 + less)) for value in (ratio, total_us)]
-    return ShapeSpeedup(ratio, ends[0], total_us, ends[1])
-
-
-shapes = st.lists(st.builds(shape, st.floats(0.1, 10), st.floats(1, 1e6), st.floats(0, 0.5)), min_size=1, max_size=4)
-
-
-def test_a_shape_counts_by_the_time_of_the_reference() -> None:
-    """90 us become 45, and 10 become 20."""
-    both = [shape(2, 90), shape(0.5, 10)]
-    ratio, interval = weighted_speedup(both)
-    assert ratio == pytest.approx(100 / 65)
-    assert interval == pytest.approx((100 / 65, 100 / 65))
-
-
-def test_one_shape_keeps_its_own_interval() -> None:
-    assert weighted_speedup([shape(2, 90, 0.1)])[1] == pytest.approx((1.8, 2.2))
-
-
-def test_without_an_interval_of_one_there_is_none() -> None:
-    assert weighted_speedup([shape(2, 90), ShapeSpeedup(1, None, 10, Interval(9, 11))])[1] is None
-
-
-@given(shapes)
-def test_the_ends_are_those_of_all_that_the_intervals_allow(found: list[ShapeSpeedup]) -> None:
-    corners = itertools.product(*(itertools.product(each.ratios or (), each.totals_us) for each in found))
-    ratios = [
-        math.fsum(total for _, total in corner) / math.fsum(total / ratio for ratio, total in corner)
-        for corner in corners
-    ]
-    assert weighted_speedup(found)[1] == pytest.approx((min(ratios), max(ratios)))
