@@ -10,7 +10,6 @@ import math
 import statistics
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 from pytest_gpubench.units import MICROSECONDS_PER_UNIT, choose_time_unit, round_to_digits
 
@@ -34,35 +33,20 @@ FEW = 6
 NUMBER_WORDS = {2: "two", 3: "three"}
 
 
-class Mode(NamedTuple):
-    """A time that a call often takes."""
-
-    median_us: float
-    share: float
-    """The part of the samples in it."""
-
-
-def modes_of(samples_us: Sequence[float]) -> list[Mode]:
-    """Return the modes of a measurement, the fastest first; empty where there is only one."""
+def modes_text(samples_us: Sequence[float]) -> str:
+    """Return the modes in words: `two modes: 157 us (18 %), 173 us`; empty where there is only one."""
     ordered, total = sorted(samples_us), len(samples_us)
     steps = [step for one, other in pairwise(ordered) if (step := other - one) > SAME_STEP_US]
     if total < LEAST_SAMPLES or not steps:
-        return []
-    sides = _split(ordered, max(LEAST_IN_MODE, math.ceil(LEAST_SHARE * total)), LEAST_STEPS * min(steps))
-    return [Mode(statistics.median(side), len(side) / total) for side in sides] if len(sides) > 1 else []
-
-
-def modes_text(samples_us: Sequence[float]) -> str:
-    """Return the modes in words: `two modes: 157 us (18 %), 173 us`; empty where there is only one."""
-    modes = modes_of(samples_us)
-    if not modes:
         return ""
-    unit = choose_time_unit([modes[0].median_us])
-    usual = max(modes, key=lambda mode: mode.share)
-    times = [f"{round_to_digits(mode.median_us / MICROSECONDS_PER_UNIT[unit], 3)} {unit}" for mode in modes]
-    shares = ["" if mode is usual else f" ({100 * mode.share:.0f} %)" for mode in modes]
-    found = ", ".join(time + share for time, share in zip(times, shares, strict=True))
-    return f"{NUMBER_WORDS.get(len(modes), len(modes))} modes: {found}"
+    sides = _split(ordered, max(LEAST_IN_MODE, math.ceil(LEAST_SHARE * total)), LEAST_STEPS * min(steps))
+    if len(sides) < 2:
+        return ""
+    unit, usual = choose_time_unit([statistics.median(sides[0])]), max(sides, key=len)
+    times = [round_to_digits(statistics.median(side) / MICROSECONDS_PER_UNIT[unit], 3) for side in sides]
+    shares = ["" if side is usual else f" ({100 * len(side) / total:.0f} %)" for side in sides]
+    found = ", ".join(f"{time} {unit}{share}" for time, share in zip(times, shares, strict=True))
+    return f"{NUMBER_WORDS.get(len(sides), len(sides))} modes: {found}"
 
 
 def _split(ordered: Sequence[float], least: int, least_gap_us: float) -> list[Sequence[float]]:
