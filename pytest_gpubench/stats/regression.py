@@ -17,7 +17,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pytest_gpubench.stats.summary import Interval, check_alpha, lower_rank, quartiles, student_quantile
+from pytest_gpubench.stats.summary import (
+    Interval,
+    check_alpha,
+    lower_rank,
+    median_interval,
+    quartiles,
+    student_quantile,
+)
 
 Statistic = Literal["speedup", "median", "mean", "q1", "q3"]
 
@@ -98,7 +105,7 @@ def _change_of_speedups(
     old = _ordered(old_log_ratios, "log-ratio of the old run", *rule)
     new = _ordered(new_log_ratios, "log-ratio of the new run", *rule)
     old_log, new_log = statistics.median(old), statistics.median(new)
-    old_ends, new_ends = _order_interval(old, 2, alpha), _order_interval(new, 2, alpha)
+    old_ends, new_ends = median_interval(old, alpha), median_interval(new, alpha)
     interval = None
     if old_ends is not None and new_ends is not None:
         interval = Interval(math.exp(old_ends.low - new_ends.high), math.exp(old_ends.high - new_ends.low))
@@ -121,14 +128,11 @@ def least_samples(metric: str, alpha: float) -> int:
 # order statistics
 
 
-def _order_interval(ordered: Sequence[float], quarter: int, alpha: float) -> Interval | None:
-    low, high = lower_rank(len(ordered), alpha, quarter), lower_rank(len(ordered), alpha, 4 - quarter)
-    return None if low is None or high is None else Interval(ordered[low - 1], ordered[-high])
-
-
 def _ends(ordered: Sequence[float], quarter: int, alpha: float, tick_us: float) -> Interval | None:
-    interval = _order_interval(ordered, quarter, alpha)
-    return None if interval is None else Interval(interval.low - tick_us / 2, interval.high + tick_us / 2)
+    low, high = lower_rank(len(ordered), alpha, quarter), lower_rank(len(ordered), alpha, 4 - quarter)
+    if low is None or high is None:
+        return None
+    return Interval(ordered[low - 1] - tick_us / 2, ordered[-high] + tick_us / 2)
 
 
 # means
