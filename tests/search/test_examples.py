@@ -112,6 +112,13 @@ def test_what_passed_is_not_rejected_later() -> None:
         inside(lambda: examples.run(Example("n=2", {}), lambda: 5))
 
 
+def test_what_was_drawn_once_is_rejected_where_it_does_not_fit_later() -> None:
+    examples = Examples("reject")
+    assert examples.draw("ones(9)", {}, lambda: 5) == 5
+    with pytest.raises(UnsatisfiedAssumption):
+        inside(lambda: examples.draw("ones(9)", {}, lambda: raise_full(9)))
+
+
 def inside(call: Callable[[], object]) -> None:
     """Call in a test of hypothesis, and let through what it makes of a rejected example."""
     raised: list[BaseException] = []
