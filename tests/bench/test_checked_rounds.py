@@ -174,11 +174,13 @@ def test_what_the_reference_returned_is_no_output_of_a_candidate(
         checked_rounds(latest, timer, monkeypatch, reference=reference).check(vary)
 
 
-@pytest.mark.parametrize(("buffers", "place"), [(1, 0), (2, 0), (2, 1), (9, 0), (9, 4), (9, 8)])
+@pytest.mark.parametrize(
+    ("buffers", "place", "objects"), [(1, 0, 0), (2, 0, 0), (2, 1, 0), (9, 0, 0), (9, 4, 0), (9, 8, 0), (1, 0, 9)]
+)
 def test_what_the_reference_left_is_not_for_the_other_values(
-    buffers: int, place: int, monkeypatch: pytest.MonkeyPatch
+    buffers: int, place: int, objects: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A candidate that copies it returns what was right before."""
+    """A candidate that copies it returns what was right before; objects: those in which held memory is looked for."""
     kept = [torch.arange(4.0) * 2 for _ in range(buffers)]
     calls = itertools.count()
 
@@ -186,7 +188,7 @@ def test_what_the_reference_left_is_not_for_the_other_values(
         kept.append(kept.pop(0))
         return torch.mul(x, 2, out=kept[-1])
 
-    monkeypatch.setattr("pytest_gpubench.correctness.held.MOST_OBJECTS", 0)  # what they hold would be put back
+    monkeypatch.setattr("pytest_gpubench.correctness.held.MOST_OBJECTS", objects)
     copying = lambda x: kept[place].clone() if next(calls) > 1 else x * 2  # noqa: E731
     timer = ArmsTimer(Clock(), lambda *at: rep(100, "ab"))
     with pytest.raises(InvalidResult, match=r"^c returns what it had computed before"):
@@ -327,6 +329,15 @@ def test_a_candidate_that_was_wrong_before_it_refuses_other_values(
         checked_rounds(refusing, timer, monkeypatch).check(vary=True)
     first = info.value.__context__ if wrong else info.value
     assert any("its inputs were turned round" in note for note in getattr(first, "__notes__", ()))
+
+
+def test_a_last_round_with_the_values_as_given_is_judged_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no other values tell anything."""
+    timer = ArmsTimer(Clock(), lambda name, number: rep(100, "abc" if timer.names.count("c") > 1 else "ab"))
+    checked = checked_rounds(torch.ones_like, timer, monkeypatch, reference=torch.ones_like)
+    with pytest.raises(KernelsDiffer):
+        checked.check(vary=True)
+    assert timer.names_by_session == ["cc"]
 
 
 def test_an_output_that_a_function_holds_is_not_put_back_while_it_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
