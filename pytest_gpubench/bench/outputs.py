@@ -174,9 +174,12 @@ class OutputRecorder:
         """Copy outputs whose memory is written to next: by CUDA graphs, by `setup`, by the putting back of inputs."""
         agreement, memory = self.agreement, self.agreement.memory
         upstream = list(agreement.arguments.upstream.given.values())  # a gradient may lie in it, and all arms share it
+        is_put_back = upstream or agreement.arguments.setup is not None or (memory is not None and memory.changing)
         for name in self.last.keys() - self.saved:
             args, kwargs = self._arguments_of(name)
-            if self.copying or agreement.returned.in_given(self.last[name], [*args, *upstream], kwargs):
+            if self.copying or (
+                is_put_back and agreement.returned.in_given(self.last[name], [*args, *upstream], kwargs)
+            ):
                 self.last[name] = map_leaves(copied, self.last[name])
             if self.checking and memory is not None and memory.changing:
                 self.inputs[name] = Ran(None, {}, memory.contents(), memory.changed_arguments())
