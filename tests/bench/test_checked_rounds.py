@@ -154,12 +154,12 @@ def test_a_reference_may_write_its_results_over_those_before(
 
 
 @pytest.mark.parametrize(("vary", "place"), [(False, -1), (True, -1), (True, 0)])
-@pytest.mark.parametrize("buffers", [1, 2, 3])
+@pytest.mark.parametrize("buffers", [1, 2, 3, 4, 5, 6])
 def test_what_the_reference_returned_is_no_output_of_a_candidate(
     buffers: int, vary: bool, place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever of its buffers it wrote to last, and with the right result in it."""
-    kept = [torch.empty(4) for _ in range(buffers)]
+    kept = [torch.arange(4.0) * 2 for _ in range(buffers)]
     calls = itertools.count(1)
 
     def reference(x: torch.Tensor) -> torch.Tensor:
@@ -329,6 +329,11 @@ def test_a_candidate_that_was_wrong_before_it_refuses_other_values(
         checked_rounds(refusing, timer, monkeypatch).check(vary=True)
     first = info.value.__context__ if wrong else info.value
     assert any("its inputs were turned round" in note for note in getattr(first, "__notes__", ()))
+
+
+def test_work_that_the_reference_leaves_too_may_be_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, timer = (lambda x: x[:1].clone().expand(4)), ArmsTimer(Clock(), lambda *at: rep(100, "ab"))
+    checked_rounds(lambda x: first(x), timer, monkeypatch, reference=first).check(vary=True)
 
 
 def test_a_last_round_with_the_values_as_given_is_judged_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
