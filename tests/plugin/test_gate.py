@@ -160,10 +160,13 @@ XFAILS = [
     ("", "pytest.skip('no')", "failed"),
     ("strict=True", "pass", "failed"),
 ]
-BY_A_FIXTURE = """
-@pytest.fixture
-def mark(request): request.applymarker(pytest.mark.xfail)
-@pytest.mark.usefixtures("mark")"""
+
+
+def test_its_own_xfail_mark_counts(run_rows: RunRows) -> None:
+    tests = [XFAIL.format(mark, end) for mark, end, _ in XFAILS]
+    found = run_rows("", tests)
+    outcomes = ["xfailed" if report.skipped and hasattr(report, "wasxfail") else report.outcome for report in found]
+    assert outcomes == [outcome for _, _, outcome in XFAILS]
 
 
 def test_a_mark_that_a_fixture_gives_counts(bench_run: BenchRun) -> None:
