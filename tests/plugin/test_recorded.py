@@ -2,8 +2,6 @@
 
 from fnmatch import fnmatchcase
 
-import pytest
-
 from tests.plugin.conftest import BenchRun, CheckRows, RecordRun
 
 HEAD = """
@@ -80,18 +78,20 @@ def test_the_verdict_is_with_the_shape_that_takes_most_time(record_run: RecordRu
     assert record.measurements[1].verdicts[0].found.startswith("2.000x [")
 
 
-@pytest.mark.parametrize(
-    ("calls", "labels"),
-    [
-        ("[call(2, 1), call(2, 1, 'float64')]", ["add 2x2 2 float32", "add 2x2 2 float64"]),
-        ("[call(2, 1), call(2, 1, op='aten.mul.out')]", ["add 2x2 2 aten.mul.Tensor", "add 2x2 2 aten.mul.out"]),
-        ("[call(2, 1), call(2, 1)]", ["add 2x2 2 #1", "add 2x2 2 #2"]),
-        ("[RecordedCall('a', ((),), ('int8',), 2)]", ["add scalar"]),
-    ],
-)
-def test_labels_tell_calls_apart(record_run: RecordRun, calls: str, labels: list[str]) -> None:
-    record = record_run(source("", f"add, double, {calls}, lambda call: [torch.ones(2), 0]")).records[0]
-    assert [item.timing.label for item in record.measurements if item.role == "candidate"] == labels
+LABELS = {
+    "[call(2, 1), call(2, 1, 'float64')]": ["add 2x2 2 float32", "add 2x2 2 float64"],
+    "[call(2, 1), call(2, 1, op='aten.mul.out')]": ["add 2x2 2 aten.mul.Tensor", "add 2x2 2 aten.mul.out"],
+    "[call(2, 1), call(2, 1)]": ["add 2x2 2 #1", "add 2x2 2 #2"],
+    "[RecordedCall('a', ((),), ('int8',), 2)]": ["add scalar"],
+}
+
+
+def test_labels_tell_calls_apart(record_run: RecordRun) -> None:
+    tests = [source("", f"add, double, {calls}, lambda call: [torch.ones(2), 0]") for calls in LABELS]
+    named = [test.replace("test_it", f"test_{at}") for at, test in enumerate(tests)]
+    records = record_run("\n".join(named)).records
+    found = [[each.timing.label for each in record.measurements if each.role == "candidate"] for record in records]
+    assert found == list(LABELS.values())
 
 
 def test_too_few_reps_are_inconclusive(bench_run: BenchRun) -> None:
