@@ -148,8 +148,6 @@ def test_a_part_that_is_skipped(bench_run: BenchRun) -> None:
 # a mark of its own
 
 XFAIL = "@pytest.mark.xfail({})\n" + CATCHES[1:]
-
-
 XFAILS = [
     ("", "raise", "xfailed"),
     ("strict=True", "raise", "xfailed"),
@@ -174,14 +172,6 @@ def test_a_mark_that_a_fixture_gives_counts(bench_run: BenchRun) -> None:
     result = bench_run(fixture + CATCHES.format("raise"))
     result.assert_outcomes(xfailed=1)
     result.stdout.fnmatch_lines(["gpu_bench: limits: 1 fail (not enforced: expected to fail)"])
-
-
-def test_its_own_xfail_mark_counts(run_rows: RunRows) -> None:
-    """One that a fixture gives is the test's own."""
-    tests = [XFAIL.format(mark, end) for mark, end, _ in XFAILS]
-    found = run_rows("", [*tests, BY_A_FIXTURE + CATCHES.format("raise")])
-    outcomes = ["xfailed" if report.skipped and hasattr(report, "wasxfail") else report.outcome for report in found]
-    assert outcomes == [*(outcome for _, _, outcome in XFAILS), "xfailed"]
 
 
 # the run
