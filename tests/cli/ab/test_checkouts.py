@@ -149,8 +149,8 @@ sys.meta_path.insert(0, Finder)
 def test_a_package_on_the_path_of_the_working_tree_does_not_win(
     git: Git, fake: FakePytest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    commit(git, {"us": "10", "package/__init__.py": ""})
-    monkeypatch.setenv("PYTHONPATH", str(Path.cwd()))
+    commit(git, {"us": "10", "src/package/__init__.py": ""})
+    monkeypatch.setenv("PYTHONPATH", str(Path.cwd() / "src"))
     call("main", "HEAD", "--rounds", "1")
     assert "warning" not in capsys.readouterr().err
-    assert [each["PYTHONPATH"] for each in fake.environments] == [str(folder) for folder in fake.folders]
+    assert [each["PYTHONPATH"] for each in fake.environments] == [f"{each}:{each / 'src'}" for each in fake.folders]
