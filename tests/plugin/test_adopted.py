@@ -164,6 +164,8 @@ def test_limits_of_lines_hold(pytester: pytest.Pytester, run_script: RunScript) 
     for report, (*row, outcome, sentence) in zip(reports, LIMITED, strict=True):
         assert report.outcome == outcome, row
         assert sentence in str(report.longrepr)
+    (alone,) = (each for each in run.records if each.nodeid.endswith("::s8[8]"))  # reference=None
+    assert [each.role for each in alone.measurements] == ["", ""]
 
 
 SCRIPTS = [
