@@ -74,7 +74,7 @@ class GuardedCall:
         """
         if self.is_possible:
             self.check()
-        for name in [buffer.name for buffer in self._moved().buffers if buffer.may_hold_indices]:
+        for name in [buffer.name for buffer in self._moved().buffers if _may_be_indices(buffer.leaves[0][1])]:
             beyond = f"{self.name} reads past {name}"
             note(f"{beyond}: as indices, what lies there breaks the GPU {HINT}")
             try:
@@ -159,6 +159,10 @@ class GuardedCall:
 
     def _remark(self, why: str) -> None:
         self.agreement.remarks.append(f"{self.name} was not tried with margins around its arguments: {why}")
+
+
+def _may_be_indices(like: torch.Tensor) -> bool:
+    return not (like.is_complex() or like.is_floating_point() or like.dtype is torch.bool)
 
 
 def _all_pass(differences: Sequence[Difference]) -> bool:

@@ -5,10 +5,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+import torch
+
 from pytest_gpubench.bench.agreement import Agreement
-from pytest_gpubench.bench.output_rules import has_nan, is_finite
+from pytest_gpubench.bench.output_rules import is_finite
 from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.correctness import Variation, compare_outputs
+from pytest_gpubench.correctness.chunks import blocks_of
 from pytest_gpubench.correctness.leaves import flatten, tensors_of
 from pytest_gpubench.correctness.variation import Way, tensors_for, tensors_in
 from pytest_gpubench.errors import UnfairComparison
@@ -91,10 +94,15 @@ def _is_comparable(agreement: Agreement, outputs: object, expected: object) -> b
     before = dict(tensors_of(flatten(expected)))
     for name, found in tensors_of(flatten(outputs)):
         if found.is_floating_point() and not is_finite(found):
-            allowed = agreement.tolerance.equal_nan or not has_nan(found)
+            allowed = agreement.tolerance.equal_nan or not _has_nan(found)
             if not allowed or name not in before or is_finite(before[name]):
                 return False
     return True
+
+
+def _has_nan(tensor: torch.Tensor) -> bool:
+    """Tell whether an element of a tensor is NaN."""
+    return any(bool(tensor[block].isnan().any()) for block in blocks_of(tensor, temporaries=16))
 
 
 def _hidden_changes(agreement: Agreement, outputs: object, expected: object) -> list[str]:

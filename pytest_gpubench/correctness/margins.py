@@ -51,12 +51,6 @@ class Buffer:
         copy = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
         return copy.set_(storage, offset_bytes // leaf.element_size(), leaf.size(), leaf.stride())
 
-    @property
-    def may_hold_indices(self) -> bool:
-        """True if its first tensor is one of integers."""
-        like = self.leaves[0][1]
-        return not (like.is_complex() or like.is_floating_point() or like.dtype is torch.bool)
-
     def prepare(self, shows: bool, at_random: bool = False) -> None:
         """Fill the margins, with values whose use shows (or random ones) or with zeros, and write the values."""
         if shows and at_random:

@@ -111,12 +111,6 @@ def _is_ascending(tensor: torch.Tensor) -> bool:
     return all(bool((low <= high).all()) for low, high in pairs)
 
 
-def is_expanded(tensor: torch.Tensor) -> bool:
-    """Tell whether several elements of a tensor are one in memory, along a dimension."""
-    strided = tensor.layout is torch.strided
-    return strided and any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-
-
 def dense(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor without the dimensions that it was expanded by: one element for each address."""
     return tensor[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())]
