@@ -332,7 +332,10 @@ def test_a_candidate_that_was_wrong_before_it_refuses_other_values(
 
 
 def test_work_that_the_reference_leaves_too_may_be_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, timer = (lambda x: x[:1].clone().expand(4)), ArmsTimer(Clock(), lambda *at: rep(100, "ab"))
+    def first(x: torch.Tensor) -> torch.Tensor:
+        return x[:1].clone().expand(4)
+
+    timer = ArmsTimer(Clock(), lambda *at: rep(100, "ab"))
     checked_rounds(lambda x: first(x), timer, monkeypatch, reference=first).check(vary=True)
 
 
