@@ -178,6 +178,8 @@ class Judge:
         self.rules = Rules(Limits(), budget_s=budget_s, drawn=search)
         self._own, self._trusts, self._read = spec, trust_claims, ("", 0)
         self._cases: Sequence[ReadyCase] = ()
+        self._readied = False
+        """True once cases of the spec were to be made ready."""
         try:
             self.use_spec()
             self._pool.start(max(self._needed, ahead))
@@ -195,7 +197,7 @@ class Judge:
             spec, read = wanted, (wanted.digest, 0)
         else:
             read = (str(wanted), 0)
-            with suppress(OSError):  # a name that is too long
+            with suppress(OSError, ValueError):  # a name that is too long, or that no file can have
                 read = (str(wanted), Path(wanted).stat().st_mtime_ns)
             if read == self._read:
                 return
@@ -208,9 +210,18 @@ class Judge:
         self.spec = replace(spec, trust_claims=spec.trust_claims or self._trusts)
         self.name = spec.name if isinstance(wanted, Spec) else str(wanted)
         self.rules, self._read = rules, read
-        if self._cases:
-            self._cases = ()
-            gc.collect()  # calls refer to themselves, and hold the inputs and images of the spec before
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Free what the last spec holds, on the GPU too: processes of candidates need that memory."""
+        import torch
+
+        self._cases = ()
+        if self._readied:
+            gc.collect()  # calls refer to themselves, and hold inputs and images
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+        self._readied = False
 
     def __call__(self, candidate: Path) -> Judgement:
         """Judge a candidate's file, alone on its GPU; a close FAIL again, in other processes."""
@@ -279,6 +290,7 @@ class Judge:
     def _ready_cases(self) -> Sequence[ReadyCase]:
         """Return the spec's cases, made ready once; raise UnfairComparison where no computing is needed to be right."""
         if not self._cases:
+            self._readied = True
             try:
                 self._cases = [ReadyCase.of(self.spec, case, self.device) for case in self.spec.cases]
             except GpuBenchError:

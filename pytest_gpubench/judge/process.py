@@ -228,11 +228,11 @@ def gpu_for_process(device: Device, variables: dict[str, str]) -> tuple[str, lis
     Of several GPUs it may use only its own, which CUDA then finds there alone: starting takes longer for each, and
     candidates on others must not be disturbed. `variables` says so where the GPU is known; else it may use all.
     """
-    files = sorted(map(str, Path("/dev").glob("nvidia*")))
     if device.type == "cpu":
-        return "cpu", files
+        return "cpu", []
+    files = sorted(map(str, Path("/dev").glob("nvidia*")))
     own = f"/dev/nvidia{device.nvml.ask('MinorNumber')}" if device.nvml else ""
-    if device.facts.uuid is None or own not in files:
+    if device.facts.mig or device.facts.uuid is None or own not in files:  # an instance is not its GPU
         return str(device.torch_device.index), files
     variables["CUDA_VISIBLE_DEVICES"] = device.facts.uuid
     return "0", [each for each in files if each == own or not each.removeprefix("/dev/nvidia").isdigit()]

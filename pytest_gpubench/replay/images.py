@@ -81,7 +81,8 @@ def _known(function: int) -> Any:
 
 def note_launched(kernels: Iterable[Any]) -> None:
     """Note the functions of Triton's kernels that have been launched: none of these needs to be looked for."""
-    _launched.update((vars(each).get("function"), ref(each)) for each in kernels)
+    functions = ((vars(each).get("function"), each) for each in kernels)
+    _launched.update((function, ref(each)) for function, each in functions if isinstance(function, int))
 
 
 def compiled_kernels() -> list[Any]:

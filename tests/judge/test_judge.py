@@ -22,6 +22,7 @@ from pytest_gpubench.judge.judgement import CaseJudgement
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.process import Process, _processes_and_bytes
 from pytest_gpubench.judge.reference import ReadyCase
+from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.judge.spec import read_spec
 from pytest_gpubench.judge.trial import Rules, Trial
 from pytest_gpubench.verdict.limits import Limits
@@ -285,7 +286,7 @@ def test_an_error_in_the_referee_costs_one_candidate(tmp_path: Path, monkeypatch
 )
 def test_a_reference_that_cannot_be_called_ends_the_command(tmp_path: Path, reference: str, message: str) -> None:
     judge = Judge.__new__(Judge)
-    judge.device, judge._cases = cpu_device(), ()
+    judge.device, judge._cases, judge._readied = cpu_device(), (), False
     (tmp_path / "spec.py").write_text(
         f"import torch\ndef reference(x): return {reference}\ndef inputs(seed): return torch.rand(4)\n"
     )
@@ -317,12 +318,38 @@ def test_a_judge_takes_another_spec_and_its_own_again(judge: Judge, spec: Path, 
     assert (judge.name, judge._cases, judge.rules.limits) == (str(spec), (), Limits())
 
 
-@pytest.mark.parametrize("ending", [".py", ".json"])
-def test_a_spec_with_a_name_that_no_file_has_is_refused(judge: Judge, ending: str) -> None:
-    name = judge.name
-    with pytest.raises(BadFile, match=r"cannot be used as a spec, it raises OSError: .*File name too long"):
-        judge.use_spec("x" * 5000 + ending)
-    assert judge.name == name
+def test_what_a_spec_holds_whose_cases_cannot_all_be_made_ready_is_freed(spec: Path, tmp_path: Path) -> None:
+    def runners() -> int:
+        return sum(type(each) is Runner for each in gc.get_objects())
+
+    (tmp_path / "two.py").write_text(
+        "import torch\ndef reference(x): return x / (x[3] > 0)\n"
+        "def inputs(case, seed): return torch.rand(case['n'])\ncases = [{'n': 4}, {'n': 3}]\n"
+    )
+    gc.collect()
+    before = runners()
+    with Judge(tmp_path / "two.py", "cpu") as judge:
+        with pytest.raises(BadRequest, match="the spec's reference raises IndexError"):
+            judge._ready_cases()
+        assert runners() > before
+        judge.use_spec(spec)
+        assert runners() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("x" * 5000 + ".py", r"cannot be used as a spec, it raises OSError: .*File name too long"),
+        ("x" * 5000 + ".json", r"cannot be used as a spec, it raises OSError: .*File name too long"),
+        ("a\0b", "there is no file "),
+        ("\ud800", "there is no file "),
+    ],
+)
+def test_a_spec_with_a_name_that_no_file_has_is_refused(judge: Judge, name: str, found: str) -> None:
+    before = judge.name
+    with pytest.raises(BadFile, match=found):
+        judge.use_spec(name)
+    assert judge.name == before
 
 
 def test_cases_cannot_be_drawn_without_a_strategy(spec: Path) -> None:

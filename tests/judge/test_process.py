@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge import process as process_module
 from pytest_gpubench.judge.channel import Channel, Reply
 from pytest_gpubench.judge.isolation import library_folders, seccomp
@@ -49,28 +50,33 @@ SHARED = [FILES[0], FILES[1], FILES[5]]
 
 
 @pytest.mark.parametrize(
-    ("uuid", "minor", "place", "files"),
+    ("uuid", "minor", "mig", "place", "files"),
     [
-        ("GPU-5", 1, "0", [*SHARED[:2], "/dev/nvidia1", SHARED[2]]),
-        ("GPU-5", 2, "1", FILES),
-        ("GPU-5", None, "1", FILES),
-        (None, 1, "1", FILES),
+        ("GPU-5", 1, False, "0", [*SHARED[:2], "/dev/nvidia1", SHARED[2]]),
+        ("GPU-5", 2, False, "1", FILES),
+        ("GPU-5", None, False, "1", FILES),
+        ("GPU-5", 1, True, "1", FILES),
+        (None, 1, False, "1", FILES),
     ],
 )
 def test_a_process_may_use_no_other_gpu_than_its_own(
-    monkeypatch: pytest.MonkeyPatch, uuid: str | None, minor: int | None, place: str, files: list[str]
+    monkeypatch: pytest.MonkeyPatch, uuid: str | None, minor: int | None, mig: bool, place: str, files: list[str]
 ) -> None:
     """Where its file is not known it may use all, under the numbers that the referee knows them by."""
     monkeypatch.setattr(Path, "glob", lambda self, pattern: map(Path, reversed(FILES)))
     variables = {"CUDA_VISIBLE_DEVICES": "3,4"}
     device: Any = SimpleNamespace(
         type="cuda",
-        facts=SimpleNamespace(uuid=uuid),
+        facts=SimpleNamespace(uuid=uuid, mig=mig),
         torch_device=SimpleNamespace(index=1),
         nvml=SimpleNamespace(ask={"MinorNumber": minor}.get),
     )
     assert gpu_for_process(device, variables) == (place, files)
     assert variables["CUDA_VISIBLE_DEVICES"] == ("3,4" if place == "1" else uuid)
+
+
+def test_a_process_without_a_gpu_may_use_none() -> None:
+    assert gpu_for_process(cpu_device(), {}) == ("cpu", [])
 
 
 def test_a_candidate_reads_no_library_beside_the_spec(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
