@@ -76,7 +76,7 @@ class CheckedRounds:
                     recorder.set_aside(self._candidates, expected)
                 elif way is not None:
                     self._call_reference()
-                    recorder.check_other_values(self._candidates, way)
+                    recorder.check_other_values(self._candidates, way, expected.left)
             times_us = self._times_us(rounds, as_given, way)
             if way is not None:
                 pace = Pace(agreement, self.match, self.timer, self.taken, way)

@@ -1,7 +1,7 @@
 """Other values for the inputs, in the same memory, for which the reference returns something else."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -51,13 +51,17 @@ class OtherValues:
     def _tells_in(self, way: Way) -> bool:
         """Vary the inputs, and tell whether that tells; else end it."""
         agreement, tells = self.agreement, False
+        outputs: object = None
+        own: Sequence[str] = ()
         with suppress(Exception):  # the reference may refuse these values
             agreement.vary(way)
             args, kwargs = agreement.fresh()
             outputs = agreement.reference(*args, **kwargs)
+            own = agreement.returned.own(outputs, args, kwargs)
             tells = self._tell(agreement.with_changed(outputs, self.expected))
-            self.expected.write_over(outputs, agreement.returned.own(outputs, args, kwargs))
-        if not tells:
+        if tells:
+            self.expected.write_over(outputs, own)
+        else:
             agreement.end_variation()
         return tells
 

@@ -23,7 +23,10 @@ WORK_LEFT: dict[str, tuple[Callable[[torch.Tensor], bool], str]] = {
     "is expanded: several of its elements are one in memory": (_is_expanded, "it .contiguous()"),
     "is conjugated only when it is read": (lambda each: each.is_conj(), "it .resolve_conj()"),
     "is negated only when it is read": (lambda each: each.is_neg(), "it .resolve_neg()"),
-    "is not coalesced": (lambda each: each.layout is torch.sparse_coo and not each.is_coalesced(), "it .coalesce()"),
+    "is not coalesced": (
+        lambda each: each.layout is torch.sparse_coo and not each.is_coalesced(),
+        "it .coalesce(), or build it with is_coalesced=True where its indices are sorted and differ",
+    ),
     SHARED: (lambda each: False, "a copy"),
 }
 """The work that an output may leave to whoever reads it: how it is told, of one output, and what to return instead."""
@@ -82,8 +85,10 @@ def refuse_strange_tensors(name: str, outputs: object, expected: object, left: C
             )
     for work, output in work_left(outputs).items():
         if work not in left:
-            repair = WORK_LEFT[work][1]
-            raise UnfairComparison(f"{output} of {name!r} {work}, no output of the reference: return {repair}")
+            repair, verb = WORK_LEFT[work][1], "does" if work == SHARED else "is"
+            raise UnfairComparison(
+                f"{output} of {name!r} {work}, as no output of the reference {verb}: return {repair}"
+            )
 
 
 def _attributes_of(tensor: object) -> set[str]:

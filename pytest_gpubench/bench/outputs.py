@@ -1,6 +1,6 @@
 """Keep what the last timed call of each function returned, to check it too."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -9,7 +9,7 @@ import torch
 
 from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.output_memory import REFERENCE
-from pytest_gpubench.bench.output_rules import differentiable, refuse_strange_tensors, work_left
+from pytest_gpubench.bench.output_rules import differentiable, refuse_strange_tensors
 from pytest_gpubench.bench.ran import Ran, copied
 from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.correctness import Difference, compare_outputs
@@ -241,13 +241,16 @@ class OutputRecorder:
         if self.passes:
             self.agreement.arguments.upstream.put_back(self.agreement.other_seed)
 
-    def check_other_values(self, names: Sequence[str], way: Way) -> None:
-        """Raise WrongResult for a last call that is wrong for other values, InvalidResult where it returns the same."""
+    def check_other_values(self, names: Sequence[str], way: Way, left: Container[str]) -> None:
+        """Raise WrongResult for a last call that is wrong for other values, InvalidResult where it returns the same.
+
+        left: the work that the reference's outputs left for the values as given.
+        """
         self._look_back()
         self._save()
         expected, like = self.ran(self.reference), self.last[self.reference]
         for name in names:
-            refuse_strange_tensors(name, self.last[name], like, work_left(like))
+            refuse_strange_tensors(name, self.last[name], like, left)
             self.agreement.refuse_shared(name, self.last[name])  # the reference may just have written there
             differences = self._differences(name, self.ran(name), expected)
             if not all(each.passed for each in differences) and self._stays(name):

@@ -44,12 +44,16 @@ class Ran:
         return replace(self, outputs=map_leaves(copied, self.outputs), gradients=gradients, left=left)
 
     def write_over(self, outputs: object, names: Container[str]) -> None:
-        """Write these outputs over those of another call, whose memory its function may keep."""
+        """Write these outputs over those of another call, whose memory its function may keep; zeros where they differ.
+
+        names: those that are written over.
+        """
         own = dict(tensors_of(flatten(self.outputs)))
         with torch.inference_mode():
             for name, tensor in tensors_of(flatten(outputs)):
-                if name in own and name in names and tensor.shape == own[name].shape:
-                    copy_values(tensor, own[name])
+                if name in names:
+                    values = own.get(name)
+                    copy_values(tensor, values if values is not None and _is_like(values, tensor) else _zeros(tensor))
 
     @property
     def results(self) -> object:
@@ -73,6 +77,15 @@ def difference_of_changed(difference: Difference, name: str, found: Ran, expecte
         else "the candidate overwrites it, the reference leaves it alone"
     )
     return replace(difference, name=name, problem=f"{problem}; if that is meant, give overwrites=({name!r},)")
+
+
+def _is_like(values: torch.Tensor, tensor: torch.Tensor) -> bool:
+    return (values.shape, values.stride(), values.dtype) == (tensor.shape, tensor.stride(), tensor.dtype)
+
+
+def _zeros(like: torch.Tensor) -> torch.Tensor:
+    zeros = torch.zeros(span_of(like), dtype=like.dtype, device=like.device)
+    return zeros.as_strided(like.shape, like.stride())
 
 
 def copied(leaf: T) -> T:

@@ -62,7 +62,7 @@ def check(recorder: OutputRecorder, names: Sequence[str]) -> None:
 
 def check_other_values(recorder: OutputRecorder, names: Sequence[str]) -> None:
     """Check the last calls of candidates, for other values than those that were set aside."""
-    recorder.check_other_values(names, recorder.agreement.variation.way)
+    recorder.check_other_values(names, recorder.agreement.variation.way, ())
 
 
 def double(x: torch.Tensor) -> torch.Tensor:

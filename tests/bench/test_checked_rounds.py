@@ -195,6 +195,21 @@ def test_what_the_reference_left_is_not_for_the_other_values(
         checked_rounds(copying, timer, monkeypatch, reference=reference).check(vary=True)
 
 
+def test_a_reference_may_return_what_it_changed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its outputs are copied one by one before the values are put back, and are one in memory all the same."""
+
+    def reference(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x.mul_(2)
+        return x, x
+
+    def candidate(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        found = x.mul_(2).clone()
+        return found, found
+
+    timer = ArmsTimer(Clock(), lambda *at: rep(100, "ab"))
+    checked_rounds(candidate, timer, monkeypatch, reference=reference).check(vary=True)
+
+
 def fresh(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     return torch.add(x, x, out=out)
 

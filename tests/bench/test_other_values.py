@@ -11,6 +11,7 @@ import torch
 from pytest_gpubench import InvalidResult, UnfairComparison, WrongResult
 from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.other_values import OtherValues
+from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.correctness import Tolerance
 from tests.bench.calls import agreement_of, check, check_other_values, double, recorded
 
@@ -190,3 +191,25 @@ def test_an_infinite_output_with_a_gradient_is_looked_at_without_a_warning() -> 
         assert others_of(agreement).find() is not None
     finally:
         torch.set_warn_always(False)
+
+
+ZEROS = torch.zeros(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("before", "found", "left"),
+    [
+        (torch.ones(2, 3), torch.full((2, 3), 5.0), torch.ones(2, 3)),
+        (torch.ones(3, 2).T, torch.full((2, 3), 5.0), ZEROS),
+        (torch.ones(4), torch.full((2, 3), 5.0), ZEROS),
+        (torch.ones(2, 3, dtype=torch.float64), torch.full((2, 3), 5.0), ZEROS),
+        (torch.ones(1, 3).expand(2, 3), torch.full((1, 3), 5.0).expand(2, 3), torch.ones(2, 3)),
+        (None, torch.full((1, 3), 5.0).expand(2, 3), ZEROS),
+    ],
+)
+def test_no_result_for_other_values_stays(before: object, found: torch.Tensor, left: torch.Tensor) -> None:
+    """Whatever its layout; but for those that are not named."""
+    kept = torch.full((2, 3), 7.0)
+    Ran({"kept": ZEROS, "own": before}, {}).write_over({"kept": kept, "own": found}, ["out['own']"])
+    assert torch.equal(found, left)
+    assert kept.eq(7).all()

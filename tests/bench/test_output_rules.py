@@ -82,7 +82,8 @@ def test_an_output_that_is_no_plain_tensor_of_its_own(
 def test_work_left_to_whoever_reads_an_output(make: Callable[[], object], work: str, repair: str) -> None:
     outputs = make()
     with pytest.raises(
-        UnfairComparison, match=f"^{re.escape(work)}.*, no output of the reference: return {re.escape(repair)}$"
+        UnfairComparison,
+        match=f"^{re.escape(work)}.*, as no output of the reference (is|does): return {re.escape(repair)}",
     ):
         refuse_strange_tensors("mine", outputs, None, ())
     refuse_strange_tensors("mine", outputs, None, work_left(make()))
