@@ -90,8 +90,9 @@ class ReportCase:
                 f"{self.name} could not be taken over: {next(iter(found.values()), 'it has no provider')}"
             )
         keywords = dict(asked)
-        chosen = keywords.pop("reference", "")
-        reference = None if chosen is None or len(timed) < 2 else reference_of(list(timed), chosen)
+        chosen = keywords.pop("reference", None)
+        is_compared = len(timed) > 1 and asked.get("reference", "") is not None
+        reference = reference_of(list(timed), chosen) if is_compared else None
         compared = []
         if reference is not None:
             # a limit, or a reference that is asked for, wants these compared whether they agree or not
@@ -149,11 +150,13 @@ def _names(bench: Any) -> list[str]:
     return [value if isinstance(value, str) else str(name) for value, name in pairs]
 
 
-def reference_of(names: Sequence[str], chosen: str) -> str:
-    """Return the chosen provider; for an empty name the first whose name says that it is a reference, or the first."""
-    if chosen and chosen not in names:
+def reference_of(names: Sequence[str], chosen: str | None) -> str:
+    """Return the chosen provider; for None the first whose name says that it is a reference, or the first."""
+    if chosen is None:
+        return next((name for name in names if LIKE_A_REFERENCE.search(name)), names[0])
+    if chosen not in names:
         raise BadRequest(f"reference={repr_of(chosen)} is no provider: they are {', '.join(names)}")
-    return chosen or next((name for name in names if LIKE_A_REFERENCE.search(name)), names[0])
+    return chosen
 
 
 def _agrees(candidate: Timed, reference: Timed, tolerance: Tolerance, warn: Warn) -> bool:

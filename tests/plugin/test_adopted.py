@@ -148,7 +148,10 @@ LIMITED = [
     (["fast", "wrong"], "reference='fast'", "failed", "wrong"),
     (["fast", "wrong"], "reference='fast', rtol=0, atol=1", "passed", ""),
     (["fast", "torch"], "reference=None", "passed", ""),
-    (["fast", "torch"], "reference='apex'", "failed", "reference='apex' is no provider: they are fast, torch"),
+    *(
+        (["fast", "torch"], f"reference={each!r}", "failed", f"reference={each!r} is no provider: they are fast, torch")
+        for each in ("apex", "", False, 0)
+    ),
     (["fast"], "min_speedup=1.9", "failed", "compared nothing"),
     (["untimed"], "max_time_us=9", "skipped", "could not be taken over: it calls no timer that is known"),
     (["large"], "max_time_us=9", "skipped", "could not be taken over: MemoryError: too large"),
