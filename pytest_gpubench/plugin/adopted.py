@@ -171,8 +171,8 @@ class ScriptItem(pytest.Item):
     run: Callable[[], None]
     asked: dict[str, Any] | None = None
     """Keywords of the comparison that a line of limits gives; None where nothing is compared."""
-    obj: Callable[..., object] | None = None
-    """The function whose source is the test's."""
+    obj: Callable[..., object]
+    """The function whose source is the test's; only of an x value: pytest looks for it with `hasattr`."""
     params: Mapping[str, object] = {}
 
     def runtest(self) -> None:
