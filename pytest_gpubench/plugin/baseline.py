@@ -126,8 +126,9 @@ class ComparedRun:
         try:
             found = Storage(Path(self.settings.storage)).baselines(which)
         except BadFile as error:
-            names_tests = os.path.isdir(which) or "::" in which or which.endswith(".py")
-            if names_tests or not isinstance(error, NoSuchRun):
+            is_absent = isinstance(error, NoSuchRun)
+            names_tests = which.endswith(".py") or (is_absent and (os.path.isdir(which) or "::" in which))
+            if names_tests or not is_absent:
                 tests = f"these are tests and no saved run; in front of them, write {flag_name('compare')}=latest"
                 raise BadRequest(f"{flag_name('compare')}={which}: {tests if names_tests else error}") from None
             self._missing = str(error)

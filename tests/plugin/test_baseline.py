@@ -145,6 +145,16 @@ def test_a_comparison_that_cannot_be_meant_is_refused(bench_run: BenchRun, optio
     result.stderr.fnmatch_lines([f"ERROR: {said}"])
 
 
+@pytest.mark.usefixtures("save")
+def test_a_damaged_run_is_told_although_a_folder_has_its_name(bench_run: BenchRun) -> None:
+    (path,) = Path(".gpu_benchmarks").rglob("*.json")
+    path.write_bytes(path.read_bytes()[:200])
+    Path("main").mkdir()
+    result = bench_run(MEASURES, "--gpu-bench-compare=main")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --gpu-bench-compare=main: *0001_main.json is damaged, or no saved run: *"])
+
+
 def test_a_tolerance_of_the_ini_file_without_a_run_is_said(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\ngpu_bench_compare_fail = median:5%\n")
     result = bench_run(MEASURES)
