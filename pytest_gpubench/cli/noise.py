@@ -78,7 +78,7 @@ class CallNoise:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure the noise and write it; 0."""
+    """Measure the noise and write it; return the exit status 0."""
     say(f"{NOISE_PROCESSES} processes measure calls against themselves, which takes about {SECONDS} s")
     runs = list(take_runs("test_against_itself", NOISE_PROCESSES))
     calls = call_noises(runs)

@@ -166,7 +166,7 @@ def _without_gpu_words(outcomes: Mapping[Outcome, int]) -> str:
     return f"no GPU was found: {words}{unjudged}"
 
 
-def _crossover_lines(records: Iterable[TestRecord], everything: bool = False, group_by: str = "none") -> list[str]:
+def _crossover_lines(records: Iterable[TestRecord], everything: bool, group_by: str) -> list[str]:
     """Return a line for each candidate whose speedup crosses 1 along a parameter of its test.
 
     `softmax over torch by n, faster from n=2048 on: 512 0.81x, 1024 0.97x?, 2048 1.21x`. The intervals decide; where
