@@ -59,8 +59,17 @@ STARTED_IN_THREAD = "t = threading.Thread(target=process.start); t.start(); t.jo
         (IN_CHILD, f"{FORK}{STARTED}{SIGNALLED}", (0, 3)),
         ("import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)", HANGUP, (0, 3)),
         ("import signal\nsignal.signal(signal.SIGHUP, lambda *_: None)", HANGUP, (0, 3)),
+        ("def pytest_sessionfinish(): __import__('time').sleep(1)", HANGUP, (pytest.ExitCode.INTERRUPTED, 2)),
     ],
-    ids=["a stuck main thread", "forked", "forked in a thread", "while it is forked", "ignored", "handled by another"],
+    ids=[
+        "a stuck main thread",
+        "forked",
+        "forked in a thread",
+        "while it is forked",
+        "ignored",
+        "handled by another",
+        "an end that takes long",
+    ],
 )
 def test_how_a_run_ends_and_how_many_tests_are_written(
     pytester: pytest.Pytester, conftest: str, body: str, ends: tuple[int, int]

@@ -67,7 +67,7 @@ def test_five_sessions_are_taken_of_the_perf_tests(bench_run: BenchRun, monkeypa
     result = bench_run(plain, "--gpu-bench-save=main", "-k", "plain")
     result.stdout.fnmatch_lines(["gpu_bench: session 1 of 5: nothing was measured*"])
     result.stdout.no_fnmatch_line("*session 2*")
-    for option in ("--gpu-bench-skip", "--gpu-bench-disable"):
+    for option in ("--gpu-bench-skip", "--gpu-bench-disable", "--collect-only", "--setup-plan"):
         bench_run(COUNTED, "--gpu-bench-save=other", option).stdout.no_fnmatch_line("*session 1 of*")
     for once in (("--gpu-bench-save=main", "--gpu-bench-sessions=1"), ("--gpu-bench-autosave",)):
         bench_run(COUNTED, *once).stdout.no_fnmatch_line("*session 1 of*")

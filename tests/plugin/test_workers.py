@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_gpubench.results.store import read_run
 from tests.gpu.recording_nvml import nvml_of
 from tests.plugin.conftest import BenchRun
 from tests.plugin.hosts import Host, overlaps
@@ -137,6 +138,16 @@ def test_results_are_the_same_however_they_are_distributed(host: Host) -> None:
     assert len(found["-n0"][1]) == 6
     for mode, result in found.items():
         assert result == found["-n0"], mode
+
+
+def test_stopping_early_keeps_what_was_measured(host: Host) -> None:
+    slow = "@pytest.mark.perf(max_time_us=5)\n@pytest.mark.parametrize('n', range(9))\n"
+    host.write(f"def test_good(gpu_bench): gpu_bench(fast)\n{slow}def test_slow(gpu_bench, n): gpu_bench(fast)\n")
+    status, output = host.run("--maxfail=2", "-n2", "--gpu-bench-json=kept.json")
+    records = read_run(host.folder / "kept.json").records
+    assert status in (1, 2)
+    assert f"{len(records)} measurements in {len(records)} tests" in output
+    assert len(records) >= 2
 
 
 def test_each_says_what_it_does(host: Host) -> None:

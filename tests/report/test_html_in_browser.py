@@ -206,6 +206,21 @@ def test_the_front_page_draws_a_roofline_of_all_tests(shown: Shown) -> None:
     assert re.search(rf"\n{number} FLOP/B, {number} us\n{number} % of what memory moves$", told)
 
 
+def test_lines_are_cut_where_they_leave_what_is_zoomed_to(shown: Shown) -> None:
+    """A roof keeps its slope: it goes on to the edge as it was."""
+    chart = shown.page.locator("#front [data-figure=front-roofline] .chart")
+    chart.scroll_into_view_if_needed()
+    box, line = chart.bounding_box(), chart.locator("path.line").first
+    shown.page.mouse.move(box["x"] + 100, box["y"] + 60)
+    shown.page.mouse.down()
+    shown.page.mouse.move(box["x"] + 500, box["y"] + 60)
+    shown.page.mouse.up()
+    (left, high), (right, low) = (map(float, point.split()) for point in line.get_attribute("d")[1:].split("L"))
+    assert (left, right) == (56, box["width"] - 24)
+    assert low < high
+    chart.locator(".reset").click()
+
+
 def test_sweeps_and_examples_have_their_figures(shown: Shown) -> None:
     assert "sweep" in shown.open(SWEEP_ROW)
     drawn = labels(shown.page.locator("[data-figure=sweep] .chart").first)

@@ -202,6 +202,12 @@ def test_tests_of_several_files_have_their_file_and_a_judged_reference_is_told()
     assert [row[2] for row in section(summary, "### What to look at")] == ["Function", "<code>torch</code>"]
 
 
+def test_what_has_no_number_has_no_row() -> None:
+    without = arms(unmeasured("mine", "off"), unmeasured("torch", "off"), verdict("limit", Outcome.NOT_JUDGED))
+    summary = markdown_summary(run_of(PASSED, IDLE, record(*without, nodeid="t.py::silent")))
+    assert [row[0] for row in section(summary, "All measurements")] == ["Test", "<code>passed</code>"]
+
+
 def test_only_what_failed_shows_its_kernels_and_those_of_its_reference() -> None:
     kernels = tuple(kernel_of(f"k{number}<T>", number, float(number)) for number in range(1, 13))
     mine = timing("mine", 78.0, kernels=kernels)

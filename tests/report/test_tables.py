@@ -135,6 +135,7 @@ def test_what_is_invalid_is_shown_without_numbers_and_what_was_not_meant_to_be_m
     invalid = arms(unmeasured("b", "too fast"), timing("eager", 20.0), verdict("min_speedup=2", Outcome.INVALID))
     skipped = arms(unmeasured("c", "switched off"), unmeasured("eager", "switched off"))
     many = [item for _ in range(9) for item in arms(timing("b", 10.0), timing("eager", 20.0))]
+    assert [row["Function"] for row in table(record(*invalid, *skipped), verbose=True)] == ["eager", "b"]
     [row] = table(record(*invalid, *skipped))
     found = [
         row.get(name, "-") for name in ("Verdict", "Function", "Median (us)", "Reference (us)", "Speedup", "Limit")
