@@ -18,19 +18,21 @@ LIMIT_PERSISTING_L2_CACHE_SIZE = 6
 
 
 @contextmanager
-def set_aside_as_before(driver: Any = None) -> Iterator[Callable[[], None]]:
+def set_aside_as_before(driver: Any = None, before_bytes: int | None = None) -> Iterator[Callable[[], None]]:
     """Raise InvalidResult if a block changes how much cache is set aside, and put that back.
 
-    driver: the CUDA driver's library; None loads it. Yields the check, for calls that put it back before the end.
+    driver: the CUDA driver's library; None loads it. before_bytes: what has to be set aside; None for what is now.
+    Yields the check, for calls that put it back before the end.
     """
     driver = driver or load_driver()
-    before = persisting_bytes(driver)
+    before = persisting_bytes(driver) if before_bytes is None else before_bytes
 
     def check() -> None:
         if (now := persisting_bytes(driver)) != before:
             raise InvalidResult(
-                f"{format_bytes(now)} of the L2 cache were set aside for persisting data while it was measured, "
-                f"{format_bytes(before)} before: less is left to the others; leave the limit alone, or use cache='hot'"
+                f"a call changed how much of the L2 cache is set aside for persisting data from {format_bytes(before)} "
+                f"to {format_bytes(now)}: the others have what is left; set it before, for all calls alike, or use "
+                "cache='hot'"
             )
 
     try:

@@ -26,12 +26,23 @@ Tax = tuple[Mapping[str, int], float, float]
 
 
 class Runner:
-    """A function and the sets of inputs that it is called with; their owner refills them."""
+    """A function and the sets of inputs that it is called with; their owner refills them.
 
-    def __init__(self, function: Callable[..., object], sets: Sequence[Sequence[Any]], device: Device) -> None:
+    set_aside_bytes: how much of the L2 cache is set aside before any foreign code runs; None for what is at a session's
+    begin.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., object],
+        sets: Sequence[Sequence[Any]],
+        device: Device,
+        set_aside_bytes: int | None = None,
+    ) -> None:
         self.function = function
         self.sets = sets
         self.device = device
+        self.set_aside_bytes = set_aside_bytes
         self.timer = make_timer("profiler", device, cache_of(device.type))
         self.call = replace(call_of("candidate", self._call_once), prepares_on_device=True)  # as inputs are written
         self.output: object = None
@@ -94,7 +105,8 @@ class Runner:
         self._session = self._held.enter_context(self.timer.session())
 
     def _cold(self) -> AbstractContextManager[object]:
-        return set_aside_as_before() if self.device.type == "cuda" else nullcontext()
+        is_cuda = self.device.type == "cuda"
+        return set_aside_as_before(before_bytes=self.set_aside_bytes) if is_cuda else nullcontext()
 
     def take(self, index: int, idle_s: float) -> None:
         """Take a rep on this set of inputs, after this much idle time."""

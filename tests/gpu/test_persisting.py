@@ -85,7 +85,7 @@ def test_lines_are_made_ordinary_by_the_driver() -> None:
 def test_what_is_set_aside_meanwhile_makes_it_invalid(before: int, now: int, is_given_back: bool) -> None:
     """Also where it is given back before the end: that is seen between calls."""
     driver = FakeDriver(before)
-    sentence = rf"^{format_bytes(now)} of the L2 cache were set aside .* measured, {format_bytes(before)} before: less"
+    sentence = rf"^a call changed how .* is set aside .* data from {format_bytes(before)} to {format_bytes(now)}: the"
     refused = nullcontext() if now == before else pytest.raises(InvalidResult, match=sentence)
     with refused, set_aside_as_before(driver) as check:
         driver.size = now
@@ -93,6 +93,16 @@ def test_what_is_set_aside_meanwhile_makes_it_invalid(before: int, now: int, is_
             check()
             driver.size = before
     assert (driver.size, driver.resets) == (before, 0)
+
+
+@pytest.mark.parametrize(("expected", "is_refused"), [(8 * MIB, True), (31 * MIB, False), (None, False)])
+def test_cache_that_was_set_aside_before_the_block(expected: int | None, is_refused: bool) -> None:
+    """It is refused, and put back, where something else is said to be right; it may be none."""
+    driver = FakeDriver(31 * MIB)
+    refused = pytest.raises(InvalidResult, match="from 8 MiB to 31 MiB") if is_refused else nullcontext()
+    with refused, set_aside_as_before(driver, expected) as check:
+        check()
+    assert driver.size == (8 * MIB if is_refused else 31 * MIB)
 
 
 def test_an_error_goes_through_and_the_limit_is_set_back() -> None:

@@ -2,19 +2,27 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from tempfile import TemporaryFile
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+import torch
 
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge import runner as runner_module
+from pytest_gpubench.judge.channel import Channel
+from pytest_gpubench.judge.layout import describe, place
 from pytest_gpubench.judge.runner import Runner
+from pytest_gpubench.judge.worker import Worker
 
 
+@pytest.mark.parametrize("set_aside_bytes", [None, 0, 9 * 2**20])
 @pytest.mark.parametrize("ends", ["end", "stop"])
-def test_no_cache_is_set_aside_while_reps_are_taken(monkeypatch: pytest.MonkeyPatch, ends: str) -> None:
-    """On a GPU, where a kernel may ask for that; the timer's session is inside."""
+def test_no_cache_is_set_aside_while_reps_are_taken(
+    monkeypatch: pytest.MonkeyPatch, ends: str, set_aside_bytes: int | None
+) -> None:
+    """On a GPU, where a call may ask for that, now or before; the timer's session is inside."""
     done: list[str] = []
 
     @contextmanager
@@ -25,10 +33,22 @@ def test_no_cache_is_set_aside_while_reps_are_taken(monkeypatch: pytest.MonkeyPa
         finally:
             done.append(f"not {name}")
 
-    runner = Runner(lambda: None, [()], cpu_device())
+    runner = Runner(lambda: None, [()], cpu_device(), set_aside_bytes)
     runner.device, runner.timer = SimpleNamespace(type="cuda"), SimpleNamespace(session=lambda: noted("session"))  # type: ignore[assignment]
-    monkeypatch.setattr(runner_module, "set_aside_as_before", lambda: noted("cold"))
+    monkeypatch.setattr(runner_module, "set_aside_as_before", lambda before_bytes: noted(f"cold {before_bytes}"))
     runner.begin()
     getattr(runner, ends)()
     runner.stop()
-    assert done == ["cold", "session", "not session", "not cold"]
+    assert done == [f"cold {set_aside_bytes}", "session", "not session", f"not cold {set_aside_bytes}"]
+
+
+def test_a_process_knows_what_was_set_aside_before_it_ran_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    amounts = iter([9 * 2**20, 31 * 2**20, 31 * 2**20])
+    monkeypatch.setattr("pytest_gpubench.judge.worker.persisting_bytes", lambda driver: next(amounts))
+    worker, layout = Worker(cast(Channel, None), "cpu", 0, torch.get_num_threads()), place([torch.ones(2)], 1)
+    for _ in range(2):
+        with TemporaryFile() as file:
+            file.truncate(2 * layout.size)
+            given = {"structure": describe(torch.ones(2), "")[0], "layout": layout, "outputs": layout}
+            worker.do_case(file.fileno(), **given, handle="", blank=False)
+        assert worker.runner.set_aside_bytes == 9 * 2**20
