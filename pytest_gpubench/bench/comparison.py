@@ -1,7 +1,7 @@
 """Compare candidates with a reference: check the outputs, time all in turn, then check what was timed."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 
 import msgspec
@@ -108,15 +108,17 @@ class CompareRequest(Request[Comparison]):
         with (
             self.agreement.leaving_state(),
             nullcontext() if self.settings.timer == "scripted" else operations_kept(),
-            watching_cache(self.settings, self.device) as check_cache,
             pool_on(self.device.torch_device) as pool,
+            ExitStack() as held,
         ):
-            return self._compare(pool, check_cache, say)
+            return self._compare(pool, held, say)
 
-    def _compare(self, pool: PoisonedPool | None, check_cache: Callable[[], None], say: Say) -> CallResult[Comparison]:
+    def _compare(self, pool: PoisonedPool | None, held: ExitStack, say: Say) -> CallResult[Comparison]:
         check_producer(self)
         with counting_launches() as launches:
             expected = self.agreement.run_reference()
+            # from now on, as a library may set its limit in the first call
+            check_cache = held.enter_context(watching_cache(self.settings, self.device))
             if pool is not None:
                 pool.reserve(expected.outputs, len(self.judged))
             lines = self._check(expected, pool)

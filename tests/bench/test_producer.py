@@ -1,6 +1,7 @@
 """A producer: it runs before each rep, and leaves what calls are given as it is."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import pytest
@@ -120,13 +121,41 @@ def test_without_one_nothing_is_looked_at() -> None:
 # a comparison
 
 
-def comparison(candidate: Function, x: torch.Tensor, produce: Function) -> CompareRequest:
-    functions = {"double": double, "c": candidate}
+def comparison(candidate: Function, x: torch.Tensor, produce: Function, reference: Function = double) -> CompareRequest:
+    functions = {"double": reference, "c": candidate}
     arguments = VariedArguments.of(kept_arguments([*functions.values()], (x,), None, None))
-    agreement = Agreement(double, arguments, Tolerance(), None, None, False, "forward", torch.device("cpu"))
+    agreement = Agreement(reference, arguments, Tolerance(), None, None, False, "forward", torch.device("cpu"))
     calls = {name: make_call(each, arguments, label=name) for name, each in functions.items()}
     settings = Settings(device="cpu", timer="wall", cache=Producer(produce), reps=2, warmup=1)
     return CompareRequest(settings, cpu_device(), Limits(), ((x,), None), calls, agreement)
+
+
+def test_cache_is_watched_once_the_producer_and_the_reference_were_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library may set its limit in its first call: all that come after have that."""
+    done: list[str] = []
+
+    def candidate(x: torch.Tensor) -> torch.Tensor:
+        done.append("candidate")
+        return 2 * x
+
+    def reference(x: torch.Tensor) -> torch.Tensor:
+        done.append("reference")
+        return 2 * x
+
+    @contextmanager
+    def watched(*given: object) -> Iterator[Callable[[], None]]:
+        done.append("watched")
+        yield lambda: None
+        done.append("end")
+
+    monkeypatch.setattr("pytest_gpubench.bench.comparison.watching_cache", watched)
+    request = comparison(candidate, torch.ones(3), lambda: done.append("producer"), reference)
+    request.measure(lambda text: None)
+    begun = done.index("watched")
+    assert {"producer", "reference"} == set(done[:begun])
+    assert done[begun - 1] == "reference"
+    assert {"producer", "reference", "candidate"} == set(done[begun + 1 : -1])
+    assert done[-1] == "end"
 
 
 def test_remembered_results_are_found_though_the_producer_writes_the_input() -> None:
