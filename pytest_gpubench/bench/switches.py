@@ -15,8 +15,39 @@ UNREADABLE = "unreadable"
 """The reading of a switch that torch refuses to tell, as after its old and its new names were mixed."""
 
 
-NO_SWITCHES = ("graph_exec_group", "thread_name", "torch_function_state", "tracing_state")
-"""What torch can read and write too: each takes longer than all others, or belongs to no call."""
+NO_SWITCHES = (
+    *("graph_exec_group", "thread_name", "torch_function_state", "tracing_state"),  # slow, or of no call
+    *("autograd_fallback_mode", "backcompat_broadcast_warn", "backcompat_keepdim_warn", "warnAlways"),  # warnings
+    "deterministic_algorithms",  # a part of use_deterministic_algorithms
+)
+"""What torch can read and write too, and is no switch of its own."""
+PUBLIC_NAMES = {
+    "blas_preferred_backend": "torch.backends.cuda.preferred_blas_library",
+    "cublas_": "torch.backends.cuda.matmul.",
+    "cudnn_": "torch.backends.cudnn.",
+    "deterministic_": "torch.utils.deterministic.",
+    "float32_": "torch.set_float32_",
+    "linalg_preferred_backend": "torch.backends.cuda.preferred_linalg_library",
+    "math_sdp_allow_fp16_bf16_reduction": "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp",
+    "miopen_": "torch.backends.miopen.",
+    "mkldnn_": "torch.backends.mkldnn.",
+    "onednn_": "torch.backends.mkldnn.",
+    "qengine": "torch.backends.quantized.engine",
+    "rocm_fa_preferred_backend": "torch.backends.cuda.preferred_rocm_fa_library",
+}
+"""How names of torch._C begin, and how the public ones of the same switches do."""
+PRECISIONS = {
+    "": ("generic", "all"),
+    "cudnn.": ("cuda", "all"),
+    "cuda.matmul.": ("cuda", "matmul"),
+    "cudnn.conv.": ("cuda", "conv"),
+    "cudnn.rnn.": ("cuda", "rnn"),
+    "mkldnn.": ("mkldnn", "all"),
+    "mkldnn.matmul.": ("mkldnn", "matmul"),
+    "mkldnn.conv.": ("mkldnn", "conv"),
+    "mkldnn.rnn.": ("mkldnn", "rnn"),
+}
+"""Each fp32_precision of torch.backends, and what torch._C calls it: after the one that it follows until it is set."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +57,8 @@ class Switch:
     name: str
     read: Callable[[], object]
     write: Callable[[Any], object]
+    follows: str = ""
+    """The switch whose value it has until it is given its own."""
 
 
 @functools.cache
@@ -37,18 +70,23 @@ def switches() -> tuple[Switch, ...]:
     from torch.backends import cuda
 
     return (
+        *_precisions(),
         *_pairs(),
-        Switch("backends.cuda.enable_flash_sdp", cuda.flash_sdp_enabled, cuda.enable_flash_sdp),
-        Switch("backends.cuda.enable_mem_efficient_sdp", cuda.mem_efficient_sdp_enabled, cuda.enable_mem_efficient_sdp),
-        Switch("backends.cuda.enable_math_sdp", cuda.math_sdp_enabled, cuda.enable_math_sdp),
-        Switch("backends.cuda.enable_cudnn_sdp", cuda.cudnn_sdp_enabled, cuda.enable_cudnn_sdp),
-        Switch("use_deterministic_algorithms", _determinism, lambda found: _set_determinism(*found)),
-        Switch("set_default_dtype", torch.get_default_dtype, torch.set_default_dtype),
-        Switch("set_default_device", lambda: torch.empty(0).device, _set_default_device),
-        Switch("set_grad_enabled", torch.is_grad_enabled, torch.set_grad_enabled),
-        Switch("autograd.set_detect_anomaly", torch.is_anomaly_enabled, torch.set_anomaly_enabled),
-        Switch("set_num_threads", torch.get_num_threads, torch.set_num_threads),
-        Switch("set_autocast_cache_enabled", torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+        Switch("torch.backends.cuda.enable_flash_sdp", cuda.flash_sdp_enabled, cuda.enable_flash_sdp),
+        Switch(
+            "torch.backends.cuda.enable_mem_efficient_sdp",
+            cuda.mem_efficient_sdp_enabled,
+            cuda.enable_mem_efficient_sdp,
+        ),
+        Switch("torch.backends.cuda.enable_math_sdp", cuda.math_sdp_enabled, cuda.enable_math_sdp),
+        Switch("torch.backends.cuda.enable_cudnn_sdp", cuda.cudnn_sdp_enabled, cuda.enable_cudnn_sdp),
+        Switch("torch.use_deterministic_algorithms", _determinism, lambda found: _set_determinism(*found)),
+        Switch("torch.set_default_dtype", torch.get_default_dtype, torch.set_default_dtype),
+        Switch("torch.set_default_device", lambda: torch.empty(0).device, _set_default_device),
+        Switch("torch.set_grad_enabled", torch.is_grad_enabled, torch.set_grad_enabled),
+        Switch("torch.autograd.set_detect_anomaly", torch.is_anomaly_enabled, torch.set_anomaly_enabled),
+        Switch("torch.set_num_threads", torch.get_num_threads, torch.set_num_threads),
+        Switch("torch.set_autocast_cache_enabled", torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
         *(_autocast(kind) for kind in ("cuda", "cpu")),
     )
 
@@ -57,13 +95,36 @@ def _pairs() -> Iterator[Switch]:
     """Yield the switches that torch has a function to read and one to write for, without other arguments."""
     for name in sorted(dir(torch._C)):
         read, write = getattr(torch._C, name), getattr(torch._C, name.replace("_get_", "_set_", 1), None)
-        if name.startswith("_get_") and write is not None and name.removeprefix("_get_") not in NO_SWITCHES:
+        short = name.removeprefix("_cuda").removeprefix("_get_")
+        if name.startswith(("_get_", "_cuda_get_cudnn_")) and write is not None and short not in NO_SWITCHES:
             with suppress(RuntimeError, Warning):  # refused now, and told at another time
                 try:
                     read()
                 except TypeError:
                     continue
-            yield Switch(name.removeprefix("_get_"), read, functools.partial(_write, write))
+            yield Switch(_public_name(short), read, functools.partial(_write, write))
+
+
+def _precisions() -> Iterator[Switch]:
+    """Yield the precisions of float32 by their new names, which torch 2.9 and later have."""
+    read, write = (getattr(torch._C, f"_{name}_fp32_precision_{name}ter", None) for name in ("get", "set"))
+    if read is None or write is None:
+        return
+    names = {place: f"torch.backends.{name}fp32_precision" for name, place in PRECISIONS.items()}
+    for (backend, operation), name in names.items():
+        above = ("generic" if operation == "all" else backend, "all")
+        follows = names[above] if names[above] != name else ""
+        yield Switch(
+            name, functools.partial(read, backend, operation), functools.partial(write, backend, operation), follows
+        )
+
+
+def _public_name(name: str) -> str:
+    """Return the name by which a switch of torch._C is documented; the function that sets it, where there is none."""
+    for begin, public in PUBLIC_NAMES.items():
+        if name.startswith(begin):
+            return public + name.removeprefix(begin) if begin.endswith("_") else public
+    return f"torch._C._set_{name}"
 
 
 def _write(write: Callable[..., object], value: object) -> None:
@@ -84,10 +145,12 @@ def _set_default_device(device: Any) -> None:
 
 
 def _autocast(kind: str) -> Switch:
+    def write(found: tuple[bool, torch.dtype]) -> None:
+        torch.set_autocast_enabled(kind, found[0])
+        torch.set_autocast_dtype(kind, found[1])
+
     return Switch(
-        f"autocast of {kind}",
-        lambda: torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None,
-        lambda dtype: torch.set_autocast_enabled(kind, dtype is not None),
+        f"torch.autocast({kind!r})", lambda: (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)), write
     )
 
 
@@ -122,15 +185,23 @@ def refuse_switching(who: str, before: Readings) -> None:
     after = readings()
     if after == before:
         return
-    rows = [row for row in zip(switches(), before, after, strict=True) if row[1] != row[2]]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of its old names, which are all that the oldest torch has
-        for switch, value, _ in rows:
-            with suppress(RuntimeError):
-                if value is not UNREADABLE:
-                    switch.write(value)
-    found = ", ".join(f"torch's {switch.name} from {value} to {now}" for switch, value, now in rows)
+        _put_back(before)
+        _put_back(before)  # an old name's write changes the new ones too
+    rows = [row for row in zip(switches(), before, after, strict=True) if row[1] != row[2]]
+    changed = {switch.name: now for switch, _, now in rows}
+    own = [row for row in rows if row[2] is not UNREADABLE and changed.get(row[0].follows, UNREADABLE) != row[2]]
+    found = ", ".join(f"{switch.name} from {value} to {now}" for switch, value, now in own or rows)
     raise UnfairComparison(
         f"{who} changed {found}, and left it so: every call after it would run under that; let it put back what it "
         "changes, or change it before the comparison, for all arms alike"
     )
+
+
+def _put_back(before: Readings) -> None:
+    """Write each switch that does not have this value; one that followed another may have it by then."""
+    for switch, value in zip(switches(), before, strict=True):
+        with suppress(RuntimeError):
+            if value is not UNREADABLE and _reading(switch.read) != value:
+                switch.write(value)
