@@ -23,7 +23,7 @@ HINT = "(margins=False leaves margins out)"
 
 @dataclass(frozen=True)
 class GuardedCall:
-    """A call of a candidate that was called with its arguments where they are."""
+    """A candidate's second checked call: its arguments are copies with margins, what it allocates is filled before."""
 
     agreement: Agreement
     name: str

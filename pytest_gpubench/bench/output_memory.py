@@ -25,7 +25,7 @@ class OutputMemory:
         return overlaps(flatten(outputs), [*inputs_of(args, kwargs), *changing])
 
     def own(self, outputs: object, args: Sequence[object], kwargs: Mapping[str, object]) -> list[str]:
-        """Return the outputs of the reference that are in no memory of inputs, but where it returned results before."""
+        """Return the reference's outputs that lie in no memory of inputs, and those that lie where earlier ones did."""
         inputs = [("", region.bytes) for region in self.inputs.regions] if self.inputs is not None else []
         given = {name for name, _ in overlaps(flatten(outputs), [*inputs_of(args, kwargs), *inputs])}
         known = {memory[:4] for _, memory in self.arms.get(REFERENCE, ())}
