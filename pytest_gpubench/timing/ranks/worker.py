@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 from operator import or_
 from pathlib import Path
 
-from pytest_gpubench.errors import GpuBenchError, MeasurementError, NothingRecorded, WrongResult, is_ours
+from pytest_gpubench.errors import GpuBenchError, MeasurementError, NothingRecorded, WrongResult, causes_of, is_ours
 from pytest_gpubench.gpu.device import Device, cpu_device, cuda_device
 from pytest_gpubench.results.model import Timing, text_of
 from pytest_gpubench.settings.cache import Cache
@@ -323,7 +323,16 @@ def failure_of(error: BaseException, label: str) -> Failure:
 
 def _own_traceback(error: BaseException) -> str:
     """Return an error's traceback from the user's first line on; all of it where there is none."""
-    frames = error.__traceback__
-    while frames and is_ours(frames.tb_frame):
-        frames = frames.tb_next
-    return "".join(traceback.format_exception(type(error), error, frames or error.__traceback__)).rstrip()
+    _cut(error)
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
+
+
+def _cut(error: BaseException) -> None:
+    """Leave out our first frames from an error, its causes and the members of a group."""
+    for each in causes_of(error):
+        frames = each.__traceback__
+        while frames and is_ours(frames.tb_frame):
+            frames = frames.tb_next
+        each.__traceback__ = frames or each.__traceback__
+        for member in getattr(each, "exceptions", ()):  # of a group
+            _cut(member)

@@ -3,6 +3,7 @@
 The processes of most tests are copies of one that has imported torch already: importing it is most of what they cost.
 """
 
+import builtins
 import faulthandler
 import multiprocessing
 import os
@@ -26,6 +27,7 @@ import torch.distributed as dist
 import pytest_gpubench
 from pytest_gpubench import KernelsDiffer, MeasurementError, Rank, Ranks, WrongResult
 from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.settings.cache import Producer
 from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.ranks import Job, measure_ranks, worker
 from pytest_gpubench.timing.ranks.worker import Assignment, Failure
@@ -275,6 +277,37 @@ def test_a_traceback_and_its_causes_are_of_the_users_own_lines(failed: Failed) -
     found = failed(convert)
     in_order = re.findall(r", in (\w+)\n", found.traceback)
     assert in_order == ["convert", "divide", "convert"]  # what it came from is told first
+    assert OURS not in found.traceback
+
+
+def through_ours() -> ZeroDivisionError:
+    """Return an error that went through the package before anyone else."""
+    with pytest.raises(ZeroDivisionError) as raised:
+        Producer(divide).run(lambda: None)
+    return raised.value.with_traceback(raised.tb.tb_next)
+
+
+def cause_of_ours() -> None:
+    raise ValueError("later") from through_ours()
+
+
+def context_of_ours() -> None:
+    error = ValueError("later")
+    error.__context__ = through_ours()
+    raise error
+
+
+def group_of_ours() -> None:
+    raise vars(builtins)["ExceptionGroup"]("two", [through_ours(), ValueError()])
+
+
+needs_groups = pytest.mark.skipif(sys.version_info < (3, 11), reason="needs ExceptionGroup")
+
+
+@pytest.mark.parametrize("function", [cause_of_ours, context_of_ours, pytest.param(group_of_ours, marks=needs_groups)])
+def test_causes_and_members_are_of_the_users_own_lines(failed: Failed, function: Callable[[], None]) -> None:
+    found = failed(function)
+    assert "in divide" in found.traceback
     assert OURS not in found.traceback
 
 
