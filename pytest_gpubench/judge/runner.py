@@ -105,8 +105,9 @@ class Runner:
         self._session = self._held.enter_context(self.timer.session())
 
     def _cold(self) -> AbstractContextManager[object]:
-        is_cuda = self.device.type == "cuda"
-        return set_aside_as_before(before_bytes=self.set_aside_bytes) if is_cuda else nullcontext()
+        if self.device.type != "cuda":
+            return nullcontext()
+        return set_aside_as_before(self.device.cache_bytes, before_bytes=self.set_aside_bytes)
 
     def take(self, index: int, idle_s: float) -> None:
         """Take a rep on this set of inputs, after this much idle time."""

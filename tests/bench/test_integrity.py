@@ -35,7 +35,8 @@ def test_cache_that_is_set_aside_is_watched_where_it_matters(
     done: list[str] = []
 
     @contextmanager
-    def set_aside_as_before() -> Iterator[None]:
+    def set_aside_as_before(cache_bytes: int) -> Iterator[None]:
+        assert cache_bytes == device.cache_bytes
         done.append("begin")
         yield
         done.append("end")

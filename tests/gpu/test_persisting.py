@@ -11,6 +11,7 @@ from pytest_gpubench.gpu.persisting import load_driver, make_ordinary, persistin
 from pytest_gpubench.units import format_bytes
 
 MIB = 2**20
+CACHE = 50 * MIB
 
 
 class FakeDriver:
@@ -68,7 +69,7 @@ def test_the_driver_is_loaded_by_its_name(monkeypatch: pytest.MonkeyPatch, missi
 
 def test_without_a_driver_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytest_gpubench.gpu.persisting.load_driver", lambda: None)
-    with set_aside_as_before() as check:
+    with set_aside_as_before(CACHE) as check:
         check()
     make_ordinary(None)
 
@@ -87,7 +88,7 @@ def test_what_is_set_aside_meanwhile_makes_it_invalid(before: int, now: int, is_
     driver = FakeDriver(before)
     sentence = rf"^a call changed how .* is set aside .* data from {format_bytes(before)} to {format_bytes(now)}: the"
     refused = nullcontext() if now == before else pytest.raises(InvalidResult, match=sentence)
-    with refused, set_aside_as_before(driver) as check:
+    with refused, set_aside_as_before(CACHE, driver) as check:
         driver.size = now
         if is_given_back:
             check()
@@ -95,12 +96,28 @@ def test_what_is_set_aside_meanwhile_makes_it_invalid(before: int, now: int, is_
     assert (driver.size, driver.resets) == (before, 0)
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "is_refused"),
+    [
+        (4 * MIB, 25 * MIB // 4, False),
+        (4 * MIB, 25 * MIB // 4 + 1, True),
+        (4 * MIB, 25 * MIB // 8 + 1, False),
+        (4 * MIB, 25 * MIB // 8, True),
+        (0, 1, True),
+    ],
+)
+def test_the_driver_may_say_the_whole_parts_that_it_sets_aside(before: int, now: int, is_refused: bool) -> None:
+    driver = FakeDriver(before)
+    with pytest.raises(InvalidResult) if is_refused else nullcontext(), set_aside_as_before(CACHE, driver):
+        driver.size = now
+
+
 @pytest.mark.parametrize(("expected", "is_refused"), [(8 * MIB, True), (31 * MIB, False), (None, False)])
 def test_cache_that_was_set_aside_before_the_block(expected: int | None, is_refused: bool) -> None:
     """It is refused, and put back, where something else is said to be right; it may be none."""
     driver = FakeDriver(31 * MIB)
     refused = pytest.raises(InvalidResult, match="from 8 MiB to 31 MiB") if is_refused else nullcontext()
-    with refused, set_aside_as_before(driver, expected) as check:
+    with refused, set_aside_as_before(CACHE, driver, expected) as check:
         check()
     assert driver.size == (8 * MIB if is_refused else 31 * MIB)
 
@@ -112,6 +129,6 @@ def test_an_error_goes_through_and_the_limit_is_set_back() -> None:
         driver.size = 2 * MIB
         raise KeyError
 
-    with pytest.raises(KeyError), set_aside_as_before(driver):
+    with pytest.raises(KeyError), set_aside_as_before(CACHE, driver):
         broken()
     assert driver.size == 8 * MIB

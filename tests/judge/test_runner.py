@@ -34,12 +34,15 @@ def test_no_cache_is_set_aside_while_reps_are_taken(
             done.append(f"not {name}")
 
     runner = Runner(lambda: None, [()], cpu_device(), set_aside_bytes)
-    runner.device, runner.timer = SimpleNamespace(type="cuda"), SimpleNamespace(session=lambda: noted("session"))  # type: ignore[assignment]
-    monkeypatch.setattr(runner_module, "set_aside_as_before", lambda before_bytes: noted(f"cold {before_bytes}"))
+    monkeypatch.setattr(runner, "device", SimpleNamespace(type="cuda", cache_bytes=5))
+    monkeypatch.setattr(runner, "timer", SimpleNamespace(session=lambda: noted("session")))
+    monkeypatch.setattr(
+        runner_module, "set_aside_as_before", lambda size, before_bytes: noted(f"cold {before_bytes} of {size}")
+    )
     runner.begin()
     getattr(runner, ends)()
     runner.stop()
-    assert done == [f"cold {set_aside_bytes}", "session", "not session", f"not cold {set_aside_bytes}"]
+    assert done == [f"cold {set_aside_bytes} of 5", "session", "not session", f"not cold {set_aside_bytes} of 5"]
 
 
 def test_a_process_knows_what_was_set_aside_before_it_ran_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,8 +60,10 @@ def test_cache_set_aside_while_it_is_measured(
         persisting(mebibytes * 2**20)
         return double(x)
 
-    persisting(4 * 2**20)
-    with pytest.raises(InvalidResult, match=r"a call changed how much of the L2 cache is set aside .* from 4 MiB to "):
+    persisting(4 * 2**20)  # an H100 may set 6.25 MiB aside then
+    with pytest.raises(
+        InvalidResult, match=r"a call changed how much of the L2 cache is set aside .* from [46].* MiB to "
+    ):
         gpu_bench.compare(carving, torch_double, (x,))
     assert 4 * 2**20 <= persisting_bytes(load_driver()) < 8 * 2**20
     gpu_bench.compare({"next": double}, torch_double, (x,), reps=20)

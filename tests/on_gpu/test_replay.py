@@ -106,8 +106,13 @@ UNSTEADY = ("eager, both", "largest")
 @pytest.mark.parametrize("name", CALLS)
 def test_the_same_call_elsewhere_is_the_same_data(name: str) -> None:
     make, function, backward = CALLS[name]
-    first = proved(warm_call(make, function, backward, seed=1))
-    second = proved(warm_call(make, function, backward, seed=2))
+    try:
+        first = proved(warm_call(make, function, backward, seed=1))
+        second = proved(warm_call(make, function, backward, seed=2))
+    except NotReplayable as error:
+        if name not in UNSTEADY or "looks like an address" not in str(error):
+            raise
+        pytest.skip("beside other memory one such call in 66 was refused: what its kernels leave unset is a number")
     if name not in UNSTEADY:
         assert first.data == second.data
     assert first.images == second.images
