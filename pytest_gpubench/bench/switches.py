@@ -163,6 +163,10 @@ def _readers() -> tuple[Callable[[], object], ...]:
     return tuple(switch.read for switch in switches())
 
 
+SAME = {"none", "ieee"}
+"""Precisions that compute the same: writing an old name back leaves the new one "ieee" where it was "none"."""
+
+
 def readings() -> Readings:
     """Return the value of each switch."""
     try:
@@ -190,6 +194,8 @@ def refuse_switching(who: str, before: Readings) -> None:
         _put_back(before)
         _put_back(before)  # an old name's write changes the new ones too
     rows = [row for row in zip(switches(), before, after, strict=True) if row[1] != row[2]]
+    if all({value, now} == SAME for _, value, now in rows):
+        return
     changed = {switch.name: now for switch, _, now in rows}
     own = [row for row in rows if row[2] is not UNREADABLE and changed.get(row[0].follows, UNREADABLE) != row[2]]
     found = ", ".join(f"{switch.name} from {value} to {now}" for switch, value, now in own or rows)

@@ -78,8 +78,8 @@ def test_the_dtype_of_autocast_is_put_back_too(enabled: bool) -> None:
 @pytest.mark.skipif(not hasattr(matmul, "fp32_precision"), reason="needs torch 2.9")
 @pytest.mark.parametrize(
     ("name", "precision"),
-    [(name, "ieee") for name in PRECISIONS]
-    + [(name, "tf32") for name in PRECISIONS if name not in ("cudnn.conv.", "cudnn.rnn.")],  # it is what they are
+    # cuDNN's are tf32, and where the others are none that computes as ieee does
+    [(name, "ieee" if name in ("cudnn.conv.", "cudnn.rnn.") else "tf32") for name in PRECISIONS],
 )
 def test_a_precision_by_its_new_name(name: str, precision: str) -> None:
     """Told once, not for each that follows it; the old names, which cannot be read after that, are put back too."""
@@ -89,6 +89,16 @@ def test_a_precision_by_its_new_name(name: str, precision: str) -> None:
     told = rf"^mine changed torch\.backends\.{re.escape(name)}fp32_precision from {old} to {precision}, and left it so"
     with pytest.raises(UnfairComparison, match=told):
         refuse_switching("mine", before)
+    assert readings() == before
+
+
+def test_an_old_name_that_is_put_back_is_no_change() -> None:
+    """Its new name is ieee after that, and was none."""
+    before, old = readings(), matmul.allow_tf32
+    matmul.allow_tf32 = not old
+    matmul.allow_tf32 = old
+    torch.set_float32_matmul_precision("highest")
+    refuse_switching("mine", before)
     assert readings() == before
 
 
