@@ -44,16 +44,20 @@ class Ran:
         return replace(self, outputs=map_leaves(copied, self.outputs), gradients=gradients, left=left)
 
     def write_over(self, outputs: object, names: Container[str]) -> None:
-        """Write these outputs over those of another call, whose memory its function may keep; zeros where they differ.
+        """Write these outputs over those of another call, whose memory its function may keep.
 
-        names: those that are written over.
+        names: those that are written over. Where their layouts differ, a whole storage becomes zeros, and a part, which
+        may belong to what a library keeps, is left alone.
         """
         own = dict(tensors_of(flatten(self.outputs)))
         with torch.inference_mode():
             for name, tensor in tensors_of(flatten(outputs)):
-                if name in names:
-                    values = own.get(name)
-                    copy_values(tensor, values if values is not None and _is_like(values, tensor) else _zeros(tensor))
+                if name not in names:
+                    continue
+                if name in own and _is_like(own[name], tensor):
+                    copy_values(tensor, own[name])
+                elif span_of(tensor) * tensor.element_size() == tensor.untyped_storage().nbytes():
+                    tensor.untyped_storage().fill_(0)  # type: ignore[attr-defined]
 
     @property
     def results(self) -> object:
@@ -81,11 +85,6 @@ def difference_of_changed(difference: Difference, name: str, found: Ran, expecte
 
 def _is_like(values: torch.Tensor, tensor: torch.Tensor) -> bool:
     return (values.shape, values.stride(), values.dtype) == (tensor.shape, tensor.stride(), tensor.dtype)
-
-
-def _zeros(like: torch.Tensor) -> torch.Tensor:
-    zeros = torch.zeros(span_of(like), dtype=like.dtype, device=like.device)
-    return zeros.as_strided(like.shape, like.stride())
 
 
 def copied(leaf: T) -> T:

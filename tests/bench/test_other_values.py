@@ -203,12 +203,13 @@ ZEROS = torch.zeros(2, 3)
         (torch.ones(3, 2).T, torch.full((2, 3), 5.0), ZEROS),
         (torch.ones(4), torch.full((2, 3), 5.0), ZEROS),
         (torch.ones(2, 3, dtype=torch.float64), torch.full((2, 3), 5.0), ZEROS),
+        (None, torch.full((3, 3), 5.0)[:2], torch.full((2, 3), 5.0)),
         (torch.ones(1, 3).expand(2, 3), torch.full((1, 3), 5.0).expand(2, 3), torch.ones(2, 3)),
         (None, torch.full((1, 3), 5.0).expand(2, 3), ZEROS),
     ],
 )
 def test_no_result_for_other_values_stays(before: object, found: torch.Tensor, left: torch.Tensor) -> None:
-    """Whatever its layout; but for those that are not named."""
+    """Whatever its layout; but for those that are not named, and for parts of other memory."""
     kept = torch.full((2, 3), 7.0)
     Ran({"kept": ZEROS, "own": before}, {}).write_over({"kept": kept, "own": found}, ["out['own']"])
     assert torch.equal(found, left)
