@@ -323,16 +323,21 @@ def failure_of(error: BaseException, label: str) -> Failure:
 
 def _own_traceback(error: BaseException) -> str:
     """Return an error's traceback from the user's first line on; all of it where there is none."""
-    _cut(error)
+    _cut(error, set())
     return "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
 
 
-def _cut(error: BaseException) -> None:
-    """Leave out our first frames from an error, its causes and the members of a group."""
+def _cut(error: BaseException, seen: set[int]) -> None:
+    """Leave out our first frames from an error, its causes and the members of a group; seen: their ids."""
     for each in causes_of(error):
+        if id(each) in seen:  # a member may be raised while its group is handled
+            return
+        seen.add(id(each))
         frames = each.__traceback__
         while frames and is_ours(frames.tb_frame):
             frames = frames.tb_next
         each.__traceback__ = frames or each.__traceback__
-        for member in getattr(each, "exceptions", ()):  # of a group
-            _cut(member)
+        members = getattr(each, "exceptions", None)
+        for member in members if isinstance(members, (list, tuple)) else ():
+            if isinstance(member, BaseException):
+                _cut(member, seen)

@@ -301,7 +301,27 @@ def group_of_ours() -> None:
     raise vars(builtins)["ExceptionGroup"]("two", [through_ours(), ValueError()])
 
 
+def member_again() -> None:
+    error = ValueError("later")
+    try:
+        raise vars(builtins)["ExceptionGroup"]("two", [error])
+    except Exception:
+        raise error from None
+
+
+def no_group() -> None:
+    error: Any = ValueError("later")
+    error.exceptions = 5
+    raise error
+
+
 needs_groups = pytest.mark.skipif(sys.version_info < (3, 11), reason="needs ExceptionGroup")
+
+
+@pytest.mark.parametrize("function", [pytest.param(member_again, marks=needs_groups), no_group])
+def test_what_looks_like_a_group_ends(failed: Failed, function: Callable[[], None]) -> None:
+    """A member that is raised while its group is handled, and an error with an attribute of that name."""
+    assert "ValueError: later" in failed(function).traceback
 
 
 @pytest.mark.parametrize("function", [cause_of_ours, context_of_ours, pytest.param(group_of_ours, marks=needs_groups)])
