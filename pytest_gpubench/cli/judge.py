@@ -203,7 +203,7 @@ def _gpus(arguments: argparse.Namespace) -> Sequence[str | None]:
     from pytest_gpubench.gpu.visible import find_visible
 
     visible = [] if arguments.device == "cpu" or arguments.referees is None else find_visible()
-    number = len(visible) if arguments.referees == "auto" else arguments.referees or 1
+    number = (len(visible) or 1) if arguments.referees == "auto" else arguments.referees or 1
     return [visible[each % len(visible)].uuid if visible else None for each in range(number)]
 
 

@@ -30,13 +30,14 @@ def set_aside_as_before(
     """
     driver = driver or load_driver()
     before = persisting_bytes(driver) if before_bytes is None else before_bytes
+    own = "set it before, for all calls alike, or use cache='hot'"
+    advice = own if before_bytes is None else "leave it as it was when the process began"
 
     def check() -> None:
         if _parts(now := persisting_bytes(driver), cache_bytes) != _parts(before, cache_bytes):
             raise InvalidResult(
                 f"a call changed how much of the L2 cache is set aside for persisting data from {format_bytes(before)} "
-                f"to {format_bytes(now)}: the others have what is left; set it before, for all calls alike, or use "
-                "cache='hot'"
+                f"to {format_bytes(now)}: the others have what is left; {advice}"
             )
 
     try:

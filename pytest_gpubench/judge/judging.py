@@ -194,14 +194,14 @@ class Judge:
         """
         wanted = self._own if path is None else path
         if isinstance(wanted, Spec):
-            spec, read = wanted, (wanted.digest, 0)
+            read = (wanted.digest, 0)
         else:
             read = (str(wanted), 0)
             with suppress(OSError, ValueError):  # a name that is too long, or that no file can have
                 read = (str(wanted), Path(wanted).stat().st_mtime_ns)
-            if read == self._read:
-                return
-            spec = read_spec(Path(wanted))
+        if read == self._read:
+            return
+        spec = wanted if isinstance(wanted, Spec) else read_spec(Path(wanted))
         rules = replace(self.rules, limits=spec.limits)
         if rules.drawn and spec.search is None:
             raise BadRequest(

@@ -175,6 +175,12 @@ def test_a_referee_that_ends_costs_one_candidate(
     assert "ended with exit status 3, and ends.py is not judged" in found.err
 
 
+@pytest.mark.parametrize("device", [[], ["--device", "cpu"]])
+def test_without_a_gpu_one_process_serves(monkeypatch: pytest.MonkeyPatch, device: list[str]) -> None:
+    monkeypatch.setattr(visible, "find_visible", list)
+    assert judge._gpus(parse(["judge", "--serve", "socket", "-n", "auto", "--spec", "spec.py", *device])) == [None]
+
+
 @pytest.mark.usefixtures("referees")
 def test_candidates_are_not_read_for_ever_where_all_referees_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("ends.py\n" * 100))
