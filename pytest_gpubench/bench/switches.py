@@ -20,7 +20,7 @@ NO_SWITCHES = (
     *("autograd_fallback_mode", "backcompat_broadcast_warn", "backcompat_keepdim_warn", "warnAlways"),  # warnings
     "deterministic_algorithms",  # a part of use_deterministic_algorithms
 )
-"""What torch can read and write too, and is no switch of its own."""
+"""Names that torch can read and write too, and that are no switches of their own."""
 PUBLIC_NAMES = {
     "blas_preferred_backend": "torch.backends.cuda.preferred_blas_library",
     "cublas_": "torch.backends.cuda.matmul.",
@@ -35,7 +35,7 @@ PUBLIC_NAMES = {
     "qengine": "torch.backends.quantized.engine",
     "rocm_fa_preferred_backend": "torch.backends.cuda.preferred_rocm_fa_library",
 }
-"""How names of torch._C begin, and how the public ones of the same switches do."""
+"""The beginning of names in torch._C, and that of the public names of the same switches."""
 PRECISIONS = {
     "": ("generic", "all"),
     "cudnn.": ("cuda", "all"),

@@ -23,7 +23,7 @@ from pytest_gpubench.verdict.replays import Replay
 PAIR, ANSWER, LOG = "pair", "answer", "log.txt"
 """Files in the folder of one comparison."""
 Answer = Replay | str
-"""How the calls compare, or the reason why they could not be compared."""
+"""The comparison of the calls, or the reason why there is none."""
 START_S = 60.0
 """The longest time to import torch, to start CUDA and its profiler, and to compile what flushes the cache."""
 COMPARISONS = 2

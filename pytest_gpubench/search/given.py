@@ -69,7 +69,7 @@ class Examples:
     outcomes: dict[ExampleKey, RememberedError | Example | None] = field(default_factory=dict)
     """An error of ours or, if that is to fail, of full memory; the example where it did not fit; None if it passed."""
     held: list[object] = field(default_factory=list)
-    """What its keys, and those of the search, tell examples apart by."""
+    """The values by which its keys, and those of the search, tell examples apart."""
     last: Exception | None = None
 
     def draw(self, text: str, sizes: Mapping[str, int], make: Callable[[], object]) -> object:

@@ -332,8 +332,12 @@ def test_what_a_spec_holds_whose_cases_cannot_all_be_made_ready_is_freed(spec: P
         with pytest.raises(BadRequest, match="the spec's reference raises IndexError"):
             judge._ready_cases()
         assert runners() > before
-        judge.use_spec(spec)
-        assert runners() == before
+        emptied: list[str] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(judge, "device", SimpleNamespace(type="cuda"))
+            patch.setattr("torch.cuda.empty_cache", lambda: emptied.append("processes of candidates need that memory"))
+            judge.use_spec(spec)
+        assert (runners(), len(emptied)) == (before, 1)
 
 
 @pytest.mark.parametrize(
