@@ -8,32 +8,20 @@ with an untimed call of it.
 A producer is left out of the second round: it writes the values as given.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
-from pytest_gpubench.bench.other_values import OtherValues
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.pace import Pace
 from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.correctness.variation import Way
-from pytest_gpubench.errors import (
-    GpuBenchError,
-    IncompleteRecords,
-    InvalidResult,
-    KernelsDiffer,
-    WrongResult,
-    annotate,
-    annotating,
-)
+from pytest_gpubench.errors import GpuBenchError, IncompleteRecords, InvalidResult, KernelsDiffer, annotate, annotating
 from pytest_gpubench.settings.cache import Cache, Producer
 from pytest_gpubench.timing.base import Timer
 from pytest_gpubench.timing.comparison import Match, UncountedRounds, take_once_more
 from pytest_gpubench.timing.rounds import Interleaved
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -46,60 +34,39 @@ class CheckedRounds:
     taken: Interleaved
     expected: Ran
     """The reference's results from when the candidates were checked."""
+    way: Way | None
+    """The way to the other values, as `OtherValues.find` returns it; None leaves their round out."""
     cache: Cache = "cold"
 
-    def check(self, vary: bool) -> None:
-        """Raise WrongResult for a candidate that is wrong, InvalidResult for one that remembers results.
-
-        vary: whether there is a round with other values.
-        """
+    def check(self) -> None:
+        """Raise WrongResult for a candidate that is wrong, InvalidResult for one that remembers results."""
         recorder, agreement = self.recorder, self.recorder.agreement
         rounds = UncountedRounds(self.match, self.timer, self.taken, self._candidates)
         recorder.end()
         expected = self._results_of_reference() if recorder.passes else self.expected
-        way: Way | None = None
         with ExitStack() as values:
             values.callback(agreement.end_variation)
-            with self._checking_as_given(expected):
+            try:
                 with rounds.session():
                     recorder.keep_all(rounds.take)
                     as_given = rounds.number
-                    if vary := vary and self.timer.name != "scripted":
+                    if self.way is not None:
                         recorder.set_aside(self._candidates, expected)
                         recorder.forget_all()
-                        way = self._vary(expected)
-                        if isinstance(self.cache, Producer):
-                            self.cache.is_left_out = True
-                            values.callback(setattr, self.cache, "is_left_out", False)
-                        self._take(rounds.take)  # in any case: work of the GPU after the last would belong to no call
-                if not vary:
+                        self._vary(self.way, values)
+                        self._take_varied(rounds)  # last: work of the GPU after it would belong to no call
+                if self.way is None:
                     recorder.set_aside(self._candidates, expected)
-                elif way is not None:
+                else:
                     self._call_reference()
-                    recorder.check_other_values(self._candidates, way, expected.left)
-            times_us = self._times_us(rounds, as_given, way)
-            if way is not None:
-                pace = Pace(agreement, self.match, self.timer, self.taken, way)
+                    recorder.check_other_values(self._candidates, self.way, expected.left)
+            finally:  # a wrong result for the values as given goes before any other error
+                agreement.end_variation()
+                recorder.check_aside(expected)
+            times_us = self._times_us(rounds, as_given)
+            if self.way is not None:
+                pace = Pace(agreement, self.match, self.timer, self.taken, self.way)
                 pace.check(self._candidates, times_us)
-
-    @contextmanager
-    def _checking_as_given(self, expected: Ran) -> Iterator[None]:
-        """Check the calls with the values as given after a block; a wrong one goes before what the block raises."""
-        try:
-            yield
-        except Exception:
-            try:
-                self._check_as_given(expected)
-            except WrongResult as wrong:
-                raise wrong from None
-            except RuntimeError:  # of a broken GPU
-                pass
-            raise
-        self._check_as_given(expected)
-
-    def _check_as_given(self, expected: Ran) -> None:
-        self.recorder.agreement.end_variation()
-        self.recorder.check_aside([name for name in self._candidates if name in self.recorder.aside], expected)
 
     @property
     def _candidates(self) -> Sequence[str]:
@@ -117,45 +84,39 @@ class CheckedRounds:
         self.recorder.set_aside([self.match.reference], self.expected)
         return self.recorder.aside.pop(self.match.reference)
 
-    def _vary(self, expected: Ran) -> Way | None:
-        """Give calls other values that tell; return the way to them, None where a round with others tells nothing."""
-        way = OtherValues(self.recorder.agreement, self.expected).find()
-        if not self.recorder.passes:
-            return way
+    def _vary(self, way: Way, values: ExitStack) -> None:
+        """Give calls other values, and backward passes other upstream gradients, until the block ends."""
+        self.recorder.agreement.vary(way)
         self.recorder.change_upstream()
-        return (way or "as given") if expected.gradients or expected.changed else None  # upstream gradients change too
+        if isinstance(self.cache, Producer):
+            self.cache.is_left_out = True
+            values.callback(setattr, self.cache, "is_left_out", False)
 
-    def _take(self, take: Callable[[], T]) -> T:
+    def _take_varied(self, rounds: UncountedRounds) -> None:
         try:
-            return self.recorder.take(take)
+            self.recorder.take(rounds.take)
         except GpuBenchError:
             raise
         except Exception as error:
-            if (way := self.recorder.agreement.variation.way) != "as given":
-                annotate(error, f"gpu_bench: its inputs were {way}; vary=False leaves that out")
+            if self.way != "as given":
+                annotate(error, f"gpu_bench: its inputs were {self.way}; vary=False leaves that out")
             raise
 
-    def _once_more(self) -> Mapping[str, float]:
-        return take_once_more(self.match, self.timer, self.taken, self._candidates)
+    def _times_us(self, rounds: UncountedRounds, as_given: int) -> Mapping[str, float]:
+        """Return the times of the first round with other values, if any; raise where a call launches other kernels.
 
-    def _times_us(self, rounds: UncountedRounds, as_given: int, way: Way | None) -> Mapping[str, float]:
-        """Return the times of the first round with other values, if any; raise where a call launches other kernels."""
+        as_given: the number of rounds before it.
+        """
         try:
-            varied = rounds.number if way is None else as_given
-            for number in range(varied):
+            for number in range(as_given):
                 rounds.times_us(number)
-            return _varied_us([partial(rounds.times_us, number) for number in range(varied, rounds.number)])
-        except IncompleteRecords:
-            return self._take_again_us(way)
-
-    def _take_again_us(self, way: Way | None) -> Mapping[str, float]:
-        """Take both rounds again, each in a session of its own."""
-        self.recorder.agreement.end_variation()
-        self.recorder.take(self._once_more)
-        if way is None:
-            return {}
-        self.recorder.agreement.vary(way)
-        return _varied_us([partial(self.recorder.take, self._once_more)])
+            return _varied_us([partial(rounds.times_us, number) for number in range(as_given, rounds.number)])
+        except IncompleteRecords:  # take both again, each in a session of its own
+            once_more = partial(take_once_more, self.match, self.timer, self.taken, self._candidates)
+            self.recorder.agreement.end_variation()
+            self.recorder.take(once_more)
+            self.recorder.agreement.vary(self.way or "as given")
+            return _varied_us([] if self.way is None else [partial(self.recorder.take, once_more)])
 
 
 def _varied_us(rounds: Sequence[Callable[[], Mapping[str, float]]]) -> Mapping[str, float]:

@@ -12,6 +12,7 @@ from pytest_gpubench.bench.candidates import speedup_limits
 from pytest_gpubench.bench.checked_rounds import CheckedRounds
 from pytest_gpubench.bench.guarded import GuardedCall
 from pytest_gpubench.bench.integrity import check_clocks, check_floor, traffic_of, watching_cache
+from pytest_gpubench.bench.other_values import OtherValues
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.plan import is_enforced, is_kept, plan_of, unmeasured_reason
 from pytest_gpubench.bench.producer import check_producer
@@ -206,6 +207,8 @@ class CompareRequest(Request[Comparison]):
         pool: PoisonedPool | None,
         say: Say,
     ) -> CallResult[Comparison]:
+        is_varied = self.vary and self.settings.timer != "scripted"
+        way = OtherValues(self.agreement, expected).find() if is_varied else None
         shares_memory = self.interleave and self.settings.timer != "scripted"
         pool = None if self.agreement.uses_cuda_graphs or self.settings.timer == "scripted" else pool
         arms = len(self.calls) if shares_memory else 0
@@ -230,7 +233,7 @@ class CompareRequest(Request[Comparison]):
             return all(decided) or any(each.failed for each in judges.values())
 
         taken, timings = measure_in_turn(match, timer, self.device, plan, look, say)
-        CheckedRounds(recorder, match, timer, taken, expected, self.settings.cache).check(self.vary)
+        CheckedRounds(recorder, match, timer, taken, expected, way, self.settings.cache).check()
         self._check_gradients_again(recorder, expected)
         self._check_floors(timings, expected)
         timings = {name: with_work(timing, work) for name, timing in timings.items()}

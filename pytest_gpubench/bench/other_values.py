@@ -1,8 +1,11 @@
-"""Other values for the inputs, in the same memory, for which the reference returns something else."""
+"""Other values for the inputs, in the same memory, for which the reference returns something else.
+
+They are found before anything is timed. The timed calls of the reference, with the values as given, then write over
+what it computed for the others, wherever it keeps that: no candidate can find it when it is given these values too.
+"""
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -33,37 +36,34 @@ class OtherValues:
     """A sentence for each output that changes within a tolerance that was given."""
 
     def find(self) -> Way | None:
-        """Vary the inputs in the first way that tells, and return it; None, and a remark, where there is none.
+        """Return the first way to vary the inputs that tells; None, and a remark, where there is none.
 
         None is where the reference refuses the values of each, where its outputs cease to be finite, or where nothing
-        can be varied. Raises UnfairComparison where only the tolerance hides a change.
+        can be varied; "as given" where upstream gradients can be. Raises UnfairComparison where only the tolerance
+        hides a change.
         """
         agreement = self.agreement
         if (way := next(filter(self._tells_in, _ways(agreement)), None)) is not None:
             return way
         if self.hidden:
             raise UnfairComparison(self.hidden[0])
-        # upstream gradients are varied too; single numbers, as a search draws them, have no order to change
-        if agreement.backward == "forward" and not _has_single_numbers(agreement):
+        if agreement.backward != "forward":
+            return "as given"
+        if not _has_single_numbers(agreement):  # which a search draws: they have no order to change
             agreement.remarks.append(UNVARIED.format(name_of(agreement.reference)))
         return None
 
     def _tells_in(self, way: Way) -> bool:
-        """Vary the inputs, and tell whether that tells; else end it."""
-        agreement, tells = self.agreement, False
-        outputs: object = None
-        own: Sequence[str] = ()
-        with suppress(Exception):  # the reference may refuse these values
+        """Tell whether the reference computes something else when the inputs are varied so."""
+        agreement = self.agreement
+        try:
             agreement.vary(way)
             args, kwargs = agreement.fresh()
-            outputs = agreement.reference(*args, **kwargs)
-            own = agreement.returned.own(outputs, args, kwargs)
-            tells = self._tell(agreement.with_changed(outputs, self.expected))
-        if tells:
-            self.expected.write_over(outputs, own)
-        else:
+            return self._tell(agreement.with_changed(agreement.reference(*args, **kwargs), self.expected))
+        except Exception:  # it may refuse these values
+            return False
+        finally:
             agreement.end_variation()
-        return tells
 
     def _tell(self, results: object) -> bool:
         """Tell whether what the reference computes for other values is something else, and as finite as before."""

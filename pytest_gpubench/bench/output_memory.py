@@ -24,13 +24,6 @@ class OutputMemory:
         changing = [("", region.bytes) for region in self.inputs.changing] if self.inputs is not None else []
         return overlaps(flatten(outputs), [*inputs_of(args, kwargs), *changing])
 
-    def own(self, outputs: object, args: Sequence[object], kwargs: Mapping[str, object]) -> list[str]:
-        """Return the reference's outputs that lie in no memory of inputs, and those that lie where earlier ones did."""
-        inputs = [("", region.bytes) for region in self.inputs.regions] if self.inputs is not None else []
-        given = {name for name, _ in overlaps(flatten(outputs), [*inputs_of(args, kwargs), *inputs])}
-        known = {memory[:4] for _, memory in self.arms.get(REFERENCE, ())}
-        return [name for name, memory in memory_of(flatten(outputs)) if name not in given or memory[:4] in known]
-
     def add(self, arm: str, outputs: object, in_given: Sequence[tuple[str, str]]) -> None:
         """Note where outputs lie, but for those in memory that every call is given, as `in_given` returns them."""
         given = {name for name, _ in in_given}

@@ -203,12 +203,12 @@ class OutputRecorder:
             refuse_strange_tensors(name, self.last[name], like, expected.left)
             self.aside[name] = self.ran(name).copied()
 
-    def check_aside(self, names: Sequence[str], expected: Ran) -> None:
+    def check_aside(self, expected: Ran) -> None:
         """Raise WrongResult for a candidate that was right when it was checked, and wrong when it was timed."""
         if self.conduct is not None:
             self.conduct.look_at_inputs()
-        for name in names:
-            differences = self._differences(name, self.aside[name], expected)
+        for name, found in self.aside.items():
+            differences = self._differences(name, found, expected)
             self.agreement.require(name, differences, " in a timed call, though right when checked")
 
     def ran(self, name: str) -> Ran:

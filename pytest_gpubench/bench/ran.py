@@ -1,6 +1,6 @@
 """The results of a call of a comparison: its outputs, gradients, and the arguments that it changed."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
@@ -8,8 +8,7 @@ import torch
 
 from pytest_gpubench.bench.output_rules import work_left
 from pytest_gpubench.correctness import Difference
-from pytest_gpubench.correctness.leaves import flatten, map_leaves, tensors_of
-from pytest_gpubench.correctness.margins import copy_values
+from pytest_gpubench.correctness.leaves import flatten, map_leaves
 from pytest_gpubench.correctness.memory import shares_addresses, span_of
 
 T = TypeVar("T")
@@ -43,22 +42,6 @@ class Ran:
         left = frozenset([*work_left(self.outputs), *work_left(self.gradients)])
         return replace(self, outputs=map_leaves(copied, self.outputs), gradients=gradients, left=left)
 
-    def write_over(self, outputs: object, names: Container[str]) -> None:
-        """Write these outputs over those of another call, whose memory its function may keep.
-
-        names: those that are written over. Where their layouts differ, a whole storage becomes zeros, and a part, which
-        may belong to what a library keeps, is left alone.
-        """
-        own = dict(tensors_of(flatten(self.outputs)))
-        with torch.inference_mode():
-            for name, tensor in tensors_of(flatten(outputs)):
-                if name not in names:
-                    continue
-                if name in own and _is_like(own[name], tensor):
-                    copy_values(tensor, own[name])
-                elif span_of(tensor) * tensor.element_size() == tensor.untyped_storage().nbytes():
-                    tensor.untyped_storage().fill_(0)  # type: ignore[attr-defined]
-
     @property
     def results(self) -> object:
         """All that it computed: its outputs, and the arguments that it changed."""
@@ -81,10 +64,6 @@ def difference_of_changed(difference: Difference, name: str, found: Ran, expecte
         else "the candidate overwrites it, the reference leaves it alone"
     )
     return replace(difference, name=name, problem=f"{problem}; if that is meant, give overwrites=({name!r},)")
-
-
-def _is_like(values: torch.Tensor, tensor: torch.Tensor) -> bool:
-    return (values.shape, values.stride(), values.dtype) == (tensor.shape, tensor.stride(), tensor.dtype)
 
 
 def copied(leaf: T) -> T:

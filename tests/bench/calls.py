@@ -57,7 +57,7 @@ def check(recorder: OutputRecorder, names: Sequence[str]) -> None:
     expected = recorder.ran(recorder.reference).copied()
     for arms in (names, [recorder.reference]):
         recorder.set_aside(arms, expected)
-    recorder.check_aside(names, recorder.aside[recorder.reference])
+    recorder.check_aside(recorder.aside.pop(recorder.reference))
 
 
 def check_other_values(recorder: OutputRecorder, names: Sequence[str]) -> None:

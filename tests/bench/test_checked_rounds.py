@@ -12,6 +12,7 @@ import torch
 from pytest_gpubench import IncompleteRecords, InvalidResult, KernelsDiffer, UnfairComparison, WrongResult
 from pytest_gpubench.bench.arguments import VariedArguments, kept_arguments
 from pytest_gpubench.bench.checked_rounds import CheckedRounds
+from pytest_gpubench.bench.other_values import OtherValues
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.bench.side_effects import Conduct
@@ -54,8 +55,9 @@ def checked_rounds(
     reference: Callable[..., object] = double,
     setup: Callable[[], object] | None = None,
     another: Callable[..., object] | None = None,
+    vary: bool = True,
 ) -> CheckedRounds:
-    """Return the checks of a candidate that was right when it was checked, and timed in a round since.
+    """Return the checks of a candidate that was right when it was checked, and timed since.
 
     drawn: 1 for no look at the inputs before a rep, 0 for one before each.
     """
@@ -70,11 +72,13 @@ def checked_rounds(
         name: recorder.watch(name, make_call(each, agreement.arguments, label=name)) for name, each in functions.items()
     }
     match = Match(calls, "r")
+    way = OtherValues(agreement, expected).find() if vary else None
     recorder.begin()
-    for name in match.orders(1)[0]:
-        calls[name].prepare()()
+    for order in match.orders(5):
+        for name in order:
+            calls[name].prepare()()
     taken = Interleaved({name: Sample([rep(100, "ab")] * 40) for name in functions})
-    return CheckedRounds(recorder, match, timer, taken, expected)
+    return CheckedRounds(recorder, match, timer, taken, expected, way)
 
 
 def test_a_producer_is_left_out_of_the_other_values_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +90,7 @@ def test_a_producer_is_left_out_of_the_other_values_alone(monkeypatch: pytest.Mo
         return double(x)
 
     timer = ArmsTimer(Clock(), lambda name, number: rep(100, "ab"))
-    replace(checked_rounds(candidate, timer, monkeypatch), cache=producer).check(vary=True)
+    replace(checked_rounds(candidate, timer, monkeypatch), cache=producer).check()
     assert set(left_out) == {False, True}
     assert not producer.is_left_out
 
@@ -114,9 +118,9 @@ def test_timed_calls_are_checked_as_given_and_with_other_values(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     timer = ArmsTimer(Clock(), lambda name, number: rep(100, "ab"))
-    checked = checked_rounds(candidate, timer, monkeypatch)
+    checked = checked_rounds(candidate, timer, monkeypatch, vary=vary)
     with nullcontext() if raised is None else pytest.raises(raised, match=sentence):
-        checked.check(vary)
+        checked.check()
     assert timer.names_by_session == ["c" * rounds]
 
 
@@ -146,11 +150,10 @@ def test_a_reference_may_write_its_results_over_those_before(
     def reference(x: torch.Tensor) -> torch.Tensor:
         return torch.mul(x, 2, out=next(turn))
 
-    checked = checked_rounds(
-        candidate, ArmsTimer(Clock(), lambda *at: rep(100, "ab")), monkeypatch, reference=reference
-    )
+    timer = ArmsTimer(Clock(), lambda *at: rep(100, "ab"))
+    checked = checked_rounds(candidate, timer, monkeypatch, reference=reference, vary=vary)
     with nullcontext() if raised is None else pytest.raises(raised, match=sentence):
-        checked.check(vary)
+        checked.check()
 
 
 @pytest.mark.parametrize(("vary", "place"), [(False, -1), (True, -1), (True, 0)])
@@ -171,14 +174,15 @@ def test_what_the_reference_returned_is_no_output_of_a_candidate(
     latest = lambda x: kept[place] if next(calls) > 2 else x * 2  # noqa: E731
     shared, stays = "^out of 'c' is memory of the reference's out", "^c returns what it had computed before"
     with pytest.raises((UnfairComparison, InvalidResult), match=f"{shared}|{stays}"):
-        checked_rounds(latest, timer, monkeypatch, reference=reference).check(vary)
+        checked_rounds(latest, timer, monkeypatch, reference=reference, vary=vary).check()
 
 
 @pytest.mark.parametrize(
     ("buffers", "place", "objects"), [(1, 0, 0), (2, 0, 0), (2, 1, 0), (9, 0, 0), (9, 4, 0), (9, 8, 0), (1, 0, 9)]
 )
+@pytest.mark.parametrize("returned", [torch.Tensor.clone, lambda result: result])
 def test_what_the_reference_left_is_not_for_the_other_values(
-    buffers: int, place: int, objects: int, monkeypatch: pytest.MonkeyPatch
+    returned: Callable[..., torch.Tensor], buffers: int, place: int, objects: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A candidate that copies it returns what was right before; objects: those in which held memory is looked for."""
     kept = [torch.arange(4.0) * 2 for _ in range(buffers)]
@@ -186,13 +190,20 @@ def test_what_the_reference_left_is_not_for_the_other_values(
 
     def reference(x: torch.Tensor) -> torch.Tensor:
         kept.append(kept.pop(0))
-        return torch.mul(x, 2, out=kept[-1])
+        return returned(torch.mul(x, 2, out=kept[-1]))
 
     monkeypatch.setattr("pytest_gpubench.correctness.held.MOST_OBJECTS", objects)
     copying = lambda x: kept[place].clone() if next(calls) > 1 else x * 2  # noqa: E731
     timer = ArmsTimer(Clock(), lambda *at: rep(100, "ab"))
     with pytest.raises(InvalidResult, match=r"^c returns what it had computed before"):
-        checked_rounds(copying, timer, monkeypatch, reference=reference).check(vary=True)
+        checked_rounds(copying, timer, monkeypatch, reference=reference).check()
+
+
+def test_a_reference_may_keep_its_results_by_content(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: dict[tuple[float, ...], torch.Tensor] = {}
+    reference = lambda x: kept.setdefault(tuple(x.tolist()), x * 2)  # noqa: E731
+    timer = ArmsTimer(Clock(), lambda *at: rep(100, "ab"))
+    checked_rounds(double, timer, monkeypatch, reference=reference).check()
 
 
 def test_a_reference_may_return_what_it_changed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +218,7 @@ def test_a_reference_may_return_what_it_changed_twice(monkeypatch: pytest.Monkey
         return found, found
 
     timer = ArmsTimer(Clock(), lambda *at: rep(100, "ab"))
-    checked_rounds(candidate, timer, monkeypatch, reference=reference).check(vary=True)
+    checked_rounds(candidate, timer, monkeypatch, reference=reference).check()
 
 
 def fresh(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
@@ -253,7 +264,7 @@ def test_setup_may_give_memory_in_turn(
     timer = ArmsTimer(Clock(), lambda name, number: rep(100, "ab"))
     with nullcontext() if raised is None else pytest.raises(raised):
         checked = checked_rounds(candidate, timer, monkeypatch, reference=reference, setup=setup)
-        checked.check(vary=True)
+        checked.check()
 
 
 def test_while_values_vary_no_output_of_the_values_as_given_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +282,7 @@ def test_while_values_vary_no_output_of_the_values_as_given_is_held(monkeypatch:
     timer = ArmsTimer(Clock(), lambda *at: rep(100, "ab"))
     checked = checked_rounds(doubling, timer, monkeypatch, another=another)
     before = len(living)
-    checked.check(vary=True)
+    checked.check()
     assert living[before:] == [0, 1, 0, 1]
 
 
@@ -289,7 +300,7 @@ def test_nothing_is_copied_in_the_session_after_the_last_round(
         return rep(100, "ab")
 
     timer = ArmsTimer(Clock(), play)
-    checked = checked_rounds(double, timer, monkeypatch)
+    checked = checked_rounds(double, timer, monkeypatch, vary=vary)
     set_aside, session = OutputRecorder.set_aside, timer.session
 
     @contextmanager
@@ -304,7 +315,7 @@ def test_nothing_is_copied_in_the_session_after_the_last_round(
 
     monkeypatch.setattr(timer, "session", ends)
     monkeypatch.setattr(OutputRecorder, "set_aside", copy)
-    checked.check(vary)
+    checked.check()
     assert ", ".join(done) == order
 
 
@@ -323,7 +334,7 @@ def test_the_values_of_the_second_round_are_the_first_that_tell(
     checked = checked_rounds(candidate, timer, monkeypatch, reference=torch.sum)
     wrong = r"^c is wrong for other values \(partly levelled inputs"
     with nullcontext() if raised is None else pytest.raises(raised, match=wrong):
-        checked.check(vary=True)
+        checked.check()
     assert timer.names_by_session == ["cc"]
 
 
@@ -341,7 +352,7 @@ def test_a_candidate_that_was_wrong_before_it_refuses_other_values(
 
     timer = ArmsTimer(Clock(), lambda name, number: rep(100, "ab"))
     with pytest.raises(raised, match=sentence) as info:
-        checked_rounds(refusing, timer, monkeypatch).check(vary=True)
+        checked_rounds(refusing, timer, monkeypatch).check()
     first = info.value.__context__ if wrong else info.value
     assert any("its inputs were turned round" in note for note in getattr(first, "__notes__", ()))
 
@@ -351,16 +362,13 @@ def test_work_that_the_reference_leaves_too_may_be_left(monkeypatch: pytest.Monk
         return x[:1].clone().expand(4)
 
     timer = ArmsTimer(Clock(), lambda *at: rep(100, "ab"))
-    checked_rounds(lambda x: first(x), timer, monkeypatch, reference=first).check(vary=True)
+    checked_rounds(lambda x: first(x), timer, monkeypatch, reference=first).check()
 
 
-def test_a_last_round_with_the_values_as_given_is_judged_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no other values tell anything."""
-    timer = ArmsTimer(Clock(), lambda name, number: rep(100, "abc" if timer.names.count("c") > 1 else "ab"))
-    checked = checked_rounds(torch.ones_like, timer, monkeypatch, reference=torch.ones_like)
-    with pytest.raises(KernelsDiffer):
-        checked.check(vary=True)
-    assert timer.names_by_session == ["cc"]
+def test_where_no_other_values_tell_anything_there_is_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    timer = ArmsTimer(Clock(), lambda *at: rep(100, "ab"))
+    checked_rounds(torch.ones_like, timer, monkeypatch, reference=torch.ones_like).check()
+    assert timer.names_by_session == ["c"]
 
 
 def test_an_output_that_a_function_holds_is_not_put_back_while_it_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,7 +379,7 @@ def test_an_output_that_a_function_holds_is_not_put_back_while_it_is_kept(monkey
         return torch.mul(x, 2, out=out)
 
     timer = ArmsTimer(Clock(), lambda name, number: rep(100, "ab"))
-    checked_rounds(replaying, timer, monkeypatch, drawn=0).check(vary=True)
+    checked_rounds(replaying, timer, monkeypatch, drawn=0).check()
 
 
 @pytest.mark.parametrize("incomplete", [False, True])
@@ -399,7 +407,7 @@ def test_kernels_of_both_rounds_are_those_of_the_rounds_that_count(
     timer = ArmsTimer(Clock(), play, [IncompleteRecords("lost")] if incomplete else ())
     checked = checked_rounds(seeing, timer, monkeypatch)
     with nullcontext() if raised is None else pytest.raises(raised, match="not launch the same kernels"):
-        checked.check(vary=True)
+        checked.check()
     assert len(timer.sizes) <= (3 if incomplete else 1)
     if raised is None:
         assert timer.sizes == ([2, 1, 1] if incomplete else [2])
