@@ -14,7 +14,7 @@ from pytest_gpubench.bench.gradients import input_gradients
 from pytest_gpubench.bench.output_memory import REFERENCE, OutputMemory
 from pytest_gpubench.bench.output_rules import refuse_opaque_tensors, refuse_strange_tensors
 from pytest_gpubench.bench.ran import Ran, difference_of_changed, with_changed
-from pytest_gpubench.bench.switches import readings, refuse_switching
+from pytest_gpubench.bench.switches import Readings, readings, refuse_switching
 from pytest_gpubench.bench.unread import rerun_where_results_were_there
 from pytest_gpubench.correctness import (
     Difference,
@@ -53,7 +53,7 @@ def check_golden(golden: object, factor: object) -> None:
         checked_factor(factor)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Agreement:
     """The rules by which outputs are compared."""
 
@@ -81,9 +81,11 @@ class Agreement:
 
     returned: OutputMemory = field(init=False)
     """The memory of what each arm returned in calls that are checked."""
+    switches: Readings = field(default_factory=readings, init=False)
+    """What each call has to leave the switches of torch as."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "returned", OutputMemory(self.memory))
+        self.returned = OutputMemory(self.memory)
         check_golden(self.golden, self.golden_factor)
 
     @property
@@ -210,6 +212,7 @@ class Agreement:
         args, kwargs = self.fresh()
         if self.golden != "float64":
             outputs = self.golden(*args, **kwargs)
+            refuse_switching("golden=", self.switches)
             self.look("golden=")
             if all(leaf is None for _, leaf in flatten(outputs)):
                 raise BadRequest("golden= returns no output: let it return what the reference does, more precisely")
@@ -261,7 +264,6 @@ class Agreement:
 
     def run_with(self, function: Function, who: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Ran:
         """Return what a function does with arguments."""
-        switches = readings()
         mark_step()
         try:
             outputs = function(*args, **kwargs)
@@ -272,7 +274,7 @@ class Agreement:
             raise
         refuse_untimeable(outputs, name_of(function))
         refuse_opaque_tensors(who, outputs)
-        refuse_switching(who, switches)
+        refuse_switching(who, self.switches)
         ran = Ran(outputs, self._gradients(outputs, args, kwargs, outputs))
         if used_cuda_graphs():
             self.graph_users.add(who)
@@ -341,12 +343,13 @@ class Agreement:
         """Let the next call and its `setup` draw the same random numbers as the last, as for dropout."""
         number = GRADIENT_SEED if self.variation.way == "as given" else self.other_seed
         torch.default_generator.manual_seed(number)
-        if self.device.type == "cuda":
-            torch.cuda.manual_seed(number)
+        if self.device.type == "cuda":  # torch.cuda.manual_seed takes several times as long
+            torch.cuda.default_generators[self.device.index or 0].manual_seed(number)
 
     @contextmanager
     def leaving_state(self) -> Iterator[None]:
         """Leave torch's generators, and arguments that are given once, as they were."""
+        self.switches = readings()
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             try:
                 yield
@@ -359,7 +362,10 @@ class Agreement:
     def fresh(self) -> tuple[tuple[object, ...], dict[str, object]]:
         """Return arguments, the same each time where `setup` draws them at random."""
         self.seed()
-        return self.arguments.fresh()
+        made = self.arguments.fresh()
+        if self.arguments.setup is not None:  # which may have set them
+            self.switches = readings()
+        return made
 
     def _leave_arguments(self) -> None:
         if self.memory is not None:

@@ -42,13 +42,14 @@ class CheckedRounds:
         """Raise WrongResult for a candidate that is wrong, InvalidResult for one that remembers results."""
         recorder, agreement = self.recorder, self.recorder.agreement
         rounds = UncountedRounds(self.match, self.timer, self.taken, self._candidates)
-        recorder.end()
+        is_made_again = recorder.end()
         expected = self._results_of_reference() if recorder.passes else self.expected
         with ExitStack() as values:
             values.callback(agreement.end_variation)
             try:
                 with rounds.session():
-                    recorder.keep_all(rounds.take)
+                    if is_made_again:
+                        recorder.take(rounds.take)
                     as_given = rounds.number
                     if self.way is not None:
                         recorder.set_aside(self._candidates, expected)

@@ -18,7 +18,6 @@ from pytest_gpubench.bench.plan import is_enforced, is_kept, plan_of, unmeasured
 from pytest_gpubench.bench.producer import check_producer
 from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.bench.request import CallResult, Request, Say, carrying, with_work
-from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.bench.work import work_of
 from pytest_gpubench.correctness import Difference
 from pytest_gpubench.correctness.pool import PoisonedPool, pool_on
@@ -212,8 +211,7 @@ class CompareRequest(Request[Comparison]):
         shares_memory = self.interleave and self.settings.timer != "scripted"
         pool = None if self.agreement.uses_cuda_graphs or self.settings.timer == "scripted" else pool
         arms = len(self.calls) if shares_memory else 0
-        conduct = Conduct(self.agreement, list(self.calls))
-        recorder = OutputRecorder(self.agreement, arms, conduct, pool=pool, reference=self.reference)
+        recorder = OutputRecorder(self.agreement, arms, pool=pool, reference=self.reference)
         watched = {name: recorder.watch(name, call) for name, call in self.calls.items()}
         seed, looks = self.settings.seed or 0, looks_of(self.settings, self.limits)
         made = int(self.agreement.backward == "forward")  # each was called when it was checked

@@ -1,6 +1,6 @@
 """Keep what the last timed call of each function returned, to check it too."""
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -11,12 +11,12 @@ from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.output_memory import REFERENCE
 from pytest_gpubench.bench.output_rules import differentiable, refuse_strange_tensors
 from pytest_gpubench.bench.ran import Ran, copied
-from pytest_gpubench.bench.side_effects import Conduct
+from pytest_gpubench.bench.switches import readings, refuse_switching
 from pytest_gpubench.correctness import Difference, compare_outputs
 from pytest_gpubench.correctness.leaves import inputs_of, map_leaves
 from pytest_gpubench.correctness.pool import PoisonedPool
 from pytest_gpubench.correctness.variation import Way
-from pytest_gpubench.errors import InvalidResult
+from pytest_gpubench.errors import InvalidResult, UnfairComparison
 from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.calls import BackwardPass, backward_of
 
@@ -39,14 +39,11 @@ class OutputRecorder:
 
     agreement: Agreement
     arms: int = 0
-    conduct: Conduct | None = None
-    """The checks between calls; None for calls that are not timed."""
+    names: list[str] = field(default_factory=list)
+    """The arms."""
     last: dict[str, object] = field(default_factory=dict)
-    saved: set[str] = field(default_factory=set)
-    anew: bool = False
-    """True if the outputs that are checked are not those of the rounds."""
     given: dict[str, tuple[tuple[object, ...], dict[str, object]]] = field(default_factory=dict)
-    """The arguments of the last timed call, if they are known."""
+    """The arguments of those of the last calls that were not saved yet."""
     copying: bool = False
     """True to copy every output before the next call: torch.compile's CUDA graphs overwrite theirs."""
     calls: int = 0
@@ -69,6 +66,7 @@ class OutputRecorder:
 
     def watch(self, name: str, call: Call) -> Call:
         """Return the call, which keeps what it returns; all arms are given the same where `setup` is random."""
+        self.names.append(name)
         if (backward := backward_of(call)) is not None:
             self.passes[name] = backward
 
@@ -78,8 +76,9 @@ class OutputRecorder:
             self._save()
             self.agreement.seed()
             prepared = call.prepare()
-            if self.conduct is not None:
-                self.conduct.before_call()
+            if self.agreement.arguments.setup is not None:  # which may have set them
+                self.agreement.switches = readings()
+            self._refuse_late(self.agreement.memory.late if self.agreement.memory is not None else ())
             inputs = self._inputs_of_gradients(name)
             pool = self.pool if self.checking and name != self.reference else None
             if pool is not None:  # gradients of the last call are gone now
@@ -116,9 +115,17 @@ class OutputRecorder:
         """Raise where the last call changed what it must not."""
         if self.checking and self.latest in self.last:
             self._refuse_shared(self.latest)
-        if self.conduct is not None and self.latest:
-            self.conduct.after_call(self.latest)
+        if self.latest:
+            refuse_switching(f"{self.latest!r}", self.agreement.switches)
         self.latest = ""
+
+    def _refuse_late(self, names: Sequence[str]) -> None:
+        """Raise UnfairComparison for arguments that a timed call was the first to change, unless it may."""
+        if refused := [name for name in names if not self.agreement.may_overwrite(name)]:
+            raise UnfairComparison(
+                f"a timed call of {' or '.join(map(repr, self.names))} changed {', '.join(refused)}, which no call did "
+                "when it was checked: let it do the same in every call, or give overwrites=True"
+            )
 
     def _make_room(self, name: str) -> None:
         """Free the memory that the next output is to have: that of the call before it, or its own last one's."""
@@ -135,26 +142,24 @@ class OutputRecorder:
         for name in names:
             self.last.pop(name, None)
             self.given.pop(name, None)
-            self.saved.discard(name)
             self.inputs.pop(name, None)
 
-    def end(self) -> None:
-        """Note that the rounds are over: each arm gets memory of its own, and inputs may hold other values."""
+    def end(self) -> bool:
+        """Note that the rounds are over: each arm gets memory of its own, and inputs may hold other values.
+
+        Return whether calls have to be made again, as those of the rounds have not left all outputs in such memory.
+        """
         self.copying = self.agreement.uses_cuda_graphs
         changing = self.agreement.memory is not None and bool(self.agreement.memory.changing)
-        self.anew = bool(self.arms or self.pool or changing or self.copying)
+        anew = bool(self.arms or self.pool or changing or self.copying)
         self.arms, self.spare, self.checking = 0, None, True
         for name in self.last:
             self._refuse_shared(name)
-        if self.anew:
+        if anew:
             self.forget_all()
         if self.agreement.memory is not None:
             self.agreement.memory.looks_at_random = False
-
-    def keep_all(self, take_again: Callable[[], object]) -> None:
-        """Have calls made again where those of the rounds have not left all outputs in memory of their own."""
-        if self.anew:
-            self.take(take_again)
+        return anew
 
     def forget_all(self) -> None:
         """Drop the outputs of the last round, so that none lies in the pool when it is filled."""
@@ -175,21 +180,15 @@ class OutputRecorder:
         agreement, memory = self.agreement, self.agreement.memory
         upstream = list(agreement.arguments.upstream.given.values())  # a gradient may lie in it, and all arms share it
         is_put_back = upstream or agreement.arguments.setup is not None or (memory is not None and memory.changing)
-        for name in self.last.keys() - self.saved:
-            args, kwargs = self._arguments_of(name)
+        for name in list(self.given):
+            args, kwargs = self.given[name]
             if self.copying or (
                 is_put_back and agreement.returned.in_given(self.last[name], [*args, *upstream], kwargs)
             ):
                 self.last[name] = map_leaves(copied, self.last[name])
             if self.checking and memory is not None and memory.changing:
                 self.inputs[name] = Ran(None, {}, memory.contents(), memory.changed_arguments())
-            self.saved.add(name)
-            self.given.pop(name, None)
-
-    def _arguments_of(self, name: str) -> tuple[Sequence[object], Mapping[str, object]]:
-        """Return the arguments of the last call of an arm."""
-        arguments = self.agreement.arguments
-        return self.given.get(name, (arguments.args, arguments.kwargs))
+            del self.given[name]
 
     def set_aside(self, names: Sequence[str], expected: Ran) -> None:
         """Copy what the last call of each of some arms returned; raise where that cannot be compared.
@@ -205,8 +204,8 @@ class OutputRecorder:
 
     def check_aside(self, expected: Ran) -> None:
         """Raise WrongResult for a candidate that was right when it was checked, and wrong when it was timed."""
-        if self.conduct is not None:
-            self.conduct.look_at_inputs()
+        if (memory := self.agreement.memory) is not None:
+            self._refuse_late([*memory.late, *memory.look()])
         for name, found in self.aside.items():
             differences = self._differences(name, found, expected)
             self.agreement.require(name, differences, " in a timed call, though right when checked")
@@ -214,9 +213,10 @@ class OutputRecorder:
     def ran(self, name: str) -> Ran:
         """Return what is known of the last call of an arm."""
         inputs = self.inputs.get(name, Ran(None, {}))
-        if name in self.passes:
-            return replace(inputs, gradients=_as_gradients(self.last[name]))
-        return replace(inputs, outputs=self.last[name])
+        output = self.last[name]
+        if name in self.passes:  # no input may require a gradient
+            return replace(inputs, gradients=output if isinstance(output, dict) else {})
+        return replace(inputs, outputs=output)
 
     def _differences(self, name: str, found: Ran, expected: Ran) -> tuple[Difference, ...]:
         """Return how two calls differ: in gradients where those were timed, which golden has not."""
@@ -232,9 +232,10 @@ class OutputRecorder:
         """Raise UnfairComparison for an output that is memory of another arm's; note where it lies."""
         if name != self.reference:
             self.agreement.refuse_shared(name, self.last[name])
+        arguments, returned = self.agreement.arguments, self.agreement.returned
+        args, kwargs = self.given.get(name, (arguments.args, arguments.kwargs))
         arm = REFERENCE if name == self.reference else name
-        returned = self.agreement.returned
-        returned.add(arm, self.last[name], returned.in_given(self.last[name], *self._arguments_of(name)))
+        returned.add(arm, self.last[name], returned.in_given(self.last[name], args, kwargs))
 
     def change_upstream(self) -> None:
         """Give every backward pass other upstream gradients, the same for all arms."""
@@ -265,8 +266,3 @@ class OutputRecorder:
         found, before = self.ran(name), self.aside[name]
         pairs = (found.gradients, before.gradients) if name in self.passes else (found.results, before.results)
         return all(each.passed for each in compare_outputs(*pairs, self.agreement.tolerance))
-
-
-def _as_gradients(output: object) -> dict[str, torch.Tensor | None]:
-    """Return the gradients that were kept as the output of a backward run; none where no input requires any."""
-    return output if isinstance(output, dict) else {}

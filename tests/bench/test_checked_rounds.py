@@ -15,7 +15,6 @@ from pytest_gpubench.bench.checked_rounds import CheckedRounds
 from pytest_gpubench.bench.other_values import OtherValues
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.ran import Ran
-from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.settings.cache import Producer
 from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.calls import make_call
@@ -67,7 +66,7 @@ def checked_rounds(
     agreement = replace(agreement_of(reference, *x, setup=setup), arguments=arguments)
     expected = agreement.run_reference()
     functions = {"r": reference, "c": candidate} | ({} if another is None else {"d": another})
-    recorder = OutputRecorder(agreement, arms=len(functions), conduct=Conduct(agreement, [*functions]), reference="r")
+    recorder = OutputRecorder(agreement, arms=len(functions), reference="r")
     calls = {
         name: recorder.watch(name, make_call(each, agreement.arguments, label=name)) for name, each in functions.items()
     }

@@ -64,8 +64,8 @@ def test_every_arm_has_an_output_of_its_own_in_the_end(names: tuple[str, ...]) -
 
     take()
     assert len(recorder.last) == 1
-    recorder.end()
-    recorder.keep_all(take)
+    assert recorder.end()
+    recorder.take(take)
     assert recorder.last.keys() == set(names)
     assert len({id(output) for output in recorder.last.values()}) == len(names)
 
@@ -94,8 +94,8 @@ def test_checked_calls_of_candidates_alone_have_the_pool(growths: int) -> None:
         Pool.growths += len(uses) <= 2 * growths
 
     take()
-    recorder.end()
-    recorder.keep_all(take)
+    assert recorder.end()
+    recorder.take(take)
     again = [(["b", "r"], True), (["r", "a"], True)]
     assert fills == [([], False), (["a"], True), *again * growths]
     assert uses == [kept for kept, _ in fills]

@@ -7,7 +7,6 @@ import torch
 
 from pytest_gpubench import MeasurementError, UnfairComparison
 from pytest_gpubench.bench.outputs import OutputRecorder
-from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.correctness import inputs
 from pytest_gpubench.timing.calls import make_call
 from tests.bench.calls import agreement_of, check, double
@@ -27,7 +26,7 @@ class Rounds:
     ) -> None:
         self.reference, *self.names = arms
         agreement = agreement_of(arms[self.reference], *args, setup=setup, overwrites=overwrites)
-        self.recorder = OutputRecorder(agreement, conduct=Conduct(agreement, list(arms)), reference=self.reference)
+        self.recorder = OutputRecorder(agreement, reference=self.reference)
         calls = {name: make_call(arm, agreement.arguments, label=name) for name, arm in arms.items()}
         self.calls = [self.recorder.watch(name, call) for name, call in calls.items()]
         self.recorder.begin()
@@ -105,8 +104,8 @@ def test_what_is_said_to_be_overwritten_is_the_same_for_every_call() -> None:
 
     rounds = Rounds({"torch": double, "mine": overwriting}, x, overwrites=True)
     rounds.take(3)
-    rounds.recorder.end()
-    rounds.recorder.keep_all(rounds.take)
+    assert rounds.recorder.end()
+    rounds.recorder.take(rounds.take)
     rounds.check()
     assert seen == [[0, 1, 2]] * 8
 

@@ -28,7 +28,6 @@ from pytest_gpubench.bench.guarded import GuardedCall
 from pytest_gpubench.bench.other_values import OtherValues
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.pace import Pace
-from pytest_gpubench.bench.side_effects import Conduct
 from pytest_gpubench.correctness.inputs import InputMemory
 from pytest_gpubench.correctness.margins import Moved
 from pytest_gpubench.correctness.pool import PoisonedPool
@@ -69,7 +68,7 @@ PARTS: dict[str, tuple[object, str]] = {
     "session: stop": (ProfilerSession, "__exit__"),
     "session: records": (ProfilerSession, "reps"),
     "pace": (Pace, "check"),
-    "inputs": (Conduct, "look_at_inputs"),
+    "inputs": (InputMemory, "look"),
 }
 """Parts of checks, which count within them alone."""
 MEANS = ("mean_ms", "mean_checks_ms")
