@@ -4,7 +4,7 @@ from pytest_gpubench.correctness.compare import compare_outputs
 from pytest_gpubench.correctness.difference import Difference
 from pytest_gpubench.correctness.golden import checked_factor, float64_by_default, widened
 from pytest_gpubench.correctness.leaves import flatten
-from pytest_gpubench.correctness.memory import aliases, moved_bytes
+from pytest_gpubench.correctness.memory import moved_bytes
 from pytest_gpubench.correctness.poison import poison_free_memory
 from pytest_gpubench.correctness.snapshot import changed, snapshot
 from pytest_gpubench.correctness.tolerance import Tolerance
@@ -14,7 +14,6 @@ __all__ = [
     "Difference",
     "Tolerance",
     "Variation",
-    "aliases",
     "changed",
     "checked_factor",
     "compare_outputs",

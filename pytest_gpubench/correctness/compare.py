@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from pytest_gpubench.correctness.difference import Difference, GoldenErrors, Number
-from pytest_gpubench.correctness.elementwise import Pair, Rules, Totals, as_numbers, judge_by_tolerance
+from pytest_gpubench.correctness.elementwise import Pair, Rules, as_numbers, judge_by_tolerance
 from pytest_gpubench.correctness.golden import checked_factor, golden_components, golden_leaves, judge_by_golden
 from pytest_gpubench.correctness.leaves import components, flatten, wraps_tensors
 from pytest_gpubench.correctness.tolerance import Tolerance
@@ -126,12 +126,11 @@ def _compare_parts(name: str, pair: Pair) -> Difference:
     problem = _tensor_problem(pair.found, pair.expected)
     if problem is not None:
         return Difference(name, passed=False, elements=pair.found.numel(), problem=problem)
+    golden: GoldenErrors | None = None
     if pair.golden is None:
-        return _make_difference(name, pair, judge_by_tolerance(pair), None)
-    return _make_difference(name, pair, *judge_by_golden(pair, pair.golden))
-
-
-def _make_difference(name: str, pair: Pair, seen: Totals, golden: GoldenErrors | None) -> Difference:
+        seen = judge_by_tolerance(pair)
+    else:
+        seen, golden = judge_by_golden(pair, pair.golden)
     expected = pair.expected if golden is None or pair.golden is None else pair.golden
     worst: dict[str, Any] = {}
     if seen.where is not None:

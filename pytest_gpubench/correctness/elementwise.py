@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -72,7 +71,10 @@ def judge_chunks(
     sums: list[torch.Tensor] = []
     for block in blocks_of(found):
         blocks.append(block)
-        sums.append(_sums_of(*judge(block)))
+        diff, allowed = judge(block)
+        squares = torch.where(diff.isfinite(), diff, 0.0).square().sum()
+        mismatches = _is_off(diff, allowed).sum().to(torch.float64)  # exact for counts
+        sums.append(torch.stack([mismatches, diff.max(), squares]))
         if briefly and sums[-1][0]:
             break
     is_whole = len(blocks) == len(list(blocks_of(found)))
@@ -84,12 +86,6 @@ def judge_chunks(
         if mismatched:
             _add_mismatches(totals, found, judge, poisoned, block)
     return totals
-
-
-def _sums_of(diff: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-    """Return the mismatches of a chunk, its largest difference and the sum of squares, in float64: exact for counts."""
-    squares = torch.where(diff.isfinite(), diff, 0.0).square().sum()
-    return torch.stack([_is_off(diff, allowed).sum().to(torch.float64), diff.max(), squares])
 
 
 def _is_off(diff: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
@@ -113,22 +109,10 @@ def _add_mismatches(
     worst = torch.where(off, diff.nan_to_num(nan=math.inf, posinf=math.inf), -1.0).argmax()
     place, abs_diff, limit = _read([worst.to(torch.float64), diff.take(worst), allowed.take(worst)])
     if _badness(abs_diff) > _badness(totals.abs_diff):
-        totals.where = _index_in(block, tuple(chunk.shape), int(place))
+        within = torch.unravel_index(torch.tensor(int(place)), chunk.shape)
+        starts = [part.start for part in block] + [0] * (len(within) - len(block))
+        totals.where = tuple(start + int(at) for start, at in zip(starts, within, strict=True))
         totals.abs_diff, totals.allowed = abs_diff, limit
-
-
-def _index_in(block: ChunkRange, shape: tuple[int, ...], place: int) -> tuple[int, ...]:
-    """Return the index in the whole tensor of a chunk's element.
-
-    shape: of the chunk.
-    place: the element's number in the chunk, in row-major order.
-    """
-    index = []
-    for size in reversed(shape):
-        place, within = divmod(place, size)
-        index.append(within)
-    starts = [part.start for part in block] + [0] * (len(shape) - len(block))
-    return tuple(start + within for start, within in zip(starts, reversed(index), strict=True))
 
 
 def _read(tensors: list[torch.Tensor]) -> list[Any]:
@@ -140,7 +124,14 @@ def judge_by_tolerance(pair: Pair) -> Totals:
     """Return the differences; allow `atol + rtol * |reference|`."""
     if (seen := _in_float32(pair)) is not None:
         return seen
-    return judge_chunks(pair.found, partial(_judge_chunk, pair), pair.rules.poisoned, pair.rules.briefly)
+    tolerance = pair.rules.tolerance
+    rtol, atol = tolerance.of(pair.found.dtype)
+
+    def judge(block: ChunkRange) -> JudgedChunk:
+        expected = pair.expected[block]
+        return distances(pair.found[block], expected, tolerance.equal_nan), atol + rtol * magnitudes(expected)
+
+    return judge_chunks(pair.found, judge, pair.rules.poisoned, pair.rules.briefly)
 
 
 def _in_float32(pair: Pair) -> Totals | None:
@@ -172,12 +163,6 @@ def _in_float32(pair: Pair) -> Totals | None:
             return None
         largest = max(largest, here)
     return Totals(max_abs_diff=largest)
-
-
-def _judge_chunk(pair: Pair, block: ChunkRange) -> JudgedChunk:
-    found, expected = pair.found[block], pair.expected[block]
-    rtol, atol = pair.rules.tolerance.of(found.dtype)
-    return distances(found, expected, pair.rules.tolerance.equal_nan), atol + rtol * magnitudes(expected)
 
 
 def _largest(one: float, other: float) -> float:

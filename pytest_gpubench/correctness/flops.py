@@ -77,16 +77,16 @@ def _noting(by_dtype: Counter[str]) -> dict[Any, Formula]:
         operator, counted_as = getattr(torch.ops.aten, name, None), getattr(torch.ops.aten, same)
         if operator is not None and counted_as in flop_registry:
             formulas.setdefault(operator, flop_registry[counted_as])
-    return {operator: _noted(formula, by_dtype) for operator, formula in formulas.items()}
 
+    def noted(formula: Formula) -> Formula:
+        def count(*args: object, **kwargs: object) -> int:
+            flops = formula(*args, **kwargs)
+            dtype = next((dtype_name(each.dtype) for each in args if isinstance(each, torch.Tensor)), None)
+            if dtype is not None:
+                by_dtype[dtype] += flops
+            return flops
 
-def _noted(formula: Formula, by_dtype: Counter[str]) -> Formula:
-    def count(*args: object, **kwargs: object) -> int:
-        flops = formula(*args, **kwargs)
-        dtype = next((dtype_name(each.dtype) for each in args if isinstance(each, torch.Tensor)), None)
-        if dtype is not None:
-            by_dtype[dtype] += flops
-        return flops
+        count._get_raw = True  # type: ignore[attr-defined] # torch then passes the tensors themselves, not their shapes
+        return count
 
-    count._get_raw = True  # type: ignore[attr-defined] # torch then passes the tensors themselves, not their shapes
-    return count
+    return {operator: noted(formula) for operator, formula in formulas.items()}

@@ -120,7 +120,11 @@ class InputMemory:
         self.launched = is_chosen or bool(self.changing)
         if is_chosen:
             self.late += self.look()
-            self._refuse_moved()
+            if names := moved(self.layout):
+                raise MeasurementError(
+                    f"a call changes where {', '.join(names)} lies, its shape or strides, or what the container holds, "
+                    "so later calls would get other inputs: give setup=, which makes new arguments for each call"
+                )
         self.looked = False
         self.put_back()
 
@@ -132,12 +136,8 @@ class InputMemory:
         self.gradients = [(tensor, tensor.grad) for _, tensor in leaves if takes_gradient(tensor)]
         leaves += [(f"{name}.grad", tensor.grad) for name, tensor in leaves if takes_gradient(tensor)]
         self.regions = list(regions_of(leaves))
-        self._accept()
         self.launched = True
-
-    def _accept(self) -> None:
-        """Take what the inputs hold now for what they are to hold; copy the smallest, as far as there is room."""
-        taken: dict[torch.device, int] = {}
+        taken: dict[torch.device, int] = {}  # the smallest are copied, as far as there is room
         for region in sorted(self.regions, key=lambda each: each.bytes.nbytes):
             device = region.bytes.device
             taken[device] = taken.get(device, 0) + region.bytes.nbytes
@@ -165,14 +165,6 @@ class InputMemory:
         self.changes_gradients |= any(tensor.grad is not given for tensor, given in self.gradients)
         names = changed(self.layout)
         return names + [name for region in new for name in region.names if name not in names]
-
-    def _refuse_moved(self) -> None:
-        assert self.layout is not None, "nothing was given yet"
-        if names := moved(self.layout):
-            raise MeasurementError(
-                f"a call changes where {', '.join(names)} lies, its shape or strides, or what the container holds, "
-                "so later calls would get other inputs: give setup=, which makes new arguments for each call"
-            )
 
     def put_back(self) -> None:
         """Write into the inputs that calls change what they are to hold."""
@@ -232,21 +224,16 @@ def regions_of(leaves: Leaves) -> Iterator[Region]:
             spans.setdefault(memory.place, []).append((memory.start, memory.stop, name))
             storages[memory.place] = tensor.untyped_storage()
     for place, members in spans.items():
-        for start, stop, names in _merged(members):
+        union: list[tuple[int, int, list[str]]] = []
+        for start, stop, name in sorted(members):
+            if union and start < union[-1][1]:
+                low, high, names = union.pop()
+                union.append((low, max(high, stop), [*names, name]))
+            else:
+                union.append((start, stop, [name]))
+        for start, stop, names in union:
             whole = torch.empty(0, dtype=torch.int8, device=place[0])
             yield Region(names, whole.set_(storages[place], start - place[1], (stop - start,), (1,)))
-
-
-def _merged(members: Sequence[tuple[int, int, str]]) -> Iterator[tuple[int, int, list[str]]]:
-    """Yield the union of ranges that overlap, with the names of what lies in them."""
-    low, high, names = 0, -1, list[str]()
-    for start, stop, name in sorted(members):
-        if names and start >= high:
-            yield low, high, names
-            names = []
-        low, high = (low, max(high, stop)) if names else (start, stop)
-        names = [*names, name]
-    yield low, high, names
 
 
 def room_on(device: torch.device) -> int:

@@ -87,22 +87,19 @@ def fill_showing(memory: torch.Tensor, like: torch.Tensor | None) -> None:
     if like is None:
         memory.zero_()
     elif like.is_complex() or like.is_floating_point():
-        _fill_with_nan(memory, like.real.dtype if like.is_complex() else like.dtype)
+        dtype = like.real.dtype if like.is_complex() else like.dtype
+        if is_usual(dtype):
+            memory.view(dtype).fill_(math.nan)
+            return
+        try:
+            memory.view(dtype).copy_(torch.full((1,), math.nan, device=memory.device).to(dtype))
+        except (RuntimeError, TypeError):  # a dtype that torch can only store
+            memory.fill_(NOT_A_NUMBER_IN_8_BITS)
     elif dtype_name(like.dtype) in UNORDERED:
         memory.view(like.dtype).fill_(1)
     else:
         largest = like.detach().max()
         memory.view(like.dtype).copy_(largest + largest.eq(0))
-
-
-def _fill_with_nan(memory: torch.Tensor, dtype: torch.dtype) -> None:
-    if is_usual(dtype):
-        memory.view(dtype).fill_(math.nan)
-        return
-    try:
-        memory.view(dtype).copy_(torch.full((1,), math.nan, device=memory.device).to(dtype))
-    except (RuntimeError, TypeError):  # a dtype that torch can only store
-        memory.fill_(NOT_A_NUMBER_IN_8_BITS)
 
 
 @dataclass
@@ -151,16 +148,15 @@ def _buffers_of(leaves: Leaves) -> dict[int, Buffer]:
     for (name, leaf), (_, memory) in zip(leaves, memory_of(leaves), strict=True):
         assert isinstance(leaf, torch.Tensor)
         spans.setdefault(memory.storage, []).append((memory.start, memory.stop, name, leaf))
-    return {address: _buffer_of(members) for address, members in spans.items()}
-
-
-def _buffer_of(members: "Sequence[tuple[int, int, str, torch.Tensor]]") -> Buffer:
-    first = min(start for start, *_ in members)
-    span = max(stop for _, stop, *_ in members) - first
-    margin = min(max(LEAST_MARGIN_BYTES, span), MOST_MARGIN_BYTES) // ALIGNED_BYTES * ALIGNED_BYTES
-    size = 2 * margin + -(-(span + first % ALIGNED_BYTES) // ALIGNED_BYTES) * ALIGNED_BYTES
-    memory = torch.empty(size, dtype=torch.int8, device=members[0][3].device)
-    return Buffer(memory, first, margin + first % ALIGNED_BYTES, [(name, leaf) for _, _, name, leaf in members])
+    buffers = {}
+    for address, members in spans.items():
+        first = min(start for start, *_ in members)
+        span, before = max(stop for _, stop, *_ in members) - first, first % ALIGNED_BYTES
+        margin = min(max(LEAST_MARGIN_BYTES, span), MOST_MARGIN_BYTES) // ALIGNED_BYTES * ALIGNED_BYTES
+        size = 2 * margin + -(-(span + before) // ALIGNED_BYTES) * ALIGNED_BYTES
+        memory = torch.empty(size, dtype=torch.int8, device=members[0][3].device)
+        buffers[address] = Buffer(memory, first, margin + before, [(name, leaf) for _, _, name, leaf in members])
+    return buffers
 
 
 def _copied(buffers: Mapping[int, Buffer], copies: dict[int, torch.Tensor], moving: set[int], leaf: object) -> object:

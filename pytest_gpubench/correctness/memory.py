@@ -130,13 +130,6 @@ def lying_in(leaves: Sequence[tuple[str, object]], ranges: Ranges) -> list[tuple
     return [(name, other) for name, one in own for other, two in others.get(one.place, ()) if one.overlaps(two)]
 
 
-def aliases(
-    outputs: object, args: Sequence[object] = (), kwargs: Mapping[str, object] | None = None
-) -> list[tuple[str, str]]:
-    """Return the outputs that overlap an input in memory, each with that input: `("out[0]", "args[1]")`."""
-    return overlaps(flatten(outputs), inputs_of(args, kwargs))
-
-
 def moved_bytes(args: Sequence[object], kwargs: Mapping[str, object], outputs: object) -> int:
     """Return the bytes of all inputs and outputs of a call, each byte of memory once."""
     spans: dict[tuple[object, int], list[tuple[int, int]]] = {}

@@ -49,7 +49,8 @@ def _matters(
     """Tell whether the outputs change when one line of the inputs does; put the line back."""
     line = line_of(variable_tensors(arguments)[which], where)
     kept = line.clone()
-    line.copy_(changed_line(kept))
+    turned = kept.flip(0)
+    line.copy_(kept / 2 if bool((turned == kept).all()) else turned)
     try:
         return _fingerprint(function, arguments) != before
     except Exception:  # the function refuses these values
@@ -67,12 +68,6 @@ def line_of(tensor: torch.Tensor, where: float) -> torch.Tensor:
     width = max(1, PIECE_BYTES // values.element_size())
     start = min(int(where * values.shape[0]), max(0, values.shape[0] - width))
     return values[start : start + width]
-
-
-def changed_line(line: torch.Tensor) -> torch.Tensor:
-    """Return the line reversed; halved where that is the same."""
-    turned = line.flip(0)
-    return line / 2 if bool((turned == line).all()) else turned
 
 
 def _fingerprint(function: Callable[..., object], arguments: ArgsAndKwargs) -> object:

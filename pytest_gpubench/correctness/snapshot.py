@@ -42,11 +42,6 @@ class Snapshot:
     differentiable: list[str]
     """The names of the tensors that require a gradient."""
 
-    @property
-    def now(self) -> "Snapshot":
-        """The states as they are now."""
-        return snapshot_of(self.find, self.contents)
-
 
 def snapshot(args: Sequence[object], kwargs: Mapping[str, object] | None = None) -> Snapshot:
     """Remember the state of every tensor among the arguments: a few numbers each, for which every byte is read."""
@@ -57,7 +52,8 @@ def snapshot_of(find: Callable[[], Leaves], contents: bool) -> Snapshot:
     """Remember the state of every tensor among leaves; without contents, where it lies and in which layout."""
     leaves = find()
     states = {name: _state_of(tensor, contents) for name, tensor in tensors_of(leaves)}
-    return Snapshot(find, contents, states, [name for name, leaf in leaves if _is_differentiable(leaf)])
+    differentiable = [name for name, leaf in leaves if getattr(leaf, "requires_grad", False) is True]
+    return Snapshot(find, contents, states, differentiable)
 
 
 def changed(before: Snapshot) -> list[str]:
@@ -68,7 +64,7 @@ def changed(before: Snapshot) -> list[str]:
     The bits count, not who wrote them: a Triton kernel is noticed, a write of the same values is not. A change of one
     element is always noticed, one of several except for one chance in 2**32 or less.
     """
-    after = before.now
+    after = snapshot_of(before.find, before.contents)
     found = _in_another_state(before, after)
     turned = set(before.differentiable) ^ set(after.differentiable)
     return found + [name for name in sorted(turned) if name not in found]
@@ -76,16 +72,12 @@ def changed(before: Snapshot) -> list[str]:
 
 def moved(before: Snapshot) -> list[str]:
     """Return those that `changed` does, less what only began or ceased to require a gradient."""
-    return _in_another_state(before, before.now)
+    return _in_another_state(before, snapshot_of(before.find, before.contents))
 
 
 def _in_another_state(before: Snapshot, after: Snapshot) -> list[str]:
     names = [*before.states, *(name for name in after.states if name not in before.states)]
     return [name for name in names if before.states.get(name) != after.states.get(name)]
-
-
-def _is_differentiable(leaf: object) -> bool:
-    return getattr(leaf, "requires_grad", False) is True
 
 
 def _state_of(tensor: torch.Tensor, contents: bool) -> TensorState:

@@ -1,9 +1,8 @@
 """Vary the inputs: put other values into the same memory, so that a function that remembers results is wrong."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 
@@ -131,20 +130,15 @@ def vary(tensor: torch.Tensor, way: Way, number: int) -> Undo:
     """Change a tensor in place, the one of this number among the arguments; return what changes it back."""
     if way == "partly turned round" and number % 2:
         return lambda: None
-    with _writing(tensor):
+    with torch.inference_mode(tensor.is_inference()):
         rows = _rows_of(tensor, way)
         undo = _level(rows) if way in ("partly levelled", "levelled integer") else turn_round(rows)
 
     def put_back() -> None:
-        with _writing(tensor):
+        with torch.inference_mode(tensor.is_inference()):
             undo()
 
     return put_back
-
-
-def _writing(tensor: torch.Tensor) -> AbstractContextManager[Any]:
-    """Return the context in which a tensor may be written to."""
-    return torch.inference_mode() if tensor.is_inference() else nullcontext()
 
 
 def _rows_of(tensor: torch.Tensor, way: Way) -> torch.Tensor:
@@ -154,11 +148,8 @@ def _rows_of(tensor: torch.Tensor, way: Way) -> torch.Tensor:
         words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
         values = values.view(words[values.element_size()])
     lengths = list(values.shape)
-    return values.transpose(0, lengths.index(max(lengths)) if way in INTEGER_WAYS else _first_long_dimension(values))
-
-
-def _first_long_dimension(tensor: torch.Tensor) -> int:
-    return next(dimension for dimension, length in enumerate(tensor.shape) if length > 1)
+    first_long = next(dimension for dimension, length in enumerate(lengths) if length > 1)
+    return values.transpose(0, lengths.index(max(lengths)) if way in INTEGER_WAYS else first_long)
 
 
 def turn_round(rows: torch.Tensor) -> Undo:
