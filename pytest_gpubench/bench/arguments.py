@@ -106,29 +106,23 @@ class RestoringSetup:
         leaves = inputs_of(*(self.arguments if made is None else split_arguments(made)))
         self.new = 0
         if self.calls_without_new < CALLS_WITHOUT_NEW:
-            self._watch(leaves)
+            refuse_without_data(dict(leaves))
+            self.latest, known = leaves, {memory[:4] for memory, _ in self.given}
+            new = [memory for _, memory in memory_of(leaves, owned=True) if memory[:4] not in known]
+            has_room = [each.size_bytes <= room_on(each.device) for each in new]
+            self.given += [
+                (each, each.bytes.clone() if room else None) for each, room in zip(new, has_room, strict=True)
+            ]
+            self.new = len(new)
         for name, memory in memory_of([leaf for leaf in leaves if leaf[0] in self.replaced], owned=True):
             memory.bytes.copy_(self.replaced[name])
         return made
-
-    def _watch(self, leaves: Leaves) -> None:
-        refuse_without_data(dict(leaves))
-        self.latest, known = leaves, {memory[:4] for memory, _ in self.given}
-        new = [memory for _, memory in memory_of(leaves, owned=True) if memory[:4] not in known]
-        self.given += [(each, each.bytes.clone() if each.size_bytes <= room_on(each.device) else None) for each in new]
-        self.new = len(new)
 
     def put_back(self) -> None:
         """Write into memory that lives on what it held first."""
         for memory, values in self.given:
             if values is not None and memory.lives:
                 memory.bytes.copy_(values)
-
-    def fresh_leaves(self, arguments: object) -> list[object]:
-        """Return those of arguments that hold the same in every call: all but what lives on and cannot be put back."""
-        leaves = flatten(arguments)
-        kept = dict(lying_in(leaves, [("", memory) for memory, values in self.given if values is None]))
-        return [leaf for name, leaf in leaves if name not in kept]
 
     def gives_what_it_gave(self, arguments: tuple[tuple[object, ...], dict[str, object]]) -> bool:
         """Tell whether memory of arguments holds what it held when it was first given."""
@@ -177,6 +171,8 @@ class VariedArguments(Arguments):
     def fresh(self) -> tuple[tuple[object, ...], dict[str, object]]:
         """Return the arguments of the next rep."""
         arguments = super().fresh()
-        if self.setup is not None:
-            self.variation.apply(self.setup.fresh_leaves(arguments))
+        if self.setup is not None:  # what lives on and cannot be put back would stay varied
+            leaves = flatten(arguments)
+            kept = dict(lying_in(leaves, [("", memory) for memory, values in self.setup.given if values is None]))
+            self.variation.apply([leaf for name, leaf in leaves if name not in kept])
         return arguments

@@ -66,9 +66,17 @@ def check_batch_invariance(agreement: Agreement, name: str, candidate: Function,
         for each, tensor in _outputs(alone, name, 1, like=whole).items():
             expected = whole[each][place : place + 1]
             if not same_bits(tensor, expected):
-                differing.setdefault(each, []).append(Row(number, _difference(each, tensor, expected)))
-    if differing:
-        raise WrongResult(_sentence(name, differing, len(numbers)))
+                (difference,) = compare_outputs({each: tensor}, {each: expected}, Tolerance(0, 0, equal_nan=True))
+                differing.setdefault(each, []).append(Row(number, difference))
+    parts = []
+    for output, rows in differing.items():
+        worst = max(rows, key=lambda row: row.size)
+        parts.append(
+            f"row {worst.number} of {output} differs from that of a batch of one {worst.sentence} "
+            f"({len(rows)} of {count(len(numbers), 'row')} tried differ)"
+        )
+    if parts:
+        raise WrongResult(f"{name} is not batch-invariant: {'; '.join(parts)}")
 
 
 def rows_given(inputs: Leaves, batched: Batched) -> list[tuple[str, torch.Tensor]]:
@@ -147,20 +155,3 @@ def _outputs(
 
 def _kinds(tensors: dict[str, torch.Tensor]) -> dict[str, tuple[str, tuple[int, ...]]]:
     return {name: (str(tensor.dtype), tuple(tensor.shape[1:])) for name, tensor in tensors.items()}
-
-
-def _difference(name: str, found: torch.Tensor, expected: torch.Tensor) -> Difference:
-    (difference,) = compare_outputs({name: found}, {name: expected}, Tolerance(0, 0, equal_nan=True))
-    return difference
-
-
-def _sentence(name: str, differing: dict[str, list[Row]], tried: int) -> str:
-    """Return what differs: of each output the worst row."""
-    parts = []
-    for output, rows in differing.items():
-        worst = max(rows, key=lambda row: row.size)
-        parts.append(
-            f"row {worst.number} of {output} differs from that of a batch of one {worst.sentence} "
-            f"({len(rows)} of {count(tried, 'row')} tried differ)"
-        )
-    return f"{name} is not batch-invariant: {'; '.join(parts)}"

@@ -1,6 +1,6 @@
 """A checked call in memory of ours: margins around its arguments, a pattern in all that it allocates."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
@@ -58,7 +58,10 @@ class GuardedCall:
             self._remark(f"at other addresses it raised {repr_of(error)}")
             found, guarded = self._found_in_place(), None
         differences: Sequence[Difference] = self._differences(found)
-        self._refuse_writing_past(guarded, found)  # after that outputs in memory of arguments are gone
+        if guarded is not None and (names := guarded.overwritten()):  # outputs in memory of arguments are gone now
+            raise WrongResult(f"{self.name} writes past {', '.join(names)} {HINT}")
+        if self.pool is not None and (names := self.pool.overwritten(found.outputs)):
+            raise WrongResult(f"{self.name} writes past {', '.join(names)}")
         if guarded is not None and guarded.buffers and not _all_pass(differences):
             self._refuse_reading_past(guarded)
             differences = self._differences(self._found_in_place())
@@ -74,7 +77,7 @@ class GuardedCall:
         """
         if self.is_possible:
             self.check()
-        for name in [buffer.name for buffer in self._moved().buffers if _may_be_indices(buffer.leaves[0][1])]:
+        for name in [each.name for each in self._moved().buffers if _may_be_indices(each.leaves[0][1].dtype)]:
             beyond = f"{self.name} reads past {name}"
             note(f"{beyond}: as indices, what lies there breaks the GPU {HINT}")
             try:
@@ -84,12 +87,6 @@ class GuardedCall:
             finally:
                 if context_error() is None:
                     note("")
-
-    def _refuse_writing_past(self, guarded: Moved | None, found: Ran) -> None:
-        if guarded is not None and (names := guarded.overwritten()):
-            raise WrongResult(f"{self.name} writes past {', '.join(names)} {HINT}")
-        if self.pool is not None and (names := self.pool.overwritten(found.outputs)):
-            raise WrongResult(f"{self.name} writes past {', '.join(names)}")
 
     def _refuse_reading_past(self, guarded: Moved) -> None:
         """Raise WrongResult naming the arguments whose margins decide what the call returns."""
@@ -134,25 +131,19 @@ class GuardedCall:
         for _ in range(ATTEMPTS):
             found: Ran | None = None  # its memory is filled too
             args, kwargs = arguments()
-            grown = self._fill()
+            if self.pool is None:
+                poison_free_memory(self.expected.outputs, self.agreement.device)
+            else:
+                self.pool.fill()
+                grown = self.pool.growths
             with self.pool.use() if self.pool is not None else nullcontext():
                 found = self.agreement.run_with(self.candidate, f"{self.name!r}", args, kwargs)
             if self.pool is None or self.pool.growths == grown:
                 break
         assert found is not None, "there is an attempt"
-        return replace(found, inputs=self._changed_inputs(args, kwargs), changed=self.expected.changed)
-
-    def _changed_inputs(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, torch.Tensor]:
         names = self.expected.changed
-        return {name: each.clone() for name, each in tensors_of(inputs_of(args, kwargs)) if name in names}
-
-    def _fill(self) -> int:
-        """Fill the memory that the call allocates from; return how often it has grown."""
-        if self.pool is None:
-            poison_free_memory(self.expected.outputs, self.agreement.device)
-            return 0
-        self.pool.fill()
-        return self.pool.growths
+        changed = {name: each.clone() for name, each in tensors_of(inputs_of(args, kwargs)) if name in names}
+        return replace(found, inputs=changed, changed=names)
 
     def _differences(self, found: Ran) -> tuple[Difference, ...]:
         return self.agreement.compare(found, self.expected, poisoned=True)
@@ -161,8 +152,8 @@ class GuardedCall:
         self.agreement.remarks.append(f"{self.name} was not tried with margins around its arguments: {why}")
 
 
-def _may_be_indices(like: torch.Tensor) -> bool:
-    return not (like.is_complex() or like.is_floating_point() or like.dtype is torch.bool)
+def _may_be_indices(dtype: torch.dtype) -> bool:
+    return not (dtype.is_complex or dtype.is_floating_point or dtype is torch.bool)
 
 
 def _all_pass(differences: Sequence[Difference]) -> bool:

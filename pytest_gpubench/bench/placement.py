@@ -47,7 +47,10 @@ def measure_confirmed(request: Request[T], say: Say) -> CallResult[T]:
 def _confirmed(request: Request[T], say: Say) -> CallResult[T]:
     found = request.measure(say)
     is_fixed = request.settings.reps is not None or not request.is_repeatable
-    if is_fixed or not on_gpu(request) or not _fails_closely(found.measurements):
+    if is_fixed or not on_gpu(request):
+        return found
+    broken = [(item, each) for item in found.measurements for each in item.verdicts if each.fails_test]
+    if not broken or not all(is_close_fail(each, item, found.measurements[0]) for item, each in broken):
         return found
     with carrying(found.measurements):
         measured = _measured_elsewhere(request, say, found.measurements)
@@ -57,12 +60,6 @@ def _confirmed(request: Request[T], say: Say) -> CallResult[T]:
 def on_gpu(request: Request[Any]) -> bool:
     """Tell whether a request's times are those of a GPU, which depend on where memory lies."""
     return request.device.type == "cuda" and request.settings.timer != "scripted"
-
-
-def _fails_closely(measured: Sequence[Measurement]) -> bool:
-    """Tell whether only limits on speed are broken, each by little."""
-    broken = [(item, each) for item in measured for each in item.verdicts if each.fails_test]
-    return bool(broken) and all(is_close_fail(each, item, measured[0]) for item, each in broken)
 
 
 def _measured_elsewhere(request: Request[Any], say: Say, measured: Sequence[Measurement]) -> list[Measurement]:
@@ -113,20 +110,17 @@ def confirmed(items: Sequence[Measurement], reference: Measurement, why_not: str
     reference: the first measurement that the call made.
     why_not: why there are no more placements, for the FAILs that stand.
     """
-    first = items[0]
-    verdicts = [
-        _told(each, items, why_not) if is_close_fail(each, first, reference) else each for each in first.verdicts
-    ]
-    return msgspec.structs.replace(first, verdicts=tuple(verdicts))
-
-
-def _told(verdict: Verdict, items: Sequence[Measurement], why_not: str) -> Verdict:
-    """Return a close FAIL with what other placements make of it."""
-    if why := _doubt(verdict, items):
-        others = ", ".join(_found(verdict.kind, item) for item in items[1:])
-        sentence = f"{why}: {verdict.sentence}; at other addresses {others}"
-        return msgspec.structs.replace(verdict, outcome=Outcome.INCONCLUSIVE, sentence=sentence)
-    return msgspec.structs.replace(verdict, sentence=f"{verdict.sentence}; {why_not}") if why_not else verdict
+    verdicts = []
+    for verdict in items[0].verdicts:
+        outcome, sentence = verdict.outcome, verdict.sentence
+        if is_close_fail(verdict, items[0], reference):
+            if why := _doubt(verdict, items):
+                others = ", ".join(_found(verdict.kind, item) for item in items[1:])
+                outcome, sentence = Outcome.INCONCLUSIVE, f"{why}: {sentence}; at other addresses {others}"
+            elif why_not:
+                sentence = f"{sentence}; {why_not}"
+        verdicts.append(msgspec.structs.replace(verdict, outcome=outcome, sentence=sentence))
+    return msgspec.structs.replace(items[0], verdicts=tuple(verdicts))
 
 
 def _doubt(verdict: Verdict, items: Sequence[Measurement]) -> str:

@@ -5,7 +5,7 @@ import secrets
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 
 from pytest_gpubench.errors import BadRequest, ProfilerBusy
@@ -48,17 +48,11 @@ def call_settings(settings: Settings, device: Device, backward: Backward) -> tup
             "timer='graph' with backward='backward' was asked for, but a graph replays on the memory it was captured "
             "with, and every forward run makes what backward reads anew: use backward='both', or timer='profiler'"
         )
-    if settings.seed is None:
-        settings = replace(settings, seed=_drawn_seed(settings.timer))
+    if settings.seed is None:  # another for each call, so that the errors of verdicts are independent of each other
+        # the scripted timer has one, and so have processes of a group, which have to call in the same order
+        is_fixed = settings.timer == "scripted" or "WORLD_SIZE" in os.environ
+        settings = replace(settings, seed=0 if is_fixed else secrets.randbelow(10**6))
     return settings, _clock_warnings(settings, device)
-
-
-def _drawn_seed(timer: str) -> int:
-    """Return another seed for each call, so that the errors of verdicts are independent of each other.
-
-    The scripted timer has one seed, and so have processes of a group, which have to call in the same order.
-    """
-    return 0 if timer == "scripted" or "WORLD_SIZE" in os.environ else secrets.randbelow(10**6)
 
 
 def _clock_warnings(settings: Settings, device: Device) -> list[str]:
@@ -99,26 +93,22 @@ def unmeasured(label: str, device: Device, settings: Settings, reason: str) -> T
     return Timing(label=label, timer=timer, cache=str(settings.cache), device=device.facts.name, unmeasured=reason)
 
 
-def one_at_a_time(title: str, may_nest: bool = False) -> AbstractContextManager[None]:
+@contextmanager
+def one_at_a_time(title: str, may_nest: bool = False) -> Iterator[None]:
     """Raise ProfilerBusy while another measurement runs in this process: each would be in the other's numbers.
 
-    Return the context within which this one runs. may_nest: for the measurements of an autotuner, which the first,
-    untimed calls of the measured function make.
+    may_nest: for the measurements of an autotuner, which the first, untimed calls of the measured function make.
     """
     thread = threading.get_ident()
     if may_nest and _measuring.locked() and _measured[1] == thread:
-        return nullcontext()
+        yield
+        return
     if not _measuring.acquire(blocking=False):
         raise ProfilerBusy(
             f"{title!r} cannot be measured while {_measured[0]!r} is: gpu_bench was called inside the measured "
             "function, or by two threads; measure one after the other"
         )
     _measured[:] = title, thread
-    return _releasing()
-
-
-@contextmanager
-def _releasing() -> Iterator[None]:
     try:
         yield
     finally:

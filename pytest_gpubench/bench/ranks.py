@@ -9,7 +9,7 @@ from pytest_gpubench.bench.plan import is_enforced, unmeasured_reason
 from pytest_gpubench.bench.request import CallResult, Request, Say
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.results.model import Measurement, Timing, Verdict
+from pytest_gpubench.results.model import Measurement
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.settings.cache import CacheName, Producer
 from pytest_gpubench.timing.ranks import Job, Ranks, measure_ranks
@@ -48,8 +48,10 @@ class RanksRequest(Request[Ranks]):
             plan = replace(plan, precision_time_s=plan.max_time_s)
         found = self._run(replace(self.job, plan=plan))
         assert found is not None, "it was to be timed"
-        enforced = is_enforced(self.settings, self.device)
-        verdicts = judge_ranks(found.timing, self.limits, self.settings, enforced)
+        enforced, settings = is_enforced(self.settings, self.device), self.settings
+        seen = Seen(found.timing, settings.alpha, settings.alpha)
+        on_time = invalidate_throttled(judge(seen, self.limits, enforced), [found.timing], settings.throttled)
+        verdicts = on_time + self.limits.judge("structure", seen, enforced)
         return CallResult(found, [Measurement(timing=found.timing, verdicts=verdicts)])
 
     def call_only(self, reason: str) -> CallResult[Ranks]:
@@ -96,10 +98,3 @@ def check_ranks(
             f"ranks(world_size={world_size}) needs as many GPUs, and the test holds {gpus}: mark it "
             f"@pytest.mark.perf(gpus={world_size})"
         )
-
-
-def judge_ranks(timing: Timing, limits: Limits, settings: Settings, enforced: bool) -> tuple[Verdict, ...]:
-    """Return the verdicts on what several GPUs took."""
-    seen = Seen(timing, settings.alpha, settings.alpha)
-    on_time = invalidate_throttled(judge(seen, limits, enforced), [timing], settings.throttled)
-    return on_time + limits.judge("structure", seen, enforced)

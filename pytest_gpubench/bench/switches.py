@@ -80,9 +80,21 @@ def switches() -> tuple[Switch, ...]:
         ),
         Switch("torch.backends.cuda.enable_math_sdp", cuda.math_sdp_enabled, cuda.enable_math_sdp),
         Switch("torch.backends.cuda.enable_cudnn_sdp", cuda.cudnn_sdp_enabled, cuda.enable_cudnn_sdp),
-        Switch("torch.use_deterministic_algorithms", _determinism, lambda found: _set_determinism(*found)),
+        Switch(
+            "torch.use_deterministic_algorithms",
+            lambda: (
+                torch.are_deterministic_algorithms_enabled(),
+                torch.is_deterministic_algorithms_warn_only_enabled(),
+            ),
+            lambda found: torch.use_deterministic_algorithms(found[0], warn_only=found[1]),
+        ),
         Switch("torch.set_default_dtype", torch.get_default_dtype, torch.set_default_dtype),
-        Switch("torch.set_default_device", lambda: torch.empty(0).device, _set_default_device),
+        Switch(
+            "torch.set_default_device",
+            lambda: torch.empty(0).device,
+            # for the CPU none: a default of its own slows every call of torch
+            lambda device: torch.set_default_device(None if device.type == "cpu" else device),
+        ),
         Switch("torch.set_grad_enabled", torch.is_grad_enabled, torch.set_grad_enabled),
         Switch("torch.autograd.set_detect_anomaly", torch.is_anomaly_enabled, torch.set_anomaly_enabled),
         Switch("torch.set_num_threads", torch.get_num_threads, torch.set_num_threads),
@@ -129,19 +141,6 @@ def _public_name(name: str) -> str:
 
 def _write(write: Callable[..., object], value: object) -> None:
     write(*value) if isinstance(value, tuple) else write(value)
-
-
-def _determinism() -> tuple[bool, bool]:
-    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-
-
-def _set_determinism(mode: bool, warn_only: bool) -> None:
-    torch.use_deterministic_algorithms(mode, warn_only=warn_only)
-
-
-def _set_default_device(device: Any) -> None:
-    """Set the default device; for the CPU to none, as a default of its own slows every call of torch."""
-    torch.set_default_device(None if device.type == "cpu" else device)
 
 
 def _autocast(kind: str) -> Switch:

@@ -34,20 +34,14 @@ def work_of(
     """Return the work of a call: as given, else the bytes of its inputs and outputs, and the operations it makes."""
     moved = moved_bytes(args, kwargs, outputs) if given_bytes is None else given_bytes
     written = moved_bytes((), {}, outputs)
-    found = _counted(call, args, kwargs) if wants_flops else Counted(None, None)
+    found = Counted(None, None)
+    if wants_flops and call.prepares_on_device:  # a backward run, or setup
+        found = counted(call.prepare())
+    elif wants_flops:
+        found = counted(call.function, args, kwargs)
     flops = found.flops if given_flops is None else given_flops
-    if not moved:
-        return Work(0 if _all_empty(args, kwargs, outputs) else None, None, flops, found.dtype)
-    return Work(moved, max(0.0, 1 - written / moved), flops, found.dtype)
-
-
-def _counted(call: Call, args: Sequence[object], kwargs: Mapping[str, object]) -> Counted:
-    if call.prepares_on_device:  # a backward run, or setup
-        return counted(call.prepare())
-    return counted(call.function, args, kwargs)
-
-
-def _all_empty(args: Sequence[object], kwargs: Mapping[str, object], outputs: object) -> bool:
-    """Tell whether a call has tensors, and none of them an element."""
+    if moved:
+        return Work(moved, max(0.0, 1 - written / moved), flops, found.dtype)
     sizes = [tensor.numel() for _, tensor in tensors_of([*inputs_of(args, kwargs), *flatten(outputs)])]
-    return bool(sizes) and not any(sizes)
+    all_empty = bool(sizes) and not any(sizes)
+    return Work(0 if all_empty else None, None, flops, found.dtype)
