@@ -17,7 +17,15 @@ from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.pace import Pace
 from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.correctness.variation import Way
-from pytest_gpubench.errors import GpuBenchError, IncompleteRecords, InvalidResult, KernelsDiffer, annotate, annotating
+from pytest_gpubench.errors import (
+    GpuBenchError,
+    IncompleteRecords,
+    InvalidResult,
+    KernelsDiffer,
+    WrongResult,
+    annotate,
+    annotating,
+)
 from pytest_gpubench.settings.cache import Cache, Producer
 from pytest_gpubench.timing.base import Timer
 from pytest_gpubench.timing.comparison import Match, UncountedRounds, take_once_more
@@ -61,13 +69,21 @@ class CheckedRounds:
                 else:
                     self._call_reference()
                     recorder.check_other_values(self._candidates, self.way, expected.left)
-            finally:  # a wrong result for the values as given goes before any other error
-                agreement.end_variation()
-                recorder.check_aside(expected)
+            except Exception:
+                try:
+                    self._check_as_given(expected)
+                except WrongResult as wrong:  # for the values as given: it goes before any other error
+                    raise wrong from None
+                raise
+            self._check_as_given(expected)
             times_us = self._times_us(rounds, as_given)
             if self.way is not None:
                 pace = Pace(agreement, self.match, self.timer, self.taken, self.way)
                 pace.check(self._candidates, times_us)
+
+    def _check_as_given(self, expected: Ran) -> None:
+        self.recorder.agreement.end_variation()
+        self.recorder.check_aside(expected)
 
     @property
     def _candidates(self) -> Sequence[str]:

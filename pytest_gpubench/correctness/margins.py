@@ -154,8 +154,8 @@ def _buffers_of(leaves: Leaves) -> dict[int, Buffer]:
         span, before = max(stop for _, stop, *_ in members) - first, first % ALIGNED_BYTES
         margin = min(max(LEAST_MARGIN_BYTES, span), MOST_MARGIN_BYTES) // ALIGNED_BYTES * ALIGNED_BYTES
         size = 2 * margin + -(-(span + before) // ALIGNED_BYTES) * ALIGNED_BYTES
-        memory = torch.empty(size, dtype=torch.int8, device=members[0][3].device)
-        buffers[address] = Buffer(memory, first, margin + before, [(name, leaf) for _, _, name, leaf in members])
+        made = torch.empty(size, dtype=torch.int8, device=members[0][3].device)
+        buffers[address] = Buffer(made, first, margin + before, [(name, leaf) for _, _, name, leaf in members])
     return buffers
 
 
