@@ -9,15 +9,14 @@ from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.judge.worker import Worker
 from tests.judge import candidates
 from tests.judge.hostile import hostile
-from tests.on_gpu import judged, judged_replays, judged_tricks
+from tests.on_gpu import judged_attacks, judged_honest
 
 OWNERS = {"Runner": Runner, "Worker": Worker, "Device": Device}
 PATCHED = re.compile(rf"(?<![\w.])({'|'.join(OWNERS)})\.(\w+)")
 TEXTS = [
     *(each.text for each in hostile(on_gpu=True).values()),
-    *(each.text for each in judged_tricks.TRICKS.values()),
-    *[*judged.CHEATS.values(), candidates.CLAIMS],
-    *[*judged_replays.ATTACKS.values(), *judged_replays.SLOW_ATTACKS.values(), *judged_replays.HONEST.values()],
+    *(body for _, body in judged_attacks.ATTACKS.values()),
+    *[candidates.CLAIMS, *judged_attacks.SLOW_ATTACKS.values(), *judged_honest.REPLAYED.values()],
 ]
 USED = sorted({found for text in TEXTS for found in PATCHED.findall(text)})
 

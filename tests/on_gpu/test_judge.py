@@ -1,62 +1,160 @@
-"""Judgements on a GPU: honest candidates pass, what was seen in the wild does not."""
+"""Judgements on a GPU: honest candidates pass, attacks and hostile candidates cost only themselves."""
 
-from collections.abc import Iterator
+import base64
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import sha256
 from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 import torch
 
 from pytest_gpubench import GpuBench, Judgement
 from pytest_gpubench.judge.judging import Judge
-from tests.judge.problems import judge_by
-from tests.on_gpu.judged import CHEATS, HONEST, KERNEL, SPEC, summary_of
+from tests.judge import hostile
+from tests.judge.problems import PROBLEMS, judge_by
+from tests.judge.test_spec_flashinfer import REFERENCE, WRITES, solution, write
+from tests.on_gpu.judged import KERNEL, SMOOTH, summary_of
+from tests.on_gpu.judged_attacks import ATTACKS, LAUNCHED_BY_THE_GPU, PARENT, SLOW_ATTACKS
+from tests.on_gpu.judged_honest import HONEST, REPLAYED
+from tests.on_gpu.nvcc import compiled
 
-LENIENT, STRICT = 0.8, 1.2
-"""A limit that an honest candidate keeps, and one that none keeps."""
-EACH = 2
-"""One in so many cheats is judged; all with `-m slow`."""
+SHORT_S, LONG_S = 5.0, 20.0
+"""The time that a candidate may take, which those that hang do, and for those that torch.compile compiles."""
+LENIENT = f"{SMOOTH}limits = {{'min_speedup': 0.5}}\n"
+HOSTILE = hostile.hostile(on_gpu=True)
+LOOKS = 4
+SOME_PROBLEMS = ("square_matmul", "relu", "softmax", "layer_norm", "convolution")
+
+
+class Judged(Protocol):
+    def __call__(self, spec: str, candidate: str, timeout_s: float = LONG_S) -> Judgement:
+        """Return the judgement of a candidate's file by a spec, both given as texts."""
 
 
 @pytest.fixture(scope="module")
 def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
     """Return a judge: the next processes are warmed while one is used."""
-    spec = tmp_path_factory.mktemp("spec") / "spec.py"
-    spec.write_text(SPEC.replace("LIMIT", str(LENIENT)))
-    with Judge(spec, "cuda", timeout_s=15, ahead=8) as judge:
+    spec = tmp_path_factory.mktemp("judge") / "spec.py"
+    spec.write_text(SMOOTH)
+    with Judge(spec, "cuda", memory_bytes=8 * 2**30, budget_s=0.3, ahead=8) as judge:
         yield judge
 
 
-def judged(judge: Judge, folder: Path, limit: float, body: str) -> Judgement:
-    """Return the judgement of a candidate."""
-    spec, candidate = folder / "spec.py", folder / "candidate.py"
-    spec.write_text(SPEC.replace("LIMIT", str(limit)))
-    candidate.write_text(f"{KERNEL}\n\n{body}\n")
-    return judge_by(judge, spec, candidate)
+@pytest.fixture
+def judged(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    folder = tmp_path_factory.getbasetemp()
+
+    def path_of(text: str) -> Path:
+        """Write a file once: the references of a spec that is the same stay warm."""
+        path = folder / f"{sha256(text.encode()).hexdigest()[:16]}.py"
+        if not path.exists():
+            path.write_text(text)
+        return path
+
+    def judged(spec: str, candidate: str, timeout_s: float = LONG_S) -> Judgement:
+        judge.timeout_s = timeout_s
+        return judge_by(judge, path_of(spec), path_of(candidate))
+
+    return judged
 
 
-@pytest.mark.parametrize("name", HONEST)
-def test_honest_candidates_pass(judge: Judge, tmp_path: Path, name: str) -> None:
-    found = judged(judge, tmp_path, LENIENT, HONEST[name])
-    assert found.status == "pass", summary_of(found)
+def some(names: Iterable[str], chosen: Callable[[int, str], bool]) -> list[Any]:
+    """Return names as parameters, of which those that are not chosen are slow."""
+    return [name if chosen(at, name) else pytest.param(name, marks=pytest.mark.slow) for at, name in enumerate(names)]
+
+
+@pytest.mark.parametrize("name", some(HONEST, lambda at, name: not at % 3))
+def test_honest_candidates_pass(judged: Judged, name: str) -> None:
+    """The limit is one that nobody breaks; a host that is busy makes a short call INCONCLUSIVE, not for ever."""
+    spec, body = HONEST[name]
+    for _ in range(LOOKS):
+        found = judged(f"{spec}limits, trust_claims = {{'min_speedup': 0.001}}, True\n", f"{KERNEL}\n{body}\n")
+        if found.status != "inconclusive":
+            break
+    assert found.passed, summary_of(found)
+
+
+@pytest.mark.parametrize("name", REPLAYED)
+def test_what_is_replayed_passes_without_trust(judged: Judged, name: str) -> None:
+    """A claim of four times the speed changes nothing."""
+    found = judged(LENIENT, f"{KERNEL}\n{REPLAYED[name]}\n")
+    [case] = found.cases
+    assert (found.status, case.timed_by) == ("pass", "referee"), summary_of(found)
+    assert (found.ratio or 0.0) < 1.05, summary_of(found)
+
+
+def test_a_short_call_is_as_fast_as_itself(judged: Judged) -> None:
+    """The reference is a graph too, and comes back from another context: both cost a call of 3 us 4 % or more."""
+    found = judged(LENIENT.replace("4 * 2**20", "2**10"), f"{KERNEL}\ncandidate = smooth\n")
+    check_interval(found, 0.02)
+
+
+def check_interval(found: Judgement, within: float) -> None:
+    interval = found.cases[0].interval
+    assert interval is not None, summary_of(found)
+    assert interval.low <= 1 + within, summary_of(found)
+    assert interval.high >= 1 - within, summary_of(found)
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=pytest.mark.slow if at % EACH else ()) for at, each in enumerate(CHEATS)]
+    "name",
+    [
+        *some(ATTACKS, lambda at, name: not at % 2 or name.startswith(("does", "saves"))),
+        *some(SLOW_ATTACKS, lambda *_: False),
+    ],
 )
-def test_cheats_do_not_pass(judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Each costs only itself."""
-    if name == "hangs":
-        monkeypatch.setattr(judge, "timeout_s", 3)
-    found = judged(judge, tmp_path, STRICT, CHEATS[name])
-    assert found.status != "pass", summary_of(found)
-    assert found.reason
+def test_no_attack_passes(judged: Judged, name: str) -> None:
+    spec, body = ATTACKS.get(name) or (SMOOTH, SLOW_ATTACKS[name])
+    found = judged(spec, f"{KERNEL}\n{body}\n", SHORT_S if name in SLOW_ATTACKS else LONG_S)
+    assert found.status not in ("pass", "crash", "compile_error"), summary_of(found)
+    assert found.score == 0
+
+
+def test_work_that_the_gpu_launches_itself(judged: Judged, tmp_path: Path) -> None:
+    """Its kernels may be in no record of the candidate's profiler; by the referee's clock they take their time."""
+    library = base64.b64encode(compiled(PARENT, tmp_path).read_bytes())
+    found = judged(SMOOTH, f"{KERNEL}\nLIBRARY = {library!r}\n{LAUNCHED_BY_THE_GPU}")
+    assert not found.passed, summary_of(found)
+
+
+@pytest.mark.parametrize("name", some(HOSTILE, lambda at, name: not at % 7 or name == "reaches out"))
+def test_hostile_candidates_cost_only_themselves(judged: Judged, name: str) -> None:
+    found = judged(hostile.spec_text((4096, 4096), 0.5), HOSTILE[name].text, SHORT_S)
+    assert found.status in HOSTILE[name].statuses, summary_of(found)
+
+
+def test_the_next_is_judged_right(judged: Judged) -> None:
+    found = judged(hostile.spec_text((4096, 4096), 0.5), hostile.HONEST)
+    assert found.passed, summary_of(found)
+
+
+@pytest.mark.parametrize("name", some(PROBLEMS, lambda at, name: name in SOME_PROBLEMS))
+def test_a_kernelbench_problem_is_as_fast_as_itself(judge: Judge, tmp_path: Path, name: str) -> None:
+    """Its kernels are those of torch's libraries, which the referee replays.
+
+    Two processes time one of cuDNN's convolutions up to 4 % apart (64.1 and 61.8 us on an H200).
+    """
+    found = judge_by(judge, *PROBLEMS[name].write(tmp_path))
+    assert found.status in ("pass", "inconclusive"), summary_of(found)
+    assert found.cases[0].timed_by == "referee", summary_of(found)
+    check_interval(found, 0.05)
+
+
+def test_a_solution_of_a_flashinfer_definition_is_judged(
+    judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judge, "_trusts", True)
+    found = judge_by(judge, write(tmp_path), solution(tmp_path, {"main.py": WRITES, "parts.py": REFERENCE}))
+    assert found.passed, summary_of(found)
+    assert [each.case for each in found.cases] == ["batch_size=2, workload='w2'", "batch_size=5, workload='w5'"]
 
 
 @pytest.mark.perf(min_speedup=0.5)
 def test_a_perf_test_judges_and_measures(gpu_bench: GpuBench, tmp_path: Path) -> None:
     """It holds the GPU's lock when the judge takes it; the candidate's process is gone when it measures."""
     candidate = tmp_path / "softmax.py"
-    candidate.write_text("import torch\ndef candidate(x):\n    return torch.softmax(x, -1)\n")
+    candidate.write_text(hostile.HONEST)
 
     def inputs(seed: int) -> tuple[torch.Tensor]:
         generator = torch.Generator("cuda").manual_seed(seed)
