@@ -3,13 +3,13 @@
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any, Literal
 
 import torch
 
 from tests.on_gpu import slowdown_after, slowdown_before
-from tests.on_gpu.resource_kernels import COLUMNS, ROWS, matmul, softmax, softmax_kernel
+from tests.on_gpu.resource_kernels import COLUMNS, ROWS, softmax, softmax_kernel
 from tests.on_gpu.slowdown_kernels import (
     doubling_kernel,
     numbered_kernel,
@@ -137,21 +137,6 @@ def with_tail() -> tuple[Function, Function]:
     return before, after
 
 
-def chain(x: torch.Tensor) -> torch.Tensor:
-    return torch.sin(x) * torch.cos(x) + torch.tanh(x) * 2
-
-
-def broken_chain(x: torch.Tensor) -> torch.Tensor:
-    first = torch.sin(x) * torch.cos(x)
-    torch._dynamo.graph_break()
-    return first + torch.tanh(x) * 2
-
-
-@cache
-def compiled(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
-    return torch.compile(function)
-
-
 def tf32_matmul() -> tuple[Function, Function]:
     a, b = (torch.randn(2048, 2048, device="cuda") for _ in range(2))
 
@@ -189,7 +174,6 @@ PLANTED = (
     Planted("lost vector loads", misaligned, "loads in its code 1 of 16 B -> "),
     Planted("a row loaded twice", loaded_twice, "loads in its code "),
     Planted("more arithmetic", more_arithmetic, "instructions in its code "),
-    Planted("an extra copy", changed(doubled, lambda x: doubled(x.clone()), vector), "Memcpy"),
     Planted(
         "a cast to float32",
         changed(doubled, lambda x: doubled(x.float()), lambda: vector(torch.bfloat16)),
@@ -197,18 +181,14 @@ PLANTED = (
     ),
     Planted("uncoalesced strides", strided, "across 1 -> variable"),
     Planted("shared memory that lowers residency", with_shared, "so blocks per SM "),
-    Planted("fewer blocks than multiprocessors", changed(doubled, lambda x: doubled(x, 16), vector), "-> 16, on "),
     Planted("a tail wave", with_tail, "of the GPU idle in the last of its "),
     Planted("atomics", summed, "atomics in its code 0 -> 1"),
-    Planted("a graph break", changed(compiled(chain), compiled(broken_chain), vector), "one more kernel: triton_"),
     Planted("another library kernel", tf32_matmul, " in place of "),
     Planted(
         "a wait", changed(doubled, waiting, lambda: vector()[:SMALL].clone()), "the host waits for the GPU", "wall"
     ),
     Planted("an allocation", changed(doubled, allocating, vector), "GPU memory", "wall"),
-    Planted("eager instead of compiled", changed(compiled(chain), chain, vector), "more kernels: "),
     Planted("recompilation", numbered, "compiles 0 -> 1", "wall"),
-    Planted("another tuned configuration", lambda: (matmul(128, 3, 8), matmul(32, 2, 4)), "M 128 -> 32"),
     Planted("a lower clock", changed(doubled, doubled, vector), "SM clock", beside="faster clock before"),
     Planted("a hot neighbour", changed(doubled, doubled, vector), "busy", beside="neighbour"),
 )

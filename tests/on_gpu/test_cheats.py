@@ -10,21 +10,13 @@ import torch
 import triton
 import triton.language as tl
 
-from pytest_gpubench import GpuBench, InvalidResult, KernelsDiffer, LimitBroken, UnfairComparison, WrongResult
+from pytest_gpubench import GpuBench, InvalidResult, KernelsDiffer, UnfairComparison, WrongResult
 from tests.on_gpu.doubling import double, double_into, torch_double
 
 SMALL, LARGE, BLOCK = 2**20, 2**26, 1024
 Token = Callable[[], object]
 Candidate = Callable[[torch.Tensor], torch.Tensor]
 REMEMBERED = "returns what it had computed before: when the values of its inputs changed, in the same memory"
-
-
-@triton.jit
-def _spin(out, turns):  # type: ignore[no-untyped-def]
-    value = tl.load(out)
-    for _ in range(turns):
-        value = value * 0.999 + 0.001
-    tl.store(out, value)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -60,10 +52,6 @@ def cudaDeviceSynchronize(x, out, count, BLOCK: tl.constexpr):  # type: ignore[n
 def launch(kernel: Any, x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     kernel[(triton.cdiv(x.numel(), BLOCK),)](x, out, x.numel(), BLOCK=BLOCK)
     return out
-
-
-class Lazy(torch.Tensor):
-    """A class that could compute when somebody looks."""
 
 
 def remembering(token: Token, key: Callable[[torch.Tensor], object]) -> Candidate:
@@ -104,25 +92,19 @@ def batching(token: Token) -> Candidate:
     return handing_out
 
 
-def after(calls: int, first: Candidate, then: Candidate) -> Candidate:
+def zeroing_later() -> Candidate:
     made = itertools.count()
-    return lambda x: first(x) if next(made) < calls else then(x)
 
+    def doubling(x: torch.Tensor) -> torch.Tensor:
+        out = x * 2
+        if next(made) >= 5:
+            double_into(x, torch.zeros_like(x))
+        return out
 
-def half(x: torch.Tensor) -> torch.Tensor:
-    return double_into(torch.empty_like(x), x, x.numel() // 2)
-
-
-def zeroing(x: torch.Tensor) -> torch.Tensor:
-    out = x + x
-    double_into(x, torch.zeros_like(x))
-    return out
+    return doubling
 
 
 TRICKS: dict[str, tuple[Callable[[Token], Candidate], str]] = {
-    "remembered by address": (lambda token: remembering(token, lambda x: x.data_ptr()), REMEMBERED),
-    "remembered by id": (lambda token: remembering(token, lambda x: id(x)), REMEMBERED),
-    "remembered by shape": (lambda token: remembering(token, lambda x: (x.shape, x.dtype)), REMEMBERED),
     "remembered by writes": (lambda token: remembering(token, lambda x: (x.data_ptr(), x._version)), REMEMBERED),
     "remembered by values": (  # other kernels run for values that it has not seen
         lambda token: remembering(lambda: None, lambda x: x[:8].sum().item()),
@@ -130,10 +112,8 @@ TRICKS: dict[str, tuple[Callable[[Token], Candidate], str]] = {
     ),
     "idle while a profiler is on": (idle_while_profiled, REMEMBERED),
     "fifty results in one call": (batching, f"does not launch the same kernels in every call|{REMEMBERED}"),
-    "computed when it is looked at": (lambda _: lambda x: double(x).as_subclass(Lazy), "is a Lazy, which may compute"),
-    "half of the work after 20 calls": (lambda _: after(20, double, half), f"it is wrong|{REMEMBERED}"),
     "inputs overwritten after 5 calls": (
-        lambda _: after(5, torch_double, zeroing),
+        lambda _: zeroing_later(),
         r"args\[0\]: the candidate overwrites it|changed args\[0\]|same kernels",
     ),
 }
@@ -172,19 +152,6 @@ def test_a_thread_that_computes_after_the_call_returned(gpu_bench: GpuBench, x: 
         go.set()
         for thread in threads:
             thread.join()
-
-
-def test_a_function_of_torch_that_a_candidate_wraps(
-    gpu_bench: GpuBench, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    original = torch.mul
-
-    def wrapping(x: torch.Tensor) -> torch.Tensor:
-        monkeypatch.setattr(torch, "mul", lambda *args: original(*args))
-        return x + x
-
-    with pytest.raises(InvalidResult, match=r"^torch\.mul was replaced while the functions were compared"):
-        gpu_bench.compare(wrapping, lambda x: torch.mul(x, 2), (x,), reps=20)
 
 
 def test_a_kernel_that_knows_its_input_again(gpu_bench: GpuBench, x: torch.Tensor) -> None:
@@ -296,19 +263,3 @@ def test_outputs_of_ten_gigabytes_are_compared_without_a_copy(gpu_bench: GpuBenc
     torch.cuda.empty_cache()
     # what was checked first, the last output of each arm, and the reference's for other values
     assert most < 4 * outputs + x.nbytes + 2 * gib
-
-
-@pytest.mark.perf(min_speedup=1000)
-def test_arms_of_very_different_cost_are_decided(gpu_bench: GpuBench) -> None:
-    cell = torch.zeros(32, device=gpu_bench.device)
-
-    def spinning(x: torch.Tensor) -> torch.Tensor:
-        _spin[(1,)](cell, 20_000_000)
-        return x * 2
-
-    x = torch.randn(32, device=gpu_bench.device)
-    comparison = gpu_bench.compare(torch_double, spinning, (x,), budget_s=0.1)
-    assert [verdict.outcome.value for verdict in comparison.verdicts] == ["pass"]
-    assert comparison.reference.median_us > 10_000
-    with pytest.raises(LimitBroken, match="is slower than torch_double"):
-        gpu_bench.compare(spinning, torch_double, (x,), budget_s=0.1)

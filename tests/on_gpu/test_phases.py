@@ -10,7 +10,6 @@ from pytest_gpubench import Region, region
 from pytest_gpubench.bench.phases import PhasesRequest, phase_calls
 from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 from pytest_gpubench.timing.overhead import take_reps
@@ -173,40 +172,6 @@ def test_a_graph_belongs_to_the_region_that_replays_it(x: torch.Tensor) -> None:
     check_sums(reps, found)
     assert list(found) == ["replay", "eager", OUTSIDE]
     assert found["replay"].median_us == pytest.approx(2 * found["eager"].median_us, rel=0.3)
-
-
-def test_a_capture_in_a_call_holds_no_marks(x: torch.Tensor) -> None:
-    out, graphs = torch.empty_like(x), []
-
-    def step() -> None:
-        graph = torch.cuda.CUDAGraph()
-        with region("call"):
-            with torch.cuda.graph(graph), region("captured"):
-                torch.sin(x, out=out)
-            graph.replay()
-        graphs.append(graph)
-
-    step()
-    torch.cuda.synchronize()
-    _, found = regions_of(step)
-    assert list(found) == ["call", OUTSIDE]
-    assert found["call"].own_median_us > 0
-
-
-def test_by_the_clock_of_the_host_each_region_waits_for_the_gpu() -> None:
-    device = find_device("cuda")
-    call, timer = make_call(short_and_long), make_timer("wall", device, "hot")
-    forget_regions()
-    reps = list(take_reps(timer, call, 10))
-    found = {each.path: each for each in take_regions(timer, device, call, 0.0, Sample(reps))}
-    assert found["long"].median_us > 3 * found["short"].median_us
-
-
-def short_and_long() -> None:
-    with region("short"):
-        sleep(500_000)
-    with region("long"):
-        sleep(2_500_000)
 
 
 # phases

@@ -1,10 +1,7 @@
 """A search on a real GPU: shapes that do not fit, kernels that are compiled for a shape, a shape that breaks CUDA."""
 
 import gc
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +16,7 @@ from pytest_gpubench import strategies as gst
 from pytest_gpubench.search import intercepting_examples
 from pytest_gpubench.timing.compilations import counting_compilations
 from tests.on_gpu import doubling
+from tests.on_gpu.test_pin import RealHost
 
 GIB = 2**30
 SHORT = settings(
@@ -125,21 +123,10 @@ def test_after(gpu_bench):
 
 def test_a_shape_that_breaks_cuda_is_reported(tmp_path: Path) -> None:
     """With xdist the next test runs in a new worker; both runs at once, by turns."""
+    host = RealHost(tmp_path)
     (tmp_path / "test_it.py").write_text(SUITE)
-    options = ["-p", "no:benchmark", "-p", "no:cacheprovider", "-rs", f"--gpu-bench-lock-folder={tmp_path / 'locks'}"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "GPU_B"))}
     endings = {"-n0": "1 failed, 1 skipped", "-n1": "1 failed, 1 passed"}
-    runs = [
-        subprocess.Popen(
-            [sys.executable, "-m", "pytest", *options, workers],
-            cwd=tmp_path,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for workers in endings
-    ]
+    runs = [host.start(workers) for workers in endings]
     for run, ending in zip(runs, endings.values(), strict=True):
         output, _ = run.communicate(timeout=400)
         assert run.returncode == 1, output
