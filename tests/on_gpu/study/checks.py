@@ -33,8 +33,7 @@ from pytest_gpubench.correctness.margins import Moved
 from pytest_gpubench.correctness.pool import PoisonedPool
 from pytest_gpubench.timing.comparison import UncountedRounds
 from pytest_gpubench.timing.profiler import ProfilerSession, ProfilerTimer
-from tests.on_gpu.study.harness import print_head, print_row
-from tests.on_gpu.study.items import Row, append, items_parser
+from tests.on_gpu.study.harness import Row, append, items_parser, print_head, print_row
 from tests.on_gpu.study.itself import Kind, kinds, take_turns
 
 STEPS: dict[str, tuple[object, str]] = {
@@ -166,7 +165,6 @@ def watched(name: str, kind: Kind, most: int, ends_s: float, seed: int) -> Row:
 def main(arguments: Sequence[str]) -> None:
     parser = items_parser("checks", __doc__, budget_s=60)
     parser.add_argument("--most", type=int, default=8, help="comparisons of each call")
-    parser.add_argument("--only", default="", help="a regular expression on calls")
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args(arguments)
     chosen.out.parent.mkdir(parents=True, exist_ok=True)

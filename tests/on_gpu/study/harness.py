@@ -1,4 +1,4 @@
-"""The parts that studies share: measurements as a test takes them, the rival, fresh processes, Markdown tables."""
+"""The parts that studies share: measurements as a test takes them, the rival, fresh processes, tables, JSON lines."""
 
 import argparse
 import json
@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 from pytest_gpubench import GpuBench
@@ -15,6 +16,7 @@ from pytest_gpubench.settings.resolver import Resolver
 from pytest_gpubench.verdict.limits import Limits
 
 T = TypeVar("T")
+Row = dict[str, Any]
 CACHE: Final = "cold"
 COOL_S = 0.5
 """A pause after a rival, so that the throttling it caused costs the next measurement nothing."""
@@ -66,6 +68,21 @@ def print_row(cells: str) -> None:
 
 def parser_of(name: str, text: str | None) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(name, description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def items_parser(name: str, text: str | None, budget_s: float) -> argparse.ArgumentParser:
+    parser = parser_of(name, text)
+    parser.add_argument("--budget", type=float, default=budget_s, help="seconds after which no item is begun")
+    parser.add_argument("--out", type=Path, default=Path(f"{name}.jsonl"), help="a file of JSON lines")
+    parser.add_argument("--only", default="", help="a regular expression on names")
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    return parser
+
+
+def append(out: Path, row: Row) -> None:
+    """Add a row to a file of JSON lines."""
+    with out.open("a") as file:
+        file.write(json.dumps(row, default=str) + "\n")
 
 
 def start_profiler() -> Any:

@@ -21,8 +21,7 @@ import torch.nn.functional as F
 from pytest_gpubench import GpuBenchError, LimitBroken, WrongResult
 from pytest_gpubench.verdict.limits import Limits
 from tests.on_gpu.doubling import double
-from tests.on_gpu.study.harness import bench_of, print_head, print_row, study_test_with
-from tests.on_gpu.study.items import Row, append, items_parser
+from tests.on_gpu.study.harness import Row, append, bench_of, items_parser, print_head, print_row, study_test_with
 from tests.on_gpu.study.margins_planted import values
 
 LIMIT = 0.99
@@ -66,18 +65,20 @@ def kinds(device: torch.device) -> dict[str, Callable[[], Kind]]:
     }
 
 
-def compare_with_itself(kind: Kind, seed: int) -> Row:
-    function, args, more = kind
-
-    def measured_call(*args: torch.Tensor) -> object:
-        return function(*args)
-
-    on: Literal["cuda", "cpu"] = "cuda" if args[0].device.type == "cuda" else "cpu"
-    test = study_test_with(Limits(min_speedup=LIMIT), seed, on)
+def verdict_on(
+    candidate: Callable[..., object],
+    reference: Callable[..., object],
+    args: Sequence[torch.Tensor],
+    seed: int,
+    device: Literal["cuda", "cpu"] = "cuda",
+    **more: Any,
+) -> Row:
+    """Compare as the fixture does; return the verdict and what it cost."""
+    test = study_test_with(Limits(min_speedup=LIMIT), seed, device)
     began_s, row = time.perf_counter(), Row()
     try:
         with suppress(LimitBroken):
-            bench_of(test).compare({"itself": measured_call}, lambda *args: measured_call(*args), args, **more)
+            bench_of(test).compare({"candidate": candidate}, reference, args, **more)
     except (GpuBenchError, WrongResult) as error:
         row = {"refused": type(error).__name__, "sentence": " ".join(str(error).split())[:300]}
     row["seconds"] = round(time.perf_counter() - began_s, 4)
@@ -87,6 +88,12 @@ def compare_with_itself(kind: Kind, seed: int) -> Row:
     if found is not None and found.speedup is not None:
         row |= {"ratio": found.speedup.ratio, "quads": found.speedup.quads, "us": found.timing.median_us}
     return row
+
+
+def compare_with_itself(kind: Kind, seed: int) -> Row:
+    function, args, more = kind
+    on: Literal["cuda", "cpu"] = "cuda" if args[0].device.type == "cuda" else "cpu"
+    return verdict_on(lambda *args: function(*args), lambda *args: function(*args), args, seed, on, **more)
 
 
 def take_turns(
@@ -103,20 +110,27 @@ def take_turns(
     return rows
 
 
+HEAD = "call | us | verdicts | pass | fail | inconclusive | other | quads | median s | ratio (sd)"
+
+
+def print_verdicts(name: str, rows: Sequence[Row], more: str = "") -> None:
+    """Print the row of one call in a table of verdicts."""
+    counts = Counter(row["outcome"] for row in rows)
+    other = len(rows) - sum(counts[each] for each in ("pass", "fail", "inconclusive"))
+    ratios = [row["ratio"] for row in rows if "ratio" in row] or [float("nan")]
+    print_row(
+        f"{name} | {statistics.median([row['us'] for row in rows if 'us' in row] or [0.0]):.1f} | {len(rows)} | "
+        f"{counts['pass']} | {counts['fail']} | {counts['inconclusive']} | {other} | "
+        f"{statistics.median([row['quads'] for row in rows if 'quads' in row] or [0]):.0f} | "
+        f"{statistics.median(row['seconds'] for row in rows):.3f} | "
+        f"{statistics.median(ratios):.4f} ({statistics.pstdev(ratios):.2%}){more}"
+    )
+
+
 def summarise(rows: Sequence[Row]) -> None:
-    print_head("call | us | verdicts | pass | fail | inconclusive | other | quads | median s | ratio (sd)")
+    print_head(HEAD)
     for name in dict.fromkeys(row["name"] for row in rows):
-        own = [row for row in rows if row["name"] == name]
-        counts = Counter(row["outcome"] for row in own)
-        other = len(own) - sum(counts[each] for each in ("pass", "fail", "inconclusive"))
-        ratios = [row["ratio"] for row in own if "ratio" in row] or [float("nan")]
-        print_row(
-            f"{name} | {statistics.median([row['us'] for row in own if 'us' in row] or [0.0]):.1f} | {len(own)} | "
-            f"{counts['pass']} | {counts['fail']} | {counts['inconclusive']} | {other} | "
-            f"{statistics.median([row['quads'] for row in own if 'quads' in row] or [0]):.0f} | "
-            f"{statistics.median(row['seconds'] for row in own):.3f} | "
-            f"{statistics.median(ratios):.4f} ({statistics.pstdev(ratios):.2%})"
-        )
+        print_verdicts(name, [row for row in rows if row["name"] == name])
     counts = Counter(row["outcome"] for row in rows)
     print(f"\n{len(rows)} verdicts: {dict(counts)}; median {statistics.median(row['seconds'] for row in rows):.4f} s")
     for row in [row for row in rows if row["outcome"] not in ("pass", "inconclusive")][:12]:
@@ -127,7 +141,6 @@ def main(arguments: Sequence[str]) -> None:
     parser = items_parser("itself", __doc__, budget_s=240)
     parser.add_argument("--most", type=int, default=2000, help="comparisons")
     parser.add_argument("--without", action="append", default=[], help="a keyword of compare that is False")
-    parser.add_argument("--only", default="", help="a regular expression on calls")
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args(arguments)
     chosen.out.parent.mkdir(parents=True, exist_ok=True)

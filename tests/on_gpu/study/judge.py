@@ -5,17 +5,12 @@ judge [--most N] [--most-s SECONDS] [ARMS ...]      ARMS: 'the same', '2 % more 
 
 import statistics
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
-from pytest_gpubench import InvalidResult, LimitBroken
-from pytest_gpubench.results.model import Outcome
-from pytest_gpubench.verdict.limits import Limits
-from tests.on_gpu.study.harness import bench_of, cool, do_bench_us, parser_of, print_head, print_row, study_test_with
+from tests.on_gpu.study.harness import Row, cool, do_bench_us, parser_of, print_head
+from tests.on_gpu.study.itself import HEAD, print_verdicts, verdict_on
 from tests.on_gpu.study.workloads import Workload, planted
 
-LIMIT = 0.99
 RIVAL_TIMES = 5
 
 
@@ -29,31 +24,12 @@ def silent(function: Workload) -> Callable[[], int]:
     return run
 
 
-def verdicts(candidate: Workload, reference: Workload, most: int, most_s: float) -> dict[str, float]:
-    """Compare again and again, as the fixture does; return how often each verdict came, and what it cost."""
-    outcomes: Counter[Outcome] = Counter()
-    seconds: list[float] = []
-    quads: list[int] = []
-    ratios: list[float] = []
-    started_s = time.perf_counter()
-    while len(seconds) < most and time.perf_counter() - started_s < most_s:
-        began_s = time.perf_counter()
-        test = study_test_with(Limits(min_speedup=LIMIT), seed=len(seconds))
-        with suppress(LimitBroken, InvalidResult):
-            bench_of(test).compare({"candidate": silent(candidate)}, silent(reference))
-        seconds.append(time.perf_counter() - began_s)
-        found = test.measurements[-1]
-        outcomes[found.verdicts[0].outcome] += 1
-        if found.speedup is not None:
-            quads.append(found.speedup.quads)
-            ratios.append(found.speedup.ratio)
-    return {
-        "verdicts": len(seconds),
-        **{outcome.value: outcomes[outcome] for outcome in Outcome},
-        "quads": statistics.fmean(quads),
-        "seconds": statistics.median(seconds),
-        "ratio": statistics.median(ratios),
-    }
+def verdicts(candidate: Workload, reference: Workload, most: int, most_s: float) -> list[Row]:
+    """Compare again and again, each time with another seed."""
+    rows, ends_s = list[Row](), time.perf_counter() + most_s
+    while len(rows) < most and time.perf_counter() < ends_s:
+        rows.append(verdict_on(silent(candidate), silent(reference), (), len(rows)))
+    return rows
 
 
 def seconds_of_do_bench(candidate: Workload, reference: Workload) -> float:
@@ -74,15 +50,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--most", type=int, default=500, help="verdicts of each pair")
     parser.add_argument("--most-s", type=float, default=3600, help="seconds for each pair")
     chosen = parser.parse_args(arguments)
-    print_head(
-        "call | arms | verdicts | PASS | FAIL | INCONCLUSIVE | INVALID | quads | s each | two do_bench s | ratio"
-    )
+    print_head(f"{HEAD} | two do_bench s")
     for name, calls in planted().items():
-        reference = calls["the same"]
         for arms in chosen.arms or calls:
-            row = verdicts(calls[arms], reference, chosen.most, chosen.most_s)
-            rival_s = seconds_of_do_bench(calls[arms], reference)
-            print_row(
-                f"{name} | {arms} | {row['verdicts']} | {row['pass']} | {row['fail']} | {row['inconclusive']} | "
-                f"{row['invalid']} | {row['quads']:.0f} | {row['seconds']:.3f} | {rival_s:.3f} | {row['ratio']:.4f}"
-            )
+            rows = verdicts(calls[arms], calls["the same"], chosen.most, chosen.most_s)
+            print_verdicts(f"{name}, {arms}", rows, f" | {seconds_of_do_bench(calls[arms], calls['the same']):.3f}")

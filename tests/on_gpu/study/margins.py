@@ -7,10 +7,13 @@ harmless: their like, right or with an over-read that no output shows. honest: a
 themselves.
 """
 
+import argparse
+import json
 import re
 import statistics
 import subprocess
 import sys
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -20,12 +23,14 @@ from typing import Any
 import torch
 
 from pytest_gpubench import GpuBenchError, WrongResult, bench
-from tests.on_gpu.study.items import Row, items_parser, take_all, work
+from tests.on_gpu.study.harness import Row, append, items_parser
 from tests.on_gpu.study.margins_honest import HONEST
 from tests.on_gpu.study.margins_planted import HARMLESS, PLANTED, Planted
 
 BY_NAME = {each.name: each for each in (*PLANTED, *HARMLESS)}
 PARTS = {"planted": [each.name for each in PLANTED], "harmless": [each.name for each in HARMLESS], "honest": [*HONEST]}
+GRACE_S = 30
+"""The longest that a call may take beyond the budget."""
 BEYOND = re.compile(r"\b(reads|writes|overwrote|wrote) (past|before|beyond|behind|around)\b")
 
 
@@ -93,6 +98,49 @@ def take(name: str, device: torch.device) -> Row:
     return take_planted(BY_NAME[name], device) if name in BY_NAME else take_honest(name, device)
 
 
+def rows_of(out: Path) -> list[Row]:
+    return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+
+
+def take_all(names: Sequence[str], chosen: argparse.Namespace) -> list[Row]:
+    """Take the calls in a process that may die, after which another one goes on; return their rows."""
+    ends_s, left = time.monotonic() + chosen.budget, list(names)
+    while left and (left_s := ends_s - time.monotonic()) > 0:
+        words = ["--out", str(chosen.out), "--device", chosen.device, "--budget", f"{left_s:.0f}"]
+        command = [sys.executable, "-m", "tests.on_gpu.study", "margins", "--work", *words]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
+        try:
+            process.communicate(json.dumps(left), timeout=left_s + GRACE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        rows = rows_of(chosen.out)
+        if rows and "begun" in rows[-1]:
+            append(chosen.out, {"name": rows[-1]["begun"], "outcome": "died", "status": process.returncode})
+        taken = {row["name"] for row in rows_of(chosen.out) if "name" in row}
+        if process.returncode == 0 or not taken.intersection(left):
+            break
+        left = [name for name in left if name not in taken]
+    return [row for row in rows_of(chosen.out) if "name" in row]
+
+
+def work(chosen: argparse.Namespace) -> None:
+    """Take the calls that are named on standard input; end this process where one has broken the GPU's context."""
+    ends_s = time.monotonic() + chosen.budget
+    for name in json.load(sys.stdin):
+        if time.monotonic() > ends_s:
+            return
+        append(chosen.out, {"begun": name})
+        began_s = time.perf_counter()
+        row = {"name": name, **take(name, torch.device(chosen.device))}
+        append(chosen.out, row | {"seconds": round(time.perf_counter() - began_s, 3)})
+        try:
+            if chosen.device == "cuda":
+                torch.cuda.synchronize()
+        except Exception:
+            sys.exit(3)
+
+
 def summarise(part: str, rows: Sequence[Row]) -> None:
     """Print how many were as they should be, and what was said of the others."""
     good = "named" if part == "planted" else "passed"
@@ -109,14 +157,15 @@ def summarise(part: str, rows: Sequence[Row]) -> None:
 def main(arguments: Sequence[str]) -> None:
     parser = items_parser("margins", __doc__, budget_s=120)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all")
-    parser.add_argument("--only", default="", help="a regular expression on names")
+    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_intermixed_args(arguments)
     if chosen.work:
-        return work(lambda name: take(name, torch.device(chosen.device)), chosen)
+        return work(chosen)
+    chosen.out.write_text("")
     parts = chosen.parts or list(PARTS)
     names = [name for part in parts for name in PARTS[part] if re.search(chosen.only, name)]
     names.sort(key=lambda name: name in BY_NAME and BY_NAME[name].may_fault)
-    rows = take_all(["margins", "--out", str(chosen.out), "--device", chosen.device], names, chosen)
+    rows = take_all(names, chosen)
     for part in parts:
         summarise(part, [row for row in rows if row["name"] in PARTS[part]])
     print(f"\n{len(rows)} of {len(names)} taken; lines in {chosen.out}")

@@ -16,16 +16,28 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 
-from tests.on_gpu.study.harness import parser_of, print_head, print_row
-from tests.on_gpu.study.items import Row, append
+import torch
 
-if TYPE_CHECKING:
-    from pytest_gpubench.gpu.device import Device
-    from pytest_gpubench.replay.builder import GraphBuilder
-    from pytest_gpubench.timing.base import Call
+from pytest_gpubench import GpuBenchError
+from pytest_gpubench.gpu.device import Device, find_device
+from pytest_gpubench.replay.builder import GraphBuilder, find_builder
+from pytest_gpubench.replay.capture import capture_call
+from pytest_gpubench.replay.comparison import launching
+from pytest_gpubench.replay.proof import prove
+from pytest_gpubench.replay.reader import NotReplayable
+from pytest_gpubench.replay.replayed import Replayed
+from pytest_gpubench.replay.resources import capture_read
+from pytest_gpubench.stats.summary import student_t
+from pytest_gpubench.timing import make_timer
+from pytest_gpubench.timing.base import Call
+from pytest_gpubench.timing.comparison import Match, measure_in_turn
+from pytest_gpubench.timing.graph import Captured, capture
+from pytest_gpubench.timing.measurement import Plan
+from tests.on_gpu.replay_kernels import CALLS, LIBRARY, warm_call
+from tests.on_gpu.study.harness import Row, append, parser_of, print_head, print_row
 
 NATIVE, AGAIN, REPLAYED, REBUILT = "native", "native again", "replayed", "replayed again"
 PAIRS = {AGAIN: (NATIVE, AGAIN), REPLAYED: (NATIVE, REPLAYED), REBUILT: (REPLAYED, REBUILT)}
@@ -34,11 +46,8 @@ SPANS = ((3.0, 10.0, 0.01), (10.0, math.inf, 0.005))
 LEAST_PLACEMENTS = 8
 
 
-def take(call: "Call", device: "Device", cuda: "GraphBuilder", rounds: int, placements: int) -> Row:
+def take(call: Call, device: Device, cuda: GraphBuilder, rounds: int, placements: int) -> Row:
     """Return how a call is replayed; raise NotReplayable, or an error of ours, where it cannot be."""
-    from pytest_gpubench.replay.capture import capture_call
-    from pytest_gpubench.replay.proof import prove
-
     found = capture_call(call, device, cuda, libraries=True)
     prove(call, found, device, cuda)
     times_us, shares = list[float](), {name: list[float]() for name in PAIRS}
@@ -62,13 +71,8 @@ def is_enough(shares: Mapping[str, Sequence[float]], times_us: Sequence[float]) 
     return all(estimate(shares[name])[1] <= most / 2 for name in (REPLAYED, REBUILT))
 
 
-def graphs_of(call: "Call", device: "Device", cuda: "GraphBuilder", held: ExitStack) -> dict[str, Callable[[], object]]:
+def graphs_of(call: Call, device: Device, cuda: GraphBuilder, held: ExitStack) -> dict[str, Callable[[], object]]:
     """Return what launches each of the four graphs, as long as they are held."""
-    from pytest_gpubench.replay.capture import capture_call
-    from pytest_gpubench.replay.replayed import Replayed
-    from pytest_gpubench.replay.resources import capture_read
-    from pytest_gpubench.timing.graph import Captured, capture
-
     captured: list[Captured] = []
     held.callback(captured.clear)
 
@@ -90,14 +94,9 @@ def graphs_of(call: "Call", device: "Device", cuda: "GraphBuilder", held: ExitSt
 
 
 def compare(
-    launches: Mapping[str, Callable[[], object]], call: "Call", device: "Device", rounds: int
+    launches: Mapping[str, Callable[[], object]], call: Call, device: Device, rounds: int
 ) -> tuple[float, float]:
     """Return by what share the second of two graphs is slower, and the time of the first in microseconds."""
-    from pytest_gpubench.replay.comparison import launching
-    from pytest_gpubench.timing import make_timer
-    from pytest_gpubench.timing.comparison import Match, measure_in_turn
-    from pytest_gpubench.timing.measurement import Plan
-
     calls = {name: launching(call, name, launch) for name, launch in launches.items()}
     one, other = calls
     plan, timer = Plan("cold", 2 * rounds, None, 0.005, 4.0), make_timer("profiler", device, "cold")
@@ -111,8 +110,6 @@ def compare(
 
 def estimate(shares: Sequence[float]) -> tuple[float, float, float]:
     """Return the mean, the half width of its 95 % interval, and the standard deviation of one placement."""
-    from pytest_gpubench.stats.summary import student_t
-
     if len(shares) < 2:
         return shares[0], math.inf, math.inf
     spread = statistics.stdev(shares)
@@ -138,13 +135,6 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--only", default="", help="a regular expression on calls")
     parser.add_argument("--out", type=Path, default=Path("replay.jsonl"), help="a file of JSON lines")
     chosen = parser.parse_args(arguments)
-    import torch
-
-    from pytest_gpubench import GpuBenchError
-    from pytest_gpubench.gpu.device import find_device
-    from pytest_gpubench.replay.builder import find_builder
-    from pytest_gpubench.replay.reader import NotReplayable
-    from tests.on_gpu.replay_kernels import CALLS, LIBRARY, warm_call
 
     device, cuda, rows = find_device("cuda"), find_builder(), list[Row]()
     assert cuda is not None
