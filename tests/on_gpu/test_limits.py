@@ -9,7 +9,7 @@ import torch
 from pytest_gpubench import GpuBench, InvalidResult, LimitBroken
 from pytest_gpubench.results.model import Outcome
 from tests.on_gpu.doubling import double
-from tests.on_gpu.resource_kernels import softmax
+from tests.on_gpu.kernels import softmax
 
 LARGE = 2**26
 Measured = Callable[[GpuBench], object]

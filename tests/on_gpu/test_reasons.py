@@ -1,50 +1,183 @@
 """Reasons on the real thing: of a slower call the first names what was planted, of the same call none."""
 
-import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+import itertools
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timezone
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
-import msgspec
 import pytest
 import torch
 
 from pytest_gpubench import GpuBench, LimitBroken, Measurement
-from pytest_gpubench.gpu.foreign import find_foreign, read_gpu
-from pytest_gpubench.gpu.nvml import Nvml
-from pytest_gpubench.gpu.visible import find_visible
-from pytest_gpubench.results.baseline import Baseline
-from pytest_gpubench.results.model import SavedRun, TestRecord
-from pytest_gpubench.results.provenance import machine_info
-from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.verdict.limits import Limits
-from pytest_gpubench.verdict.saved_runs import BaselineLimit
-from tests.on_gpu.slowdowns import COUNT, PLANTED, Planted, doubled, row_softmax, vector
+from pytest_gpubench.verdict.reasons import reasons
+from tests.on_gpu import slowdown_after, slowdown_before
+from tests.on_gpu.kernels import (
+    COLUMNS,
+    ROWS,
+    doubling_kernel,
+    numbered_kernel,
+    row_sum_kernel,
+    softmax_kernel,
+    spinning_kernel,
+    strided_kernel,
+)
 from tests.on_gpu.study.harness import bench_of, study_test_with
 
-UNKEPT_US = 1e-3
-"""A limit that no call keeps."""
-REPS = 30
-"""Enough to fail it; so few count as independent, whatever the clock does meanwhile."""
-SLOWER = 1.3
-BUSY_S = 2.0
-"""NVML's utilisation is a mean over up to a second."""
-NEIGHBOUR = """
-import torch
-x = torch.randn(4096, 4096, device="cuda")
-y = torch.empty_like(x)
-print("ready", flush=True)
-while True:
-    for _ in range(100):
-        torch.mm(x, x, out=y)
-    torch.cuda.synchronize()
+COUNT, BLOCK = 2**24, 1024
+SPUN = 4000
+"""Steps of a block that does nothing else."""
+TAKES_SHARED = """
+extern "C" __global__ void copy_kernel(const float* x, float* out, int count) {
+    for (int at = blockIdx.x * blockDim.x + threadIdx.x; at < count; at += gridDim.x * blockDim.x)
+        out[at] = 2 * x[at];
+}
 """
+Function = Callable[[], object]
+Timer = Literal["profiler", "wall"]
 OneCall = Callable[[torch.Tensor], torch.Tensor]
+
+
+def vector(dtype: torch.dtype = torch.float32, more: int = 0) -> torch.Tensor:
+    return torch.randn(COUNT + more, device="cuda").to(dtype)
+
+
+def doubled(x: torch.Tensor, blocks: int = COUNT // BLOCK) -> torch.Tensor:
+    out = torch.empty(x.shape, device=x.device)
+    doubling_kernel[(blocks,)](x, out, x.numel(), BLOCK=BLOCK)
+    return out
+
+
+def row_softmax(x: torch.Tensor, warps: int) -> torch.Tensor:
+    out = torch.empty_like(x)
+    softmax_kernel[(COUNT // COLUMNS,)](x, out, COLUMNS, BLOCK=COLUMNS, num_warps=warps)
+    return out
+
+
+def changed(before: Callable[..., object], after: Callable[..., object], *make: Callable[[], Any]) -> Callable[[], Any]:
+    """Return what makes both calls, of the same arguments."""
+
+    def made() -> tuple[Function, Function]:
+        args = [each() for each in make]
+        return (lambda: before(*args)), (lambda: after(*args))
+
+    return made
+
+
+def misaligned() -> tuple[Function, Function]:
+    storage = vector(torch.bfloat16, 64)
+    return (lambda: doubled(storage[32 : 32 + COUNT])), (lambda: doubled(storage[33 : 33 + COUNT]))
+
+
+def strided() -> tuple[Function, Function]:
+    x = torch.randn(4096, 4096, device="cuda")
+    out = torch.empty_like(x)
+    return (
+        lambda: strided_kernel[(4096,)](x, out, 4096, 1, 4096, BLOCK=4096),
+        lambda: strided_kernel[(4096,)](x, out, 4096, 4096, 1, BLOCK=4096),
+    )
+
+
+def unrolled() -> tuple[Function, Function]:
+    x, out = torch.randn(2048, 16384, device="cuda"), torch.empty(2048, device="cuda")
+    call = partial(row_sum_kernel[(2048,)], x, out, x.shape[1], BLOCK=128, num_warps=1)
+    return partial(call, UNROLL=16), partial(call, UNROLL=1)
+
+
+def versions(name: str, blocks: int, *args: Any, **options: int) -> tuple[Function, Function]:
+    """Return both versions of a kernel."""
+    before, after = (
+        partial(getattr(module, name)[(blocks,)], *args, **options) for module in (slowdown_before, slowdown_after)
+    )
+    return before, after
+
+
+def loaded_twice() -> tuple[Function, Function]:
+    x = torch.randn(ROWS * 8, COLUMNS, device="cuda")
+    return versions("norm_kernel", len(x), x, torch.empty_like(x), COLUMNS, BLOCK=COLUMNS, num_warps=8)
+
+
+def summed() -> tuple[Function, Function]:
+    blocks = COUNT // 128
+    return versions("sums_kernel", blocks, vector(), torch.zeros(blocks, device="cuda"), COUNT, BLOCK=128, num_warps=1)
+
+
+def more_arithmetic() -> tuple[Function, Function]:
+    return versions("polynomial_kernel", COUNT // BLOCK, vector(), vector(), COUNT, BLOCK=BLOCK)
+
+
+def with_shared() -> tuple[Function, Function]:
+    x, out = vector(), torch.empty(COUNT, device="cuda")
+    kernel = torch.cuda._compile_kernel(TAKES_SHARED, "copy_kernel")
+    kernel.set_shared_memory_config(100 * 1024)
+    grid, block = (132 * 16, 1, 1), (128, 1, 1)
+    return (
+        lambda: kernel(grid, block, [x, out, COUNT], shared_mem=40 * 1024),
+        lambda: kernel(grid, block, [x, out, COUNT], shared_mem=100 * 1024),
+    )
+
+
+def with_tail() -> tuple[Function, Function]:
+    blocks = 2 * torch.cuda.get_device_properties(0).multi_processor_count
+    out = torch.empty((blocks + 1) * 1024, device="cuda")
+    before, after = (
+        partial(spinning_kernel[(number,)], out, SPUN, BLOCK=1024, num_warps=32) for number in (blocks, blocks + 1)
+    )
+    return before, after
+
+
+def tf32_matmul() -> tuple[Function, Function]:
+    a, b = (torch.randn(2048, 2048, device="cuda") for _ in range(2))
+
+    def call(allowed: bool) -> torch.Tensor:
+        torch.backends.cuda.matmul.allow_tf32 = allowed
+        found = a @ b
+        torch.backends.cuda.matmul.allow_tf32 = False
+        return found
+
+    return (lambda: call(True)), (lambda: call(False))
+
+
+def waiting(x: torch.Tensor) -> torch.Tensor:
+    return doubled(x) if x[0].item() < 100 else x
+
+
+def allocating(x: torch.Tensor) -> torch.Tensor:
+    torch.cuda.empty_cache()
+    scratch = torch.empty_like(x)
+    out = doubled(x)
+    del scratch
+    return out
+
+
+def numbered() -> tuple[Function, Function]:
+    x, out, numbers = vector(), torch.empty(COUNT, device="cuda"), itertools.count()
+    call = partial(numbered_kernel[(COUNT // BLOCK,)], x, out, COUNT, BLOCK=BLOCK)
+    return partial(call, NUMBER=0), (lambda: call(NUMBER=next(numbers)))
+
+
+SMALL = 2**16
+PLANTED: dict[str, tuple[Callable[[], tuple[Function, Function]], str, Timer]] = {
+    "unrolling": (unrolled, "UNROLL 16 -> 1", "profiler"),
+    "lost vector loads": (misaligned, "loads in its code 1 of 16 B -> ", "profiler"),
+    "a row loaded twice": (loaded_twice, "loads in its code ", "profiler"),
+    "more arithmetic": (more_arithmetic, "instructions in its code ", "profiler"),
+    "a cast to float32": (
+        changed(doubled, lambda x: doubled(x.float()), lambda: vector(torch.bfloat16)),
+        "copy_kernel",
+        "profiler",
+    ),
+    "uncoalesced strides": (strided, "across 1 -> variable", "profiler"),
+    "shared memory that lowers residency": (with_shared, "so blocks per SM ", "profiler"),
+    "a tail wave": (with_tail, "of the GPU idle in the last of its ", "profiler"),
+    "atomics": (summed, "atomics in its code 0 -> 1", "profiler"),
+    "another library kernel": (tf32_matmul, " in place of ", "profiler"),
+    "a wait": (changed(doubled, waiting, lambda: vector()[:SMALL].clone()), "the host waits for the GPU", "wall"),
+    "an allocation": (changed(doubled, allocating, vector), "GPU memory", "wall"),
+    "recompilation": (numbered, "compiles 0 -> 1", "wall"),
+}
+"""Makers of a call before and after each cause, and what the first reason has to hold."""
 BESIDE: dict[str, tuple[OneCall, OneCall, str]] = {
     "num_warps that spill": (
         lambda x: row_softmax(x, 8),
@@ -57,67 +190,19 @@ BESIDE: dict[str, tuple[OneCall, OneCall, str]] = {
 """A reference, a candidate, and the beginning of the first reason why it is slower."""
 
 
-@contextmanager
-def neighbour() -> Iterator[tuple[str, ...]]:
-    """Keep the GPU busy from another process; yields what is said of it."""
-    with subprocess.Popen([sys.executable, "-c", NEIGHBOUR], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            process.stdout.readline()
-            time.sleep(BUSY_S)
-            nvml = Nvml.open(find_visible()[0].uuid)
-            found = find_foreign(read_gpu(nvml), [os.getpid()], uses_gpu=True)
-            assert found is not None
-            yield (found.sentence,)
-        finally:
-            process.kill()
-
-
-def case_of(timer: Literal["profiler", "wall"], limits: Limits) -> CurrentTest:
-    test = study_test_with(limits, seed=1)
-    return replace(test, settings=replace(test.settings, timer=timer, json="run.json", reps=REPS))
-
-
-def saved(function: Callable[[], object], timer: Literal["profiler", "wall"]) -> TestRecord:
-    test = case_of(timer, Limits())
+def measured(function: Function, timer: Timer) -> Measurement:
+    """Measure a call as a test of a run that is written as JSON does."""
+    test = study_test_with(Limits(), seed=1)
+    test = replace(test, settings=replace(test.settings, timer=timer, json="run.json"))
     bench_of(test).measure(function, label="call")
-    return test.record("master", None, [])
+    return test.measurements[-1]
 
 
-def at_a_faster_clock(record: TestRecord) -> TestRecord:
-    def faster(item: Measurement) -> Measurement:
-        timing = item.timing
-        kernels = (msgspec.structs.replace(each, median_us=each.median_us / SLOWER) for each in timing.kernels)
-        timing = msgspec.structs.replace(
-            timing,
-            samples_us=tuple(us / SLOWER for us in timing.samples_us),
-            sm_clock_mhz=tuple(mhz * SLOWER for mhz in timing.sm_clock_mhz),
-            kernels=tuple(kernels),
-        )
-        return msgspec.structs.replace(item, timing=timing)
-
-    return msgspec.structs.replace(record, measurements=tuple(map(faster, record.measurements)))
-
-
-def first_reason(planted: Planted) -> str:
-    """Return the first reason why a call fails beside a saved one, after a cause was planted."""
-    before, after = planted.make()
-    record = saved(before, planted.timer)
-    record = at_a_faster_clock(record) if planted.beside == "faster clock before" else record
-    run = SavedRun(records=(record,), datetime=datetime.now(timezone.utc).isoformat(), machine_info=machine_info())
-    past = Baseline([("before", run)]).find(record.nodeid, record.source, record.device, record.params)
-    test = case_of(planted.timer, Limits(max_time_us=UNKEPT_US))
-    test.past = lambda facts: BaselineLimit(past, None)
-    with neighbour() if planted.beside == "neighbour" else nullcontext(()) as found:
-        test.neighbours = found
-        with pytest.raises(LimitBroken) as raised:
-            bench_of(test).measure(after, label="call")
-    return str(raised.value).splitlines()[1]
-
-
-@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
-def test_the_first_reason_names_the_cause_beside_an_older_run(planted: Planted) -> None:
-    assert planted.words in first_reason(planted)
+@pytest.mark.parametrize("planted", PLANTED)
+def test_the_first_reason_names_the_cause_beside_an_older_run(planted: str) -> None:
+    make, words, timer = PLANTED[planted]
+    before, after = (measured(function, timer) for function in make())
+    assert words in reasons(before, after)[0]
 
 
 @pytest.mark.perf(min_speedup=1.0)

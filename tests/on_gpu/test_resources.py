@@ -14,10 +14,40 @@ from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.measurement import Plan, measure_call
 from pytest_gpubench.timing.profiler import ProfilerTimer
+from tests.on_gpu.kernels import COLUMNS, ROWS, doubling_kernel, matmul_kernel, row_sum_kernel, softmax
 from tests.on_gpu.replay_kernels import LIBRARY, warm_call
-from tests.on_gpu.resource_kernels import COLUMNS, ROWS, TRITON
 
 PLAN = Plan(cache="hot", reps=3, warmup=3, precision=0.02, max_time_s=20)
+
+
+def matmul(tile: int, stages: int, warps: int = 4) -> Callable[[], object]:
+    size = 1024
+    a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    c = torch.empty(size, size, device="cuda")
+    grid = (size // tile, size // tile)
+    given = {"M": tile, "N": tile, "K": 32, "num_warps": warps, "num_stages": stages}
+    return lambda: matmul_kernel[grid](a, b, c, size, **given)
+
+
+def doubling() -> Callable[[], object]:
+    x = torch.randn(ROWS * COLUMNS, device="cuda")
+    out = torch.empty_like(x)
+    return lambda: doubling_kernel[(ROWS,)](x, out, x.numel(), BLOCK=1024)
+
+
+def row_sums(unrolled: int) -> Callable[[], object]:
+    x, out = torch.randn(ROWS, COLUMNS, device="cuda"), torch.empty(ROWS, device="cuda")
+    return lambda: row_sum_kernel[(ROWS,)](x, out, COLUMNS, BLOCK=128, UNROLL=unrolled, num_warps=1)
+
+
+TRITON: dict[str, Callable[[], Callable[[], object]]] = {
+    "softmax of 8 warps": lambda: softmax(8),
+    "softmax of 1 warp spills": lambda: softmax(1),
+    "matmul of 64, 2 stages": lambda: matmul(64, 2),
+    "matmul of 128, 8 warps": lambda: matmul(128, 3, 8),
+    "doubling": doubling,
+    "row sums unrolled": lambda: row_sums(16),
+}
 
 
 def timed(call: Call) -> Timing:

@@ -1,7 +1,31 @@
-"""Kernels that are launched in several ways, of which some are slow."""
+"""Triton kernels that are launched in several ways, of which some are slow or take more of a multiprocessor."""
 
+from collections.abc import Callable
+
+import torch
 import triton
 import triton.language as tl
+
+ROWS, COLUMNS = 512, 8192
+
+
+@triton.jit
+def softmax_kernel(x, out, count, BLOCK: tl.constexpr):
+    row, offsets = tl.program_id(0), tl.arange(0, BLOCK)
+    values = tl.load(x + row * count + offsets, mask=offsets < count, other=-float("inf"))
+    powers = tl.exp(values - tl.max(values, 0))
+    tl.store(out + row * count + offsets, powers / tl.sum(powers, 0), mask=offsets < count)
+
+
+@triton.jit
+def matmul_kernel(a, b, c, size, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    rows, columns = tl.program_id(0) * M + tl.arange(0, M), tl.program_id(1) * N + tl.arange(0, N)
+    inner = tl.arange(0, K)
+    total = tl.zeros((M, N), dtype=tl.float32)
+    for start in range(0, size, K):
+        left = tl.load(a + rows[:, None] * size + (start + inner)[None, :])
+        total += tl.dot(left, tl.load(b + (start + inner)[:, None] * size + columns[None, :]))
+    tl.store(c + rows[:, None] * size + columns[None, :], total)
 
 
 @triton.jit
@@ -45,3 +69,9 @@ def numbered_kernel(x, out, count, BLOCK: tl.constexpr, NUMBER: tl.constexpr):
     """Add a number that is compiled in."""
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + offsets, tl.load(x + offsets, mask=offsets < count) + NUMBER, mask=offsets < count)
+
+
+def softmax(warps: int) -> Callable[[], object]:
+    x = torch.randn(ROWS, COLUMNS, device="cuda")
+    out = torch.empty_like(x)
+    return lambda: softmax_kernel[(ROWS,)](x, out, COLUMNS, BLOCK=COLUMNS, num_warps=warps)
