@@ -4,8 +4,11 @@ import pytest
 import torch
 
 from pytest_gpubench import GpuBench
+from tests.on_gpu.study.margins_planted import values
 from tests.on_gpu.study.true import untraced_us
-from tests.on_gpu.study.workloads import WORKLOADS, add, normal, rms_norm_chain, rms_norm_fused
+from tests.on_gpu.study.workloads import CUDA, WORKLOADS
+
+CHAIN, FUSED = "rms_norm eager 8192x8192 fp32", "rms_norm fused 8192x8192 fp32"
 
 
 @pytest.mark.parametrize("name", ["x * column 8192x8192 fp32", "x * row 8192x8192 fp32", "softmax 4096x4096 fp32"])
@@ -18,7 +21,7 @@ def test_a_time_is_that_of_an_untraced_call(gpu_bench: GpuBench, name: str) -> N
 
 
 def test_a_replayed_graph_pays_as_its_kernels_do(gpu_bench: GpuBench) -> None:
-    chain, graph = rms_norm_chain(), torch.cuda.CUDAGraph()
+    chain, graph = WORKLOADS[CHAIN](), torch.cuda.CUDAGraph()
     chain()
     with torch.cuda.graph(graph):
         out = chain()
@@ -27,26 +30,28 @@ def test_a_replayed_graph_pays_as_its_kernels_do(gpu_bench: GpuBench) -> None:
 
 
 def test_a_call_without_tax_is_the_sum_of_its_records(gpu_bench: GpuBench) -> None:
-    timing = gpu_bench(add(64))
+    timing = gpu_bench(WORKLOADS["add 3 x 64 MiB"]())
     assert timing.samples_us == timing.busy_us
     assert not any(flag.startswith("traced") for flag in timing.flags)
 
 
 def test_a_fused_kernel_looks_no_better_than_it_is(gpu_bench: GpuBench) -> None:
     """Traced, the two multiplications of the chain take 16 us longer, and the fused kernel nothing."""
-    fused, chain = rms_norm_fused(), rms_norm_chain()
+    fused, chain = WORKLOADS[FUSED](), WORKLOADS[CHAIN]()
     expected = untraced_us(chain, 6) / untraced_us(fused, 1)
     assert gpu_bench.compare(fused, chain).speedup == pytest.approx(expected, rel=0.01)
 
 
 @pytest.mark.perf(min_speedup=0.99)
 def test_the_same_kernel_pays_the_same_in_both_arms(gpu_bench: GpuBench) -> None:
-    comparison = gpu_bench.compare({"same": lambda x, y: x * y}, torch.mul, (normal(8192, 8192), normal(8192, 1)))
+    comparison = gpu_bench.compare(
+        {"same": lambda x, y: x * y}, torch.mul, (values(CUDA, 8192, 8192), values(CUDA, 8192, 1))
+    )
     assert comparison.speedup == pytest.approx(1, abs=0.004)
 
 
 def test_work_on_side_streams_keeps_its_overlap(gpu_bench: GpuBench) -> None:
-    x, streams = normal(2**20), [torch.cuda.Stream() for _ in range(2)]  # type: ignore[no-untyped-call]
+    x, streams = values(CUDA, 2**20), [torch.cuda.Stream() for _ in range(2)]  # type: ignore[no-untyped-call]
 
     def both() -> None:
         main = torch.cuda.current_stream()

@@ -34,7 +34,8 @@ from pytest_gpubench.correctness.pool import PoisonedPool
 from pytest_gpubench.timing.comparison import UncountedRounds
 from pytest_gpubench.timing.profiler import ProfilerSession, ProfilerTimer
 from tests.on_gpu.study.harness import Row, append, items_parser, print_head, print_row
-from tests.on_gpu.study.itself import Kind, kinds, take_turns
+from tests.on_gpu.study.itself import take_turns
+from tests.on_gpu.study.workloads import ITSELF, Kind
 
 STEPS: dict[str, tuple[object, str]] = {
     "reference's first call": (Agreement, "run_reference"),
@@ -170,7 +171,7 @@ def main(arguments: Sequence[str]) -> None:
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     chosen.out.write_text("")
     device = torch.device(chosen.device)
-    made = {name: make() for name, make in kinds(device).items() if re.search(chosen.only, name)}
+    made = {name: make(device) for name, make in ITSELF.items() if re.search(chosen.only, name)}
     ends_s = time.monotonic() + chosen.budget
     take_turns(made, len(made), ends_s, 0)  # what starts and compiles
     rows, left = list[Row](), len(made)

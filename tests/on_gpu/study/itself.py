@@ -16,53 +16,13 @@ from contextlib import suppress
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 
 from pytest_gpubench import GpuBenchError, LimitBroken, WrongResult
 from pytest_gpubench.verdict.limits import Limits
-from tests.on_gpu.doubling import double
 from tests.on_gpu.study.harness import Row, append, bench_of, items_parser, print_head, print_row, study_test_with
-from tests.on_gpu.study.margins_planted import values
+from tests.on_gpu.study.workloads import ITSELF, Kind
 
 LIMIT = 0.99
-BF16 = torch.bfloat16
-Kind = tuple[Callable[..., object], tuple[torch.Tensor, ...], dict[str, Any]]
-"""A function, its arguments and keywords of compare."""
-
-
-def kinds(device: torch.device) -> dict[str, Callable[[], Kind]]:
-    """Return calls of 2 to 230 us on an H200, which allocate their outputs."""
-
-    def of(
-        function: Callable[..., object], *shapes: tuple[int, ...], dtype: torch.dtype = torch.float32, **more: Any
-    ) -> Callable[[], Kind]:
-        scale = 1 if device.type == "cuda" else 16
-
-        def make() -> Kind:
-            sizes = [tuple(max(each // scale, 1) for each in shape) for shape in shapes]
-            tensors = [values(device, *shape, dtype=dtype, seed=seed) for seed, shape in enumerate(sizes)]
-            return function, tuple(each.requires_grad_("backward" in more) for each in tensors), dict(more)
-
-        return make
-
-    return {
-        "add 2 x 1 MiB": of(torch.add, (2**18,), (2**18,)),
-        "multiply 1024x1024 by a column": of(torch.mul, (1024, 1024), (1024, 1)),
-        "matmul 1024^3 bf16": of(torch.matmul, (1024, 1024), (1024, 1024), dtype=BF16),
-        "double 4 MiB, Triton": of(double if device.type == "cuda" else torch.neg, (2**20,)),
-        "add 2 x 64 MiB": of(torch.add, (2**24,), (2**24,)),
-        "rms_norm 4096x4096": of(lambda x, w: F.rms_norm(x, w.shape, w), (4096, 4096), (4096,)),
-        "softmax 4096x4096": of(lambda x: torch.softmax(x, -1), (4096, 4096)),
-        "row sum 8192x8192": of(lambda x: x.sum(-1), (8192, 8192)),
-        "layer_norm backward 4096x4096": of(lambda x: F.layer_norm(x, x.shape[1:]), (4096, 4096), backward="backward"),
-        "convolution 32x64x56x56 bf16": of(
-            lambda x, w: F.conv2d(x, w, padding=1), (32, 64, 56, 56), (64, 64, 3, 3), dtype=BF16
-        ),
-        "gelu written out 4096x2048": of(
-            lambda x: 0.5 * x * (1 + torch.tanh(0.7978845608 * (x + 0.044715 * x * x * x))), (4096, 2048)
-        ),
-        "matmul 4096^3 bf16": of(torch.matmul, (4096, 4096), (4096, 4096), dtype=BF16),
-    }
 
 
 def verdict_on(
@@ -147,7 +107,7 @@ def main(arguments: Sequence[str]) -> None:
     chosen.out.write_text("")
     ends_s = time.monotonic() + chosen.budget
     device = torch.device(chosen.device)
-    made = {name: make() for name, make in kinds(device).items() if re.search(chosen.only, name)}
+    made = {name: make(device) for name, make in ITSELF.items() if re.search(chosen.only, name)}
     for _, _, keywords in made.values():
         keywords.update(dict.fromkeys(chosen.without, False))
     first = take_turns(made, len(made), ends_s, 0)  # what starts and compiles

@@ -28,7 +28,7 @@ from tests.on_gpu.study.harness import (
     print_row,
     start_profiler,
 )
-from tests.on_gpu.study.workloads import WORKLOADS, rms_norm_chain, rms_norm_fused
+from tests.on_gpu.study.workloads import WORKLOADS
 
 END = "gpu_bench_end"
 BEGIN = "gpu_bench_begin"
@@ -81,7 +81,7 @@ def measure_all(names: Sequence[str]) -> dict[str, dict[str, float]]:
 def speedups() -> tuple[float, float]:
     """Return the speedup of a fused rms_norm over the chain of six kernels, by us and by events."""
     start_profiler()
-    fused, chain = rms_norm_fused(), rms_norm_chain()
+    fused, chain = (WORKLOADS[f"rms_norm {kind} 8192x8192 fp32"]() for kind in ("fused", "eager"))
     return bench.compare(fused, chain).speedup, untraced_us(chain, 6) / untraced_us(fused, 1)
 
 
