@@ -10,7 +10,7 @@ import torch
 from pytest_gpubench import GpuBench, MeasurementError
 from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.timing.base import Call, Rep
-from pytest_gpubench.timing.calls import make_arguments, make_call
+from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.events import EventsTimer
 from pytest_gpubench.timing.graph import GraphTimer
 from pytest_gpubench.timing.overhead import take_reps
@@ -79,13 +79,6 @@ def test_many_small_kernels_are_queued_first() -> None:
     assert min(rep.elapsed_us for rep in waiting) > 950
 
 
-def test_a_call_that_waits_is_flagged() -> None:
-    x, timer = normal(1024), EventsTimer(find_device("cuda"), "cold")
-    reps = reps_of(timer, make_call(lambda: x.sum().item(), label="item"), 5)
-    assert all(rep.flags == (HOST_BOUND,) for rep in reps)
-    assert "'item' waits for the GPU" in timer.remarks["item"]
-
-
 def test_work_on_the_side_is_not_left_out(side_stream: torch.cuda.Stream) -> None:
     def elsewhere() -> None:
         with torch.cuda.stream(side_stream):
@@ -93,32 +86,6 @@ def test_work_on_the_side_is_not_left_out(side_stream: torch.cuda.Stream) -> Non
 
     with pytest.raises(MeasurementError, match="on a stream that the current one does not wait for"):
         reps_of(EventsTimer(find_device("cuda"), "hot"), make_call(elsewhere), 3)
-
-
-def test_the_clock_is_read() -> None:
-    x = normal(8 * ELEMENTS)
-    reps = reps_of(EventsTimer(find_device("cuda"), "cold"), make_call(x.neg_), 5)
-    assert all(rep.sm_clock_mhz is not None and 100 < rep.sm_clock_mhz < 5000 for rep in reps)
-
-
-def test_replays_compute_with_the_values_of_the_rep() -> None:
-    x, out, seen = torch.zeros(1000, device="cuda"), torch.zeros(1000, device="cuda"), []
-
-    def setup() -> None:
-        seen.append(out[0].item())  # of the rep before
-        x.add_(1)
-
-    call = make_call(lambda: torch.mul(x, 2, out=out), make_arguments(setup=setup))
-    take_reps(GraphTimer(find_device("cuda"), "hot"), call, 5)
-    assert seen[-4:] == [2.0 * value for value in range(len(seen) - 4, len(seen))]
-
-
-def test_a_graph_of_forward_and_backward() -> None:
-    x = normal(ELEMENTS).requires_grad_()
-    call = make_call(lambda: (x * x).sum(), backward="both")
-    device = find_device("cuda")
-    assert median_us(GraphTimer(device, "cold"), call) < 1.2 * median_us(EventsTimer(device, "cold"), call)
-    check_usable()
 
 
 def test_the_default_generator_can_be_captured() -> None:
