@@ -21,14 +21,7 @@ from pytest_gpubench.report.rows import (
 )
 from pytest_gpubench.results.baseline import toolchain
 from pytest_gpubench.results.kernels import breakdown
-from pytest_gpubench.results.model import (
-    SAME_CODE,
-    Outcome,
-    PastChange,
-    SavedRun,
-    TestRecord,
-    Verdict,
-)
+from pytest_gpubench.results.model import SAME_CODE, Outcome, PastChange, SavedRun, TestRecord, Verdict
 from pytest_gpubench.units import bracketed, choose_time_unit, first_few, format_share, format_time, ratio_text
 from pytest_gpubench.verdict.ending import judged_kinds
 
@@ -133,9 +126,6 @@ def _size(text: str) -> int:
     return len(text.encode()) + 1
 
 
-# results of the tests
-
-
 def _standings_of(
     records: Iterable[TestRecord], failures: Mapping[str, str], silent: Mapping[str, str]
 ) -> dict[str, str]:
@@ -172,9 +162,6 @@ def _headline(records: Sequence[TestRecord], standings: Mapping[str, str]) -> st
     more = f" and {len(models) - MOST_DEVICES} more" if len(models) > MOST_DEVICES else ""
     where = f" on {first}{more}" if models else ""
     return f"## GPU benchmarks: {', '.join(words) or 'nothing was measured'}{where}"
-
-
-# the parts
 
 
 def _trouble_part(rows: Sequence[Row], failures: Mapping[str, str], silent: Mapping[str, str]) -> Part:
@@ -279,9 +266,6 @@ def _commit_text(run: SavedRun) -> str:
     if commit.dirty:
         words.append("with changes that are not committed")
     return " ".join(words)
-
-
-# the cells
 
 
 def found_cell(sentences: Sequence[str]) -> str:

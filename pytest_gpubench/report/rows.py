@@ -176,8 +176,6 @@ def sort(rows: Sequence[Row], key: str) -> list[Row]:
     return sorted(rows, key=lambda row: (not row.timing.measured, values[id(row)] is None, values[id(row)] or 0.0))
 
 
-# cells
-
 STYLES = {
     Outcome.PASS: "green",
     Outcome.FAIL: "bold red",
@@ -227,9 +225,6 @@ def resources_text(kinds: Sequence[Resources]) -> str:
     return ", ".join(words) + others
 
 
-# comparisons
-
-
 def speedup_text(speedup: Speedup | None, brief: bool = False) -> str:
     """Return a speedup with its interval, unless brief; empty without a speedup."""
     return "" if speedup is None else ratio_text(speedup.ratio, None if brief else speedup.interval)
@@ -267,9 +262,6 @@ def times_us(rows: Iterable[Row]) -> list[float]:
     return [value_us for both in times for value_us in both if value_us is not None]
 
 
-# verdicts, and changes against a saved run
-
-
 def outcome_text(verdict: Verdict, brief: bool = False) -> str:
     """Return a verdict's outcome; "(not enforced)" follows it, or parentheses enclose it if brief."""
     word = verdict.outcome.value.upper()
@@ -301,9 +293,6 @@ def change_word(item: Measurement) -> str:
     if interval.low > 1 + WORTH_TELLING:
         return "slower"
     return "faster" if interval.high < 1 / (1 + WORTH_TELLING) else ""
-
-
-# phases and regions
 
 
 def phases_block(title: str, found: Phases, time_unit: str, screen: Screen) -> str:

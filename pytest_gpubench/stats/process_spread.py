@@ -176,9 +176,6 @@ def _trigamma(x: float) -> float:
     return (math.lgamma(x + step) - 2 * math.lgamma(x) + math.lgamma(x - step)) / step**2
 
 
-# runs of the same code, and the smallest slowdown that stands out from their spread
-
-
 @dataclass(frozen=True)
 class RunNoise:
     """The spread between runs of the same code."""

@@ -125,17 +125,11 @@ def least_samples(metric: str, alpha: float) -> int:
     return number
 
 
-# order statistics
-
-
 def _ends(ordered: Sequence[float], quarter: int, alpha: float, tick_us: float) -> Interval | None:
     low, high = lower_rank(len(ordered), alpha, quarter), lower_rank(len(ordered), alpha, 4 - quarter)
     if low is None or high is None:
         return None
     return Interval(ordered[low - 1] - tick_us / 2, ordered[-high] + tick_us / 2)
-
-
-# means
 
 
 def _change_of_means(old: Sequence[float], new: Sequence[float], alpha: float, tick_us: float) -> ChangeEstimate:
@@ -186,9 +180,6 @@ def _fieller(old_mean: float, new_mean: float, spreads: tuple[float, float], tic
     if old_share >= 1 or new_share >= 1:
         return None
     return Interval(low * (1 - new_share) / (1 + old_share), high * (1 + new_share) / (1 - old_share))
-
-
-# the samples
 
 
 def _ordered(values: Sequence[float], what: str, rule: str, low: float, high: float) -> list[float]:

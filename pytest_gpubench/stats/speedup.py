@@ -41,9 +41,6 @@ class Quad(NamedTuple):
         return (*(our - their for our in ours for their in theirs), (sum(ours) - sum(theirs)) / 2)
 
 
-# the order of the calls
-
-
 def round_orders(arms: Sequence[ArmName], rounds: int, seed: int) -> tuple[tuple[ArmName, ...], ...]:
     """Return the order of the calls in each round: every arm twice, shuffled.
 
@@ -74,9 +71,6 @@ def next_look(looks: Sequence[int], least_more: int, taken: int, cost_s: float, 
     return min(following, affordable) if affordable >= taken + least_more else None
 
 
-# the samples
-
-
 def log_ratios(quads: Sequence[Quad], fastest: bool = False) -> tuple[float, ...]:
     """Return the mean log of reference time over candidate time of each quad, or that of its fastest times.
 
@@ -92,9 +86,6 @@ def _logs(times_us: Sequence[float]) -> list[float]:
         if not 0 < elapsed_us < math.inf:
             raise ValueError(f"a time must be above 0 us and finite to be compared: {elapsed_us!r}")
     return [math.log(elapsed_us) for elapsed_us in times_us]
-
-
-# the verdict
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,7 @@ from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import count, format_share, printable, ratio_text
 from pytest_gpubench.verdict.decision import at_most
-from pytest_gpubench.verdict.limits.counters import (
-    counted_text,
-    counter_unknown,
-    number_text,
-    spread_of_captures,
-)
+from pytest_gpubench.verdict.limits.counters import counted_text, counter_unknown, number_text, spread_of_captures
 from pytest_gpubench.verdict.regression import Change
 
 NEAR_ONE = 0.01

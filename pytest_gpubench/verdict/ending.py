@@ -38,13 +38,7 @@ class Rule:
     remedy: str
 
 
-ACTIONS: Mapping[str, Action] = {
-    "fail": "fail",
-    "error": "fail",
-    "warn": "warn",
-    "pass": "ignore",
-    "ignore": "ignore",
-}
+ACTIONS: Mapping[str, Action] = {"fail": "fail", "error": "fail", "warn": "warn", "pass": "ignore", "ignore": "ignore"}
 """By the values of the settings."""
 
 

@@ -3,9 +3,8 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
-import msgspec
+from msgspec.structs import replace
 
 from pytest_gpubench.results.kernels import distinct_names, is_copy, is_fill, is_spelt_out, short_name
 from pytest_gpubench.results.model import Code, Kernel, Measurement, Resources
@@ -43,17 +42,25 @@ def kernel_causes(old: Measurement, new: Measurement, least: float) -> Iterator[
     before, after = old.timing.kernels, new.timing.kernels
     if not before or not after:
         return
-    names = distinct_names(kernel.name for kernel in (*after, *before))
-    total_us = sum(kernel.median_us for kernel in after) or 1.0
+    names, total_us = (
+        distinct_names(each.name for each in (*after, *before)),
+        sum(each.median_us for each in after) or 1.0,
+    )
     pairs, added = _paired(before, after)
     for was, now in pairs:
         share = (now.median_us - was.median_us) / total_us
         words = _kernel_words(was, now, names, is_against_reference(old, new)) if share >= least else ""
         if words:
             yield Cause(share, words if len(after) == 1 else f"{words} ({times(was.median_us, now.median_us)})")
-    share = sum(kernel.median_us for kernel in added) / total_us
-    if added and share >= least:
-        yield Cause(share, _added_words(added, names, total_us))
+    share, launches = (sum(each.median_us for each in added) / total_us, sum(each.launches for each in added))
+    if added and share >= least:  # `one more kernel: copy_ (38 % of the time)`
+        told = [
+            (f"{each.launches} x " if each.launches > 1 else "")
+            + f"{names[each.name]} ({format_share(each.median_us / total_us)} of the time)"
+            for each in _longest_first(added)
+        ]
+        noun = "one more kernel" if launches == 1 else f"{launches} more kernels"
+        yield Cause(share, f"{noun}: {first_few(told, MOST_KERNELS)}")
 
 
 def _paired(old: Sequence[Kernel], new: Sequence[Kernel]) -> tuple[list[tuple[Kernel, Kernel]], list[Kernel]]:
@@ -62,7 +69,13 @@ def _paired(old: Sequence[Kernel], new: Sequence[Kernel]) -> tuple[list[tuple[Ke
     By their names, then by their short names, then by their times, copies and fills apart from the others.
     """
     before, after, pairs = _longest_first(old), _longest_first(new), []
-    for same in (lambda one: one.name, lambda one: short_name(one.name), _purpose):
+    before, after, pairs = _longest_first(old), _longest_first(new), []
+    ways: tuple[Callable[[Kernel], object], ...] = (
+        lambda one: one.name,
+        lambda one: short_name(one.name),
+        lambda one: (is_copy(one.name, one.kind), is_fill(one.name, one.kind)),
+    )
+    for same in ways:
         for now in tuple(after):
             was = next((each for each in before if same(each) == same(now)), None)
             if was is not None:
@@ -74,24 +87,6 @@ def _paired(old: Sequence[Kernel], new: Sequence[Kernel]) -> tuple[list[tuple[Ke
 
 def _longest_first(kernels: Sequence[Kernel]) -> list[Kernel]:
     return sorted(kernels, key=lambda kernel: -kernel.median_us)
-
-
-def _purpose(kernel: Kernel) -> str:
-    if is_copy(kernel.name, kernel.kind):
-        return "copy"
-    return "fill" if is_fill(kernel.name, kernel.kind) else kernel.kind
-
-
-def _added_words(added: Sequence[Kernel], names: dict[str, str], total_us: float) -> str:
-    """Return `one more kernel: copy_ (38 % of the time)`."""
-    launches = sum(kernel.launches for kernel in added)
-    each = [
-        (f"{kernel.launches} x " if kernel.launches > 1 else "")
-        + f"{names[kernel.name]} ({format_share(kernel.median_us / total_us)} of the time)"
-        for kernel in _longest_first(added)
-    ]
-    noun = "one more kernel" if launches == 1 else f"{launches} more kernels"
-    return f"{noun}: {first_few(each, MOST_KERNELS)}"
 
 
 def _kernel_words(old: Kernel, new: Kernel, names: dict[str, str], against_reference: bool) -> str:
@@ -106,25 +101,19 @@ def _kernel_words(old: Kernel, new: Kernel, names: dict[str, str], against_refer
     swapped = f"{name} in place of {names[old.name]}"
     if changed:
         return f"{swapped}: {', '.join(changed)}"
-    return "" if against_reference and not _is_telling(old.name, new.name) else swapped
-
-
-def _is_telling(old: str, new: str) -> bool:
-    """Tell whether the name of another kernel says something: a variant, or how a library is configured."""
-    return short_name(old) == short_name(new) or (is_spelt_out(old) and is_spelt_out(new))
+    is_variant = short_name(old.name) == short_name(new.name)  # or its name says how a library is configured
+    return swapped if is_variant or not against_reference or all(map(is_spelt_out, (old.name, new.name))) else ""
 
 
 def _launches_without(kernel: Kernel, other: Kernel) -> list[Resources]:
     """Return the kinds of launches of a kernel that another has not, whatever their number, the largest grid first."""
     has_lengths = all(kind.code.instructions for each in (kernel, other) for kind in each.resources if kind.code)
-    own, others = ([_comparable(kind, has_lengths) for kind in each.resources] for each in (kernel, other))
+    own, others = list[Resources](), list[Resources]()
+    for comparable, each in ((own, kernel), (others, other)):
+        for kind in each.resources:
+            code = kind.code if has_lengths or kind.code is None else replace(kind.code, instructions=0)
+            comparable.append(replace(kind, launches=1, code=code))
     return sorted((kind for kind in own if kind not in others), key=lambda kind: -math.prod(kind.grid))
-
-
-def _comparable(kind: Resources, has_length: bool) -> Resources:
-    """Return a kind of launches, whatever their number; has_length: False where the other's code has none."""
-    code = kind.code if has_length or kind.code is None else msgspec.structs.replace(kind.code, instructions=0)
-    return msgspec.structs.replace(kind, launches=1, code=code)
 
 
 def _resource_words(old: Resources, new: Resources, is_same: bool) -> list[str]:
@@ -133,19 +122,19 @@ def _resource_words(old: Resources, new: Resources, is_same: bool) -> list[str]:
     What it was compiled for comes first, then what it does, then what it takes, then how it is launched.
     """
     was, now = (old.code, new.code) if old.code and new.code else (Code(), Code())
-    changed = list(islice(_of_constants(was, now), MOST_CONSTANTS)) if is_same else []
+    names = dict.fromkeys([*was.constants, *now.constants]) if is_same else {}
+    constants = [(name, *(each.constants.get(name, NO_CONSTANT) for each in (was, now))) for name in names]
+    changed = [f"{name} {one} -> {other}" for name, one, other in constants if one != other][:MOST_CONSTANTS]
     same_tile = is_same and not changed
     if new.local_bytes > old.local_bytes or (is_same and new.local_bytes != old.local_bytes):
         changed.append(f"local memory of a thread {step(old.local_bytes, new.local_bytes, format_bytes)}")
     changed += _of_code(was, now, same_tile)
-    return [*changed, *(_of_threads(old, new) if is_same else _of_residence(old, new)), *_of_grids(old, new, is_same)]
-
-
-def _of_constants(old: Code, new: Code) -> Iterator[str]:
-    for name in dict.fromkeys([*old.constants, *new.constants]):
-        was, now = (each.constants.get(name, NO_CONSTANT) for each in (old, new))
-        if was != now:
-            yield f"{name} {was} -> {now}"
+    held, holds = (each.blocks_per_sm * math.prod(each.block) for each in (old, new))
+    if is_same:
+        changed += _of_threads(old, new)
+    elif held >= MORE_RESIDENT * holds:
+        changed.append(f"threads per SM {step(held, holds)}")
+    return [*changed, *_of_grids(old, new, is_same)]
 
 
 def _of_code(old: Code, new: Code, same_tile: bool) -> list[str]:
@@ -165,12 +154,6 @@ def _of_code(old: Code, new: Code, same_tile: bool) -> list[str]:
     if same_tile and not words and old.instructions and new.instructions not in (0, old.instructions):
         words.append(f"instructions in its code {step(old.instructions, new.instructions)}")
     return words
-
-
-def _of_residence(old: Resources, new: Resources) -> Iterator[str]:
-    held, holds = (each.blocks_per_sm * math.prod(each.block) for each in (old, new))
-    if held >= MORE_RESIDENT * holds:
-        yield f"threads per SM {step(held, holds)}"
 
 
 def _of_threads(old: Resources, new: Resources) -> Iterator[str]:

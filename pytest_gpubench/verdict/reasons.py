@@ -2,16 +2,15 @@
 
 A cause has the share of the time that grew along with it, and the largest share is told first: of a kernel that changed
 or was added by how much longer it takes, of a lower clock the cycles that are missing, of more bytes those. What is no
-part of a time has none. Where versions changed, that is told last. What has less of the time than `_worth_telling` says
-is no cause, and neither is a time that grew while nothing else changed. A counter has causes in the kernels and the
-work of a call alone.
+part of a time has none. Where versions changed, that is told last. What has less than a hundredth of the time, or than
+half of what the call lost where that is less, is no cause, and neither is a time that grew while nothing else changed.
+A counter has causes in the kernels and the work of a call alone.
 """
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import starmap
 
 import msgspec
 
@@ -37,6 +36,8 @@ FASTER_REFERENCE = 0.05
 """The least part by which a reference is faster than in an older run."""
 MORE_HOST_TIME = 1.5
 """The least factor between the host's times for launching a call."""
+WORTH_TELLING = 0.01
+"""The least share of the time of what is told of a call that is much slower."""
 MORE_COUNTED = 1.05
 """The least factor by which a call that is slower counts more of something, to be told."""
 COUNTER_WORDS = {
@@ -111,7 +112,7 @@ def _reasons_for(
 ) -> tuple[str, ...]:
     limit = BY_NAME.get(verdict.kind)
     if limit is MaxRelStd:
-        return tuple(_of_unsteady_reps(item.timing))
+        return _of_unsteady_reps(item.timing)
     if limit is not None and "reference" in limit.needed:
         return () if reference is None else reasons(reference, item)
     if old is None or not (_is_on_speed(verdict) or is_counter(_metric_of(verdict, item))):
@@ -119,18 +120,16 @@ def _reasons_for(
     return reasons(old, item, versions, _metric_of(verdict, item))
 
 
-def _of_unsteady_reps(timing: Timing) -> Iterator[str]:
-    """Yield the clock where reps differ by half as much, or less, in cycles as in time."""
+def _of_unsteady_reps(timing: Timing) -> tuple[str, ...]:
+    """Return the clock where reps differ by half as much, or less, in cycles as in time."""
     clocks = timing.sm_clock_mhz
     if len(clocks) != timing.reps:
-        return
+        return ()
     in_cycles = rel_std([us * mhz for us, mhz in zip(timing.samples_us, clocks, strict=True)])
-    if in_cycles <= timing.rel_std / 2:
-        throttled = f", throttled ({', '.join(timing.throttle_reasons)})" if timing.throttle_reasons else ""
-        yield (
-            f"SM clock {min(clocks):.0f} to {max(clocks):.0f} MHz between reps{throttled}, whose cycles differ by "
-            f"{format_share(in_cycles)}"
-        )
+    throttled = f", throttled ({', '.join(timing.throttle_reasons)})" if timing.throttle_reasons else ""
+    span = f"SM clock {min(clocks):.0f} to {max(clocks):.0f} MHz between reps{throttled}"
+    is_clock = in_cycles <= timing.rel_std / 2
+    return (f"{span}, whose cycles differ by {format_share(in_cycles)}",) if is_clock else ()
 
 
 def _metric_of(verdict: Verdict, item: Measurement) -> str:
@@ -155,12 +154,13 @@ def reasons(
     """
     if not old.timing.measured or not new.timing.measured:
         return ()
-    least = _worth_telling(old.timing, new.timing, metric)
-    found = [*kernel_causes(old, new, least), *_work_causes(old.timing, new.timing, least)]
-    found += starmap(Cause, _counted_more(old.timing.counts, new.timing.counts))
+    least = -math.inf  # what counts more has no part of the time
+    if not is_counter(metric):
+        lost = 1 - old.timing.median_us / new.timing.median_us
+        least = min(WORTH_TELLING, lost / 2) if lost > 0 else WORTH_TELLING
+    found = [*kernel_causes(old, new, least), *_work_causes(old, new, least, metric)]
     if not is_counter(metric):
         found += [*_call_causes(old, new, least), *_host_causes(old, new)]
-    found += [*_faster_reference(old, new)] if metric == "speedup" else []
     if metric != REPLAYED and not is_counter(metric):  # else both ran now, or no clock matters
         found += [*_clock_causes(old, new, explains=metric != "speedup", alone=not found and not versions)]
     told = [each.sentence for each in sorted(found, key=lambda each: -each.share)]
@@ -168,29 +168,21 @@ def reasons(
     return (*told[: MOST_REASONS - bool(changed)], *([changed] if changed else []))
 
 
-WORTH_TELLING = 0.01
-"""The least share of the time of what is told of a call that is much slower."""
+def _work_causes(before: Measurement, after: Measurement, least: float, metric: str) -> Iterator[Cause]:
+    """Yield more bytes and operations, more that ncu counts, and of a speedup less time of its reference."""
+    was, now = before.timing, after.timing
+    if was.moved_bytes and now.moved_bytes and (share := 1 - was.moved_bytes / now.moved_bytes) > max(least, 0):
+        yield Cause(share, f"moves at least {step(was.moved_bytes, now.moved_bytes, format_bytes)}")
+    if was.flops and now.flops and (share := 1 - was.flops / now.flops) > max(least, 0):
+        yield Cause(share, f"computes {was.flops:.4g} -> {now.flops:.4g} operations")
+    yield from _counted_more(was.counts, now.counts)
+    if metric == "speedup" and before.speedup and after.speedup:
+        was_us, now_us = before.speedup.reference_us, after.speedup.reference_us
+        if (share := 1 - now_us / was_us) >= FASTER_REFERENCE:
+            yield Cause(share, f"its reference {after.speedup.reference} is faster: {times(was_us, now_us)}")
 
 
-def _worth_telling(old: Timing, new: Timing, metric: str) -> float:
-    """Return the least share of the time of what is told: half of what a call lost where that is little.
-
-    What counts more has no part of the time.
-    """
-    if is_counter(metric):
-        return -math.inf
-    lost = 1 - old.median_us / new.median_us
-    return min(WORTH_TELLING, lost / 2) if lost > 0 else WORTH_TELLING
-
-
-def _work_causes(old: Timing, new: Timing, least: float) -> Iterator[Cause]:
-    if old.moved_bytes and new.moved_bytes and (share := 1 - old.moved_bytes / new.moved_bytes) > max(least, 0):
-        yield Cause(share, f"moves at least {step(old.moved_bytes, new.moved_bytes, format_bytes)}")
-    if old.flops and new.flops and (share := 1 - old.flops / new.flops) > max(least, 0):
-        yield Cause(share, f"computes {old.flops:.4g} -> {new.flops:.4g} operations")
-
-
-def _counted_more(old: Counts | None, new: Counts | None) -> Iterator[tuple[float, str]]:
+def _counted_more(old: Counts | None, new: Counts | None) -> Iterator[Cause]:
     """Yield what a slower call counts more than the older one, each with its share of the time: of bytes those added.
 
     Nothing of which one capture is no more than another of the older one's.
@@ -202,7 +194,7 @@ def _counted_more(old: Counts | None, new: Counts | None) -> Iterator[tuple[floa
         if least > MORE_COUNTED * most and not says_nothing(new, name):
             times = f"{round_to_digits(now / was, 2)}x " if was else ""
             share = 1 - was / now if name == "dram_read_bytes" else 0.0
-            yield share, f"{words.format(times)}: {number_text(name, was)} -> {number_text(name, now)}"
+            yield Cause(share, f"{words.format(times)}: {number_text(name, was)} -> {number_text(name, now)}")
 
 
 def _call_causes(old: Measurement, new: Measurement, least: float) -> Iterator[Cause]:
@@ -224,21 +216,15 @@ def _call_words(was: Observed, now: Observed, has_kernels: bool) -> Iterator[str
         yield f"the host waits for the GPU {step(was.waits_number, now.waits_number)} times in a call{where}"
     before, after = (sum(each.driver_allocations.values()) for each in (was, now))
     if after > before and not has_kernels:
-        names = ", ".join(now.driver_allocations)
-        yield f"takes GPU memory from the driver, or gives it back, {step(before, after)} times in a call ({names})"
-    if not has_kernels and (more := _more_launches(was.kernels, now.kernels)):
-        launches = step(sum(was.kernels.values()), sum(now.kernels.values()))
-        yield f"launches {launches} kernels and copies, more of {first_few(more, MOST_KERNELS)}"
+        calls = ", ".join(now.driver_allocations)
+        yield f"takes GPU memory from the driver, or gives it back, {step(before, after)} times in a call ({calls})"
+    launched, launches = sum(was.kernels.values()), sum(now.kernels.values())
+    if not has_kernels and launches > launched:
+        names = distinct_names([*now.kernels, *was.kernels])
+        more = [names[name] for name, number in now.kernels.items() if number > was.kernels.get(name, 0)]
+        yield f"launches {step(launched, launches)} kernels and copies, more of {first_few(more, MOST_KERNELS)}"
     if was.memory and now.memory and was.memory.peak_bytes < now.memory.peak_bytes:
         yield f"allocates {step(was.memory.peak_bytes, now.memory.peak_bytes, format_bytes)} of GPU memory"
-
-
-def _more_launches(was: Mapping[str, int], now: Mapping[str, int]) -> list[str]:
-    """Return the kernels that are launched more often; empty where all together are not."""
-    if sum(now.values()) <= sum(was.values()):
-        return []
-    names = distinct_names([*now, *was])
-    return [names[name] for name, launches in now.items() if launches > was.get(name, 0)]
 
 
 def _host_causes(old: Measurement, new: Measurement) -> Iterator[Cause]:
@@ -259,22 +245,19 @@ def has_resources(item: Measurement) -> bool:
     return bool(kernels) and all(kernel.resources for kernel in kernels)
 
 
-def _faster_reference(old: Measurement, new: Measurement) -> Iterator[Cause]:
-    if old.speedup is None or new.speedup is None:
-        return
-    was_us, now_us = old.speedup.reference_us, new.speedup.reference_us
-    if (share := 1 - now_us / was_us) >= FASTER_REFERENCE:
-        yield Cause(share, f"its reference {new.speedup.reference} is faster: {times(was_us, now_us)}")
-
-
 def _clock_causes(old: Measurement, new: Measurement, explains: bool, alone: bool) -> Iterator[Cause]:
     """Yield lower clocks and new throttling.
 
     explains: False where both arms had the clock. alone: True where nothing else is known to differ.
     """
-    slower = new.timing.median_us / old.timing.median_us
-    lower = {name: (was, now) for name, was, now in _clocks(old.timing, new.timing) if now <= was * (1 - LOWER_CLOCK)}
-    throttled = sorted({*new.timing.throttle_reasons} - {*old.timing.throttle_reasons})
+    one, other = old.timing, new.timing
+    slower, clocks = other.median_us / one.median_us, dict[str, tuple[float, float]]()
+    if one.median_sm_clock_mhz and other.median_sm_clock_mhz:
+        clocks["SM clock"] = one.median_sm_clock_mhz, other.median_sm_clock_mhz
+    if one.memory_clock_mhz and other.memory_clock_mhz:
+        clocks["memory clock"] = statistics.median(one.memory_clock_mhz), statistics.median(other.memory_clock_mhz)
+    lower = {name: (was, now) for name, (was, now) in clocks.items() if now <= was * (1 - LOWER_CLOCK)}
+    throttled = sorted({*other.throttle_reasons} - {*one.throttle_reasons})
     words = [f"{name} {was:.0f} -> {now:.0f} MHz" for name, (was, now) in lower.items()]
     words += [f"throttled ({', '.join(throttled)})"] if throttled else []
     share, not_code = 0.0, ""
@@ -285,11 +268,3 @@ def _clock_causes(old: Measurement, new: Measurement, explains: bool, alone: boo
         not_code = ": not the code" if is_all and alone and is_known else ""
     if words:
         yield Cause(share, ", ".join(words) + not_code)
-
-
-def _clocks(old: Timing, new: Timing) -> Iterator[tuple[str, float, float]]:
-    """Yield the name of each clock that is known of both, and its medians."""
-    if old.median_sm_clock_mhz and new.median_sm_clock_mhz:
-        yield "SM clock", old.median_sm_clock_mhz, new.median_sm_clock_mhz
-    if old.memory_clock_mhz and new.memory_clock_mhz:
-        yield "memory clock", statistics.median(old.memory_clock_mhz), statistics.median(new.memory_clock_mhz)

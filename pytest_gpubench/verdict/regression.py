@@ -76,9 +76,6 @@ def judge_change(
     return replace(found, estimate=estimate, outcome=outcome, sentence=sentence, notes=stale)
 
 
-# sentences
-
-
 def _stale_notes(estimate: ChangeEstimate, tolerance: RegressionTolerance, label: str, where: str) -> Iterator[str]:
     """Yield a sentence where the older one is slower by more than is tolerated, and guards nothing."""
     if tolerance.margin is not None:

@@ -196,9 +196,6 @@ def _table_of(run: SavedRun) -> dict[tuple[str, MeasurementKey], RecordedMeasure
     return table
 
 
-# tests that did not end alike
-
-
 def _judge_test(nodeid: str, runs: Sequence[ArmRun]) -> Change | None:
     """Return a change for a test that only one version has, or fails, or that both fail; None for any other."""
     asked = [each for each in runs if each.tests is None or nodeid in each.tests]
@@ -232,9 +229,6 @@ def _changed_tests(series: Sequence[RoundSeries]) -> dict[str, Change]:
             sentence = f"its own {what} changed, so BASE and HEAD run two tests: --tests PATH takes HEAD's for both"
             found[each.nodeid] = Change(each.nodeid, "", Outcome.NOT_JUDGED, sentence)
     return found
-
-
-# measurements
 
 
 def _judge_series(

@@ -8,15 +8,7 @@ import msgspec
 
 from pytest_gpubench.counters import counter_named
 from pytest_gpubench.results.counterpart import MeasurementKey, Missing, PastTest, by_key
-from pytest_gpubench.results.model import (
-    SAME_CODE,
-    Measurement,
-    Outcome,
-    PastChange,
-    TestRecord,
-    Timing,
-    Verdict,
-)
+from pytest_gpubench.results.model import SAME_CODE, Measurement, Outcome, PastChange, TestRecord, Timing, Verdict
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import printable
 from pytest_gpubench.verdict.reasons import explained
@@ -117,12 +109,7 @@ def _change_of(limit: BaselineLimit, key: MeasurementKey, item: Measurement, alp
 
 
 def _with_verdict(
-    limit: BaselineLimit,
-    found: Change,
-    item: Measurement,
-    reference: Timing | None,
-    enforced: bool,
-    throttled: str,
+    limit: BaselineLimit, found: Change, item: Measurement, reference: Timing | None, enforced: bool, throttled: str
 ) -> Change:
     """Return a change whose measurement has it, and a verdict where it is judged."""
     past, changed = limit.found, () if isinstance(limit.found, Missing) else limit.found.changed

@@ -276,9 +276,6 @@ class Parting:
         return max(wanted, 0) if now is not Outcome.PASS and is_reachable else 0
 
 
-# a pair of sessions
-
-
 def change_between(old: Measurement, new: Measurement, tolerance: RegressionTolerance, alpha: float) -> ChangeEstimate:
     """Return the change of the metric of the tolerance; of the median where that is a speedup and one has none.
 

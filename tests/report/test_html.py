@@ -37,9 +37,6 @@ def page() -> str:
     return html_page(showcase(), showcase(2), history(3))
 
 
-# numbers and rows
-
-
 def test_every_number_of_a_row_is_the_stored_one_to_five_digits() -> None:
     saved = make_run(tests=1)
     [row], [test] = (page_content(saved)[name] for name in ("rows", "tests"))
@@ -143,9 +140,6 @@ def test_what_a_page_keeps_of_very_many_samples_is_evenly_spaced(monkeypatch: py
     assert (item["reps"], item["step"]) == (500, 13)  # of 15 series, 40 numbers each
 
 
-# limits
-
-
 @pytest.mark.parametrize(
     ("sentence", "text"),
     [
@@ -161,9 +155,6 @@ def test_what_a_page_keeps_of_very_many_samples_is_evenly_spaced(monkeypatch: py
 def test_what_was_measured_stands_beside_each_limit(sentence: str, text: str) -> None:
     judged = msgspec.structs.replace(alone("f"), verdicts=(verdict_on("min_speedup=1", Outcome.PASS, sentence),))
     assert content_of(record(judged))["tests"][0]["items"][0]["verdicts"][0]["measured"] == text
-
-
-# against the baseline, and over time
 
 
 @pytest.mark.parametrize(
@@ -261,9 +252,6 @@ def test_the_trend_is_the_mean_of_all_ratios_to_this_run() -> None:
     assert content_of(record(alone()))["trend"] == []
 
 
-# size, network, injection
-
-
 def test_a_page_without_tests_is_below_100_kb_and_a_test_adds_few() -> None:
     empty, one = (len(html_page(run(*make_run(tests, reps=160).records)).encode()) for tests in (0, 1))
     assert empty < 100_000
@@ -309,9 +297,6 @@ def test_names_that_utf8_cannot_write_do_not_cost_the_page() -> None:
     page = html_page(msgspec.structs.replace(make_run(1), name="\ud800<b>&"))
     assert page.encode()
     assert "<title>GPU benchmarks · \\ud800&lt;b&gt;&amp;</title>" in page
-
-
-# numbers
 
 
 @pytest.mark.parametrize(("value", "shown"), [(1980.0, "1980"), (123456.0, "123460"), (1.23456, "1.2346")])

@@ -29,9 +29,6 @@ def warnings_of(records: list[TestRecord], settings: Settings = DEFAULTS) -> lis
     return [line.removeprefix(start) for line in summary_lines(records, settings) if line.startswith(start)]
 
 
-# the last line
-
-
 @pytest.mark.parametrize(
     ("found", "settings", "words"),
     [
@@ -125,9 +122,6 @@ def test_warnings_alike_of_several_functions_and_tests_are_one() -> None:
     assert len(warnings_of(tests, Settings(verbose=True))) == 48
 
 
-# warnings with remedies
-
-
 @pytest.mark.parametrize(
     ("candidate_mhz", "reference_mhz", "where"),
     [
@@ -190,9 +184,6 @@ def test_each_kind_of_warning_has_one_line_in_the_summary() -> None:
     ]
 
 
-# a failed test's section
-
-
 def test_the_section_shows_both_arms_side_by_side() -> None:
     candidate = timing("fused", 10.0, 1950, flags=("throttled",))
     pair = arms(candidate, timing("eager", 20.0), verdict("min_speedup=3", Outcome.FAIL))
@@ -244,9 +235,6 @@ def test_of_very_many_the_section_shows_the_last() -> None:
     assert "alone: 9.000 us (median of 9 reps, cold, profiler) (the last of 9)" in text
     assert "b against eager (the last of 9): 1.111x" in text
     assert report_section(record(*alone[:8])).count("median of") == 8
-
-
-# properties
 
 
 class OddFloat(float):
@@ -324,9 +312,6 @@ def test_properties_of_a_change_are_plain() -> None:
         ("gpu_bench.a.change_low", 1.25),
         ("gpu_bench.a.change_high", 1.25),
     ]
-
-
-# warnings that many tests share, and what was compared
 
 
 ONE_OF_TWELVE = "12 tests (t.py::a, t.py::b, t.py::c and 9 more)"

@@ -110,9 +110,6 @@ def read(markdown: str) -> Reader:
     return reader
 
 
-# the first line
-
-
 @pytest.mark.parametrize(
     ("records", "failures", "line"),
     [
@@ -148,9 +145,6 @@ def test_the_first_line_names_the_gpus(names: list[str], where: str) -> None:
     assert ("Device" in section(summary, "All measurements")[0]) is (len(set(names)) > 1)
     on_cpu = msgspec.structs.replace(PASSED, device=msgspec.structs.replace(GPU, type="cpu", name="EPYC"))
     assert markdown_summary(run_of(on_cpu)).splitlines()[0].endswith("on the CPU, EPYC")
-
-
-# the parts
 
 
 def test_what_failed_comes_first_each_with_its_sentence() -> None:
@@ -290,9 +284,6 @@ def test_the_commit_is_told(commit: CommitInfo, line: str) -> None:
     assert "<code>o4=1</code> and 2 more\n" in bare
 
 
-# the limit
-
-
 @functools.cache
 def big_run() -> SavedRun:
     run = make_run(tests=700, reps=12)
@@ -352,9 +343,6 @@ def test_what_passed_is_left_out_first() -> None:
     rows = section(summary, "All measurements")[1:]
     assert sum("❌" in row[-1] for row in rows) == len(section(summary, "### What to look at")) - 1 == 29
     assert full - 50_000 - len(summary.encode()) < 2_000
-
-
-# what comes from outside
 
 
 def check_harmless(summary: str) -> None:

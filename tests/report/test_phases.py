@@ -97,14 +97,7 @@ def test_lines_of_a_failed_test() -> None:
 
 
 @pytest.mark.parametrize(
-    ("per_s", "text"),
-    [
-        (None, "-"),
-        (12.0, "12.00"),
-        (999.96, "1.000 k"),
-        (1.5e6, "1.500 M"),
-        (5e19, "50000 P"),
-    ],
+    ("per_s", "text"), [(None, "-"), (12.0, "12.00"), (999.96, "1.000 k"), (1.5e6, "1.500 M"), (5e19, "50000 P")]
 )
 def test_rates(per_s: float | None, text: str) -> None:
     found = replace(FOUND, phases=(replace(ENCODER, elements_per_s=per_s),), whole=None)

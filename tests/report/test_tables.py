@@ -272,9 +272,6 @@ def test_verbose_names_only_what_has_kernels_or_regions() -> None:
     assert text.count("both_kernel") == 1
 
 
-# limits
-
-
 @pytest.mark.parametrize(
     ("limit", "text"),
     [
@@ -337,8 +334,6 @@ def test_a_value_that_the_timing_does_not_hold_is_the_verdicts() -> None:
     found = msgspec.structs.replace(verdict("max_memory='1GiB'", Outcome.PASS), found="12 MiB")
     assert limit_text(found, Measurement(timing=timing("fused", 12.0))) == "12 MiB <= 1 GiB"
 
-
-# what fits
 
 LIMITS = {
     "min_speedup=1.5": ">= 1.5x",

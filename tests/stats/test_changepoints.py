@@ -145,9 +145,6 @@ def test_the_unit_does_not_matter(seed: int, unit: float) -> None:
     assert [point.index for point in scaled] == [point.index for point in change_points(values)]
 
 
-# short series: Student's t
-
-
 @pytest.mark.parametrize("alpha", [0.05, 0.01, 0.001])
 @pytest.mark.parametrize("length", [LEAST_SERIES, 14])
 def test_a_plain_change_is_found_from_six_runs_on(length: int, alpha: float) -> None:

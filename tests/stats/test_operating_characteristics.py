@@ -159,9 +159,6 @@ SLOWER = {percent: Scenario(1 / (1 + percent / 100), 0.99) for percent in (2, 3,
 SCENARIOS = (EQUAL, AT_LIMIT, *SLOWER.values())
 
 
-# what the clock reads
-
-
 SIX = np.array([[letter == "B" for letter in order] for order in sorted(set(orders(100, 0)))])
 
 
@@ -201,9 +198,6 @@ def votes_of(logs: Floats, is_candidate: Bools) -> Floats:
     return votes
 
 
-# the verdict
-
-
 class Verdicts(NamedTuple):
     """Say of each session whether it failed or passed, and after how many quads it was over."""
 
@@ -225,9 +219,6 @@ def verdicts(votes: Floats, limit: float, alpha: float, tick: float = 0.0) -> Ve
         passed |= undecided & (high[:, look - 1] < (rank or 0))
         quads[undecided & (failed | passed)] = look
     return Verdicts(failed, passed, quads)
-
-
-# the rates
 
 
 class Rates(NamedTuple):
@@ -271,9 +262,6 @@ def rates(model: Model, trials: int) -> dict[Scenario, Rates]:
     return {scenario: Rates(*(counted / trials).tolist()) for scenario, counted in sums.items()}
 
 
-# the twins are equal to the functions
-
-
 def quads_in(logs: Sequence[float], is_candidate: Sequence[bool]) -> list[Quad]:
     found = []
     for start in range(0, len(logs), 4):
@@ -311,9 +299,6 @@ def test_the_twin_of_the_verdict_is_equal(slower: float, alpha: float) -> None:
         for rows in zip(logs.tolist(), is_candidate.tolist(), strict=True)
     ]
     assert list(zip(words, found.quads.tolist(), strict=True)) == expected
-
-
-# what the verdict promises
 
 
 def check_false_fails(model: Model, trials: int) -> None:
@@ -383,9 +368,6 @@ def test_ten_percent_slower_is_told_in_24_calls(model: Model) -> None:
         assert np.median(verdicts(votes, 0.99, ALPHA).quads) == LOOKS[0]
 
 
-# a busy host
-
-
 def preempted(rng: np.random.Generator, is_candidate: Bools, call_ms: float, slower: float, share: float) -> Floats:
     """Return the log times of calls, a share of which waits for 4 to 12 ms while others have the core."""
     own_ms = call_ms * np.where(is_candidate, slower, 1.0) * np.exp(0.01 * rng.standard_normal(is_candidate.shape))
@@ -427,9 +409,6 @@ def test_as_fast_on_a_busy_host(trials: int) -> None:
     is_candidate = in_quads(trials)
     logs = preempted(np.random.default_rng(9), is_candidate, 0.5, 1.0, 0.3)
     assert verdicts(votes_of(logs, is_candidate), 1.0, ALPHA).failed.mean() <= ALPHA + slack(ALPHA, trials)
-
-
-# many trials
 
 
 @pytest.mark.slow

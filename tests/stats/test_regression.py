@@ -30,9 +30,6 @@ alphas = st.sampled_from([0.2, 0.05, 0.01, 0.001])
 times = st.lists(st.floats(1, 1e3) | st.integers(10, 14).map(float), min_size=1, max_size=60)
 
 
-# what a change is
-
-
 @given(times, times, metrics, alphas, st.sampled_from([0, TICK_US]))
 def test_swapping_the_runs_inverts_the_ratio(
     old: list[float], new: list[float], metric: Any, alpha: float, tick_us: float
@@ -154,9 +151,6 @@ def test_means_of_noise_as_large_as_themselves_have_no_ratio() -> None:
         assert (change.interval, decide_change(change, 0.1)) == (None, "inconclusive")
 
 
-# what is refused
-
-
 @pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])
 @pytest.mark.parametrize("metric", METRICS)
 def test_what_is_no_time_is_refused(metric: Any, wrong: float) -> None:
@@ -194,9 +188,6 @@ def test_other_invalid_arguments_are_refused() -> None:
     for tick_us in (-1, math.nan, math.inf):
         with pytest.raises(ValueError, match="tick"):
             change_of_samples([1.0], [1.0], "median", 0.01, tick_us)
-
-
-# how often it is wrong, right or open: the log of the factor on each call's time, a run per row
 
 
 def jitter(std: float) -> Noise:

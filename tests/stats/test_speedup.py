@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.stats.speedup import (
-    LOOKS,
-    Quad,
-    critical_ranks,
-    log_ratios,
-    round_orders,
-    speedup_of,
-)
+from pytest_gpubench.stats.speedup import LOOKS, Quad, critical_ranks, log_ratios, round_orders, speedup_of
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.verdict.decision import at_least
 from tests.stats.quads import decide, orders, steady
@@ -29,9 +22,6 @@ noisy_quads = st.lists(st.builds(Quad, quads, quads), min_size=1, max_size=40)
 alphas = st.builds(lambda digits, power: digits / 10**power, st.integers(1, 4), st.integers(1, 6))
 limits = st.floats(0.1, 10)
 plans = st.lists(st.integers(1, 12), min_size=1, max_size=6).map(lambda steps: tuple(itertools.accumulate(steps)))
-
-
-# the order of the calls
 
 
 @given(st.integers(0, 60), seeds)
@@ -60,9 +50,6 @@ def test_a_round_has_every_arm_twice(arms: int, rounds: int, seed: int) -> None:
 def test_one_arm_is_no_comparison(arms: str) -> None:
     with pytest.raises(ValueError, match="two arms or more"):
         round_orders(arms, 4, 0)
-
-
-# the samples
 
 
 def log_ratio_of(reference_us: tuple[float, ...], candidate_us: tuple[float, ...]) -> float:
@@ -103,9 +90,6 @@ def test_the_votes_of_a_quad(reference_us: tuple[float, float], candidate_us: tu
     assert pairs == [math.log(ours) - math.log(theirs) for ours in reference_us for theirs in candidate_us]
     assert mean == pytest.approx(log_ratio_of(reference_us, candidate_us), abs=1e-12)
     assert len(pairs) + 1 == 5
-
-
-# when the answer is certain
 
 
 @pytest.mark.parametrize(
@@ -180,9 +164,6 @@ def test_an_alpha_that_is_no_risk_is_refused(alpha: float) -> None:
         critical_ranks((20,), alpha)
 
 
-# the speedup
-
-
 def test_the_speedup_of_a_table() -> None:
     ratios = [math.log(2) + k / 100 for k in range(-9, 11)]
     speedup = speedup_of(steady(ratios), 0.001)
@@ -222,9 +203,6 @@ def test_no_quads_have_no_speedup() -> None:
 def test_a_look_that_was_not_planned_is_refused() -> None:
     with pytest.raises(ValueError, match="30 quads are none of the planned looks"):
         speedup_of(steady([0.0] * 30), 0.001, LOOKS)
-
-
-# the verdict
 
 
 @pytest.mark.parametrize(

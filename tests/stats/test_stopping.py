@@ -42,17 +42,11 @@ STEADY = [100.0] * 50
 UNSTEADY = spread_evenly(50, 0.5)
 
 
-# exact reps
-
-
 @pytest.mark.parametrize("decided", [True, False])
 @pytest.mark.parametrize(("reps", "taken", "more"), [(1, 0, 1), (20, 0, 20), (20, 15, 5), (20, 20, 0), (20, 25, 0)])
 def test_a_number_of_reps_is_taken_exactly(reps: int, taken: int, more: int, decided: bool) -> None:
     """Neither precision nor an open verdict nor the time that is left have a say."""
     assert next_batch(budget(reps, spent_s=100.0), UNSTEADY[:taken], decided) == more
-
-
-# the first batch
 
 
 @pytest.mark.parametrize(
@@ -102,9 +96,6 @@ def test_what_a_probe_or_a_pass_takes_is_less_than_a_first_batch() -> None:
     assert (
         max(PROBE_REPS, SLOW_PASS_REPS) < LEAST_REPS == least_count(0.0005) <= MIN_REPS
     )  # half of alpha 0.001 goes to a first look
-
-
-# the next batches
 
 
 @pytest.mark.parametrize(
@@ -175,9 +166,6 @@ def test_a_rep_costs_what_the_reps_so_far_took(spends: list[tuple[float, int]], 
     assert (tracked.spent_s, tracked.rep_cost_s, tracked.left_s) == pytest.approx((spent_s, cost_s, 10 - spent_s))
 
 
-# precision and the clock
-
-
 @pytest.mark.parametrize(
     ("samples", "precise"),
     [
@@ -198,8 +186,6 @@ def test_a_rep_costs_what_the_reps_so_far_took(spends: list[tuple[float, int]], 
 def test_is_precise(samples: list[float], precise: bool) -> None:
     assert is_precise(samples, 0.01) is precise
 
-
-# whole measurements
 
 shapes: dict[str, Callable[[random.Random], float]] = {
     "steady": lambda rng: 100.0,

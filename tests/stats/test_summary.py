@@ -30,9 +30,6 @@ readings_us = st.lists(st.integers(1, 2**20).map(lambda ticks: ticks / 1024), mi
 alphas = st.builds(lambda digits, power: digits / 10**power, st.integers(1, 9), st.integers(1, 9))
 
 
-# the median
-
-
 def brute_force_rank(samples: int, alpha: Fraction) -> int | None:
     """Return the largest k with 2 P(Binomial(samples, 1/2) < k) <= alpha, by adding up fractions."""
     chances = (Fraction(math.comb(samples, below), 2**samples) for below in range(samples // 2))
@@ -88,9 +85,6 @@ def test_an_interval_widens_as_alpha_shrinks(
         assert wide.low <= narrow.low <= narrow.high <= wide.high
 
 
-# the standard deviation
-
-
 @pytest.mark.parametrize(
     ("samples", "expected"),
     [((), None), (range(9), None), ((0.1,) * 9, None), ((0.1,) * 10, (0, 0)), ((3,) * 500, (0, 0))],
@@ -112,9 +106,6 @@ def test_the_upper_end_for_the_std_is_the_published_one(alpha: float, high: floa
     samples = np.array([[15.83, 16.01, 16.24, 16.42, 15.33, 15.44, 16.88, 16.31]])
     _, [found_high] = std_bounds(samples, alpha)
     assert found_high == pytest.approx(high, abs=5e-5)
-
-
-# simulation
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.001])

@@ -43,9 +43,6 @@ def plain_correlation(first: Sequence[float], second: Sequence[float]) -> float:
     return float(products[0] / math.sqrt(products[1] * products[2]))
 
 
-# the size that matters
-
-
 @pytest.mark.parametrize(
     ("columns", "ratios", "expected"),
     [
@@ -82,9 +79,6 @@ def test_the_size_that_matters_goes_best_with_the_ratio(found: list[Point]) -> N
         assert strengths[name] >= max(*strengths.values(), LEAST_STRENGTH) - ROUNDING
     else:
         assert max(strengths.values()) < LEAST_STRENGTH + ROUNDING
-
-
-# steps
 
 
 @pytest.mark.parametrize(

@@ -129,9 +129,6 @@ def test_an_invalid_limit_says_what_to_write(limit: dict[str, Any], words: str) 
     assert words in str(raised.value)
 
 
-# changes
-
-
 def counted(*captures: float, name: str = "instructions") -> Measurement:
     return Measurement(timing=counting({name: captures}))
 
@@ -269,9 +266,6 @@ def test_between_commits_a_counter_is_compared_beside_others_if_they_do_not_chan
     item = Measurement(timing=timing_of((5.0,), "norm", counts=captures, neighbours="pid 7 computed"))
     (found,) = judge_rounds(take(lambda arm, number: (item,), rounds=1)[:2], parse_tolerance(f"{name}:1%"), 0.01)
     assert found.outcome is outcome
-
-
-# reasons
 
 
 @pytest.mark.parametrize(

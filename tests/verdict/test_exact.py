@@ -42,8 +42,6 @@ def memory(allocations: int = 0, peak_bytes: int = 0, kept_bytes: int = 0) -> Al
     return AllocatedMemory(allocations, 512 * allocations, peak_bytes, kept_bytes)
 
 
-# kernels
-
 TWO = timing((1, "a"), (2, "b"))
 NETWORK = timing((1, SOFTMAX), (1, ADD))
 COPIED = timing((3, "Memcpy DtoD (Device -> Device)", "memcpy"), (1, "Memset (Device)", "memset"))
@@ -121,9 +119,6 @@ def test_names_are_written_as_they_were_asked_for_and_sets_alike_in_every_proces
     found = judged(Limits(kernels=patterns), timing((1, "none")))
     assert found.limit == f"kernels={text}"
     assert re.findall(r"\*\w+\*", found.sentence.partition(",")[0]) == re.findall(r"\*\w+\*", text)
-
-
-# what is forbidden
 
 
 ITEM = Wait("if x.sum().item() > 0:", "kernels.py:12")
@@ -209,9 +204,6 @@ def test_verdicts_on_a_set_of_things_come_in_the_same_order_in_every_process() -
     assert [each.limit for each in found] == [f"forbid={thing!r}" for thing in sorted(FORBIDDABLE)]
 
 
-# memory
-
-
 @pytest.mark.parametrize(
     ("most", "memory_taken", "outcome", "words"),
     [
@@ -236,9 +228,6 @@ def test_max_memory(most: int | str, memory_taken: AllocatedMemory | None, outco
     assert outcome is not PASS or found.found in found.sentence
 
 
-# determinism
-
-
 @pytest.mark.parametrize(
     ("differing", "outcome", "words"),
     [
@@ -251,8 +240,6 @@ def test_deterministic(differing: list[str] | None, outcome: Outcome, words: str
     found = judged(Limits(deterministic=True), timing((1, ADD)), differing=differing)
     assert (found.limit, found.outcome, found.sentence) == ("deterministic=True", outcome, f"softmax {words}")
 
-
-# where nothing can be said
 
 EVERYTHING = Limits(
     max_kernels=1, forbid=("memcpy", "memset", "sync", "alloc"), max_memory="1GiB", kernels="*", deterministic=True
@@ -319,9 +306,6 @@ def test_when_a_call_has_to_be_watched(asked: Limits, needed: bool) -> None:
     assert asked.need("observation") is needed
 
 
-# what may be asked for
-
-
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
@@ -352,14 +336,7 @@ def test_invalid_arguments(name: str, value: object, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("1GiB", 2**30),
-        ("1 GiB", 2**30),
-        ("0.5KiB", 512),
-        ("2GB", 2 * 10**9),
-        (0, 0),
-    ],
+    ("text", "size"), [("1GiB", 2**30), ("1 GiB", 2**30), ("0.5KiB", 512), ("2GB", 2 * 10**9), (0, 0)]
 )
 def test_sizes(text: int | str, size: int) -> None:
     assert memory_size(text) == size

@@ -124,9 +124,6 @@ def test_code_of_which_one_is_not_known_is_not_compared() -> None:
     assert reasons(measured(small()), measured(small(us=90, code=code(BLOCK="1")))) == ()
 
 
-# a candidate beside its reference
-
-
 def beside(reference: Sequence[Kernel], candidate: Sequence[Kernel]) -> tuple[str, ...]:
     return reasons(measured(*reference, role="reference"), measured(*candidate, role="candidate"))
 

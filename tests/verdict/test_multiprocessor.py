@@ -157,8 +157,6 @@ def test_without_kernels_nothing_is_judged(others: dict[str, Any], outcome: Outc
     assert judged(Limits(max_registers=asked), **others).outcome is outcome
 
 
-# what may be asked for
-
 ONE = "kernels, as in {'*softmax*': 64}, or GPUs, as in {'H200': 64}"
 
 

@@ -48,9 +48,6 @@ def test_what_cannot_be_true_is_invalid_whatever_the_limit() -> None:
     )
 
 
-# limits
-
-
 @pytest.mark.parametrize(
     ("wanted", "outcome"),
     [

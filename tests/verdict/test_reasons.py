@@ -168,9 +168,6 @@ def test_each_candidate_is_explained_by_the_reference_before_it() -> None:
     ]
 
 
-# verdicts and changes
-
-
 def judged(kind: str, outcome: Outcome = Outcome.FAIL) -> tuple[Verdict, ...]:
     return (Verdict(kind=kind, asked="1", outcome=outcome, sentence="so"),)
 

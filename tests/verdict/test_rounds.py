@@ -78,9 +78,6 @@ def test_a_slower_head_has_its_reasons() -> None:
     assert (tolerated.outcome, tolerated.reasons) == (Outcome.PASS, ())
 
 
-# order and pairs
-
-
 def test_a_linear_drift_cancels_between_the_pairs_of_a_round() -> None:
     runs = take(lambda arm, number: (timed(10 * math.exp(0.003 * number) * (1.05 if arm == "HEAD" else 1)),))
     estimate = only(judge_rounds(runs, *RULE)).estimate
@@ -94,9 +91,6 @@ def test_a_round_that_is_not_whole_is_left_out() -> None:
     found = only(judge_rounds(take(lambda arm, number: () if number in (0, 5, 9) else (timed(10),)), *RULE))
     assert (found.outcome, found.estimate) == (Outcome.INCONCLUSIVE, None)
     assert found.sentence == "no round has it in all of its four runs: measure more rounds"
-
-
-# the interval
 
 
 @pytest.mark.parametrize(("pairs", "ends"), [(7, (-3, 3)), (8, (-3.5, 3.5)), (14, (-4.5, 4.5))])
@@ -126,9 +120,6 @@ def test_pairs_that_agree_within_ticks_are_not_certain() -> None:
     assert found.estimate is not None
     assert found.estimate.interval is not None
     assert found.estimate.interval.low < 1 < 1.03 < found.estimate.interval.high < 1e17, "the smallest step is the tick"
-
-
-# operating characteristics
 
 
 def session(rng: random.Random, rounds: int, slower: float, spread: float = 0.005, drift: float = 0.03) -> list[float]:
@@ -172,9 +163,6 @@ def test_a_planted_slowdown_of_5_percent_is_found(rounds: int, least: float) -> 
     assert found["pass"] < 0.001
 
 
-# several looks, and what this machine can see
-
-
 @pytest.mark.parametrize(("rounds", "looks"), [(1, [1]), (2, [2]), (3, [2, 3]), (4, [2, 3, 4]), (9, [*range(2, 10)])])
 def test_all_looks_together_spend_alpha(rounds: int, looks: list[int]) -> None:
     spent = {taken: alpha_of_look(taken, rounds, 0.01) for taken in range(1, rounds + 1)}
@@ -203,9 +191,6 @@ def test_no_regression_below_what_the_machine_can_see() -> None:
     assert judge_rounds(noisy(0.035, 0.001), *RULE)[0].outcome is Outcome.FAIL
 
 
-# tests that HEAD changes
-
-
 @pytest.mark.parametrize(
     ("change", "what"), [({"source": "other"}, "source"), ({"params": {"n": "8"}}, "parameters"), ({}, "")]
 )
@@ -221,9 +206,6 @@ def test_a_test_that_changed_is_not_compared(change: dict[str, object], what: st
         return
     sentence = f"its own {what} changed, so BASE and HEAD run two tests: --tests PATH takes HEAD's for both"
     assert only(changes) == Change(TEST, "", Outcome.NOT_JUDGED, sentence)
-
-
-# what is judged
 
 
 @pytest.mark.parametrize(
@@ -317,8 +299,6 @@ def test_what_one_version_alone_has_is_not_judged_whatever_the_other_was_beside(
     runs = take(lambda arm, number: (BESIDE if number == 1 else timed(10),) if arm == "HEAD" else ())
     assert only(judge_rounds(runs, *RULE)).outcome is Outcome.NOT_JUDGED
 
-
-# tests that did not end alike
 
 PASSED: Sequence[Any | None] = ["passed"] * 6
 FAILED: Sequence[Any | None] = ["failed"] * 6

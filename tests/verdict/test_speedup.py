@@ -24,9 +24,6 @@ FAST, SLOW = 1.1, 0.9
 FASTER, SLOWER, WAVERING = [FAST] * 6, [SLOW] * 6, [FAST, SLOW] * 3
 
 
-# judged by its interval
-
-
 def speedup(
     ratio: float, ends: tuple[float, float] | None = None, reference_us: float = 284.0, **others: Any
 ) -> Speedup:
@@ -111,9 +108,6 @@ def test_the_numbers_in_a_speedups_sentence_are_the_stored_ones(
     check_printed(printed["reference"], UNITS_US[printed["unit"]], reference_us, 5.1e-4)
     assert int(printed["quads"]) == len(found_quads)
     assert 100 - float(printed["percent"]) == pytest.approx(100 * alpha, rel=0.06)
-
-
-# look by look
 
 
 def judgement_of(limits: Mapping[str, float], alpha: float = 0.01) -> SpeedupJudgement:

@@ -40,9 +40,6 @@ def rel_std_interval(samples_us: Sequence[float], alpha: float, independent: int
     return Interval(interval.low / mean_us, interval.high / mean_us)
 
 
-# both sides of each limit
-
-
 @pytest.mark.parametrize(
     ("interval", "outcome"),
     [
@@ -120,9 +117,6 @@ def test_too_few_samples_decide_nothing(
     assert (f"take at least {least}" in found.sentence) == (outcome is INCONCLUSIVE)
 
 
-# one limit per GPU name
-
-
 @pytest.mark.parametrize(
     ("most", "device", "expected"),
     [
@@ -148,9 +142,6 @@ def test_the_limit_of_a_gpu(most: float | Mapping[str, float], device: str, expe
     [found] = judge(timing(ONE_TO_TWENTY, device=device), Limits(max_time_us=most), 0.05)
     assert (found.outcome is Outcome.NOT_JUDGED) is (expected is None)
     assert expected is None or f"wanted at most {expected} us" in found.sentence
-
-
-# sentences
 
 
 SKEWED = [100.0 * number for number in range(1, 20)] + [9_000.0]
@@ -240,9 +231,6 @@ def test_the_shares_in_the_sentence_are_the_stored_ones(samples_us: list[float],
     assert (printed["word"], int(printed["reps"])) == (words[found.outcome], stored.reps)
     assert 100 - float(printed["percent"]) == pytest.approx(100 * alpha, rel=0.06)
     assert printed["least"] == (None if interval else "10")
-
-
-# looking more than once
 
 
 def spent_by_looks(alpha: float, looks: int) -> list[float]:

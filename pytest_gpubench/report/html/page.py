@@ -21,16 +21,7 @@ from pytest_gpubench.report.rows import FROM_BEST, Row, fold, reference_index, s
 from pytest_gpubench.report.sweeps import LIMIT_OF_METRIC, Sweep, rate_metric, sweeps_of
 from pytest_gpubench.results.counterpart import by_run_key
 from pytest_gpubench.results.kernels import distinct_names
-from pytest_gpubench.results.model import (
-    CommitInfo,
-    Measurement,
-    Outcome,
-    Peaks,
-    SavedRun,
-    TestRecord,
-    plain,
-    text_of,
-)
+from pytest_gpubench.results.model import CommitInfo, Measurement, Outcome, Peaks, SavedRun, TestRecord, plain, text_of
 from pytest_gpubench.results.roofline import READS_MEMORY, memory_gbps
 from pytest_gpubench.stats.changepoints import LEAST_SERIES
 from pytest_gpubench.stats.trend import Point, size_that_matters
@@ -89,9 +80,6 @@ def page_content(run: SavedRun, baseline: SavedRun | None, history: Sequence[Sav
     }
 
 
-# the run
-
-
 def _run_content(run: SavedRun) -> dict[str, Any]:
     commit = run.commit_info
     return {
@@ -119,9 +107,6 @@ def _texts_by_name(values: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _device_names(run: SavedRun) -> set[str]:
     return {record.device.name for record in run.records}
-
-
-# the rows of the table
 
 
 def _rows(index: int, record: TestRecord) -> Iterator[dict[str, Any]]:
@@ -152,9 +137,6 @@ def _row_content(index: int, row: Row, place: int, reference: int | None) -> dic
     worst = max(verdicts, key=lambda verdict: (FROM_BEST.index(verdict.outcome), verdict.enforced))
     is_soft = not worst.enforced and worst.outcome in (Outcome.FAIL, Outcome.INCONCLUSIVE)
     return found | {"status": worst.outcome.value, "soft": is_soft}
-
-
-# the tests
 
 
 def _test_content(record: TestRecord, measured: Measured) -> dict[str, Any]:
@@ -193,9 +175,6 @@ def _test_facts(record: TestRecord) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts.items() if value]
 
 
-# the sweeps
-
-
 def _sweep_content(sweep: Sweep, places: dict[int, tuple[int, int]]) -> dict[str, Any]:
     """Return the page's data for a sweep; a point is its place, its test's index, and its own in the test."""
     rate, tones = rate_metric(point.measurement for point in sweep.points), tones_of(sweep)
@@ -220,9 +199,6 @@ def _sweep_content(sweep: Sweep, places: dict[int, tuple[int, int]]) -> dict[str
             for series, tone in tones.items()
         ],
     }
-
-
-# rooflines: the calls whose rates are known, under what their device reaches at most
 
 
 def roofline_contents(records: Sequence[TestRecord]) -> list[dict[str, Any]]:

@@ -182,8 +182,6 @@ def _scale(values: Sequence[float], is_log: bool, share: float) -> Scale:
     return Scale(low - room, high + room, False)
 
 
-# SVG
-
 WIDTH, HEIGHT = 380, 270
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 12, 44
 HEAD = 34
@@ -291,8 +289,6 @@ def _text_mark(x: float, y: float, text: str, kind: str = "", anchor: str = "") 
 def _xml_escaped(text: str) -> str:
     return escape(printable(text))
 
-
-# letters
 
 MARKS = "ox+*#@%&"
 CHART_LINES = 12

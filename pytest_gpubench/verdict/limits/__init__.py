@@ -73,9 +73,6 @@ def _verdict_by(limit: Limit, seen: Seen, enforced: bool) -> Verdict:
     )
 
 
-# the limits that verdicts were made by, of this version or of others
-
-
 def literal_of(asked: str) -> Any:
     """Return the value of a limit; its own text where that is no literal of Python."""
     try:

@@ -116,9 +116,6 @@ class MaxMemory(Limit):
 LIMITS = (MaxKernels, Forbid, MaxMemory)
 
 
-# copies and fills
-
-
 def _judge_absence(timing: Timing, is_one: Callable[[str, str], bool], verb: str) -> Judged:
     if unknown := kernels_unknown(timing):
         return unknown
@@ -127,9 +124,6 @@ def _judge_absence(timing: Timing, is_one: Callable[[str, str], bool], verb: str
         return Outcome.PASS, f"{timing.label} {verb} no memory, as wanted"
     launched = sum(kernel.launches for kernel in found)
     return Outcome.FAIL, f"{timing.label} {verb} memory {count(launched, 'time')}, wanted none: {listed(found)}"
-
-
-# waits
 
 
 def _judge_waits(timing: Timing, observed: Observed | None) -> Judged:
@@ -158,9 +152,6 @@ def _unique(texts: Sequence[str]) -> list[str]:
 
 def _calls(calls: Mapping[str, int]) -> str:
     return ", ".join(f"{number} x {name}" for name, number in calls.items())
-
-
-# memory
 
 
 def _judge_allocations(timing: Timing, observed: Observed | None) -> Judged:
