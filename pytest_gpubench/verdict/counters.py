@@ -50,8 +50,7 @@ def compare_counters(
             if outcome is Outcome.NOT_JUDGED:
                 return _without(found, sentence)
             return replace(found, outcome=outcome, sentence=sentence)
-    old, new = _captures(olds, name), _captures(news, name)
-    processes = sum(_has(item, name) for item in news)
+    (old, _), (new, processes) = _captures(olds, name), _captures(news, name)
     words = f"{label} {counted_text(name, statistics.median(new))}"
     against = f" against {number_text(name, statistics.median(old))} in {where}"
     estimate = change_of_captures(old, new, name, alpha)
@@ -61,9 +60,13 @@ def compare_counters(
     assert tolerance.margin is not None
     outcome = at_most(estimate.interval, 1 + tolerance.margin)
     further = max(least - processes, 0) if outcome is Outcome.FAIL else 0
+    ratio = ratio_text(
+        estimate.ratio,
+        None if math.isclose(*(estimate.interval or (1, 1)), rel_tol=1e-9) else estimate.interval,
+        digits=6 if abs(estimate.ratio - 1) < NEAR_ONE else 4,
+    )
     sentence = (
-        f"{words}{against}: {_ratio(estimate)}, wanted at most {1 + tolerance.margin:.12g}x "
-        f"({_captured(old, new, processes)})"
+        f"{words}{against}: {ratio}, wanted at most {1 + tolerance.margin:.12g}x ({_captured(old, new, processes)})"
     )
     if further:
         outcome, sentence = Outcome.INCONCLUSIVE, f"{sentence}; a second process has to confirm it"
@@ -89,19 +92,11 @@ def change_of_captures(old: Sequence[float], new: Sequence[float], metric: str, 
     return ChangeEstimate(now / was, interval, metric, alpha, was, now, counts=counts)
 
 
-def _captures(items: Sequence[Measurement], name: str) -> list[float]:
-    return [value for item in items if _has(item, name) for value in item.timing.counts.captures[name]]  # type: ignore[union-attr]
-
-
-def _has(item: Measurement, name: str) -> bool:
-    return item.timing.counts is not None and name in item.timing.counts.captures
-
-
-def _ratio(estimate: ChangeEstimate) -> str:
-    interval = estimate.interval
-    exact = interval is None or math.isclose(interval.low, interval.high, rel_tol=1e-9)
-    digits = 6 if abs(estimate.ratio - 1) < NEAR_ONE else 4
-    return ratio_text(estimate.ratio, None if exact else interval, digits=digits)
+def _captures(items: Sequence[Measurement], name: str) -> tuple[list[float], int]:
+    """Return all captures of a counter, and the number of processes that have some."""
+    counts = [item.timing.counts for item in items]
+    known = [each.captures[name] for each in counts if each is not None and name in each.captures]
+    return [value for captures in known for value in captures], len(known)
 
 
 def _captured(old: Sequence[float], new: Sequence[float], processes: int) -> str:

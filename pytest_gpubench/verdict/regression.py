@@ -1,11 +1,11 @@
 """The change of a measurement since an older run: its verdict, and the sentence on it."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pytest_gpubench.results.counterpart import Missing
 from pytest_gpubench.results.model import Measurement, Outcome, with_reasons
 from pytest_gpubench.stats.regression import ChangeEstimate, least_samples
+from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import bracketed, choose_time_unit, count, format_time, printable, ratio_text
 from pytest_gpubench.verdict.decision import at_most, judged_by
@@ -63,50 +63,38 @@ def judge_change(
     outcome = Outcome.INCONCLUSIVE if doubt else outcome
     is_speedup = estimate.metric == "speedup"
     against, whose = (" against its reference", "relative time") if is_speedup else ("", estimate.metric)
+    speedups = f"speedup {ratio_text(estimate.new)} against {ratio_text(estimate.old)}, " if is_speedup else ""
     what, relation, remark = _comparison(estimate, outcome, doubt)
+    unit = choose_time_unit([old_us])
     judged = judged_by(counts, estimate.alpha) if counts else _judged_by(estimate)
     sentence = (
         f"{printable(found.label)} {what}{against} {relation} in {where}{remark}: "
         f"{ratio_text(estimate.ratio, estimate.interval)} of its {whose}{_wanted(estimate, tolerance)} "
-        f"({_values_told(estimate, old_us, new_us)}, {judged})"
+        f"({speedups}{format_time(new_us, unit)} against {format_time(old_us, unit)}, {judged})"
     )
     if estimate.remedy and outcome is Outcome.INCONCLUSIVE:
         sentence += f"; {estimate.remedy}"
-    stale = tuple(_stale_notes(estimate, tolerance, found.label, where))
-    return replace(found, estimate=estimate, outcome=outcome, sentence=sentence, notes=stale)
-
-
-def _stale_notes(estimate: ChangeEstimate, tolerance: RegressionTolerance, label: str, where: str) -> Iterator[str]:
-    """Yield a sentence where the older one is slower by more than is tolerated, and guards nothing."""
-    if tolerance.margin is not None:
-        is_stale = estimate.interval is not None and estimate.interval.high < 1 - tolerance.margin
-    else:
-        assert tolerance.absolute_us is not None
-        is_stale = estimate.difference is not None and estimate.difference.high < -tolerance.absolute_us
-    if not is_stale:
-        return
-    faster = f"{ratio_text(1 / estimate.ratio)} as fast as in {where}"
-    against = " against its reference" if estimate.metric == "speedup" else ""
-    yield f"baseline stale: {printable(label)} is faster than the baseline, {faster}{against}; save a new one"
+    found = replace(found, estimate=estimate, outcome=outcome, sentence=sentence, notes=())
+    interval, unchanged, allowed = _judged_interval(estimate, tolerance)
+    if interval is None or interval.high >= unchanged - allowed:
+        return found
+    stale = f"baseline stale: {printable(found.label)} is faster than the baseline, {ratio_text(1 / estimate.ratio)}"
+    return replace(found, notes=(f"{stale} as fast as in {where}{against}; save a new one",))
 
 
 def _comparison(estimate: ChangeEstimate, outcome: Outcome, doubt: str) -> tuple[str, str, str]:
     """Return the words for a change, the word between them and the older run, and a remark."""
-    interval = estimate.interval
-    open_ = outcome is Outcome.INCONCLUSIVE
-    if open_ and interval is None:
-        return "cannot be judged", "against what it was", ""
-    if interval is not None and interval.low > 1:
-        open_remark = f", {doubt}" if doubt else ", too close to the limit to tell"
-        remark = {Outcome.PASS: ", within what is tolerated", Outcome.INCONCLUSIVE: open_remark}
-        return "is slower", "than", remark.get(outcome, "")
-    if open_:
-        return "may be slower", "than", ", too close to tell"
-    if outcome is Outcome.FAIL:
-        return "is slower", "than", ""
-    if interval is not None and interval.high < 1:
-        return "is faster", "than", ""
-    return "is as fast", "as", ""
+    low, high = estimate.interval or (1.0, 1.0)
+    if outcome is Outcome.INCONCLUSIVE:
+        if estimate.interval is None:
+            return "cannot be judged", "against what it was", ""
+        open_remark = doubt or "too close to the limit to tell"
+        return (
+            ("is slower", "than", f", {open_remark}") if low > 1 else ("may be slower", "than", ", too close to tell")
+        )
+    if low > 1 or outcome is Outcome.FAIL:
+        return "is slower", "than", ", within what is tolerated" if outcome is Outcome.PASS else ""
+    return ("is faster", "than", "") if high < 1 else ("is as fast", "as", "")
 
 
 def _wanted(estimate: ChangeEstimate, tolerance: RegressionTolerance) -> str:
@@ -117,14 +105,6 @@ def _wanted(estimate: ChangeEstimate, tolerance: RegressionTolerance) -> str:
     more = format_time(estimate.new - estimate.old, unit)
     ends = bracketed(format_time(end, unit) for end in estimate.difference or ())
     return f", by {more}{ends}, wanted at most {format_time(tolerance.absolute_us, unit)} more"
-
-
-def _values_told(estimate: ChangeEstimate, old_us: float, new_us: float) -> str:
-    speedups = ""
-    if estimate.metric == "speedup":
-        speedups = f"speedup {ratio_text(estimate.new)} against {ratio_text(estimate.old)}, "
-    unit = choose_time_unit([old_us])
-    return f"{speedups}{format_time(new_us, unit)} against {format_time(old_us, unit)}"
 
 
 def _judged_by(estimate: ChangeEstimate) -> str:
@@ -138,7 +118,13 @@ def _judged_by(estimate: ChangeEstimate) -> str:
 
 def outcome_of(estimate: ChangeEstimate, tolerance: RegressionTolerance) -> Outcome:
     """Return FAIL where all that a change may be is more than is tolerated, PASS where none of it is."""
+    interval, unchanged, allowed = _judged_interval(estimate, tolerance)
+    return at_most(interval, unchanged + allowed)
+
+
+def _judged_interval(estimate: ChangeEstimate, tolerance: RegressionTolerance) -> tuple[Interval | None, float, float]:
+    """Return an interval, its value without a change, and what is tolerated of one: a ratio, or microseconds."""
     if tolerance.margin is not None:
-        return at_most(estimate.interval, 1 + tolerance.margin)
+        return estimate.interval, 1.0, tolerance.margin
     assert tolerance.absolute_us is not None
-    return at_most(estimate.difference, tolerance.absolute_us)
+    return estimate.difference, 0.0, tolerance.absolute_us

@@ -110,11 +110,6 @@ class RoundSeries:
         is_same = is_counter(self.wanted) and not counter_named(self.wanted).changed_by_others
         return found.why_invalid or ("" if is_same else found.measurement.timing.neighbours)
 
-    def was_beside_others(self, arm: CommitArm) -> bool:
-        """Tell whether other processes are all that is wrong with a run of this version."""
-        runs = zip(self.runs, self.found, strict=True)
-        return any(each.arm == arm and one and not one.why_invalid and self.why_invalid(one) for each, one in runs)
-
     def of(self, *arms: CommitArm) -> list[RecordedMeasurement]:
         """Return it in the runs of these versions that measured it."""
         return [one for each, one in zip(self.runs, self.valid, strict=True) if each.arm in arms and one]
@@ -129,8 +124,14 @@ class RoundSeries:
     @cached_property
     def log_ratios(self) -> list[float]:
         """The logarithms of HEAD's time over BASE's, one for each pair of whole rounds."""
-        values = [_value_of(each.measurement, self.metric) if each else None for each in self.valid]
-        return pair_log_ratios(self.runs, values, self.metric)
+        rounds: dict[int, list[tuple[CommitArm, float]]] = {}
+        for each, one in zip(self.runs, self.valid, strict=True):
+            if one and (value := _value_of(one.measurement, self.metric)):
+                rounds.setdefault(each.round, []).append((each.arm, value))
+        whole = [turns for turns in rounds.values() if len(turns) == 4]
+        pairs = [dict(half) for turns in whole for half in (turns[:2], turns[2:])]
+        sign = -1 if self.metric == "speedup" else 1
+        return [sign * math.log(pair["HEAD"] / pair["BASE"]) for pair in pairs]
 
 
 def order_of(round: int) -> tuple[CommitArm, ...]:
@@ -176,24 +177,23 @@ def judge_rounds(
 
 def measured_series(runs: Sequence[ArmRun], metric: str) -> list[RoundSeries]:
     """Return each measurement's times in all runs; of a speedup those of candidates."""
-    tables = [_table_of(each.run) for each in runs]
+    tables = []
+    for each in runs:
+        by_test: dict[str, list[RecordedMeasurement]] = {}
+        for record in each.run.records:
+            by_test.setdefault(record.nodeid, []).extend(
+                RecordedMeasurement(record, one) for one in record.measurements
+            )
+        table: dict[tuple[str, MeasurementKey], RecordedMeasurement] = {}
+        for nodeid, found in by_test.items():  # by keys that are the same whatever a reference is called
+            keys = keys_of([one.measurement for one in found], by_reference=False)
+            table |= {(nodeid, key): one for key, one in zip(keys, found, strict=True)}
+        tables.append(table)
     return [
         RoundSeries(nodeid, key.label, runs, [table.get((nodeid, key)) for table in tables], metric)
         for nodeid, key in dict.fromkeys(each for table in tables for each in table)
         if metric != "speedup" or key.role != "reference"  # candidates are judged by it
     ]
-
-
-def _table_of(run: SavedRun) -> dict[tuple[str, MeasurementKey], RecordedMeasurement]:
-    """Return a run's measurements by test and key, which is the same whatever their reference is called."""
-    by_test: dict[str, list[RecordedMeasurement]] = {}
-    for record in run.records:
-        by_test.setdefault(record.nodeid, []).extend(RecordedMeasurement(record, each) for each in record.measurements)
-    table = {}
-    for nodeid, found in by_test.items():
-        keys = keys_of([each.measurement for each in found], by_reference=False)
-        table.update({(nodeid, key): each for key, each in zip(keys, found, strict=True)})
-    return table
 
 
 def _judge_test(nodeid: str, runs: Sequence[ArmRun]) -> Change | None:
@@ -237,9 +237,7 @@ def _judge_series(
     base, head = series.of("BASE"), series.of("HEAD")
     change = Change(series.nodeid, series.label, Outcome.NOT_JUDGED, "")
     if not base or not head:
-        lacking = [arm for arm in COMMIT_ARMS if not series.of(arm)]
-        outcome = Outcome.INVALID if any(map(series.was_beside_others, lacking)) else Outcome.NOT_JUDGED
-        return replace(change, outcome=outcome, sentence=_why_unmeasured(series, lacking))
+        return _unmeasured(series, change)
     change = replace(change, old=base[-1].measurement, new=head[-1].measurement)
     if len(ways := dict.fromkeys(each.way for each in (*base, *head))) > 1:
         words = " and ".join(", ".join(way) for way in list(ways)[:2])
@@ -258,8 +256,21 @@ def _judge_series(
     estimate = change_of_pairs(pairs, metric, alpha, _clock_spread((*base, *head)))
     counts = f"{count(len(pairs), 'pair')} of runs"
     change = judge_change(change, replace(estimate, old=old, new=new), tolerance, "BASE", old_us, new_us, counts)
-    change = _doubted(change, noise.smallest_change(len(pairs), alpha) if noise else math.inf)
+    smallest = noise.smallest_change(len(pairs), alpha) if noise else math.inf
+    if change.outcome is Outcome.FAIL and estimate.ratio - 1 < smallest:  # few pairs of one test may agree by chance
+        sentence = f"{change.sentence}; no regression: this machine sees {share_or_more(smallest)}"
+        change = replace(change, outcome=Outcome.INCONCLUSIVE, sentence=sentence)
     return explained_change(change, _changed_facts(series, base[-1], head[-1]))
+
+
+def _unmeasured(series: RoundSeries, change: Change) -> Change:
+    """Return the change of what one version did not measure; INVALID where other processes alone are to blame."""
+    lacking = [arm for arm in COMMIT_ARMS if not series.of(arm)]
+    found = [one for each, one in zip(series.runs, series.found, strict=True) if each.arm in lacking and one]
+    beside_others = any(series.why_invalid(one) and not one.why_invalid for one in found)
+    why = f": {series.why_invalid(found[0])}" if found else ", which has no measurement of this name"
+    outcome = Outcome.INVALID if beside_others else Outcome.NOT_JUDGED
+    return replace(change, outcome=outcome, sentence=f"not measured in {' and '.join(lacking)}{why}")
 
 
 def change_of_pairs(
@@ -288,37 +299,11 @@ def _changed_facts(series: RoundSeries, base: RecordedMeasurement, head: Recorde
     return list(differences(base.record.device, head.record.device, installed["BASE"], installed["HEAD"]))
 
 
-def _doubted(change: Change, smallest: float) -> Change:
-    """Return a change, INCONCLUSIVE where it calls a regression what this machine cannot see.
-
-    The few pairs of one test may agree by chance; those of all tests do not.
-    """
-    if change.outcome is not Outcome.FAIL or change.estimate is None or change.estimate.ratio - 1 >= smallest:
-        return change
-    sentence = f"{change.sentence}; no regression: this machine sees {share_or_more(smallest)}"
-    return replace(change, outcome=Outcome.INCONCLUSIVE, sentence=sentence)
-
-
 def _value_of(measurement: Measurement, metric: str) -> float:
     """Return the value of a measurement in a run: a time in microseconds, or a speedup."""
     if metric == "speedup" and measurement.speedup is not None:
         return measurement.speedup.ratio
     return measurement.timing.mean_us if metric == "mean" else measurement.timing.median_us
-
-
-def pair_log_ratios(runs: Sequence[ArmRun], values: Sequence[float | None], metric: str) -> list[float]:
-    """Return for each pair of whole rounds how much slower HEAD is than BASE, as the logarithm of the ratio."""
-    rounds: dict[int, list[tuple[CommitArm, float | None]]] = {}
-    for each, value in zip(runs, values, strict=True):
-        rounds.setdefault(each.round, []).append((each.arm, value))
-    sign = -1 if metric == "speedup" else 1
-    log_ratios = []
-    for turns in rounds.values():
-        known = [(arm, value) for arm, value in turns if value]
-        if len(known) == 4:
-            pairs = map(dict, (known[:2], known[2:]))
-            log_ratios += [sign * math.log(pair["HEAD"] / pair["BASE"]) for pair in pairs]
-    return log_ratios
 
 
 def _clock_spread(found: Iterable[RecordedMeasurement]) -> float:
@@ -332,13 +317,3 @@ def _clock_spread(found: Iterable[RecordedMeasurement]) -> float:
     steps_us = [min(later - sample for sample, later in pairwise(samples)) for samples in ordered]
     steps = [step_us / timing.median_us for step_us, timing in zip(steps_us, timings, strict=True)]
     return statistics.median(steps) / math.sqrt(6) if steps else 0.0
-
-
-def _why_unmeasured(series: RoundSeries, lacking: Sequence[CommitArm]) -> str:
-    reasons = [
-        series.why_invalid(one)
-        for each, one in zip(series.runs, series.found, strict=True)
-        if each.arm in lacking and one
-    ]
-    why = f": {reasons[0]}" if reasons else ", which has no measurement of this name"
-    return f"not measured in {' and '.join(lacking)}{why}"

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import cast
 
 from pytest_gpubench.results.counterpart import MeasurementKey, Missing, PastTest
-from pytest_gpubench.results.model import Measurement, Outcome, Timing
+from pytest_gpubench.results.model import Measurement, Outcome
 from pytest_gpubench.settings import SAVED_SESSIONS
 from pytest_gpubench.stats.process_spread import (
     MODES_APART,
@@ -154,7 +154,10 @@ def estimate_change(
     Where these do not PASS, and all but the slowest session of either run do, that counts: a process may be held up.
     """
     olds, news = (
-        [*(each for each in earlier if _is_alike(each, item)), item]
+        [
+            *(each for each in earlier if each.timing.measured and not each.why_invalid and _way(each) == _way(item)),
+            item,
+        ]
         for earlier, item in ((sessions.old, old), (sessions.new, new))
     )
     pairs = [[change_between(one, other, tolerance, alpha) for other in news] for one in olds]
@@ -205,8 +208,12 @@ def _estimate_across(
                 f"{count(counts[0], 'saved session')} can decide {share_or_more(decidable)}: save more with {OPTION}, "
                 "or compare with `pytest-gpubench ab`"
             )
-    at_best = change_across(estimates, spread.half_width(alpha, counts[0], max(parting.needed, counts[1])))
-    further = parting.further(outcome, outcome_of(at_best, tolerance))
+    needed = 2 if parting.is_beyond_modes else parting.to_part or SAVED_SESSIONS  # which decide as much as more would
+    at_best = outcome_of(
+        change_across(estimates, spread.half_width(alpha, counts[0], max(needed, counts[1]))), tolerance
+    )
+    is_reachable = at_best is Outcome.PASS or (at_best is Outcome.FAIL and parting.may_fail)
+    further = max(needed - counts[1], 0) if outcome is not Outcome.PASS and is_reachable else 0
     return replace(estimate, doubt=parting.doubt, remedy=remedy, further=further)
 
 
@@ -238,11 +245,6 @@ class Parting:
         """True if no two modes of a kernel lie so far apart."""
         return self.excess > MODES_APART
 
-    @property
-    def needed(self) -> int:
-        """The sessions of the new run that decide as much as further ones would."""
-        return 2 if self.is_beyond_modes else self.to_part or SAVED_SESSIONS
-
     @cached_property
     def to_part(self) -> int | None:
         """The new sessions that part from the old ones by no chance; None where too many would have to."""
@@ -268,12 +270,10 @@ class Parting:
             return f"save {SAVED_SESSIONS} with {OPTION}, or compare with `pytest-gpubench ab`"
         return f"measure {self.to_part} new ones with --gpu-bench-sessions={self.to_part}"
 
-    def further(self, now: Outcome, at_best: Outcome) -> int:
-        """Return how many more sessions of the new run may decide; at_best: the outcome with all that are needed."""
-        wanted = self.needed - self.counts[1]
-        may_fail = self.is_beyond_modes or (self.excess > 1 and self.to_part is not None)
-        is_reachable = at_best is Outcome.PASS or (at_best is Outcome.FAIL and may_fail)
-        return max(wanted, 0) if now is not Outcome.PASS and is_reachable else 0
+    @property
+    def may_fail(self) -> bool:
+        """True if further sessions of the new run may part from the old ones for certain."""
+        return self.is_beyond_modes or (self.excess > 1 and self.to_part is not None)
 
 
 def change_between(old: Measurement, new: Measurement, tolerance: RegressionTolerance, alpha: float) -> ChangeEstimate:
@@ -286,10 +286,13 @@ def change_between(old: Measurement, new: Measurement, tolerance: RegressionTole
         if all(kept) and old.speedup.reference == new.speedup.reference:
             return change_of_samples(*kept, "speedup", alpha)
     metric = cast(Statistic, "median" if tolerance.metric == "speedup" else tolerance.metric)
-    tick_us = tick_between(old.timing, new.timing)
-    estimate = change_of_samples(old.timing.samples_us, new.timing.samples_us, metric, alpha, tick_us)
-    held_up_now = was_held_up(new.timing) and not was_held_up(old.timing)
-    if not held_up_now:
+    old_us, new_us = old.timing.samples_us, new.timing.samples_us
+    shown = (*old_us[:ENOUGH_TO_SEE_TICKS], *new_us[:ENOUGH_TO_SEE_TICKS])
+    has_ticks = old.timing.timer == new.timing.timer == "profiler" and all(
+        math.isfinite(sample) and abs(math.remainder(sample, PROFILER_TICK_US)) <= ROUNDED_US for sample in shown
+    )
+    estimate = change_of_samples(old_us, new_us, metric, alpha, PROFILER_TICK_US if has_ticks else 0.0)
+    if was_held_up(old.timing) or not was_held_up(new.timing):
         return estimate
     ratio = _widened_down(new.timing.min_us / estimate.old, estimate.interval)
     difference = _widened_down(new.timing.min_us - estimate.old, estimate.difference)
@@ -305,20 +308,6 @@ def _allowed(tolerance: RegressionTolerance, estimate: ChangeEstimate) -> float:
     return tolerance.margin if tolerance.margin is not None else (tolerance.absolute_us or 0.0) / estimate.old
 
 
-def _is_alike(earlier: Measurement, latest: Measurement) -> bool:
-    """Tell whether two sessions of a test measured the same in the same way."""
-    one, other = earlier.timing, latest.timing
-    have_quads = [bool(each.speedup and each.speedup.log_ratios) for each in (earlier, latest)]
-    same = (one.timer, one.cache) == (other.timer, other.cache) and have_quads[0] == have_quads[1]
-    return same and one.measured and not earlier.why_invalid
-
-
-def tick_between(old: Timing, new: Timing) -> float:
-    """Return the tick of the profiler's clock in microseconds where the samples show it, else 0."""
-    if old.timer != "profiler" or new.timer != "profiler":
-        return 0.0
-    shown = old.samples_us[:ENOUGH_TO_SEE_TICKS] + new.samples_us[:ENOUGH_TO_SEE_TICKS]
-    ticks = all(
-        math.isfinite(sample) and abs(math.remainder(sample, PROFILER_TICK_US)) <= ROUNDED_US for sample in shown
-    )
-    return PROFILER_TICK_US if ticks else 0.0
+def _way(item: Measurement) -> tuple[str, str, bool]:
+    """Return how a session measured a test, which is the same in sessions that are compared."""
+    return item.timing.timer, item.timing.cache, bool(item.speedup and item.speedup.log_ratios)

@@ -14,13 +14,17 @@ def invalidate_throttled(verdicts: Sequence[Verdict], timings: Sequence[Timing],
 
     throttled: "warn" leaves those on a throttled GPU as they are.
     """
-    why = why_slower(timings, throttled)
-    return tuple(
-        each
-        if not why or _holds_anyhow(each)
-        else msgspec.structs.replace(each, outcome=Outcome.INVALID, sentence=invalid_sentence(each.sentence, *why))
-        for each in verdicts
-    )
+    if not (why := why_slower(timings, throttled)):
+        return tuple(verdicts)
+    found = []
+    for each in verdicts:
+        limit = BY_NAME.get(each.kind)
+        is_kept = each.outcome is Outcome.PASS and limit is not None and limit.holds_throttled  # none gets faster so
+        if not is_kept and each.outcome is not Outcome.NOT_JUDGED:
+            sentence = invalid_sentence(each.sentence, *why)
+            each = msgspec.structs.replace(each, outcome=Outcome.INVALID, sentence=sentence)
+        found.append(each)
+    return tuple(found)
 
 
 def beside(item: Measurement, neighbours: str) -> Measurement:
@@ -64,13 +68,6 @@ def _changes(verdict: Verdict) -> bool:
     limit = limit_of(verdict)
     counters = map(counter_named, limit.counters if limit else ())
     return limit is not None and (limit.is_noisy or any(each.changed_by_others for each in counters))
-
-
-def _holds_anyhow(verdict: Verdict) -> bool:
-    """Tell whether a slower GPU cannot have changed a verdict: it makes nothing faster."""
-    limit = BY_NAME.get(verdict.kind)
-    is_kept = verdict.outcome is Outcome.PASS and limit is not None and limit.holds_throttled
-    return is_kept or verdict.outcome is Outcome.NOT_JUDGED
 
 
 def invalid_sentence(sentence: str, why: str, remedy: str) -> str:

@@ -56,21 +56,13 @@ class Limits:
 
     def judge(self, stage: Stage, seen: Seen, enforced: bool = True) -> tuple[Verdict, ...]:
         """Return a verdict for each limit of a stage."""
-        return tuple(
-            _verdict_by(part, seen, enforced) for limit in self if limit.stage == stage for part in limit.parts()
-        )
-
-
-def _verdict_by(limit: Limit, seen: Seen, enforced: bool) -> Verdict:
-    outcome, sentence = limit.judge(seen)
-    return Verdict(
-        kind=limit.name,
-        asked=as_written(limit.asked),
-        outcome=outcome,
-        sentence=sentence,
-        enforced=enforced,
-        found=limit.found(seen) if outcome not in (Outcome.INVALID, Outcome.NOT_JUDGED) else "",
-    )
+        verdicts = []
+        for part in (part for limit in self if limit.stage == stage for part in limit.parts()):
+            outcome, sentence = part.judge(seen)
+            found = part.found(seen) if outcome not in (Outcome.INVALID, Outcome.NOT_JUDGED) else ""
+            known = {"kind": part.name, "asked": as_written(part.asked)}
+            verdicts.append(Verdict(**known, outcome=outcome, sentence=sentence, enforced=enforced, found=found))
+        return tuple(verdicts)
 
 
 def literal_of(asked: str) -> Any:
@@ -126,7 +118,12 @@ class Judgement:
         self.looks += 1
         found = self._judged(timing, self.alpha)
         if self.pass_alpha is not None:
-            found = tuple(map(_passed, found, self._judged(timing, self.pass_alpha)))
+            lenient = self._judged(
+                timing, self.pass_alpha
+            )  # which passes some of what the smaller one leaves undecided
+            passed = Outcome.INCONCLUSIVE, Outcome.PASS
+            pairs = zip(found, lenient, strict=True)
+            found = tuple(more if (less.outcome, more.outcome) == passed else less for less, more in pairs)
         self.verdicts = found
         return self.failed or all(verdict.outcome is not Outcome.INCONCLUSIVE for verdict in self.verdicts)
 
@@ -139,9 +136,3 @@ class Judgement:
     def failed(self) -> bool:
         """True if a limit is broken, or there is no number for it: reps that settle the others change nothing."""
         return any(verdict.outcome in (Outcome.FAIL, Outcome.INVALID) for verdict in self.verdicts)
-
-
-def _passed(verdict: Verdict, lenient: Verdict) -> Verdict:
-    """Return the verdict at the larger alpha where it passes what the smaller one leaves undecided."""
-    undecided = verdict.outcome is Outcome.INCONCLUSIVE
-    return lenient if undecided and lenient.outcome is Outcome.PASS else verdict

@@ -1,7 +1,7 @@
 """Limits on what a kernel takes of a multiprocessor: registers, memory, its blocks, the last wave of them; exact."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -61,15 +61,9 @@ class OnKernels(Limit):
 
     def judge(self, seen: Seen) -> Judged:
         timing, limits = seen.timing, limits_by_pattern(self.value, seen.timing.device)
-        if unknown := kernels_unknown(timing):
+        if unknown := kernels_unknown(timing) or self._unknown(timing, limits):
             return unknown
-        if unknown := self._kernel_without_wildcard(timing):
-            return unknown
-        if limits is None:
-            return not_for_device(self, timing)
-        if unknown := self._resources_unknown(timing) or self._no_such_kernel(timing, limits):
-            return unknown
-        found = self._found(timing, limits)
+        found = self._found(timing, limits or {})
         if not found:
             return Outcome.PASS, f"{timing.label} launches no kernel that {self.named} is for"
         broken = [each for each in found if self._excess(each) > 0]
@@ -110,29 +104,26 @@ class OnKernels(Limit):
         bound = "at least" if self.is_least else "at most"
         return f"{name} {self.words(found.launch)}, wanted {bound} {self.text(found.wanted)}"
 
-    def _resources_unknown(self, timing: Timing) -> Judged | None:
-        """Return what is judged where the resources are not known; None where they are."""
+    def _unknown(self, timing: Timing, limits: Mapping[str, Any] | None) -> Judged | None:
+        """Return what is judged where the GPU or a kernel has no limit, or resources are not known; else None."""
+        named = [name for name in self.asked if not is_pattern(name)] if isinstance(self.asked, Mapping) else []
+        for name in named:  # that of a GPU
+            if any(is_named(kernel.name, f"*{name}*") for kernel in timing.kernels):
+                words = "is a kernel, and a name without a wildcard is that of a GPU: write"
+                return self._invalid(timing, f"{name} {words} {f'*{name}*'!r}")
+        if limits is None:
+            return not_for_device(self, timing)
         if timing.no_resources:
             return self._invalid(timing, f"{timing.no_resources}; leave this limit out where that is meant")
-        if any(kernel.kind == "kernel" and not kernel.resources for kernel in timing.kernels):
+        kernels = tuple(kernel for kernel in timing.kernels if kernel.kind == "kernel")
+        if not all(kernel.resources for kernel in kernels):
             needs = "an NVIDIA GPU with a driver of CUDA 12.3 or later"
             return Outcome.NOT_JUDGED, f"{timing.label} was not judged by {self.named}, which needs {needs}"
-        return None
-
-    def _no_such_kernel(self, timing: Timing, limits: Iterable[str]) -> Judged | None:
-        """Return what is judged where a pattern is that of no kernel; None where each has one."""
-        kernels = tuple(kernel for kernel in timing.kernels if kernel.kind == "kernel")
-        only_kernels = msgspec.structs.replace(timing, kernels=kernels)
-        missing = [pattern for pattern in patterns_unmatched(limits, only_kernels) if pattern != "*"]
+        missing = patterns_unmatched(
+            [each for each in limits if each != "*"], msgspec.structs.replace(timing, kernels=kernels)
+        )
         words = f"it launches no kernel named {' or '.join(missing)}, only {listed(timing.kernels)}"
         return self._invalid(timing, words) if missing else None
-
-    def _kernel_without_wildcard(self, timing: Timing) -> Judged | None:
-        """Return what is judged where a name that counts as a GPU's is a kernel's, or a part of it; None else."""
-        names = [name for name in self.asked if not is_pattern(name)] if isinstance(self.asked, Mapping) else []
-        found = [name for name in names if any(is_named(kernel.name, f"*{name}*") for kernel in timing.kernels)]
-        words = "is a kernel, and a name without a wildcard is that of a GPU: write"
-        return self._invalid(timing, f"{found[0]} {words} {f'*{found[0]}*'!r}") if found else None
 
     def _invalid(self, timing: Timing, reason: str) -> Judged:
         return Outcome.INVALID, f"{timing.label}: {self.named} cannot be judged: {reason}"

@@ -60,6 +60,9 @@ class MinRate(Limit):
     def judge_possible(self, seen: Seen) -> Judged:
         raise NotImplementedError
 
+    def says_nothing(self, timing: Timing, why: str) -> Judged:
+        return Outcome.NOT_JUDGED, f"{timing.label}: {self.named} says nothing here, {why}"
+
 
 class MinWork(MinRate):
     """A limit on bytes or operations a second."""
@@ -78,7 +81,7 @@ class MinWork(MinRate):
         if rate is None:
             return _work_unknown(seen, self.named, self.work)
         if timing.moved_bytes == 0 and self.bound == "memory":
-            return Outcome.NOT_JUDGED, f"{timing.label}: {self.named} says nothing here, it moves 0 bytes"
+            return self.says_nothing(timing, "it moves 0 bytes")
         interval = _rate_interval(timing, self.bound, seen.spent)
         outcome = at_least(interval, wanted)
         between = bracketed(map(grouped, interval or ()))
@@ -130,48 +133,33 @@ class MinPeakFraction(MinRate):
         return number
 
     def judge_possible(self, seen: Seen) -> Judged:
-        if unknown := self._unknown(seen):
-            return unknown
         timing, wanted, peaks = seen.timing, self.asked, seen.peaks
-        assert peaks is not None, "it is known"
+        if timing.flops is None:
+            if timing.moved_bytes is None:
+                return _work_unknown(seen, self.named, "bytes", "flops")
+            if timing.moved_bytes == 0:
+                return self.says_nothing(timing, "it moves 0 bytes")
+            if timing.cache not in READS_MEMORY:
+                return Outcome.INVALID, (
+                    f"{timing.label}: {self.named} cannot be judged with cache={timing.cache!r}, where data need not "
+                    "come from memory; measure it cold, or give flops="
+                )
+        if peaks is None:
+            return self.says_nothing(timing, f"no peak of {timing.device} is known")
         found = peak_fraction(seen)
         interval = _rate_interval(timing, found.bound, seen.spent, found.peak) if found else None
         outcome = at_least(interval, wanted)
         no_matmul = timing.flops is not None and matmul_tflops(peaks, seen.dtype) is None
         if found is None or (no_matmul and outcome is Outcome.FAIL):  # of a matmul's peak it may be a larger part
-            return self._peak_unknown(seen, peaks, no_matmul)
+            missing = f"{seen.dtype or 'its'} matmuls" if no_matmul else "memory"
+            said = f" ({'; '.join(peaks.remarks)})" if peaks.remarks else ""
+            return self.says_nothing(timing, f"the peak of {timing.device} for {missing} is not known{said}")
         between = bracketed(format_share(end, 3) for end in interval or ())
         told = time_certainty(timing, outcome, seen.alpha, seen.spent)
         return outcome, (
             f"{timing.label} {words_for(outcome, interval)}: {format_share(found.value, 3)}{between} of {found.of}, "
             f"wanted at least {format_share(wanted, 3)} ({grouped(found.rate)} {found.unit}, "
             f"{_work_words(timing, found.bound)}; {told})"
-        )
-
-    def _unknown(self, seen: Seen) -> Judged | None:
-        """Return what is judged without the work or the peaks; None where both are known."""
-        timing = seen.timing
-        if timing.flops is None:
-            if timing.moved_bytes is None:
-                return _work_unknown(seen, self.named, "bytes", "flops")
-            if timing.moved_bytes == 0:
-                return Outcome.NOT_JUDGED, f"{timing.label}: {self.named} says nothing here, it moves 0 bytes"
-            if timing.cache not in READS_MEMORY:
-                return Outcome.INVALID, (
-                    f"{timing.label}: {self.named} cannot be judged with cache={timing.cache!r}, where data need not "
-                    "come from memory; measure it cold, or give flops="
-                )
-        if seen.peaks is None:
-            sentence = f"{timing.label}: {self.named} says nothing here, no peak of {timing.device} is known"
-            return Outcome.NOT_JUDGED, sentence
-        return None
-
-    def _peak_unknown(self, seen: Seen, peaks: Peaks, no_matmul: bool) -> Judged:
-        missing = f"{seen.dtype or 'its'} matmuls" if no_matmul else "memory"
-        said = f" ({'; '.join(peaks.remarks)})" if peaks.remarks else ""
-        return Outcome.NOT_JUDGED, (
-            f"{seen.timing.label}: {self.named} says nothing here, the peak of {seen.timing.device} for {missing} is "
-            f"not known{said}"
         )
 
     def found(self, seen: Seen) -> str:
@@ -236,10 +224,8 @@ def too_fast(timing: Timing, peaks: Peaks, dtype: str | None = None, alpha: floa
 
 def _highest_gbps(peaks: Peaks) -> float | None:
     """Return the rate above which no memory of this GPU can be, in 10^9 bytes a second; None where it is not known."""
-    measured = [rate for rate in (peaks.copy_gbps, peaks.read_gbps) if rate is not None]
-    known = [OVER_MEASURED_MEMORY * rate for rate in measured]
-    if peaks.datasheet_gbps is not None:
-        known.append(OVER_DATASHEET * peaks.datasheet_gbps)
+    margins = {OVER_MEASURED_MEMORY: (peaks.copy_gbps, peaks.read_gbps), OVER_DATASHEET: (peaks.datasheet_gbps,)}
+    known = [margin * rate for margin, rates in margins.items() for rate in rates if rate is not None]
     return max(known, default=None)
 
 

@@ -1,5 +1,6 @@
 """Limits on the kernels, copies, waits and memory of a call; counted, as the exact ones are."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -142,12 +143,8 @@ def _judge_waits(timing: Timing, observed: Observed | None) -> Judged:
         words = "waits for copies to memory that is not pinned, wanted never"
         return Outcome.FAIL, f"{timing.label} {words}: {listed(copies)}"
     number = count(observed.waits_number, "time")
-    return Outcome.FAIL, f"{timing.label} waits for the GPU {number}, wanted never: {'; '.join(_unique(places))}"
-
-
-def _unique(texts: Sequence[str]) -> list[str]:
-    """Return each text once, with how often it is there where that is more than once."""
-    return [f"{texts.count(each)} x {each}" if texts.count(each) > 1 else each for each in dict.fromkeys(texts)]
+    told = [f"{times} x {place}" if times > 1 else place for place, times in Counter(places).items()]
+    return Outcome.FAIL, f"{timing.label} waits for the GPU {number}, wanted never: {'; '.join(told)}"
 
 
 def _calls(calls: Mapping[str, int]) -> str:

@@ -143,16 +143,14 @@ class SpeedupJudgement:
         if not self.limits:
             return ()
         if self.name not in self.limits:
-            return (not_asked(self.name, self.limits, self.enforced),)
+            sentence = f"{self.name}: no min_speedup for it, only for {', '.join(self.limits)}"
+            return (
+                Verdict(
+                    kind=MinSpeedup.name,
+                    asked=repr(dict(self.limits)),
+                    outcome=Outcome.NOT_JUDGED,
+                    sentence=sentence,
+                    enforced=self.enforced,
+                ),
+            )
         return (speedup_verdict(self.name, speedup, candidate_us, self.limits[self.name], self.enforced),)
-
-
-def not_asked(label: str, limits: Mapping[str, float], enforced: bool) -> Verdict:
-    """Return the verdict that a candidate has no limit where others have one."""
-    return Verdict(
-        kind=MinSpeedup.name,
-        asked=repr(dict(limits)),
-        outcome=Outcome.NOT_JUDGED,
-        sentence=f"{label}: no min_speedup for it, only for {', '.join(limits)}",
-        enforced=enforced,
-    )
