@@ -50,11 +50,7 @@ SLOWER = measured(1.081, 1.078, 1.084)
             "60 and 60 quads, 99.9 % interval)",
         ),
         (SLOWER, "median:5us", "of its median, by 23.41 us [22.54 us, 24.28 us], wanted at most 5.000 us more ("),
-        (
-            measured(1.05, 1.04, 1.06),
-            "q1:5%",
-            "is slower than in the baseline 'main', too close to the limit to tell: ",
-        ),
+        (measured(1.05, 1.04, 1.06), "q1:5%", "is slower than in the baseline 'main', too close to the limit to tell:"),
         (measured(1.0, 0.99, 1.01), "median:5%", "is as fast as in the baseline 'main': 1.000x"),
         (measured(1.02, 1.01, 1.03), "median:5%", "is slower than in the baseline 'main', within what is tolerated: "),
         (measured(0.9, 0.89, 0.91), "median:5%", "is faster than in the baseline 'main': 0.9000x"),

@@ -99,13 +99,10 @@ def test_order_statistics_from_where_alpha_allows_them(pairs: int, ends: tuple[f
     values = [0.01 * (index - (pairs - 1) / 2) for index in range(pairs)]
     change = change_of_pairs(values, "median", 0.01)
     assert change.interval == pytest.approx([math.exp(0.01 * end) for end in ends])
+    assert change_of_pairs(values[:1], "median", 0.01).interval is None
     six = change_of_pairs([0.01, -0.01] * 3, "median", 0.01)
     half = 3.3649 * 0.01 * math.sqrt(6 / 5) / math.sqrt(6)
     assert six.interval == pytest.approx([math.exp(-half), math.exp(half)], abs=1e-6)
-
-
-def test_a_single_pair_has_no_interval() -> None:
-    assert change_of_pairs([0.5], "median", 0.01).interval is None
 
 
 def test_pairs_that_agree_within_ticks_are_not_certain() -> None:

@@ -58,15 +58,9 @@ def test_verdicts_beside_another_process(outcome: Outcome, limit: str) -> None:
     )
 
 
-def test_a_change_beside_another_process_is_invalid_whatever_throttling_does() -> None:
+def test_other_processes_are_named_whatever_throttling_does_and_each_reason_once() -> None:
+    hot = [timing("f", 1.0, throttle_reasons=reasons) for reasons in (["hw_slowdown", "sw_power_cap"], ["hw_slowdown"])]
+    (found,) = invalidate_throttled([verdict(Outcome.FAIL)], hot, "fail")
+    assert "(hw_slowdown, sw_power_cap)" in found.sentence
     (found,) = invalidate_throttled([verdict(Outcome.FAIL)], [timing("f", 1.0, neighbours=OTHER)], "warn")
     assert found.sentence.startswith(OTHER)
-
-
-def test_each_reason_is_named_once() -> None:
-    timings = [
-        timing("f", 1.0, throttle_reasons=["hw_slowdown", "sw_power_cap"]),
-        timing("f", 1.0, throttle_reasons=["hw_slowdown"]),
-    ]
-    (found,) = invalidate_throttled([verdict(Outcome.FAIL)], timings, "fail")
-    assert "(hw_slowdown, sw_power_cap)" in found.sentence
