@@ -1,7 +1,7 @@
 """Failures as GitHub's workflow commands, which it shows on the line of the test that failed."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -45,37 +45,28 @@ def github_lines(failures: Iterable[Annotation], root: str = "") -> list[str]:
     """
     places = list(failures)
     lines = []
-    for level in ("error", "warning"):
+    for level, noun in (("error", "failure"), ("warning", "warning")):
         own = [place for place in places if place.level == level]
         shown = own if len(own) <= MOST_SHOWN else own[: MOST_SHOWN - 1]
         lines += [command(place, root) for place in shown]
-        if len(own) > len(shown):
-            lines.append(command(others(own[len(shown) :]), root))
+        if others := own[len(shown) :]:
+            title = f"{count(len(others), f'more {noun}')} of GPU benchmarks"
+            named = first_few([place.title for place in others], MOST_TITLES)
+            sentence = f"not shown on their lines, as GitHub shows {MOST_SHOWN} at most: {named}"
+            lines.append(command(Annotation("", None, title, sentence, others[0].level), root))
     return lines
-
-
-def others(places: Sequence[Annotation]) -> Annotation:
-    """Return one place that stands for those of a level that are not shown."""
-    named = first_few([place.title for place in places], MOST_TITLES)
-    noun, level = ("failure" if places[0].level == "error" else "warning"), places[0].level
-    sentence = f"not shown on their lines, as GitHub shows {MOST_SHOWN} at most: {named}"
-    return Annotation("", None, f"{count(len(places), f'more {noun}')} of GPU benchmarks", sentence, level)
 
 
 def command(place: Annotation, root: str) -> str:
     """Return the workflow command for one place."""
-    inside = _path_in_checkout(place.path, root)
-    sentence = place.sentence or place.title
-    properties = {"title": shortened(place.title, LONGEST_TITLE)}
-    if inside:
-        line = {"line": str(place.line)} if place.line is not None and place.line >= 1 else {}
-        properties = {"file": inside, **line, **properties}
-    elif place.path:
+    inside, sentence = _path_in_checkout(place.path, root), place.sentence or place.title
+    line = str(place.line) if inside and place.line is not None and place.line >= 1 else ""
+    if place.path and not inside:
         sentence = f"{place.path}{'' if place.line is None else f':{place.line}'}: {sentence}"
+    properties = {"file": inside, "line": line, "title": shortened(place.title, LONGEST_TITLE)}
     written = ",".join(f"{name}={_command_escaped(value, IN_PROPERTY)}" for name, value in properties.items() if value)
-    return (
-        f"::{place.level}{written and ' '}{written}::{_command_escaped(shortened(sentence, LONGEST_MESSAGE), IN_DATA)}"
-    )
+    message = _command_escaped(shortened(sentence, LONGEST_MESSAGE), IN_DATA)
+    return f"::{place.level}{written and ' '}{written}::{message}"
 
 
 def _path_in_checkout(path: str, root: str) -> str:

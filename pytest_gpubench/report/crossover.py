@@ -55,15 +55,14 @@ def where_faster(steps: Sequence[Step], param: str) -> str:
     if not stretches or len(stretches[0]) == len(decided):
         everywhere = "everywhere" if len(decided) == len(steps) else "wherever it is decided"
         return f"{'faster' if stretches else 'slower'} {everywhere}"
-    return "faster " + " and ".join(_stretch_words(stretch, decided, param) for stretch in stretches)
-
-
-def _stretch_words(stretch: Sequence[Step], decided: Sequence[Step], param: str) -> str:
-    first, last = stretch[0], stretch[-1]
-    if last is decided[-1]:
-        return f"from {param}={first.value} on"
-    if first is decided[0]:
-        return f"up to {param}={last.value}"
-    if first is last:
-        return f"at {param}={first.value}"
-    return f"from {param}={first.value} to {last.value}"
+    words = []
+    for first, last in ((stretch[0], stretch[-1]) for stretch in stretches):
+        if last is decided[-1]:
+            words.append(f"from {param}={first.value} on")
+        elif first is decided[0]:
+            words.append(f"up to {param}={last.value}")
+        else:
+            words.append(
+                f"at {param}={first.value}" if first is last else f"from {param}={first.value} to {last.value}"
+            )
+    return f"faster {' and '.join(words)}"

@@ -103,10 +103,16 @@ class Column:
 def lay_out(title: str, columns: Sequence[Column], screen: Screen) -> str:
     """Return a table as text; its lines are wider than the screen only where columns that must stay do not fit."""
     chosen, widths = _fit_columns(columns, screen.width)
-    head, rule, *rows = _table_lines([each for each in chosen if each.is_shown], widths, screen)
-    indent = " " * _indent(chosen)
+    shown, indent = [each for each in chosen if each.is_shown], " " * _indent(chosen)
+    texts = [
+        [_padded(text, style, width, column.right, screen) for text, style in zip(cells, styles, strict=True)]
+        for column, width in zip(shown, widths, strict=True)
+        for cells in [[column.header, *column.cells]]
+        for styles in [["bold", *(column.styles or [""] * len(column.cells))]]
+    ]
+    head, *rows = map((" " * GAP).join, zip(*texts, strict=True))
     lines = [_styled(title, "bold", screen)] if title else []
-    lines += [indent + head, "─" * len(indent) + rule]
+    lines += [indent + head, "─" * (len(indent) + _total(widths))]
     for at, row in enumerate(rows):
         lines += [line for each in chosen if each.lines for line in _own_lines(each, at, screen)]
         lines.append(indent + row)
@@ -119,20 +125,6 @@ def _own_lines(column: Column, at: int, screen: Screen) -> list[str]:
     if not column.may_wrap:  # the id of a test, once for rows in a row
         return [_styled(text, style, screen)] if text and text not in column.lines[at - 1 : at] else []
     return [f"  {_styled(line, style, screen)}" for line in Screen(screen.width - 2).wrapped(text)]
-
-
-def _table_lines(columns: Sequence[Column], widths: Sequence[int], screen: Screen) -> list[str]:
-    """Return the header, the line below it, and a line for each row."""
-    texts = [
-        [
-            _padded(text, style, width, column.right, screen)
-            for text, style in zip([column.header, *column.cells], ["bold", *styles], strict=True)
-        ]
-        for column, width in zip(columns, widths, strict=True)
-        for styles in [column.styles or [""] * len(column.cells)]
-    ]
-    head, *rows = map((" " * GAP).join, zip(*texts, strict=True))
-    return [head, "─" * _total(widths), *rows]
 
 
 def _padded(text: str, style: str, width: int, right: bool, screen: Screen) -> str:
@@ -170,7 +162,11 @@ def _fit_columns(columns: Sequence[Column], width: int) -> tuple[list[Column], l
 
 def _chosen(columns: list[Column], width: int) -> list[Column]:
     chosen = dict(enumerate(columns))
-    while _least_width([*chosen.values()]) > width:
+    while True:
+        shown = [each for each in chosen.values() if each.is_shown]
+        least = _total([min(each.width, each.least or each.width) for each in shown]) + _indent([*chosen.values()])
+        if least <= width:
+            break
         at = max(chosen, key=lambda place: chosen[place].rank)
         if not chosen[at].rank:
             break
@@ -182,10 +178,6 @@ def _chosen(columns: list[Column], width: int) -> list[Column]:
         else:
             chosen[at] = short
     return [*chosen.values()]
-
-
-def _least_width(columns: Sequence[Column]) -> int:
-    return _total([min(each.width, each.least or each.width) for each in columns if each.is_shown]) + _indent(columns)
 
 
 def _indent(columns: Sequence[Column]) -> int:

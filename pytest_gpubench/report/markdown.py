@@ -70,14 +70,14 @@ class Part:
         left_out = len(self.lines) - len(kept)
         table = "\n".join([*filter(None, [self.head]), *kept]) if kept else ""
         note = f"{left_out:,} of {len(self.lines):,} {self.noun} left out, to stay below {limit_bytes:,} bytes."
-        title, end = self.frame()
+        title, end = self.frame
         return "\n\n".join(filter(None, [title, table, note if left_out else "", end]))
 
+    @property
     def frame(self) -> tuple[str, str]:
-        """Return the text before the lines and the text after them."""
-        if self.folded:
-            return f"<details>\n<summary>{self.title}</summary>", "</details>"
-        return f"### {self.title}", ""
+        """The text before the lines and the text after them."""
+        folded = f"<details>\n<summary>{self.title}</summary>", "</details>"
+        return folded if self.folded else (f"### {self.title}", "")
 
 
 def markdown_summary(
@@ -103,7 +103,7 @@ def markdown_summary(
 
 def fit(first: str, parts: Sequence[Part], limit_bytes: int) -> str:
     """Return the parts with as many of their lines as there is room for, the most important first."""
-    frames = [*(text for part in parts for text in (*part.frame(), part.head)), first]
+    frames = [*(text for part in parts for text in (*part.frame, part.head)), first]
     left = limit_bytes - sum(_size(text) + 1 for text in frames) - NOTE_BYTES * len(parts)
     ordered = sorted(
         (rank, number, index) for number, part in enumerate(parts) for index, (rank, _) in enumerate(part.lines)
@@ -156,11 +156,9 @@ def _headline(records: Sequence[TestRecord], standings: Mapping[str, str]) -> st
     numbers = Counter(standings.values())
     words = [f"{sign}{numbers[name]} {name}" for name, sign in STANDINGS.items() if numbers[name]]
     devices = dict.fromkeys(record.device for record in records)
-    named = [("the CPU, " if each.type == "cpu" else "") + text(each.name, LONGEST_FACT) for each in devices]
-    models = list(dict.fromkeys(named))
-    first = " and ".join(models[:MOST_DEVICES])
-    more = f" and {len(models) - MOST_DEVICES} more" if len(models) > MOST_DEVICES else ""
-    where = f" on {first}{more}" if models else ""
+    models = [*dict.fromkeys(("the CPU, " * (each.type == "cpu")) + text(each.name, LONGEST_FACT) for each in devices)]
+    more = [f"{len(models) - MOST_DEVICES} more"] if len(models) > MOST_DEVICES else []
+    where = f" on {' and '.join(models[:MOST_DEVICES] + more)}" if models else ""
     return f"## GPU benchmarks: {', '.join(words) or 'nothing was measured'}{where}"
 
 
@@ -260,12 +258,9 @@ def _commit_text(run: SavedRun) -> str:
     if commit.id is None:
         return f"not known: {text(one_line(commit.error), 2 * LONGEST_FACT)}" if commit.error else ""
     known = re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", commit.id)
-    words = [commit.id if known else code(commit.id, LONGEST_FACT)]
-    if commit.branch:
-        words.append(f"on {code(commit.branch, LONGEST_FACT)}")
-    if commit.dirty:
-        words.append("with changes that are not committed")
-    return " ".join(words)
+    branch = f"on {code(commit.branch, LONGEST_FACT)}" if commit.branch else ""
+    dirty = "with changes that are not committed" if commit.dirty else ""
+    return " ".join(filter(None, [commit.id if known else code(commit.id, LONGEST_FACT), branch, dirty]))
 
 
 def found_cell(sentences: Sequence[str]) -> str:

@@ -11,21 +11,17 @@ def median_properties(record: TestRecord) -> list[tuple[str, object]]:
 
     What is measured again under the same label has a number: `gpu_bench.softmax#2.median_us`.
     """
-    told = [(item.timing.label, values) for item in _without_examples(record) if (values := _values_of(item))]
-    names = numbered((f"gpu_bench.{printable(label)}" for label, _ in told), "#")
-    return [
-        (f"{name}.{key}", value) for name, (_, values) in zip(names, told, strict=True) for key, value in values.items()
-    ]
-
-
-def _without_examples(record: TestRecord) -> list[Measurement]:
-    """Return a test's measurements in their order, of those under @given only the worst of each function."""
-    worst: dict[object, Row] = {}
+    worst: dict[object, Row] = {}  # of measurements under @given only that of each function
     for place, row in enumerate(all_rows(record)):
         key = row.timing.label if row.measurement.example else place
         worst[key] = max(worst.get(key, row), row, key=badness)
     kept = {id(row.measurement) for row in worst.values()}
-    return [item for item in record.measurements if id(item) in kept]
+    items = [item for item in record.measurements if id(item) in kept]
+    told = [(item.timing.label, values) for item in items if (values := _values_of(item))]
+    names = numbered((f"gpu_bench.{printable(label)}" for label, _ in told), "#")
+    return [
+        (f"{name}.{key}", value) for name, (_, values) in zip(names, told, strict=True) for key, value in values.items()
+    ]
 
 
 def _values_of(item: Measurement) -> dict[str, float | str]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pytest_gpubench.report.rows import split
-from pytest_gpubench.results.model import Outcome, TestRecord, Timing
+from pytest_gpubench.results.model import Outcome, TestRecord
 from pytest_gpubench.stats import summary
 from pytest_gpubench.stats.speedup import least_reps
 from pytest_gpubench.units import count, first_few, format_share
@@ -56,21 +56,18 @@ def named(found: dict[str, str]) -> str:
 
 def _clock_trouble(record: TestRecord) -> str:
     """Return the largest difference or spread of a test's clocks; empty where they were steady."""
-    difference, text = max((_clock_difference(row.arms) for row in split(record)[1]), default=(0.0, ""))
+    differences = []
+    for arms in (row.arms for row in split(record)[1]):
+        clocks = [(clock_mhz, arm.label) for arm in arms if (clock_mhz := arm.median_sm_clock_mhz)]
+        if len(clocks) > 1:
+            words = ", ".join(f"{label} at {clock_mhz:.0f} MHz" for clock_mhz, label in clocks)
+            differences.append((1 - min(clocks)[0] / max(clocks)[0], words))
+    difference, text = max(differences, default=(0.0, ""))
     if difference > MOST_CLOCK_DIFFERENCE:
         return text
     timings = [item.timing for item in record.measurements if len(item.timing.sm_clock_mhz) > 1]
     spread, label = max(((summary.rel_std(each.sm_clock_mhz), each.label) for each in timings), default=(0.0, ""))
     return f"{label}: relative std {format_share(spread)}" if spread > MOST_CLOCK_SPREAD else ""
-
-
-def _clock_difference(arms: Sequence[Timing]) -> tuple[float, str]:
-    """Return the relative difference of two arms' clocks, 0 where it is not known, and the clocks in words."""
-    clocks_mhz = [clock_mhz for arm in arms if (clock_mhz := arm.median_sm_clock_mhz)]
-    if len(clocks_mhz) < 2:
-        return 0.0, ""
-    words = (f"{arm.label} at {clock_mhz:.0f} MHz" for arm, clock_mhz in zip(arms, clocks_mhz, strict=True))
-    return 1 - min(clocks_mhz) / max(clocks_mhz), ", ".join(words)
 
 
 def _needed_reps(record: TestRecord) -> int:

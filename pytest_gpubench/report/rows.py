@@ -66,12 +66,8 @@ class Row:
 
 def split(record: TestRecord) -> tuple[list[Row], list[Row]]:
     """Return a test's measurements that belong to no comparison, and the candidates of its comparisons."""
-    alone = [Row(record, item) for item in record.measurements if not item.role]
-    candidates = []
-    for index, item in enumerate(record.measurements):
-        if item.role == "candidate":
-            found = reference_index(record.measurements, index)
-            candidates.append(Row(record, item, None if found is None else record.measurements[found].timing))
+    rows = all_rows(record)
+    alone, candidates = ([row for row in rows if row.measurement.role == role] for role in ("", "candidate"))
     return alone, candidates
 
 
@@ -86,10 +82,19 @@ def reference_index(measurements: Sequence[Measurement], index: int) -> int | No
     return None
 
 
+def all_rows(record: TestRecord) -> list[Row]:
+    """Return every measurement of a test, references too, in the order in which they were taken."""
+    items, found = record.measurements, []
+    for index, item in enumerate(items):
+        reference = reference_index(items, index)
+        found.append(Row(record, item, None if reference is None else items[reference].timing))
+    return found
+
+
 def rows_of(record: TestRecord) -> list[Row]:
     """Return the rows of a test: the worst of a function measured very often, and the references that were judged."""
     alone, candidates = split(record)
-    references = [Row(record, item) for item in record.measurements if item.role == "reference" and item.verdicts]
+    references = [row for row in all_rows(record) if row.measurement.role == "reference" and row.measurement.verdicts]
     rows = [*fold(alone), *fold(candidates), *references]
     return [row for row in rows if row.shown or row.measurement.verdicts]
 
@@ -97,12 +102,6 @@ def rows_of(record: TestRecord) -> list[Row]:
 def verdicts_of(records: Iterable[TestRecord]) -> list[Verdict]:
     """Return the verdicts on tests; the examples of a search count as one."""
     return [verdict for record in records for row in rows_of(record) for verdict in row.measurement.verdicts]
-
-
-def all_rows(record: TestRecord) -> list[Row]:
-    """Return every measurement of a test, references too, in the order in which they were taken."""
-    candidates = {id(row.measurement): row for row in split(record)[1]}
-    return [candidates.get(id(item)) or Row(record, item) for item in record.measurements]
 
 
 def fold(rows: Iterable[Row], pick: Callable[[Sequence[Row]], Row] | None = None) -> list[Row]:
@@ -149,21 +148,19 @@ def group(rows: Sequence[Row], key: str) -> list[tuple[str, list[Row]]]:
     """Return titled groups of rows, in the order in which each group first appears."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault(_group_title(row, key), []).append(row)
+        path, _, rest = row.record.nodeid.partition("::")
+        name, params, wanted = rest.split("[", 1)[0], row.record.params, key.removeprefix("param:")
+        titles = {
+            "file": path,
+            "class": name.rpartition("::")[0] or path,
+            "function": f"{path}::{name}",
+            "label": row.timing.label,
+            "device": row.timing.device,
+            "param": ", ".join(f"{name}={value}" for name, value in params.items()) or "no parameters",
+            f"param:{wanted}": f"{wanted}={params[wanted]}" if wanted in params else f"no parameter {wanted}",
+        }
+        groups.setdefault(titles.get(key, ""), []).append(row)
     return list(groups.items())
-
-
-def _group_title(row: Row, key: str) -> str:
-    path, _, rest = row.record.nodeid.partition("::")
-    name = rest.split("[", 1)[0]
-    params = row.record.params
-    if key == "param":
-        return ", ".join(f"{name}={value}" for name, value in params.items()) or "no parameters"
-    if key.startswith("param:"):
-        wanted = key.removeprefix("param:")
-        return f"{wanted}={params[wanted]}" if wanted in params else f"no parameter {wanted}"
-    titles = {"file": path, "class": name.rpartition("::")[0] or path, "function": f"{path}::{name}"}
-    return {**titles, "label": row.timing.label, "device": row.timing.device}.get(key, "")
 
 
 def sort(rows: Sequence[Row], key: str) -> list[Row]:
@@ -192,12 +189,8 @@ WORTH_TELLING = 0.01
 
 def notes_of(timing: Timing) -> list[str]:
     """Return a timing's flags, and its numbers of discarded reps and repeated measurements."""
-    notes = list(timing.flags)
-    if timing.discarded:
-        notes.append(f"{timing.discarded} discarded")
-    if timing.remeasured:
-        notes.append(f"measured {timing.remeasured + 1} times")
-    return notes
+    discarded = [f"{timing.discarded} discarded"] if timing.discarded else []
+    return [*timing.flags, *discarded, *([f"measured {timing.remeasured + 1} times"] if timing.remeasured else [])]
 
 
 def kernel_lines(timing: Timing) -> list[str]:
@@ -286,23 +279,14 @@ def against_title(items: Sequence[Measurement]) -> str:
 def change_word(item: Measurement) -> str:
     """Return `slower` or `faster` where that is certain and worth telling, else nothing."""
     verdict, interval = past_verdict(item), item.change.interval if item.change is not None else None
-    if verdict is not None and verdict.outcome is Outcome.FAIL:
+    low, high = interval or (1.0, 1.0)
+    if (verdict is not None and verdict.outcome is Outcome.FAIL) or low > 1 + WORTH_TELLING:
         return "slower"
-    if interval is None:
-        return ""
-    if interval.low > 1 + WORTH_TELLING:
-        return "slower"
-    return "faster" if interval.high < 1 / (1 + WORTH_TELLING) else ""
+    return "faster" if high < 1 / (1 + WORTH_TELLING) else ""
 
 
 def phases_block(title: str, found: Phases, time_unit: str, screen: Screen) -> str:
     """Return the table of one call of `phases`, and how the sum of its phases compares with the whole."""
-    table = lay_out(title, _phase_columns(found, time_unit), screen)
-    return "\n".join([table, *map(screen.encoded, screen.wrapped(found.sentence))])
-
-
-def _phase_columns(found: Phases, time_unit: str) -> list[Column]:
-    """Return the columns with a cell for each phase, their sum where there are several, and the whole."""
     timed = [*found.phases, *([found.whole] if found.whole else [])]
     unit = choose_time_unit(phase.median_us for phase in timed) if time_unit == "auto" else time_unit
     lines = [_phase_cells(phase, unit, format_share(phase.share, 3)) for phase in found.phases]
@@ -312,7 +296,7 @@ def _phase_columns(found: Phases, time_unit: str) -> list[Column]:
     if found.whole is not None:
         lines.append(_phase_cells(found.whole, unit, "-"))
     names, medians, intervals, shares, rates, flags = zip(*lines, strict=True)
-    return [
+    columns = [
         Column("Phase", names, least=16),
         Column(f"Median ({unit})", medians, right=True),
         Column("95 % interval", intervals, right=True, rank=2),
@@ -320,6 +304,7 @@ def _phase_columns(found: Phases, time_unit: str) -> list[Column]:
         *([] if found.elements is None else [Column("Elements/s", rates, right=True, rank=3)]),
         *([Column("Flags", flags, rank=1)] if any(flags) else []),
     ]
+    return "\n".join([lay_out(title, columns, screen), *map(screen.encoded, screen.wrapped(found.sentence))])
 
 
 def _phase_cells(phase: Phase, unit: str, share: str) -> list[str]:
@@ -334,12 +319,9 @@ def rate_text(per_s: float | None) -> str:
 
 def region_lines(regions: Sequence[Region]) -> list[str]:
     """Return a line for each region of a call, indented by how it is nested, with its time and its share."""
-    if not regions:
-        return []
-    names = [f"{'  ' * region.depth}{region.name}" for region in regions]
-    width = max(map(len, names))
-    lines = []
-    for name, region in zip(names, regions, strict=True):
-        calls = "" if region.path == OUTSIDE else f"  {region.calls} x"
-        lines.append(f"  {name:<{width}}  {format_time(region.median_us):>10} {100 * region.share:5.1f} %{calls}")
-    return ["  regions:", *(f"  {line}" for line in lines)]
+    width = max((2 * region.depth + len(region.name) for region in regions), default=0)
+    lines = ["  regions:"] if regions else []
+    for region in regions:
+        name, calls = "  " * region.depth + region.name, "" if region.path == OUTSIDE else f"  {region.calls} x"
+        lines.append(f"    {name:<{width}}  {format_time(region.median_us):>10} {100 * region.share:5.1f} %{calls}")
+    return lines

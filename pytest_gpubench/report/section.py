@@ -16,7 +16,7 @@ from pytest_gpubench.report.rows import (
     speedup_text,
     split,
 )
-from pytest_gpubench.results.model import Measurement, TestRecord, Timing
+from pytest_gpubench.results.model import Measurement, Overhead, TestRecord, Timing
 from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.units import choose_time_unit, count, format_time, safe_line
 from pytest_gpubench.verdict.decision import judged_by
@@ -34,7 +34,10 @@ def report_section(record: TestRecord, said: str = "", screen: Screen | None = N
     Of a function measured very often, as under @given, one is shown: the last that fails the test, for hypothesis ends
     with the example it reports, and the last of all where none does.
     """
-    alone, candidates = (fold(half, _last_failing) for half in split(record))
+    alone, candidates = (
+        fold(half, lambda rows: next((row for row in reversed(rows) if _fails(row)), rows[-1]))
+        for half in split(record)
+    )
     lines = [line for row in alone for line in _measurement_lines(row, said)]
     lines += [line for row in candidates for line in _comparison_lines(row, said)]
     lines += [line for found in record.phases for line in _phases_lines(found, screen or Screen())]
@@ -53,10 +56,6 @@ def _phases_lines(found: Phases, screen: Screen) -> list[str]:
     return phases_block(f"phases of {found.title} ({how}):", found, "auto", screen).split("\n")
 
 
-def _last_failing(rows: Sequence[Row]) -> Row:
-    return next((row for row in reversed(rows) if _fails(row)), rows[-1])
-
-
 def _fails(row: Row) -> bool:
     """Tell whether a verdict on a row fails its test, whatever INCONCLUSIVE does."""
     return any(each.fails_test for each in row.measurement.verdicts)
@@ -69,8 +68,11 @@ def _measurement_lines(row: Row, said: str) -> list[str]:
     lines = [str(timing) + _which(row)]
     if timing.measured:
         clock = _metrics_told("SM clock", timing, "us")
-        clock = "" if clock == "-" else f"SM clock {clock}; "
-        lines.append(_Sentence(f"  {_spread_text(timing)}; {clock}{_flags_text(timing)}"))
+        least, first, third, most = map(format_time, (timing.min_us, *timing.quartiles_us[::2], timing.max_us))
+        spread = f"  min {least}, quartiles {first} and {third}, max {most}"
+        lines.append(
+            _Sentence("; ".join([spread, *([] if clock == "-" else [f"SM clock {clock}"]), _flags_text(timing)]))
+        )
     return [*lines, *kernel_lines(timing), *region_lines(timing.regions), *_verdict_lines(row, said)]
 
 
@@ -89,32 +91,22 @@ def _comparison_lines(row: Row, said: str) -> list[str]:
     for timing in row.arms:
         if timing.kernels:
             lines += [f"  kernels of {timing.label}:", *(f"  {line}" for line in kernel_lines(timing))]
-    lines += map(_Sentence, _beside_lines(row) + _overhead_lines(row))
+    if row.reference is not None and not any(verdict.reasons for verdict in row.measurement.verdicts):
+        found = reasons(Measurement(timing=row.reference, role="reference"), row.measurement)
+        lines += [_Sentence(f"  beside {row.reference.label}: {each}") for each in found]
+    lines += [] if row.measurement.overhead is None else [_Sentence(_overhead_line(row.measurement.overhead))]
     lines += [_Sentence(f"  {difference}") for difference in row.measurement.differences]
     return lines + _verdict_lines(row, said)
 
 
-def _beside_lines(row: Row) -> list[str]:
-    """Return what differs from the reference where no verdict says so."""
-    if row.reference is None or any(verdict.reasons for verdict in row.measurement.verdicts):
-        return []
-    found = reasons(Measurement(timing=row.reference, role="reference"), row.measurement)
-    return [f"  beside {row.reference.label}: {each}" for each in found]
-
-
-def _overhead_lines(row: Row) -> list[str]:
-    found = row.measurement.overhead
-    if found is None:
-        return []
+def _overhead_line(found: Overhead) -> str:
     host = "waits for the GPU" if found.host_us is None else f"takes the host {format_time(found.host_us)}"
     if found.graph_speedup is None:
         graph = f"a CUDA graph of it cannot be timed: {found.no_graph}"
     else:
         graph = f"on an idle GPU a CUDA graph of it is {found.graph_speedup:.2f}x as fast"
-    return [
-        f"  launching {found.label} {host}; the GPU waits for {format_time(found.gap_us)} of its "
-        f"{format_time(found.span_us)}; {graph}"
-    ]
+    waits = f"the GPU waits for {format_time(found.gap_us)} of its {format_time(found.span_us)}"
+    return f"  launching {found.label} {host}; {waits}; {graph}"
 
 
 def _side_by_side(arms: Sequence[Timing]) -> list[str]:
@@ -139,14 +131,6 @@ def _metrics_told(name: str, timing: Timing, unit: str) -> str:
     item = Measurement(timing=timing)
     found = [(each, each.value(item)) for each in METRICS if each.section == name]
     return ", ".join(each.told(value, unit) for each, value in found if value is not None) or "-"
-
-
-def _spread_text(timing: Timing) -> str:
-    first, _, third = timing.quartiles_us
-    return (
-        f"min {format_time(timing.min_us)}, quartiles {format_time(first)} and {format_time(third)}, "
-        f"max {format_time(timing.max_us)}"
-    )
 
 
 def _state_text(timing: Timing) -> str:

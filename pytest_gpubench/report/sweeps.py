@@ -140,29 +140,28 @@ def _entries(record: TestRecord) -> Iterator[_Entry]:
 
 def _sweeps(where: tuple[str, str, str, str], entries: Sequence[_Entry]) -> list[Sweep]:
     """Return the sweeps over each parameter; over those that change together where none alone is in all points."""
-    sizes = {name: None for entry in entries for name, text in entry.record.params.items() if _sizes(text)}
+    params = [entry.record.params for entry in entries]
+    sizes = {name: None for each in params for name, text in each.items() if _sizes(text)}
     found = [_sweep(where, entries, (name,)) for name in sizes]
     if len(sizes) > 1 and not any(len(sweep.points) == len(entries) for sweep in found):
-        scalars = [
-            name for name in sizes if all(len(_sizes(each.record.params.get(name, ""))) == 1 for each in entries)
-        ]
-        changing = [name for name in scalars if len({each.record.params[name] for each in entries}) > 1]
-        found += [_sweep(where, entries, tuple(changing))] if len(changing) > 1 else []
+        scalars = [name for name in sizes if all(len(_sizes(each.get(name, ""))) == 1 for each in params)]
+        changing = tuple(name for name in scalars if len({each[name] for each in params}) > 1)
+        found += [_sweep(where, entries, changing)] if len(changing) > 1 else []
     return sorted((each for each in found if each.series), key=lambda each: (-len(each.points), -len(each.values)))
 
 
 def _sweep(where: tuple[str, str, str, str], entries: Sequence[_Entry], names: tuple[str, ...]) -> Sweep:
     values: dict[str, tuple[float, ...]] = {}
-    for entry in entries:
-        texts = _texts(entry.record, names)
-        sizes = [_sizes(text) for text in texts]
-        if texts:
-            values["x".join(texts)] = tuple(number for each in sizes for number in each) if all(sizes) else ()
+    having = [entry for entry in entries if all(name in entry.record.params for name in names)]
+    for entry in having:
+        texts = [entry.record.params[name] for name in names]
+        sizes = list(map(_sizes, texts))
+        values["x".join(texts)] = tuple(number for each in sizes for number in each) if all(sizes) else ()
     rank = Counter(len(sizes) for sizes in values.values() if sizes).most_common(1)
     places, axis = _positions({text: each for text, each in values.items() if rank and len(each) == rank[0][0]}, names)
     series: dict[Series, dict[float, SweepPoint]] = {}
-    for entry in entries:
-        value = "x".join(_texts(entry.record, names))
+    for entry in having:
+        value = "x".join(entry.record.params[name] for name in names)
         if value in places:
             point = SweepPoint(places[value], value, entry.record, entry.measurement)
             fixed = ", ".join(f"{name}={text}" for name, text in entry.record.params.items() if name not in names)
@@ -171,11 +170,6 @@ def _sweep(where: tuple[str, str, str, str], entries: Sequence[_Entry], names: t
             series.setdefault(key, {})[point.x] = point
     kept = {each: [points[x] for x in sorted(points)] for each, points in series.items() if len(points) > 1}
     return Sweep(*where, param=" x ".join(names), axis=axis, series=kept)
-
-
-def _texts(record: TestRecord, names: Sequence[str]) -> list[str]:
-    """Return a test's values of parameters; none where it lacks one."""
-    return [record.params[name] for name in names] if all(name in record.params for name in names) else []
 
 
 def _positions(values: Mapping[str, Sequence[float]], names: Sequence[str]) -> tuple[dict[str, float], str]:

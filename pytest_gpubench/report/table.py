@@ -60,8 +60,10 @@ NOT_ENFORCED = "Verdicts in parentheses are not enforced."
 
 def render(records: Sequence[TestRecord], settings: Settings, screen: Screen) -> str:
     """Return the tables as text; empty where nothing was measured."""
-    rows = [row for record in records for row in _choose_rows(record, settings.verbose)]
-    blocks = []
+    rows, blocks = list[Row](), list[str]()
+    for record in records:
+        folded = [row for half in split(record) for row in fold(row for row in half if row.shown)]
+        rows += [row for row in all_rows(record) if row.shown] if settings.verbose else folded
     for title, members in group(rows, settings.group_by):
         members = sort(members, settings.sort)
         blocks.append(_block(title, members, settings, screen))
@@ -74,13 +76,6 @@ def render(records: Sequence[TestRecord], settings: Settings, screen: Screen) ->
         title = f"gpu_bench phases: {record.nodeid.split('::', 1)[-1]}"
         blocks += [phases_block(title, found, settings.time_unit, screen) for found in record.phases if found.measured]
     return "\n\n".join(blocks)
-
-
-def _choose_rows(record: TestRecord, everything: bool) -> list[Row]:
-    """Return a test's own measurements, then candidates, the worst standing for many; or every measurement."""
-    if everything:
-        return [row for row in all_rows(record) if row.shown]
-    return [row for half in split(record) for row in fold(row for row in half if row.shown)]
 
 
 def _block(title: str, rows: Sequence[Row], settings: Settings, screen: Screen) -> str:
@@ -135,7 +130,9 @@ def _columns_of(lines: Sequence[_Line], settings: Settings, width: int) -> list[
 
 def _column(name: str, lines: Sequence[_Line], unit: str, is_kept: bool, width: int) -> Column:
     """Return a column, with the form that replaces it on narrow screens; is_kept: it is never given up."""
-    header, styles = _header(name, lines, unit), [_style(name, line) for line in lines]
+    against = [line.row.measurement for line in lines] if name == "against" else []
+    header = against_title(against) if name == "against" else HEADERS[name].format(unit=unit)
+    styles = [_style(name, line) for line in lines]
     long, brief = ([_cell(name, line, unit, is_brief) for line in lines] for is_brief in (False, True))
     ranks = {} if is_kept else {each: len(GIVEN_UP) - at for at, each in reversed(list(enumerate(GIVEN_UP)))}
     whole = Column(header, long, styles, name not in TO_THE_LEFT, rank=ranks.get(name, 0))
@@ -156,12 +153,6 @@ def _column(name: str, lines: Sequence[_Line], unit: str, is_kept: bool, width: 
         named = [f"{title}: {cell}" if cell else "" for title, cell in zip(titles, long, strict=True)]
         return replace(whole, short=replace(whole, cells=named).moved())
     return replace(whole, short=whole.moved()) if name == "function" else whole
-
-
-def _header(name: str, lines: Sequence[_Line], unit: str) -> str:
-    if name == "against":
-        return against_title([line.row.measurement for line in lines])
-    return HEADERS[name].format(unit=unit)
 
 
 def _style(name: str, line: _Line) -> str:

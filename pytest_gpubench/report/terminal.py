@@ -2,13 +2,13 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pytest_gpubench import __version__
 from pytest_gpubench.report.crossover import compared_steps, where_faster
 from pytest_gpubench.report.remedies import MOST_TESTS_NAMED, remedy_lines
 from pytest_gpubench.report.rows import change_word, past_verdict, verdicts_of
-from pytest_gpubench.report.sweeps import Series, Sweep, sweeps_of
+from pytest_gpubench.report.sweeps import sweeps_of
 from pytest_gpubench.results.model import DeviceFacts, Outcome, TestRecord, Timing
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.settings.cache import cache_words
@@ -41,7 +41,7 @@ def header_line(facts: DeviceFacts | None, settings: Settings, gpus: int = 1) ->
 
 def summary_lines(records: Sequence[TestRecord], settings: Settings) -> list[str]:
     """Return the lines on devices, unmeasured calls, warnings, comparisons and, last, verdicts."""
-    lines = [_measured_line(where, timings) for where, timings in _timings_by_device(records).items()]
+    lines = list(_measured_lines(records))
     items = (item for record in records for item in record.measurements)
     reasons = Counter(item.timing.unmeasured for item in items if item.timing.unmeasured and not item.why_invalid)
     lines += [f"gpu_bench: not measured: {count(number, 'call')}, {reason}" for reason, number in reasons.items()]
@@ -117,26 +117,20 @@ def compared_lines(records: Sequence[TestRecord]) -> list[str]:
     return [f"gpu_bench: compared with {names}: {', '.join([whole, *(told or ['none slower or faster'])])}"]
 
 
-def _timings_by_device(records: Sequence[TestRecord]) -> dict[str, list[tuple[str, Timing]]]:
-    """Return each device's timings, with their tests, in the order of the run."""
+def _measured_lines(records: Sequence[TestRecord]) -> Iterator[str]:
+    """Yield a line on the measurements of each device, in the order of the run."""
     devices: dict[str, list[tuple[str, Timing]]] = {}
     for record in records:
         where = f"{record.device.name} (GPU)" if record.device.type == "cuda" else f"the CPU, {record.device.name}"
-        for item in record.measurements:
-            if item.timing.measured:
-                devices.setdefault(where, []).append((record.nodeid, item.timing))
-    return devices
-
-
-def _measured_line(where: str, timings: Sequence[tuple[str, Timing]]) -> str:
-    tests = {nodeid for nodeid, _ in timings}
-    ways = Counter(f"{timing.timer} timer, {cache_words(timing.cache)}" for _, timing in timings)
-    how = "; ".join(f"{number} with {way}" if len(ways) > 1 else way for way, number in ways.items())
-    seconds = sum(timing.elapsed_s for _, timing in timings)
-    return (
-        f"gpu_bench: {count(len(timings), 'measurement')} in {count(len(tests), 'test')} on {where}: "
-        f"{how}; {seconds:.1f} s"
-    )
+        timed = [(record.nodeid, item.timing) for item in record.measurements if item.timing.measured]
+        devices.setdefault(where, []).extend(timed)
+    for where, timings in devices.items():
+        ways = Counter(f"{timing.timer} timer, {cache_words(timing.cache)}" for _, timing in timings)
+        how = "; ".join(f"{number} with {way}" if len(ways) > 1 else way for way, number in ways.items())
+        tests = count(len({nodeid for nodeid, _ in timings}), "test")
+        if timings:
+            seconds = sum(timing.elapsed_s for _, timing in timings)
+            yield f"gpu_bench: {count(len(timings), 'measurement')} in {tests} on {where}: {how}; {seconds:.1f} s"
 
 
 def _outcome_words(outcomes: Counter[tuple[Outcome, bool]], settings: Settings, on_cpu: bool) -> str:
@@ -150,20 +144,15 @@ def _outcome_words(outcomes: Counter[tuple[Outcome, bool]], settings: Settings, 
     groups = [", ".join(words)] if words else []
     fell_back = on_cpu and settings.device != "cpu" and settings.timer != "scripted"
     if fell_back and any(unenforced.values()):
-        groups.append(_without_gpu_words(unenforced))
+        fails = unenforced[Outcome.FAIL] + unenforced[Outcome.INVALID]
+        judged = unenforced[Outcome.PASS] + unenforced[Outcome.INCONCLUSIVE] + fails
+        would = f"{judged} would be judged with --gpu-bench-device=cpu, {fails or 'none'} of them would fail"
+        unjudged = f"; {unenforced[Outcome.NOT_JUDGED]} not judged on a CPU" if unenforced[Outcome.NOT_JUDGED] else ""
+        groups.append(f"no GPU was found: {would}{unjudged}")
     elif any(unenforced.values()):
         words = [f"{number} {each.value}" for each, number in unenforced.items() if number]
         groups.append(f"{', '.join(words)} (not enforced: expected to fail)")
     return "; ".join(groups)
-
-
-def _without_gpu_words(outcomes: Mapping[Outcome, int]) -> str:
-    """Return the outcomes that would count if the CPU were asked for."""
-    fails = outcomes[Outcome.FAIL] + outcomes[Outcome.INVALID]
-    judged = outcomes[Outcome.PASS] + outcomes[Outcome.INCONCLUSIVE] + fails
-    words = f"{judged} would be judged with --gpu-bench-device=cpu, {fails or 'none'} of them would fail"
-    unjudged = f"; {outcomes[Outcome.NOT_JUDGED]} not judged on a CPU" if outcomes[Outcome.NOT_JUDGED] else ""
-    return f"no GPU was found: {words}{unjudged}"
 
 
 def _crossover_lines(records: Iterable[TestRecord], everything: bool, group_by: str) -> list[str]:
@@ -181,15 +170,12 @@ def _crossover_lines(records: Iterable[TestRecord], everything: bool, group_by: 
         for series, steps in compared_steps(sweep).items()
         if wanted in (None, sweep.param) and (everything or {True, False} <= {step.is_faster for step in steps})
     ]
-    titles = Counter(_title_of(sweep, series) for sweep, series, _ in shown)
+    titles = [
+        f"{each.label} over {each.reference} by {sweep.param}{f' at {each.fixed}' if each.fixed else ''}"
+        for sweep, each, _ in shown
+    ]
     lines = []
-    for sweep, series, steps in shown:
-        title = _title_of(sweep, series)
-        where = f"{sweep.test} ({sweep.device}, {sweep.timer}, {sweep.cache}): " if titles[title] > 1 else ""
+    for title, (sweep, _, steps) in zip(titles, shown, strict=True):
+        where = f"{sweep.test} ({sweep.device}, {sweep.timer}, {sweep.cache}): " if titles.count(title) > 1 else ""
         lines.append(f"{where}{title}, {where_faster(steps, sweep.param)}: {', '.join(map(str, steps))}")
     return lines
-
-
-def _title_of(sweep: Sweep, series: Series) -> str:
-    fixed = f" at {series.fixed}" if series.fixed else ""
-    return f"{series.label} over {series.reference} by {sweep.param}{fixed}"

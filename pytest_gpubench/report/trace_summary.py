@@ -7,7 +7,7 @@ from pathlib import Path
 from pytest_gpubench.report.markdown_text import code, table_head, table_row, text
 from pytest_gpubench.results.files import ENDING, trace_name, write_text
 from pytest_gpubench.results.kernels import breakdown
-from pytest_gpubench.results.model import Measurement, TestRecord, Timing
+from pytest_gpubench.results.model import Measurement, TestRecord
 from pytest_gpubench.units import count, format_share, format_time
 
 SUMMARY_FILE = "summary.md"
@@ -38,23 +38,16 @@ def _test_blocks(record: TestRecord, names: Container[str]) -> Iterator[str]:
             key = item.timing.label, item.example
             seen[key] += 1
             name = trace_name(record.nodeid, item.timing.label, seen[key], item.example)
-            yield _call_line(item, name if name in names else None)
-            yield from _tables(item.timing)
+            yield from _call_blocks(item, f"[trace]({name})" if name in names else "No trace was taken here.")
 
 
-def _call_line(item: Measurement, name: str | None) -> str:
+def _call_blocks(item: Measurement, link: str) -> Iterator[str]:
+    """Yield a call's title, how it was timed, and the table of its kernels; a sentence where the timer sees none."""
     timing = item.timing
-    words = [f"### {code(timing.label)}"]
-    words += [f"as the {item.role}"] if item.role else []
-    words += [f"at {code(item.example)}"] if item.example else []
+    role, example = f"as the {item.role}" if item.role else "", f"at {code(item.example)}" if item.example else ""
+    yield " ".join(filter(None, [f"### {code(timing.label)}", role, example]))
     launches = f", {count(timing.launches, 'launch')}" if timing.kernels else ""
-    how = f"{format_time(timing.median_us)} ({text(timing.timer)}, {text(timing.cache)}{launches})"
-    link = f"[trace]({name})" if name else "No trace was taken here."
-    return f"{' '.join(words)}\n\n{how}. {link}"
-
-
-def _tables(timing: Timing) -> Iterator[str]:
-    """Yield the table of kernels; a sentence where the timer sees none."""
+    yield f"{format_time(timing.median_us)} ({text(timing.timer)}, {text(timing.cache)}{launches}). {link}"
     if not timing.kernels:
         yield f"The timer {text(timing.timer)} sees no kernels."
         return

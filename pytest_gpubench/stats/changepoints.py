@@ -63,11 +63,8 @@ def change_points(values: Sequence[float], alpha: float = 0.01) -> list[ChangePo
         raise BadRequest("change points are looked for in positive, finite values")
     logs = [math.log(value) for value in values]
     found = _settle(logs, sorted(_search_changes(logs, 0, alpha)))
-    levels = _levels(logs, found)
-    return [
-        ChangePoint(index, math.exp(after - before))
-        for index, before, after in zip(found, levels, levels[1:], strict=False)
-    ]
+    steps = pairwise(_levels(logs, found))
+    return [ChangePoint(index, math.exp(after - before)) for index, (before, after) in zip(found, steps, strict=False)]
 
 
 def smallest_step(values: Sequence[float], alpha: float) -> float | None:
@@ -85,8 +82,7 @@ def smallest_step(values: Sequence[float], alpha: float) -> float | None:
 def _search_changes(logs: Sequence[float], offset: int, alpha: float) -> list[int]:
     """Return the places, counted with the offset, that divide a segment, and those that divide its parts."""
     places = _divide(logs, alpha) if len(logs) >= LEAST_SERIES else []
-    ends = [0, *places, len(logs)]
-    parts = pairwise(ends) if places else ()
+    parts = pairwise([0, *places, len(logs)]) if places else ()
     inner = [place for begin, end in parts for place in _search_changes(logs[begin:end], offset + begin, alpha)]
     return [offset + place for place in places] + inner
 
@@ -115,19 +111,15 @@ def _is_clearly_at(value: float, level: float, other: float) -> bool:
 def _divide(logs: Sequence[float], alpha: float) -> list[int]:
     """Return the place, or the two, where a segment divides best; empty where that may be chance."""
     if len(logs) < SHORT_SERIES:
-        return _divide_short(logs, alpha)
+        places = range(LEAST_RUNS, len(logs) - LEAST_RUNS + 1)
+        strongest, place = max((_student(logs[:place], logs[place:]), -place) for place in places)
+        return [-place] if strongest > _least_t(len(logs), alpha) else []
     centred = _draw_in(logs)
     for best in (_best_step, _best_stretch):
-        strength, places = best(_sums(centred))
-        if places and strength > 0 and _is_rare(centred, best, strength, alpha / 2):
-            return places
+        strength, found = best(_sums(centred))
+        if found and strength > 0 and _is_rare(centred, best, strength, alpha / 2):
+            return found
     return []
-
-
-def _divide_short(logs: Sequence[float], alpha: float) -> list[int]:
-    strengths = {place: _student(logs[:place], logs[place:]) for place in range(LEAST_RUNS, len(logs) - LEAST_RUNS + 1)}
-    place = max(strengths, key=strengths.__getitem__)
-    return [place] if strengths[place] > _least_t(len(logs), alpha) else []
 
 
 def _least_t(total: int, alpha: float) -> float:
@@ -170,22 +162,19 @@ def _is_rare(
 
 
 def _draw_in(logs: Sequence[float]) -> list[float]:
-    """Return the values less their mean, with those that are far from the middle drawn in."""
-    middle, reach = statistics.median(logs), FARTHEST * _scatter(logs)
+    """Return the values less their mean, with those that are far from the middle drawn in.
+
+    Far is by the standard deviation that goes with the closest third of the values, which are of one level mostly: as
+    the shortest half (Rousseeuw and Leroy, A robust scale estimator based on the shortest half, Statistica Neerlandica
+    42, 1988), but where outliers leave less than half of the values to each of two levels, too: unlike the median of
+    absolute deviations it does not grow with the change that is looked for.
+    """
+    ordered, middle = sorted(logs), statistics.median(logs)
+    third = min(after - before for before, after in zip(ordered, ordered[len(logs) // 3 :], strict=False))
+    reach = FARTHEST * third / THIRD_OF_NORMAL
     drawn = [min(max(value, middle - reach), middle + reach) for value in logs] if reach > 0 else list(logs)
     mean = statistics.fmean(drawn)
     return [value - mean for value in drawn]
-
-
-def _scatter(logs: Sequence[float]) -> float:
-    """Return the standard deviation that goes with the closest third of the values, which are of one level mostly.
-
-    As the shortest half (Rousseeuw and Leroy, A robust scale estimator based on the shortest half, Statistica
-    Neerlandica 42, 1988), but where outliers leave less than half of the values to each of two levels, too: unlike the
-    median of absolute deviations it does not grow with the change that is looked for.
-    """
-    ordered, third = sorted(logs), len(logs) // 3
-    return min(after - before for before, after in zip(ordered, ordered[third:], strict=False)) / THIRD_OF_NORMAL
 
 
 def _sums(values: Sequence[float]) -> list[float]:

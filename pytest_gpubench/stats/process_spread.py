@@ -92,7 +92,8 @@ def spread_of_suite(tests: Sequence[ProcessSpread], unknown: ProcessSpread) -> P
     level = math.fsum(weight * log for weight, log in zip(weights, logs, strict=True)) / math.fsum(weights)
     between = statistics.fmean((log - level) ** 2 for log in logs[:-1]) - statistics.fmean(chances)
     differing = (len(tests) * max(between, 0.0) + PRIOR_TESTS * prior) / (len(tests) + PRIOR_TESTS)
-    freedom = _freedom_of(differing, unknown.freedom)
+    ways = range(unknown.freedom + 1, MOST_PRIOR_FREEDOM + 1)  # whose variances differ as much by chance
+    freedom = max((each for each in ways if _trigamma(each / 2) >= differing), default=unknown.freedom)
     return ProcessSpread(math.exp((level + _log_bias(freedom)) / 2), freedom)
 
 
@@ -113,14 +114,12 @@ def outliers_allowed(old: int, new: int, alpha: float) -> int | None:
     of five and five sessions none may, and one of nine and nine. None where even runs that part wholly may do so by
     chance, as one old session does from any number of new ones.
     """
-    allowed = [each for each in range(min(old, new)) if _parts_by_chance(old, new, each) <= alpha]
-    return max(allowed, default=None)
+    shares = [each / SHARES for each in range(1, SHARES)]
 
+    def chance(most: int) -> float:
+        return max(_at_most(most, old, share) * _at_most(most, new, 1 - share) for share in shares)
 
-def _parts_by_chance(old: int, new: int, outliers: int) -> float:
-    """Return the chance of at most so many slow old sessions and as many fast new ones, for the worst share of slow."""
-    shares = (each / SHARES for each in range(1, SHARES))
-    return max(_at_most(outliers, old, share) * _at_most(outliers, new, 1 - share) for share in shares)
+    return max((each for each in range(min(old, new)) if chance(each) <= alpha), default=None)
 
 
 def _at_most(most: int, count: int, share: float) -> float:
@@ -154,12 +153,6 @@ def _widened(
         return None
     low, high = (statistics.fmean(scale(each[end]) for each in intervals) for end in (0, 1))
     return Interval(middle - math.hypot(middle - low, half), middle + math.hypot(high - middle, half))
-
-
-def _freedom_of(variance: float, least: int) -> int:
-    """Return the most degrees of freedom of variances whose logarithms differ by chance with this variance."""
-    ways = range(least + 1, MOST_PRIOR_FREEDOM + 1)
-    return max((each for each in ways if _trigamma(each / 2) >= variance), default=least)
 
 
 @lru_cache(maxsize=256)
@@ -198,9 +191,6 @@ def noise_of(log_ratios: Iterable[Sequence[float]]) -> RunNoise | None:
     is not moved by a few that are noisier than the others; dividing by Wilson and Hilferty's median of chi-squared
     makes it unbiased.
     """
-    variances = [
-        statistics.variance(pairs) / (1 - 2 / (9 * (len(pairs) - 1))) ** 3 for pairs in log_ratios if len(pairs) > 1
-    ]
-    if not variances:
-        return None
-    return RunNoise(round(math.sqrt(statistics.median(variances)), 9))
+    known = [pairs for pairs in log_ratios if len(pairs) > 1]
+    variances = [statistics.variance(pairs) / (1 - 2 / (9 * (len(pairs) - 1))) ** 3 for pairs in known]
+    return RunNoise(round(math.sqrt(statistics.median(variances)), 9)) if variances else None

@@ -17,14 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pytest_gpubench.stats.summary import (
-    Interval,
-    check_alpha,
-    lower_rank,
-    median_interval,
-    quartiles,
-    student_quantile,
-)
+from pytest_gpubench.stats.summary import Interval, check_alpha, lower_rank, quartiles, student_quantile
 
 Statistic = Literal["speedup", "median", "mean", "q1", "q3"]
 
@@ -77,41 +70,29 @@ def change_of_samples(
     that are not above 0 and finite, or where there are none.
     """
     check_alpha(alpha)
-    if metric == "speedup":
-        return _change_of_speedups(old_us, new_us, alpha)
     if not 0 <= tick_us < math.inf:
         raise ValueError(f"a clock's tick must be at least 0 us and finite: {tick_us!r}")
-    rule = "must be above 0 us and finite", math.ulp(0.0), sys.float_info.max
-    old, new = _ordered(old_us, "time of the old run", *rule), _ordered(new_us, "time of the new run", *rule)
+    noun, *rule = "time", "must be above 0 us and finite", math.ulp(0.0), sys.float_info.max
+    if metric == "speedup":
+        noun, *rule = "log-ratio", "cannot be measured", -LARGEST_LOG_RATIO, LARGEST_LOG_RATIO
+    old, new = (_ordered(us, f"{noun} of the {run} run", *rule) for us, run in ((old_us, "old"), (new_us, "new")))
     if metric == "mean":
         return _change_of_means(old, new, alpha, tick_us)
-    if metric not in QUARTERS:
+    if metric != "speedup" and metric not in QUARTERS:
         raise ValueError(f"no interval is known for {metric!r}: use one of mean, {', '.join(QUARTERS)}")
-    quarter = QUARTERS[metric]
-    old_at, new_at = quartiles(old)[quarter - 1], quartiles(new)[quarter - 1]
-    old_ends, new_ends = _ends(old, quarter, alpha, tick_us), _ends(new, quarter, alpha, tick_us)
+    quarter, counts = QUARTERS.get(metric, 2), (len(old), len(new))
+    was, now = quartiles(old)[quarter - 1], quartiles(new)[quarter - 1]
+    before, after = _ends(old, quarter, alpha, tick_us), _ends(new, quarter, alpha, tick_us)
     ratio = difference = None
-    if old_ends is not None and new_ends is not None:
-        if min(new_ends.low, old_ends.low) > 0:  # ticks may leave nothing above 0
-            ratio = Interval(new_ends.low / old_ends.high, new_ends.high / old_ends.low)
-        difference = Interval(new_ends.low - old_ends.high, new_ends.high - old_ends.low)
-    return ChangeEstimate(new_at / old_at, ratio, metric, alpha, old_at, new_at, difference, (len(old), len(new)))
-
-
-def _change_of_speedups(
-    old_log_ratios: Sequence[float], new_log_ratios: Sequence[float], alpha: float
-) -> ChangeEstimate:
-    rule = "cannot be measured", -LARGEST_LOG_RATIO, LARGEST_LOG_RATIO
-    old = _ordered(old_log_ratios, "log-ratio of the old run", *rule)
-    new = _ordered(new_log_ratios, "log-ratio of the new run", *rule)
-    old_log, new_log = statistics.median(old), statistics.median(new)
-    old_ends, new_ends = median_interval(old, alpha), median_interval(new, alpha)
-    interval = None
-    if old_ends is not None and new_ends is not None:
-        interval = Interval(math.exp(old_ends.low - new_ends.high), math.exp(old_ends.high - new_ends.low))
-    counts = len(old), len(new)
-    ratio = math.exp(old_log - new_log)
-    return ChangeEstimate(ratio, interval, "speedup", alpha, math.exp(old_log), math.exp(new_log), None, counts)
+    if metric == "speedup":
+        if before is not None and after is not None:
+            ratio = Interval(math.exp(before.low - after.high), math.exp(before.high - after.low))
+        return ChangeEstimate(math.exp(was - now), ratio, metric, alpha, math.exp(was), math.exp(now), None, counts)
+    if before is not None and after is not None:
+        if min(after.low, before.low) > 0:  # ticks may leave nothing above 0
+            ratio = Interval(after.low / before.high, after.high / before.low)
+        difference = Interval(after.low - before.high, after.high - before.low)
+    return ChangeEstimate(now / was, ratio, metric, alpha, was, now, difference, counts)
 
 
 def least_samples(metric: str, alpha: float) -> int:

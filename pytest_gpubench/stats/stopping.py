@@ -74,35 +74,24 @@ def next_batch(budget: Budget, samples_us: Sequence[float], decided: bool) -> in
         return max(min(worthwhile - taken, affordable), LEAST_REPS - taken)
     if is_enough and is_precise(samples_us, budget.precision):
         return 0
-    wanted = int(taken * (growth(samples_us, budget.precision) - 1)) if decided else taken
+    wanted = taken
+    if decided and (interval := median_interval(samples_us, CONFIDENCE_ALPHA)):  # for it to narrow to the precision
+        growth = 1.1 * (interval.width / (budget.precision * (interval.low + interval.high) / 2)) ** 2
+        wanted = int(taken * (min(max(growth, 1.1), MAX_GROWTH) - 1))
     more = min(max(wanted, MIN_REPS), affordable, MAX_REPS - taken)
     return more if more >= MIN_REPS else 0
-
-
-def growth(samples_us: Sequence[float], precision: float) -> float:
-    """Return by what factor the reps must grow for the interval to narrow to the precision, at most MAX_GROWTH."""
-    interval = median_interval(samples_us, CONFIDENCE_ALPHA)
-    if interval is None:
-        return MAX_GROWTH
-    middle = (interval.low + interval.high) / 2
-    return min(max(1.1 * (interval.width / (precision * middle)) ** 2, 1.1), MAX_GROWTH)
 
 
 def is_precise(samples_us: Sequence[float], precision: float) -> bool:
     """Tell whether the median's interval is no wider than this part of it, or as narrow as the clock's ticks allow."""
     interval = median_interval(samples_us, CONFIDENCE_ALPHA)
-    if interval is None:
-        return False
-    if interval.width <= precision * (interval.low + interval.high) / 2:
-        return True
-    return is_tick_limited(samples_us)
+    is_narrow = interval is not None and interval.width <= precision * (interval.low + interval.high) / 2
+    return is_narrow or is_tick_limited(samples_us)
 
 
 def is_held_up(samples_us: Sequence[float]) -> bool:
     """Tell whether many reps waited for others, so that few of them say little."""
-    if len(samples_us) < LEAST_REPS:
-        return False
-    return quartiles(samples_us)[2] > HELD_UP * min(samples_us)
+    return len(samples_us) >= LEAST_REPS and quartiles(samples_us)[2] > HELD_UP * min(samples_us)
 
 
 def is_tick_limited(samples_us: Sequence[float]) -> bool:

@@ -24,23 +24,14 @@ class Point:
 
 def size_that_matters(points: Sequence[Point]) -> str | None:
     """Return the size whose ranks go best with those of the values (Spearman's); None where there is too little."""
-    names = {name for point in points for name in point.sizes}
-    strengths = {name: abs(rank_correlation(*columns_of(points, name))) for name in sorted(names)}
+    strengths = dict[str, float]()
+    for name in sorted({name for point in points for name in point.sizes}):
+        having = [point for point in points if name in point.sizes]
+        sizes, values = [point.sizes[name] for point in having], [point.value for point in having]
+        if len(sizes) >= LEAST_POINTS and len(set(sizes)) >= LEAST_VALUES and len(set(values)) > 1:
+            strengths[name] = abs(statistics.correlation(ranks(sizes), ranks(values)))
     best = max(strengths, key=strengths.__getitem__, default=None)
     return best if best is not None and strengths[best] >= LEAST_STRENGTH else None
-
-
-def columns_of(points: Sequence[Point], name: str) -> tuple[list[float], list[float]]:
-    """Return a size of the examples that have it, and their values."""
-    having = [point for point in points if name in point.sizes]
-    return [point.sizes[name] for point in having], [point.value for point in having]
-
-
-def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return Spearman's rank correlation, from -1 to 1; 0 where there are too few points, or too few values."""
-    if len(first) < LEAST_POINTS or len(set(first)) < LEAST_VALUES or len(set(second)) < 2:
-        return 0.0
-    return statistics.correlation(ranks(first), ranks(second))
 
 
 def ranks(values: Sequence[float]) -> list[float]:
