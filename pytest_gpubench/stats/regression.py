@@ -72,9 +72,9 @@ def change_of_samples(
     check_alpha(alpha)
     if not 0 <= tick_us < math.inf:
         raise ValueError(f"a clock's tick must be at least 0 us and finite: {tick_us!r}")
-    noun, *rule = "time", "must be above 0 us and finite", math.ulp(0.0), sys.float_info.max
+    noun, rule = "time", ("must be above 0 us and finite", math.ulp(0.0), sys.float_info.max)
     if metric == "speedup":
-        noun, *rule = "log-ratio", "cannot be measured", -LARGEST_LOG_RATIO, LARGEST_LOG_RATIO
+        noun, rule = "log-ratio", ("cannot be measured", -LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
     old, new = (_ordered(us, f"{noun} of the {run} run", *rule) for us, run in ((old_us, "old"), (new_us, "new")))
     if metric == "mean":
         return _change_of_means(old, new, alpha, tick_us)

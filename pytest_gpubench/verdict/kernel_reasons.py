@@ -68,8 +68,7 @@ def _paired(old: Sequence[Kernel], new: Sequence[Kernel]) -> tuple[list[tuple[Ke
 
     By their names, then by their short names, then by their times, copies and fills apart from the others.
     """
-    before, after, pairs = _longest_first(old), _longest_first(new), []
-    before, after, pairs = _longest_first(old), _longest_first(new), []
+    before, after, pairs = _longest_first(old), _longest_first(new), list[tuple[Kernel, Kernel]]()
     ways: tuple[Callable[[Kernel], object], ...] = (
         lambda one: one.name,
         lambda one: short_name(one.name),

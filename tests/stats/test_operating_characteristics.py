@@ -271,13 +271,6 @@ def quads_in(logs: Sequence[float], is_candidate: Sequence[bool]) -> list[Quad]:
     return found
 
 
-def test_the_twin_of_the_votes_is_equal() -> None:
-    logs, is_candidate = np.random.default_rng(1).normal(0, 0.1, (3, LAUNCHES)), in_quads(3)
-    for row, candidates, found in zip(logs, is_candidate, votes_of(logs, is_candidate), strict=True):
-        expected = [quad.votes for quad in quads_in(row.tolist(), candidates.tolist())]
-        assert np.allclose(found, expected, atol=1e-12)
-
-
 def decide_look_by_look(quads: Sequence[Quad], limit: float, alpha: float) -> tuple[str, int]:
     """Return the verdict and the quads taken, as a session would find them."""
     for look in LOOKS:

@@ -21,7 +21,7 @@ from tests.stats.simulation import Floats, autoregressive, slack
 Shape = tuple[int, int]
 Noise = Callable[[np.random.Generator, Shape], Floats]
 
-MARGIN = 0.03
+MARGIN, NO_NUMBERS = 0.03, (math.nan, math.inf)
 TICK_US = 0.032
 METRICS: tuple[Any, ...] = ("median", "mean", "q1", "q3")
 
@@ -151,43 +151,41 @@ def test_means_of_noise_as_large_as_themselves_have_no_ratio() -> None:
         assert (change.interval, decide_change(change, 0.1)) == (None, "inconclusive")
 
 
-@pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])
-@pytest.mark.parametrize("metric", METRICS)
-def test_what_is_no_time_is_refused(metric: Any, wrong: float) -> None:
-    good = [5.0] * 12
+@pytest.mark.parametrize(
+    ("metric", "good", "wrong", "told"),
+    [
+        *[(each, 5.0, wrong, "a time of the {} run must be") for each in METRICS for wrong in (0.0, -1.0, *NO_NUMBERS)],
+        *[
+            ("speedup", 0.1, wrong, "a log-ratio of the {} run cannot be measured")
+            for wrong in (-math.inf, 1e9, *NO_NUMBERS)
+        ],
+    ],
+)
+def test_what_cannot_be_measured_is_refused(metric: Any, good: float, wrong: float, told: str) -> None:
     for place in (0, 6, 12):
-        bad = [*good[:place], wrong, *good[place:]]
-        with pytest.raises(ValueError, match=rf"a time of the old run must be above 0 us and finite: {wrong!r}"):
-            change_of_samples(bad, good, metric, 0.01)
-        with pytest.raises(ValueError, match="a time of the new run"):
-            change_of_samples(good, bad, metric, 0.01)
+        bad = [good] * place + [wrong] + [good] * (12 - place)
+        for run, samples in (("old", (bad, [good])), ("new", ([good], bad))):
+            with pytest.raises(ValueError, match=rf"{told.format(run)}.*: {wrong!r}"):
+                change_of_samples(*samples, metric, 0.01)
 
 
-@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf, 1e9])
-def test_what_is_no_log_ratio_is_refused(wrong: float) -> None:
-    for place in (0, 2, 4):
-        bad = [0.1] * place + [wrong] + [0.2] * (4 - place)
-        with pytest.raises(ValueError, match="of the new run cannot be measured"):
-            change_of_samples([0.1], bad, "speedup", 0.01)
-        with pytest.raises(ValueError, match="of the old run cannot be measured"):
-            change_of_samples(bad, [0.1], "speedup", 0.01)
-
-
-def test_other_invalid_arguments_are_refused() -> None:
-    with pytest.raises(ValueError, match="no time of the old run"):
-        change_of_samples([], [1.0], "median", 0.01)
-    with pytest.raises(ValueError, match="no log-ratio of the new run"):
-        change_of_samples([1.0], [], "speedup", 0.01)
-    with pytest.raises(ValueError, match="'min'"):
-        change_of_samples([1.0], [1.0], "min", 0.01)  # type: ignore[arg-type]
-    for alpha in (0.0, 0.5, math.nan):
-        with pytest.raises(ValueError, match="alpha must be"):
-            change_of_samples([1.0], [1.0], "median", alpha)
-        with pytest.raises(ValueError, match="alpha must be"):
-            change_of_samples([1.0], [1.0], "speedup", alpha)
-    for tick_us in (-1, math.nan, math.inf):
-        with pytest.raises(ValueError, match="tick"):
-            change_of_samples([1.0], [1.0], "median", 0.01, tick_us)
+@pytest.mark.parametrize(
+    ("samples", "metric", "others", "told"),
+    [
+        (([], [1.0]), "median", (0.01,), "no time of the old run"),
+        (([1.0], []), "speedup", (0.01,), "no log-ratio of the new run"),
+        (([1.0], [1.0]), "min", (0.01,), "'min'"),
+        *[
+            (([1.0], [1.0]), each, (alpha,), "alpha must")
+            for each in ("median", "speedup")
+            for alpha in (0.0, 0.5, math.nan)
+        ],
+        *[(([1.0], [1.0]), "median", (0.01, tick_us), "tick") for tick_us in (-1, *NO_NUMBERS)],
+    ],
+)
+def test_other_invalid_arguments_are_refused(samples: Any, metric: Any, others: Any, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        change_of_samples(*samples, metric, *others)
 
 
 def jitter(std: float) -> Noise:

@@ -8,10 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench.stats.stopping import Budget, is_held_up, is_precise, next_batch
-from pytest_gpubench.stats.summary import least_count, median_interval
+from pytest_gpubench.stats.summary import median_interval
 
-SLOW_PASS_REPS = 3
-PROBE_REPS = 5
 MIN_REPS = 16
 LEAST_REPS = 12
 FIRST_BATCH_S = 0.07
@@ -89,13 +87,6 @@ def test_the_first_batch_respects_the_time_but_never_has_fewer_than_an_interval_
     cost_s = FIRST_BATCH_S / 100.5
     tight = budget(cost_s=cost_s, max_time_s=cost_s * (affordable + 0.5))
     assert next_batch(tight, STEADY[:taken], True) == max(min(more, 100 - taken), LEAST_REPS - taken)
-
-
-def test_what_a_probe_or_a_pass_takes_is_less_than_a_first_batch() -> None:
-    """`next_batch` tells by their number that the first batch is still to come."""
-    assert (
-        max(PROBE_REPS, SLOW_PASS_REPS) < LEAST_REPS == least_count(0.0005) <= MIN_REPS
-    )  # half of alpha 0.001 goes to a first look
 
 
 @pytest.mark.parametrize(
@@ -212,42 +203,25 @@ def run(
 
 
 @given(
-    shape=st.sampled_from(sorted(shapes)),
-    rng=st.randoms(use_true_random=False),
-    precision=st.floats(1e-4, 0.5),
-    max_time_s=st.floats(1e-3, 5),
-    expected_cost_s=st.floats(1e-6, 10),
-    cost_s=st.floats(1e-3, 10),
-    decided_from=st.none() | st.integers(0, 5_000),
-    warm=st.integers(0, 5),
+    st.sampled_from(sorted(shapes)),
+    st.integers(0, 2**32),
+    st.builds(budget, st.none(), st.floats(1e-4, 0.5), st.floats(1e-3, 5), st.floats(1e-6, 10)),
+    st.floats(1e-3, 10),
+    st.just(10**9) | st.integers(0, 5_000),
+    st.integers(0, 5),
 )
-def test_it_ends_in_time(
-    shape: str,
-    rng: random.Random,
-    precision: float,
-    max_time_s: float,
-    expected_cost_s: float,
-    cost_s: float,
-    decided_from: int | None,
-    warm: int,
-) -> None:
+def test_it_ends_in_time(shape: str, seed: int, tracked: Budget, cost_s: float, decided_from: int, warm: int) -> None:
     """Whatever the samples, the costs and the verdict: the first batch is the only one that may outlast the time."""
-    rng = random.Random(rng.random())  # hypothesis' own would record every sample
-    tracked = budget(None, precision, max_time_s, expected_cost_s)
-
-    def decided(taken: int) -> bool:
-        return decided_from is not None and taken >= decided_from
-
-    samples, batches = run(tracked, lambda: shapes[shape](rng), cost_s, decided, warm)
+    rng, expected_cost_s, max_time_s = random.Random(seed), tracked.rep_cost_s, tracked.max_time_s
+    samples, batches = run(tracked, lambda: shapes[shape](rng), cost_s, decided_from.__le__, warm)
     assert LEAST_REPS <= warm + batches[0] <= MAX_FIRST_REPS
     assert batches[0] * expected_cost_s <= max_time_s * (1 + 1e-9) or warm + batches[0] == LEAST_REPS
     assert all(batch >= MIN_REPS for batch in batches[1:])
     assert all(batch <= max(MIN_REPS, warm + sum(batches[:index])) for index, batch in enumerate(batches) if index)
     assert len(samples) <= MAX_REPS
     assert tracked.spent_s <= max(max_time_s, batches[0] * cost_s) * (1 + 1e-9)
-    if decided(len(samples)) and is_precise(samples, precision):
-        return
-    assert len(samples) > MAX_REPS - MIN_REPS or tracked.left_s < MIN_REPS * tracked.rep_cost_s * (1 + 1e-9)
+    is_over = len(samples) >= decided_from and is_precise(samples, tracked.precision)
+    assert is_over or len(samples) > MAX_REPS - MIN_REPS or tracked.left_s < MIN_REPS * tracked.rep_cost_s * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("decided_from", "expected"), [(0, 50), (101, 200), (3_000, 3_200), (10**9, MAX_REPS)])

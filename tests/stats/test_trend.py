@@ -60,12 +60,6 @@ def test_the_size_that_matters(columns: Mapping[str, list[int]], ratios: list[fl
     assert size_that_matters(points(ratios, **columns)) == expected
 
 
-def test_only_examples_that_have_a_size_count_for_it() -> None:
-    vectors = [Point({"shape[0]": size}, ratio) for size, ratio in zip([1, 2, 3, 4], [4, 3, 2, 1], strict=True)]
-    matrices = points([1, 2, 3, 4, 5], **{"shape[1]": [1, 2, 3, 5, 4]})
-    assert size_that_matters(vectors + matrices) == "shape[1]"
-
-
 @settings(max_examples=50)
 @given(POINTS)
 def test_the_size_that_matters_goes_best_with_the_ratio(found: list[Point]) -> None:

@@ -60,8 +60,11 @@ class Limits:
         for part in (part for limit in self if limit.stage == stage for part in limit.parts()):
             outcome, sentence = part.judge(seen)
             found = part.found(seen) if outcome not in (Outcome.INVALID, Outcome.NOT_JUDGED) else ""
-            known = {"kind": part.name, "asked": as_written(part.asked)}
-            verdicts.append(Verdict(**known, outcome=outcome, sentence=sentence, enforced=enforced, found=found))
+            kind, asked = part.name, as_written(part.asked)
+            verdict = Verdict(
+                kind=kind, asked=asked, outcome=outcome, sentence=sentence, enforced=enforced, found=found
+            )
+            verdicts.append(verdict)
         return tuple(verdicts)
 
 

@@ -54,12 +54,9 @@ def test_the_chart_in_letters_fits(width: int) -> None:
     assert [line.strip() for line in lines[-2:]] == ["o torch", "x ours"]
     assert sum(line.count("x") for line in lines[1:-2]) == 3
     assert lines[-3].split() == ["8", "16", "1024"]
-
-
-def test_a_screen_without_unicode_has_a_chart() -> None:
-    text = text_charts(sweeps_of(swept(*over("n", "8", "16"))), Screen(80, encoding="ascii"))
-    assert text.isascii()
-    assert "?" not in text
+    plain = text_charts(sweeps, Screen(width, encoding="ascii"))
+    assert plain.isascii()
+    assert "?" not in plain
 
 
 def test_only_some_series_are_drawn_and_the_rest_is_counted() -> None:
@@ -99,11 +96,6 @@ def test_files_are_named_by_their_test_and_are_xml() -> None:
         root = ElementTree.fromstring(text)
         assert root.tag.endswith("svg")
         assert "script" not in {node.tag.rpartition("}")[2] for node in root.iter()}
-
-
-def test_files_of_two_devices_do_not_replace_each_other() -> None:
-    once = swept(*over("n", "8", "16"))
-    item = Measurement(timing=timing("ours", 9.0, timer="graph"))
-    other = [record(item, nodeid=each.nodeid, params=each.params) for each in once]
-    both = [*sweeps_of(once), *sweeps_of(other)]
-    assert list(svg_files(both)) == ["tests_test_a.py.test_it-n.svg", "tests_test_a.py.test_it-n-2.svg"]
+    other = [record(item, nodeid=each.nodeid, params=each.params) for each in records[:2]]  # of another device
+    names = ["tests_test_a.py.test_it-n.svg", "tests_test_a.py.test_it-n-2.svg"]
+    assert list(svg_files([*sweeps_of(records[:2]), *sweeps_of(other)])) == names
