@@ -17,7 +17,6 @@ from pytest_gpubench.report.rows import (
     split,
 )
 from pytest_gpubench.results.model import Measurement, Overhead, TestRecord, Timing
-from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.units import choose_time_unit, count, format_time, safe_line
 from pytest_gpubench.verdict.decision import judged_by
 from pytest_gpubench.verdict.reasons import reasons
@@ -40,20 +39,17 @@ def report_section(record: TestRecord, said: str = "", screen: Screen | None = N
     )
     lines = [line for row in alone for line in _measurement_lines(row, said)]
     lines += [line for row in candidates for line in _comparison_lines(row, said)]
-    lines += [line for found in record.phases for line in _phases_lines(found, screen or Screen())]
+    for found in record.phases:
+        how = f"{count(found.rounds, 'round')}, {found.cache}, {found.timer}, seed {found.seed}"
+        title = f"phases of {found.title} ({how}):"
+        block = phases_block(title, found, "auto", screen or Screen()) if found.measured else f"phases of {found}"
+        lines += block.split("\n")
     fitting = (screen.wrapped(line) if screen and isinstance(line, _Sentence) else [line] for line in lines)
     return "\n".join(safe_line(part) for parts in fitting for part in parts)
 
 
 class _Sentence(str):
     """A line that may be broken between words."""
-
-
-def _phases_lines(found: Phases, screen: Screen) -> list[str]:
-    if not found.measured:
-        return [f"phases of {found}"]
-    how = f"{count(found.rounds, 'round')}, {found.cache}, {found.timer}, seed {found.seed}"
-    return phases_block(f"phases of {found.title} ({how}):", found, "auto", screen).split("\n")
 
 
 def _fails(row: Row) -> bool:

@@ -3,12 +3,12 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from pytest_gpubench.metrics import BY_NAME, Metric
-from pytest_gpubench.report.rows import reference_index
+from pytest_gpubench.report.rows import all_rows, reference_label
 from pytest_gpubench.results.baseline import function_of
 from pytest_gpubench.results.model import Measurement, TestRecord
 from pytest_gpubench.results.roofline import memory_gbps
@@ -107,10 +107,14 @@ def sweeps_of(records: Iterable[TestRecord]) -> list[Sweep]:
     """Return the sweeps of each parametrised test, the one with the most points first, in the order of the run."""
     groups: dict[tuple[str, str, str, str], list[_Entry]] = {}
     for record in {each.key: each for each in records}.values():  # a test that was run again replaces itself
-        for entry in _entries(record):
-            timing = entry.measurement.timing
-            where = function_of(record.nodeid), record.device.name, timing.timer, timing.cache
-            groups.setdefault(where, []).append(entry)
+        seen: Counter[tuple[str, str, str]] = Counter()
+        for row in all_rows(record):
+            item, timing = row.measurement, row.timing
+            if timing.measured and not item.example and 0 < timing.median_us < math.inf:  # @given has its own figure
+                key = timing.label, item.role, reference_label(row) or ""
+                where = function_of(record.nodeid), record.device.name, timing.timer, timing.cache
+                groups.setdefault(where, []).append(_Entry(record, item, key[2], seen[key]))
+                seen[key] += 1
     return [sweep for where, entries in groups.items() for sweep in _sweeps(where, entries)]
 
 
@@ -122,20 +126,6 @@ def rate_metric(measurements: Iterable[Measurement]) -> Metric | None:
     if not computes and not moves:
         return BY_NAME["tflops"] if any(each.flops for each in timings) else None
     return BY_NAME["tflops"] if 2 * len(computes) > len(timings) or not moves else BY_NAME["gbps"]
-
-
-def _entries(record: TestRecord) -> Iterator[_Entry]:
-    """Yield the measurements of a test; none of @given, whose examples have a figure of their own."""
-    seen: Counter[tuple[str, str, str]] = Counter()
-    for index, item in enumerate(record.measurements):
-        if item.timing.measured and not item.example and 0 < item.timing.median_us < math.inf:
-            found = reference_index(record.measurements, index)
-            reference = item.speedup.reference if item.speedup else ""
-            if not reference and found is not None:
-                reference = record.measurements[found].timing.label
-            key = item.timing.label, item.role, reference
-            yield _Entry(record, item, reference, seen[key])
-            seen[key] += 1
 
 
 def _sweeps(where: tuple[str, str, str, str], entries: Sequence[_Entry]) -> list[Sweep]:

@@ -33,7 +33,6 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import bracketed, choose_time_unit, printable, ratio_text
 from pytest_gpubench.verdict.limits import BY_NAME as LIMIT_BY_NAME
 from pytest_gpubench.verdict.limits import literal_of
-from pytest_gpubench.verdict.limits.base import Limit
 
 HEADERS = {
     "verdict": "Verdict",
@@ -167,12 +166,9 @@ def _cell(name: str, line: _Line, unit: str, brief: bool) -> str:
         return "" if line.verdict is None else outcome_text(line.verdict, brief=True)
     if name == "limit":
         return "" if line.verdict is None else limit_text(line.verdict, line.row.measurement)
-    if name == "test":
-        return line.name
-    return _row_cell(name, line.row, unit, brief) if line.is_first else ""
-
-
-def _row_cell(name: str, row: Row, unit: str, brief: bool) -> str:
+    row = line.row
+    if name == "test" or not line.is_first:
+        return line.name if name == "test" else ""
     if name == "function":
         return variant_text(row)
     if name == "reference":
@@ -212,18 +208,13 @@ def limit_text(verdict: Verdict, item: Measurement) -> str:
     Of a verdict on the test as a whole, all its limits.
     """
     try:
-        text = ", ".join(limit.cell(item) for limit in _limits_of(verdict))
+        limits = [(verdict.kind, literal_of(verdict.asked))]
+        if verdict.kind == VALIDITY:
+            mark = ast.parse(f"perf({verdict.asked})", mode="eval").body
+            if not isinstance(mark, ast.Call) or mark.args:
+                return verdict.limit
+            limits = [(each.arg or "", ast.literal_eval(each.value)) for each in mark.keywords]
+        text = ", ".join(LIMIT_BY_NAME[name](asked).cell(item) for name, asked in limits)
     except Exception:  # a limit that another version has written, or a stranger
         return verdict.limit
     return f"{verdict.found} {text}" if verdict.found else text
-
-
-def _limits_of(verdict: Verdict) -> list[Limit]:
-    """Return the limits that a verdict is on; raise an error for what is no limit."""
-    if verdict.kind != VALIDITY:
-        return [LIMIT_BY_NAME[verdict.kind](literal_of(verdict.asked))]
-    mark = ast.parse(f"perf({verdict.asked})", mode="eval").body
-    assert isinstance(mark, ast.Call)
-    if mark.args:
-        raise ValueError(f"{verdict.asked} is no limit")
-    return [LIMIT_BY_NAME[each.arg or ""](ast.literal_eval(each.value)) for each in mark.keywords]

@@ -64,8 +64,11 @@ def _warning_lines(records: Sequence[TestRecord], everything: bool) -> list[str]
     alike: dict[str, list[tuple[str, str]]] = {}
     for record in records:
         own: dict[str, list[str]] = {}
+        named = {printable(record.nodeid), *(item.timing.label for item in record.measurements)} - {""}
+        names = "|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in sorted(named, key=len, reverse=True))
         for text in dict.fromkeys(record.warnings):
-            own.setdefault(f"{record.nodeid}: {text}" if everything else _pattern(text, record), []).append(text)
+            key = f"{record.nodeid}: {text}" if everything else DIGITS.sub("", re.sub(names, "", text))
+            own.setdefault(key, []).append(text)
         most = len(own) if everything else MOST_WARNINGS
         for key, texts in list(own.items())[:most]:
             alike.setdefault(key, []).extend((record.nodeid, text) for text in texts)
@@ -75,13 +78,6 @@ def _warning_lines(records: Sequence[TestRecord], everything: bool) -> list[str]
     if everything or len(lines) <= MOST_LINES:
         return lines
     return [*lines[:MOST_LINES], f"{count(len(lines) - MOST_LINES, 'more warning')} (--gpu-bench-verbose shows all)"]
-
-
-def _pattern(text: str, record: TestRecord) -> str:
-    """Return a warning without the names of its test and functions, and without numbers."""
-    named = {printable(record.nodeid), *(item.timing.label for item in record.measurements)} - {""}
-    names = "|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in sorted(named, key=len, reverse=True))
-    return DIGITS.sub("", re.sub(names, "", text))
 
 
 def _line_of(found: Sequence[tuple[str, str]]) -> str:

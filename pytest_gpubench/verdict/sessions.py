@@ -151,7 +151,8 @@ def estimate_change(
 ) -> ChangeEstimate:
     """Return the change of a measurement over all sessions; raise ValueError where a sample is no time.
 
-    Where these do not PASS, and all but the slowest session of either run do, that counts: a process may be held up.
+    Where these do not PASS, and all but the slowest session of either run do, that counts, if a run has others to
+    outweigh it: a process may be held up.
     """
     olds, news = (
         [
@@ -166,20 +167,15 @@ def estimate_change(
     found = _estimate_across(pairs, tolerance, alpha, sessions.suite)
     if outcome_of(found, tolerance) is Outcome.PASS:
         return found
-    without = _without_slowest(pairs)
+    rows = sorted(pairs, key=lambda row: row[0].ratio)
+    rows = rows[1:] if len(rows) >= LEAST_TO_OUTWEIGH else rows
+    slowest = max(range(len(news)), key=lambda place: rows[0][place].ratio)
+    without = [row[:slowest] + row[slowest + 1 :] if len(row) > 1 else row for row in rows]
     others = _estimate_across(without, tolerance, alpha, sessions.suite)
     if outcome_of(others, tolerance) is not Outcome.PASS:
         return found
     is_one_against_one = len(news) == 2 and len(without[0]) == 1
     return replace(found, further=max(found.further, 1)) if is_one_against_one else others
-
-
-def _without_slowest(pairs: Sequence[Sequence[ChangeEstimate]]) -> list[list[ChangeEstimate]]:
-    """Return the pairs without the slowest session of each run that has others to outweigh it: it was held up."""
-    rows = sorted(map(list, pairs), key=lambda row: row[0].ratio)
-    rows = rows[1:] if len(rows) >= LEAST_TO_OUTWEIGH else rows
-    slowest = max(range(len(rows[0])), key=lambda place: rows[0][place].ratio)
-    return [row[:slowest] + row[slowest + 1 :] if len(row) > 1 else row for row in rows]
 
 
 def _estimate_across(

@@ -29,12 +29,14 @@ def invalidate_throttled(verdicts: Sequence[Verdict], timings: Sequence[Timing],
 
 def beside(item: Measurement, neighbours: str) -> Measurement:
     """Return a measurement that was taken while other processes computed on the GPU."""
-    timing = msgspec.structs.replace(item.timing, neighbours=neighbours)
-    verdicts = tuple(
-        each if each.outcome is Outcome.INVALID or not _changes(each) else invalidate_throttled([each], [timing], "")[0]
-        for each in item.verdicts
-    )
-    return msgspec.structs.replace(item, timing=timing, verdicts=verdicts)
+    timing, verdicts = msgspec.structs.replace(item.timing, neighbours=neighbours), list[Verdict]()
+    for each in item.verdicts:
+        limit = limit_of(each)
+        counters = map(counter_named, limit.counters if limit else ())
+        changes = limit is not None and (limit.is_noisy or any(counter.changed_by_others for counter in counters))
+        is_open = changes and each.outcome is not Outcome.INVALID
+        verdicts += invalidate_throttled([each], [timing], "") if is_open else [each]
+    return msgspec.structs.replace(item, timing=timing, verdicts=tuple(verdicts))
 
 
 def what_slowed(timing: Timing, when: str) -> list[str]:
@@ -61,13 +63,6 @@ def why_slower(timings: Sequence[Timing], throttled: str) -> tuple[str, str] | N
         "let the GPU cool or raise its power cap, give more --gpu-bench-budget-s to wait for clean reps, or accept it "
         "with --gpu-bench-throttled=warn"
     )
-
-
-def _changes(verdict: Verdict) -> bool:
-    """Tell whether what a verdict is on may be more beside other processes."""
-    limit = limit_of(verdict)
-    counters = map(counter_named, limit.counters if limit else ())
-    return limit is not None and (limit.is_noisy or any(each.changed_by_others for each in counters))
 
 
 def invalid_sentence(sentence: str, why: str, remedy: str) -> str:

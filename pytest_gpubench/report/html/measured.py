@@ -39,23 +39,21 @@ class Measured:
     def items(self, record: TestRecord) -> Iterator[dict[str, Any]]:
         """Yield the page's data for each measurement of a test, without empty entries."""
         for key, item in by_key(record.measurements).items():
-            content = self._content(item, (record.device.name, record.nodeid, key))
+            run_key = record.device.name, record.nodeid, key
+            content = {
+                "label": item.timing.label,
+                "role": item.role,
+                "example": item.example,
+                "sizes": sizes_in(item.example),
+                **self._timing(item),
+                "speedup": item.speedup and self._speedup(item.speedup),
+                "verdicts": [_verdict_content(verdict, item.timing) for verdict in item.verdicts],
+                "differences": item.differences,
+                "change": item.change and _change(item, item.change),
+                "base": self._baseline(item, run_key),
+                **({} if item.role == "reference" else self._past.series(item, run_key)),
+            }
             yield {name: value for name, value in content.items() if value not in (None, "", [], (), {}, 0)}
-
-    def _content(self, item: Measurement, key: RunKey) -> dict[str, Any]:
-        return {
-            "label": item.timing.label,
-            "role": item.role,
-            "example": item.example,
-            "sizes": sizes_in(item.example),
-            **self._timing(item),
-            "speedup": item.speedup and self._speedup(item.speedup),
-            "verdicts": [_verdict_content(verdict, item.timing) for verdict in item.verdicts],
-            "differences": item.differences,
-            "change": item.change and _change(item, item.change),
-            "base": self._baseline(item, key),
-            **({} if item.role == "reference" else self._past.series(item, key)),
-        }
 
     def _timing(self, item: Measurement) -> dict[str, Any]:
         timing = item.timing
@@ -83,18 +81,11 @@ class Measured:
 
     def _kernels(self, timing: Timing) -> list[list[Any]]:
         """Return the kernels of a call, the longest first: name, kind, launches, microseconds, resources of each."""
-        ordered = sorted(timing.kernels, key=lambda kernel: -kernel.median_us)[:MOST_KERNELS_ON_PAGE]
-        numbers = self.kernel_numbers
-        return [
-            [
-                numbers.setdefault(each.name, len(numbers)),
-                each.kind,
-                each.launches,
-                five_digits(each.median_us),
-                resources_text(each.resources),
-            ]
-            for each in ordered
-        ]
+        numbers, found = self.kernel_numbers, []
+        for each in sorted(timing.kernels, key=lambda kernel: -kernel.median_us)[:MOST_KERNELS_ON_PAGE]:
+            number, told = numbers.setdefault(each.name, len(numbers)), resources_text(each.resources)
+            found.append([number, each.kind, each.launches, five_digits(each.median_us), told])
+        return found
 
     def _speedup(self, speedup: Speedup) -> dict[str, Any]:
         logs, step = thin(speedup.log_ratios, self._longest)

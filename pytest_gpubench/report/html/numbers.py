@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 KEYWORD = re.compile(r"(?:^|, )([A-Za-z_]\w*)=")
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
@@ -38,20 +38,12 @@ def sizes_in(example: str) -> dict[str, float]:
     starts = [*KEYWORD.finditer(example)]
     ends = [match.start() for match in starts[1:]] + [len(example)]
     for match, end in zip(starts, ends, strict=False):  # without a name there is still an end
-        found |= _sizes_of(match[1], example[match.end() : end])
-    return found
-
-
-def _sizes_of(name: str, text: str) -> dict[str, float]:
-    if NUMBER.fullmatch(text.strip()):
-        return _finite({name: float(text)})
-    shape = TUPLE.search(text)
-    if shape is None:
-        return {}
-    parts = [float(part) for part in shape[1].split(",")]
-    named = {f"{name}[{index}]": part for index, part in enumerate(parts)}
-    return _finite({name: math.prod(parts), **named} if len(parts) > 1 else named)
-
-
-def _finite(values: Mapping[str, float]) -> dict[str, float]:
-    return {name: value for name, value in values.items() if math.isfinite(value)}
+        name, text = match[1], example[match.end() : end]
+        shape = TUPLE.search(text)
+        if NUMBER.fullmatch(text.strip()):
+            found[name] = float(text)
+        elif shape is not None:
+            parts = [float(part) for part in shape[1].split(",")]
+            found |= {name: math.prod(parts)} if len(parts) > 1 else {}
+            found |= {f"{name}[{index}]": part for index, part in enumerate(parts)}
+    return {name: value for name, value in found.items() if math.isfinite(value)}

@@ -147,12 +147,19 @@ def _test_content(record: TestRecord, measured: Measured) -> dict[str, Any]:
         if item.example and item.timing.measured and item.role != "reference"
     ]
     references = [reference_index(record.measurements, place) for place in range(len(record.measurements))]
+    facts = {
+        "device": record.device.name,
+        **device_facts(record.device),
+        "worker": record.worker,
+        "source": record.source[:12],
+        "waited for the GPU": f"{record.turn.waited_s:.1f} s" if record.turn else "",
+    }
     return {
         "id": record.nodeid,
         "file": path if name else "",
         "name": name or path,
         "device": record.device.name,
-        "facts": _test_facts(record),
+        "facts": [(name, value) for name, value in facts.items() if value],
         "params": record.params,
         "warnings": record.warnings,
         "extra": _texts_by_name(record.extra_info),
@@ -162,17 +169,6 @@ def _test_content(record: TestRecord, measured: Measured) -> dict[str, Any]:
             item | {"ref": reference} for item, reference in zip(measured.items(record), references, strict=True)
         ],
     }
-
-
-def _test_facts(record: TestRecord) -> list[tuple[str, str]]:
-    facts = {
-        "device": record.device.name,
-        **device_facts(record.device),
-        "worker": record.worker,
-        "source": record.source[:12],
-        "waited for the GPU": f"{record.turn.waited_s:.1f} s" if record.turn else "",
-    }
-    return [(name, value) for name, value in facts.items() if value]
 
 
 def _sweep_content(sweep: Sweep, places: dict[int, tuple[int, int]]) -> dict[str, Any]:
@@ -202,28 +198,25 @@ def _sweep_content(sweep: Sweep, places: dict[int, tuple[int, int]]) -> dict[str
 
 
 def roofline_contents(records: Sequence[TestRecord]) -> list[dict[str, Any]]:
-    """Return the page's data for the roofline of each device; a point is its test's index, and its own in the test."""
+    """Return the page's data for the roofline of each device; a point is its test's index, and its own in the test.
+
+    Calls have one that read memory, and whose rates are known and can be true.
+    """
     found = []
     for device in dict.fromkeys(record.device.name for record in records):
         here = [(index, record) for index, record in enumerate(records) if record.device.name == device]
-        points = [
-            (index, place)
-            for index, record in here
-            for place, item in enumerate(record.measurements)
-            if has_place(item)
-        ]
+        points, items = list[tuple[int, int]](), list[Measurement]()
+        for index, record in here:
+            for place, item in enumerate(record.measurements):
+                is_valid = item.timing.measured and not item.why_invalid and item.timing.cache in READS_MEMORY
+                if is_valid and all(page_numbers(item, ("gbps", "tflops")).values()):
+                    points.append((index, place))
+                    items.append(item)
         if points:
-            items = [records[index].measurements[place] for index, place in points]
             peaks = [record.peaks for _, record in here if record.peaks is not None]
             drawn = points[:MOST_POINTS]
             found.append({"device": device, **_roofs(peaks, items), "points": drawn, "more": len(points) - len(drawn)})
     return found
-
-
-def has_place(item: Measurement) -> bool:
-    """Tell whether a call has a place in a roofline: it reads memory, and its rates are known and can be true."""
-    is_valid = item.timing.measured and not item.why_invalid and item.timing.cache in READS_MEMORY
-    return is_valid and all(page_numbers(item, ("gbps", "tflops")).values())
 
 
 def _roofs(peaks: Sequence[Peaks], items: Sequence[Measurement]) -> dict[str, Any]:

@@ -56,18 +56,15 @@ class Scale:
     def ticks(self, most: int) -> list[float]:
         """Return at most about so many round numbers that are shown."""
         if self.is_log and self.high / self.low > LOG_FROM:
-            return self._log_ticks(most)
+            low, high = math.log10(self.low), math.log10(self.high)
+            marks = (1,) if high - low > most / 2 else (1, 3) if high - low > most / 3 else (1, 2, 5)
+            powers = range(math.floor(low), math.ceil(high), math.ceil((high - low) / most))
+            found = [mark * 10.0**power for power in powers for mark in marks]
+            return [tick for tick in found if self.low <= tick <= self.high]
         rough = (self.high - self.low) / most
         power = 10.0 ** math.floor(math.log10(rough))
         step = next((mark * power for mark in (1, 2, 5) if mark * power >= rough), 10 * power)
         return [nth * step for nth in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
-
-    def _log_ticks(self, most: int) -> list[float]:
-        decades = math.log10(self.high / self.low)
-        marks = (1,) if decades > most / 2 else (1, 3) if decades > most / 3 else (1, 2, 5)
-        powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)), math.ceil(decades / most))
-        found = [mark * 10.0**power for power in powers for mark in marks]
-        return [tick for tick in found if self.low <= tick <= self.high]
 
 
 @dataclass(frozen=True)
@@ -209,12 +206,15 @@ def svg_files(sweeps: Sequence[Sweep]) -> dict[str, str]:
 def svg_text(sweep: Sweep) -> str:
     """Return the charts of a sweep side by side, with a legend and where each candidate is faster."""
     panels = panels_of(sweep)
-    below = [*_legend(panels), *(_text_mark(0, 0, words) for words in faster_lines(sweep))]
+    below = [
+        f'<circle class="dot tone-{each.tone}" cx="5" cy="-4" r="5"/>{_text_mark(16, 0, each.series.name)}'
+        for each in panels[0].curves
+    ]
+    more = [f"and {len(sweep.series) - MOST_SERIES} more"] if len(sweep.series) > MOST_SERIES else []
+    below += [_text_mark(0, 0, words) for words in (*more, *faster_lines(sweep))]
     head = f"{sweep.test} on {sweep.device}"
-    width, height = (
-        max(WIDTH * len(panels), LEFT + round(len(head) * LETTER)),
-        HEAD + HEIGHT + LINE * len(below) + LINE // 2,
-    )
+    width = max(WIDTH * len(panels), LEFT + round(len(head) * LETTER))
+    height = HEAD + HEIGHT + LINE * len(below) + LINE // 2
     charts = [_moved(nth * WIDTH, HEAD, "".join(_panel_marks(panel))) for nth, panel in enumerate(panels)]
     lines = [_moved(LEFT, HEAD + HEIGHT + LINE * nth + LINE // 2, line) for nth, line in enumerate(below)]
     title = _text_mark(LEFT, 22, head, "title")
@@ -224,16 +224,6 @@ def svg_text(sweep: Sweep) -> str:
         f'role="img" aria-label="{_xml_escaped(sweep.test)}"><style>{colors}{STYLE}</style>'
         f"{title}{''.join(charts)}{''.join(lines)}</svg>\n"
     )
-
-
-def _legend(panels: Sequence[Panel]) -> list[str]:
-    curves = panels[0].curves
-    found = [
-        f'<circle class="dot tone-{each.tone}" cx="5" cy="-4" r="5"/>{_text_mark(16, 0, each.series.name)}'
-        for each in curves
-    ]
-    more = len(panels[0].sweep.series) - MOST_SERIES
-    return [*found, _text_mark(0, 0, f"and {more} more")] if more > 0 else found
 
 
 def _panel_marks(panel: Panel) -> Iterator[str]:
@@ -311,7 +301,12 @@ def _chart(sweep: Sweep, screen: Screen) -> Iterator[str]:
     for row, line in enumerate(_grid(panel, width)):
         yield f"{ticks.get(row, '')[:CHART_LEFT]:>{CHART_LEFT}} │{''.join(line)}".rstrip()
     yield f"{'':{CHART_LEFT}} └{'─' * width}"
-    yield f"{'':{CHART_LEFT}}  {_labels(panel, width)}".rstrip()
+    labels = ""  # without those that have no room
+    for x, text in panel.x_ticks(max(2, width // 9)):
+        at = min(max(0, _column_at(panel, x, width) - len(text) // 2), width - len(text))
+        if at >= len(labels) + (1 if labels else 0):
+            labels = labels.ljust(at) + printable(text)
+    yield f"{'':{CHART_LEFT}}  {labels}".rstrip()
     yield from (f"{'':{CHART_LEFT}}  {mark} {printable(curve.series.name)}" for mark, curve in _marked(panel))
     yield from (f"{'':{CHART_LEFT}}  - {rule.text}" for rule in panel.shown_rules if rule.text)
 
@@ -345,13 +340,3 @@ def _grid(panel: Panel, width: int) -> list[list[str]]:
         for column, row in points:
             grid[row][column] = mark
     return grid
-
-
-def _labels(panel: Panel, width: int) -> str:
-    """Return the ticks below the chart, without those that have no room."""
-    line = ""
-    for x, text in panel.x_ticks(max(2, width // 9)):
-        at = min(max(0, _column_at(panel, x, width) - len(text) // 2), width - len(text))
-        if at >= len(line) + (1 if line else 0):
-            line = line.ljust(at) + printable(text)
-    return line

@@ -43,9 +43,12 @@ class OnCounter(Limit):
         assert timing.counts is not None
         found = timing.counts.captures[name]
         outcome = Outcome.PASS if max(found) <= most else Outcome.FAIL if min(found) > most else Outcome.INCONCLUSIVE
+        apart, taken = spread_of_captures(found), count(len(found), "capture")
+        alike = ", all the same" if len(found) > 1 else ""
         return outcome, (
             f"{timing.label} {counted_text(name, timing.counts.median(name))}, wanted at most "
-            f"{number_text(name, most)}{self.why(timing)} ({captures_text(found)})"
+            f"{number_text(name, most)}{self.why(timing)} "
+            f"({taken}{f' that differ by {format_share(apart)}' if apart else alike})"
         )
 
     def not_here(self, timing: Timing) -> Judged:
@@ -61,7 +64,6 @@ class OnCounter(Limit):
         return number_text(name, counts.median(name)) if counts and name in counts.captures else ""
 
     def cell(self, item: Measurement) -> str:
-        """Return `<= 2,000,000 instructions`."""
         most, (name,) = self.most(item.timing), self.counters
         if most is None:
             return only(self.asked) if isinstance(self.asked, Mapping) else f"<= {self.asked} {name}"
@@ -201,15 +203,6 @@ def number_text(name: str, value: float) -> str:
     if counter_named(name).in_bytes:
         return format_bytes(round(value))
     return f"{value:,.0f}" if value == round(value) else round_to_digits(value, 6)
-
-
-def captures_text(values: Sequence[float]) -> str:
-    """Return how many captures there are, and by how much they differ."""
-    taken = count(len(values), "capture")
-    if len(values) < 2:
-        return taken
-    apart = spread_of_captures(values)
-    return f"{taken} that differ by {format_share(apart)}" if apart else f"{taken}, all the same"
 
 
 def spread_of_captures(values: Sequence[float]) -> float:

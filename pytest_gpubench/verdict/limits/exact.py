@@ -33,7 +33,6 @@ class Kernels(Limit):
         return Outcome.PASS, f"{timing.label} launches kernels named {', '.join(self.value)}"
 
     def cell(self, item: Measurement) -> str:
-        """Return `kernels *softmax*`."""
         return f"kernels {self.asked if isinstance(self.asked, str) else ', '.join(self.asked)}"
 
 
@@ -56,7 +55,6 @@ class ForbidKernels(Limit):
         return Outcome.PASS, f"{timing.label} launches {unwanted}, as wanted"
 
     def cell(self, item: Measurement) -> str:
-        """Return `no *flash_attn*`."""
         return f"no {', '.join(self.value)}"
 
 
@@ -93,7 +91,6 @@ class Deterministic(Limit):
         return Outcome.PASS, f"{label} returns the same bits in every call"
 
     def cell(self, item: Measurement) -> str:
-        """Return its name."""
         return "deterministic"
 
 

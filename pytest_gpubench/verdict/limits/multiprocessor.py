@@ -72,7 +72,6 @@ class OnKernels(Limit):
         return Outcome.FAIL if broken else Outcome.PASS, f"{timing.label}: {'; '.join(told)}"
 
     def cell(self, item: Measurement) -> str:
-        """Return `72 <= 64 registers`, of the kernel that is farthest beyond its limit, or nearest to it."""
         limits = limits_by_pattern(self.value, item.timing.device)
         if limits is None:
             return only(self.asked)

@@ -92,7 +92,6 @@ class MinWork(MinRate):
         )
 
     def cell(self, item: Measurement) -> str:
-        """Return `3121 >= 3000 GB/s`."""
         found = self.rate(item.timing) if item.timing.measured else None
         return f"{'' if found is None else f'{round_to_digits(found, 4)} '}>= {self.asked:.10g} {self.unit}"
 
@@ -167,7 +166,6 @@ class MinPeakFraction(MinRate):
         return "" if fraction is None else format_share(fraction.value, 3)
 
     def cell(self, item: Measurement) -> str:
-        """Return `>= 80 % of peak`."""
         return f">= {100 * self.asked:.4g} % of peak"
 
 
@@ -201,7 +199,9 @@ def too_fast(timing: Timing, peaks: Peaks, dtype: str | None = None, alpha: floa
     """
     interval = median_interval(timing.samples_us, alpha)
     slowest_us = interval.high if interval else timing.max_us
-    most_gbps, most_tflops = _highest_gbps(peaks), _highest_tflops(peaks, dtype)
+    margins = {OVER_MEASURED_MEMORY: (peaks.copy_gbps, peaks.read_gbps), OVER_DATASHEET: (peaks.datasheet_gbps,)}
+    known = [margin * rate for margin, rates in margins.items() for rate in rates if rate is not None]
+    most_gbps, most_tflops = max(known, default=None), _highest_tflops(peaks, dtype)
     if timing.moved_bytes is not None and most_gbps is not None and timing.cache in READS_MEMORY:
         least_bytes = max(0, timing.moved_bytes - peaks.cache_bytes)
         if least_bytes / slowest_us / 1e3 > most_gbps:
@@ -220,13 +220,6 @@ def too_fast(timing: Timing, peaks: Peaks, dtype: str | None = None, alpha: floa
             "attention is counted in full), say how much with flops="
         )
     return None
-
-
-def _highest_gbps(peaks: Peaks) -> float | None:
-    """Return the rate above which no memory of this GPU can be, in 10^9 bytes a second; None where it is not known."""
-    margins = {OVER_MEASURED_MEMORY: (peaks.copy_gbps, peaks.read_gbps), OVER_DATASHEET: (peaks.datasheet_gbps,)}
-    known = [margin * rate for margin, rates in margins.items() for rate in rates if rate is not None]
-    return max(known, default=None)
 
 
 def _highest_tflops(peaks: Peaks, dtype: str | None) -> float | None:

@@ -34,7 +34,6 @@ class MaxRegression(Limit):
         return RegressionTolerance("speedup", margin=fraction_below_one(asked))
 
     def cell(self, item: Measurement) -> str:
-        """Return `median <= +5 %`."""
         tolerance = self.value
         metric = tolerance.metric if item.change is None else item.change.metric
         if tolerance.margin is None:

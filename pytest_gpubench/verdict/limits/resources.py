@@ -35,7 +35,6 @@ class MaxKernels(Limit):
         return (Outcome.PASS, words) if launched <= self.asked else (Outcome.FAIL, f"{words}: {listed(kernels)}")
 
     def cell(self, item: Measurement) -> str:
-        """Return `2 <= 3 kernels`."""
         launched = sum(kernel.launches for kernel in item.timing.kernels if kernel.kind == "kernel")
         return f"{f'{launched} ' if item.timing.kernels else ''}<= {count(self.asked, 'kernel')}"
 
@@ -70,7 +69,6 @@ class Forbid(Limit):
         return FORBIDS[self.asked](seen.timing, seen.observed)
 
     def cell(self, item: Measurement) -> str:
-        """Return `no memcpy`."""
         return f"no {', '.join(self.value)}"
 
 
@@ -110,7 +108,6 @@ class MaxMemory(Limit):
         return "" if memory is None else format_bytes(memory.peak_bytes)
 
     def cell(self, item: Measurement) -> str:
-        """Return `<= 1 GiB`."""
         return f"<= {format_bytes(self.value)}"
 
 

@@ -27,7 +27,6 @@ class MinSpeedup(Limit):
         return self.asked.get(timing.label) if isinstance(self.asked, Mapping) else super().number(timing)
 
     def cell(self, item: Measurement) -> str:
-        """Return `>= 1.5x`."""
         wanted = self.number(item.timing)
         return only(self.asked) if wanted is None else f">= {wanted:.10g}x"
 
@@ -63,7 +62,6 @@ class MinWeightedSpeedup(Limit):
         return "" if seen.totals is None else ratio_text(seen.totals.ratio, seen.totals.interval)
 
     def cell(self, item: Measurement) -> str:
-        """Return `all shapes >= 1.5x`."""
         return f"all shapes >= {self.asked:.10g}x"
 
 

@@ -37,7 +37,6 @@ class MaxRelStd(Limit):
         )
 
     def cell(self, item: Measurement) -> str:
-        """Return `std 0.41 % <= 5 %`."""
         found = f"{format_share(item.timing.rel_std)} " if item.timing.reps > 1 else ""
         return f"std {found}<= {100 * self.asked:.4g} %"
 
@@ -69,7 +68,6 @@ class MaxTime(Limit):
         )
 
     def cell(self, item: Measurement) -> str:
-        """Return `<= 40 us (H200)`."""
         wanted = self.number(item.timing)
         if not isinstance(self.asked, Mapping):
             return f"<= {wanted:.10g} us"
