@@ -100,8 +100,9 @@ def _kernel_words(old: Kernel, new: Kernel, names: dict[str, str], against_refer
     swapped = f"{name} in place of {names[old.name]}"
     if changed:
         return f"{swapped}: {', '.join(changed)}"
-    is_variant = short_name(old.name) == short_name(new.name)  # or its name says how a library is configured
-    return swapped if is_variant or not against_reference or all(map(is_spelt_out, (old.name, new.name))) else ""
+    is_variant = short_name(old.name) == short_name(new.name)  # or both names say how a library is configured
+    is_telling = is_variant or (is_spelt_out(old.name) and is_spelt_out(new.name))
+    return swapped if is_telling or not against_reference else ""
 
 
 def _launches_without(kernel: Kernel, other: Kernel) -> list[Resources]:

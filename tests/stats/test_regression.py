@@ -184,9 +184,9 @@ def test_what_cannot_be_measured_is_refused(metric: Any, good: float, wrong: flo
     ],
 )
 def test_other_invalid_arguments_are_refused(samples: Any, metric: Any, others: Any, told: str) -> None:
-    alpha, tick_us = others if len(others) > 1 else (*others, 0.0)
+    old, new = samples
     with pytest.raises(ValueError, match=told):
-        change_of_samples(*samples, metric, alpha, tick_us)
+        change_of_samples(old, new, metric, *others)
 
 
 def jitter(std: float) -> Noise:
