@@ -1,6 +1,8 @@
 """A run that `ab` starts ahead: it waits before its first test, until the runs before it are over."""
 
+import json
 import os
+import socket
 import sys
 import time
 from contextlib import suppress
@@ -10,6 +12,7 @@ import pytest
 
 from pytest_gpubench.child_process import TURN_SOCKET
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
+from pytest_gpubench.plugin.items import is_perf, source_hash
 from pytest_gpubench.plugin.workers import is_distributing
 from pytest_gpubench.timing.startup import wait_for_startup
 
@@ -37,27 +40,29 @@ class StartedAhead:
     def pytest_sessionstart(self) -> None:
         """Wait before xdist starts its workers, which would start while others measure."""
         if is_distributing(self.config):
-            self._wait()
+            self._wait({})
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self) -> None:
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
         """Wait with the tests collected, the profiler started and all modules imported."""
         if self._socket >= 0 and "torch" in sys.modules:  # else nothing is measured
             with suppress(Exception):  # the first test that measures fails with it
                 for name in IMPORTED_LATER:
                     import_module(name)
-        self._wait()
+        self._wait({item.nodeid: item for item in session.items})
 
-    def _wait(self) -> None:
+    def _wait(self, items: dict[str, pytest.Item]) -> None:
+        """Tell the parent the source of each perf test, and an empty text for any other; then wait for its answer."""
         place, self._socket = self._socket, -1
         if place < 0:
             return
 
         wait_for_startup()
-        with suppress(BrokenPipeError):
-            os.write(place, b"ready")
-        may_begin = os.read(place, 1)
-        os.close(place)
+        sources = {name: source_hash(getattr(each, "obj", None)) * is_perf(each) for name, each in items.items()}
+        with socket.socket(fileno=place) as parent:
+            with suppress(BrokenPipeError):
+                parent.sendall(json.dumps(sources).encode() + b"\n")
+            may_begin = parent.recv(1)
         if not may_begin:
             pytest.exit("the comparison that started this run has ended", returncode=pytest.ExitCode.INTERRUPTED)
         self.turns.ended_s = time.monotonic()

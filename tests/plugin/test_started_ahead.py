@@ -1,5 +1,6 @@
 """A run that is started ahead: it waits for its turn before its first test."""
 
+import json
 import socket
 from collections.abc import Iterator
 from importlib import import_module
@@ -15,18 +16,27 @@ TURN_SOCKET = "PYTEST_GPUBENCH_TURN_SOCKET"
 def connection(monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester) -> Iterator[socket.socket]:
     own, other = socket.socketpair()
     monkeypatch.setenv(TURN_SOCKET, str(other.detach()))  # the run closes it
-    pytester.makepyfile("import os\ndef test_it(): assert 'PYTEST_GPUBENCH_TURN_SOCKET' not in os.environ")
+    pytester.makepyfile(
+        test_a="""
+import os, pytest
+def test_it(): assert 'PYTEST_GPUBENCH_TURN_SOCKET' not in os.environ
+@pytest.mark.skip
+def test_perf(gpu_bench): pass
+"""
+    )
     with own:
         yield own
 
 
 @pytest.mark.parametrize("options", [[], pytest.param(["-p", "xdist", "-n1"], marks=pytest.mark.slow)])
-def test_it_says_that_it_is_ready_and_begins_when_told(
+def test_it_tells_the_sources_of_its_perf_tests_and_begins_when_told(
     pytester: pytest.Pytester, connection: socket.socket, options: list[str]
 ) -> None:
     connection.sendall(b"!")
-    pytester.runpytest_inprocess(*options).assert_outcomes(passed=1)
-    assert connection.recv(9) == b"ready"
+    pytester.runpytest_inprocess(*options).assert_outcomes(passed=1, skipped=1)
+    found = json.loads(connection.recv(999))
+    known = {} if options else {"test_a.py::test_it": False, "test_a.py::test_perf": True}
+    assert {name: bool(source) for name, source in found.items()} == known
 
 
 @pytest.mark.parametrize("name", IMPORTED_LATER)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import select
 import socket
 import subprocess
 import time
@@ -21,7 +20,7 @@ from pytest_gpubench.cli.output import say
 from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.store import read_run
-from pytest_gpubench.units import count
+from pytest_gpubench.units import count, first_few
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.rounds import ArmRun, CommitArm, TestEnding, alpha_of_look, judge_rounds
 
@@ -50,9 +49,19 @@ class WaitingProcess:
         self._connection = connection
         self.has_begun = False
 
-    def wait_until_ready(self) -> None:
-        """Return once it waits for its turn, or has ended; after READY_S in any case, as it may wait for others."""
-        select.select([self._connection], [], [], READY_S)
+    def wait_until_ready(self) -> dict[str, str]:
+        """Return a hash of each test's source once it waits for its turn; empty for tests that measure nothing.
+
+        None of any where it has ended, or after READY_S, as it may wait for others.
+        """
+        self._connection.settimeout(READY_S)
+        try:
+            with self._connection.makefile() as lines:
+                return dict(json.loads(lines.readline()))
+        except (OSError, ValueError):
+            return {}
+        finally:
+            self._connection.shutdown(socket.SHUT_RD)  # one that comes late waits for no reader
 
     def run(self) -> int:
         """Let it run its tests, and return its exit status."""
@@ -118,8 +127,7 @@ class PytestRunner:
                 place = self.folder / f"{self.taken:02}-{checkout.arm}"
                 process = stack.enter_context(self._start(checkout, place, tests))
                 started.append((checkout, round, place, process))
-            for *_, process in started:
-                process.wait_until_ready()
+            _refuse_other_tests({checkout.arm: process.wait_until_ready() for checkout, *_, process in started})
             for checkout, round, place, process in started:
                 run, ended = _read_results(checkout, place, process.run())
                 info = run.machine_info | {"packages": dict(checkout.packages)}
@@ -147,6 +155,19 @@ class PytestRunner:
             f"--junitxml={junit}",
             f"--gpu-bench-json={results}",
         ]
+
+
+def _refuse_other_tests(sources: Mapping[CommitArm, Mapping[str, str]]) -> None:
+    """Say which tests are others in HEAD, before anything is run; raise BadRequest where all are."""
+    base, head = sources.get("BASE", {}), sources.get("HEAD", {})
+    common = base.keys() & head.keys()
+    changed = sorted(nodeid for nodeid in common if base[nodeid] and head[nodeid] and base[nodeid] != head[nodeid])
+    if changed:
+        words = f"HEAD changes the source of {first_few(changed, 3)}, so BASE and HEAD run other tests"
+        remedy = "--tests PATH takes HEAD's for both"
+        if len(changed) == len(common):
+            raise BadRequest(f"nothing can be compared: {words}: {remedy}")
+        say(f"warning: {words}, which are not compared: {remedy}")
 
 
 def _foreign_modules(checkout: Checkout) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Commits, the command `ab`, and fakes of the processes that it starts."""
 
+import json
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -56,18 +57,22 @@ def write_results(
 class ReadyProcess:
     """Stand for a process that waits for its turn, and is run by this function then."""
 
-    def __init__(self, run: Callable[[], int]) -> None:
+    def __init__(self, run: Callable[[], int], folder: Path) -> None:
         self.run = run
+        self.folder = folder
 
-    def wait_until_ready(self) -> None:
-        """It is ready at once."""
+    def wait_until_ready(self) -> dict[str, str]:
+        """Return what a tree's `sources` file says of its tests, at once."""
+        path = self.folder / "sources"
+        return json.loads(path.read_text()) if path.exists() else {}
 
 
 def replace_processes(monkeypatch: pytest.MonkeyPatch, run: Callable[..., int]) -> None:
     """Let `ab` call a function in place of each process that it starts."""
     monkeypatch.setattr("pytest_gpubench.cli.ab.runs.run_logged", run)
     monkeypatch.setattr(
-        "pytest_gpubench.cli.ab.runs.waiting_process", lambda *started: nullcontext(ReadyProcess(lambda: run(*started)))
+        "pytest_gpubench.cli.ab.runs.waiting_process",
+        lambda *started: nullcontext(ReadyProcess(lambda: run(*started), started[1])),
     )
 
 

@@ -1,5 +1,6 @@
 """`ab`: arguments, runs and output, with a fake of pytest and with pytest itself."""
 
+import json
 import os
 import re
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench.cli import parse
+from pytest_gpubench.cli import main, parse
 from pytest_gpubench.gpu.visible import VisibleGpu
 from tests import fork_server
 from tests.cli.ab.faked import NODEID, FakePytest, Git, call, commit, left
@@ -95,6 +96,33 @@ def test_the_margin_is_the_options(git: Git, fake: FakePytest, margin: str, stat
     assert call("main", "--rounds", "1", "--fail-slower", margin) == status
 
 
+@pytest.mark.parametrize(
+    ("head", "told"),
+    [
+        (
+            {"a": "2", "b": "1"},
+            "warning: HEAD changes the source of a, so BASE and HEAD run other tests, which are not",
+        ),
+        (
+            {"a": "2", "c": "1"},
+            "nothing can be compared: HEAD changes the source of a, so BASE and HEAD run other tests: ",
+        ),
+        ({"a": "", "b": "1", "c": "1"}, ""),
+        ({"a": "1"}, ""),
+    ],
+)
+def test_a_test_that_head_changes_is_told_before_anything_runs(
+    head: dict[str, str], told: str, git: Git, fake: FakePytest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit(git, {"us": "10", "sources": json.dumps({"a": "1", "b": "1"})})
+    Path("sources").write_text(json.dumps(head))
+    refused = told.startswith("nothing")
+    assert main(["ab", "main", "--rounds", "1"]) == 2 * refused
+    assert len(fake.commands) == 4 * (not refused)
+    said = capsys.readouterr().err
+    assert (told in said, "--tests PATH takes HEAD's for both" in said) == (True, bool(told))
+
+
 # all of it, with pytest itself
 
 
@@ -124,6 +152,8 @@ def test_slower(gpu_bench, size): gpu_bench(kernel, 1)
 def test_as_before(gpu_bench):
     note(os.path.basename(os.getcwd()))
     gpu_bench(steady, 1)
+def test_changed(gpu_bench): gpu_bench(steady, NUMBER)
+def test_without_numbers(): pass
 """
 COMPARES = """
 def test_speedup(gpu_bench):
@@ -140,7 +170,7 @@ def test_two_commits_with_pytest_itself(
 
     Only a comparison needs torch itself, which each of the eight runs would import.
     """
-    source = TESTS + COMPARES * compares
+    source = TESTS.replace("NUMBER", "1") + COMPARES * compares
     monkeypatch.setattr("pytest_gpubench.cli.ab.runs.READY_S", None)  # as long as a busy machine takes to start all
     monkeypatch.setenv("NOTES", str(tmp_path / "notes"))
     if not compares:
@@ -153,14 +183,16 @@ def test_two_commits_with_pytest_itself(
         {
             "kernels/fast.py": "SPEED = 1.06",
             "tests/test_b.py": "def test_new(gpu_bench): pass\n",
-            "tests/test_a.py": source + "\n# a comment\n",
+            "tests/test_a.py": source.replace("steady, 1)\ndef test_w", "steady, 2)\ndef test_w") + "\n# a comment\n",
         },
     )
     Path("kernels/fast.py").write_text("SPEED = 100.0")
     options = ["--gpu-bench-timer=scripted", "--gpu-bench-device=cpu", "-p", "no:benchmark", "-p", "no:randomly"]
     assert call("old", "main", "--rounds", "2", "--", "tests", *options) == 1
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
     print(out)
+    assert err.count("warning: HEAD changes the source of tests/test_a.py::test_changed, so BASE and") == 1
+    assert re.search(r"^NOT JUDGED +tests\S*test_changed: its own source changed", out, re.MULTILINE)
     alone = r"\[kernel\]: kernel is slower than in BASE: 1\.060x"
     assert re.search(rf"^FAIL +tests/test_a.py::test_slower\[4/8\] {alone}", out, re.MULTILINE)
     against = r"\[kernel\]: kernel is slower against its reference than in BASE: 1\.060x"

@@ -95,7 +95,7 @@ elif sys.argv[0].endswith("base"):
     sys.exit(3)
 else:
     Path(os.environ["PIDS"], str(os.getpid())).touch()
-    os.write(int(os.environ["PYTEST_GPUBENCH_TURN_SOCKET"]), b"ready")
+    os.write(int(os.environ["PYTEST_GPUBENCH_TURN_SOCKET"]), b"{{}}\\n")
     time.sleep(60)
 """
 """Stands for an interpreter: pytest ends in BASE before its turn, and waits for its turn in HEAD."""
