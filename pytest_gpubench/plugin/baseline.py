@@ -127,7 +127,8 @@ class ComparedRun:
             found = Storage(Path(self.settings.storage)).baselines(which)
         except BadFile as error:
             is_absent = isinstance(error, NoSuchRun)
-            names_tests = which.endswith(".py") or (is_absent and (os.path.isdir(which) or "::" in which))
+            is_script = which.endswith(".py") and str(error).startswith(which)  # a file, and no run of that name
+            names_tests = is_script or (is_absent and (os.path.isdir(which) or "::" in which))
             if names_tests or not is_absent:
                 tests = f"these are tests and no saved run; in front of them, write {flag_name('compare')}=latest"
                 raise BadRequest(f"{flag_name('compare')}={which}: {tests if names_tests else error}") from None

@@ -145,14 +145,18 @@ def test_a_comparison_that_cannot_be_meant_is_refused(bench_run: BenchRun, optio
     result.stderr.fnmatch_lines([f"ERROR: {said}"])
 
 
-@pytest.mark.usefixtures("save")
-def test_a_damaged_run_is_told_although_a_folder_has_its_name(bench_run: BenchRun) -> None:
+@pytest.mark.parametrize("name", ["main", "there.py"])
+def test_a_damaged_run_is_told_although_a_folder_or_a_file_has_its_name(name: str, bench_run: BenchRun) -> None:
+    bench_run(MEASURES, f"--gpu-bench-save={name}")
     (path,) = Path(".gpu_benchmarks").rglob("*.json")
     path.write_bytes(path.read_bytes()[:200])
     Path("main").mkdir()
-    result = bench_run(MEASURES, "--gpu-bench-compare=main")
+    Path("there.py").write_text("def test_it(): pass")
+    result = bench_run(MEASURES, f"--gpu-bench-compare={name}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --gpu-bench-compare=main: *0001_main.json is damaged, or no saved run: *"])
+    result.stderr.fnmatch_lines(
+        [f"ERROR: --gpu-bench-compare={name}: *0001_{name}.json is damaged, or no saved run: *"]
+    )
 
 
 def test_a_tolerance_of_the_ini_file_without_a_run_is_said(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
@@ -163,9 +167,12 @@ def test_a_tolerance_of_the_ini_file_without_a_run_is_said(bench_run: BenchRun, 
 
 
 def test_a_saved_run_may_be_named_like_a_file_of_tests(bench_run: BenchRun) -> None:
+    both = "--gpu-bench-save=there.py", "--gpu-bench-compare=there.py"
+    bench_run(MEASURES, *both).stdout.fnmatch_lines(
+        ["*compared with nothing: there is no saved run and no file 'there.*"]
+    )
     Path("there.py").write_text("def test_it(): pass")
-    bench_run(MEASURES, "--gpu-bench-save=there.py").assert_outcomes(passed=1)
-    bench_run(MEASURES, "--gpu-bench-compare=there.py").assert_outcomes(passed=1)
+    bench_run(MEASURES, *both).stdout.fnmatch_lines(["gpu_bench: compared with there.py: 1 of 1 test, *"])
 
 
 def test_an_empty_variable_is_no_baseline(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
