@@ -2,14 +2,15 @@
 
 import math
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from pytest_gpubench.results.counterpart import FactChange, Missing, PastTest, by_test, few
+from pytest_gpubench.results.counterpart import FactChange, Missing, PastTest, by_test
 from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, SavedRun
 from pytest_gpubench.results.provenance import TOOLS
 from pytest_gpubench.stats.process_spread import (
@@ -19,28 +20,10 @@ from pytest_gpubench.stats.process_spread import (
     spread_of,
     spread_of_suite,
 )
-from pytest_gpubench.units import printable
+from pytest_gpubench.units import first_few, printable
 
-_Content = tuple[str, frozenset[tuple[str, str]]]
-"""The source of a test and its parameters."""
-_Key = TypeVar("_Key", str, _Content)
-
-
-@dataclass(frozen=True)
-class _Index:
-    by_nodeid: dict[str, list[PastTest]] = field(default_factory=dict)
-    by_content: dict[_Content, list[PastTest]] = field(default_factory=dict)
-    """Tests that a new one may be the new name of, by source and parameters."""
-    by_function: dict[str, list[PastTest]] = field(default_factory=dict)
-    devices: dict[DeviceFacts, str] = field(default_factory=dict)
-    """The name of the run that was measured on each."""
-
-    def add(self, test: PastTest, is_gone: bool) -> None:
-        self.by_nodeid.setdefault(test.nodeid, []).append(test)
-        if is_gone and test.source:
-            self.by_content.setdefault(_content(test.source, test.params), []).append(test)
-        self.by_function.setdefault(function_of(test.nodeid), []).append(test)
-        self.devices[test.device] = test.baseline
+Key = tuple[str, Hashable]
+"""The property by which tests are looked up, and its value."""
 
 
 class Baseline:
@@ -53,7 +36,7 @@ class Baseline:
     def __init__(self, runs: Sequence[tuple[str, SavedRun]], others: Container[str] = ()) -> None:
         self._runs = tuple(msgspec.structs.replace(slimmed(run), name=name) for name, run in runs)
         self._others = others
-        self._alike: dict[tuple[object, DeviceFacts], tuple[str, ...]] = {}
+        self._alike: dict[tuple[Key, DeviceFacts], tuple[str, ...]] = {}
 
     def encode(self) -> str:
         """Write the slim runs as JSON: samples and log-ratios at full precision, one clock for all reps."""
@@ -104,17 +87,22 @@ class Baseline:
 
         installed: the versions of the toolchain that measures now.
         """
-        here = [facts for facts in self._index.devices if is_same_model(facts, device)]
+        here = {run: facts for facts, run in self._devices.items() if is_same_model(facts, device)}
         if not here:
             return self._other_host(device)
-        found = [past for past in self._index.by_nodeid.get(nodeid, ()) if past.device in here]
-        if not found:
-            return self._unknown(nodeid, source, device, params)
-        past = found[-1]
-        if another := _another(past, source, params):
-            return another
-        changed = tuple(differences(past.device, device, past.installed, installed))
-        return replace(past, changed=changed) if changed else past
+        found = [past for past in self._index.get(("node id", nodeid), ()) if is_same_model(past.device, device)]
+        if found:
+            past = found[-1]
+            changed = tuple(differences(past.device, device, past.installed, installed))
+            return _another(past, source, params) or (replace(past, changed=changed) if changed else past)
+        absent = f"{printable(nodeid)} is not in the baseline {_quoted(here)}"
+        if moved := self._names(("content", _content(source, params)), device):
+            sentence = f"{absent}, but the same test is, as {first_few(moved, 3)}: if it was renamed, save a new one"
+            return Missing("renamed", sentence, moved)
+        if alike := self._names(("function", function_of(nodeid)), device):
+            sentence = f"{absent} with these parameters, only {first_few(alike, 3)}; save a new one"
+            return Missing("parameters", sentence, alike)
+        return Missing("no test", f"{absent}: it is new, or was not run; save a new one")
 
     @cached_property
     def spreads(self) -> dict[str, ProcessSpread]:
@@ -122,9 +110,8 @@ class Baseline:
         found: dict[str, list[ProcessSpread]] = {"speedup": [], "time": []}
         for test in self.tests():
             for key, latest in test.by_key.items() if test.earlier else ():
-                items = [
-                    each for each in (*test.earlier_of(key), latest) if each.timing.measured and not each.why_invalid
-                ]
+                both = (*test.earlier_of(key), latest)
+                items = [each for each in both if each.timing.measured and not each.why_invalid]
                 times = [math.log(each.timing.median_us) for each in items]
                 speedups = [math.log(each.speedup.ratio) for each in items if each.speedup is not None]
                 for kind, logs in (("time", times), ("speedup", speedups)):
@@ -134,34 +121,33 @@ class Baseline:
         return {kind: spread_of_suite(spreads, unknown[kind]) for kind, spreads in found.items()}
 
     @cached_property
-    def _index(self) -> _Index:
-        index = _Index()
+    def _devices(self) -> dict[DeviceFacts, str]:
+        """The name of the latest run that was measured on each."""
+        return {record.device: run.name for run in self._runs for record in run.records}
+
+    @cached_property
+    def _index(self) -> dict[Key, list[PastTest]]:
+        found = defaultdict[Key, list[PastTest]](list)
         for test in self.tests():
-            index.add(replace(test, spreads=self.spreads), test.nodeid not in self._others)
-        return index
+            keys: list[Key] = [("node id", test.nodeid), ("function", function_of(test.nodeid))]
+            if test.source and test.nodeid not in self._others:  # a new one may be its new name
+                keys.append(("content", _content(test.source, test.params)))
+            for key in keys:
+                found[key].append(replace(test, spreads=self.spreads))
+        return found
 
     def _other_host(self, device: DeviceFacts) -> Missing:
-        if not self._index.devices:
+        if not self._devices:
             return Missing("no test", f"nothing was measured in the baseline {_quoted(self.names)}; save a new one")
-        there = few(list(dict.fromkeys(f"{_model(facts)} ({name!r})" for facts, name in self._index.devices.items())))
-        sentence = f"no run on {_model(device)} is in the baseline, only on {there}; save one on this GPU"
-        return Missing("host", sentence if device.type == "cuda" else sentence.replace("this GPU", "this machine"))
+        there = list(dict.fromkeys(f"{_model(facts)} ({name!r})" for facts, name in self._devices.items()))
+        here = "GPU" if device.type == "cuda" else "machine"
+        only = f"only on {first_few(there, 3)}; save one on this {here}"
+        return Missing("host", f"no run on {_model(device)} is in the baseline, {only}")
 
-    def _unknown(self, nodeid: str, source: str, device: DeviceFacts, params: Mapping[str, str]) -> Missing:
-        runs = {run: None for facts, run in self._index.devices.items() if is_same_model(facts, device)}
-        absent = f"{printable(nodeid)} is not in the baseline {_quoted(runs)}"
-        if moved := self._names(self._index.by_content, _content(source, params), device):
-            sentence = f"{absent}, but the same test is, as {few(moved)}: if it was renamed"
-            return Missing("renamed", f"{sentence}, save a new one", moved)
-        if alike := self._names(self._index.by_function, function_of(nodeid), device):
-            sentence = f"{absent} with these parameters, only {few(alike)}; save a new one"
-            return Missing("parameters", sentence, alike)
-        return Missing("no test", f"{absent}: it is new, or was not run; save a new one")
-
-    def _names(self, tests: Mapping[_Key, Sequence[PastTest]], key: _Key, device: DeviceFacts) -> tuple[str, ...]:
+    def _names(self, key: Key, device: DeviceFacts) -> tuple[str, ...]:
         """Return the tests on the model of a device that are looked up by a key, found once for all who look."""
         if (key, device) not in self._alike:
-            there = (past.nodeid for past in tests.get(key, ()) if is_same_model(past.device, device))
+            there = (past.nodeid for past in self._index.get(key, ()) if is_same_model(past.device, device))
             self._alike[key, device] = tuple(there)
         return self._alike[key, device]
 
@@ -219,7 +205,7 @@ def function_of(nodeid: str) -> str:
     return path + colons + inner.partition("[")[0]
 
 
-def _content(source: str, params: Mapping[str, str]) -> _Content:
+def _content(source: str, params: Mapping[str, str]) -> Hashable:
     return source, frozenset(comparable(params).items())
 
 

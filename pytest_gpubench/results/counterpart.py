@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from pytest_gpubench.results.model import DeviceFacts, Measurement, SavedRun, TestRecord, Timing
+from pytest_gpubench.results.model import DeviceFacts, Measurement, SavedRun, TestRecord
 from pytest_gpubench.stats.process_spread import ProcessSpread
 from pytest_gpubench.units import first_few, printable
 
@@ -39,7 +39,19 @@ class KeyReader:
 
     def read(self, measurements: Iterable[Measurement]) -> list[MeasurementKey]:
         """Return the keys of the next measurements."""
-        return [self._read_one(item) for item in measurements]
+        keys = []
+        for item in measurements:
+            label, reference = item.timing.label, ""
+            if item.role == "reference":
+                self._latest[item.example] = label
+            elif item.speedup is not None:
+                reference = item.speedup.reference
+            elif item.role == "candidate":
+                reference = self._latest.get(item.example, "")
+            known = (label, item.role, reference if self.by_reference else "", item.example)
+            self._seen[known] = occurrence = self._seen.get(known, -1) + 1
+            keys.append(MeasurementKey(*known, occurrence))
+        return keys
 
     def read_after(self, before: Sequence[Measurement], new: Iterable[Measurement]) -> list[MeasurementKey]:
         """Return the keys of new measurements, which come after those before them and need not stay.
@@ -49,18 +61,6 @@ class KeyReader:
         self.read(before[self._number :])
         self._number = len(before)
         return copy.deepcopy(self).read(new)
-
-    def _read_one(self, item: Measurement) -> MeasurementKey:
-        label, reference = item.timing.label, ""
-        if item.role == "reference":
-            self._latest[item.example] = label
-        elif item.speedup is not None:
-            reference = item.speedup.reference
-        elif item.role == "candidate":
-            reference = self._latest.get(item.example, "")
-        known = (label, item.role, reference if self.by_reference else "", item.example)
-        self._seen[known] = occurrence = self._seen.get(known, -1) + 1
-        return MeasurementKey(*known, occurrence)
 
 
 def keys_of(measurements: Sequence[Measurement], by_reference: bool = True) -> list[MeasurementKey]:
@@ -156,49 +156,37 @@ class PastTest:
     ) -> Measurement | Missing:
         """Return the measurement of a key, or why there is none with numbers."""
         key = MeasurementKey(label, role, reference, example, occurrence)
-        found = self.by_key.get(key)
+        found, where = self.by_key.get(key), f"the baseline {self.baseline!r}"
         if found is None:
-            return Missing("no test", self._no_such(key))
-        if not found.timing.measured:
-            why = found.timing.unmeasured
-            return Missing("no test", f"{printable(label)} was not measured in {self._where()}: {why}; save a new one")
-        if found.why_invalid:
-            was = f"{printable(label)} was INVALID in {self._where()} ({found.why_invalid})"
-            return Missing("no test", f"{was}: there is no number to compare with; save a new one")
-        return found
+            which = f" ({printable(example)})" if example else ""
+            time = f", measured for the {occurrence + 1}th time," if occurrence else ""
+            there = list(dict.fromkeys(map(_words, self.by_key)))
+            only = f"only {first_few(there, 3)}" if there else "nothing was measured in it"
+            sentence = f"{_words(key)}{which}{time} is not in {where} of {printable(self.nodeid)}, {only}"
+        elif not found.timing.measured:
+            sentence = f"{printable(label)} was not measured in {where}: {found.timing.unmeasured}"
+        elif found.why_invalid:
+            was = f"{printable(label)} was INVALID in {where} ({found.why_invalid})"
+            sentence = f"{was}: there is no number to compare with"
+        else:
+            return found
+        return Missing("no test", f"{sentence}; save a new one")
 
     def counterpart(self, new: Measurement, key: MeasurementKey) -> Measurement | Missing:
         """Return the measurement to compare a new one with, or why there is none, such as another timer."""
         found = self.measurement(*key)
-        return found if isinstance(found, Missing) else self._unlike(found.timing, new.timing) or found
-
-    def _where(self) -> str:
-        return f"the baseline {self.baseline!r}"
-
-    def _no_such(self, key: MeasurementKey) -> str:
-        example = f" ({printable(key.example)})" if key.example else ""
-        time = f", measured for the {key.occurrence + 1}th time," if key.occurrence else ""
-        there = list(dict.fromkeys(map(_what, self.by_key)))
-        only = f"only {few(there)}" if there else "nothing was measured in it"
-        where = f"{self._where()} of {printable(self.nodeid)}"
-        return f"{_what(key)}{example}{time} is not in {where}, {only}; save a new one"
-
-    def _unlike(self, old: Timing, new: Timing) -> Missing | None:
+        if isinstance(found, Missing):
+            return found
         told = [
-            f"{what} {getattr(old, what)} in {self._where()} and is {getattr(new, what)} now"
+            f"{what} {was} in the baseline {self.baseline!r} and is {now} now"
             for what in ("timer", "cache")
-            if getattr(old, what) != getattr(new, what)
+            if (was := getattr(found.timing, what)) != (now := getattr(new.timing, what))
         ]
         if not told:
-            return None
-        sentence = f"{printable(new.label)} was measured in another way: {', '.join(told)}; measure both alike"
+            return found
+        sentence = f"{printable(new.timing.label)} was measured in another way: {', '.join(told)}; measure both alike"
         return Missing("host", sentence)
 
 
-def _what(key: MeasurementKey) -> str:
+def _words(key: MeasurementKey) -> str:
     return printable(key.label) + (f" against {printable(key.reference)}" if key.reference else "")
-
-
-def few(names: Sequence[str]) -> str:
-    """Return the first three names, printable, and how many more there are."""
-    return first_few(names, 3)

@@ -41,9 +41,11 @@ def explaining_os_errors(path: Path, done: str) -> Iterator[None]:
     except BadFile:  # which is a ValueError
         raise
     except (OSError, ValueError) as error:
-        reason = (isinstance(error, OSError) and error.strerror) or str(error)
-        remedy = _remedy(error.errno, done) if isinstance(error, OSError) else ""
-        raise BadFile(f"{shown(path)} cannot be {done}: {reason}{remedy}") from error
+        number, reason = (error.errno, error.strerror) if isinstance(error, OSError) else (None, None)
+        remedy = "; make room there, or name another place" if number in (errno.ENOSPC, errno.EDQUOT) else ""
+        if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+            remedy = f"; name a place that may be {done}"
+        raise BadFile(f"{shown(path)} cannot be {done}: {reason or error}{remedy}") from error
 
 
 def shown(path: Path) -> str:
@@ -67,14 +69,6 @@ def replace_file(target: Path, data: bytes, mode: int = 0o666) -> None:
         with suppress(OSError):
             temporary.unlink()
         raise
-
-
-def _remedy(number: int | None, done: str) -> str:
-    if number in (errno.ENOSPC, errno.EDQUOT):
-        return "; make room there, or name another place"
-    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"; name a place that may be {done}"
-    return ""
 
 
 ENDING = ".json.gz"

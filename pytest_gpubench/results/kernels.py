@@ -50,28 +50,25 @@ def breakdown(timing: Timing, most: int) -> tuple[Share, ...]:
             launches=kernel.launches,
             median_us=kernel.median_us,
             mean_us=kernel.mean_us,
-            share=share,
+            share=time_us / total_us,
             resources=kernel.resources,
         )
-        for kernel, share in zip(timing.kernels, [time_us / total_us for time_us in times_us], strict=True)
+        for kernel, time_us in zip(timing.kernels, times_us, strict=True)
     ]
     shares.sort(key=lambda share: -share.share)
     if len(shares) > most:
         rest = shares[most - 1 :]
-        shares[most - 1 :] = [_together(rest, f"{len(rest)} more")]
+        means_us = [share.mean_us for share in rest if share.mean_us is not None]
+        together = Share(
+            name=f"{len(rest)} more",
+            kernels=len(rest),
+            launches=sum(share.launches for share in rest),
+            median_us=sum(share.median_us for share in rest),
+            mean_us=sum(means_us) if len(means_us) == len(rest) else None,
+            share=sum(share.share for share in rest),
+        )
+        shares[most - 1 :] = [together]
     return tuple(shares)
-
-
-def _together(shares: Sequence[Share], name: str) -> Share:
-    means_us = [share.mean_us for share in shares if share.mean_us is not None]
-    return Share(
-        name=name,
-        kernels=sum(share.kernels for share in shares),
-        launches=sum(share.launches for share in shares),
-        median_us=sum(share.median_us for share in shares),
-        mean_us=sum(means_us) if len(means_us) == len(shares) else None,
-        share=sum(share.share for share in shares),
-    )
 
 
 def listed(kernels: Iterable[Kernel]) -> str:
@@ -130,24 +127,20 @@ def short_name(name: str) -> str:
     """
     if name.startswith(("Memcpy", "Memset", "triton_")):
         return name
-    if name.startswith("_Z"):
-        return _cut(name)
-    path, arguments = _name_parts(name)
-    last = _last(path)
-    inner = next(filter(None, map(_informative, arguments)), None)
-    if inner is not None:
-        return _cut(f"{last}<{inner}>")
-    return _cut(last) if SPELT_OUT.match(last) else last
+    if not name.startswith("_Z"):
+        path, arguments = _name_parts(name)
+        name = _last(path)
+        if inner := next(filter(None, map(_informative, arguments)), None):
+            name = f"{name}<{inner}>"
+        elif not SPELT_OUT.match(name):
+            return name
+    kept = (LONGEST - 3) // 2
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 3 - kept]}...{name[-kept:]}"
 
 
 def is_spelt_out(name: str) -> bool:
     """Tell whether a library spells out all of a kernel's configuration in its name."""
     return bool(SPELT_OUT.match(_last(_name_parts(name)[0])))
-
-
-def _cut(text: str) -> str:
-    kept = (LONGEST - 3) // 2
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3 - kept]}...{text[-kept:]}"
 
 
 def _apart(names: Sequence[str]) -> dict[str, str]:
@@ -180,18 +173,13 @@ def _name_parts(name: str) -> tuple[list[str], list[str]]:
     end = next((at for at, each in places if each == "(" and at), len(name))
     start = max((at + 1 for at, each in places if each == " " and at < end), default=0)
     opening = next((at for at, each in places if each == "<" and start <= at < end), end)
-    path = [part for part in name[start:opening].split("::") if part]
-    return path or [name], _arguments(name[opening:end])
-
-
-def _arguments(text: str) -> list[str]:
-    """Return the template arguments in angle brackets at the beginning of a text."""
-    if not text.startswith("<"):
-        return []
-    closing = next((at for at, each in _outermost(text) if each == ">"), len(text))
-    inner = text[1:closing]
+    path = [part for part in name[start:opening].split("::") if part] or [name]
+    brackets = name[opening:end]
+    if not brackets.startswith("<"):
+        return path, []
+    inner = brackets[1 : next((at for at, each in _outermost(brackets) if each == ">"), len(brackets))]
     commas = [-1, *(at for at, each in _outermost(inner) if each == ","), len(inner)]
-    return [inner[before + 1 : after].strip() for before, after in pairwise(commas)]
+    return path, [inner[before + 1 : after].strip() for before, after in pairwise(commas)]
 
 
 def _outermost(text: str) -> Iterator[tuple[int, str]]:

@@ -19,17 +19,14 @@ GIT_S = 10.0
 
 PTXAS_S = 10.0
 """Seconds that ptxas is given to say its version, which takes 0.01 to 0.3 s."""
-TOOLS = ("torch", "triton", "ptxas")
+PACKAGES = ("torch", "triton")
+TOOLS = (*PACKAGES, "ptxas")
 """The compilers of kernels, by their names in a run's `machine_info`."""
 
 CPUINFO = Path("/proc/cpuinfo")
 
 GIT_PLACES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX")
 """Variables that git sets for its hooks, and that would lead it to another repository than the folder's."""
-
-
-class GitFailed(Exception):
-    """Raised within this module where git gives no answer; its text is one sentence."""
 
 
 def machine_info() -> dict[str, Any]:
@@ -52,7 +49,15 @@ def machine_info() -> dict[str, Any]:
 
 def installed_tools() -> dict[str, str | None]:
     """Return the versions of what compiles kernels, `ptxas` that of Triton's assembler; None where one is missing."""
-    return {"torch": installed_version("torch"), "triton": installed_version("triton"), "ptxas": _ptxas_version()}
+    from importlib import metadata
+
+    found: dict[str, str | None] = {}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except Exception:  # not installed, or installed with damaged metadata
+            found[name] = None
+    return found | {"ptxas": _ptxas_version()}
 
 
 def now() -> str:
@@ -76,19 +81,19 @@ def minute_text(text: str) -> str:
 
 def commit_info(folder: Path) -> CommitInfo:
     """Describe the commit that is checked out in a folder, with `error` saying why where that is not known."""
-    try:
-        commit, time, author_time = _git(folder, "log", "-1", "--no-show-signature", "--format=%H%n%cI%n%aI").split()
-    except GitFailed as error:
-        return CommitInfo(project=folder.name, error=str(error))
-    status = _git_answer(folder, "status", "--porcelain", "--untracked-files=no")
-    origin = _git_answer(folder, "config", "remote.origin.url") or _git_answer(folder, "rev-parse", "--show-toplevel")
+    said, error = _git(folder, "log", "-1", "--no-show-signature", "--format=%H%n%cI%n%aI")
+    if error:
+        return CommitInfo(project=folder.name, error=error)
+    commit, time, author_time = said.split()
+    status, no_status = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    origin = _git(folder, "config", "remote.origin.url")[0] or _git(folder, "rev-parse", "--show-toplevel")[0]
     return CommitInfo(
         id=commit,
         time=time,
         author_time=author_time,
-        dirty=None if status is None else bool(status),
-        project=re.split("[/:]", (origin or "").rstrip("/"))[-1].removesuffix(".git"),
-        branch=_git_answer(folder, "symbolic-ref", "--short", "-q", "HEAD") or "(detached head)",
+        dirty=None if no_status else bool(status),
+        project=re.split("[/:]", origin.rstrip("/"))[-1].removesuffix(".git"),
+        branch=_git(folder, "symbolic-ref", "--short", "-q", "HEAD")[0] or "(detached head)",
     )
 
 
@@ -103,16 +108,6 @@ def cpu_info() -> dict[str, Any]:
         match = re.search(rf"^{key}\s*:\s*(.+?)\s*$", text, re.MULTILINE)
         found[name] = match[1] if match else None
     return {**found, "arch_string_raw": platform.machine(), "count": os.cpu_count()}
-
-
-def installed_version(distribution: str) -> str | None:
-    """Return the version of a package that is installed; None where none is."""
-    from importlib import metadata
-
-    try:
-        return metadata.version(distribution)
-    except Exception:  # not installed, or installed with damaged metadata
-        return None
 
 
 def _ptxas_version() -> str | None:
@@ -138,24 +133,17 @@ def _version_of(program: str) -> str | None:
     return found[1] if found else None
 
 
-def _git_answer(folder: Path, *arguments: str) -> str | None:
-    """Return what git answers; None where it fails."""
-    try:
-        return _git(folder, *arguments)
-    except GitFailed:
-        return None
-
-
-def _git(folder: Path, *words: str) -> str:
+def _git(folder: Path, *words: str) -> tuple[str, str]:
+    """Return what git answers, and a sentence where it gives no answer."""
     options = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     try:
         done = run_git(folder, "-c", "core.fsmonitor=false", *words, variables=options, timeout_s=GIT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise GitFailed(f"git cannot be run: {error}") from error
+        return "", f"git cannot be run: {error}"
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"git {words[0]} failed with status {done.returncode}"]
-        raise GitFailed(printable(said[0].removeprefix("fatal: ")))
-    return done.stdout.strip()
+        return "", printable(said[0].removeprefix("fatal: "))
+    return done.stdout.strip(), ""
 
 
 def run_git(

@@ -22,7 +22,11 @@ def memory_gbps(peaks: Peaks, moved_bytes: int, read_share: float | None = None)
     read_share: of the bytes, those that are read; between two shares that were measured the time of a byte is
     interpolated. None where it is not known: the fastest of all is meant then, be it a reader or a copy.
     """
-    by_share = sorted(_rates_by_share(peaks, moved_bytes).items())
+    by_share = []
+    for share in sorted({peak.read_share for peak in peaks.memory}):
+        points = [peak for peak in peaks.memory if peak.read_share == share]
+        least = max((peak.moved_bytes for peak in points if peak.moved_bytes <= moved_bytes), default=0)
+        by_share.append((share, max(peak.gbps for peak in points if peak.moved_bytes >= least)))
     if not by_share:
         return None
     if read_share is None:
@@ -34,16 +38,6 @@ def memory_gbps(peaks: Peaks, moved_bytes: int, read_share: float | None = None)
     (left, left_rate), (right, right_rate) = below[-1], above[0]
     weight = (read_share - left) / (right - left) if right > left else 0.0
     return 1 / ((1 - weight) / left_rate + weight / right_rate)
-
-
-def _rates_by_share(peaks: Peaks, moved_bytes: int) -> dict[float, float]:
-    """Return by share of reads the fastest rate at the last measured size that is not larger, or at any above it."""
-    found: dict[float, float] = {}
-    for share in {peak.read_share for peak in peaks.memory}:
-        points = [peak for peak in peaks.memory if peak.read_share == share]
-        least = max((peak.moved_bytes for peak in points if peak.moved_bytes <= moved_bytes), default=0)
-        found[share] = max(peak.gbps for peak in points if peak.moved_bytes >= least)
-    return found
 
 
 def matmul_tflops(peaks: Peaks, dtype: str | None) -> float | None:

@@ -32,8 +32,12 @@ class CallStore:
     """
 
     def __init__(self, storage: Path, key: Path | None = None) -> None:
+        state = os.environ.get("XDG_STATE_HOME")
+        home = Path(os.path.expanduser("~"))  # which stays as it is for a user without one
+        own = (Path(state) if state else home / ".local" / "state") / "pytest-gpubench" / "calls.key"
         self.folder = storage / FOLDER
-        self.key = key or user_key()
+        self.key = key or own
+        """The file of the user's key, which never leaves this machine."""
 
     def add(self, data: bytes) -> str:
         """Keep bytes, unless they are there; return their name, which is their SHA-256."""
@@ -112,13 +116,6 @@ class CallStore:
 def is_name(text: str) -> bool:
     """Tell whether a text is a SHA-256."""
     return re.fullmatch(r"[0-9a-f]{64}", text) is not None
-
-
-def user_key() -> Path:
-    """Return the path of this user's key, which never leaves this machine."""
-    state = os.environ.get("XDG_STATE_HOME")
-    home = Path(os.path.expanduser("~"))  # which stays as it is for a user without one
-    return (Path(state) if state else home / ".local" / "state") / "pytest-gpubench" / "calls.key"
 
 
 def _write_new(path: Path, data: bytes) -> None:

@@ -4,7 +4,7 @@ import math
 import statistics
 from bisect import bisect_left, bisect_right
 from codecs import BOM_UTF8
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import msgspec
 
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.results.files import explaining_os_errors, shown, write_file
-from pytest_gpubench.results.model import LONGEST_US, CommitInfo, SavedRun, TestRecord, Timing, plain
+from pytest_gpubench.results.model import LONGEST_US, CommitInfo, SavedRun, TestRecord, plain
 from pytest_gpubench.units import numbered, printable
 
 SCHEMA = 3
@@ -58,13 +58,7 @@ def encode_run(run: SavedRun) -> bytes:
         "datetime": run.datetime,
         "version": PYTEST_BENCHMARK,
         "gpu_bench": GpuBenchBlock(
-            schema=SCHEMA,
-            version=run.version,
-            name=run.name,
-            settings=run.settings,
-            records=records,
-            earlier=earlier,
-            left_out=run.left_out,
+            schema=SCHEMA, **_own_fields(msgspec.structs.replace(run, records=records, earlier=earlier))
         ),
     }
     try:
@@ -89,25 +83,20 @@ def read_run(path: Path) -> SavedRun:
         data = path.read_bytes().removeprefix(BOM_UTF8)  # some editors and shells write one
     try:
         file = _decode_file(data)
-        _check(file)
+        _check((*file.gpu_bench.records, *file.gpu_bench.earlier))
     except BadFile as error:
         raise BadFile(f"{shown(path)} {error}") from error.__cause__
-    return SavedRun(
-        records=file.gpu_bench.records,
-        earlier=file.gpu_bench.earlier,
-        datetime=file.datetime,
-        name=file.gpu_bench.name,
-        version=file.gpu_bench.version,
-        commit_info=file.commit_info,
-        machine_info=file.machine_info,
-        settings=file.gpu_bench.settings,
-        left_out=file.gpu_bench.left_out,
-    )
+    others = {"datetime": file.datetime, "commit_info": file.commit_info, "machine_info": file.machine_info}
+    return SavedRun(**_own_fields(file.gpu_bench), **others)
 
 
-def _check(file: File) -> None:
+def _own_fields(run: SavedRun | GpuBenchBlock) -> dict[str, Any]:
+    return {name: getattr(run, name) for name in GpuBenchBlock.__struct_fields__ if name != "schema"}
+
+
+def _check(records: Iterable[TestRecord]) -> None:
     """Raise BadFile for a time, or ratio of times, that is not above 0 or too long."""
-    for record in (*file.gpu_bench.records, *file.gpu_bench.earlier):
+    for record in records:
         for item in record.measurements:
             ratios = (item.speedup.ratio, item.speedup.reference_us) if item.speedup else ()
             wrong = [each for each in (*item.timing.samples_us, *ratios) if not 0 < each < LONGEST_US]
@@ -119,7 +108,16 @@ def _check(file: File) -> None:
 def _decode_file(data: bytes) -> File:
     """Decode a file; raise BadFile with the rest of a sentence that begins with its name."""
     try:
-        _refuse_other_schema(msgspec.json.decode(data, type=_Outline).gpu_bench)
+        block = msgspec.json.decode(data, type=_Outline).gpu_bench
+        if block is None:
+            words = "has no `gpu_bench` block, as a file of pytest-benchmark has none"
+            raise BadFile(f"{words}: name a file that --gpu-bench-save wrote")
+        if block.schema > SCHEMA:
+            words = f"was written by a newer pytest-gpubench (schema {block.schema}, this one reads {SCHEMA})"
+            raise BadFile(f"{words}: update it")
+        if block.schema < SCHEMA:
+            words = f"has schema {block.schema}, and this pytest-gpubench reads {SCHEMA}"
+            raise BadFile(f"{words}: save the run again")
         return msgspec.json.decode(data, type=File)
     except msgspec.ValidationError as error:
         raise BadFile(f"has a field that is not as it should be: {error}; save the run again") from error
@@ -133,19 +131,6 @@ class _BlockOutline(msgspec.Struct):
 
 class _Outline(msgspec.Struct):
     gpu_bench: _BlockOutline | None = None
-
-
-def _refuse_other_schema(block: _BlockOutline | None) -> None:
-    if block is None:
-        raise BadFile(
-            "has no `gpu_bench` block, as a file of pytest-benchmark has none: name a file that --gpu-bench-save wrote"
-        )
-    if block.schema > SCHEMA:
-        raise BadFile(
-            f"was written by a newer pytest-gpubench (schema {block.schema}, this one reads {SCHEMA}): update it"
-        )
-    if block.schema < SCHEMA:
-        raise BadFile(f"has schema {block.schema}, and this pytest-gpubench reads {SCHEMA}: save the run again")
 
 
 # pytest-benchmark's form
@@ -169,22 +154,18 @@ def benchmark_entries(record: TestRecord) -> list[dict[str, Any]]:
             "params": record.params or None,
             "param": parameters.removesuffix("]") if bracket else None,
             "extra_info": record.extra_info,
-            "options": _options(item.timing),
+            "options": {
+                "timer": item.timing.timer,
+                "cache": item.timing.cache,
+                "device": item.timing.device,
+                "min_rounds": item.timing.reps,
+                "warmup": item.timing.warmup_calls > 0,
+            },
             "stats": sample_stats([sample / 1e6 for sample in item.timing.samples_us]),
         }
         for item, suffix in zip(record.measurements, suffixes, strict=True)
         if item.timing.measured
     ]
-
-
-def _options(timing: Timing) -> dict[str, Any]:
-    return {
-        "timer": timing.timer,
-        "cache": timing.cache,
-        "device": timing.device,
-        "min_rounds": timing.reps,
-        "warmup": timing.warmup_calls > 0,
-    }
 
 
 def sample_stats(data: Sequence[float]) -> dict[str, Any]:
@@ -195,8 +176,10 @@ def sample_stats(data: Sequence[float]) -> dict[str, Any]:
     q1, q3 = _quartiles(ordered)
     iqr = q3 - q1
     low, high = q1 - 1.5 * iqr, q3 + 1.5 * iqr
-    iqr_outliers = _outside(ordered, low, high)
-    stddev_outliers = _outside(ordered, mean - stddev, mean + stddev)
+    iqr_outliers, stddev_outliers = (
+        bisect_left(ordered, least) + rounds - bisect_right(ordered, most)
+        for least, most in ((low, high), (mean - stddev, mean + stddev))
+    )
     return {
         "min": ordered[0],
         "max": ordered[-1],
@@ -230,7 +213,3 @@ def _quartiles(ordered: Sequence[float]) -> tuple[float, float]:
     if rounds % 4 == 1:
         return (0.25 * ordered[n - 1] + 0.75 * ordered[n]), (0.75 * ordered[3 * n] + 0.25 * ordered[3 * n + 1])
     return (0.75 * ordered[n] + 0.25 * ordered[n + 1]), (0.25 * ordered[3 * n + 1] + 0.75 * ordered[3 * n + 2])
-
-
-def _outside(ordered: Sequence[float], low: float, high: float) -> int:
-    return bisect_left(ordered, low) + len(ordered) - bisect_right(ordered, high)

@@ -5,7 +5,7 @@ import os
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timezone
@@ -19,7 +19,7 @@ from filelock import FileLock
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.results.counterpart import by_test
 from pytest_gpubench.results.files import explaining_os_errors, shown, write_file
-from pytest_gpubench.results.model import DeviceFacts, SavedRun, TestRecord, text_of
+from pytest_gpubench.results.model import SavedRun, TestRecord, text_of
 from pytest_gpubench.results.provenance import moment
 from pytest_gpubench.results.store.run_file import encode_run, read_run
 from pytest_gpubench.units import count, first_few, printable
@@ -120,11 +120,12 @@ class Storage:
                 by_folder[device_folder(record.device.name)].append(record)
         with explaining_os_errors(self.root, "written"):
             make_root(self.root)
-        own = {
-            device: msgspec.structs.replace(run, records=tuple(kept), earlier=tuple(earlier[device]), name=name)
-            for device, kept in records.items()
-        }
-        return dict(_save_one(each, self.root / device, is_gone, has_failed) for device, each in own.items())
+        saved = {}
+        for device, kept in records.items():
+            own = msgspec.structs.replace(run, records=tuple(kept), earlier=tuple(earlier[device]), name=name)
+            path, whole = _save_one(own, self.root / device, is_gone, has_failed)
+            saved[path] = count_sessions(whole)
+        return saved
 
     def runs(self, device: str | None = None) -> list[Stored]:
         """Return the saved runs, each device's oldest first; device: of this GPU model or folder only.
@@ -166,16 +167,14 @@ class Storage:
             return [one.path for one in found]
         if os.path.isfile(which):
             return [Path(which)]
-        raise NoSuchRun(self._not_there(which, stored))
-
-    def _not_there(self, which: str, stored: Sequence[Stored]) -> str:
         absent, folder = f"there is no saved run and no file {printable(which)!r}", shown(self.root.absolute())
         if not stored:
-            return f"{absent}; in {folder} nothing is saved yet: save one with --gpu-bench-save=NAME"
+            raise NoSuchRun(f"{absent}; in {folder} nothing is saved yet: save one with --gpu-bench-save=NAME")
         names = list(dict.fromkeys(f"{one.number:04d} ({one.name})" for one in reversed(stored)))
         meant = get_close_matches(which, {one.name for one in stored}, 1)
         guess = f"; did you mean {printable(meant[0])!r}?" if meant else ""
-        return f"{absent}; {folder} has {count(len(stored), 'run')}: {first_few(names, MOST_RUNS_NAMED)}{guess}"
+        there = f"{count(len(stored), 'run')}: {first_few(names, MOST_RUNS_NAMED)}"
+        raise NoSuchRun(f"{absent}; {folder} has {there}{guess}")
 
 
 def make_root(root: Path) -> None:
@@ -194,8 +193,13 @@ def _named(stored: Sequence[Stored], part: str) -> Sequence[Stored]:
     return [one for one in stored if part_of(one.path) == part]
 
 
-def _save_one(run: SavedRun, folder: Path, is_gone: Callable[[str], bool], has_failed: bool) -> tuple[Path, int]:
-    part = (file_part(run.name) or _automatic_name(run)) + (FAILED if has_failed else "")
+def _save_one(run: SavedRun, folder: Path, is_gone: Callable[[str], bool], has_failed: bool) -> tuple[Path, SavedRun]:
+    part = file_part(run.name)
+    if not part:  # its commit, its time, and whether files differed
+        commit = re.sub(r"\W", "", run.commit_info.id or "")[:8] or "unversioned"
+        ended = moment(run.datetime).astimezone(timezone.utc)
+        part = f"{commit}_{ended:%Y%m%d_%H%M%S}" + ("_dirty" if run.commit_info.dirty else "")
+    part += FAILED if has_failed else ""
     with explaining_os_errors(folder, "written"):
         folder.mkdir(exist_ok=True)
         with FileLock(folder / LOCK, LOCK_TIMEOUT_S, LOCK_MODE):
@@ -209,19 +213,12 @@ def _save_one(run: SavedRun, folder: Path, is_gone: Callable[[str], bool], has_f
             if same and run.commit_info.dirty is False:
                 with suppress(BadFile):  # what cannot be read is left alone
                     older = read_run(same[-1])
-            if older is not None and is_same_code_and_machine(older, run):
-                path, run = same[-1], add_session(older, run)
+            if older is not None and _is_same_code_and_machine(older, run):
+                path, run = same[-1], _with_sessions_of(older, run)
             else:
                 path = folder / f"{max((one.number for one in stored), default=0) + 1:04d}_{part}.json"
             write_file(encode_run(run), path)
-    return path, count_sessions(run)
-
-
-def _automatic_name(run: SavedRun) -> str:
-    """Return the name of a run that was given none: its commit, its time in UTC and whether files differed."""
-    commit = re.sub(r"\W", "", run.commit_info.id or "")[:8] or "unversioned"
-    ended = moment(run.datetime)
-    return f"{commit}_{ended.astimezone(timezone.utc):%Y%m%d_%H%M%S}" + ("_dirty" if run.commit_info.dirty else "")
+    return path, run
 
 
 def _stored_in(folder: Path) -> list[Stored]:
@@ -256,7 +253,9 @@ def _newest_first(paths: Sequence[Path]) -> Iterator[tuple[Path, SavedRun]]:
         run = read_run(path)
         left_out = set(run.left_out)
         if wanted is not None:
-            run = _only(run, wanted)
+            both = run.records, run.earlier
+            records, earlier = (tuple(each for each in found if each.nodeid in wanted) for found in both)
+            run = msgspec.structs.replace(run, records=records, earlier=earlier)
             left_out &= wanted
         if run.records or wanted is None:
             yield path, run
@@ -265,24 +264,21 @@ def _newest_first(paths: Sequence[Path]) -> Iterator[tuple[Path, SavedRun]]:
             return
 
 
-def _only(run: SavedRun, nodeids: Container[str]) -> SavedRun:
-    records, earlier = (
-        tuple(record for record in found if record.nodeid in nodeids) for found in (run.records, run.earlier)
-    )
-    return msgspec.structs.replace(run, records=records, earlier=earlier)
-
-
 # the sessions of a run
 
 
-def is_same_code_and_machine(older: SavedRun, newer: SavedRun) -> bool:
-    """Tell whether two runs measured the same commit, without changed files, on the same machine in the same state."""
+def _is_same_code_and_machine(older: SavedRun, newer: SavedRun) -> bool:
+    """Tell whether two runs measured the same commit, without changed files, on the same machine in the same state.
+
+    On whichever card of a model: tests take the one that is free.
+    """
     commits = older.commit_info, newer.commit_info
     is_clean = all(each.id and each.dirty is False for each in commits) and commits[0].id == commits[1].id
-    return is_clean and older.machine_info == newer.machine_info and _models_of(older) == _models_of(newer)
+    models = ({msgspec.structs.replace(one.device, uuid=None) for one in run.records} for run in (older, newer))
+    return is_clean and older.machine_info == newer.machine_info and next(models) == next(models)
 
 
-def add_session(older: SavedRun, newer: SavedRun) -> SavedRun:
+def _with_sessions_of(older: SavedRun, newer: SavedRun) -> SavedRun:
     """Return the newer run with an older one as its earlier sessions; tests that only that has stay as they are."""
     measured = {record.key for record in newer.records}
     again = [record for record in older.records if record.key in measured]
@@ -299,8 +295,3 @@ def add_session(older: SavedRun, newer: SavedRun) -> SavedRun:
 def count_sessions(run: SavedRun) -> int:
     """Return the most sessions that a test of the run has."""
     return 1 + max(map(len, by_test(run.earlier).values()), default=0)
-
-
-def _models_of(run: SavedRun) -> set[DeviceFacts]:
-    """Return the devices of a run, whichever card of a model it was: tests take the one that is free."""
-    return {msgspec.structs.replace(record.device, uuid=None) for record in run.records}
