@@ -57,13 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show
     try:
-        status = int(chosen.run(chosen))
+        return int(chosen.run(chosen))
     except GpuBenchError as error:
         complain(chosen.command, [str(error)])
         return BAD_USAGE
     except KeyboardInterrupt:
         return INTERRUPTED
-    return status
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:

@@ -70,22 +70,22 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the change of each measurement; 1 for a regression, or where nothing could be compared."""
     tolerance = tolerance_of(arguments.metric, arguments.fail_slower)
-    old_paths, new_paths = find_paths(arguments.old, arguments), find_paths(arguments.new, arguments)
-    pairs = _pair(old_paths, new_paths)
-    paired = {path for both in pairs for path in both}
-    old_alone, new_alone = (
-        [path.parent.name for path in paths if path not in paired] for paths in (old_paths, new_paths)
-    )
-    _refuse_other_devices(old_alone, new_alone, arguments.host_mismatch)
+    mismatch = arguments.host_mismatch
     statuses = []
-    for old_path, new_path in pairs:
+    for old_path, new_path in _pair(
+        *(find_paths(each, arguments) for each in (arguments.old, arguments.new)), mismatch
+    ):
         old, new = slimmed(read_run(old_path)), slimmed(read_run(new_path))
         names = (old.name or old_path.name, new.name or new_path.name)
         changes = compare_runs(old, new, tolerance, arguments.alpha, *names)
-        _refuse_other_hosts(changes, arguments.host_mismatch)
+        unlike = [each for each in changes if each.missing is not None and each.missing.kind == "host"]
+        if unlike:
+            tests = count(len({each.nodeid for each in unlike}), "test")
+            first = f"{printable(unlike[0].nodeid)} first: {unlike[0].sentence}"
+            _warn_or_refuse(f"{tests} cannot be compared, {first}", mismatch)
         before, now = ({record.device.name for record in run.records} for run in (old, new))
-        lost = sorted(before - now) if before & now else []  # where they share none, the changes tell it
-        _refuse_other_devices(lost, (), arguments.host_mismatch)
+        if shared := before & now:  # where they share none, the changes tell it
+            _refuse_other_devices(sorted(before), sorted(shared), mismatch)
         head = [f"old: {run_title(old_path, old)}", f"new: {run_title(new_path, new)}"]
         write("\n".join([*map(safe_line, head), "", *_report(changes, tolerance, arguments)]))
         outcomes = {each.outcome for each in changes}
@@ -97,33 +97,26 @@ def run(arguments: argparse.Namespace) -> int:
 # pairs of runs
 
 
-def _pair(old: Sequence[Path], new: Sequence[Path]) -> list[tuple[Path, Path]]:
+def _pair(old: Sequence[Path], new: Sequence[Path], mismatch: str) -> list[tuple[Path, Path]]:
     """Return which old file each new one is compared with: that of the same device where there are several.
 
     Raises BadRequest where there are several and none are of one device.
     """
     if len(old) == len(new) == 1:
         return [(old[0], new[0])]
-    folders = {path.parent.name: path for path in old}
-    pairs = [(folders[path.parent.name], path) for path in new if path.parent.name in folders]
-    if not pairs:
-        there = [", ".join(path.parent.name for path in paths) for paths in (old, new)]
-        raise BadRequest(f"the old run is of {there[0]}, the new one of {there[1]}: name two files of one device")
-    return pairs
+    olds, news = ({path.parent.name: path for path in paths} for paths in (old, new))
+    if not olds.keys() & news.keys():
+        there = f"the old run is of {', '.join(olds)}, the new one of {', '.join(news)}"
+        raise BadRequest(f"{there}: name two files of one device")
+    _refuse_other_devices(list(olds), list(news), mismatch)
+    return [(olds[name], path) for name, path in news.items() if name in olds]
 
 
 def _refuse_other_devices(old: Sequence[str], new: Sequence[str], mismatch: str) -> None:
-    words = [f"only the {which} run has {', '.join(names)}" for which, names in (("old", old), ("new", new)) if names]
+    both = ("old", [name for name in old if name not in new]), ("new", [name for name in new if name not in old])
+    words = [f"only the {which} run has {', '.join(names)}" for which, names in both if names]
     if words:
         _warn_or_refuse(printable(f"{' and '.join(words)}: what was measured there is not compared"), mismatch)
-
-
-def _refuse_other_hosts(changes: Iterable[Change], mismatch: str) -> None:
-    found = [each for each in changes if each.missing is not None and each.missing.kind == "host"]
-    if found:
-        tests = count(len({each.nodeid for each in found}), "test")
-        first = f"{printable(found[0].nodeid)} first: {found[0].sentence}"
-        _warn_or_refuse(f"{tests} cannot be compared, {first}", mismatch)
 
 
 def _warn_or_refuse(sentence: str, mismatch: str) -> None:
@@ -162,7 +155,16 @@ def _change_columns(shown: Sequence[Change], metric: str) -> list[Column]:
     """Return the columns of the table, every row in the colour of its verdict."""
     words = list(map(_word, shown))
     styles = ["" if each.outcome in UNCOLOURED else STYLES[each.outcome] for each in shown]
-    old, new = zip(*(change_values(each.estimate) if each.estimate else _medians(each) for each in shown), strict=True)
+    median = BY_NAME["median"]
+    old, new = zip(
+        *(
+            change_values(each.estimate)
+            if each.estimate
+            else [median.told(item and median.value(item)) for item in (each.old, each.new)]
+            for each in shown
+        ),
+        strict=True,
+    )
     ratio = "Slowdown" if metric == "speedup" else "New / old"  # of speedups it is old / new
     estimates = [each.estimate for each in shown]
     long = [ratio_text(each.ratio, each.interval) if each else "-" for each in estimates]
@@ -180,12 +182,6 @@ def _change_columns(shown: Sequence[Change], metric: str) -> list[Column]:
         Column("New", new, styles, right=True, rank=1),
         Column(ratio, long, styles, rank=3, short=Column(ratio, short, styles)),
     ]
-
-
-def _medians(change: Change) -> Iterator[str]:
-    """Yield the old and the new median of what was not compared."""
-    median = BY_NAME["median"]
-    return (median.told(each and median.value(each)) for each in (change.old, change.new))
 
 
 def change_values(estimate: ChangeEstimate) -> tuple[str, str]:
@@ -275,8 +271,13 @@ def _with_past(
         before = [session[key] for session in sessions if key in session]
         change = compare_with_saved(record.nodeid, key, item, past, tolerance, alpha, before, can_confirm=False)
         if key.role == "reference":
-            drifts[key.label, key.example] = _slower_reference(change)
             references[key.label, key.example] = item.timing
+            estimate = change.estimate
+            if estimate is not None and estimate.interval is not None and estimate.interval.low > 1:
+                drifts[key.label, key.example] = (
+                    f"its reference {printable(change.label)} is slower too, {ratio_text(estimate.ratio)} of its "
+                    f"{estimate.metric}: where clocks or drivers have drifted, a tolerance of the speedup is not misled"
+                )
         is_slower_time = change.outcome is Outcome.FAIL and change.estimate and change.estimate.metric != "speedup"
         drift = drifts.get((key.reference, key.example), "") if is_slower_time else ""
         reference = references.get((key.reference, key.example))
@@ -284,16 +285,6 @@ def _with_past(
         slowed = what_slowed(item.timing, "now") if change.estimate else []
         change = replace(change, notes=(*change.notes, *slowed, *filter(None, [drift])))
         yield explained_change(change, past.changed)
-
-
-def _slower_reference(change: Change) -> str:
-    estimate = change.estimate
-    if estimate is None or estimate.interval is None or estimate.interval.low <= 1:
-        return ""
-    return (
-        f"its reference {printable(change.label)} is slower too, {ratio_text(estimate.ratio)} of its "
-        f"{estimate.metric}: where clocks or drivers have drifted, a tolerance of the speedup is not misled"
-    )
 
 
 def _gone(past: PastTest, item: Measurement, new_name: str) -> Change:

@@ -71,7 +71,11 @@ def run(arguments: argparse.Namespace) -> int:
         return int(any(each.left for each in restored))
     if arguments.json and not arguments.noise:
         raise BadRequest("--json is for what --noise finds: give --noise too")
-    _need_torch()
+    try:
+        importlib.import_module("torch")
+    except (ImportError, OSError) as error:
+        why = printable(str(error))
+        raise BadRequest(f"it needs torch, which cannot be imported ({why}): run it where your tests run") from None
     if arguments.noise:
         return noise.run(arguments)
     if arguments.counters:
@@ -97,14 +101,6 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _need_torch() -> None:
-    try:
-        importlib.import_module("torch")
-    except (ImportError, OSError) as error:
-        why = printable(str(error))
-        raise BadRequest(f"it needs torch, which cannot be imported ({why}): run it where your tests run") from None
-
-
 # readings
 
 
@@ -115,24 +111,16 @@ def state_lines(device: "Device") -> list[str]:
     nvml = device.nvml
     if nvml is None:
         return ["other processes, ECC, persistence: not known without NVML"]
+    mode, kind = nvml.ask("EccMode"), nvml.library.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+    errors = nvml.ask("TotalEccErrors", kind, nvml.library.NVML_VOLATILE_ECC) if mode and mode[0] else None
+    since = "" if errors is None else f", {count(int(errors), 'uncorrected error')} since the driver was loaded"
     known = {
-        "ECC": _ecc_words(nvml),
+        "ECC": mode and (f"on{since}" if mode[0] else "off"),
         "persistence mode": {0: COLD_START, 1: "on"}.get(nvml.ask("PersistenceMode")),
         "throttled now": ", ".join(reason_names(nvml.throttle_mask())) or None,
         "others on the GPU": others_words(nvml),
     }
     return [f"{name}: {words}" for name, words in known.items() if words is not None]
-
-
-def _ecc_words(nvml: "Nvml") -> str | None:
-    mode = nvml.ask("EccMode")
-    if mode is None:
-        return None
-    if not mode[0]:
-        return "off"
-    kind = nvml.library.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
-    errors = nvml.ask("TotalEccErrors", kind, nvml.library.NVML_VOLATILE_ECC)
-    return "on" if errors is None else f"on, {count(int(errors), 'uncorrected error')} since the driver was loaded"
 
 
 def others_words(nvml: "Nvml") -> str:
@@ -193,19 +181,18 @@ SPREAD_LEGEND = (
 
 def tell_counters() -> int:
     """Take the counters, and print a table; return 0 if ncu takes them here, else 1."""
-    if why := _why_never():
-        return _say_untaken(why)
-    say(f"{COUNTER_PROCESSES} processes take the counters of a dozen calls by ncu (about {COUNTER_SECONDS} s)")
+    why = _why_never()
     runs: list[SavedRun] = []
-    for run in noise.take_runs("test_counted", COUNTER_PROCESSES, *COUNTER_OPTIONS):
-        runs.append(run)
-        found = [each for counts in counts_by_call(runs).values() for each in counts]
-        if not any(each.captures for each in found):
-            return _say_untaken(
-                next((each.untaken or each.wrong for each in found), "counters are taken on a GPU, by ncu")
-            )
-    write("\n".join(spread_lines(counts_by_call(runs))))
-    return 0
+    if not why:
+        say(f"{COUNTER_PROCESSES} processes take the counters of a dozen calls by ncu (about {COUNTER_SECONDS} s)")
+        for run in noise.take_runs("test_counted", COUNTER_PROCESSES, *COUNTER_OPTIONS):
+            runs.append(run)
+            found = [each for counts in counts_by_call(runs).values() for each in counts]
+            if not any(each.captures for each in found):
+                why = next((each.untaken or each.wrong for each in found), "counters are taken on a GPU, by ncu")
+                break
+    write("\n".join([f"counters (ncu): NOT taken: {printable(why)}"] if why else spread_lines(counts_by_call(runs))))
+    return int(bool(why))
 
 
 def _why_never() -> str:
@@ -222,11 +209,6 @@ def _why_never() -> str:
     return ""
 
 
-def _say_untaken(why: str) -> int:
-    write(printable(f"counters (ncu): NOT taken: {why}"))
-    return 1
-
-
 def counts_by_call(runs: Iterable[SavedRun]) -> dict[str, list[Counts]]:
     """Return the counters of each call, of each process that timed it."""
     found: dict[str, list[Counts]] = {}
@@ -240,7 +222,14 @@ def counts_by_call(runs: Iterable[SavedRun]) -> dict[str, list[Counts]]:
 
 def spread_lines(calls: dict[str, list[Counts]]) -> list[str]:
     """Return a table of counters, with the spread over all captures of each call, and what it means."""
-    rows = {each.name: _spreads(each.name, calls) for each in COUNTERS}
+    rows = {
+        counter.name: {
+            call: spread_of_captures([value for each in of for value in each.captures[counter.name]])
+            for call, of in calls.items()
+            if all(counter.name in each.captures and not says_nothing(each, counter.name) for each in of)
+        }
+        for counter in COUNTERS
+    }
     columns = [
         Column("Counter", list(rows)),
         Column("Same in", [f"{list(of.values()).count(0.0)} of {len(of)} calls" for of in rows.values()], right=True),
@@ -250,12 +239,3 @@ def spread_lines(calls: dict[str, list[Counts]]) -> list[str]:
     ]
     wrong = [f"{name}: {each.wrong or each.untaken}" for name, of in calls.items() for each in of if not each.captures]
     return [*table(columns), "", textwrap.fill(SPREAD_LEGEND, noise.TEXT_WIDTH), *map(printable, dict.fromkeys(wrong))]
-
-
-def _spreads(name: str, calls: dict[str, list[Counts]]) -> dict[str, float]:
-    """Return the spread of a counter in each call of which it says something."""
-    return {
-        call: spread_of_captures([value for each in of for value in each.captures[name]])
-        for call, of in calls.items()
-        if all(name in each.captures and not says_nothing(each, name) for each in of)
-    }

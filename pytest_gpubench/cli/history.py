@@ -14,7 +14,7 @@ from pytest_gpubench.report.layout import Column
 from pytest_gpubench.report.rows import speedup_text
 from pytest_gpubench.results.baseline import differences, toolchain
 from pytest_gpubench.results.counterpart import MeasurementKey, by_key
-from pytest_gpubench.results.model import Measurement, SavedRun, TestRecord
+from pytest_gpubench.results.model import Measurement, TestRecord
 from pytest_gpubench.results.provenance import minute_text
 from pytest_gpubench.settings.cache import cache_words
 from pytest_gpubench.stats.changepoints import LEAST_SERIES, ChangePoint, change_points, smallest_step
@@ -51,9 +51,9 @@ class RunPoint:
     number: int
     date: str
     commit: str
+    installed: Mapping[str, str]
     measurement: Measurement
     record: TestRecord
-    installed: Mapping[str, str]
 
     def value(self, metric: str) -> float | None:
         """Return the metric's value; None if it is missing, INVALID or not above 0."""
@@ -82,10 +82,13 @@ def run(arguments: argparse.Namespace) -> int:
     errors: list[str] = []
     series: dict[SeriesKey, list[RunPoint]] = {}
     for stored, saved in read_each(found, errors):
-        for key, record, item in _measurements(saved, arguments.pattern):
-            date, commit = minute_text(saved.datetime), commit_text(saved) or "-"
-            point = RunPoint(stored.number, date, commit, item, record, toolchain(saved.machine_info))
-            series.setdefault(key, []).append(point)
+        head = stored.number, minute_text(saved.datetime), commit_text(saved) or "-", toolchain(saved.machine_info)
+        for record in saved.records:
+            taken = by_key(record.measurements) if matches(record.nodeid, arguments.pattern) else {}
+            for known, item in taken.items():
+                if item.role != "reference" and item.timing.measured:
+                    key = SeriesKey(record.device.name, record.nodeid, known, item.timing.timer, item.timing.cache)
+                    series.setdefault(key, []).append(RunPoint(*head, item, record))
     if not series:
         nothing = f"no saved run has a test with {arguments.pattern!r} in its id" if found else nothing_saved(arguments)
         complain("history", [*errors, nothing])
@@ -93,16 +96,6 @@ def run(arguments: argparse.Namespace) -> int:
     complain("history", errors)
     write("\n".join(_lines(series, arguments.metric, arguments.alpha, arguments.brief)))
     return 2 if errors else 0
-
-
-def _measurements(run: SavedRun, pattern: str) -> Iterator[tuple[SeriesKey, TestRecord, Measurement]]:
-    """Yield what a run measured in the tests that are meant, without references."""
-    for record in run.records:
-        if matches(record.nodeid, pattern):
-            for known, item in by_key(record.measurements).items():
-                if item.role != "reference" and item.timing.measured:
-                    key = SeriesKey(record.device.name, record.nodeid, known, item.timing.timer, item.timing.cache)
-                    yield key, record, item
 
 
 def _lines(series: dict[SeriesKey, list[RunPoint]], wanted: str, alpha: float, brief: bool) -> Iterator[str]:

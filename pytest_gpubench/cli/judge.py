@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,6 @@ from pytest_gpubench.results.files import write_text
 from pytest_gpubench.settings.parsers import positive_count, seconds, whole_number_or_zero, word_or
 
 if TYPE_CHECKING:
-    from pytest_gpubench.judge.judgement import Judgement
     from pytest_gpubench.judge.judging import Judge
     from pytest_gpubench.judge.referees import Referees
 
@@ -124,7 +124,16 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.jsonl:
                 passed = [_judge_line(judge, line.strip()) for line in sys.stdin if line.strip()]
                 return int(not all(passed))
-            return int(not _show(judge(arguments.candidate), arguments.json))
+            judgement = judge(arguments.candidate)
+            if arguments.json == "-":
+                write_raw(judgement.to_json())
+            else:
+                if arguments.json is not None:
+                    write_text(judgement.to_json() + "\n", Path(arguments.json))
+                write(f"{judgement.status.upper()} {judgement.candidate}: {judgement.reason}")
+                if judgement.detail and not judgement.passed:
+                    write(judgement.detail)
+            return int(not judgement.passed)
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -219,38 +228,18 @@ def _judge_line(judge: "Judge", line: str) -> bool:
     """Judge the candidate of a line: a path, or an object with that of a spec, perhaps; return whether it passes."""
     from pytest_gpubench.errors import GpuBenchError
 
-    candidate, spec = _paths_of(line)
+    candidate, spec = line, None
+    with suppress(ValueError, KeyError, TypeError, RecursionError):  # it is a path, or names nothing
+        found = json.loads(line)
+        if isinstance(found["candidate"], str) and isinstance(found.get("spec"), str | None):
+            candidate, spec = found["candidate"], found.get("spec")
     try:
         judge.use_spec(spec)
-        return _show_line(judge(Path(candidate)))
+        judgement = judge(Path(candidate))
     except GpuBenchError as error:
         if spec is None:
             raise
         write_raw(json.dumps({"error": str(error)}))
         return False
-
-
-def _paths_of(line: str) -> tuple[str, str | None]:
-    """Return the paths that a line names; the line itself, where nothing is, if it names none."""
-    try:
-        found = json.loads(line)
-        candidate, spec = found["candidate"], found.get("spec")
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return line, None
-    return (candidate, spec) if isinstance(candidate, str) and isinstance(spec, str | None) else (line, None)
-
-
-def _show_line(judgement: "Judgement") -> bool:
     write_raw(judgement.to_json())
-    return judgement.passed
-
-
-def _show(judgement: "Judgement", target: str | None) -> bool:
-    if target == "-":
-        return _show_line(judgement)
-    if target is not None:
-        write_text(judgement.to_json() + "\n", Path(target))
-    write(f"{judgement.status.upper()} {judgement.candidate}: {judgement.reason}")
-    if judgement.detail and not judgement.passed:
-        write(judgement.detail)
     return judgement.passed

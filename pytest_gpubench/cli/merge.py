@@ -1,7 +1,7 @@
 """`pytest-gpubench merge`: the shards of a suite, or its runs on several hosts, as one run."""
 
 import argparse
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -40,37 +40,32 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the new run, and say what is in it; 0."""
     paths = [path for which in arguments.which for path in find_paths(which, arguments)]
     sources = [(path, read_run(path)) for path in dict.fromkeys(paths)]
-    merged = merge(sources, arguments.keep, arguments.any_commit, arguments.name)
-    write_run(merged, Path(arguments.output))
-    tests = count(len(merged.records), "test")
-    write(printable(f"{arguments.output}: {tests} of {count(len(sources), 'run')}"))
-    return 0
-
-
-def merge(sources: Sequence[PathAndRun], keep: str | None, any_commit: bool, name: str) -> SavedRun:
-    """Return one run with the tests of all.
-
-    Raises BadRequest for a test that two of them measured, unless it is said which to keep, and for runs of different
-    commits, unless they may be.
-    """
     runs = [run for _, run in sources]
-    records = _merge_records(sources, keep)
-    own, names = set(map(id, records)), dict.fromkeys(name for run in runs for name in run.settings)
+    records = _merge_records(sources, arguments.keep)
+    own = set(map(id, records))
+    tests = [{record.key for record in run.records if id(record) in own} for run in runs]
+    names = dict.fromkeys(name for run in runs for name in run.settings)
     hosts = dict.fromkeys(str(run.machine_info["node"]) for run in runs if "node" in run.machine_info)
-    return SavedRun(
+    merged = SavedRun(
         records=tuple(records),
-        earlier=tuple(each for run in runs for each in _earlier_of(run, own)),
+        earlier=tuple(each for run, kept in zip(runs, tests, strict=True) for each in run.earlier if each.key in kept),
         datetime=max(run.datetime for run in runs),
-        name=name,
+        name=arguments.name,
         version=runs[-1].version,
-        commit_info=_merge_commits(sources, any_commit),
+        commit_info=_merge_commits(sources, arguments.any_commit),
         machine_info={**runs[0].machine_info, **({"node": ", ".join(hosts)} if hosts else {})},
         settings={name: " / ".join(dict.fromkeys(run.settings.get(name, "default") for run in runs)) for name in names},
     )
+    write_run(merged, Path(arguments.output))
+    write(printable(f"{arguments.output}: {count(len(records), 'test')} of {count(len(sources), 'run')}"))
+    return 0
 
 
 def _merge_records(sources: Sequence[PathAndRun], keep: str | None) -> list[TestRecord]:
-    """Return the tests of all runs, in their order; repeats within one run stay."""
+    """Return the tests of all runs, in their order; repeats within one run stay.
+
+    Raises BadRequest for a test that two of them measured, unless it is said which to keep.
+    """
     kept: dict[tuple[str, str], tuple[Path, list[TestRecord]]] = {}
     for path, run in sources:
         for record in run.records:
@@ -85,12 +80,6 @@ def _merge_records(sources: Sequence[PathAndRun], keep: str | None) -> list[Test
                     f"choose with --keep=first or --keep=last"
                 )
     return [record for _, records in kept.values() for record in records]
-
-
-def _earlier_of(run: SavedRun, kept: Container[int]) -> list[TestRecord]:
-    """Return what tests measured in earlier sessions of a run; kept: the ids of the records that are kept."""
-    tests = {record.key for record in run.records if id(record) in kept}
-    return [record for record in run.earlier if record.key in tests]
 
 
 def _merge_commits(sources: Sequence[PathAndRun], any_commit: bool) -> CommitInfo:

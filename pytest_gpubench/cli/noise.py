@@ -21,18 +21,13 @@ from typing import NamedTuple
 import msgspec
 
 import pytest_gpubench
-from pytest_gpubench.child_process import (
-    ending,
-    inner_environment,
-    interrupts_raised,
-    run_logged,
-)
+from pytest_gpubench.child_process import ending, inner_environment, interrupts_raised, run_logged
 from pytest_gpubench.cli.output import say, table, write
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.report.layout import Column
 from pytest_gpubench.report.remedies import remedy_lines
 from pytest_gpubench.results.files import write_text
-from pytest_gpubench.results.model import Measurement, SavedRun, TestRecord
+from pytest_gpubench.results.model import Measurement, SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.settings import LIMIT_TIME_S, Settings, environment_name
 from pytest_gpubench.settings.cache import cache_words
@@ -84,16 +79,18 @@ def run(arguments: argparse.Namespace) -> int:
     calls = call_noises(runs)
     write("\n".join(noise_lines(runs, calls)))
     if arguments.json:
-        write_text(noise_json(runs[0], calls), Path(arguments.json))
+        timing = runs[0].records[0].measurements[0].timing
+        about = {"device": timing.device, "timer": timing.timer, "cache": timing.cache, "processes": NOISE_PROCESSES}
+        limits = {"budget_s": LIMIT_TIME_S, "alpha": Settings.alpha}
+        found = {"calls": [asdict(call) | safe_limits([call])._asdict() for call in calls]}
+        text = msgspec.json.format(msgspec.json.encode(about | limits | found)).decode()
+        write_text(text, Path(arguments.json))
     return 0
 
 
 def take_runs(test: str, processes: int, *options: str) -> Iterator[SavedRun]:
     """Yield what a test of TESTS measures in each of so many runs of pytest; an interrupt ends the one that runs."""
-    with (
-        tempfile.TemporaryDirectory(prefix="gpubench-doctor-") as folder,
-        interrupts_raised(),
-    ):
+    with tempfile.TemporaryDirectory(prefix="gpubench-doctor-") as folder, interrupts_raised():
         for number in range(1, processes + 1):
             began_s = time.monotonic()
             run = _take_run(f"{TESTS}::{test}", Path(folder, f"{number}.json"), Path(folder, "log"), *options)
@@ -123,19 +120,21 @@ def _take_run(test: str, results: Path, log: Path, *others: str) -> SavedRun:
 
 
 def call_noises(runs: Sequence[SavedRun]) -> list[CallNoise]:
-    """Return the noise of each call that every process measured, the shortest first."""
-    measured = [{record.nodeid: record.measurements for record in run.records if _has_measured(record)} for run in runs]
+    """Return the noise of each call that every process measured, alone and against itself, the shortest first."""
+    measured = [
+        {
+            record.nodeid: record.measurements
+            for record in run.records
+            if [item.timing.measured for item in record.measurements] == [True] * 3
+        }
+        for run in runs
+    ]
     common = [nodeid for nodeid in measured[0] if all(nodeid in run for run in measured)]
     found = [[{str(item.role): item for item in run[nodeid]} for run in measured] for nodeid in common]
     spreads = [spread_of(_log_medians(processes)) for processes in found]
     suite = spread_of_suite([each for each in spreads if each is not None], UNKNOWN_TIME)
     calls = [_call_noise(processes, shrunk(own, suite)) for processes, own in zip(found, spreads, strict=True)]
     return sorted(calls, key=lambda call: call.median_us)
-
-
-def _has_measured(record: TestRecord) -> bool:
-    """Tell whether a call was measured alone and against itself."""
-    return all(item.timing.measured for item in record.measurements) and len(record.measurements) == 3
 
 
 def _log_medians(processes: Sequence[dict[str, Measurement]]) -> list[float]:
@@ -169,15 +168,6 @@ def noise_lines(runs: Sequence[SavedRun], calls: Sequence[CallNoise]) -> list[st
     device = f"no GPU is found, this is the CPU, {timing.device}" if first.device.type == "cpu" else timing.device
     troubles = remedy_lines([record for run in runs for record in run.records])
     told = [textwrap.fill(text, TEXT_WIDTH) for text in (LEGEND, advice(calls), *troubles)]
-    return [
-        f"{device}: {timing.timer} timer, {cache_words(timing.cache)}",
-        *table(_noise_columns(calls)),
-        "",
-        "\n\n".join(told),
-    ]
-
-
-def _noise_columns(calls: Sequence[CallNoise]) -> list[Column]:
     limits = [safe_limits([call]) for call in calls]
     cells = {
         "Call": [format_time(call.median_us) for call in calls],
@@ -188,7 +178,9 @@ def _noise_columns(calls: Sequence[CallNoise]) -> list[Column]:
         "min_speedup": [str(each.min_speedup or "-") for each in limits],
         "max_regression": [str(each.max_regression or "-") for each in limits],
     }
-    return [Column(name, texts, right=True) for name, texts in cells.items()]
+    columns = [Column(name, texts, right=True) for name, texts in cells.items()]
+    title = f"{device}: {timing.timer} timer, {cache_words(timing.cache)}"
+    return [title, *table(columns), "", "\n\n".join(told)]
 
 
 class SafeLimits(NamedTuple):
@@ -222,12 +214,3 @@ def advice(calls: Sequence[CallNoise]) -> str:
         return f"Safe here: {safe_limits(calls)}."
     least = format_time(min(call.median_us for call in others))
     return f"Safe here: {safe_limits(others)} for calls of {least} and more, {safe_limits(short)} for shorter ones."
-
-
-def noise_json(run: SavedRun, calls: Sequence[CallNoise]) -> str:
-    """Return the noise as JSON; shares are fractions, times microseconds."""
-    timing = run.records[0].measurements[0].timing
-    about = {"device": timing.device, "timer": timing.timer, "cache": timing.cache, "processes": NOISE_PROCESSES}
-    limits = {"budget_s": LIMIT_TIME_S, "alpha": Settings.alpha}
-    found = [asdict(call) | safe_limits([call])._asdict() for call in calls]
-    return msgspec.json.format(msgspec.json.encode(about | limits | {"calls": found})).decode()

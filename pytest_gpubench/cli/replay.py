@@ -30,7 +30,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Time the call, and write its time now and then; 0."""
     nodeid, item = find_call(read_run(find_path(arguments.which, arguments)), arguments.test, arguments.label)
-    write("\n".join(lines_of(nodeid, item, _timed(item, arguments))))
+    timing = _timed(item, arguments)
+    now, then = (format_time(each.median_us) for each in (timing, item.timing))
+    takes = f"{printable(timing.label)} takes {now} ({count(timing.reps, 'rep')})"
+    lines = [f"{printable(nodeid)}: {takes}, and took {then} when it was saved"]
+    lines += [f"  {printable(kernel.name)}: {format_time(kernel.median_us)}" for kernel in timing.kernels]
+    write("\n".join([*lines, MADE_UP]))
     return 0
 
 
@@ -53,17 +58,6 @@ def find_call(run: SavedRun, pattern: str, label: str | None) -> tuple[str, Meas
         raise BadRequest(f"no call of this run is meant by {asked}: it has {printable(names) or 'none'}")
     reason = next((item.no_call for _, item in meant if item.no_call), "the run was saved without calls")
     raise BadRequest(f"the run has no call for {asked}: {printable(reason)}")
-
-
-def lines_of(nodeid: str, item: Measurement, timing: Timing) -> list[str]:
-    """Return what is written of a call that was timed again."""
-    now, then = (format_time(each.median_us) for each in (timing, item.timing))
-    return [
-        f"{printable(nodeid)}: {printable(timing.label)} takes {now} ({count(timing.reps, 'rep')}), and took {then} "
-        "when it was saved",
-        *(f"  {printable(kernel.name)}: {format_time(kernel.median_us)}" for kernel in timing.kernels),
-        MADE_UP,
-    ]
 
 
 def _timed(item: Measurement, arguments: argparse.Namespace) -> Timing:

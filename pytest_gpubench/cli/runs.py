@@ -2,7 +2,7 @@
 
 import argparse
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -51,6 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     runs = [run for _, run in found]
     sessions, calls = [count_sessions(run) for run in runs], [len(calls_in(run)) for run in runs]
     devices = [dict.fromkeys(record.device.name for record in run.records) for run in runs]
+    judged = [Counter(each.outcome for each in verdicts_of(run.records)) for run in runs]
+    limits = [", ".join(f"{found[each]} {each.value}" for each in Outcome if found[each]) for found in judged]
     columns = [
         Column("Number", [f"{stored.number:04}" for stored, _ in found]),
         Column("Name", [run.name or "-" for run in runs], least=12),
@@ -60,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         Column("Tests", [str(len(run.records)) for run in runs], right=True),
         *([Column("Sessions", list(map(str, sessions)), right=True)] if max(sessions, default=1) > 1 else []),
         *([Column("Calls", list(map(str, calls)), right=True, rank=3)] if any(calls) else []),
-        Column("Limits", [_outcomes(run) or "-" for run in runs], least=12, rank=2),
+        Column("Limits", [each or "-" for each in limits], least=12, rank=2),
     ]
     store = CallStore(Path(arguments.storage))
     sizes = [store.size(name) for name in store.names()]
@@ -68,11 +70,6 @@ def run(arguments: argparse.Namespace) -> int:
     write("\n".join([*table(columns), *kept]) if runs or errors else nothing_saved(arguments))
     complain("list", errors)
     return 2 if errors else 0
-
-
-def _outcomes(run: SavedRun) -> str:
-    found = Counter(each.outcome for each in verdicts_of(run.records))
-    return ", ".join(f"{found[outcome]} {outcome.value}" for outcome in Outcome if found[outcome])
 
 
 # removal
@@ -101,11 +98,13 @@ def _remove_unused_calls(storage: Path, errors: list[str]) -> int:
     """
     store = CallStore(storage)
     try:
-        calls = {name for stored in Storage(storage).runs() for name in calls_in(read_run(stored.path))}
-        used = {*calls, *_images_of(calls, store)}
+        used = {name for stored in Storage(storage).runs() for name in calls_in(read_run(stored.path))}
     except BadFile as error:
         errors.append(f"calls of saved runs were left as they are: {error}")
         return 0
+    for name in list(used):
+        with suppress(BadFile):  # it cannot be replayed, with images or without
+            used.update(decode_call(store.read(name, trusted=True)).images)
     unused = {name: store.size(name) for name in store.names() if name not in used}
     return sum(size for name, size in unused.items() if _remove(store.path(name), errors))
 
@@ -144,17 +143,6 @@ def _remove(path: Path, errors: list[str]) -> bool:
     return True
 
 
-# the calls of runs
-
-
 def calls_in(run: SavedRun) -> list[str]:
     """Return the names of the calls of a run."""
     return [item.call for record in run.records for item in record.measurements if item.call]
-
-
-def _images_of(calls: Iterable[str], store: CallStore) -> Iterator[str]:
-    for name in calls:
-        try:
-            yield from decode_call(store.read(name, trusted=True)).images
-        except BadFile:  # it cannot be replayed, with images or without
-            continue

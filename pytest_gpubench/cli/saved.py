@@ -42,7 +42,8 @@ def nothing_saved(arguments: argparse.Namespace) -> str:
 
 def _is_wanted(folder: str, device: str | None) -> bool:
     """Tell whether a device's folder is that of the device asked for, in any spelling; None asks for any."""
-    return device is None or _letters(device) in _letters(folder)
+    wanted, name = ("".join(filter(str.isalnum, text.lower())) for text in (device or "", folder))
+    return wanted in name
 
 
 def find_paths(which: str, arguments: argparse.Namespace) -> list[Path]:
@@ -78,10 +79,6 @@ def commit_text(run: SavedRun) -> str:
     """Return the commit's first eight letters, and whether files differed from it; empty where it is not known."""
     commit = run.commit_info
     return f"{commit.id[:8]}{'+dirty' if commit.dirty else ''}" if commit.id else ""
-
-
-def _letters(text: str) -> str:
-    return "".join(each for each in text.lower() if each.isalnum())
 
 
 def matches(nodeid: str, pattern: str) -> bool:

@@ -94,6 +94,7 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """Characters that begin a formula in a spreadsheet, in full width too."""
 
 Cell = str | int | float | None
+Fields = dict[str, Any]
 
 
 def _benchmark_text(run: SavedRun) -> str:
@@ -105,17 +106,19 @@ def _benchmark_text(run: SavedRun) -> str:
 
 def _json_text(run: SavedRun) -> str:
     """Return a run as a list with an object for each measurement: the columns of the CSV file, null for unknown."""
-    rows = [_json_row(run, record, item) for record in run.records for item in record.measurements]
+    rows: list[Fields] = []
+    for record in run.records:
+        for item in record.measurements:
+            row = {name: None if _is_unknown(value) else value for name, value in csv_row(run, record, item).items()}
+            limits = [
+                {"limit": one.limit, "outcome": one.outcome.value, "sentence": one.sentence} for one in item.verdicts
+            ]
+            rows.append({**row, "params": record.params, "dirty": run.commit_info.dirty, "limits": limits})
     return json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _json_row(run: SavedRun, record: TestRecord, item: Measurement) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in csv_row(run, record, item).items()
-    }
-    verdicts = [{"limit": one.limit, "outcome": one.outcome.value, "sentence": one.sentence} for one in item.verdicts]
-    return row | {"params": record.params, "dirty": run.commit_info.dirty, "limits": verdicts}
+def _is_unknown(value: Cell) -> bool:
+    return value is None or (isinstance(value, float) and not math.isfinite(value))
 
 
 def _csv_text(run: SavedRun) -> str:
@@ -130,10 +133,8 @@ def _csv_text(run: SavedRun) -> str:
 
 def cell(value: Cell) -> str | int | float:
     """Return a cell's content: text in one line, no formula to a spreadsheet; empty for unknown values."""
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return ""
     if not isinstance(value, str):
-        return value
+        return "" if value is None or _is_unknown(value) else value
     shown = safe_line(value)
     return f"'{shown}" if shown.lstrip().startswith(FORMULA_STARTS) else shown
 
@@ -191,8 +192,6 @@ DEPENDENCIES = {"pytorch": ("torch", "pytorch/pytorch"), "triton": ("triton", "t
 LARGEST_FLOAT32 = 3.4028234e38
 """Numbers are kept as Float32."""
 
-Fields = dict[str, Any]
-
 
 def pytorch_v3_text(run: SavedRun) -> str:
     """Return a run as a JSON list of records, each a line, of the measurements that are not INVALID.
@@ -216,7 +215,11 @@ def _metrics(record: TestRecord, item: Measurement) -> Iterator[Fields]:
     """Return the metrics that limits are on, and all samples as tritonbench's `latency`, which is in ms."""
     median_us, *others = (_metric(name, record, item) for name in LIMIT_OF_METRIC)
     samples_ms = [round(sample_us / 1000, 9) for sample_us in item.timing.samples_us]
-    for metric in (_in_ms(median_us, samples_ms), median_us, *others):
+    about = {name: text for name, text in median_us["extra_info"].items() if name not in ("low", "high")}
+    latency = {**median_us, "name": "latency", "benchmark_values": samples_ms, "extra_info": {**about, "unit": "ms"}}
+    if "target_value" in latency:
+        latency["target_value"] /= 1000
+    for metric in (latency, median_us, *others):
         numbers = [*metric["benchmark_values"], metric.get("target_value", 0.0)]
         if all(number is not None and abs(number) <= LARGEST_FLOAT32 for number in numbers):
             yield metric
@@ -237,14 +240,6 @@ def _metric(name: str, record: TestRecord, item: Measurement) -> Fields:
     )
     found: Fields = {"name": metric.csv, "benchmark_values": [metric.value(item)]}
     return found | ({} if target is None else {"target_value": target}) | {"extra_info": about}
-
-
-def _in_ms(median_us: Fields, samples_ms: list[float]) -> Fields:
-    found = {**median_us, "name": "latency", "benchmark_values": samples_ms}
-    if "target_value" in found:
-        found["target_value"] /= 1000
-    kept = {name: text for name, text in median_us["extra_info"].items() if name not in ("low", "high")}
-    return {**found, "extra_info": {**kept, "unit": "ms"}}
 
 
 def _about(run: SavedRun, record: TestRecord, item: Measurement) -> Fields:

@@ -134,6 +134,15 @@ def test_a_device_that_only_one_run_has_is_told(
     assert "7 PASS" in out
 
 
+def test_a_device_that_a_file_has_lost_is_told(command: Command) -> None:
+    """As one that was merged of several hosts; what is new there is new in the table."""
+    one, other = make_run(tests=1), make_run(tests=1, device=A100)
+    both = msgspec.structs.replace(one, records=(*one.records, *other.records))
+    write_two(both, one)
+    refused = f"only the old run has {A100}: what was measured there is not compared (--host-mismatch=warn"
+    assert refused in command("compare", "old.json", "new.json")[2]
+
+
 @pytest.mark.parametrize("option", ["--fail-slower=0", "--fail-slower=slow", "--fail-slower=-3%"])
 def test_what_cannot_be_meant_is_refused(option: str, command: Command) -> None:
     write_two(make_run(), make_run())

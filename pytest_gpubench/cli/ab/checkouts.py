@@ -113,29 +113,41 @@ class Workspace:
         head: None for the working tree. one_environment: False where both are run by a Python of their own.
         """
         here = Path.cwd().resolve()
-        workspace = cls(_find_repository(here), here, Path(tempfile.mkdtemp(prefix="gpubench-ab-")).resolve())
+        found = _git_or_refuse(here, "rev-parse", "--show-toplevel")
+        if found.returncode:
+            why = f"{here} is not in the working tree of a git repository ({last_line(found.stderr)})"
+            raise BadRequest(f"{why}: run this where the commits are")
+        repository = Path(found.stdout.strip()).resolve()
+        workspace = cls(repository, here, Path(tempfile.mkdtemp(prefix="gpubench-ab-")).resolve())
         try:
             yield workspace, workspace._check_out(base, head, one_environment)
         finally:
             if keep:
                 say(f"kept: {workspace.folder} (remove its worktrees with git worktree remove)")
             else:
-                workspace._remove()
+                with signals_handled(signal.SIG_IGN, *INTERRUPTS):
+                    for worktree in workspace.worktrees:
+                        workspace._remove_worktree(worktree)
+                    shutil.rmtree(workspace.folder, ignore_errors=True)
 
     def _check_out(self, base: str, head: str | None, one_environment: bool) -> dict[CommitArm, Checkout]:
         head_commit = self.commit("HEAD" if head is None else head)
         base_commit = self._base_commit(base, head_commit)
-        titles = _commit_title(base, base_commit), self._head_title(head, head_commit)
-        say(f"BASE is {titles[0]}")
-        say(f"HEAD is {titles[1]}")
+        base_title, head_title = f"{base} ({base_commit[:8]})", f"{head} ({head_commit[:8]})"
+        if changed := len(self.git("status", "--porcelain").stdout.splitlines()):
+            head_title += f"; {count(changed, 'changed file')} of the working tree left out"
+        if head is None:
+            state = f"with {count(changed, 'changed file')}" if changed else "which is clean"
+            head_title = f"the working tree as it is, {state}, at {head_commit[:8]}"
+        say(f"BASE is {base_title}")
+        say(f"HEAD is {head_title}")
         if base_commit == head_commit and head is not None and one_environment:
             say("BASE and HEAD are the same commit: every difference is noise")
-        base_checkout = self.add_worktree("BASE", base_commit, titles[0])
+        checkouts: dict[CommitArm, Checkout] = {"BASE": self.add_worktree("BASE", base_commit, base_title)}
         if head is None:
-            head_checkout = self._checkout("HEAD", titles[1], self.repository, self.here)
+            checkouts["HEAD"] = self._checkout("HEAD", head_title, self.repository, self.here)
         else:
-            head_checkout = self.add_worktree("HEAD", head_commit, titles[1])
-        checkouts: dict[CommitArm, Checkout] = {"BASE": base_checkout, "HEAD": head_checkout}
+            checkouts["HEAD"] = self.add_worktree("HEAD", head_commit, head_title)
         if any((each.root / ".gitmodules").exists() for each in checkouts.values() if each.is_worktree):
             say("submodules are not checked out: --setup 'git submodule update --init' does it")
         return checkouts
@@ -166,15 +178,6 @@ class Workspace:
             raise BadRequest(f"{branch} and HEAD have no commit in common: fetch the whole history (fetch-depth: 0)")
         return found.stdout.strip()
 
-    def _head_title(self, head: str | None, commit: str) -> str:
-        changed = len(self.git("status", "--porcelain").stdout.splitlines())
-        files = count(changed, "changed file")
-        if head is None:
-            state = f"with {files}" if changed else "which is clean"
-            return f"the working tree as it is, {state}, at {commit[:8]}"
-        unused = f"; {files} of the working tree left out" if changed else ""
-        return f"{_commit_title(head, commit)}{unused}"
-
     def add_worktree(self, arm: CommitArm, commit: str, title: str) -> Checkout:
         """Check a commit out into a worktree, in place of the arm's last one; raise BadRequest.
 
@@ -202,26 +205,6 @@ class Workspace:
             self.git("worktree", "remove", "--force", "--force", str(worktree))
             shutil.rmtree(worktree, ignore_errors=True)
             self.git("worktree", "prune")
-
-    def _remove(self) -> None:
-        with signals_handled(signal.SIG_IGN, *INTERRUPTS):
-            for worktree in self.worktrees:
-                self._remove_worktree(worktree)
-            shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _commit_title(revision: str, commit: str) -> str:
-    return f"{revision} ({commit[:8]})"
-
-
-def _find_repository(folder: Path) -> Path:
-    found = _git_or_refuse(folder, "rev-parse", "--show-toplevel")
-    if found.returncode:
-        raise BadRequest(
-            f"{folder} is not in the working tree of a git repository ({last_line(found.stderr)}): "
-            "run this where the commits are"
-        )
-    return Path(found.stdout.strip()).resolve()
 
 
 def _git_or_refuse(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":

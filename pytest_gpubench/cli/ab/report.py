@@ -19,7 +19,7 @@ from pytest_gpubench.report.markdown import CROSS, TICK, WARNING, Part, fit, fou
 from pytest_gpubench.report.markdown_text import code, table_head, table_row, text
 from pytest_gpubench.results.counterpart import FactChange, by_test
 from pytest_gpubench.results.files import write_text
-from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord, Verdict
+from pytest_gpubench.results.model import Measurement, Outcome, Verdict
 from pytest_gpubench.units import count, printable, ratio_text
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.rounds import COMMIT_ARMS, CommitArm
@@ -183,36 +183,30 @@ def _json_of(change: Change) -> dict[str, object]:
 
 def _page_text(found: CommitComparison, checkouts: Mapping[CommitArm, Checkout]) -> str:
     """Return a page of each test's last run of HEAD with the verdicts of the comparison, beside its last of BASE."""
-    base, head = (_last_of_each([each.run for each in found.runs if each.arm == arm]) for arm in checkouts)
-    base = msgspec.structs.replace(base, name=checkouts["BASE"].title)
     judged = {id(each.new): each for each in found.changes if each.new is not None}
-    return html_page(_with_verdicts(head, judged, str(found.plan.tolerance), checkouts["HEAD"].title), base)
 
-
-def _last_of_each(runs: Sequence[SavedRun]) -> SavedRun:
-    """Return the last run with the tests that earlier ones alone have."""
-    records: dict[tuple[str, str], list[TestRecord]] = {}
-    for run in runs:
-        records |= by_test(run.records)
-    return msgspec.structs.replace(runs[-1], records=tuple(each for taken in records.values() for each in taken))
-
-
-def _with_verdicts(run: SavedRun, judged: Mapping[int, Change], asked: str, name: str) -> SavedRun:
     def with_verdict(item: Measurement) -> Measurement:
         change = judged.get(id(item))
         if change is None:
             return item
         own = Verdict(
             kind="compare_fail",
-            asked=asked,
+            asked=str(found.plan.tolerance),
             outcome=change.outcome,
             sentence=change.sentence,
             reasons=change.reasons,
         )
         return msgspec.structs.replace(with_change(item, change, "BASE"), verdicts=(*item.verdicts, own))
 
-    records = tuple(
-        msgspec.structs.replace(record, measurements=tuple(map(with_verdict, record.measurements)))
-        for record in run.records
-    )
-    return msgspec.structs.replace(run, records=records, name=name)
+    shown = []
+    for arm, checkout in checkouts.items():
+        runs = [each.run for each in found.runs if each.arm == arm]
+        last = {key: taken for run in runs for key, taken in by_test(run.records).items()}
+        records = tuple(
+            msgspec.structs.replace(record, measurements=tuple(map(with_verdict, record.measurements)))
+            for taken in last.values()
+            for record in taken
+        )
+        shown.append(msgspec.structs.replace(runs[-1], records=records, name=checkout.title))
+    base, head = shown
+    return html_page(head, base)

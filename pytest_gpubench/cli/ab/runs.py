@@ -106,11 +106,15 @@ class PytestRunner:
             status = run_logged(["sh", "-c", setup], checkout.root, checkout.environment(), log)
             if status:
                 raise BadRequest(f"--setup failed in {checkout.arm} {ending(status, log)}")
-        for name, origin in _foreign_modules(checkout).items():
-            say(
-                f"warning: {checkout.arm} imports {name} from {origin}, not from its own tree: "
-                "what is measured is not it"
-            )
+        folders = checkout.root, checkout.root / "src"
+        names = {path.parent.name for folder in folders for path in folder.glob("*/__init__.py")}
+        names |= {path.stem for folder in folders for path in folder.glob("*.py")}
+        asked = checkout.run_python(FIND_ORIGINS, *sorted(filter(str.isidentifier, names)))
+        for line in asked.stdout.splitlines():
+            name, tab, origin = line.partition("\t")
+            if tab and not Path(origin).resolve().is_relative_to(checkout.root):
+                words = f"imports {name} from {origin}, not from its own tree: what is measured is not it"
+                say(f"warning: {checkout.arm} {words}")
 
     def run_in_turn(
         self, turns: Sequence[tuple[Checkout, int]], tests: Collection[str] | None
@@ -141,20 +145,17 @@ class PytestRunner:
         if tests is not None:
             place.with_suffix(".tests").write_text(json.dumps(sorted(tests)))
             variables[LISTED_TESTS] = str(place.with_suffix(".tests"))
-        command = self._command(checkout, place.with_suffix(".json"), place.with_suffix(".xml"))
-        return waiting_process(command, checkout.folder, variables, place.with_suffix(".log"))
-
-    def _command(self, checkout: Checkout, results: Path, junit: Path) -> list[str]:
         given = [checkout.rebased(word) for word in self.arguments]
         seeded = any(word.startswith("--hypothesis-seed") for word in given)
         has_cache = not any(word.endswith("no:cacheprovider") for word in given)  # without it the key is unknown
-        return [
+        command = [
             *(checkout.python, "-m", "pytest", *given),
             *([] if seeded else ["--hypothesis-seed=0"]),
             *(["-o", f"cache_dir={checkout.state / 'pytest_cache'}"] if has_cache else []),
-            f"--junitxml={junit}",
-            f"--gpu-bench-json={results}",
+            f"--junitxml={place.with_suffix('.xml')}",
+            f"--gpu-bench-json={place.with_suffix('.json')}",
         ]
+        return waiting_process(command, checkout.folder, variables, place.with_suffix(".log"))
 
 
 def _refuse_other_tests(sources: Mapping[CommitArm, Mapping[str, str]]) -> None:
@@ -168,16 +169,6 @@ def _refuse_other_tests(sources: Mapping[CommitArm, Mapping[str, str]]) -> None:
         if len(changed) == len(common):
             raise BadRequest(f"nothing can be compared: {words}: {remedy}")
         say(f"warning: {words}, which are not compared: {remedy}")
-
-
-def _foreign_modules(checkout: Checkout) -> dict[str, str]:
-    """Return the packages and modules of a checkout that Python imports from elsewhere, and from where."""
-    folders = checkout.root, checkout.root / "src"
-    names = {path.parent.name for folder in folders for path in folder.glob("*/__init__.py")}
-    names |= {path.stem for folder in folders for path in folder.glob("*.py")}
-    asked = checkout.run_python(FIND_ORIGINS, *sorted(name for name in names if name.isidentifier()))
-    origins = dict(line.split("\t", 1) for line in asked.stdout.splitlines() if "\t" in line)
-    return {name: path for name, path in origins.items() if not Path(path).resolve().is_relative_to(checkout.root)}
 
 
 def _read_results(checkout: Checkout, place: Path, status: int) -> tuple[SavedRun, dict[str, TestEnding]]:
@@ -208,7 +199,7 @@ def read_ended(junit: Path, run: SavedRun) -> dict[str, TestEnding]:
     return ended
 
 
-def by_node_id(runs: Sequence[ArmRun]) -> list[ArmRun]:
+def _by_node_id(runs: Sequence[ArmRun]) -> list[ArmRun]:
     """Return the runs with the ends of their tests by node id, also of those that measured in other runs only."""
     known = {_dotted_id(junit_names(record.nodeid)): record.nodeid for each in runs for record in each.run.records}
     return [replace(each, ended={known.get(name, name): how for name, how in each.ended.items()}) for each in runs]
@@ -259,7 +250,7 @@ def compare_commits(
                             found, changes=judge_rounds(found.runs, plan.tolerance, plan.alpha, plan.processes)
                         )
             settled = [each for each in found.changes if tests is not None and each.nodeid not in tests]
-            judged = judge_rounds(by_node_id(found.runs), plan.tolerance, alpha, plan.processes)
+            judged = judge_rounds(_by_node_id(found.runs), plan.tolerance, alpha, plan.processes)
             found = replace(found, changes=settled + [each for each in judged if tests is None or each.nodeid in tests])
             undecided = {each.nodeid for each in found.changes if is_open(each)}
             tests = undecided if still_open is None else still_open(found.changes)
