@@ -9,8 +9,6 @@ from pytest_gpubench.settings import Settings, environment_name
 from pytest_gpubench.settings.parsers import file_path, fraction
 
 RUN_HELP = "a file, the name or the number of a saved run, or latest"
-
-
 Options = argparse.ArgumentParser | argparse._ArgumentGroup
 """A parser, or a group of its options."""
 

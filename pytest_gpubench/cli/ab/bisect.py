@@ -55,14 +55,16 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compare the ends, then search between them; the exit status is that of EPILOG."""
     try:
-        return STATUS[_bisect(arguments) if arguments.replay is None else _bisect_runs(arguments)]
+        if arguments.replay is None:
+            return STATUS[_bisect(arguments)]
+        _refuse_options_of_commits(arguments)
+        return STATUS[bisect_runs(arguments)]
     except GpuBenchError as error:
         complain("bisect", [str(error)])
         return STATUS["skip"]
 
 
-def _bisect_runs(arguments: argparse.Namespace) -> Answer:
-    """Search saved runs; raise BadRequest for an option that is about commits."""
+def _refuse_options_of_commits(arguments: argparse.Namespace) -> None:
     about_commits = {
         "PYTEST_ARGS": arguments.pytest_arguments,
         "--setup": arguments.setup,
@@ -73,7 +75,6 @@ def _bisect_runs(arguments: argparse.Namespace) -> Answer:
     }
     if given := [name for name, value in about_commits.items() if value]:
         raise BadRequest(f"--replay searches saved runs, and runs no tests: leave out {', '.join(given)}")
-    return bisect_runs(arguments)
 
 
 def _bisect(arguments: argparse.Namespace) -> Answer:
@@ -131,10 +132,6 @@ class CommitSearch:
         self._check_out(commit)
         return self._compare(replace(self._plan, rounds=CONFIRMED, processes=CONFIRMED), found.runs).changes
 
-    def answer(self, changes: Sequence[Change]) -> Answer:
-        """Return whether a commit is slower, of all that counts."""
-        return answer_of(changes, self.watched)
-
     def _check_out(self, commit: str) -> None:
         checkout = self._workspace.add_worktree("HEAD", commit, commit[:8])
         checkout.take_tests(self._arguments.tests, self._checkouts["BASE"])
@@ -149,10 +146,9 @@ class CommitSearch:
 
     def _still_open(self, changes: Sequence[Change]) -> set[str]:
         """Return the watched tests that more rounds may decide: none where one is slower, which is enough."""
-        watched = self.watched or ()
-        if answer_of(changes, watched) == "bad":
+        if answer_of(changes, self.watched) == "bad":
             return set()
-        return {each.nodeid for each in changes if is_open(each) and name_of(each) in watched}
+        return {each.nodeid for each in changes if is_open(each) and name_of(each) in (self.watched or ())}
 
 
 def answer_of(changes: Sequence[Change], watched: Collection[tuple[str, str]] | None) -> Answer:
@@ -183,7 +179,10 @@ def _find_first_bad(workspace: Workspace, good: str, bad: str, search: CommitSea
             )
         commit = workspace.git("rev-parse", "BISECT_HEAD", folder=workspace.folder / "base").stdout.strip()
         try:
-            verdict = _try(search, commit)
+            verdict = answer_of(search.compare(commit), search.watched)
+        except GpuBenchError as error:
+            say(f"skipped: {str(error).splitlines()[0]}")
+            verdict = "skip"
         except KeyboardInterrupt:
             left = workspace.git("log", "--bisect", "--format=%h", folder=workspace.folder / "base").stdout.split()
             commits = f"{count(len(left), 'commit')}, {left[-1]} to {left[0]}" if left else "no commit"
@@ -199,18 +198,10 @@ def _find_first_bad(workspace: Workspace, good: str, bad: str, search: CommitSea
     except (GpuBenchError, KeyboardInterrupt):
         say(f"slower in one process: {title} ({taken})")
         raise
-    found = search.answer(changes)
-    last = f"slower since {title} ({taken})" if found == "bad" else f"slower in one process alone: {title} ({taken})"
+    is_bad = answer_of(changes, search.watched) == "bad"
+    last = f"slower {'since' if is_bad else 'in one process alone:'} {title} ({taken})"
     write("\n".join([*report_lines(changes), last]))
-    return "bad" if found == "bad" else "skip"
-
-
-def _try(search: CommitSearch, commit: str) -> Answer:
-    try:
-        return search.answer(search.compare(commit))
-    except GpuBenchError as error:
-        say(f"skipped: {str(error).splitlines()[0]}")
-        return "skip"
+    return "bad" if is_bad else "skip"
 
 
 def name_of(change: Change) -> tuple[str, str]:

@@ -20,7 +20,6 @@ from pytest_gpubench.cli.output import say
 from pytest_gpubench.counters import COUNTER_BY_NAME, is_counter
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, GpuBenchError
 from pytest_gpubench.report.markdown import CROSS
-from pytest_gpubench.results.counterpart import FactChange
 from pytest_gpubench.results.files import write_text
 from pytest_gpubench.settings.parsers import positive_count
 from pytest_gpubench.stats.tolerance import RegressionTolerance
@@ -218,27 +217,26 @@ def with_environments(
 
     Raises BadRequest for an interpreter that cannot be run or has no pytest-gpubench.
     """
-    given: dict[CommitArm, str | None] = {"BASE": base_python, "HEAD": head_python}
-    if not any(given.values()):
+    if base_python is None and head_python is None:
         return dict(checkouts)
-    chosen = {arm: _with_python(each, given[arm]) for arm, each in checkouts.items()}
-    changes = list(_package_changes(*(_packages_of(chosen[arm]) for arm in given)))
-    say(f"{count(len(changes), 'package')} {'differs' if len(changes) == 1 else 'differ'} between the environments")
-    base, head = ({name: values[side] for name, *values in changes} for side in (0, 1))
-    return {"BASE": replace(chosen["BASE"], packages=base), "HEAD": replace(chosen["HEAD"], packages=head)}
-
-
-def _with_python(checkout: Checkout, given: str | None) -> Checkout:
-    if given is None:
-        return checkout
-    found = shutil.which(given)
-    if found is None:
-        raise BadRequest(
-            f"--{checkout.arm.lower()}-python {given}: there is no such program; give the interpreter of an "
-            "environment, as in venv/bin/python"
-        )
-    # not resolved: what a link in an environment leads to is the interpreter without the environment
-    return replace(checkout, python=os.path.abspath(found), title=f"{checkout.title}, with {given}")
+    chosen = dict(checkouts)
+    for arm, given in zip(COMMIT_ARMS, (base_python, head_python), strict=True):
+        if given is not None:
+            found = shutil.which(given)
+            if found is None:
+                words = f"--{arm.lower()}-python {given}: there is no such program"
+                raise BadRequest(f"{words}; give the interpreter of an environment, as in venv/bin/python")
+            # not resolved: what a link in an environment leads to is the interpreter without the environment
+            title = f"{chosen[arm].title}, with {given}"
+            chosen[arm] = replace(chosen[arm], python=os.path.abspath(found), title=title)
+    base, head = (_packages_of(chosen[arm]) for arm in COMMIT_ARMS)
+    was, now = dict[str, str](), dict[str, str]()
+    for name in sorted({*base, *head}, key=str.lower):
+        (old, old_digest), (new, new_digest) = base.get(name, (MISSING, "")), head.get(name, (MISSING, ""))
+        if (old, old_digest) != (new, new_digest):
+            was[name], now[name] = old, new if new != old else f"{new} {OTHER_FILES}"
+    say(f"{count(len(was), 'package')} {'differs' if len(was) == 1 else 'differ'} between the environments")
+    return {"BASE": replace(chosen["BASE"], packages=was), "HEAD": replace(chosen["HEAD"], packages=now)}
 
 
 def _packages_of(checkout: Checkout) -> dict[str, Package]:
@@ -253,11 +251,3 @@ def _packages_of(checkout: Checkout) -> dict[str, Package]:
     if not has_plugin:
         raise BadRequest(f"{option}: pytest-gpubench is not installed there; install it with the tests' own packages")
     return {name: (version, digest) for name, (version, digest) in found.items()}
-
-
-def _package_changes(base: Mapping[str, Package], head: Mapping[str, Package]) -> Iterator[FactChange]:
-    """Yield each package that differs, by name: in its version, or with the same version in its files."""
-    for name in sorted({*base, *head}, key=str.lower):
-        was, now = base.get(name, (MISSING, "")), head.get(name, (MISSING, ""))
-        if was != now:
-            yield name, was[0], now[0] if was[0] != now[0] else f"{now[0]} {OTHER_FILES}"

@@ -11,7 +11,7 @@ from pytest_gpubench.cli.output import complain, say, write
 from pytest_gpubench.cli.saved import commit_text, find_path, list_stored, matches, read_each
 from pytest_gpubench.errors import BadRequest, GpuBenchError, first_line
 from pytest_gpubench.results.baseline import differences, toolchain
-from pytest_gpubench.results.counterpart import RunKey, by_run_key, changes_text
+from pytest_gpubench.results.counterpart import by_run_key, changes_text
 from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, SavedRun
 from pytest_gpubench.results.provenance import minute_text
 from pytest_gpubench.results.store import Stored
@@ -63,23 +63,21 @@ class Series:
 
     def change(self, place: int) -> Change:
         """Return the change of the call at a place since GOOD."""
-        first, kept = self.kept[0], self.kept[place]
-        if kept.item.call not in self.changes:
-            self.changes[kept.item.call] = self._compared(first, kept)
-        return self.changes[kept.item.call]
-
-    def _compared(self, first: Kept, kept: Kept) -> Change:
-        label, where = kept.item.timing.label, f"run {first.run}"
-        found = Change(self.nodeid, label, Outcome.INVALID, "", old=first.item, new=kept.item)
+        first, item = self.kept[0], self.kept[place].item
+        if item.call in self.changes:
+            return self.changes[item.call]
+        label, where = item.timing.label, f"run {first.run}"
+        found = Change(self.nodeid, label, Outcome.INVALID, "", old=first.item, new=item)
         alpha = self.alpha / (1 + (len(self.kept) - 2).bit_length())  # BAD, and each that halves what is left
         try:
-            replay = self.compare(first.item, kept.item, alpha)
+            found = replayed_change(found, self.compare(first.item, item, alpha), self.tolerance, alpha, where)
         except GpuBenchError as error:
             sentence = f"{printable(label)} cannot be compared with {where}: {first_line(error)}"
-            return replace(found, sentence=sentence)
-        change = replayed_change(found, replay, self.tolerance, alpha, where)
-        is_slower = change.outcome is Outcome.FAIL
-        return replace(change, reasons=reasons(first.item, kept.item, metric=REPLAYED) if is_slower else ())
+            found = replace(found, sentence=sentence)
+        if found.outcome is Outcome.FAIL:
+            found = replace(found, reasons=reasons(first.item, item, metric=REPLAYED))
+        self.changes[item.call] = found
+        return found
 
     def answer(self, place: int) -> Answer:
         """Return whether the call at a place is slower than in GOOD."""
@@ -173,20 +171,13 @@ def series_of(
         why = next(filter(None, told), "they were saved without calls" if meant else "they share no test of this name")
         raise BadRequest(f"no call of {pattern!r} is in both runs: {printable(why)}")
     for key in both:
-        kept = [
-            Kept(_run_text(*each), items[key], _device(each[1], key), toolchain(each[1].machine_info))
-            for each, items in zip(runs, found, strict=True)
-            if key in items and items[key].call
-        ]
+        kept = []
+        for (stored, run), items in zip(runs, found, strict=True):
+            if key in items and items[key].call:
+                title = f"{stored.number:04} ({', '.join(filter(None, [minute_text(run.datetime), commit_text(run)]))})"
+                device = next(each.device for each in run.records if (each.device.name, each.nodeid) == key[:2])
+                kept.append(Kept(title, items[key], device, toolchain(run.machine_info)))
         yield Series(key[1], kept, tolerance, alpha, compare)
-
-
-def _device(run: SavedRun, key: RunKey) -> DeviceFacts:
-    return next(each.device for each in run.records if (each.device.name, each.nodeid) == key[:2])
-
-
-def _run_text(stored: Stored, run: SavedRun) -> str:
-    return f"{stored.number:04} ({', '.join(filter(None, [minute_text(run.datetime), commit_text(run)]))})"
 
 
 def _comparing(arguments: argparse.Namespace, tolerance: RegressionTolerance) -> Compare:
