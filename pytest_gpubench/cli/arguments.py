@@ -32,19 +32,10 @@ def add_storage(parser: Options) -> None:
     parser.add_argument("--device", metavar="NAME", help="only runs on devices with this in their name: h200")
 
 
-def add_output(parser: argparse.ArgumentParser, *names: str, help: str, **more: Any) -> None:
-    """Add an option that names a file to write; one in a folder that is not there is refused."""
-    parser.add_argument(*names, type=checked(file_path), metavar="PATH", help=help, **more)
-
-
-def add_alpha(parser: argparse.ArgumentParser, default: float, meaning: str) -> None:
-    """Add the option of an error probability; meaning: of what."""
-    help = f"{meaning} (default: {default:g})"
-    parser.add_argument("--alpha", type=checked(chance), default=default, metavar="FRACTION", help=help)
-
-
-def checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return a parser of an option whose ValueError is argparse's error."""
+def add_value(
+    parser: Options, *names: str, parse: Callable[[str], Any], metavar: str, help: str, default: Any = None, **more: Any
+) -> None:
+    """Add an option with a value; parse: its ValueError is argparse's error, `'0' is not valid, ...`."""
 
     def parse_option(text: str) -> Any:
         try:
@@ -52,7 +43,19 @@ def checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
         except ValueError as error:
             raise argparse.ArgumentTypeError(f"{text!r} is not valid, {error}") from None
 
-    return parse_option
+    parser.add_argument(*names, type=parse_option, metavar=metavar, help=help, default=default, **more)
+
+
+def add_output(parser: Options, *names: str, help: str, **more: Any) -> None:
+    """Add an option that names a file to write; one in a folder that is not there is refused."""
+    add_value(parser, *names, parse=file_path, metavar="PATH", help=help, **more)
+
+
+def add_alpha(parser: Options, default: float, meaning: str) -> None:
+    """Add the option of an error probability; meaning: of what."""
+    add_value(
+        parser, "--alpha", parse=chance, metavar="FRACTION", help=f"{meaning} (default: {default:g})", default=default
+    )
 
 
 def chance(text: str) -> float:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import structs
+
 from pytest_gpubench.cli.arguments import RUN_HELP, add_alpha, add_storage
 from pytest_gpubench.cli.output import complain, table, write
 from pytest_gpubench.cli.saved import find_paths, run_title
@@ -72,12 +74,10 @@ def run(arguments: argparse.Namespace) -> int:
     tolerance = tolerance_of(arguments.metric, arguments.fail_slower)
     mismatch = arguments.host_mismatch
     statuses = []
-    for old_path, new_path in _pair(
-        *(find_paths(each, arguments) for each in (arguments.old, arguments.new)), mismatch
-    ):
-        old, new = slimmed(read_run(old_path)), slimmed(read_run(new_path))
-        names = (old.name or old_path.name, new.name or new_path.name)
-        changes = compare_runs(old, new, tolerance, arguments.alpha, *names)
+    for both in _pair(find_paths(arguments.old, arguments), find_paths(arguments.new, arguments), mismatch):
+        runs = zip(both, map(read_run, both), strict=True)
+        old, new = (structs.replace(slimmed(run), name=run.name or path.name) for path, run in runs)
+        changes = compare_runs(old, new, tolerance, arguments.alpha)
         unlike = [each for each in changes if each.missing is not None and each.missing.kind == "host"]
         if unlike:
             tests = count(len({each.nodeid for each in unlike}), "test")
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
         before, now = ({record.device.name for record in run.records} for run in (old, new))
         if shared := before & now:  # where they share none, the changes tell it
             _refuse_other_devices(sorted(before), sorted(shared), mismatch)
-        head = [f"old: {run_title(old_path, old)}", f"new: {run_title(new_path, new)}"]
+        head = [f"old: {run_title(both[0], old)}", f"new: {run_title(both[1], new)}"]
         write("\n".join([*map(safe_line, head), "", *_report(changes, tolerance, arguments)]))
         outcomes = {each.outcome for each in changes}
         is_bad = outcomes & BAD or (arguments.inconclusive == "fail" and Outcome.INCONCLUSIVE in outcomes)
@@ -221,22 +221,14 @@ def _note_lines(changes: Iterable[Change], most: int | None) -> list[str]:
     return list(map(printable, lines))
 
 
-def compare_runs(
-    old: SavedRun,
-    new: SavedRun,
-    tolerance: RegressionTolerance,
-    alpha: float,
-    old_name: str = "",
-    new_name: str = "",
-) -> list[Change]:
+def compare_runs(old: SavedRun, new: SavedRun, tolerance: RegressionTolerance, alpha: float) -> list[Change]:
     """Return the change of every measurement, in the order of the new run; what that lacks comes last.
 
     Each FAIL is wrong with probability at most alpha. Nothing is raised for runs of different GPUs: their changes say
     so (`Change.missing`).
     """
     others = {record.nodeid for record in new.records}
-    baseline = Baseline([(old_name or old.name or old.datetime, old)], others)
-    new_name = new_name or new.name or "the new run"
+    baseline = Baseline([(old.name, old)], others)
     installed = toolchain(new.machine_info)
     changes: list[Change] = []
     renamed: set[str] = set()
@@ -251,9 +243,9 @@ def compare_runs(
         else:
             changes += _with_past(record, past, tolerance, alpha, earlier.get(record.key, ()))
             there = set(keys_of(record.measurements))
-            changes += [_gone(past, item, new_name) for key, item in past.by_key.items() if key not in there]
+            changes += [_gone(past, item, new.name) for key, item in past.by_key.items() if key not in there]
     gone = (past for past in baseline.tests() if past.nodeid not in others and past.nodeid not in renamed)
-    return changes + [_gone(past, item, new_name) for past in gone for item in past.measurements]
+    return changes + [_gone(past, item, new.name) for past in gone for item in past.measurements]
 
 
 def _with_past(

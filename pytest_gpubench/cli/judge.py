@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpubench.cli.arguments import add_output, checked
+from pytest_gpubench.cli.arguments import add_output, add_value
 from pytest_gpubench.cli.output import write, write_raw
 from pytest_gpubench.limits import memory_size
 from pytest_gpubench.results.files import write_text
@@ -65,50 +65,23 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="time what cannot be replayed in the candidate's own process, and believe that, as trust_claims = True in "
         "a spec does",
     )
-    parser.add_argument(
-        "--timeout",
-        type=checked(seconds),
-        default=60.0,
-        metavar="SECONDS",
-        help="for loading, and for each case (default: 60)",
-    )
-    parser.add_argument(
-        "--memory",
-        type=checked(memory_size),
-        default=memory_size("16GiB"),
-        metavar="SIZE",
-        help="what the candidate may take of the host, and of the GPU (default: 16GiB)",
-    )
+    help = "for loading, and for each case (default: 60)"
+    add_value(parser, "--timeout", parse=seconds, metavar="SECONDS", help=help, default=60.0)
+    help = "what the candidate may take of the host, and of the GPU (default: 16GiB)"
+    add_value(parser, "--memory", parse=memory_size, metavar="SIZE", help=help, default=memory_size("16GiB"))
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto", help="auto: a GPU if there is one")
-    parser.add_argument(
-        "--budget",
-        type=checked(seconds),
-        default=1.0,
-        metavar="SECONDS",
-        help="for the reps of each case (default: 1)",
-    )
-    parser.add_argument(
-        "--search",
-        type=checked(whole_number_or_zero),
-        default=0,
-        metavar="N",
-        help="if all else passes, draw N cases by the spec's strategy `search`, and compare their outputs",
-    )
+    help = "for the reps of each case (default: 1)"
+    add_value(parser, "--budget", parse=seconds, metavar="SECONDS", help=help, default=1.0)
+    help = "if all else passes, draw N cases by the spec's strategy `search`, and compare their outputs"
+    add_value(parser, "--search", parse=whole_number_or_zero, metavar="N", help=help, default=0)
     parser.add_argument("--lock-folder", metavar="FOLDER", help="as --gpu-bench-lock-folder")
-    parser.add_argument(
-        "-n",
-        dest="referees",
-        type=checked(word_or(positive_count, "auto")),
-        metavar="N",
-        help="with --jsonl or --serve: on N GPUs; auto: on all",
+    help = "with --jsonl or --serve: on N GPUs; auto: on all"
+    add_value(parser, "-n", parse=word_or(positive_count, "auto"), metavar="N", help=help, dest="referees")
+    help = (
+        "with --jsonl or --serve: warm N processes ahead on each GPU; a process takes 1 to 2 s to warm up and 0.5 GiB "
+        "of the GPU (default: as many as there are cores and memory, at most 16)"
     )
-    parser.add_argument(
-        "--ahead",
-        type=checked(positive_count),
-        metavar="N",
-        help="with --jsonl or --serve: warm N processes ahead on each GPU; a process takes 1 to 2 s to warm up and "
-        "0.5 GiB of the GPU (default: as many as there are cores and memory, at most 16)",
-    )
+    add_value(parser, "--ahead", parse=positive_count, metavar="N", help=help)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from pytest_gpubench.cli.arguments import add_storage, checked
+from pytest_gpubench.cli.arguments import add_storage, add_value
 from pytest_gpubench.cli.output import complain, table, write
 from pytest_gpubench.cli.saved import commit_text, list_stored, nothing_saved, read_each
 from pytest_gpubench.errors import BadFile, BadRequest
@@ -30,13 +30,12 @@ AGES = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    number, age = checked(positive_count), checked(parse_age)
     group = parser.add_argument_group("removing old runs")
     group.add_argument("--prune", action="store_true", help="remove old runs; those that were given a name stay")
-    group.add_argument("--keep", type=number, metavar="N", help="keep the newest N of each device")
-    parser.add_argument("--older-than", type=age, metavar="AGE", help="remove only what is older: 36h, 90d, 12w")
+    add_value(group, "--keep", parse=positive_count, metavar="N", help="keep the newest N of each device")
+    add_value(group, "--older-than", parse=parse_age, metavar="AGE", help="remove only what is older: 36h, 90d, 12w")
     group.add_argument("--named", action="store_true", help="remove runs that were given a name, too")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
+    group.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
     add_storage(parser)
 
 

@@ -15,7 +15,7 @@ from pytest_gpubench.cli.ab.checkouts import Checkout, Workspace, last_line
 from pytest_gpubench.cli.ab.comparison import ComparisonInterrupted, ComparisonPlan
 from pytest_gpubench.cli.ab.report import TITLE, exit_status, write_report
 from pytest_gpubench.cli.ab.runs import PytestRunner, compare_commits
-from pytest_gpubench.cli.arguments import add_alpha, add_output, checked
+from pytest_gpubench.cli.arguments import add_alpha, add_output, add_value
 from pytest_gpubench.cli.output import say
 from pytest_gpubench.counters import COUNTER_BY_NAME, is_counter
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, GpuBenchError
@@ -61,20 +61,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that `bisect` has too."""
-    parser.add_argument(
-        "--rounds",
-        type=checked(positive_count),
-        default=ROUNDS,
-        metavar="N",
-        help=f"how often to take four runs, at most: ends when everything is decided (default: {ROUNDS})",
-    )
-    parser.add_argument(
-        "--fail-slower",
-        type=checked(slower),
-        default=DEFAULT_MARGIN,
-        metavar="FRACTION",
-        help="fail where the newer commit is slower by more than this (default: 3%%)",
-    )
+    help = f"how often to take four runs, at most: ends when everything is decided (default: {ROUNDS})"
+    add_value(parser, "--rounds", parse=positive_count, metavar="N", help=help, default=ROUNDS)
+    help = "fail where the newer commit is slower by more than this (default: 3%%)"
+    add_value(parser, "--fail-slower", parse=slower, metavar="FRACTION", help=help, default=DEFAULT_MARGIN)
     add_alpha(parser, DEFAULT_ALPHA, "the highest chance that a test that keeps this fails")
     parser.add_argument(
         "--metric",

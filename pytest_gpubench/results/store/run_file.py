@@ -86,8 +86,8 @@ def read_run(path: Path) -> SavedRun:
         _check((*file.gpu_bench.records, *file.gpu_bench.earlier))
     except BadFile as error:
         raise BadFile(f"{shown(path)} {error}") from error.__cause__
-    others = {"datetime": file.datetime, "commit_info": file.commit_info, "machine_info": file.machine_info}
-    return SavedRun(**_own_fields(file.gpu_bench), **others)
+    about = msgspec.structs.asdict(file)
+    return SavedRun(**_own_fields(about.pop("gpu_bench")), **about)
 
 
 def _own_fields(run: SavedRun | GpuBenchBlock) -> dict[str, Any]:
