@@ -63,5 +63,8 @@ def speedup_limits(limits: Limits, names: Sequence[str]) -> dict[str, float]:
         return dict.fromkeys(names, asked)
     unknown = [name for name in asked if name not in names]
     if unknown:
-        raise BadRequest(f"perf(min_speedup=...) names {unknown[0]!r}, but the candidates are {', '.join(names)}")
+        known = ", ".join(names)
+        raise BadRequest(
+            f"perf(min_speedup=...) names {unknown[0]!r}, but the candidates are {known}: use the name of one"
+        )
     return dict(asked)

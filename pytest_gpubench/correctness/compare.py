@@ -91,7 +91,8 @@ def _as_tensors(*leaves: object) -> tuple[object, ...]:
 def _compare_objects(name: str, found: object, expected: object) -> Difference:
     kinds = ["a tensor" if isinstance(one, torch.Tensor) else type(one).__name__ for one in (found, expected)]
     if "a tensor" in kinds:
-        return Difference(name, passed=False, problem=f"found {kinds[0]}, expected {kinds[1]}")
+        advice = ": let it return its output" if found is None else ""
+        return Difference(name, passed=False, problem=f"found {kinds[0]}, expected {kinds[1]}{advice}")
     comparable = type(found) is type(expected) or (_is_number(found) and _is_number(expected))
     try:
         equal: Any = comparable and found == expected
@@ -111,11 +112,13 @@ def _tensor_problem(found: torch.Tensor, expected: torch.Tensor) -> str | None:
     pairs = {
         "shape": (tuple(found.shape), tuple(expected.shape)),
         "dtype": (found.dtype, expected.dtype),
-        "device": (found.device, expected.device),
         "layout": (found.layout, expected.layout),
         "wrapper": tuple(type(one).__name__ if wraps_tensors(one) else None for one in (found, expected)),
+        "device": (found.device, expected.device),
     }
     odd = [f"{what} {one}, expected {other}" for what, (one, other) in pairs.items() if one != other]
+    if found.device != expected.device:
+        odd[-1] += ": let both compute on one device"
     if not odd and found.is_meta:
         odd = ["it is on device meta, which holds no elements to compare"]
     return "; ".join(odd) or None

@@ -86,9 +86,9 @@ def required_device(wanted: Literal["auto", "cuda", "cpu"], require_gpu: bool) -
     """Return the device to measure on; raise DeviceUnavailable where it must be a GPU and is not."""
     device = find_device(wanted)
     if require_gpu and device.type != "cuda":
+        why = "--gpu-bench-device=cpu" if wanted == "cpu" else why_no_gpu()
         raise DeviceUnavailable(
-            f"--gpu-bench-require-gpu was given, but the device is the CPU: "
-            f"{'--gpu-bench-device=cpu' if wanted == 'cpu' else why_no_gpu()}"
+            f"--gpu-bench-require-gpu was given, but the device is the CPU ({why}): measure on a GPU, or leave it out"
         )
     return device
 

@@ -59,7 +59,7 @@ def merge_marks(item: pytest.Item) -> MergedMarks:
     for node, mark in reversed(list(item.iter_markers_with_node(NAME))):
         if mark.args:
             found = f"{count(len(mark.args), 'positional argument')}: {repr_of(mark.args[0])}"
-            raise BadRequest(f"perf() takes keywords only, found {found}")
+            raise BadRequest(f"perf() takes keywords only, found {found}: name the limit, as in perf(min_speedup=1.5)")
         merged.update(mark.kwargs)
         owners.update(dict.fromkeys(mark.kwargs, node))
     for name in merged:

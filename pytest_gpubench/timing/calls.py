@@ -150,7 +150,8 @@ def make_arguments(
     if setup is not None and not callable(setup):
         raise BadRequest(f"setup= must be a function without arguments, found {type(setup).__name__}")
     if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
-        raise BadRequest(f"args= must be a tuple of positional arguments, found {type(args).__name__}")
+        found = type(args).__name__
+        raise BadRequest(f"args= must be a tuple of positional arguments, found {found}: write args=(x,) for one")
     named = {} if kwargs is None else kwargs
     if not isinstance(named, Mapping) or not all(isinstance(name, str) for name in named):
         raise BadRequest(f"kwargs= must be a mapping of names to keyword arguments, found {repr_of(kwargs)}")

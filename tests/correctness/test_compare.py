@@ -144,11 +144,15 @@ class TestStructure:
             (None, 1, {"out": "found None, expected 1"}),
             ("a", "b", {"out": "found 'a', expected 'b'"}),
             (torch.zeros(1), 0.0, {"out": "found a tensor, expected float"}),
-            (None, torch.zeros(1), {"out": "found NoneType, expected a tensor"}),
+            (None, torch.zeros(1), {"out": "found NoneType, expected a tensor: let it return its output"}),
             (torch.zeros(2, 3), torch.zeros(3, 2), {"out": "shape (2, 3), expected (3, 2)"}),
             (torch.zeros(()), torch.zeros(1), {"out": "shape (), expected (1,)"}),
             (torch.zeros(1).half(), torch.zeros(1), {"out": "dtype torch.float16, expected torch.float32"}),
-            (torch.zeros(1, device="meta"), torch.zeros(1), {"out": "device meta, expected cpu"}),
+            (
+                torch.zeros(1, device="meta"),
+                torch.zeros(1),
+                {"out": "device meta, expected cpu: let both compute on one device"},
+            ),
             (torch.zeros(1, device="meta"), torch.zeros(1, device="meta"), {"out": "on device meta, which holds no"}),
             (torch.zeros(1).to_sparse(), torch.zeros(1), {"out": "layout torch.sparse_coo, expected torch.strided"}),
             (

@@ -324,7 +324,7 @@ def test_every_dtype_is_compared(dtype: torch.dtype) -> None:
 
 def test_devices_are_told_apart_but_golden_may_be_anywhere() -> None:
     x = torch.randn(1000, device="cuda")
-    assert compare_outputs(x, x.cpu())[0].problem == "device cuda:0, expected cpu"
+    assert compare_outputs(x, x.cpu())[0].problem == "device cuda:0, expected cpu: let both compute on one device"
     assert compare_outputs(x, x, golden=x.double().cpu())[0].passed
     assert not compare_outputs(x + 1, x, golden=x.double().cpu())[0].passed
 

@@ -18,7 +18,7 @@ async def later(x): return x * 2
 """
 NO_RESULTS = "there is nothing to compare: the reference returns no output and changes no argument; *"
 BAD_CALLS = {
-    "measure(fast, 3)": "args= must be a tuple of positional arguments, found int",
+    "measure(fast, 3)": "args= must be a tuple of positional arguments, found int: write args=(x,) for one",
     "measure(fast, setup=3)": "setup= must be a function without arguments, found int",
     "measure(fast, setup=lambda: 3)": "*found int: for a single argument, `return (x,)`",
     "measure(fast, (1,), setup=lambda: (2,))": "setup= returned arguments, but args= or kwargs=*",

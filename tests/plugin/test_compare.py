@@ -62,7 +62,7 @@ def test_a_comparison_without_a_limit_ends_when_it_is_precise(bench_run: BenchRu
 
 CANNOT = {
     "alpha=0.5": "alpha is 0.5: a comparison needs one below 0.5, or chance decides",
-    "min_speedup={'tritn': 1.5}": "perf(min_speedup=...) names 'tritn', but the candidates are triton, b",
+    "min_speedup={'tritn': 1.5}": "perf(min_speedup=...) names 'tritn', but the candidates are triton, b: use the *",
 }
 
 

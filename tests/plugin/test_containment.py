@@ -64,7 +64,7 @@ def test_hostile_values_cost_their_own_tests(bench_run: BenchRun) -> None:
         "perf(max_time_us=<int>): it must be above 0 and finite",
         "perf(forbid=<NoRepr>): it must be a text or several*",
         "perf(reps=...): <int> is not valid*",
-        "perf() takes keywords only, found 1 positional argument: <NoRepr>",
+        "perf() takes keywords only, found 1 positional argument: <NoRepr>: name the limit, as in *",
     ):
         result.stdout.fnmatch_lines([f"*{sentence}"])
 

@@ -53,7 +53,7 @@ BAD_MARKS = {
     "perf(odd=3)": "perf(odd=...) is not known; legal are the limits max_rel_std, max_time_us, *",
     "perf(max_time=40)": "*: did you mean max_time_us=[?] (the time that a test may measure is budget_s=)",
     "perf(given_budget=9)": "perf(given_budget=...) is not known: did you mean given_budget_s=[?]",
-    "perf(3)": "perf() takes keywords only, found 1 positional argument: 3",
+    "perf(3)": "perf() takes keywords only, found 1 positional argument: 3: name the limit, as in perf(*",
     "perf(device='cpu')": "perf(device=...) can only be set for the whole run*",
     "perf(max_time_us='3')": "perf(max_time_us='3'): it must be a number, or one for each of several GPUs, as in *",
     "perf(reps=0)": "perf(reps=...): 0 is not valid, it must be at least 1",

@@ -214,7 +214,9 @@ def test_a_fixture_that_is_asked_for_by_name_needs_its_gpu_too(bench_run: BenchR
     source = "@pytest.mark.perf\n" + BY_NAME.format("without_limit") + BROKEN + BY_NAME.format("limited")
     result = bench_run(source, "--gpu-bench-require-gpu", ON_CPU)
     result.assert_outcomes(failed=2)
-    result.stdout.fnmatch_lines(["E *--gpu-bench-require-gpu was given, but the device is the CPU*"] * 2)
+    result.stdout.fnmatch_lines(
+        ["E *--gpu-bench-require-gpu was given, but the device is the CPU (*): measure on a GPU, or leave it out"] * 2
+    )
     assert bench_run(source, "--gpu-bench-require=all", ON_CPU).ret == pytest.ExitCode.OK
 
 
