@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from pytest_gpubench.child_process import how_ended
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
@@ -66,7 +68,7 @@ class Process:
             if value.startswith(f"{self.box}{os.sep}") and name != "PATH":
                 Path(value).mkdir(exist_ok=True)
         if cache is not None and cache.exists():
-            shutil.copytree(cache, variables["TRITON_CACHE_DIR"], dirs_exist_ok=True)
+            copy_triton_cache(cache, Path(variables["TRITON_CACHE_DIR"]))
         self.cache = Path(variables["TRITON_CACHE_DIR"])
         self.isolation: dict[str, str] = {}
         self._looked_s = 0.0
@@ -236,6 +238,14 @@ def gpu_for_process(device: Device, variables: dict[str, str]) -> tuple[str, lis
         return str(device.torch_device.index), files
     variables["CUDA_VISIBLE_DEVICES"] = device.facts.uuid
     return "0", [each for each in files if each == own or not each.removeprefix("/dev/nvidia").isdigit()]
+
+
+def copy_triton_cache(cache: Path, folder: Path) -> None:
+    """Copy Triton's cache to a folder; it holds absolute paths, by which a copy is no cache."""
+    shutil.copytree(cache, folder, dirs_exist_ok=True)
+    for group in folder.glob("*/__grp__*"):
+        names = msgspec.json.decode(group.read_bytes())["child_paths"]
+        group.write_bytes(msgspec.json.encode({"child_paths": {name: str(group.parent / name) for name in names}}))
 
 
 def remove_folder(folder: Path) -> None:

@@ -114,15 +114,26 @@ def serve(descriptor: int) -> None:
         message, files, _, _ = socket.recv_fds(link, 2**20, 2)
         if not message:
             os._exit(0)
+        settings = msgspec.json.decode(message)
+        if settings["device"] != "cpu":
+            _hash_triton()
         if os.fork() == 0:
             try:
-                _fork_an_orphan(link, msgspec.json.decode(message), files)
+                _fork_an_orphan(link, settings, files)
             finally:
                 os._exit(1)
         for each in files:
             os.close(each)
         if os.wait()[1]:
             link.send(b"no process")
+
+
+def _hash_triton() -> None:
+    """Let Triton hash itself, 500 MB, once for all processes; its versions have the function in different places."""
+    for place in ("triton.runtime.cache", "triton.compiler.compiler"):
+        if triton_key := getattr(importlib.import_module(place), "triton_key", None):
+            triton_key()
+            return
 
 
 def _fork_an_orphan(link: socket.socket, settings: Mapping[str, Any], files: Sequence[int]) -> NoReturn:
