@@ -1,6 +1,7 @@
 """The candidate's process as the referee controls it: start, ask, kill."""
 
 import os
+import select
 import shutil
 import signal
 import socket
@@ -122,6 +123,11 @@ class Process:
         if reply.kind == "failed":
             raise ended_by(reply)
         return reply
+
+    @property
+    def has_answered(self) -> bool:
+        """True if a message of it can be read, or none can come any more."""
+        return bool(select.select([self.channel.socket], [], [], 0)[0])
 
     @property
     def has_ended(self) -> bool:

@@ -17,6 +17,10 @@ from pytest_gpubench.judge.process import Ended, Process
 from pytest_gpubench.judge.template import Template
 
 MEMORY_BYTES = 16 * 2**30
+MOST_READY = 2
+"""A candidate on a GPU needs a process of its own, and one that replays its call."""
+MOST_ENDING = 4
+"""The processes that may be ending while another candidate is loaded."""
 
 
 @dataclass
@@ -30,6 +34,8 @@ class ProcessPool:
     """Those that warm up, or are warm."""
     _ready: list[Candidate] = field(default_factory=list)
     """Those that were tried."""
+    _ending: list[Candidate] = field(default_factory=list)
+    """Those that were killed."""
     _template: Template | None = None
     _cache: Path | None = None
     """A copy of Triton's cache after warming up, before a candidate was loaded."""
@@ -42,7 +48,7 @@ class ProcessPool:
     def get(self) -> Candidate:
         """Return a candidate in a warm process; raise MeasurementError where none works."""
         if not self._ready:
-            self._prepare()
+            self._prepare(waits=True)
         while self._ready:
             candidate = self._ready.pop(0)
             if not candidate.process.has_ended:  # for lack of memory
@@ -51,17 +57,39 @@ class ProcessPool:
         return self._tried(self._waiting.pop(0) if self._waiting else self._start())
 
     def end(self, candidate: Candidate) -> None:
-        """Kill a candidate's process, and wait for its end, which takes CUDA 0.1 s: meanwhile prepare another one."""
-        candidate.process.send(signal.SIGKILL)
-        try:
-            self._prepare()
-        finally:
-            candidate.end()
+        """Kill a candidate's process; it has ended before anything is timed, which takes CUDA 0.1 s.
 
-    def _prepare(self) -> None:
-        """Try one of the processes that wait, unless one is ready, and start others; `get` raises what fails."""
+        Its end is awaited here where the GPU has no memory for another candidate, and on the CPU.
+        """
+        candidate.process.send(signal.SIGKILL)
+        if candidate not in self._ending:
+            self._ending.append(candidate)
+        if len(self._ending) > MOST_ENDING or not self._has_room():
+            self._await_ends()
+
+    def _has_room(self) -> bool:
+        import torch
+
+        return self.device.type == "cuda" and torch.cuda.mem_get_info(self.device.torch_device)[0] > self.memory_bytes
+
+    def _await_ends(self) -> None:
+        """Wait until those that were killed have ended, and prepare others meanwhile."""
         try:
-            if self._waiting and not self._ready:
+            if self._ending:
+                self._prepare()
+        finally:
+            while self._ending:
+                self._ending.pop().end()
+
+    def _prepare(self, waits: bool = False) -> None:
+        """Try processes that are warm, as many as a candidate needs, and start others; `get` raises what fails.
+
+        waits: wait until one is warm, unless one is ready.
+        """
+        try:
+            while self._waiting and len(self._ready) < MOST_READY:
+                if not self._waiting[0].has_answered and (self._ready or not waits):
+                    break
                 self._ready.append(self._tried(self._waiting.pop(0)))
             self.start(self.ahead)
         except MeasurementError:  # a candidate may have broken all of them
@@ -99,7 +127,8 @@ class ProcessPool:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Stop the processes that warm up, as a GPU takes turns with them too."""
+        """Wait for those that end, and stop the processes that warm up: a GPU takes turns with them too."""
+        self._await_ends()
         waiting = [*self._waiting]
         for process in waiting:
             process.send(signal.SIGSTOP)
@@ -117,6 +146,8 @@ class ProcessPool:
             candidate.end()
         self._waiting.clear()
         self._ready.clear()
+        while self._ending:
+            self._ending.pop().end()
 
     def close(self) -> None:
         """End all processes."""

@@ -125,9 +125,9 @@ class Trial:
         self._check(example)
         self.is_checked = True
         self.stopwatch.lap("checking")
-        self.candidate.process.ask("warm", known=self.reference.runner.taxes if self.cost is not None else ())
-        self.stopwatch.lap("warming up")
         with self.candidate.alone():
+            self.candidate.process.ask("warm", known=self.reference.runner.taxes if self.cost is not None else ())
+            self.stopwatch.lap("warming up")
             reps = self._time(sets)
             self.stopwatch.lap("timing")
             if self.cost is not None:

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_gpubench import MeasurementError
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.judge.process_pool import ProcessPool, refuse_open_files
+from pytest_gpubench.judge.process_pool import MOST_ENDING, ProcessPool, refuse_open_files
 
 
 class FakePool(ProcessPool):
@@ -22,7 +22,7 @@ class FakePool(ProcessPool):
         self.closed = 0
 
     def _start(self) -> Any:
-        return SimpleNamespace(works=self.works.pop(0), close=self._close, has_ended=False)
+        return SimpleNamespace(works=self.works.pop(0), close=self._close, has_ended=False, has_answered=True)
 
     def _close(self) -> None:
         self.closed += 1
@@ -93,7 +93,6 @@ def test_a_process_that_waits_is_taken_before_a_new_one() -> None:
     pool.start(2)
     waiting: list[Any] = [*pool._waiting]
     assert [pool.get().process, pool.get().process] == waiting
-    assert (len(pool._ready), len(pool._waiting)) == (0, 1)
 
 
 def test_a_process_that_ended_while_it_waited_is_not_taken() -> None:
@@ -101,20 +100,32 @@ def test_a_process_that_ended_while_it_waited_is_not_taken() -> None:
     pool = FakePool([True] * 4)
     pool.start(2)
     pool.end(SimpleNamespace(process=SimpleNamespace(send=lambda number: None), end=lambda: None))  # type: ignore
-    [ready], [waiting, *_] = pool._ready, pool._waiting
-    ready.process.has_ended = True  # type: ignore[misc]
-    assert pool.get().process is waiting
+    ended, other = pool._ready
+    ended.process.has_ended = True  # type: ignore[misc]
+    assert pool.get() is other
     assert pool.closed == 1
 
 
 def test_another_process_is_tried_while_one_ends() -> None:
-    """It is killed before, and waited for after that; no more than one is ready."""
+    """It is killed before, and waited for after that; no more than two are ready."""
     pool, done = FakePool([True] * 4), list[object]()
     pool.start(1)
     process = SimpleNamespace(send=lambda number: done.append((number, len(pool._ready))))
-    for _ in range(2):
+    for _ in range(3):
         pool.end(SimpleNamespace(process=process, end=lambda: done.append(len(pool._ready))))  # type: ignore[arg-type]
-    assert done == [(signal.SIGKILL, 0), 1, (signal.SIGKILL, 1), 1]
+    assert done == [(signal.SIGKILL, 0), 1, (signal.SIGKILL, 1), 2, (signal.SIGKILL, 2), 2]
+
+
+def test_those_that_end_have_ended_before_anything_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not before, where the GPU has memory for another candidate; and no more than four end at a time."""
+    pool, done = FakePool([True] * 9), list[object]()
+    monkeypatch.setattr(pool, "_has_room", lambda: True)
+    for number in range(2 + MOST_ENDING):
+        process = SimpleNamespace(send=lambda signalled: None)
+        pool.end(SimpleNamespace(process=process, end=lambda number=number: done.append(number)))  # type: ignore[arg-type]
+        assert len(done) == (0 if number < MOST_ENDING else 1 + MOST_ENDING)
+    with pool.alone():
+        assert len(done) == 2 + MOST_ENDING
 
 
 def test_processes_that_warm_up_are_stopped_while_a_call_is_timed() -> None:

@@ -30,12 +30,12 @@ def test_a_forked_process_is_a_child_of_this_one(monkeypatch: pytest.MonkeyPatch
     before = adopts_and_shows()
     template = Template()
     assert adopts_and_shows() == (1, 0)
-    settings: dict[str, Any] = {"environment": {"NAME": "value"}, "box": str(tmp_path)}
+    settings: dict[str, Any] = {"device": "cpu", "environment": {"NAME": "value"}, "box": str(tmp_path)}
     with (tmp_path / "log").open("w") as log:
         pid = template.fork(settings, log.fileno(), log.fileno())
     assert os.getsid(pid) == pid
     assert os.waitpid(pid, 0) == (pid, 256)
-    assert "KeyError" in (tmp_path / "log").read_text()
+    assert "KeyError: 'memory_bytes'" in (tmp_path / "log").read_text()
     prctl = libc().prctl
     prctl(36, 0, 0, 0, 0)  # as in a process that was forked from this one
     other = Template()
