@@ -111,7 +111,7 @@ class Worker:
         memory = map_file(files[0]) if self.gpu is None else self.gpu.open(handle, size + COUNTERS_BYTES)
         self.outputs, self.counters = views(memory[given.size :], like)[0], memory.data_ptr() + size
         sets = [rebuild(structure, each) for each in views(memory, given)]
-        function = _Blank(like, self.device) if blank else self.function
+        function = _blank(like, self.device) if blank else self.function
         self.runner = Runner(function, sets, self.device, self.set_aside_bytes)
 
     def do_first(self) -> None:
@@ -168,19 +168,12 @@ class Worker:
         self.reply.output = (node, leaves)
 
 
-class _Blank:
-    """A call that takes no time but that of launching a kernel: it returns memory that lies ready."""
+def _blank(like: Layout, device: Device) -> Callable[..., Any]:
+    """Return a call that takes no time but that of launching a kernel: it returns memory that lies ready."""
+    import torch
 
-    def __init__(self, like: Layout, device: Device) -> None:
-        import torch
-
-        self.outputs = unfilled(like, device.torch_device, 1)[0]
-        self.cell = torch.zeros(1, device=device.torch_device)
-
-    def __call__(self, *inputs: object) -> object:
-        if self.cell.is_cuda:
-            self.cell.add_(1)
-        return self.outputs
+    outputs, cell = unfilled(like, device.torch_device, 1)[0], torch.zeros(1, device=device.torch_device)
+    return lambda *inputs: (cell.add_(1), outputs)[1]
 
 
 def _warm_gpu(device: Device, memory_bytes: int) -> "GpuMemory":

@@ -72,6 +72,16 @@ class Definition(msgspec.Struct, frozen=True):
         sizes = {name: axis.value for name, axis in self.axes.items() if axis.value is not None} | dict(axes)
         return tuple(sizes[name] for name in tensor.shape or ())
 
+    def new_outputs(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return memory for the outputs of a call with these inputs."""
+        import torch
+
+        given = [(each, value) for each, value in zip(self.inputs.values(), inputs, strict=True) if each.shape]
+        axes = {name: size for each, value in given for name, size in zip(each.shape or (), value.shape, strict=True)}
+        device = given[0][1].device if given else None
+        wanted = self.outputs.values()
+        return tuple(torch.empty(self.shape(each, axes), dtype=each.torch_dtype, device=device) for each in wanted)
+
 
 class Source(msgspec.Struct, frozen=True):
     """The source of an input's values."""
@@ -109,26 +119,13 @@ class DefinitionFunction:
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         """Call the function."""
         if self.writes_outputs:
-            outputs = self._allocate(inputs)
+            outputs = self.definition.new_outputs(inputs)
             self.function(*inputs, *outputs)
             return outputs
         found = self.function(*inputs)
         if isinstance(found, Mapping):
             return tuple(found[name] for name in self.definition.outputs)
         return tuple(found) if isinstance(found, (tuple, list)) else (found,)
-
-    def _allocate(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        import torch
-
-        given = [
-            (spec, value) for spec, value in zip(self.definition.inputs.values(), inputs, strict=True) if spec.shape
-        ]
-        axes = {name: size for spec, value in given for name, size in zip(spec.shape or (), value.shape, strict=True)}
-        device = given[0][1].device if given else None
-        return tuple(
-            torch.empty(self.definition.shape(each, axes), dtype=each.torch_dtype, device=device)
-            for each in self.definition.outputs.values()
-        )
 
 
 @dataclass(frozen=True)
@@ -152,12 +149,13 @@ class SolutionEntry(Entry):
 
 def spec_of_definition(path: Path) -> Spec:
     """Return the spec of a definition and its workloads."""
-    text = _read(path)
-    definition = decode(text, Definition, path)
+    if not path.is_file():
+        raise BadFile(f"there is no file {path}: give the path of a flashinfer-trace definition")
+    definition = decode(text := path.read_bytes(), Definition, path)
     if definition.op_type == "sampling":
         raise BadRequest(f"{path.name}: outputs of op_type 'sampling' are random, and are not compared one by one")
     root, workloads_path = _workloads_path(path, definition)
-    lines = _read(workloads_path)
+    lines = workloads_path.read_bytes()
     workloads = {each.uuid: each for each in _workloads(lines, definition, workloads_path)}
     module = ModuleType(f"reference of {definition.name}")
     exec(compile(definition.reference, f"<{module.__name__}>", "exec"), vars(module))  # the referee trusts its spec
@@ -184,12 +182,6 @@ def decode(text: bytes, kind: type[T], path: Path) -> T:
         return msgspec.json.decode(text, type=kind)
     except msgspec.MsgspecError as error:
         raise BadFile(f"{path} is no {kind.__name__} of flashinfer-trace: {error}") from None
-
-
-def _read(path: Path) -> bytes:
-    if not path.is_file():
-        raise BadFile(f"there is no file {path}: give the path of a flashinfer-trace definition")
-    return path.read_bytes()
 
 
 def _workloads_path(path: Path, definition: Definition) -> tuple[Path, Path]:
@@ -291,12 +283,16 @@ class Solution(msgspec.Struct, frozen=True):
 def solution_function(solution: Solution) -> Callable[..., Any]:
     """Write the sources to a new folder, build them, and return the function of the entry point.
 
-    Errors of the sources and compilers pass through.
+    Raises BadRequest for a path that leads out of the folder. Errors of the sources and compilers pass through.
     """
     file, _, function = solution.spec.entry_point.partition("::")
     package = Path(tempfile.mkdtemp(prefix="gpu_bench_")) / f"gpu_bench_solution_{secrets.token_hex(4)}"
     for source in solution.sources:
-        _write(package, source)
+        parts = PurePosixPath(source.path)
+        if parts.is_absolute() or ".." in parts.parts:
+            raise BadRequest(f"the solution's path {source.path!r} leads out of its folder: give a relative one")
+        (package / parts).parent.mkdir(parents=True, exist_ok=True)
+        (package / parts).write_text(source.content)
     if file.endswith(".py"):
         sys.path.insert(0, str(package.parent))
         name = ".".join([package.name, *PurePosixPath(file).with_suffix("").parts])
@@ -314,13 +310,3 @@ def solution_function(solution: Solution) -> Callable[..., Any]:
         package.name, sources, extra_include_paths=[str(package)], with_cuda=is_cuda, build_directory=str(package)
     )
     return getattr(module, function)  # type: ignore[no-any-return]
-
-
-def _write(folder: Path, source: SourceFile) -> None:
-    """Write a file below a folder; raise BadRequest for a path that leads out of the folder."""
-    parts = PurePosixPath(source.path)
-    if parts.is_absolute() or ".." in parts.parts:
-        raise BadRequest(f"the solution's path {source.path!r} leads out of its folder: give a relative one")
-    path = folder / parts
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(source.content)
