@@ -209,18 +209,13 @@ class Judge:
             )
         self.spec = replace(spec, trust_claims=spec.trust_claims or self._trusts)
         self.name = spec.name if isinstance(wanted, Spec) else str(wanted)
-        self.rules, self._read = rules, read
-        self._let_go()
-
-    def _let_go(self) -> None:
-        """Free what the last spec holds, on the GPU too: processes of candidates need that memory."""
-        import torch
-
-        self._cases = ()
+        self.rules, self._read, self._cases = rules, read, ()
         if self._readied:
             gc.collect()  # calls refer to themselves, and hold inputs and images
             if self.device.type == "cuda":
-                torch.cuda.empty_cache()
+                import torch
+
+                torch.cuda.empty_cache()  # processes of candidates need that memory
         self._readied = False
 
     def __call__(self, candidate: Path) -> Judgement:

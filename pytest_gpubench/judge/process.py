@@ -202,12 +202,9 @@ class Process:
         if now_s > self._looked_s:
             self._looked_s = now_s + LOOK_S
             self._refuse_more("disk", _bytes_in(self.box))
-            self._refuse_more("GPU memory", self._gpu_bytes() - CONTEXT_BYTES)
-
-    def _gpu_bytes(self) -> int:
-        """Return the memory of the GPU that its processes hold; 0 where NVML has other ids for them."""
-        listed = (read_gpu(self.nvml).processes if self.nvml else None) or ()
-        return sum(each.memory_bytes or 0 for each in listed if stat_fields(each.pid)[2:3] == [str(self.pid)])
+            listed = (read_gpu(self.nvml).processes if self.nvml else None) or ()  # with other ids in a container
+            own = [each.memory_bytes or 0 for each in listed if stat_fields(each.pid)[2:3] == [str(self.pid)]]
+            self._refuse_more("GPU memory", sum(own) - CONTEXT_BYTES)
 
     def _refuse_more(self, what: str, used: int) -> None:
         if used > self.memory_bytes:

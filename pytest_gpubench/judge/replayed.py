@@ -138,7 +138,7 @@ class ReplayedCall:
         for number, region in enumerate(self.data.regions):
             if region.kind != "input" and number not in self._memory:
                 self._memory[number] = new_memory(region, self.device.torch_device)
-                self._write(number)
+                _write(self.contents.pop(number, b""), self._memory[number])
             elif region.kind == "input" and region.names not in inputs:
                 raise InvalidResult(f"the saved call has no input {', '.join(region.names)}")
         return [
@@ -146,15 +146,15 @@ class ReplayedCall:
             for number, region in enumerate(self.data.regions)
         ]
 
-    def _write(self, number: int) -> None:
-        """Write what a region held, if it was saved; raise InvalidResult where it is not as long as the region."""
-        import torch
 
-        saved, memory = bytearray(self.contents.pop(number, b"")), self._memory[number]
-        if saved and len(saved) != memory.nbytes:
-            raise InvalidResult("the saved call has contents of another length than their memory")
-        if saved:
-            memory.copy_(torch.frombuffer(saved, dtype=memory.dtype))
+def _write(saved: bytes, memory: "torch.Tensor") -> None:
+    """Write what a region held, if it was saved; raise InvalidResult where it is not as long as the region."""
+    import torch
+
+    if saved and len(saved) != memory.nbytes:
+        raise InvalidResult("the saved call has contents of another length than their memory")
+    if saved:
+        memory.copy_(torch.frombuffer(bytearray(saved), dtype=memory.dtype))
 
 
 def refuse_other_memory(call: "CallData") -> None:

@@ -1,7 +1,7 @@
 """A judgement inside a test: `gpu_bench.judge`, by the limits of the test's `perf` mark."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_gpubench.bench.request import CallResult, Request, Say
 from pytest_gpubench.errors import BadRequest, InvalidResult, MeasurementError, WrongResult, annotate
 from pytest_gpubench.judge.conclusion import measured
-from pytest_gpubench.judge.judgement import TIMED, CaseJudgement, Judgement
+from pytest_gpubench.judge.judgement import TIMED, Judgement
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.spec import Entry, Spec
 from pytest_gpubench.judge.spec.model import digest_of, draw_inputs
@@ -55,7 +55,11 @@ class JudgeRequest(Request[Judgement]):
             judgement = judge(self.path)
         if judgement.status not in TIMED:
             raise error_of(judgement)
-        return CallResult(judgement, [item for case in judgement.cases for item in self._measured(case)])
+        names, facts, alpha = (self.spec.name, *self.calls), self.device.facts, self.settings.alpha
+        items: list[Measurement] = []
+        for case in judgement.cases:
+            items += self.without_time(case.reason) if case.ratio is None else measured(case, facts, alpha, names)
+        return CallResult(judgement, items)
 
     def call_only(self, reason: str) -> CallResult[Judgement]:
         """Judge nothing: the candidate is not called."""
@@ -63,12 +67,6 @@ class JudgeRequest(Request[Judgement]):
             status="inconclusive", reason=reason, candidate=str(self.path), spec=self.spec.name, spec_digest=""
         )
         return CallResult(judgement, self.without_time(reason))
-
-    def _measured(self, case: CaseJudgement) -> Sequence[Measurement]:
-        """Return the measurements of a case, the reference's first; one without numbers where it was not timed."""
-        if case.ratio is None:
-            return self.without_time(case.reason)
-        return measured(case, self.device.facts, self.settings.alpha, (self.spec.name, *self.calls))
 
 
 def error_of(judgement: Judgement) -> Exception:

@@ -146,24 +146,19 @@ def _fork_an_orphan(link: socket.socket, settings: Mapping[str, Any], files: Seq
     os.setsid()
     link.send(b"%d" % os.getpid())
     link.close()
-    try:
-        _become(settings, *files)
-    except BaseException:
-        traceback.print_exc()
-    os._exit(1)
-
-
-def _become(settings: Mapping[str, Any], channel: int, log: int) -> None:
-    """Be a candidate's process."""
-    from pytest_gpubench.judge.worker import main
-
+    channel, log = files
     for number in (1, 2):
         os.dup2(log, number)
     os.close(log)
-    os.environ.clear()
-    os.environ.update(settings["environment"])
-    os.chdir(settings["box"])
-    tempfile.tempdir = None
-    hide_memory(False)
-    isolation = Isolation.begin(settings)  # before CUDA starts threads
-    main(channel, settings, isolation)
+    try:
+        from pytest_gpubench.judge.worker import main
+
+        os.environ.clear()
+        os.environ.update(settings["environment"])
+        os.chdir(settings["box"])
+        tempfile.tempdir = None
+        hide_memory(False)
+        main(channel, settings, Isolation.begin(settings))  # before CUDA starts threads
+    except BaseException:
+        traceback.print_exc()
+    os._exit(1)

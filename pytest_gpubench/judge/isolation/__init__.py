@@ -7,7 +7,7 @@ import resource
 import site
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,22 +36,22 @@ class Isolation:
     box: Path
     """The only folder that may be written to."""
     data_bytes: int | None
-    folders: Sequence[Path]
-    """The folders from which the referee's process loaded libraries."""
-    device_files: Sequence[Path]
-    """Those of a GPU's driver."""
+    """The memory that it may take; None on a GPU, where CUDA reserves addresses for all of it."""
     report: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def begin(cls, wanted: Mapping[str, Any]) -> "Isolation":
-        """Set the limits that hold only for threads started later: Landlock's."""
-        data_bytes = wanted["memory_bytes"] if wanted["device"] == "cpu" else None
-        folders, files = ([Path(each) for each in wanted[name]] for name in ("folders", "device_files"))
-        isolation = cls(Path(wanted["box"]), data_bytes, folders, files)
+        """Set the limits that hold only for threads started later: Landlock's.
+
+        wanted: `folders` from which the referee's process loaded libraries, `device_files` of a GPU's driver.
+        """
+        isolation = cls(Path(wanted["box"]), wanted["memory_bytes"] if wanted["device"] == "cpu" else None)
+        read = [*_readable_folders(), *map(Path, wanted["folders"])]
+        written = map(Path, (wanted["box"], *WRITTEN, *wanted["device_files"]))
         libc().prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
         with suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("1000")  # the kernel ends it first if memory runs out
-        isolation._try("landlock", isolation._limit_files)
+        isolation._try("landlock", lambda: landlock.restrict(read, written))
         return isolation
 
     def finish(self) -> None:
@@ -66,14 +66,12 @@ class Isolation:
         except (OSError, ValueError, KeyError, AttributeError) as error:
             self.report[name] = f"{NOT_AVAILABLE}: {error}"[:200]
 
-    def _limit_files(self) -> str:
-        written = [self.box, *map(Path, WRITTEN), *self.device_files]
-        return landlock.restrict([*_readable_folders(), *self.folders], written)
-
     def _set_limits(self) -> str:
         limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: LARGEST_FILE, resource.RLIMIT_NOFILE: MOST_FILES}
         if self.data_bytes is not None:
-            limits[resource.RLIMIT_DATA] = self.data_bytes + _data_bytes()
+            lines = Path("/proc/self/status").read_text().splitlines()  # what it has already, as RLIMIT_DATA counts it
+            own_kib = next((int(line.split()[1]) for line in lines if line.startswith("VmData:")), 0)
+            limits[resource.RLIMIT_DATA] = self.data_bytes + 1024 * own_kib
         for kind, most in limits.items():
             hard = resource.getrlimit(kind)[1]
             most = most if hard == resource.RLIM_INFINITY else min(most, hard)
@@ -105,12 +103,6 @@ def library_folders() -> list[str]:
     folders = {os.path.dirname(line.split(maxsplit=5)[5]) for line in lines if ".so" in line and "/" in line}
     own = os.getcwd()  # a spec may lie there, beside a library of its own
     return sorted(each for each in folders - {"/"} if not f"{each}/".startswith(f"{own}/"))
-
-
-def _data_bytes() -> int:
-    """Return the memory that this process uses already, as RLIMIT_DATA counts it."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmData:")), 0)
 
 
 def _drop_capabilities() -> str:
