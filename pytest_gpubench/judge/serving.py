@@ -56,8 +56,7 @@ class Connection(threading.Thread):
                     self._ask(line)
                     asked += 1
         for _ in range(asked):
-            while not self._answered.acquire(timeout=POLL_S) and self._server.referees.are_alive:
-                pass
+            self._answered.acquire()
         self._close()
         self._server.connections.discard(self)
 

@@ -54,8 +54,6 @@ def test_what_is_judged_when_the_server_ends_is_not_answered() -> None:
     with Referees(COMMAND, [None]) as found:
         found.judge("a.py", answers.append)
         until(BEGAN.exists)
-    found._all[0].join(10)
-    assert not found._all[0].is_alive()
     assert answers == []
 
 
@@ -71,7 +69,7 @@ def test_what_waits_when_the_last_referee_ends_is_answered_with_an_error(is_last
         if is_last:
             thread = threading.Thread(target=finish_in_vain, args=(found,))
             thread.start()
-            until(lambda: found._waiting.qsize() == 3)  # two candidates, and the end of them
+            until(lambda: found._threads._shutdown)
             WAIT.unlink()
             thread.join(10)
         else:
@@ -100,3 +98,18 @@ def test_referees_that_end_before_they_have_a_candidate_judge_none(gpus: list[st
         with pytest.raises(MeasurementError) as caught:
             found.judge("a.py", print)
     assert str(caught.value) == "; ".join(f"the referee on {gpu} ended with exit status 3" for gpu in gpus)
+
+
+def test_an_error_of_a_reply_is_raised() -> None:
+    """As where standard output is closed: the next candidates would be judged for nobody."""
+
+    def reply(line: str) -> None:
+        raise BrokenPipeError
+
+    with Referees(COMMAND, [None]) as found:
+        found.judge("a.py", reply)
+        until(lambda: found._failed)
+        with pytest.raises(BrokenPipeError):
+            found.judge("b.py", reply)
+        with pytest.raises(BrokenPipeError):
+            found.finish()

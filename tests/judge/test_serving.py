@@ -137,7 +137,7 @@ def test_requests_that_were_sent_are_answered_before_it_ends(server: Server) -> 
     WAIT.touch()
     with connected(server) as end, end.makefile() as answers:
         end.sendall(b'{"candidate": "pass.py"}\n' * 3)
-        while server.referees._waiting.qsize() < 2:
+        while server.referees._threads._work_queue.qsize() < 2:
             time.sleep(0.01)
         server.stop()
         WAIT.unlink()
@@ -156,12 +156,13 @@ def test_a_client_that_goes_or_never_reads_costs_only_itself(server: Server, mon
 
 
 def test_a_server_ends_with_its_referee(server: Server, ended: list[str]) -> None:
-    """The request that it was judging has an answer; those that waited have none."""
+    """What it was judging and what waited for it has an error."""
     with connected(server) as end, end.makefile() as answers:
         end.sendall(b'{"candidate": "ends.py", "id": 1}\n' + b'{"candidate": "pass.py"}\n' * 3)
-        (answer,) = map(json.loads, answers)
-        assert answer["id"] == 1
-        assert "the referee on the only device ended with exit status 3" in answer["error"]
+        first, *others = map(json.loads, answers)
+    assert first["id"] == 1
+    assert "the referee on the only device ended with exit status 3" in first["error"]
+    assert all("no referee is left" in each["error"] for each in others)
     while not ended:
         time.sleep(0.01)
     assert "ended with exit status 3" in ended[0]
