@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -226,51 +225,45 @@ def test_a_gpu_that_is_never_free_again_ends_the_referee(event: type[Event], mon
 # outputs
 
 
+FOUR, EXPANDED, SQUARE = torch.zeros(4), torch.zeros(1).expand(4), torch.zeros(4, 4)
+NAMES = "invalid: the candidate's outputs cannot be read: its structure names the tensors ["
+
+
 @pytest.mark.parametrize(
-    ("reported", "found"),
+    ("own", "node", "reported", "found"),
     [
-        (None, "invalid: the candidate does not say what it returns"),
-        ([Leaf("float32", (5,), (1,))], "wrong: output 0 is float32 [5], and the reference's float32 [4]"),
-        ([Leaf("float64", (4,), (1,))], "wrong: output 0 is float64 [4], and the reference's float32 [4]"),
-        ([Leaf("float32", (4,), (1,))] * 2, "wrong: it returns 2 tensors, and the reference 1"),
-        ([], "wrong: it returns 0 tensors, and the reference 1"),
-        ([Leaf("float32", (4,), (0,))], "wrong: output 0 is expanded, and the reference's is not: write each of"),
-        ([Leaf("float32", (4,), (-1,))], "invalid: the candidate's outputs cannot be read: no tensor"),
-        ([Leaf("float32", (4,), (3,))], "[0.0, 0.0, 0.0, 0.0]"),
+        (FOUR, None, [], "invalid: the candidate does not say what it returns"),
+        (FOUR, ["t", 0], [Leaf("float32", (5,), (1,))], "wrong: output 0 is float32 [5], and the reference's float32"),
+        (FOUR, ["t", 0], [Leaf("float64", (4,), (1,))], "wrong: output 0 is float64 [4], and the reference's float32"),
+        (FOUR, ["t", 0], [Leaf("float32", (4,), (1,))] * 2, "wrong: it returns 2 tensors, and the reference 1"),
+        (FOUR, ["t", 0], [], "wrong: it returns 0 tensors, and the reference 1"),
+        (FOUR, ["t", 0], [Leaf("float32", (4,), (0,))], "wrong: output 0 is expanded, and the reference's is not: wri"),
+        (FOUR, ["t", 0], [Leaf("float32", (4,), (-1,))], "invalid: the candidate's outputs cannot be read: no tensor"),
+        (FOUR, ["t", 0], [Leaf("float32", (4,), (3,))], "[0.0, 0.0, 0.0, 0.0]"),
+        # gaps make it as large as one whose elements share no memory
+        (SQUARE, ["t", 0], [Leaf("float32", (4, 4), (8, 0))], "wrong: output 0 is expanded"),
+        # sizes are those of the reference's output
+        *((EXPANDED, ["t", 0], [Leaf("float32", (4,), (stride,))], "[0.0, 0.0, 0.0, 0.0]") for stride in (0, 1, 3)),
+        # a tensor that nothing names was a way to make samples and batches smaller
+        (FOUR, ["l", []], [Leaf("float32", (4,), (1,))], f"{NAMES}], and there are 1"),
+        (FOUR, ["l", [["t", 0], ["t", 0]]], [Leaf("float32", (4,), (1,))], f"{NAMES}0, 0], and there are 1"),
+        (FOUR, ["v", 1], [Leaf("float32", (4,), (1,))], f"{NAMES}], and there are 1"),
     ],
 )
-def test_outputs_are_like_the_references(reported: list[Leaf] | None, found: str) -> None:
+def test_outputs_are_like_the_references(own: torch.Tensor, node: Any, reported: list[Leaf], found: str) -> None:
     process = Process()
     candidate = Candidate(process, cpu_device())  # type: ignore[arg-type]
-    candidate.begin_case(VALUES[0], 1, [torch.zeros(4)])
+    candidate.begin_case(VALUES[0], 1, [own])
 
     def read() -> str:
         try:
-            candidate._reported = None if reported is None else (["t", 0], reported)
+            candidate._reported = node and (node, reported)
             return str(candidate.output().tolist())
         except Ended as error:
             return f"{error.status}: {error}"
 
-    assert read().startswith(found)
-
-
-@pytest.mark.parametrize("stride", [0, 1, 3])
-def test_an_output_may_be_expanded_where_the_references_is(stride: int) -> None:
-    """Gaps change nothing: sizes are those of the reference's output."""
-    candidate = Candidate(Process(), cpu_device())  # type: ignore[arg-type]
-    candidate.begin_case(VALUES[0], 1, [torch.zeros(1).expand(4)])
-    candidate._reported = (["t", 0], [Leaf("float32", (4,), (stride,))])
-    assert candidate.output().shape == (4,)
     assert candidate.output_layout.size == 512
-
-
-def test_an_output_whose_elements_share_memory_is_refused() -> None:
-    """Its gaps make it as large as one whose elements do not."""
-    candidate = Candidate(Process(), cpu_device())  # type: ignore[arg-type]
-    candidate.begin_case(VALUES[0], 1, [torch.zeros(4, 4)])
-    candidate._reported = (["t", 0], [Leaf("float32", (4, 4), (8, 0))])
-    with pytest.raises(Ended, match="output 0 is expanded"):
-        candidate.output()
+    assert read().startswith(found)
 
 
 @pytest.mark.parametrize(
@@ -291,13 +284,3 @@ def test_an_output_is_read_as_it_was_wherever_its_elements_lie(output: torch.Ten
     copy_elements([target], [source])
     leaf = Leaf("any", tuple(source.shape), source.stride())
     assert as_it_lay(target, leaf).equal(output)
-
-
-@pytest.mark.parametrize("node", [["l", []], ["l", [["t", 0], ["t", 0]]], ["v", 1]])
-def test_a_structure_names_each_tensor_once(node: list[Any]) -> None:
-    """One that nothing names was a way to make samples and batches smaller."""
-    candidate = Candidate(SimpleNamespace(ask=lambda *given, **more: None), cpu_device())  # type: ignore[arg-type]
-    candidate.begin_case(VALUES[0], 1, [torch.zeros(4)])
-    candidate._reported = (node, [Leaf("float32", (4,), (1,))])
-    with pytest.raises(Ended, match=r"its structure names the tensors \[.*\], and there are 1"):
-        candidate.output()

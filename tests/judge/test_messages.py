@@ -20,16 +20,6 @@ def pair() -> tuple[socket.socket, socket.socket]:
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
-def test_messages_arrive() -> None:
-    one, other = pair()
-    with one, other:
-        Channel(one).send(Reply(kind="done", samples_us=[1.0]))
-        assert decode_reply(Channel(other).receive()[0]) == Reply(kind="done", samples_us=[1.0])
-        one.close()
-        with pytest.raises(Closed):
-            Channel(other).receive()
-
-
 @pytest.mark.parametrize(("text_bytes", "fits"), [(LONGEST_BYTES - 11, True), (LONGEST_BYTES - 10, False)])
 def test_a_message_fits_into_a_socket(text_bytes: int, fits: bool) -> None:
     """Eleven bytes are not its text's."""
