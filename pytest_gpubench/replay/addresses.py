@@ -3,7 +3,7 @@
 import ctypes
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 
@@ -42,9 +42,15 @@ def input_memory(leaves: Leaves, device: torch.device) -> Values:
 def inputs_elsewhere(call: Call, leaves: Leaves, device: torch.device) -> Call:
     """Return a call that finds its plain tensors in other memory while it runs."""
     moved: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+    plain = [  # no more than their memory
+        leaf
+        for _, leaf in leaves
+        if isinstance(leaf, torch.Tensor) and type(leaf) in (torch.Tensor, torch.nn.Parameter)
+        if leaf.device == device and leaf.layout == torch.strided and not leaf.is_conj() and not leaf.is_neg()
+    ]
     for place, memory in input_regions(leaves, device):
         copy = new_memory(place.region, device).copy_(memory)
-        for tensor in (leaf for _, leaf in leaves if is_replaceable(leaf) and leaf.device == device):
+        for tensor in plain:
             distance = tensor.data_ptr() - place.start
             if 0 <= distance < memory.nbytes:
                 elsewhere = tensor_at(copy, distance, tensor.dtype, tensor.shape, tensor.stride())
@@ -65,19 +71,6 @@ def inputs_elsewhere(call: Call, leaves: Leaves, device: torch.device) -> Call:
         return replace(prepared, run=run)
 
     return replace(call, prepare=prepare)
-
-
-def is_replaceable(leaf: object) -> TypeGuard[torch.Tensor]:
-    """Tell whether a leaf is a tensor that is no more than its memory, which can be replaced."""
-    if not isinstance(leaf, torch.Tensor) or type(leaf) not in (torch.Tensor, torch.nn.Parameter):
-        return False
-    return leaf.layout == torch.strided and not leaf.is_conj() and not leaf.is_neg()
-
-
-def own_regions(pool: tuple[int, int], segments: Segments) -> list[Placed]:
-    """Return the memory that a graph's pool took from the driver."""
-    own = [each for each in segments if tuple(each.get("segment_pool_id", ())) == tuple(pool)]
-    return [placed("own", each["address"], each["total_size"]) for each in own]
 
 
 class OtherMemory:
@@ -106,18 +99,13 @@ class OtherMemory:
         """
         if not self.knows(address):
             return None
-        for start, size, state in self._blocks():
-            if start <= address < start + size:
-                return None if state == UNUSED else placed("other", start, size)
-        raise NotReplayable("it uses memory that torch has not allocated, as tables of a library")
-
-    def _blocks(self) -> Iterator[tuple[int, int, str]]:
-        """Yield the address, the size and the state of each block of torch's."""
         for segment in self.segments:
             start = segment["address"]
             for block in segment["blocks"]:
-                yield start, block["size"], block["state"]
+                if start <= address < start + block["size"]:
+                    return None if block["state"] == UNUSED else placed("other", start, block["size"])
                 start += block["size"]
+        raise NotReplayable("it uses memory that torch has not allocated, as tables of a library")
 
 
 def refuse_addresses(places: Sequence[Placed], other: OtherMemory, device: torch.device) -> None:
@@ -126,17 +114,13 @@ def refuse_addresses(places: Sequence[Placed], other: OtherMemory, device: torch
     A replay would follow them to where nothing is moved to, as to memory of another process. A number that happens to
     be an address is taken for one.
     """
-    for place in places:
-        if place.region.kind != "own" and any(map(other.knows, _near(other.segments, _words_of(place, device)))):
+    for place in (each for each in places if each.region.kind != "own"):
+        start = place.start + -place.start % POINTER_BYTES
+        size = max(place.stop - start, 0) // POINTER_BYTES * POINTER_BYTES
+        words = bytes_at(start, size, device).view(torch.int64)
+        if any(map(other.knows, _near(other.segments, words))):
             names = " and ".join(place.region.names) or "memory that is no argument of it"
             raise NotReplayable(f"{names} holds addresses of memory, which cannot be moved")
-
-
-def _words_of(place: Placed, device: torch.device) -> torch.Tensor:
-    """Return all of a region that may be an address."""
-    start = place.start + -place.start % POINTER_BYTES
-    size = max(place.stop - start, 0) // POINTER_BYTES * POINTER_BYTES
-    return bytes_at(start, size, device).view(torch.int64)
 
 
 def _near(segments: Segments, words: torch.Tensor) -> Iterator[int]:

@@ -132,22 +132,18 @@ def decode_call(data: bytes) -> CallData:
     """Read what `encode_call` wrote; raise BadFile for anything else."""
     try:
         call = msgspec.msgpack.decode(data, type=CallData)
-        _check(call)
+        is_whole = _is_whole(call.graph, len(call.regions))
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadFile(f"a saved call is damaged: {error}; save the run again") from error
+    if call.format != FORMAT:
+        raise BadFile(f"a saved call has format {call.format}, and this pytest-gpubench reads {FORMAT}: save it again")
+    if not is_whole or not all(0 <= each.region < len(call.regions) for each in (*call.inputs, *call.outputs)):
+        raise BadFile("a saved call is damaged: a number in it leads nowhere; save the run again")
     return call
 
 
-def _check(call: CallData) -> None:
-    """Raise BadFile for another format, and for numbers that lead outside of what they count."""
-    if call.format != FORMAT:
-        raise BadFile(f"a saved call has format {call.format}, and this pytest-gpubench reads {FORMAT}: save it again")
-    is_whole = all(0 <= each.region < len(call.regions) for each in (*call.inputs, *call.outputs))
-    if not is_whole or not _is_whole(call.graph, len(call.regions)):
-        raise BadFile("a saved call is damaged: a number in it leads nowhere; save the run again")
-
-
 def _is_whole(graph: Graph, regions: int) -> bool:
+    """Tell whether all numbers of a graph lead to what they count."""
     last = len(graph.nodes)
     edges = all(0 <= each.start < each.end < last and len(each.ports) == PORTS_BYTES for each in graph.edges)
     return edges and all(_is_whole_node(node, regions) for node in graph.nodes)

@@ -11,22 +11,20 @@ from pytest_gpubench.correctness.leaves import Leaves, flatten, tensors_of
 from pytest_gpubench.correctness.memory import memory_of
 from pytest_gpubench.correctness.tolerance import dtype_name
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.replay.addresses import OtherMemory, input_regions, inputs_elsewhere, own_regions, refuse_addresses
+from pytest_gpubench.replay.addresses import OtherMemory, input_regions, inputs_elsewhere, refuse_addresses
 from pytest_gpubench.replay.builder import GraphBuilder
 from pytest_gpubench.replay.call_data import CallData, Graph, TensorData
 from pytest_gpubench.replay.driver import DriverError, handle, out
 from pytest_gpubench.replay.elf import variables_of
 from pytest_gpubench.replay.images import Images
 from pytest_gpubench.replay.loaded_images import LoadedImages
-from pytest_gpubench.replay.memory import Locating, Placed, is_structure
+from pytest_gpubench.replay.memory import Locating, Placed, is_structure, placed
 from pytest_gpubench.replay.reader import ImagesMissing, NotReplayable
 from pytest_gpubench.replay.resources import capture_read, made_again, side_stream, why_uncaptured
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import backward_of
 from pytest_gpubench.timing.graph import Captured
 
-SETUP = "setup= gives each call other arguments"
-BACKWARD = "a backward run reads what its forward run made anew: give backward='both'"
 NUMBERS = (bool, int, float, complex, str, type(None))
 
 
@@ -47,37 +45,30 @@ def capture_call(call: Call, device: Device, cuda: GraphBuilder, libraries: bool
     NotReplayable with the reason; whatever the call itself raises, when it is made as ever, goes through.
     """
     if call.inputs is None:
-        raise NotReplayable(SETUP)
+        raise NotReplayable("setup= gives each call other arguments")
     pass_ = backward_of(call)
     if pass_ is not None and not pass_.with_forward:
-        raise NotReplayable(BACKWARD)
-    images = Images(LoadedImages(cuda.module) if libraries else None)
-    with made_again(call, device):
-        try:
-            return _captured(call, call.inputs(), device, cuda, images)
-        except (NotReplayable, DriverError):
-            raise
-        except Exception as error:
-            raise NotReplayable(why_uncaptured(error)) from error
-
-
-def _captured(call: Call, leaves: Leaves, device: Device, cuda: GraphBuilder, images: Images) -> CapturedCall:
-    graphs = list[Graph]()
+        raise NotReplayable("a backward run reads what its forward run made anew: give backward='both'")
+    images, graphs = Images(LoadedImages(cuda.module) if libraries else None), list[Graph]()
 
     def capture(call: Call) -> Captured:
         return capture_read(call, device, cuda, lambda graph: graphs.append(cuda.read(graph, images.of)))
 
-    captured = capture(call)
-    if images.missing:
-        raise ImagesMissing(images.why_missing)
-    outputs = outputs_of(call, captured.output)
-    if any(is_structure(node, number) for node in graphs[0].all_nodes() for number in range(len(node.values))):
-        capture(inputs_elsewhere(call, leaves, device.torch_device))
-    with torch.cuda.stream(side_stream(device.torch_device)):  # the driver answers for the current device
-        modules = {(name, cuda.module(function)) for name, function in images.functions}
-        refuse_written(modules, images.found, cuda)
-        data, starts = _as_data(call, graphs, leaves, captured, outputs, device.torch_device, cuda)
-    return CapturedCall(data, images.found, starts)
+    with made_again(call, device):
+        try:
+            leaves, captured = call.inputs(), capture(call)
+            if images.missing:
+                raise ImagesMissing(images.why_missing)
+            outputs = outputs_of(call, captured.output)
+            if any(is_structure(node, number) for node in graphs[0].all_nodes() for number in range(len(node.values))):
+                capture(inputs_elsewhere(call, leaves, device.torch_device))
+            with torch.cuda.stream(side_stream(device.torch_device)):  # the driver answers for the current device
+                refuse_written({(name, cuda.module(each)) for name, each in images.functions}, images.found, cuda)
+                return _located(call, graphs, leaves, captured, outputs, images, device.torch_device, cuda)
+        except (NotReplayable, DriverError):
+            raise
+        except Exception as error:
+            raise NotReplayable(why_uncaptured(error)) from error
 
 
 def outputs_of(call: Call, returned: object) -> Leaves:
@@ -88,18 +79,21 @@ def outputs_of(call: Call, returned: object) -> Leaves:
     return [(f"gradient {number}", leaf.grad) for number, leaf in enumerate(pass_.leaves or ())]
 
 
-def _as_data(
+def _located(
     call: Call,
     graphs: Sequence[Graph],
     leaves: Leaves,
     captured: Captured,
     outputs: Leaves,
+    images: Images,
     device: torch.device,
     cuda: GraphBuilder,
-) -> tuple[CallData, tuple[int, ...]]:
+) -> CapturedCall:
+    """Return a captured call with its regions, and the places of their addresses in its graphs."""
     segments = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
     known = [place for place, _ in input_regions(leaves, device)]
-    known += own_regions(captured.graph.pool(), segments)
+    own = [each for each in segments if tuple(each.get("segment_pool_id", ())) == tuple(captured.graph.pool())]
+    known += [placed("own", each["address"], each["total_size"]) for each in own]
     other = OtherMemory(cuda, segments)
     locating = Locating(known, other.memory_at)
     graph = locating.locate(*graphs)
@@ -113,7 +107,7 @@ def _as_data(
         regions=tuple(each.region for each in locating.used),
         numbers=tuple(f"{name}={leaf!r}" for name, leaf in leaves if isinstance(leaf, NUMBERS)),
     )
-    return data, tuple(each.start for each in locating.used)
+    return CapturedCall(data, images.found, tuple(each.start for each in locating.used))
 
 
 def tensors_in(

@@ -80,17 +80,14 @@ class ReplayedPair:
                 for name, (call, at) in ((name, each[name]) for name in order)
                 for modules in [built.enter_context(self.cuda.loaded(call.data, call.images))]
             }
-            notes = self._differences(replayed[SAVED], replayed[TODAY])
+            saved = replayed[SAVED]
+            wrong = differing(self._outputs(replayed[TODAY]), self._outputs(saved), lambda: self._outputs(saved))
+            what = f"{self.call.label} does not compute what the saved call does"
+            notes = (f"{what}: {wrong[0].line}",) if wrong else ()
             calls = {name: launching(self.call, name, replayed[name].launch) for name in (SAVED, TODAY)}
             replay, outcome = time_in_turn(calls, tolerance, settings, plan, self.device, say)
             self.call.prepare()
         yield replace(replay, notes=notes), outcome
-
-    def _differences(self, saved: Replayed, today: Replayed) -> tuple[str, ...]:
-        """Return a note where the saved call computes something else than today's."""
-        wrong = differing(self._outputs(today), self._outputs(saved), lambda: self._outputs(saved))
-        what = f"{self.call.label} does not compute what the saved call does"
-        return (f"{what}: {wrong[0].line}",) if wrong else ()
 
     def _outputs(self, replayed: Replayed) -> Outputs:
         self.call.prepare()
@@ -179,17 +176,15 @@ def refuse_other_capability(saved: CallData, capability: tuple[int, int]) -> Non
 
 def shared_memory(data: CallData, other: CallData, memory: Memory, device: torch.device) -> Memory:
     """Return memory for a call that is, region by region, another call's wherever that has one of the same size."""
-    free = list(zip(other.regions, memory, strict=True))
+
+    def wanted(region: Region) -> object:
+        return region.names or (region.kind, region.bytes, region.misalignment)
+
+    free = [(wanted(region), each) for region, each in zip(other.regions, memory, strict=True)]
     found = []
     for region in data.regions:
-        fits = next((each for each in free if _fits(each[0], region)), None)
+        fits = next((each for each in free if each[0] == wanted(region)), None)
         if fits is not None:
             free.remove(fits)
         found.append(new_memory(region, device) if fits is None else fits[1])
     return found
-
-
-def _fits(one: Region, other: Region) -> bool:
-    if one.kind == "input":
-        return one.names == other.names
-    return (one.kind, one.bytes, one.misalignment) == (other.kind, other.bytes, other.misalignment)

@@ -101,7 +101,9 @@ class Driver:
         for node in self.nodes(graph):
             kind = self.kind(node)
             if kind == KERNEL_NODE:
-                yield self._launch(node)
+                params, function = self.kernel_params(node)
+                cluster = self._cluster(node, function)
+                yield Launch(function, dim(params.grid), dim(params.block), params.dynamic_shared_bytes, cluster)
             elif kind == CHILD_GRAPH_NODE:
                 yield from self.launches(self.child(node))
 
@@ -128,7 +130,11 @@ class Driver:
         threads, shared_bytes = ctypes.c_int(math.prod(launch.block)), ctypes.c_size_t(launch.dynamic_shared_bytes)
         asked = handle(launch.function), threads, shared_bytes
         per_sm = self._int("cuOccupancyMaxActiveBlocksPerMultiprocessor", *asked)
-        resident = self._in_clusters(launch) if math.prod(launch.cluster) > 1 else per_sm * self._sms()
+        if math.prod(launch.cluster) > 1:
+            resident = self._in_clusters(launch)
+        else:
+            device = ctypes.c_int(self._int("cuCtxGetDevice"))
+            resident = per_sm * self._int("cuDeviceGetAttribute", ctypes.c_int(MULTIPROCESSORS), device)
         if not resident:  # it was launched, so it fits: what it was launched with has changed since
             raise DriverError("the CUDA driver says that a kernel which was launched does not fit on the GPU")
         return Resources(
@@ -152,11 +158,6 @@ class Driver:
         if number.value:
             self.call("cuGraphGetNodes", handle(graph), nodes, out(number))
         return [node or 0 for node in nodes]
-
-    def _launch(self, node: int) -> Launch:
-        params, function = self.kernel_params(node)
-        grid, block = dim(params.grid), dim(params.block)
-        return Launch(function, grid, block, params.dynamic_shared_bytes, self._cluster(node, function))
 
     def kernel_params(self, node: int) -> tuple[KernelParams, int]:
         """Return the parameters of a kernel's node, and its function."""
@@ -184,10 +185,6 @@ class Driver:
         config = LaunchConfig(*size, None, ctypes.pointer(attribute), 1)
         clusters = self._int("cuOccupancyMaxActiveClusters", handle(launch.function), out(config))
         return clusters * math.prod(launch.cluster)
-
-    def _sms(self) -> int:
-        device = self._int("cuCtxGetDevice")
-        return self._int("cuDeviceGetAttribute", ctypes.c_int(MULTIPROCESSORS), ctypes.c_int(device))
 
     def _int(self, name: str, *args: Any) -> int:
         """Call a function whose first argument is the int that it returns."""

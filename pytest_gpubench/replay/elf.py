@@ -2,7 +2,7 @@
 
 import hashlib
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 
 HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -74,22 +74,16 @@ def _nameless(variables: Sequence[tuple[int, int, bytes]], size: int, alignment:
 def sections(image: bytes) -> list[tuple[bytes, tuple[int, ...], bytes]]:
     """Return the name, the header and the contents of each section; none where it is no ELF file, or is cut off."""
     try:
-        return list(_sections(image))
+        magic, *_, start, _, _, _, _, size, number, names = HEADER.unpack_from(image)
+        if not magic.startswith(MAGIC) or size != SECTION.size or not number:
+            return []
+        found = [SECTION.unpack_from(image, start + at * size) for at in range(number)]
+        if sum(each[5] for each in found if each[1] != NO_BITS) > len(image):
+            return []  # they overlap: a few megabytes would be hashed for minutes
+        texts = _contents(image, found[names])
+        return [(texts[each[0] : texts.index(b"\0", each[0])], each, _contents(image, each)) for each in found]
     except (struct.error, IndexError, ValueError):
         return []
-
-
-def _sections(image: bytes) -> Iterator[tuple[bytes, tuple[int, ...], bytes]]:
-    magic, *_, start, _, _, _, _, size, number, names = HEADER.unpack_from(image)
-    if not magic.startswith(MAGIC) or size != SECTION.size or not number:
-        raise ValueError("this is no ELF file of 64 bits")
-    found = [SECTION.unpack_from(image, start + at * size) for at in range(number)]
-    if sum(each[5] for each in found if each[1] != NO_BITS) > len(image):
-        raise ValueError("its sections overlap")  # a few megabytes would be hashed for minutes
-    texts = _contents(image, found[names])
-    for each in found:
-        name = texts[each[0] : texts.index(b"\0", each[0])]
-        yield name, each, _contents(image, each)
 
 
 def _contents(image: bytes, section: tuple[int, ...]) -> bytes:

@@ -41,7 +41,12 @@ class Images:
 
     def of(self, function: int, symbol: str) -> str:
         """Return the SHA-256 of the image that a function of the driver's is from; empty where it is not known."""
-        image = image_of(self._kernel_of(function))
+        if (kernel := _known(function)) is None and not self._has_looked:
+            self._has_looked = True
+            classes = {getattr(sys.modules.get(each), name, None) for each, names in COMPILED.items() for name in names}
+            note_launched(each for each in gc.get_objects() if type(each) in classes)
+            kernel = _known(function)
+        image = image_of(kernel)
         if image is None and self._loaded is not None:
             image = self._loaded.image_of(function, symbol)
         if image is None:
@@ -59,13 +64,6 @@ class Images:
         if self._loaded is None:
             return f"it launches kernels that Triton did not compile: {symbols}"
         return f"the images of its kernels were not found in this process's memory: {symbols}"
-
-    def _kernel_of(self, function: int) -> Any:
-        """Return Triton's kernel of a function; None where Triton has not compiled it."""
-        if (known := _known(function)) is None and not self._has_looked:
-            note_launched(compiled_kernels())
-            self._has_looked, known = True, _known(function)
-        return known
 
 
 def sha256_of(data: bytes) -> str:
@@ -85,22 +83,16 @@ def note_launched(kernels: Iterable[Any]) -> None:
     _launched.update((function, ref(each)) for function, each in functions if isinstance(function, int))
 
 
-def compiled_kernels() -> list[Any]:
-    """Return Triton's kernels in this process."""
-    classes = {getattr(sys.modules.get(module), name, None) for module, names in COMPILED.items() for name in names}
-    return [each for each in gc.get_objects() if type(each) in classes]
-
-
 def image_of(kernel: Any) -> bytes | None:
-    """Return the image of one of Triton's kernels; None where it is not kept."""
+    """Return the image of one of Triton's kernels; None where it is not kept.
+
+    torch.compile's launcher lets go of it when it has loaded it: Triton's cache has it then.
+    """
     if kernel is None:
         return None
     image = getattr(kernel, "asm", {}).get("cubin") or getattr(kernel, "cubin_raw", None)
-    return image if isinstance(image, bytes) else _cached(kernel)
-
-
-def _cached(kernel: Any) -> bytes | None:
-    """Return the image from Triton's cache: torch.compile's launcher lets go of it when it has loaded it."""
+    if isinstance(image, bytes):
+        return image
     from triton.runtime.cache import get_cache_manager
 
     try:

@@ -53,14 +53,6 @@ def images_from(module: int) -> list[tuple[set[bytes], bytes]]:
     return []
 
 
-def _new_file() -> int:
-    """Return the descriptor of a file without a name: in memory, unless this build of Python cannot make one there."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("gpu_bench_images")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
-
-
 class ProcessMemory:
     """This process's memory, written to a file by the kernel: what is not there is missing, and crashes nothing.
 
@@ -68,7 +60,11 @@ class ProcessMemory:
     """
 
     def __init__(self) -> None:
-        self._descriptor = _new_file()
+        if hasattr(os, "memfd_create"):
+            self._descriptor = os.memfd_create("gpu_bench_images")
+        else:  # in this build of Python
+            with tempfile.TemporaryFile() as file:
+                self._descriptor = os.dup(file.fileno())
         self._write = ctypes.CDLL(None).pwrite
         self._write.restype = ctypes.c_ssize_t
 

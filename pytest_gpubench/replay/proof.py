@@ -13,7 +13,6 @@ from pytest_gpubench.gpu.context import context_error
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.replay.addresses import input_memory
 from pytest_gpubench.replay.builder import GraphBuilder
-from pytest_gpubench.replay.call_data import CallData
 from pytest_gpubench.replay.capture import CapturedCall, outputs_of
 from pytest_gpubench.replay.driver import DriverError
 from pytest_gpubench.replay.reader import NotReplayable
@@ -58,15 +57,21 @@ def ways_for(leaves: Leaves) -> list[Way]:
 
 
 def _prove_once(call: Call, replayed: Replayed, leaves: Leaves, inputs: Values, way: Way) -> None:
-    expected, changed = _expected(call, way, leaves, inputs, lambda: give(replayed, inputs))
+    def give() -> None:
+        for names, memory in _inputs_of(replayed):
+            memory.copy_(inputs[names])
+
+    expected, changed = _expected(call, way, leaves, inputs, give)
     replayed.launch()
     found = {name: tensor.clone() for name, tensor in replayed.outputs()}
     if found.keys() - expected.keys():
         raise NotReplayable("it returns other outputs for other values")
     wrong = differing(found, expected, lambda: _expected(call, way, leaves)[0])
     if wrong:
-        raise NotReplayable(f"replayed, it computes something else: {wrong[0].line}{_suspect(replayed.data)}")
-    if not _are_equal(replayed, changed):
+        other = sum(region.bytes for region in replayed.data.regions if region.kind == "other")
+        suspect = f"; it uses {format_bytes(other)} that are no argument of it: give tensors as arguments"
+        raise NotReplayable(f"replayed, it computes something else: {wrong[0].line}{suspect if other else ''}")
+    if not all(torch.equal(memory, changed[names]) for names, memory in _inputs_of(replayed)):
         raise NotReplayable("replayed, it computes something else: what it changes among its inputs differs")
 
 
@@ -90,23 +95,7 @@ def _expected(
         variation.end()
 
 
-def give(replayed: Replayed, inputs: Values) -> None:
-    """Write the values of inputs into the memory of a replayed call."""
-    for region, memory in zip(replayed.data.regions, replayed.memory, strict=True):
-        if region.kind == "input":
-            memory.copy_(inputs[region.names])
-
-
-def _are_equal(replayed: Replayed, inputs: Values) -> bool:
-    return all(
-        torch.equal(memory, inputs[region.names])
-        for region, memory in zip(replayed.data.regions, replayed.memory, strict=True)
-        if region.kind == "input"
-    )
-
-
-def _suspect(data: CallData) -> str:
-    """Return the words for memory that a call reads beside its inputs; empty where there is none."""
-    if other := sum(region.bytes for region in data.regions if region.kind == "other"):
-        return f"; it uses {format_bytes(other)} that are no argument of it: give tensors as arguments"
-    return ""
+def _inputs_of(replayed: Replayed) -> list[tuple[tuple[str, ...], torch.Tensor]]:
+    """Return the memory of the inputs of a replayed call, by their names."""
+    regions = zip(replayed.data.regions, replayed.memory, strict=True)
+    return [(region.names, memory) for region, memory in regions if region.kind == "input"]

@@ -59,7 +59,10 @@ class GraphReader(Driver):
         """Return a graph as data, whose values still hold addresses; raise NotReplayable and DriverError."""
         handles = self.nodes(graph)
         edges = self._edges(graph, {each: number for number, each in enumerate(handles)})
-        order = in_order(len(handles), [(each.start, each.end) for each in edges])
+        sorter = TopologicalSorter[int](dict.fromkeys(range(len(handles)), ()))
+        for each in edges:
+            sorter.add(each.end, each.start)
+        order = list(sorter.static_order())
         place = {number: at for at, number in enumerate(order)}
         nodes = tuple(self._node(handles[number], image_of) for number in order)
         moved = (Edge(place[each.start], place[each.end], each.ports) for each in edges)
@@ -86,16 +89,15 @@ class GraphReader(Driver):
         kind: Any = NODE_KINDS.get(number)
         if kind is None:
             raise NotReplayable(UNSUPPORTED_NODES.get(number, f"its graph has a node of the driver's type {number}"))
-        return Node(kind=kind, values=self._structure(node, kind) if kind in STRUCTURES else ())
-
-    def _structure(self, node: int, kind: str) -> tuple[bytes]:
+        if kind not in STRUCTURES:
+            return Node(kind=kind)
         params = STRUCTURES[kind]()
         self.call(f"cuGraph{kind.capitalize()}NodeGetParams", handle(node), out(params))
         if isinstance(params, MemcpyParams):
             ends = params.source, params.destination
             if any(each.memory_type == ARRAY_MEMORY for each in ends):
                 raise NotReplayable("it copies from or to an array of CUDA's, which is no plain memory")
-        return (bytes(params),)
+        return Node(kind=kind, values=(bytes(params),))
 
     def _kernel(self, node: int, image_of: ImageOf) -> Node:
         params, function = self.kernel_params(node)
@@ -160,11 +162,3 @@ class GraphReader(Driver):
         given = (ctypes.c_void_p * 4).from_address(params.extra)
         buffer = next((given[at + 1] or 0 for at in (0, 2) if given[at] == LAUNCH_BUFFER), 0)
         return tuple(ctypes.string_at(buffer + offset, size) for offset, size in layout)
-
-
-def in_order(nodes: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the numbers of nodes so that each follows those that it waits for, otherwise as they are."""
-    sorter = TopologicalSorter[int](dict.fromkeys(range(nodes), ()))
-    for start, end in edges:
-        sorter.add(end, start)
-    return list(sorter.static_order())

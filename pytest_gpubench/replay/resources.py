@@ -16,7 +16,7 @@ from pytest_gpubench.replay.cuda_graphs import has_cuda_graphs, used_cuda_graphs
 from pytest_gpubench.replay.driver import Driver, Launch, find_driver
 from pytest_gpubench.replay.images import note_launched
 from pytest_gpubench.replay.triton_code import codes_of, noting_compiled
-from pytest_gpubench.results.model import Code, Kernel, Resources, Timing
+from pytest_gpubench.results.model import Kernel, Resources, Timing
 from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.graph import Captured, NotCaptured, call_on, capture_on, explain
 from pytest_gpubench.timing.measurement import demangled
@@ -59,7 +59,11 @@ def found_or_reason(call: Call, device: Device, cuda: Driver) -> tuple[ByName, s
             capture_read(call, device, cuda, lambda graph: launches.extend(cuda.launches(graph)))
         note_launched(compiled)
         with torch.cuda.stream(side_stream(device.torch_device)):  # the driver answers for the current device
-            return resources_by_name(launches, cuda, codes_of(compiled)), ""
+            codes, found = codes_of(compiled), dict[str, list[Resources]]()
+            for launch, number in Counter(launches).items():
+                taken = msgspec.structs.replace(cuda.resources(launch, number), code=codes.get(launch.function))
+                found.setdefault(demangled(cuda.symbol(launch.function)), []).append(taken)
+            return {name: tuple(each) for name, each in found.items()}, ""
     except Exception as error:
         return {}, why_uncaptured(error)
 
@@ -111,15 +115,6 @@ def capture_read(call: Call, device: Device, cuda: Driver, read: Callable[[int],
 
     call_on(stream, call, 1)
     return capture_on(stream, replace(call, prepare=prepare), device)
-
-
-def resources_by_name(launches: Iterable[Launch], cuda: Driver, codes: Mapping[int, Code]) -> ByName:
-    """Return what launches take; codes: what Triton compiled kernels to, by their CUfunction."""
-    found: dict[str, list[Resources]] = {}
-    for launch, number in Counter(launches).items():
-        taken = msgspec.structs.replace(cuda.resources(launch, number), code=codes.get(launch.function))
-        found.setdefault(demangled(cuda.symbol(launch.function)), []).append(taken)
-    return {name: tuple(each) for name, each in found.items()}
 
 
 def difference(kernels: Iterable[Kernel], captured: "Counter[str]") -> str:

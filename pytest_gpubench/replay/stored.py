@@ -80,7 +80,10 @@ def stored_call(data: CallData, device: torch.device, values: Values | None = No
     memory = {at: new_memory(each, device) for at, each in enumerate(data.regions) if each.kind == "input"}
     leaves: Leaves = [(each.name, tensor_in(memory[each.region], each)) for each in data.inputs]
     if values is None:
-        fill_inputs(leaves, device)
+        generator = torch.Generator(device).manual_seed(SEED)
+        for _, tensor in leaves:
+            if isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and tensor.element_size() > 1:
+                tensor.normal_(generator=generator)
     else:
         for at, bytes_ in memory.items():
             bytes_.copy_(values[data.regions[at].names])
@@ -91,12 +94,3 @@ def stored_call(data: CallData, device: torch.device, values: Values | None = No
         return Prepared(lambda: None, on_device=kept.launched)
 
     return Call(data.label, prepare, lambda: None, inputs=lambda: leaves)
-
-
-def fill_inputs(leaves: Leaves, device: torch.device) -> None:
-    """Fill tensors of floating-point numbers with random ones; all others hold 0, which is an index of anything."""
-    generator = torch.Generator(device).manual_seed(SEED)
-    for _, tensor in leaves:
-        assert isinstance(tensor, torch.Tensor), "inputs of a stored call are tensors"
-        if tensor.is_floating_point() and tensor.element_size() > 1:
-            tensor.normal_(generator=generator)

@@ -9,7 +9,7 @@ from pytest_gpubench.replay.builder import GraphBuilder
 from pytest_gpubench.replay.call_data import CallData, Graph, Kernel, Node, RegionKind
 from pytest_gpubench.replay.driver import DriverError, KernelParams, LaunchAttribute, LaunchConfig
 from pytest_gpubench.replay.memory import Locating, Placed, placed, with_addresses
-from pytest_gpubench.replay.reader import NotReplayable, in_order
+from pytest_gpubench.replay.reader import NotReplayable
 from pytest_gpubench.replay.structures import (
     DEVICE_MEMORY,
     UNSUPPORTED_ATTRIBUTES,
@@ -227,14 +227,6 @@ def test_what_holds_an_address_or_a_handle_is_refused(attribute: int, words: str
 def test_structures_are_as_large_as_the_drivers() -> None:
     structures = (MemcpyParams, MemsetParams, KernelParams, LaunchAttribute, LaunchConfig)
     assert [*map(ctypes.sizeof, structures)] == [200, 40, 72, 72, 56]
-
-
-@pytest.mark.parametrize(
-    ("edges", "order"),
-    [([], [0, 1, 2]), ([(2, 0)], [1, 2, 0]), ([(2, 1), (1, 0)], [2, 1, 0]), ([(0, 1), (0, 2)], [0, 1, 2])],
-)
-def test_the_order_of_nodes(edges: list[tuple[int, int]], order: list[int]) -> None:
-    assert in_order(3, edges) == order
 
 
 # memory

@@ -12,7 +12,7 @@ from pytest_gpubench import Timing
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.replay import images, resources
 from pytest_gpubench.replay.driver import Driver
-from pytest_gpubench.replay.resources import resources_by_name, side_stream, with_resources
+from pytest_gpubench.replay.resources import side_stream, with_resources
 from pytest_gpubench.results.model import Code
 from pytest_gpubench.timing.base import Call, call_of
 from tests.replay.fake_graphs import NUMBERS, FakeGraphs, FakeNode
@@ -82,10 +82,11 @@ def test_a_call_is_made_on_another_stream_then_captured_then_as_ever(device: Dev
     ]
 
 
-def test_kernels_of_tritons_have_their_code() -> None:
+def test_kernels_of_tritons_have_their_code(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     code = Code(constants={"num_warps": "4"})
-    found = resources_by_name(Driver(LIBRARY).launches(LIBRARY.captured), Driver(LIBRARY), {OTHER: code})
-    assert [[each.code for each in kinds] for kinds in found.values()] == [[None, None], [code]]
+    monkeypatch.setattr(resources, "codes_of", lambda compiled: {OTHER: code})
+    one, other, _ = found(device).kernels
+    assert [[each.code for each in kernel.resources] for kernel in (one, other)] == [[None, None], [code]]
 
 
 def test_kernels_of_tritons_are_noted_for_their_images(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
