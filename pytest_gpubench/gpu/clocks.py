@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -75,21 +75,31 @@ class ClockLock:
         """Lock the clocks; raise DeviceUnavailable, with nothing changed, where that cannot be."""
         if own := LOCKS.get(self._uuid):
             raise DeviceUnavailable(f"this process has locked the clocks of {self._uuid} already, at {own._record}")
-        self._nvml = _open_gpu(self._uuid)
+        try:
+            self._nvml = nvml = Nvml.open(self._uuid)
+        except RuntimeError as error:
+            raise _refusal(self._uuid, error) from None
+        if self._uuid.startswith("MIG-") or nvml.mig():
+            why = "the GPU is split into MIG instances, which share its clocks"
+            raise _refusal(self._uuid, f"{why}: {INSTEAD}, or on a whole GPU")
         self._record = record = _choose_clocks(self._nvml, self._uuid, self._wish)
         self.graphics_mhz = None if record.graphics == CLOCK_LIMIT_TDP else record.graphics
         if restored := _unlock_left(self._path, self._nvml):
             if restored.left:
                 raise DeviceUnavailable(restored.sentence)
             self._say(restored.sentence)
-        _write_record(self._path, self._record)
+        try:
+            replace_file(self._path, msgspec.json.encode(record), 0o644)
+        except OSError as error:
+            why = (
+                f"the record that they are given back by cannot be written to {self._path} ({error.strerror or error})"
+            )
+            raise _refusal(self._uuid, f"{why}: give another folder with --gpu-bench-lock-folder") from None
         LOCKS[self._uuid] = self
         self._set()
-        if self._wish not in ("base", "max", self._record.graphics):
-            self._say(
-                f"{self._uuid} does not support {self._wish} MHz: its clocks are locked at "
-                f"{self._record.graphics} MHz, the nearest that it does"
-            )
+        if self._wish not in ("base", "max", record.graphics):
+            locked = f"its clocks are locked at {record.graphics} MHz, the nearest that it does"
+            self._say(f"{self._uuid} does not support {self._wish} MHz: {locked}")
         return self
 
     def __exit__(
@@ -110,18 +120,22 @@ class ClockLock:
     def _set(self) -> None:
         library, changed = self._nvml.library, False
         try:
-            _set_clock(self._nvml, "Gpu", self._record.graphics)
+            library.nvmlDeviceSetGpuLockedClocks(self._nvml.handle, *2 * [self._record.graphics])
             changed = True
-            _set_clock(self._nvml, "Memory", self._record.memory)
+            library.nvmlDeviceSetMemoryLockedClocks(self._nvml.handle, *2 * [self._record.memory])
         except library.NVMLError as error:
             unsupported = _is_unsupported(error, library)
             if changed and unsupported:
                 self._say(f"the memory clock of {self._uuid} cannot be locked, only that of its multiprocessors is")
                 return
-            refused = unsupported or isinstance(error, library.NVMLError_NoPermission)
-            problem = self.release(changed or not refused)
-            sentence = f"asked to lock the clocks of {self._uuid}, but {_why_not_locked(error, library)}"
-            raise DeviceUnavailable(f"{sentence}; {problem}" if problem else sentence) from None
+            if unsupported:
+                why = f"the GPU or its driver cannot do that ({error}): {INSTEAD}"
+            elif no_rights := isinstance(error, library.NVMLError_NoPermission):
+                why = f"this user has not the rights: run as root, or {INSTEAD}"
+            else:
+                why = f"NVML failed ({error}): see nvidia-smi"
+            problem = self.release(changed or not (unsupported or no_rights))
+            raise _refusal(self._uuid, f"{why}; {problem}" if problem else why) from None
         except BaseException:  # as raised by the signal of a timeout
             self.release()
             raise
@@ -136,57 +150,40 @@ def restore_abandoned(folder: Path) -> list[Restored]:
 
     Without records no GPU is opened.
     """
-    found = (_restore(folder, path.name.removesuffix(SUFFIX)) for path in sorted(folder.glob(f"*{SUFFIX}")))
-    return [each for each in found if each is not None]
-
-
-def _restore(folder: Path, uuid: str) -> Restored | None:
-    turn, path = LockFile(folder, f"{uuid}.turn"), folder / f"{uuid}{SUFFIX}"
-    try:
-        if not turn.try_acquire(Holder.of_this_process()):
-            return Restored(f"the clocks of {holder_text(turn)}, may be locked: they are left alone", left=True)
-        return _unlock_left(path)
-    except (GpuBenchError, RuntimeError) as error:
-        return Restored(f"the clocks of {uuid} may be locked, and are not given back: {error}", left=True)
-    finally:
-        turn.release()
+    found = []
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
+        uuid = path.name.removesuffix(SUFFIX)
+        turn = LockFile(folder, f"{uuid}.turn")
+        try:
+            if not turn.try_acquire(Holder.of_this_process()):
+                found.append(Restored(f"the clocks of {holder_text(turn)}, may be locked: they are left alone", True))
+            elif restored := _unlock_left(path):
+                found.append(restored)
+        except (GpuBenchError, RuntimeError) as error:
+            found.append(Restored(f"the clocks of {uuid} may be locked, and are not given back: {error}", True))
+        finally:
+            turn.release()
+    return found
 
 
 def _unlock_left(path: Path, nvml: Nvml | None = None) -> Restored | None:
     """Reset clocks that were left locked, with the turn held; None where they were not. nvml: None opens the GPU."""
-    abandoned = _left_locked(path)
-    if abandoned is None:
-        return None
-    problem = _reset(nvml or Nvml.open(path.name.removesuffix(SUFFIX)), path)
-    return Restored(f"{abandoned}; {problem or 'they are given back'}", left=problem is not None)
-
-
-# the record
-
-
-def _left_locked(path: Path) -> str | None:
-    """Return in one clause why clocks must be reset, with the turn held; None where there is no record."""
     gpu = path.name.removesuffix(SUFFIX)
     try:
         record = msgspec.json.decode(read_regular(path, RECORD_BYTES, TRUSTED_USERS), type=ClockRecord)
+        ended = ", which has ended" if record.holder.has_ended else ""
+        why = f"the clocks of {gpu} were left locked at {record} by {record.holder}{ended}"
     except (FileNotFoundError, ForeignFile):
         return None
     except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
-        why = getattr(error, "strerror", None) or error
-        return f"the record of the clocks of {gpu}, {path}, is damaged ({why}), so they may be locked"
-    ended = ", which has ended" if record.holder.has_ended else ""
-    return f"the clocks of {gpu} were left locked at {record} by {record.holder}{ended}"
+        damage = getattr(error, "strerror", None) or error
+        why = f"the record of the clocks of {gpu}, {path}, is damaged ({damage}), so they may be locked"
+    problem = _reset(nvml or Nvml.open(gpu), path)
+    return Restored(f"{why}; {problem or 'they are given back'}", left=problem is not None)
 
 
-def _write_record(path: Path, record: ClockRecord) -> None:
-    """Write a record; raise DeviceUnavailable where that fails."""
-    try:
-        replace_file(path, msgspec.json.encode(record), 0o644)
-    except OSError as error:
-        raise DeviceUnavailable(
-            f"asked to lock the clocks of {path.name.removesuffix(SUFFIX)}, but the record that they are given back by "
-            f"cannot be written to {path} ({error.strerror or error}): give another folder with --gpu-bench-lock-folder"
-        ) from None
+def _refusal(uuid: str, why: object) -> DeviceUnavailable:
+    return DeviceUnavailable(f"asked to lock the clocks of {uuid}, but {why}")
 
 
 def _remove_record(path: Path) -> str | None:
@@ -195,23 +192,6 @@ def _remove_record(path: Path) -> str | None:
     except OSError as error:
         return f"{path} cannot be removed ({error.strerror or error}): remove it by hand"
     return None
-
-
-# the GPU
-
-
-def _open_gpu(uuid: str) -> Nvml:
-    """Open a GPU to lock its clocks; raise DeviceUnavailable where NVML cannot, or where MIG instances share them."""
-    try:
-        nvml = Nvml.open(uuid)
-    except RuntimeError as error:
-        raise DeviceUnavailable(f"asked to lock the clocks of {uuid}, but {error}") from None
-    if uuid.startswith("MIG-") or nvml.mig():
-        raise DeviceUnavailable(
-            f"asked to lock the clocks of {uuid}, but the GPU is split into MIG instances, which share its clocks: "
-            f"{INSTEAD}, or on a whole GPU"
-        )
-    return nvml
 
 
 def _choose_clocks(nvml: Nvml, uuid: str, wish: ClockWish) -> ClockRecord:
@@ -223,9 +203,7 @@ def _choose_clocks(nvml: Nvml, uuid: str, wish: ClockWish) -> ClockRecord:
     memory = max(nvml.ask("SupportedMemoryClocks") or (0,))
     supported: Sequence[int] = (nvml.ask("SupportedGraphicsClocks", memory) or ()) if memory else ()
     if not supported:
-        raise DeviceUnavailable(
-            f"asked to lock the clocks of {uuid}, but the GPU does not say which clocks it supports: {INSTEAD}"
-        )
+        raise _refusal(uuid, f"the GPU does not say which clocks it supports: {INSTEAD}")
     graphics = max(supported)
     if wish == "base":
         default = nvml.ask("DefaultApplicationsClock", nvml.library.NVML_CLOCK_GRAPHICS)
@@ -238,10 +216,6 @@ def _choose_clocks(nvml: Nvml, uuid: str, wish: ClockWish) -> ClockRecord:
 def _nearest(supported: Sequence[int], wanted_mhz: int) -> int:
     """Return the supported clock nearest to a wanted one, the lower of two."""
     return min(supported, key=lambda clock: (abs(clock - wanted_mhz), clock))
-
-
-def _set_clock(nvml: Nvml, domain: Literal["Gpu", "Memory"], clock: int) -> None:
-    getattr(nvml.library, f"nvmlDeviceSet{domain}LockedClocks")(nvml.handle, clock, clock)
 
 
 def _reset(nvml: Nvml, path: Path) -> str | None:
@@ -263,15 +237,6 @@ def _is_unsupported(error: Exception, library: Any) -> bool:
     """Tell whether the GPU or its driver cannot do what was asked."""
     kinds = ("NVMLError_NotSupported", "NVMLError_FunctionNotFound", "NVMLError_Deprecated")
     return isinstance(error, tuple(getattr(library, kind) for kind in kinds if hasattr(library, kind)))
-
-
-def _why_not_locked(error: Exception, library: Any) -> str:
-    """Return in one clause why clocks cannot be locked, and what to do."""
-    if isinstance(error, library.NVMLError_NoPermission):
-        return f"this user has not the rights: run as root, or {INSTEAD}"
-    if _is_unsupported(error, library):
-        return f"the GPU or its driver cannot do that ({error}): {INSTEAD}"
-    return f"NVML failed ({error}): see nvidia-smi"
 
 
 @contextmanager

@@ -24,14 +24,9 @@ def cuda_was_started(modules: Mapping[str, Any] = sys.modules) -> bool:
     with suppress(AttributeError):  # a torch that is being imported
         if torch is not None and torch.cuda.is_initialized():
             return True
-    return driver_was_started()
-
-
-def driver_was_started() -> bool:
-    """Tell whether cuInit was called in this process."""
     import ctypes
 
-    try:
+    try:  # tells whether cuInit was called
         driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
         return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != CUDA_ERROR_NOT_INITIALIZED)
     except (OSError, AttributeError):

@@ -142,8 +142,12 @@ def cpu_device() -> Device:
 
 def cpu_facts() -> DeviceFacts:
     """Return the facts about the CPU, which need no torch."""
-    name = cpu_info()["brand_raw"] or "CPU"
-    return DeviceFacts(type="cpu", name=name, host=socket.gethostname(), cache_bytes=_cpu_cache_bytes())
+    name, sizes = cpu_info()["brand_raw"] or "CPU", []
+    for size in CPU_CACHE_FOLDER.glob("index*/size"):
+        with suppress(OSError, ValueError):  # not told, in some virtual machines
+            text = size.read_text().strip()
+            sizes.append(int(text.rstrip("KM")) * {"K": 2**10, "M": 2**20}.get(text[-1:], 1))
+    return DeviceFacts(type="cpu", name=name, host=socket.gethostname(), cache_bytes=max(sizes, default=None))
 
 
 def _open_by_uuid(bare: object) -> tuple[str | None, Nvml | None, str | None]:
@@ -157,13 +161,3 @@ def _open_by_uuid(bare: object) -> tuple[str | None, Nvml | None, str | None]:
         except RuntimeError as error:
             errors.append(str(error))
     return f"GPU-{bare}", None, errors[0]
-
-
-def _cpu_cache_bytes() -> int | None:
-    sizes = []
-    for size in CPU_CACHE_FOLDER.glob("index*/size"):
-        with suppress(OSError, ValueError):  # not told, in some virtual machines
-            text = size.read_text().strip()
-            scale = {"K": 2**10, "M": 2**20}.get(text[-1:], 1)
-            sizes.append(int(text.rstrip("KM")) * scale)
-    return max(sizes, default=None)

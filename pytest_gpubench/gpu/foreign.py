@@ -57,12 +57,12 @@ class ForeignWork:
 
 def read_gpu(nvml: Nvml) -> GpuReading:
     """Ask NVML which processes compute on a GPU, and how busy it is."""
-    processes = nvml.ask("ComputeRunningProcesses")
-    rates = nvml.ask("UtilizationRates")
-    return GpuReading(
-        None if processes is None else tuple(_process(each.pid, each.usedGpuMemory) for each in processes),
-        None if rates is None else rates.gpu / 100,
-    )
+    listed, rates = nvml.ask("ComputeRunningProcesses"), nvml.ask("UtilizationRates")
+    processes = []
+    for each in listed or ():
+        known = each.usedGpuMemory is not None and each.usedGpuMemory < 2**63  # "not available" is 2**64 - 1
+        processes.append(GpuProcess(each.pid, each.usedGpuMemory if known else None, command_of(each.pid)))
+    return GpuReading(None if listed is None else tuple(processes), None if rates is None else rates.gpu / 100)
 
 
 def find_foreign(reading: GpuReading, ours: Collection[int], uses_gpu: bool) -> ForeignWork | None:
@@ -81,7 +81,12 @@ def find_foreign(reading: GpuReading, ours: Collection[int], uses_gpu: bool) -> 
         return ForeignWork(tuple(known), f"{_list(known)} {verb} on the GPU{busy}")
     if reading.utilisation is None or reading.utilisation <= IDLE_SHARE:
         return None
-    return ForeignWork((), _describe_utilisation(reading.utilisation, len(others)))
+    whose = "NVML names no process of others"
+    if others:
+        verb = "is" if len(others) == 1 else "are"
+        whose = f"NVML lists {count(len(others), 'process')} that {verb} not to be found in this container"
+    told = f"the GPU is {_busy(reading.utilisation)} while this run leaves it idle; whose work it is cannot be told"
+    return ForeignWork((), f"{told}: {whose}")
 
 
 def apply_busy_policy(
@@ -131,19 +136,6 @@ def computing(
     computed = {each.pid for each in sampled or () if each.smUtil / 100 > IDLE_SHARE}
     busy = [each for pid, each in there.items() if pid in computed]
     return f"{_list(busy)} computed on the GPU while it was measured on" if busy else None
-
-
-def _process(pid: int, memory_bytes: int | None) -> GpuProcess:
-    known = memory_bytes is not None and memory_bytes < 2**63  # NVML writes "not available" as 2**64 - 1
-    return GpuProcess(pid, memory_bytes if known else None, command_of(pid))
-
-
-def _describe_utilisation(utilisation: float, unknown: int) -> str:
-    whose = "NVML names no process of others"
-    if unknown:
-        verb = "is" if unknown == 1 else "are"
-        whose = f"NVML lists {count(unknown, 'process')} that {verb} not to be found in this container"
-    return f"the GPU is {_busy(utilisation)} while this run leaves it idle; whose work it is cannot be told: {whose}"
 
 
 def _busy(utilisation: float) -> str:

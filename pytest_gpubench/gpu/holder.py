@@ -31,12 +31,16 @@ class Holder(msgspec.Struct, frozen=True):
     @classmethod
     def of_this_process(cls, test: str = "", command: str | None = None) -> "Holder":
         """Describe this process; `command` None is the command line that it was started with."""
+        try:
+            user = getpass.getuser()
+        except (KeyError, OSError):  # users have no names in many containers
+            user = f"uid {os.getuid()}"
         return cls(
             pid=os.getpid(),
             started=start_of(os.getpid()),
             namespace=pid_namespace(),
             host=socket.gethostname(),
-            user=_user_name(),
+            user=user,
             command=brief(command_line(sys.argv) if command is None else command),
             test=brief(test),
             since_s=time.time(),
@@ -55,14 +59,12 @@ class Holder(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         where = "" if self.is_local else f" on {brief(self.host)} or in a container there"
         test = f", {brief(self.test)}" if self.test else ""
-        return f"pid {self.pid} of {brief(self.user)}{where} ({brief(self.command)}{test}, since {self._since()})"
-
-    def _since(self) -> str:
         style = "%H:%M:%S" if abs(time.time() - self.since_s) < 43200 else "%Y-%m-%d %H:%M:%S"
         try:
-            return time.strftime(style, time.localtime(self.since_s))
+            since = time.strftime(style, time.localtime(self.since_s))
         except (OverflowError, ValueError, OSError):
-            return "an unknown time"
+            since = "an unknown time"
+        return f"pid {self.pid} of {brief(self.user)}{where} ({brief(self.command)}{test}, since {since})"
 
 
 def command_line(arguments: Sequence[str]) -> str:
@@ -75,10 +77,3 @@ def command_line(arguments: Sequence[str]) -> str:
 def brief(text: str) -> str:
     """Return a text that fits into a line of a message, with an ellipsis where it is cut."""
     return shortened(printable(text), LONGEST_FIELD)
-
-
-def _user_name() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # users have no names in many containers
-        return f"uid {os.getuid()}"

@@ -75,7 +75,13 @@ class GpuLock:
     def acquire(self, patience: Patience) -> float:
         """Take the GPUs and return how many seconds that waited; raise DeviceUnavailable, naming who holds them."""
         if not self._acquire_again():
-            self._queue(patience, self._note or Holder.of_this_process())
+            note = self._note or Holder.of_this_process()
+            with ExitStack() as places:
+                for uuid, turn in zip(self.uuids, self._turns, strict=True):
+                    place = LockFile(self._folder, f"{uuid}.next")
+                    places.callback(place.release)
+                    patience.wait_until(lambda: None if place.try_acquire(note) else holder_text(turn, place))  # noqa: B023
+                patience.wait_until(lambda: _take_all(self._turns, note))
             _HOLDS.update({turn.path: _Hold(turn) for turn in self._turns})
         self._depth += 1
         return patience.waited_s
@@ -105,14 +111,6 @@ class GpuLock:
                 f"GPUs are taken all at once, so ask for all of them first"
             )
         return False
-
-    def _queue(self, patience: Patience, note: Holder) -> None:
-        with ExitStack() as places:
-            for uuid, turn in zip(self.uuids, self._turns, strict=True):
-                place = LockFile(self._folder, f"{uuid}.next")
-                places.callback(place.release)
-                patience.wait_until(lambda: None if place.try_acquire(note) else holder_text(turn, place))  # noqa: B023
-            patience.wait_until(lambda: _take_all(self._turns, note))
 
 
 @dataclass

@@ -47,10 +47,17 @@ class LockFile:
 
     def try_acquire(self, note: Holder | None = None) -> bool:
         """Take the lock if it is free and write who holds it; raise BadRequest where there can be no lock."""
-        descriptor = open_lock_file(self.path)
+        descriptor = _open_lock_file(self.path)
         taken = False
         try:
-            taken = self._flock(descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            taken = self._has(descriptor)
+        except (BlockingIOError, FileNotFoundError):  # a cleaner of temp folders removes files that are open
+            return False
+        except OSError as error:
+            raise BadRequest(
+                f"the lock folder {self.path.parent} is on a file system without locks ({error}): {REMEDY}"
+            ) from None
         finally:
             if not taken:
                 os.close(descriptor)
@@ -65,7 +72,7 @@ class LockFile:
         The descriptor itself is locked: where it is no such process's, the lock is taken if it is free, or not at all.
         """
         try:
-            if not os.path.samestat(os.fstat(descriptor), os.stat(self.path, follow_symlinks=False)):
+            if not self._has(descriptor):
                 return False
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -107,18 +114,9 @@ class LockFile:
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
 
-    def _flock(self, descriptor: int) -> bool:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            raise BadRequest(
-                f"the lock folder {self.path.parent} is on a file system without locks ({error}): {REMEDY}"
-            ) from None
-        with suppress(FileNotFoundError):  # a cleaner of temp folders may have removed it since it was opened
-            return os.path.samestat(os.fstat(descriptor), os.stat(self.path, follow_symlinks=False))
-        return False
+    def _has(self, descriptor: int) -> bool:
+        """Tell whether a descriptor is of the file that is there now; raise OSError where none is."""
+        return os.path.samestat(os.fstat(descriptor), os.stat(self.path, follow_symlinks=False))
 
 
 class ForeignFile(OSError):
@@ -143,14 +141,14 @@ def read_regular(path: Path, most_bytes: int, owners: Container[int] | None = No
         os.close(descriptor)
 
 
-def open_lock_file(path: Path) -> int:
+def _open_lock_file(path: Path) -> int:
     """Open a lock file, creating it and its folder where they are missing; raise BadRequest where it cannot be one."""
     for pause_s in RACE_PAUSES_S:
         time.sleep(pause_s)
         try:
             folder = _open_folder(path.parent)
             try:
-                descriptor = open_or_create(path.name, folder)
+                descriptor = _open_or_create(path.name, folder)
             finally:
                 os.close(folder)
             break
@@ -164,7 +162,7 @@ def open_lock_file(path: Path) -> int:
     return descriptor
 
 
-def open_or_create(name: str, folder: int) -> int:
+def _open_or_create(name: str, folder: int) -> int:
     """Open a file in an open folder, or create it readable and writable for all users."""
     with suppress(FileNotFoundError):
         return os.open(name, os.O_RDWR | OPEN_FLAGS, dir_fd=folder)  # O_CREAT fails: fs.protected_regular in proc(5)

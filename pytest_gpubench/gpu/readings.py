@@ -45,19 +45,15 @@ class Watcher:
             return NO_READING
         began_s = time.perf_counter()
         if began_s >= self._due_s:
-            self._last = _read_slowly_changing(self._nvml)
+            power_mw, library = self._nvml.ask("PowerUsage"), self._nvml.library
+            self._last = Reading(
+                memory_clock_mhz=self._nvml.ask("ClockInfo", library.NVML_CLOCK_MEM),
+                temperature_c=self._nvml.ask("Temperature", library.NVML_TEMPERATURE_GPU),
+                power_w=None if power_mw is None else round(power_mw / 1000, 1),
+            )
             ended_s = time.perf_counter()
             self._due_s = ended_s + max(REFRESH_S, (ended_s - began_s) / READING_SHARE)
         mask = self._nvml.throttle_mask()
         if mask != self._last.throttle_mask:
             self._last = msgspec.structs.replace(self._last, throttle_mask=mask)
         return self._last
-
-
-def _read_slowly_changing(nvml: Nvml) -> Reading:
-    power_mw = nvml.ask("PowerUsage")
-    return Reading(
-        memory_clock_mhz=nvml.ask("ClockInfo", nvml.library.NVML_CLOCK_MEM),
-        temperature_c=nvml.ask("Temperature", nvml.library.NVML_TEMPERATURE_GPU),
-        power_w=None if power_mw is None else round(power_mw / 1000, 1),
-    )

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,8 +43,15 @@ def find_visible(environment: Mapping[str, str] | None = None) -> list[VisibleGp
 
     A run may use every MIG instance that is returned; CUDA shows one process only the first of its list.
     """
-    environment = os.environ if environment is None else environment
-    return select(environment.get("CUDA_VISIBLE_DEVICES"), read_host())
+    listed = (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES")
+    host = read_host()
+    if listed is None:
+        return [gpu for each in host for gpu in each.usable]
+    names = parse_list(listed)
+    if listed.startswith("MIG-"):
+        instances = [gpu for each in host for gpu in each.usable if gpu.mig]
+        return [instances[place] for place in _places(names, [gpu.uuid for gpu in instances])]
+    return [gpu for place in _places(names, [each.gpu.uuid for each in host]) for gpu in host[place].usable]
 
 
 def parse_list(listed: str) -> list[int] | list[str]:
@@ -56,18 +63,8 @@ def parse_list(listed: str) -> list[int] | list[str]:
     for prefix in ("GPU-", "MIG-"):
         if listed.startswith(prefix):
             return _once([name if name.startswith(prefix) else None for name in listed.split(",")])
-    return _once([_leading_number(entry) for entry in listed.split(",")])
-
-
-def select(listed: str | None, host: Sequence[HostGpu]) -> list[VisibleGpu]:
-    """Return the GPUs of a host, given in NVML's order, that CUDA_VISIBLE_DEVICES lists; all of them for None."""
-    if listed is None:
-        return [gpu for each in host for gpu in each.usable]
-    names = parse_list(listed)
-    if listed.startswith("MIG-"):
-        instances = [gpu for each in host for gpu in each.usable if gpu.mig]
-        return [instances[place] for place in _places(names, [gpu.uuid for gpu in instances])]
-    return [gpu for place in _places(names, [each.gpu.uuid for each in host]) for gpu in host[place].usable]
+    numbers = [re.match(r"[+-]?[0-9]+", entry.strip()) for entry in listed.split(",")]
+    return _once([int(each[0]) if each and int(each[0]) >= 0 else None for each in numbers])
 
 
 def read_host() -> list[HostGpu]:
@@ -77,7 +74,7 @@ def read_host() -> list[HostGpu]:
         for index in range(MAX_GPUS):
             nvml = Nvml.open(index)
             gpu = VisibleGpu(nvml.uuid() or f"GPU-number-{index}", index, nvml.name())
-            found.append(HostGpu(gpu, _instances(nvml) if nvml.mig() else (gpu,)))
+            found.append(HostGpu(gpu, tuple(_instances(nvml)) if nvml.mig() else (gpu,)))
     except RuntimeError:
         pass
     return found
@@ -89,16 +86,11 @@ def same_gpu(uuid: str, other: str) -> bool:
     return bool(bare[0]) and bare[0] == bare[1]
 
 
-def _instances(nvml: Nvml) -> tuple[VisibleGpu, ...]:
-    handles = [nvml.ask("MigDeviceHandleByIndex", index) for index in range(nvml.ask("MaxMigDeviceCount") or 0)]
-    opened = [Nvml(nvml.library, handle) for handle in handles if handle is not None]
-    return tuple(VisibleGpu(uuid, None, each.name(), True) for each in opened if (uuid := each.uuid()))
-
-
-def _leading_number(entry: str) -> int | None:
-    match = re.match(r"[+-]?[0-9]+", entry.strip())
-    number = int(match.group()) if match else -1
-    return number if number >= 0 else None
+def _instances(nvml: Nvml) -> Iterator[VisibleGpu]:
+    for index in range(nvml.ask("MaxMigDeviceCount") or 0):
+        handle = nvml.ask("MigDeviceHandleByIndex", index)
+        if handle is not None and (uuid := (instance := Nvml(nvml.library, handle)).uuid()):
+            yield VisibleGpu(uuid, None, instance.name(), True)
 
 
 def _once(entries: "list[int | None] | list[str | None]") -> list:  # type: ignore[type-arg] # of either
@@ -108,11 +100,9 @@ def _once(entries: "list[int | None] | list[str | None]") -> list:  # type: igno
 
 
 def _places(names: "list[int] | list[str]", uuids: Sequence[str]) -> list[int]:
-    return _once([_place(name, uuids) for name in names])
-
-
-def _place(name: int | str, uuids: Sequence[str]) -> int | None:
-    if isinstance(name, int):
-        return name if name < len(uuids) else None
-    matching = [place for place, uuid in enumerate(uuids) if uuid.startswith(name)]
-    return matching[0] if len(matching) == 1 else None
+    """Return the places of what is named, up to the first name of none, or of several."""
+    found: list[int | None] = []
+    for name in names:
+        named = [place for place, uuid in enumerate(uuids) if name == place or uuid.startswith(str(name))]
+        found.append(named[0] if len(named) == 1 else None)
+    return _once(found)

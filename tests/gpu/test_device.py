@@ -34,7 +34,7 @@ def test_the_largest_cache_counts(
         folder.mkdir()
         (folder / "size").write_text(f"{size}\n")
     monkeypatch.setattr(device, "CPU_CACHE_FOLDER", tmp_path)
-    assert device._cpu_cache_bytes() == largest
+    assert device.cpu_facts().cache_bytes == largest
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without a GPU")
