@@ -68,6 +68,13 @@ def duration_s(given: object) -> float:
     return number
 
 
+def true_or_false(given: object) -> bool:
+    """Return a bool, or raise ValueError for anything else."""
+    if not isinstance(given, bool):
+        raise ValueError("it must be True or False")
+    return given
+
+
 def argument(asked: str, given: object, parse: Callable[[object], T]) -> T:
     """Return what `parse` makes of a number, or raise BadRequest with what is wrong with it.
 

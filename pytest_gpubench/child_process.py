@@ -113,19 +113,14 @@ def logged_process(
                 raise KeyboardInterrupt
             yield process
         finally:
-            if process.returncode is None:
-                _end_group(process)
-
-
-def _end_group(process: "subprocess.Popen[bytes]") -> None:
-    """End a process as Ctrl-C would, then kill what is left of it and of what it started."""
-    with signals_handled(signal.SIG_IGN, *INTERRUPTS):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(END_S)
-        kill_group(process)
-        process.wait()
+            if process.returncode is None:  # it is ended as by Ctrl-C, then what is left is killed
+                with signals_handled(signal.SIG_IGN, *INTERRUPTS):
+                    with suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGINT)
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(END_S)
+                    kill_group(process)
+                    process.wait()
 
 
 def kill_group(process: "subprocess.Popen[bytes]") -> None:

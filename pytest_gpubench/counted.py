@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from pytest_gpubench.bench.plan import is_enforced
 from pytest_gpubench.bench.request import CallResult, Request, Say, T
 from pytest_gpubench.counters import COUNTER_BY_NAME, COUNTERS, counter_named
 from pytest_gpubench.errors import first_and_last_line
-from pytest_gpubench.results.model import Counts, Kernel, Measurement, Verdict
+from pytest_gpubench.results.model import Counts, Kernel, Measurement
 from pytest_gpubench.running_test import CurrentTest, NoSearch
 from pytest_gpubench.structure.ncu import Capture, CountedKernel, NotCounted
 from pytest_gpubench.timing.measurement import demangled
@@ -36,13 +36,9 @@ def judged_by_counters(test: CurrentTest, request: Request[T], found: CallResult
     for item in measured:
         is_judged = item.role != "reference"
         verdicts = request.limits.judge("counters", Seen(item.timing), enforced) if is_judged else ()
-        judged.append(replaced(item, verdicts=(*map(_without_reasons, item.verdicts), *verdicts)))
+        judged.append(replaced(item, verdicts=(*(replaced(each, reasons=()) for each in item.verdicts), *verdicts)))
     explained = explained_by_references(judged)
     return replace(found, result=request.with_measurements(found.result, explained), measurements=explained)
-
-
-def _without_reasons(verdict: Verdict) -> Verdict:
-    return replaced(verdict, reasons=())
 
 
 def with_counts(
@@ -57,9 +53,10 @@ def with_counts(
     why, found = why_uncounted(test, request), [Counts() for _ in measured]
     if not why and names:
         say(f"taking the counters of {request.title} under ncu, in a fresh process")
+        assert test.captures is not None
         try:
             for group in groups_of(names):
-                taken = _captures(test, group, again)
+                taken = test.captures(group, again)
                 counts = (
                     counts_of(taken.get((test.calls, item.timing.label), ()), group, item.timing.kernels)
                     for item in measured
@@ -68,15 +65,11 @@ def with_counts(
         except NotCounted as error:
             why = first_and_last_line(error)
     cache_bytes = request.device.facts.cache_bytes or 0
+    known = [Counts(untaken=why) if why else replaced(counts, cache_bytes=cache_bytes) for counts in found]
     return [
-        _with_counts(item, Counts(untaken=why) if why else replaced(counts, cache_bytes=cache_bytes))
-        for item, counts in zip(measured, found, strict=True)
+        replaced(item, timing=replaced(item.timing, counts=counts))
+        for item, counts in zip(measured, known, strict=True)
     ]
-
-
-def _captures(test: CurrentTest, group: tuple[str, ...], again: bool) -> Mapping[tuple[int, str], Sequence[Capture]]:
-    assert test.captures is not None
-    return test.captures(group, again)
 
 
 def counts_of(captures: Sequence[Capture], names: Iterable[str], kernels: Iterable[Kernel]) -> Counts:
@@ -122,10 +115,6 @@ def _value_of(launch: CountedKernel, name: str) -> float:
         return sum(float(launch.metrics[raw].replace(",", "")) for raw in known)
     except ValueError:
         return math.nan
-
-
-def _with_counts(item: Measurement, counts: Counts) -> Measurement:
-    return replaced(item, timing=replaced(item.timing, counts=counts))
 
 
 def _together(one: Counts, other: Counts) -> Counts:

@@ -109,15 +109,12 @@ def statistic(samples_us: Sequence[float], quantiles: Sequence[float] | None, re
     samples_ms = [us / 1e3 for us in samples_us]
     if not quantiles:
         return RETURN_MODES[return_mode](samples_ms)
-    found = [_quantile(sorted(samples_ms), share) for share in quantiles]
+    ascending, found = sorted(samples_ms), []
+    for share in quantiles:  # interpolated between samples, as triton.testing does
+        place = share * (len(ascending) - 1)
+        below, above = ascending[math.floor(place)], ascending[math.ceil(place)]
+        found.append(below + (above - below) * (place % 1))
     return found[0] if len(found) == 1 else found
-
-
-def _quantile(ascending: Sequence[float], share: float) -> float:
-    """Return a quantile, interpolated between samples as triton.testing does."""
-    place = share * (len(ascending) - 1)
-    below, above = ascending[math.floor(place)], ascending[math.ceil(place)]
-    return below + (above - below) * (place % 1)
 
 
 def drop_gradients(tensors: Sequence[Any]) -> None:

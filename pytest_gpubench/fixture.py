@@ -17,7 +17,7 @@ from pytest_gpubench.bench.phases import PhasesRequest, phase_calls
 from pytest_gpubench.bench.plan import call_settings, plan_of
 from pytest_gpubench.bench.ranks import RanksRequest
 from pytest_gpubench.bench.request import MeasureRequest, Request, T
-from pytest_gpubench.bounds import argument, checked_count, duration_s, optional_count
+from pytest_gpubench.bounds import argument, checked_count, duration_s, optional_count, true_or_false
 from pytest_gpubench.correctness import Tolerance
 from pytest_gpubench.errors import BadRequest, is_ours
 from pytest_gpubench.gpu.device import Device, required_device
@@ -32,7 +32,6 @@ from pytest_gpubench.spelling import Spelled, hint
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 from pytest_gpubench.timing.ranks import PROGRESS_TIMEOUT_S, Collective, Job, Rank, Ranks
 from pytest_gpubench.timing.regions import region
-from pytest_gpubench.units import repr_of
 from pytest_gpubench.verdict.limits import NAMES, Limits
 
 if TYPE_CHECKING:
@@ -187,7 +186,9 @@ class GpuBench(Spelled):
         Raises WrongResult where an output differs, UnfairComparison where arms were not given the same, InvalidResult
         for a time that cannot be true, and what `measure` raises.
         """
-        _check_flags("compare", equal_nan=equal_nan, grads=grads, interleave=interleave, margins=margins, vary=vary)
+        flags = {"equal_nan": equal_nan, "grads": grads, "interleave": interleave, "margins": margins, "vary": vary}
+        for name, value in flags.items():
+            argument(f"compare({name}={{}})", value, true_or_false)
         chosen["timer"] = judging_timer(chosen.get("timer"), timers)
         rules, work = self._rules("compare", chosen, backward), _checked_work(bytes, flops)
         tolerance, device = Tolerance(rtol, atol, equal_nan), rules[1].torch_device
@@ -327,7 +328,14 @@ class GpuBench(Spelled):
         """Return the settings, device and limits of a call; raise BadRequest for invalid settings."""
         test = self._test()
         if unknown := chosen.keys() - CallSettings.__optional_keys__:
-            raise TypeError(f"gpu_bench.{method}() takes no {_unknown_keyword(method, min(unknown))}")
+            name = min(unknown)
+            if name in NAMES or name in MARKER_SETTINGS:
+                meant = f": put it into the test's mark, @pytest.mark.perf({name}=...)"
+            elif name in ROWS:
+                meant = f": it is for the whole run, {flag_name(name)}"
+            else:
+                meant = hint("keyword", name, keywords_of(method), "=")
+            raise TypeError(f"gpu_bench.{method}() takes no {name}={meant}")
         given = {name: value for name, value in chosen.items() if value is not None}
         settings = self._resolver.override(test.settings, given, f"{method}({{}}=...)")
         device = self._device(test)
@@ -373,15 +381,6 @@ class Requests(GpuBench):
         return cast(T, request)
 
 
-def _unknown_keyword(method: str, name: str) -> str:
-    """Return a keyword that a call does not take, and what to write instead."""
-    if name in NAMES or name in MARKER_SETTINGS:
-        return f"{name}=: put it into the test's mark, @pytest.mark.perf({name}=...)"
-    if name in ROWS:
-        return f"{name}=: it is for the whole run, {flag_name(name)}"
-    return f"{name}={hint('keyword', name, keywords_of(method), '=')}"
-
-
 def keywords_of(method: str) -> list[str]:
     """Return the keywords that only a call of `gpu_bench` itself takes."""
     parameters = inspect.signature(getattr(GpuBench, method)).parameters.values()
@@ -391,10 +390,3 @@ def keywords_of(method: str) -> list[str]:
 def _checked_work(moved: object, flops: object) -> tuple[int | None, int | None]:
     """Return the bytes and operations that are given for a call; raise BadRequest for invalid ones."""
     return optional_count("bytes={}", moved, least=0), optional_count("flops={}", flops)
-
-
-def _check_flags(method: str, **flags: object) -> None:
-    """Raise BadRequest for an argument that is neither True nor False."""
-    for name, value in flags.items():
-        if not isinstance(value, bool):
-            raise BadRequest(f"{method}({name}={repr_of(value)}) is not valid: it must be True or False")

@@ -307,7 +307,10 @@ def compare_with_past(
         changes = _compare(test, request, past, measured)
         if not any(each.fails_test for item in measured for each in item.verdicts):
             past, changes = _with_fresh_processes(test, request, past, measured, changes, say)
-        if _counts_failed(request.settings, changes):
+        failed = [each for each in changes if each.outcome is Outcome.FAIL and each.old is not None]
+        lacks = any(each.new is not None and not each.new.timing.counts for each in failed)
+        has_explanation = any(each.old.timing.counts for each in failed if each.old)
+        if request.settings.counters == "on-fail" and lacks and has_explanation:
             names = test.counters | COUNTER_BY_NAME.keys()
             changes = _compare(test, request, past, with_counts(test, request, measured, names, say))
     except Exception:
@@ -315,13 +318,6 @@ def compare_with_past(
         raise
     test.warn(*(note for each in changes for note in each.notes))
     return changes
-
-
-def _counts_failed(settings: Settings, changes: Sequence[Change]) -> bool:
-    """Tell whether counters are to be taken because a change fails that a saved run with counters may explain."""
-    failed = [each for each in changes if each.outcome is Outcome.FAIL and each.old is not None]
-    lacks = any(each.new is not None and not each.new.timing.counts for each in failed)
-    return settings.counters == "on-fail" and lacks and any(each.old.timing.counts for each in failed if each.old)
 
 
 def _with_fresh_processes(

@@ -98,18 +98,12 @@ def read(path: Path | str, op: str | None = None) -> tuple[RecordedCall, ...]:
         )
     calls = [each for each in found.calls if op is None or each.op == op or each.op.startswith(f"{op}.")]
     if not calls:
-        raise BadRequest(f"{path} holds no calls{_of_operator(op, found)}")
+        names = list(dict.fromkeys(each.op for each in found.calls))
+        near = get_close_matches(op or "", names, 3) or names[:3]
+        others = f" and {count(len(names) - len(near), 'other')}" if len(names) > len(near) else ""
+        instead = f" of {op!r}, but of {', '.join(near)}{others}" if op else ": record a program that calls torch"
+        raise BadRequest(f"{path} holds no calls{instead}")
     return tuple(sorted(calls, key=lambda each: -each.calls))
-
-
-def _of_operator(op: str | None, found: Recording) -> str:
-    """Return which operator was not found, and the nearest names that there are."""
-    if op is None:
-        return ": record a program that calls torch"
-    names = list(dict.fromkeys(each.op for each in found.calls))
-    near = get_close_matches(op, names, 3) or names[:3]
-    others = len(names) - len(near)
-    return f" of {op!r}, but of {', '.join(near)}" + (f" and {count(others, 'other')}" if others else "")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -131,7 +125,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with Recorder() as recorder:
         _run(chosen.program, chosen.arguments)
     _write(recorder.recording, chosen.output)
-    print(_summary(recorder.recording, chosen.output))
+    totals: Counter[str] = Counter()
+    for each in recorder.recording.calls:
+        totals[each.op] += each.calls
+    print(f"{chosen.output}: {count(totals.total(), 'call')} of {count(len(totals), 'operator')}")
+    for name, calls in totals.most_common(MOST_OPERATORS):
+        print(f"{calls:>8} {name}")
     return 0
 
 
@@ -144,14 +143,6 @@ def _run(program: str, arguments: Sequence[str]) -> None:
     except SystemExit as ended:
         if ended.code not in (None, 0):
             raise
-
-
-def _summary(found: Recording, path: str) -> str:
-    totals: Counter[str] = Counter()
-    for each in found.calls:
-        totals[each.op] += each.calls
-    lines = [f"{path}: {count(totals.total(), 'call')} of {count(len(totals), 'operator')}"]
-    return "\n".join(lines + [f"{calls:>8} {name}" for name, calls in totals.most_common(MOST_OPERATORS)])
 
 
 if __name__ == "__main__":

@@ -24,17 +24,13 @@ class RememberedError:
     def __init__(self, error: Exception) -> None:
         self.error = error
         self.traceback = error.__traceback__
-        self.origin = origin_of(error)
+        last = list(traceback.walk_tb(error.__traceback__))[-1:]
+        self.origin = (type(error), *((frame.f_code.co_filename, line) for frame, line in last))
+        """Its kind, and the file and line that raised it."""
 
     def again(self) -> Exception:
         """Return the error to raise: each raise lengthens its traceback, so it gets its first one back."""
         return self.error.with_traceback(self.traceback)
-
-
-def origin_of(error: Exception) -> tuple[object, ...]:
-    """Return the kind of an error, and the file and line that raised it."""
-    last = list(traceback.walk_tb(error.__traceback__))[-1:]
-    return (type(error), *((frame.f_code.co_filename, line) for frame, line in last))
 
 
 def clear_frames(error: BaseException) -> None:
@@ -89,7 +85,11 @@ class Examples:
         self.held += example.held
         if isinstance(self.outcomes.get(_key_of(kind, example)), Example):
             _reject()
-        result, error = _attempt(call)
+        result, error = None, None
+        try:
+            result = call()
+        except Exception as raised:
+            error = raised
         key = _key_of(kind, example)  # with what was drawn in the call
         if error is not None and may_be_cuda_error(error) and context_error() is not None:
             raise ContextLost(error, example)
@@ -97,7 +97,8 @@ class Examples:
         if error is not None and is_out_of_memory(error) and self.on_out_of_memory == "reject":
             _give_back(error)
             error, found = None, example  # and with the error what its frames hold
-        elif error is not None and _is_of_a_measurement(error):
+        elif isinstance(error, (GpuBenchError, LimitBroken, WrongResult)) or is_out_of_memory(error):
+            assert error is not None
             found = RememberedError(error)
         if found is not None or (error is None and kind == "call"):
             self.outcomes.setdefault(key, found)
@@ -160,24 +161,12 @@ def _key_of(kind: str, example: Example) -> ExampleKey:
     return (kind, example.text) if kind == "draw" else (kind, *example.key)
 
 
-def _attempt(call: Callable[[], T]) -> tuple[T | None, Exception | None]:
-    try:
-        return call(), None
-    except Exception as error:
-        return None, error
-
-
 def _reject() -> NoReturn:
     """Let hypothesis go on without the example."""
     import hypothesis
 
     hypothesis.event("did not fit into GPU memory")
     hypothesis.reject()
-
-
-def _is_of_a_measurement(error: Exception) -> bool:
-    """Tell whether a measurement, a comparison or full memory failed, and not the test itself."""
-    return isinstance(error, (GpuBenchError, LimitBroken, WrongResult)) or is_out_of_memory(error)
 
 
 @contextmanager

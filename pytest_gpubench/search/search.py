@@ -83,30 +83,23 @@ class Search:
 
     def obtain(self, request: Request[T], say: Say) -> CallResult[T]:
         """Return the result of a call, the same each time that hypothesis repeats it."""
-        try:
-            return self._obtain(request, say)
-        except (MeasurementError, WrongResult) as error:
-            self._tell_to_keep(error)
-            raise
-
-    def _obtain(self, request: Request[Any], say: Say) -> CallResult[Any]:
-        key = self._key(request)
-        if key not in self.known:
-            self.known[key] = self._try(request, say)
-        elif isinstance(request, CompareRequest):  # hypothesis follows the lines that run, to name those that fail
-            with suppress(WrongResult) if isinstance(self.known[key], RememberedError) else nullcontext():
-                request.call_only("")
-        known = self.known[key]
-        if isinstance(known, RememberedError):
-            raise known.again()
-        return known
-
-    def _key(self, request: Request[Any]) -> ExampleKey:
-        """Return the key of the next call of this example."""
         self.calls += 1
         self._count()
         arguments = [f"{name}={argument_text(leaf)}" for name, leaf in flatten(request.given, "arguments")]
-        return (self.example.text, self.calls, type(request), *request.calls, *arguments, *self.example.key)
+        key = (self.example.text, self.calls, type(request), *request.calls, *arguments, *self.example.key)
+        try:
+            if key not in self.known:
+                self.known[key] = self._try(request, say)
+            elif isinstance(request, CompareRequest):  # hypothesis follows the lines that run, to name those that fail
+                with suppress(WrongResult) if isinstance(self.known[key], RememberedError) else nullcontext():
+                    request.call_only("")
+            known = self.known[key]
+            if isinstance(known, RememberedError):
+                raise known.again()
+            return known
+        except (MeasurementError, WrongResult) as error:
+            self._tell_to_keep(error)
+            raise
 
     def _try(self, request: Request[Any], say: Say) -> "CallResult[Any] | RememberedError":
         try:
@@ -159,7 +152,9 @@ class Search:
         return found
 
     def _is_suspect(self, request: CompareRequest, quick: Comparison) -> bool:
-        """Tell whether a candidate may be the worst so far, or near its limit; _steer hypothesis towards worse ones."""
+        """Tell whether a candidate may be the worst so far, or near its limit; steer hypothesis towards worse ones."""
+        import hypothesis
+
         found = False
         for name, item in quick.candidates.items():
             if item.speedup is None:
@@ -168,7 +163,8 @@ class Search:
             points = self.points.setdefault(functions, [])
             is_worst = all(ratio < point.value for point in points)
             points.append(Point(self.example.sizes, ratio))
-            _steer(f"{functions[0]} against {functions[1]}, comparison {self.calls}", -math.log(ratio))
+            if hypothesis.currently_in_test_context() and math.isfinite(badness := -math.log(ratio)):
+                hypothesis.target(badness, label=f"{functions[0]} against {functions[1]}, comparison {self.calls}")
             found = found or is_worst or ratio < NEAR * request.speedups.get(name, 0.0)
         return found
 
@@ -228,11 +224,3 @@ class Search:
             advice = "; for fewer, bucket the shapes: multiple_of=64, say, in their strategy" if many else ""
             lines.append(f"gpu_bench: {self}{advice}")
         return "\n".join(lines)
-
-
-def _steer(label: str, badness: float) -> None:
-    """Tell hypothesis how bad an example is, so that it looks for worse ones."""
-    import hypothesis
-
-    if hypothesis.currently_in_test_context() and math.isfinite(badness):
-        hypothesis.target(badness, label=label)

@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from hypothesis import strategies as st
@@ -26,13 +26,8 @@ RARE = 1024
 """One value in so many, and at least one, is infinite or NaN."""
 
 
-class OutOfMemoryPolicy(Protocol):
-    """A running search's policy for drawn tensors that do not fit into memory."""
-
-    def __call__(self, text: str, sizes: Mapping[str, int], make: Callable[[], object]) -> object:
-        """Return what `make` makes, or reject the example; its text and sizes are for the report."""
-
-
+OutOfMemoryPolicy = Callable[[str, Mapping[str, int], Callable[[], object]], object]
+"""Returns what the last makes, or rejects the example where that has no room; its text and sizes are for the report."""
 out_of_memory_policies: list[OutOfMemoryPolicy] = []
 """The policies of the running searches, the innermost last."""
 
@@ -143,13 +138,17 @@ class LazyTensor:
 
     def make(self) -> torch.Tensor:
         """Return the tensor, a new one each time."""
-        device = default_device() if self.device is None else self.device
-        made = _lay_out(
-            self.shape,
-            self.dtype,
-            self.layout,
-            lambda shape: _filled_tensor(shape, self.dtype, self.values, self.seed, device),
-        )
+        device, is_expanded, shape = self.device, self.layout == "expanded", self.shape
+        if device is None:
+            interpreted = os.environ.get("TRITON_INTERPRET", "0").strip().lower() in ("1", "true", "yes", "on", "y")
+            is_gpu = not interpreted and torch.cuda.is_available()
+            device = torch.device("cuda", torch.cuda.current_device()) if is_gpu else torch.device("cpu")
+        packed = (*(min(1, side) for side in shape[:1]), *shape[1:]) if is_expanded else shape
+        made = _filled_tensor(packed, self.dtype, self.values, self.seed, device)
+        if is_expanded:
+            made = made.expand(shape)
+        elif self.layout != "contiguous":
+            made = _window(shape, self.dtype, self.layout, device).copy_(made)
         made.requires_grad_(self.requires_grad)
         made._repr_pretty_ = Description(self.text, repr(self))  # type: ignore[attr-defined]
         return made
@@ -222,14 +221,6 @@ def _draw(**arguments: Any) -> torch.Tensor:
     return cast(torch.Tensor, out_of_memory_policies[-1](lazy.text, sizes, lazy.make))
 
 
-def default_device() -> torch.device:
-    """Return the GPU if there is one and Triton's interpreter is not on, else the CPU."""
-    interpreted = os.environ.get("TRITON_INTERPRET", "0").strip().lower() in ("1", "true", "yes", "on", "y")
-    if interpreted or not torch.cuda.is_available():
-        return torch.device("cpu")
-    return torch.device("cuda", torch.cuda.current_device())
-
-
 def _checked_arguments(
     shape: object, dtype: object, layout: object, values: object
 ) -> tuple[tuple[int, ...], torch.dtype]:
@@ -255,20 +246,6 @@ def _device(asked: torch.device | str) -> torch.device:
     except (RuntimeError, TypeError) as error:
         message = f"device={asked!r} is not known to torch: give a device such as 'cuda' or 'cpu', or None"
         raise InvalidArgument(message) from error
-
-
-def _lay_out(
-    shape: tuple[int, ...], dtype: torch.dtype, layout: str, fill: Callable[[tuple[int, ...]], torch.Tensor]
-) -> torch.Tensor:
-    """Return a tensor that lies in memory as the layout says."""
-    if layout == "expanded":
-        slice_shape = tuple(min(1, side) if axis == 0 else side for axis, side in enumerate(shape))
-        return fill(slice_shape).expand(shape)
-    packed = fill(shape)
-    if layout == "contiguous":
-        return packed
-    place = _window(shape, dtype, layout, packed.device)
-    return place.copy_(packed)
 
 
 def _window(shape: tuple[int, ...], dtype: torch.dtype, layout: str, device: torch.device) -> torch.Tensor:
@@ -303,9 +280,11 @@ def _filled_tensor(
         return _fill_whole(shape, dtype, values, generator)
     if values == "denormal":
         return _fill_denormal(shape, dtype, generator)
-    if values == "large":
-        return _fill_large(shape, dtype, generator)
     computed = torch.bfloat16 if dtype.itemsize == 1 else dtype  # torch cannot compute in a float8
+    if values == "large":
+        made = torch.rand(shape, dtype=computed, device=device, generator=generator)
+        made.add_(1).mul_(torch.finfo(dtype).max / 4)
+        return made.mul_(_signs(shape, generator).mul_(2).sub_(1)).to(dtype)
     made = torch.randn(shape, dtype=computed, device=generator.device, generator=generator)
     if values != "normal" and made.numel():
         _mark(made, values, generator)
@@ -330,13 +309,6 @@ def _mark(made: torch.Tensor, values: str, generator: torch.Generator) -> None:
 
 def _signs(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
     return torch.randint(2, shape, dtype=torch.int8, device=generator.device, generator=generator)
-
-
-def _fill_large(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
-    computed = torch.bfloat16 if dtype.itemsize == 1 else dtype
-    made = torch.rand(shape, dtype=computed, device=generator.device, generator=generator)
-    made.add_(1).mul_(torch.finfo(dtype).max / 4)
-    return made.mul_(_signs(shape, generator).mul_(2).sub_(1)).to(dtype)
 
 
 def _fill_denormal(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:

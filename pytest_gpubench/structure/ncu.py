@@ -108,7 +108,9 @@ def read_captures(text: str) -> list[Capture]:
         if told in text:
             raise NeverCounted(why)
     if first is None:
-        raise NotCounted(f"ncu took no counters: {_why_failed(text)}")
+        errors = [match[1].strip() for match in map(ERROR.match, lines) if match]
+        why = printable(errors[0]) if errors else "no kernel ran while it listened"
+        raise NotCounted(f"ncu took no counters: {why}")
     captures: list[list[CountedKernel]] = []
     for row in csv.DictReader(line for line in lines[first:] if line.startswith('"')):
         metrics = {name: text for name, text in row.items() if name and name.endswith(SUM)}
@@ -117,8 +119,3 @@ def read_captures(text: str) -> list[Capture]:
         elif captures:  # the units, which are the first row, are of none
             captures[-1].append(CountedKernel(row["Kernel Name"], metrics))
     return list(captures)
-
-
-def _why_failed(text: str) -> str:
-    errors = [match[1].strip() for match in map(ERROR.match, text.splitlines()) if match]
-    return printable(errors[0]) if errors else "no kernel ran while it listened"

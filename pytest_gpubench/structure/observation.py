@@ -14,7 +14,7 @@ import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -68,31 +68,25 @@ def observe(call: Call, device: Device) -> Observed | None:
     gc.collect()  # what is garbage already is none of this call's doing
     timed = call.prepare()
     meter = Meter(device)
+
+    def call_watched(timed: Callable[[], object]) -> None:
+        with noting_waits(waits), meter:
+            timed()  # whose output is dropped before memory is read
+
     with counting_compilations() as compiled:
-        trace = traced(device, partial(call_watched, timed, waits, meter))
+        trace = traced(device, partial(call_watched, timed))
     del timed
     seen = trace.calls - nothing
+    runtime_waits = {name: max(seen[name], seen[record]) for name, record in WAITS.items()}  # recorded as one or both
+    runtime_waits |= {name: number for name, number in seen.items() if COPIES_AND_WAITS.fullmatch(name)}
     return Observed(
         waits=tuple(waits),
-        runtime_waits=waits_in(seen),
+        runtime_waits={name: number for name, number in runtime_waits.items() if number},
         memory=meter.memory(call),
         driver_allocations={name: number for name, number in seen.items() if TAKES_MEMORY.fullmatch(name)},
         kernels=trace.kernels,
         compilations=compiled.number,
     )
-
-
-def waits_in(calls: Mapping[str, int]) -> dict[str, int]:
-    """Return the calls that wait for the GPU, each counted once though it may be recorded twice."""
-    found = {name: max(calls[name], calls[record]) for name, record in WAITS.items()}
-    found |= {name: number for name, number in calls.items() if COPIES_AND_WAITS.fullmatch(name)}
-    return {name: number for name, number in found.items() if number}
-
-
-def call_watched(timed: Callable[[], object], waits: list[Wait], meter: Meter) -> None:
-    """Call once, and drop the output before memory is read."""
-    with noting_waits(waits), meter:
-        timed()
 
 
 def traced(device: Device, function: Callable[[], object]) -> Trace:
@@ -149,8 +143,16 @@ def noting_blind_spots(waits: list[Wait]) -> Iterator[None]:
 
 
 def wait_at(frame: FrameType | None, otherwise: str) -> Wait:
-    """Return a wait with the source line of the innermost frame that is neither torch's nor ours."""
-    while frame is not None and is_of_libraries(frame.f_code.co_filename):
+    """Return a wait with the source line of the innermost frame of the user's.
+
+    None of torch's or Triton's code, of what they have written, of Python's `warnings`, or of this package.
+    """
+    folders = [Path(module.__file__ or "").parent for name in ("torch", "triton") if (module := sys.modules.get(name))]
+    theirs = (OWN_FOLDER, *(f"{folder}{os.sep}" for folder in folders))
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not (file.startswith(theirs) or "torchinductor_" in file or Path(file).name in WARNINGS_FILES):
+            break
         frame = frame.f_back
     if frame is None:
         return Wait(otherwise)
@@ -158,10 +160,3 @@ def wait_at(frame: FrameType | None, otherwise: str) -> Wait:
     source = linecache.getline(name, frame.f_lineno, frame.f_globals).strip()
     relative = os.path.relpath(name) if os.path.isabs(name) else name
     return Wait(source or otherwise, f"{name if relative.startswith(os.pardir) else relative}:{frame.f_lineno}")
-
-
-def is_of_libraries(filename: str) -> bool:
-    """Tell whether a file is torch's or written by it, triton's, Python's `warnings`, or this package's."""
-    folders = [Path(module.__file__ or "").parent for name in ("torch", "triton") if (module := sys.modules.get(name))]
-    ours = (OWN_FOLDER, *(f"{folder}{os.sep}" for folder in folders))
-    return filename.startswith(ours) or "torchinductor_" in filename or Path(filename).name in WARNINGS_FILES

@@ -29,33 +29,26 @@ def is_deterministic(call: Call, reps: int = REPEATS) -> list[str]:
     """
     devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices=devices):  # torch's generators are left as they were
-        return compare_calls(call, reps)
-
-
-def compare_calls(call: Call, reps: int) -> list[str]:
-    """Return the names of outputs that differ between calls."""
-    scout = Run.of(call, {})
-    if not scout.outputs and not scout.after:
-        raise BadRequest(
-            f"deterministic=True was asked of {call.label!r}, but there is nothing to compare: it returns no tensor "
-            "and is called with none; let it return what it computes"
-        )
-    written = {name for name, value in scout.after.items() if scout.before.get(name) != value}
-    saved = {name: tensor.clone() for name, tensor in scout.tensors() if name in written}
-    del scout
-    first = Run.of(call, saved)
-    for _ in range(reps - 1):
-        again = Run.of(call, saved)
-        changed = differing(first.before, again.before)
-        if changed:
-            raise UnfairComparison(
-                f"{call.label!r} was to be called again with the same values, but {changed[0]} holds others each time: "
-                "let setup= draw from torch's global generators, which begin each call at the same place, or set them "
-                "to fixed values"
+        scout = Run.of(call, {})
+        if not scout.outputs and not scout.after:
+            raise BadRequest(
+                f"deterministic=True was asked of {call.label!r}, but there is nothing to compare: it returns no "
+                "tensor and is called with none; let it return what it computes"
             )
-        names = differing(first.outputs, again.outputs) + differing(first.after, again.after)
-        if names:
-            return names
+        written = {name for name, value in scout.after.items() if scout.before.get(name) != value}
+        saved = {name: tensor.clone() for name, tensor in scout.tensors() if name in written}
+        del scout
+        first = Run.of(call, saved)
+        for _ in range(reps - 1):
+            again = Run.of(call, saved)
+            if changed := differing(first.before, again.before):
+                raise UnfairComparison(
+                    f"{call.label!r} was to be called again with the same values, but {changed[0]} holds others each "
+                    "time: let setup= draw from torch's global generators, which begin each call at the same place, "
+                    "or set them to fixed values"
+                )
+            if names := differing(first.outputs, again.outputs) + differing(first.after, again.after):
+                return names
     return []
 
 
@@ -76,7 +69,9 @@ class Run:
     @classmethod
     def of(cls, call: Call, saved: Mapping[str, torch.Tensor]) -> "Run":
         """Call once, with what an earlier call has overwritten put back."""
-        seed()
+        torch.default_generator.manual_seed(GENERATOR_SEED)
+        if torch.cuda.is_available():
+            torch.cuda.manual_seed_all(GENERATOR_SEED)
         prepared = call.prepare()
         run = cls(prepared, {})
         with torch.no_grad():
@@ -84,8 +79,7 @@ class Run:
                 if name in saved and saved[name].shape == tensor.shape:
                     tensor.copy_(saved[name])
         run.before = run.states()
-        output, leaves = _call_with_leaves(call, prepared)
-        run.outputs = _bits_of_leaves(flatten(output)) | _gradients_of(call, prepared, leaves)
+        run.outputs = _bits_of_leaves(_outputs_of(call, prepared))
         run.after = run.states()
         return run
 
@@ -114,34 +108,19 @@ def _bits_of(tensor: torch.Tensor) -> object:
     return str(tensor.dtype), tuple(tensor.shape), value
 
 
-def _call_with_leaves(call: Call, prepared: Prepared) -> tuple[object, list[torch.Tensor]]:
-    """Return the output, and the tensors that a backward pass has given gradients to: it starts with none."""
+def _outputs_of(call: Call, prepared: Prepared) -> Sequence[tuple[str, object]]:
+    """Return what a call returns; of a backward pass, which starts with none, the gradients of what they belong to."""
     owner = backward_of(call)
     if owner is None:
-        return prepared(), []
+        return flatten(prepared())
     outputs = owner.forward(prepared.args, prepared.kwargs) if owner.with_forward else prepared.made[0]
     gradients = owner.gradients(outputs)
     leaves = leaves_of(outputs)
     for leaf in leaves:
         leaf.grad = None
     run_backward(outputs, gradients)
-    return None, leaves
-
-
-def _gradients_of(call: Call, prepared: Prepared, leaves: Sequence[torch.Tensor]) -> dict[str, object]:
-    """Return the gradients of leaves, by the names of what they belong to."""
-    owner = backward_of(call)
-    if owner is None:
-        return {}
     given = prepared if owner.with_forward else owner.arguments
     named = {id(leaf): name for name, leaf in inputs_of(given.args, given.kwargs)}
     unnamed = count()
     names = [named.get(id(leaf)) or f"parameter {next(unnamed)}" for leaf in leaves]
-    return _bits_of_leaves([(f"{name}.grad", leaf.grad) for name, leaf in zip(names, leaves, strict=True)])
-
-
-def seed() -> None:
-    """Let torch's generators begin at the same place."""
-    torch.default_generator.manual_seed(GENERATOR_SEED)
-    if torch.cuda.is_available():
-        torch.cuda.manual_seed_all(GENERATOR_SEED)
+    return [(f"{name}.grad", leaf.grad) for name, leaf in zip(names, leaves, strict=True)]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from pytest_gpubench.bounds import true_or_false
 from pytest_gpubench.limits import texts_in
 from pytest_gpubench.results.kernels import is_named, listed
 from pytest_gpubench.results.model import Measurement, Outcome, Timing
@@ -65,11 +66,7 @@ class Deterministic(Limit):
     help = "whether outputs must be the same bits in every call"
     stage = "structure"
 
-    @staticmethod
-    def parse(asked: Any) -> bool:
-        if not isinstance(asked, bool):
-            raise ValueError("it must be True or False")
-        return asked
+    parse = staticmethod(true_or_false)
 
     @property
     def needs(self) -> frozenset[Any]:
