@@ -40,15 +40,12 @@ class SavedCall(msgspec.Struct, frozen=True):
 
 def saved_call(runner: Runner, device: Device) -> bytes | str:
     """Return a warm call as data, or the reason why it cannot be replayed."""
-    from pytest_gpubench.replay.builder import NO_DRIVER, find_builder
+    from pytest_gpubench.replay.builder import find_builder
     from pytest_gpubench.replay.call_data import encode_call
     from pytest_gpubench.replay.capture import capture_call
 
-    cuda = find_builder()
-    if cuda is None:
-        return NO_DRIVER
     try:
-        captured = capture_call(runner.first_call(), device, cuda, libraries=True)
+        captured = capture_call(runner.first_call(), device, find_builder(), libraries=True)
         node, tensors = describe(runner.output, "the output")
         if len(tensors) != len(captured.data.outputs):
             return "it returns tensors that need no memory, or lie elsewhere"
@@ -123,7 +120,6 @@ class ReplayedCall:
     def _build(self, args: tuple[object, ...]) -> "tuple[Replayed, object]":
         from pytest_gpubench.replay.replayed import replaying
 
-        assert self.cuda is not None, "another process has saved it"
         memory = self._memory_for(args)
         if self._modules is None:
             self._modules = self._held.enter_context(self.cuda.loaded(self.data, self.images))

@@ -11,7 +11,7 @@ import torch
 from pytest_gpubench.errors import BadFile, GpuBenchError, MeasurementError, first_line
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.replay.addresses import input_memory
-from pytest_gpubench.replay.builder import NO_DRIVER, GraphBuilder, find_builder
+from pytest_gpubench.replay.builder import find_builder
 from pytest_gpubench.replay.call_data import decode_call, encode_call
 from pytest_gpubench.replay.capture import CapturedCall, capture_call
 from pytest_gpubench.replay.comparison import ReplayedPair
@@ -78,15 +78,14 @@ class ReplayableCalls:
         if not (self.settings.trust_calls or self.store.is_own(old.call)):
             return f"the saved call was {FOREIGN}"
         saved = read_captured(old.call, self.store, self.settings.trust_calls)
-        captured = self._captured(item.timing, libraries=True)
-        cuda = find_builder()
-        if isinstance(captured, str) or cuda is None:
-            return f"today's call cannot be replayed: {captured if isinstance(captured, str) else NO_DRIVER}"
-        call = self.calls[item.timing.label]
+        captured, call = self._captured(item.timing, libraries=True), self.calls[item.timing.label]
+        if isinstance(captured, str):
+            return f"today's call cannot be replayed: {captured}"
         try:
             if not self.store.is_own(old.call):
                 return self._compare_foreign(StoredPair(saved, captured, tolerance, self.settings, plan), call, say)
-            return ReplayedPair(saved, captured, call, self.device, cuda).compare(tolerance, self.settings, plan, say)
+            pair = ReplayedPair(saved, captured, call, self.device, find_builder())
+            return pair.compare(tolerance, self.settings, plan, say)
         except GpuBenchError as error:
             return first_line(error)
         except torch.OutOfMemoryError:
@@ -127,10 +126,8 @@ def captured_or_reason(call: Call | None, device: Device, settings: Settings, li
         return "only calls on a GPU can be replayed"
     if settings.timer not in TIMERS:
         return f"timer={settings.timer!r} does not time replays: use one of {', '.join(TIMERS)}"
-    cuda: GraphBuilder | None = find_builder()
-    if cuda is None:
-        return NO_DRIVER
     try:
+        cuda = find_builder()
         captured = capture_call(call, device, cuda, libraries)
         prove(call, captured, device, cuda)
     except ImagesMissing as error:

@@ -17,8 +17,6 @@ V = TypeVar("V", int, bytes)
 Modules = Mapping[str, int]
 """The driver's modules by the SHA-256 of their images."""
 
-NO_DRIVER = "the CUDA driver is too old to build graphs with"
-
 
 class GraphBuilder(GraphReader):
     """The functions of the driver that build a graph."""
@@ -126,6 +124,8 @@ class _Building:
 
 
 @cache
-def find_builder() -> GraphBuilder | None:
-    """Return the driver; None where there is none of NVIDIA's, or it is too old to build graphs with."""
-    return load_driver(GraphBuilder)
+def find_builder() -> GraphBuilder:
+    """Return the driver; raise NotReplayable where there is none of NVIDIA's, or it is too old."""
+    if (found := load_driver(GraphBuilder)) is None:
+        raise NotReplayable("the CUDA driver is too old to build graphs with")
+    return found

@@ -57,11 +57,7 @@ def ways_for(leaves: Leaves) -> list[Way]:
 
 
 def _prove_once(call: Call, replayed: Replayed, leaves: Leaves, inputs: Values, way: Way) -> None:
-    def give() -> None:
-        for names, memory in _inputs_of(replayed):
-            memory.copy_(inputs[names])
-
-    expected, changed = _expected(call, way, leaves, inputs, give)
+    expected, changed = _expected(call, way, leaves, inputs, lambda: give(replayed, inputs))
     replayed.launch()
     found = {name: tensor.clone() for name, tensor in replayed.outputs()}
     if found.keys() - expected.keys():
@@ -93,6 +89,12 @@ def _expected(
         return outputs, {names: memory.clone() for names, memory in inputs.items()}
     finally:
         variation.end()
+
+
+def give(replayed: Replayed, inputs: Values) -> None:
+    """Write the values of inputs into the memory of a replayed call."""
+    for names, memory in _inputs_of(replayed):
+        memory.copy_(inputs[names])
 
 
 def _inputs_of(replayed: Replayed) -> list[tuple[tuple[str, ...], torch.Tensor]]:

@@ -35,7 +35,6 @@ from tests.results.measured import alone, record, run
 
 def proved(call: Call) -> CapturedCall:
     device, cuda = find_device("cuda"), find_builder()
-    assert cuda is not None
     captured = capture_call(call, device, cuda, libraries=True)
     prove(call, captured, device, cuda)
     return captured

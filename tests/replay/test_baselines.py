@@ -10,7 +10,7 @@ import torch
 
 from pytest_gpubench import BadFile, Kernel, Measurement, MeasurementError
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.replay import baselines, comparison
+from pytest_gpubench.replay import baselines, builder, comparison
 from pytest_gpubench.replay.baselines import ReplayableCalls, read_captured
 from pytest_gpubench.replay.driver import DriverError
 from pytest_gpubench.replay.loaded_images import LoadedImages
@@ -213,13 +213,12 @@ def test_replays_that_cannot_be_timed_leave_it_to_the_numbers(
 
 
 def test_an_old_driver_is_a_reason(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = saved(on_cpu)
-    monkeypatch.setattr(baselines, "find_builder", lambda: None)
-    assert calls_of(on_cpu).with_call(ITEM).no_call == "the CUDA driver is too old to build graphs with"
-    assert (
-        replayed(calls_of(on_cpu), old)
-        == "today's call cannot be replayed: the CUDA driver is too old to build graphs with"
-    )
+    old, why = saved(on_cpu), "the CUDA driver is too old to build graphs with"
+    monkeypatch.setattr(baselines, "find_builder", builder.find_builder)
+    monkeypatch.setattr(builder, "load_driver", lambda kind: None)
+    builder.find_builder.cache_clear()
+    assert calls_of(on_cpu).with_call(ITEM).no_call == why
+    assert replayed(calls_of(on_cpu), old) == f"today's call cannot be replayed: {why}"
 
 
 def test_a_storage_that_cannot_be_written_costs_no_measurement(on_cpu: OnCpu) -> None:

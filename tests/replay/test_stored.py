@@ -92,12 +92,6 @@ def test_another_compute_capability_is_refused(on_cpu: OnCpu) -> None:
         time_stored(other, on_cpu.device, Settings(), PLAN)
 
 
-def test_an_old_driver_is_refused(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "find_builder", lambda: None)
-    with pytest.raises(MeasurementError, match="too old to build graphs"):
-        time_stored(on_cpu.captured(), on_cpu.device, Settings(), PLAN)
-
-
 def test_an_image_that_does_not_load_is_one_sentence(on_cpu: OnCpu) -> None:
     found = on_cpu.captured()
     on_cpu.cuda.images[IMAGE] = [FakeFunction("other")]

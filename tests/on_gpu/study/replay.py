@@ -137,7 +137,6 @@ def main(arguments: Sequence[str]) -> None:
     chosen = parser.parse_args(arguments)
 
     device, cuda, rows = find_device("cuda"), find_builder(), list[Row]()
-    assert cuda is not None
     chosen.out.write_text("")
     calls: Mapping[str, Any] = {**CALLS, **LIBRARY}
     print_head(f"call | us | kernels | placements | {' | '.join(PAIRS)}")
