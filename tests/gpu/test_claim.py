@@ -1,7 +1,6 @@
 """Claims: real processes that spread over GPUs, crash, and share what there is."""
 
 import os
-import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -23,45 +22,25 @@ sys.stdin.readline()
 """
 
 
-class Workers:
-    def __init__(self, folder: Path, start: Start) -> None:
-        self.folder, self._start = folder, start
-        self.processes: list[subprocess.Popen[str]] = []
-
-    def start(self, number: int) -> list[str]:
-        """Start workers at once, and return what each has claimed."""
-        new = [self._start(WORKER, self.folder, *(gpu.uuid for gpu in GPUS)) for _ in range(number)]
-        self.processes += new
-        return [hear(process).strip() for process in new]
-
-    def kill(self, number: int) -> None:
-        self.processes[number].kill()
-        self.processes[number].wait()
-
-
-@pytest.fixture
-def workers(tmp_path: Path, start: Start) -> Workers:
-    return Workers(tmp_path, start)
-
-
-def test_workers_share_evenly_and_a_replacement_takes_the_place_of_one_that_crashed(workers: Workers) -> None:
-    claimed = workers.start(5)
+def test_workers_share_evenly_and_a_replacement_takes_the_place_of_one_that_crashed(
+    tmp_path: Path, start: Start
+) -> None:
+    """Claimants of a GPU are those that live."""
+    processes = [start(WORKER, tmp_path, *(gpu.uuid for gpu in GPUS)) for _ in range(5)]
+    claimed = [hear(each).strip() for each in processes]
     assert sorted(Counter(claimed).values()) == [1, 2, 2]
     (alone,) = (number for number, uuid in enumerate(claimed) if claimed.count(uuid) == 1)
-    workers.kill(alone)
-    assert workers.start(1) == [claimed[alone]]
-    assert claimants(claimed[alone], workers.folder) == {workers.processes[5].pid}
-
-
-def test_claimants_are_those_that_live(workers: Workers) -> None:
-    claimed = workers.start(1)[0]
-    second = claim_gpu([VisibleGpu(claimed, None, "")], workers.folder)
-    assert claimants(claimed, workers.folder) == {workers.processes[0].pid, os.getpid()}
-    workers.kill(0)
-    assert claimants(claimed, workers.folder) == {os.getpid()}  # found although the first seat is free
+    uuid, old = claimed[alone], processes[alone]
+    second = claim_gpu([VisibleGpu(uuid, None, "")], tmp_path)
+    assert claimants(uuid, tmp_path) == {old.pid, os.getpid()}
+    old.kill()
+    old.wait()
+    assert claimants(uuid, tmp_path) == {os.getpid()}  # found although the first seat is free
+    new = start(WORKER, tmp_path, *(gpu.uuid for gpu in GPUS))
+    assert hear(new).strip() == uuid
     second.file.release()
-    assert claimants(claimed, workers.folder) == frozenset()
-    assert claimants("GPU-unknown", workers.folder) == frozenset()
+    assert claimants(uuid, tmp_path) == {new.pid}
+    assert claimants("GPU-unknown", tmp_path) == frozenset()
 
 
 def test_pids_of_other_containers_are_nobody_here(tmp_path: Path) -> None:

@@ -6,32 +6,28 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import pytest_gpubench
 from pytest_gpubench import BadRequest, DeviceUnavailable
 from pytest_gpubench.gpu import clocks
 from pytest_gpubench.gpu.clocks import ClockLock, restore_abandoned
 from pytest_gpubench.gpu.lock import GpuLock
 from pytest_gpubench.settings import environment_settings
-from tests.gpu import recording_nvml
-from tests.gpu.holding import held, leave_clocks_locked
+from tests.gpu.holding import Start, held, leave_clocks_locked
 from tests.gpu.recording_nvml import BOTH_RESET, BOTH_SET, RESET, RESET_MEMORY, SET, SET_MEMORY, Recording, changes
 
 CLOCK_LIMIT_TDP = 0xFFFFFF01
 
 GPU = "GPU-fake-1"
 CHILD = """
-import os, sys
-from pathlib import Path
-import pynvml
-assert pynvml.IS_FAKE
+from tests.gpu import recording_nvml
+sys.modules["pynvml"], how, os.environ["FAKE_NVML"] = recording_nvml, *sys.argv[2:]
 from pytest_gpubench.gpu.clocks import ClockLock
-folder, how = sys.argv[1:]
-with ClockLock("GPU-fake-1", 1410, Path(folder)):
+with ClockLock("GPU-fake-1", 1410, folder):
     if how == "exit":
         sys.exit(3)
     if how == "error":
@@ -41,11 +37,7 @@ with ClockLock("GPU-fake-1", 1410, Path(folder)):
         if not child:
             sys.exit(0)
         os.waitpid(child, 0)
-    print("held", flush=True)
-    sys.stdin.readline()
-print("released", flush=True)
 """
-Process = subprocess.Popen[str]
 
 
 @pytest.fixture(autouse=True)
@@ -68,19 +60,18 @@ def record_path(folder: Path) -> Path:
 # the choice of clocks
 
 
-@pytest.mark.parametrize(("text", "wish"), [("base", "base"), ("max", "max"), ("1410", 1410), ("1", 1)])
-def test_a_wish(monkeypatch: pytest.MonkeyPatch, text: str, wish: object) -> None:
-    monkeypatch.setenv("GPU_BENCH_LOCK_CLOCKS", text)
-    assert environment_settings().lock_clocks == wish
+NO_WISHES = ("0", "000", "-1", "1410.5", "1e3", "fast", "Max", "1410MHz", "²", "9" * 5000)
 
 
 @pytest.mark.parametrize(
-    "text", ["0", "000", "-1", "-1410", "1410.5", "1e3", "fast", "Max", "1410MHz", "²", "9" * 5000]
+    ("text", "wish"),
+    [("base", "base"), ("max", "max"), ("1410", 1410), ("1", 1), *((text, None) for text in NO_WISHES)],
 )
-def test_what_is_no_wish(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_a_wish_is_a_word_or_a_number(monkeypatch: pytest.MonkeyPatch, text: str, wish: object) -> None:
     monkeypatch.setenv("GPU_BENCH_LOCK_CLOCKS", text)
-    with pytest.raises(BadRequest, match=r"it must be a whole number of MHz above 0, or one of base, max"):
-        environment_settings()
+    sentence = "it must be a whole number of MHz above 0, or one of base, max"
+    with pytest.raises(BadRequest, match=sentence) if wish is None else nullcontext():
+        assert environment_settings().lock_clocks == wish
 
 
 @pytest.mark.parametrize(
@@ -146,13 +137,11 @@ def test_a_record_that_cannot_be_written_changes_nothing(tmp_path: Path, monkeyp
 
 
 def test_what_a_link_of_somebody_else_leads_to_is_not_written_to(tmp_path: Path) -> None:
-    target = tmp_path / "precious"
-    target.write_text("mine")
-    record_path(tmp_path).symlink_to(target)
+    (tmp_path / "precious").write_text("mine")
+    record_path(tmp_path).symlink_to(tmp_path / "precious")
     with ClockLock(GPU, 1410, tmp_path):
-        assert record_path(tmp_path).is_file()
         assert not record_path(tmp_path).is_symlink()
-    assert target.read_text() == "mine"
+    assert (tmp_path / "precious").read_text() == "mine"
 
 
 def test_a_record_that_is_gone_at_the_end_does_not_keep_the_clocks(tmp_path: Path) -> None:
@@ -225,11 +214,15 @@ def test_an_interrupted_change_is_taken_back(tmp_path: Path, fake: Recording, mo
 
 
 def test_clocks_that_cannot_be_given_back_are_said_and_stay_recorded(tmp_path: Path, fake: Recording) -> None:
+    """The next holder cannot give them back either, and locks nothing."""
     said: list[str] = []
     with ClockLock(GPU, 1410, tmp_path, said.append):
         fake.broken = {RESET: "Lost"}
-    assert len(said) == 1
-    assert f"nvidia-smi -i {GPU} -rgc" in said[0]
+    (sentence,) = said
+    assert f"nvidia-smi -i {GPU} -rgc" in sentence
+    with pytest.raises(DeviceUnavailable, match=r"were left locked at 1410 MHz .* could not be given back"):
+        ClockLock(GPU, "max", tmp_path).__enter__()
+    assert whats(tmp_path) == BOTH_SET
     assert record_path(tmp_path).exists()
 
 
@@ -241,18 +234,9 @@ def test_the_next_holder_gives_them_back_first(tmp_path: Path) -> None:
     said: list[str] = []
     with ClockLock(GPU, "max", tmp_path, said.append):
         assert whats(tmp_path) == BOTH_RESET + BOTH_SET
-    assert len(said) == 1
-    assert f"the clocks of {GPU} were left locked at 1410 MHz (memory 3201 MHz) by pid {os.getpid()}" in said[0]
-    assert said[0].endswith("which has ended; they are given back")
-
-
-def test_a_holder_that_cannot_give_them_back_locks_nothing(tmp_path: Path, fake: Recording) -> None:
-    leave_clocks_locked(tmp_path, GPU)
-    fake.broken = {RESET: "Lost"}
-    with pytest.raises(DeviceUnavailable, match=r"were left locked at 1410 MHz .* could not be given back"):
-        ClockLock(GPU, "max", tmp_path).__enter__()
-    assert whats(tmp_path) == []
-    assert record_path(tmp_path).exists()
+    (sentence,) = said
+    assert f"the clocks of {GPU} were left locked at 1410 MHz (memory 3201 MHz) by pid {os.getpid()}" in sentence
+    assert sentence.endswith("which has ended; they are given back")
 
 
 @pytest.mark.parametrize("is_held", [False, True])
@@ -319,6 +303,7 @@ def test_a_gpu_that_is_not_here_does_not_keep_another_from_being_restored(tmp_pa
 @pytest.mark.parametrize("why", ["another user's", "another name"])
 def test_a_record_of_another_user_resets_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     """The folder is open to all: anybody could have an administrator's clocks reset, also by a link to root's file."""
+    assert set(clocks.TRUSTED_USERS) == {0, os.geteuid()}
     leave_clocks_locked(tmp_path, GPU)
     if why == "another user's":
         monkeypatch.setattr(clocks, "TRUSTED_USERS", (os.geteuid() + 1,))
@@ -328,48 +313,30 @@ def test_a_record_of_another_user_resets_nothing(tmp_path: Path, monkeypatch: py
     assert whats(tmp_path) == []
 
 
-def test_records_of_root_and_of_this_user_are_believed() -> None:
-    assert set(clocks.TRUSTED_USERS) == {0, os.geteuid()}
-
-
 # how a process ends
 
 
-def start(folder: Path, how: str = "wait", **fakes: Any) -> Process:
-    """Start a process that locks the clocks, with the fake for its pynvml."""
-    (folder / "fakes").mkdir()
-    (folder / "fakes" / "pynvml.py").write_text(Path(recording_nvml.__file__).read_text())
-    root = Path(pytest_gpubench.__file__).parents[1]
-    paths = {"PYTHONPATH": os.pathsep.join([str(folder / "fakes"), str(root)])}
-    variables = {**os.environ, **paths, "FAKE_NVML": json.dumps({"folder": str(folder), **fakes})}
-    pipe = subprocess.PIPE
-    return subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(folder), how],
-        env=variables,
-        stdin=pipe,
-        stdout=pipe,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+def finished(start: Start, folder: Path, how: str = "", **fakes: Any) -> "subprocess.Popen[str]":
+    """Return a process that has locked the clocks, with the fake for its pynvml, and ended."""
+    process = start(CHILD, folder, how, json.dumps({"folder": str(folder), **fakes}))
+    process.communicate(timeout=60)
+    return process
 
 
-def finish(process: Process) -> tuple[int, str]:
-    output, _ = process.communicate("\n", timeout=60)
-    return process.returncode, output
-
-
-@pytest.mark.parametrize(("how", "status"), [("wait", 0), ("error", 1), ("exit", 3), ("fork", 0)])
-def test_a_process_that_ends_of_its_own_gives_them_back(tmp_path: Path, how: str, status: int) -> None:
-    process = start(tmp_path, how)
-    assert finish(process)[0] == status
+@pytest.mark.parametrize(("how", "status"), [("", 0), ("error", 1), ("exit", 3), ("fork", 0)])
+def test_a_process_that_ends_of_its_own_gives_them_back(tmp_path: Path, start: Start, how: str, status: int) -> None:
+    process = finished(start, tmp_path, how)
+    assert process.returncode == status
     assert whats(tmp_path) == BOTH_SET + BOTH_RESET
     assert {each.pid for each in changes(tmp_path)} == {process.pid}
     assert not record_path(tmp_path).exists()
 
 
 @pytest.mark.parametrize("at", BOTH_SET + BOTH_RESET)
-def test_a_kill_in_the_midst_of_a_change_leaves_the_record_to_the_next_holder(tmp_path: Path, at: str) -> None:
-    assert finish(start(tmp_path, kill={at: signal.SIGKILL}))[0] == -signal.SIGKILL
+def test_a_kill_in_the_midst_of_a_change_leaves_the_record_to_the_next_holder(
+    tmp_path: Path, start: Start, at: str
+) -> None:
+    assert finished(start, tmp_path, kill={at: signal.SIGKILL}).returncode == -signal.SIGKILL
     assert record_path(tmp_path).exists()
     assert [each.left for each in restore_abandoned(tmp_path)] == [False]
     assert whats(tmp_path)[-2:] == BOTH_RESET

@@ -51,8 +51,6 @@ def test_a_command_is_written_as_it_was_typed(monkeypatch: pytest.MonkeyPatch, a
     assert Holder.of_this_process().command == text
 
 
-@pytest.mark.parametrize(("length", "cut"), [(80, False), (81, True)])
-def test_long_texts_are_cut(length: int, cut: bool) -> None:
-    test = Holder.of_this_process("x" * length).test
-    assert test.endswith("…") == cut
-    assert len(test) == 80
+def test_long_texts_are_cut() -> None:
+    assert Holder.of_this_process("x" * 80).test == "x" * 80
+    assert Holder.of_this_process("x" * 81).test == "x" * 79 + "…"

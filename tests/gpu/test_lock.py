@@ -208,7 +208,11 @@ def test_nothing_is_held_while_others_are_waited_for(folder: Path, start: Start)
 
 def test_more_gpus_than_are_held_are_refused(folder: Path) -> None:
     """Waiting for one GPU while holding another is how two tests would wait for each other."""
+    turn = LockFile(folder, "GPU-2.turn")
     with held(GpuLock(["GPU-1", "GPU-2"], folder), 0):
+        holder = turn.holder()
+        assert holder is not None
+        assert (holder.pid, holder.has_ended, holder.is_local) == (os.getpid(), False, True)
         with held(GpuLock("GPU-2", folder), 0):
             pass
         with pytest.raises(BadRequest, match="holds GPU-1, GPU-2 and asks for GPU-2, GPU-3: GPUs are taken all at on"):
@@ -216,6 +220,7 @@ def test_more_gpus_than_are_held_are_refused(folder: Path) -> None:
         with pytest.raises(BadRequest):
             GpuLock(["GPU-3"], folder).acquire(Patience(0))
         assert not LockFile(folder, "GPU-2.turn").try_acquire()
+    assert (turn.holder(), turn.path.read_bytes()) == (None, LOCK_HEADER), "it names nobody"
     assert is_free(folder, "GPU-1", "GPU-2", "GPU-3")
 
 
@@ -244,16 +249,6 @@ def test_a_crash_frees_the_gpus_and_its_note_does_not_lie(folder: Path, start: S
     assert f"GPU-1, held by an unnamed process, perhaps a child of pid {other.pid}" in said
     assert is_free(folder, "GPU-1", "GPU-2")
     assert turn.holder() is None
-
-
-def test_a_lock_that_is_given_back_names_nobody(folder: Path) -> None:
-    turn = LockFile(folder, "GPU-1.turn")
-    with held(GpuLock("GPU-1", folder), 0):
-        holder = turn.holder()
-        assert holder is not None
-        assert (holder.pid, holder.has_ended, holder.is_local) == (os.getpid(), False, True)
-    assert turn.holder() is None
-    assert turn.path.read_bytes() == LOCK_HEADER
 
 
 # handed over to a child

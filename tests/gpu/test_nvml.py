@@ -61,16 +61,20 @@ def test_what_a_gpu_cannot_say_is_none(fake: Recording) -> None:
 
 
 @pytest.mark.parametrize(
-    ("broken", "sentence"),
-    [("Init", "NVML does not start .*NotSupported"), ("GetHandleByUUID", "NVML does not know GPU GPU-45b3 .*")],
+    ("gpu", "broken", "sentence"),
+    [
+        ("GPU-45b3", "Init", "NVML does not start .*NotSupported"),
+        ("GPU-45b3", "GetHandleByUUID", "NVML does not know GPU GPU-45b3 .*"),
+        (7, "GetHandleByIndex", "NVML does not know a GPU number 7 .*"),
+        (7, None, "the package nvidia-ml-py is not installed"),
+    ],
 )
-def test_an_unusable_nvml_says_why(fake: Recording, broken: str, sentence: str) -> None:
-    fake.broken = {broken: "NotSupported"}
+def test_an_unusable_nvml_says_why(
+    fake: Recording, monkeypatch: pytest.MonkeyPatch, gpu: str | int, broken: str | None, sentence: str
+) -> None:
+    if broken is None:
+        monkeypatch.setitem(sys.modules, "pynvml", None)
+    else:
+        fake.broken = {broken: "NotSupported"}
     with pytest.raises(RuntimeError, match=sentence):
-        Nvml.open("GPU-45b3")
-
-
-def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    with pytest.raises(RuntimeError, match="the package nvidia-ml-py is not installed"):
-        Nvml.open("GPU-45b3")
+        Nvml.open(gpu)

@@ -39,17 +39,19 @@ class FakeDriver:
 
 
 @pytest.mark.parametrize(
-    ("size", "error", "expected"), [(0, 0, 0), (1, 0, 1), (2**35, 0, 2**35), (4096, 1, 0), (4096, 201, 0)]
+    ("driver", "expected"),
+    [
+        (FakeDriver(1), 1),
+        (FakeDriver(2**35), 2**35),
+        (FakeDriver(4096, error=1), 0),
+        (FakeDriver(4096, error=201), 0),
+        (object(), 0),  # it does not know the limit
+        (None, 0),
+    ],
 )
-def test_what_the_driver_says(size: int, error: int, expected: int) -> None:
-    driver = FakeDriver(size, error)
+def test_what_the_driver_says(driver: Any, expected: int) -> None:
     assert persisting_bytes(driver) == expected
-    assert driver.asked == [6]  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE
-
-
-@pytest.mark.parametrize("driver", [object(), None])
-def test_a_driver_that_does_not_know_the_limit(driver: object) -> None:
-    assert persisting_bytes(driver) == 0
+    assert getattr(driver, "asked", [6]) == [6]  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE
 
 
 @pytest.mark.parametrize("missing", [True, False])
@@ -71,13 +73,9 @@ def test_without_a_driver_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("pytest_gpubench.gpu.persisting.load_driver", lambda: None)
     with set_aside_as_before(CACHE) as check:
         check()
-    make_ordinary(None)
-
-
-def test_lines_are_made_ordinary_by_the_driver() -> None:
-    driver = FakeDriver(8 * MIB)
-    make_ordinary(driver)
-    assert (driver.resets, driver.size) == (1, 8 * MIB)
+    for driver in (None, known := FakeDriver(8 * MIB)):
+        make_ordinary(driver)
+    assert (known.resets, known.size) == (1, 8 * MIB)
 
 
 @pytest.mark.parametrize("before", [0, 45 * MIB // 4])

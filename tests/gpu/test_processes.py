@@ -3,10 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from types import SimpleNamespace
-
-import pytest
 
 from pytest_gpubench.gpu.foreign import read_gpu
 from pytest_gpubench.gpu.nvml import Nvml
@@ -30,24 +27,12 @@ def test_a_family_is_all_that_descends_and_who_waits() -> None:
         child.communicate("")
 
 
-@pytest.mark.parametrize(("find", "known"), [(os.getpid, True), (lambda: 2**30, False)])
-def test_a_process_is_known_by_its_command(find: Callable[[], int], known: bool) -> None:
-    assert (command_of(find()) is not None) == known
-
-
-def command_of(pid: int) -> str | None:
-    """Return the command by which a process on the GPU is known."""
-    answers = {"ComputeRunningProcesses": [SimpleNamespace(pid=pid, usedGpuMemory=None)]}
-    found = read_gpu(Nvml(Recording(answers=answers), "handle")).processes
+def test_a_process_is_known_by_its_command_until_it_ends() -> None:
+    """NVML may list one that is ending; nothing runs in it."""
+    ending = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, ending.pid, os.WEXITED | os.WNOWAIT)
+    listed = [SimpleNamespace(pid=pid, usedGpuMemory=None) for pid in (os.getpid(), ending.pid, 2**30)]
+    found = read_gpu(Nvml(Recording(answers={"ComputeRunningProcesses": listed}), "handle")).processes
+    ending.wait()
     assert found is not None
-    return found[0].command
-
-
-def test_a_process_that_is_ending_has_no_command() -> None:
-    """NVML may list it still; nothing runs in it."""
-    child = subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE)
-    assert child.stdout is not None
-    child.stdout.read()
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert command_of(child.pid) is None
-    child.communicate()
+    assert [each.command is not None for each in found] == [True, False, False]

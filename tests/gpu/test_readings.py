@@ -17,10 +17,14 @@ WHOLE = Reading(memory_clock_mhz=3199, temperature_c=31, power_w=77.1, throttle_
 
 
 def test_a_whole_reading_is_four_queries_and_no_change(tmp_path: Path) -> None:
+    """A zero is a reading; a watcher of nothing reads nothing."""
     library = Recording(tmp_path)
     assert Watcher(Nvml(library, "GPU-fake-1"))() == WHOLE
     assert len(library.asked) == 4
     assert all(query.startswith("Get") for query in library.asked)
+    library.answers = {"Temperature": 0, "PowerUsage": 0}
+    assert Watcher(Nvml(library, "GPU-fake-1"))() == msgspec.structs.replace(WHOLE, temperature_c=0, power_w=0.0)
+    assert Watcher(None)() == Reading()
 
 
 @pytest.mark.parametrize(
@@ -38,12 +42,6 @@ def test_what_cannot_be_read_is_none_and_the_rest_is_read(
     """But for throttling, of which there is none then."""
     nvml = Nvml(Recording(tmp_path, broken={query: "NotSupported"}), "GPU-fake-1")
     assert Watcher(nvml)() == msgspec.structs.replace(WHOLE, **lost)
-
-
-def test_a_zero_is_a_reading(tmp_path: Path) -> None:
-    library = Recording(tmp_path, answers={"Temperature": 0, "PowerUsage": 0})
-    reading = Watcher(Nvml(library, "GPU-fake-1"))()
-    assert (reading.temperature_c, reading.power_w) == (0, 0.0)
 
 
 # after each rep
@@ -91,7 +89,3 @@ def test_queries_that_take_long_are_made_less_often(tmp_path: Path, clock: Clock
     clock.now_s += 1.01 * took_s / READING_SHARE
     watch()
     assert slow_queries(library) >= 2
-
-
-def test_a_watcher_of_nothing_reads_nothing() -> None:
-    assert Watcher(None)() == Reading()

@@ -79,9 +79,6 @@ def test_the_host_is_read_from_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_visible({}) == [first, left, right]
     monkeypatch.setitem(os.environ, "CUDA_VISIBLE_DEVICES", "0")
     assert find_visible() == [first]
-
-
-def test_without_nvml_nothing_is_visible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert find_visible({}) == []
 

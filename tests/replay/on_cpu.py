@@ -3,7 +3,7 @@
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import pytest
@@ -49,6 +49,15 @@ def numbers() -> torch.Tensor:
 def scale(x: int, y: int, out: int, factor: int) -> None:
     """Compute what the kernel of this name does."""
     floats_at(out).copy_(floats_at(x) * factor + floats_at(y))
+
+
+def raising(error: Exception) -> Callable[..., NoReturn]:
+    """Return a function that raises an error."""
+
+    def fail(*args: object) -> NoReturn:
+        raise error
+
+    return fail
 
 
 def with_node(call: CapturedCall, **changes: Any) -> CapturedCall:

@@ -21,7 +21,7 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.verdict.replays import Replay
-from tests.replay.on_cpu import IMAGE, OTHER, OnCpu, numbers
+from tests.replay.on_cpu import IMAGE, OTHER, OnCpu, numbers, raising
 from tests.results.measured import alone
 from tests.timing.fakes import ArmsTimer, Clock, rep
 
@@ -65,27 +65,15 @@ def test_a_kept_call_is_read_back_with_its_images(on_cpu: OnCpu) -> None:
 
 
 def test_today_is_compared_with_what_was_kept(on_cpu: OnCpu) -> None:
-    assert replayed(calls_of(on_cpu), saved(on_cpu)) == Replay(None)
-    found = replayed(calls_of(on_cpu), saved(on_cpu, OTHER))
-    assert isinstance(found, Replay)
-    assert found.found is not None
-
-
-def test_a_call_is_captured_once_for_both(on_cpu: OnCpu) -> None:
-    calls, old = calls_of(on_cpu), saved(on_cpu)
+    """Captured once for both."""
+    calls, old, other = calls_of(on_cpu), saved(on_cpu), saved(on_cpu, OTHER)
     calls.with_call(ITEM)
     made = on_cpu.calls
     assert replayed(calls, old) == Replay(None)
     assert on_cpu.calls == made
-
-
-def test_a_call_that_cannot_be_replayed_says_why_when_it_is_saved(on_cpu: OnCpu) -> None:
-    found = saved(on_cpu, b"")
-    assert (found.call, found.no_call) == (
-        "",
-        "it launches kernels that Triton did not compile: scale (--gpu-bench-save-calls=all keeps such calls)",
-    )
-    assert replayed(calls_of(on_cpu), found) == ""
+    found = replayed(calls, other)
+    assert isinstance(found, Replay)
+    assert found.found is not None
 
 
 @pytest.mark.parametrize(
@@ -125,20 +113,16 @@ def test_a_call_of_a_library_is_kept_where_all_are(
     monkeypatch.setattr(LoadedImages, "image_of", lambda self, function, symbol: IMAGE)
     on_cpu.by_image = b""
     found = calls_of(on_cpu, Settings(storage="runs", save_calls=kept)).with_call(ITEM)
-    assert bool(found.call) is is_kept
+    why = "it launches kernels that Triton did not compile: scale (--gpu-bench-save-calls=all keeps such calls)"
+    assert (bool(found.call), found.no_call) == (is_kept, "" if is_kept else why)
     assert replayed(calls_of(on_cpu), found) == (Replay(None) if is_kept else "")
-
-
-def test_a_call_that_is_not_in_the_storage_is_not_replayed(on_cpu: OnCpu) -> None:
-    old = saved(on_cpu)
-    other = calls_of(on_cpu, Settings(storage="elsewhere"))
-    assert replayed(other, old) == "the saved call is not in elsewhere"
 
 
 def test_a_call_of_another_user_is_replayed_only_where_it_is_trusted(
     on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     old = saved(on_cpu)
+    assert replayed(calls_of(on_cpu, Settings(storage="elsewhere")), old) == "the saved call is not in elsewhere"
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
     found = replayed(calls_of(on_cpu), old)
     assert isinstance(found, str)
@@ -203,11 +187,8 @@ def test_what_times_no_replays_keeps_none(on_cpu: OnCpu) -> None:
 def test_replays_that_cannot_be_timed_leave_it_to_the_numbers(
     error: Exception, reason: str, on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*args: object) -> None:
-        raise error
-
     old = saved(on_cpu, OTHER)
-    monkeypatch.setattr(comparison, "time_in_turn", fail)
+    monkeypatch.setattr(comparison, "time_in_turn", raising(error))
     assert replayed(calls_of(on_cpu), old) == reason
     assert (on_cpu.cuda.modules, on_cpu.cuda.executables) == ({}, {})
 

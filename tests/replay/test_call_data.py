@@ -45,13 +45,12 @@ CHILD = Node(kind="child", child=Graph((kernel_node(OTHER),), ()))
 CALL = call_of_graph(kernel_node(KERNEL, Pointer(0, 0, 1, 8)), CHILD, edges=(Edge(0, 1, PORTS),))
 
 
-def test_a_call_survives_as_bytes() -> None:
-    assert decode_call(encode_call(CALL)) == CALL
-
-
-def test_images_and_kernels_are_those_of_graphs_in_it_too() -> None:
-    assert CALL.images == ("a" * 64, "b" * 64)
-    assert CALL.kernels == ("mine", "other")
+def test_a_call_survives_as_bytes_with_the_images_and_kernels_of_graphs_in_it() -> None:
+    again = decode_call(encode_call(CALL))
+    assert again == CALL
+    assert (again.images, again.kernels) == (("a" * 64, "b" * 64), ("mine", "other"))
+    last = call_of_graph(kernel_node(KERNEL, Pointer(0, 0, 1, 63)))
+    assert decode_call(encode_call(last)) == last, "an address at the end of a region"
 
 
 @pytest.mark.parametrize("length", [0, 1, 20, len(encode_call(CALL)) - 1])
@@ -91,7 +90,3 @@ WRONG = {
 def test_numbers_that_lead_nowhere_are_refused(call: CallData) -> None:
     with pytest.raises(BadFile, match="damaged: a number in it leads nowhere"):
         decode_call(encode_call(call))
-
-
-def test_an_address_at_the_end_of_a_value_is_right() -> None:
-    assert decode_call(encode_call(call_of_graph(kernel_node(KERNEL, Pointer(0, 0, 1, 63)))))

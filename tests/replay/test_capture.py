@@ -29,6 +29,7 @@ def reason_of(on_cpu: OnCpu, call: Call) -> str:
 
 def test_a_call_is_its_graph_its_memory_and_its_images(on_cpu: OnCpu) -> None:
     found = capture_call(on_cpu.call(X, on_cpu.y, 5), on_cpu.device, on_cpu.builder)
+    assert on_cpu.calls == 3  # on the other stream, captured, and as ever
     assert found.images == {sha256_of(IMAGE): IMAGE}
     assert (found.data.label, found.data.capability, found.data.kernels) == ("scale", (9, 0), ("scale",))
     assert [(each.kind, each.bytes, each.names) for each in found.data.regions] == [
@@ -50,11 +51,6 @@ def test_an_input_that_no_kernel_is_given_is_left_out(on_cpu: OnCpu) -> None:
     found = capture_call(call, on_cpu.device, on_cpu.builder)
     assert [each.name for each in found.data.inputs] == ["args[0]", "args[1]"]
     assert len(found.data.regions) == 3
-
-
-def test_a_call_is_made_as_ever_at_the_end(on_cpu: OnCpu) -> None:
-    capture_call(on_cpu.call(X, on_cpu.y), on_cpu.device, on_cpu.builder)
-    assert on_cpu.calls == 3  # on the other stream, captured, and as ever
 
 
 def test_memory_of_torch_that_is_neither_given_nor_allocated_is_told(on_cpu: OnCpu) -> None:
@@ -112,41 +108,28 @@ def test_variables_are_those_of_an_image_loaded_anew(on_cpu: OnCpu, image: bytes
 
 
 @pytest.mark.parametrize(
-    "image",
+    ("image", "loaded"),
     [
-        image_of({".text.k": b"code"}),
-        image_with({b"kernel": 2}, memory=".text.k"),
-        image_with({b"x": 1}, section=0, memory=".text.k"),
+        (image_of({".text.k": b"code"}), 0),
+        (image_with({b"kernel": 2}, memory=".text.k"), 0),
+        (image_with({b"x": 1}, section=0, memory=".text.k"), 0),
+        (image_with({b"x": 1}), 2),
     ],
 )
-def test_an_image_without_variables_is_not_loaded(on_cpu: OnCpu, image: bytes) -> None:
-    refuse_written([("name", 5)], {"name": image}, on_cpu.builder)
-    assert on_cpu.cuda.loaded == []
-
-
-def test_each_module_of_an_image_is_looked_at(on_cpu: OnCpu) -> None:
+def test_an_image_with_variables_is_loaded_for_each_module_of_it(on_cpu: OnCpu, image: bytes, loaded: int) -> None:
     """Two may be loaded of one, and the variables of either be written."""
-    image = image_with({b"table": 1})
     on_cpu.cuda.images[image.split(b"\0")[0]] = []
-    on_cpu.cuda.variables = on_cpu.cuda.written = {b"table": b"01"}
+    on_cpu.cuda.variables = on_cpu.cuda.written = {b"x": b"01"}
     refuse_written([("name", 5), ("name", 6)], {"name": image}, on_cpu.builder)
-    assert len(on_cpu.cuda.loaded) == 2
+    assert len(on_cpu.cuda.loaded) == loaded
 
 
-def test_a_kernel_of_a_library_is_named(on_cpu: OnCpu) -> None:
-    on_cpu.by_image = b""
-    assert reason_of(on_cpu, on_cpu.call(X, on_cpu.y)) == ("it launches kernels that Triton did not compile: scale")
-
-
-def test_setup_makes_other_arguments(on_cpu: OnCpu) -> None:
+def test_setup_makes_other_arguments_and_a_forward_run_other_memory(on_cpu: OnCpu) -> None:
     call = make_call(on_cpu.function, make_arguments(setup=lambda: (X, on_cpu.y)))
     assert reason_of(on_cpu, call) == "setup= gives each call other arguments"
-    assert on_cpu.calls == 0
-
-
-def test_a_backward_run_alone_is_refused(on_cpu: OnCpu) -> None:
     call = make_call(on_cpu.function, kept_arguments([], (X,), None, None), "backward")
     assert reason_of(on_cpu, call) == "a backward run reads what its forward run made anew: give backward='both'"
+    assert on_cpu.calls == 0
 
 
 @pytest.mark.parametrize(

@@ -56,13 +56,6 @@ def compared(
     return found, timers
 
 
-def test_the_same_call_is_not_timed(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its inputs lie elsewhere in the two processes."""
-    saved = on_cpu.captured()
-    found, timers = compared(on_cpu, saved, monkeypatch)
-    assert (found, timers) == (Replay(None), [])
-
-
 def test_the_same_call_runs_the_same_code_in_regions_of_one_size(on_cpu: OnCpu) -> None:
     """Line numbers are no code."""
     images = [
@@ -77,9 +70,10 @@ def test_the_same_call_runs_the_same_code_in_regions_of_one_size(on_cpu: OnCpu) 
     assert not is_same(one, replace(one, data=msgspec.structs.replace(one.data, regions=larger)))
 
 
-def test_another_image_is_timed_in_turn(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    saved = on_cpu.captured(OTHER)
-    found, [timer] = compared(on_cpu, saved, monkeypatch)
+def test_another_image_is_timed_in_turn_and_the_same_one_is_not(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its inputs lie elsewhere in the two processes."""
+    assert compared(on_cpu, on_cpu.captured(), monkeypatch) == (Replay(None), [])
+    found, [timer] = compared(on_cpu, on_cpu.captured(OTHER), monkeypatch)
     assert found.found is not None
     assert found.found.ratio == pytest.approx(1, abs=1e-3)
     assert (found.doubt, found.notes) == ("", ())
@@ -144,18 +138,13 @@ def different(data: CallData) -> Iterator[tuple[CallData, str]]:
     yield change(data, capability=(8, 0)), r"it was compiled for compute capability 8\.0, and this GPU has 9\.0"
     yield change(data, capability=(10, 0)), r"it was compiled for compute capability 10\.0, and this GPU has 9\.0"
     yield change(data, numbers=("args[2]=5",)), r"it was given args\[2\]=5, and is given none now"
-    yield (
-        change(data, inputs=(change(x, shape=(4, 2), strides=(2, 1)), y)),
-        r"args\[0\] was a tensor of float32 \[4, 2\], and is another one now",
-    )
+    other_shape = change(data, inputs=(change(x, shape=(4, 2), strides=(2, 1)), y))
+    yield other_shape, r"args\[0\] was a tensor of float32 \[4, 2\], and is another one now"
     yield change(data, inputs=(change(x, dtype="int32"), y)), r"args\[0\] was a tensor of int32"
     yield change(data, inputs=(change(x, name="args[9]"), y)), r"args\[9\] was a tensor"
     first, *others = data.regions
     yield change(data, regions=(change(first, misalignment=8), *others)), r"args\[0\] lay in memory of another size"
-    yield (
-        change(data, regions=(change(first, bytes=64), *others)),
-        r"args\[0\] lay in memory of another size or alignment",
-    )
+    yield change(data, regions=(change(first, bytes=64), *others)), r"args\[0\] lay in memory of another size or ali"
 
 
 @pytest.mark.parametrize("number", range(8))

@@ -50,24 +50,15 @@ def test_kernels_are_found_in_graphs_within_graphs() -> None:
     one, two = map(library.function, ("one", "two"))
     inner = library.graph(launched(two, grid=(7, 1, 1)), FakeNode(NUMBERS["memcpy"]))
     child = FakeNode(NUMBERS["child"], child=inner)
-    library.captured = library.graph(
-        launched(one, grid=(5, 2, 1)), FakeNode(NUMBERS["memset"]), child, launched(one, block=(8, 8, 2))
-    )
+    third = launched(one, block=(8, 8, 2), by_kernel=True)  # it holds a kernel in place of a function
+    library.captured = library.graph(launched(one, grid=(5, 2, 1)), FakeNode(NUMBERS["memset"]), child, third)
     cuda = Driver(library)
     found = launches_of(cuda)
     assert library.asked == [77]
+    assert [each.function for each in found] == [one, two, one]
     assert [cuda.symbol(each.function) for each in found] == ["one", "two", "one"]
     assert [each.grid for each in found] == [(5, 2, 1), (7, 1, 1), (1, 1, 1)]
     assert found[2].block == (8, 8, 2)
-
-
-def test_a_node_holds_a_function_or_a_kernel() -> None:
-    library = FakeGraphs()
-    function = library.function("mine")
-    library.captured = library.graph(launched(function), launched(function, by_kernel=True))
-    by_function, by_kernel = launches_of(Driver(library))
-    assert by_function == by_kernel
-    assert by_function.function == function
 
 
 def test_what_a_launch_takes() -> None:
@@ -139,45 +130,34 @@ def test_an_error_of_the_driver_names_its_function(name: str) -> None:
 
 @pytest.mark.parametrize("cluster", [(), (2, 1, 1)])
 def test_a_kernel_that_was_launched_and_does_not_fit_has_no_resources(cluster: tuple[int, ...]) -> None:
-    """As where the shared memory that it may have was set anew since."""
+    """As where the shared memory that it may have was set anew since; nor has a stream that is not captured a graph."""
     library = FakeGraphs()
     library.captured = library.graph(launched(library.function("mine", blocks_per_sm=0), cluster))
     (launch,) = launches_of(Driver(library))
     with pytest.raises(DriverError, match="does not fit"):
         Driver(library).resources(launch)
-
-
-def test_a_stream_that_is_not_captured_has_no_graph() -> None:
+    library.capturing = 0
     with pytest.raises(DriverError, match="the stream is not captured"):
-        Driver(FakeGraphs(capturing=0)).graph_captured_on(7)
+        launches_of(Driver(library))
 
 
-@pytest.mark.parametrize("missing", ["", *Driver.needed[-1:]])
-def test_no_driver_or_an_old_one_is_none(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
-    class Old:
+@pytest.mark.parametrize("missing", [None, "the library", *Driver.needed[-1:]])
+def test_a_driver_is_loaded_once_and_an_old_one_is_none(monkeypatch: pytest.MonkeyPatch, missing: str | None) -> None:
+    loaded: list[str] = []
+
+    class Library:
         def __init__(self, name: str) -> None:
-            if not missing:
+            loaded.append(name)
+            if missing == "the library":
                 raise OSError(f"{name}: cannot open shared object file")
 
         def __getattr__(self, name: str) -> None:
             if name == missing:
                 raise AttributeError(name)
 
-    monkeypatch.setattr(ctypes, "CDLL", Old)
+    monkeypatch.setattr(ctypes, "CDLL", Library)
     find_driver.cache_clear()
-    assert find_driver() is None
-    find_driver.cache_clear()
-
-
-def test_the_driver_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded: list[str] = []
-
-    def load(name: str) -> FakeGraphs:
-        loaded.append(name)
-        return FakeGraphs()
-
-    monkeypatch.setattr(ctypes, "CDLL", load)
-    find_driver.cache_clear()
-    assert find_driver() is find_driver() is not None
+    assert find_driver() is find_driver()
+    assert (find_driver() is None) == (missing is not None)
     assert loaded == ["libcuda.so.1"]
     find_driver.cache_clear()

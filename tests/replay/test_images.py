@@ -31,14 +31,6 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(images, "COMPILED", {__name__: ("CompiledKernel", "StaticallyLaunchedTritonKernel", "Absent")})
 
 
-def test_an_image_is_found_by_its_function() -> None:
-    kernel, found = CompiledKernel(1234567), Images()
-    assert found.of(1234567, "mine") == sha256_of(b"cubin")
-    assert found.found == {sha256_of(b"cubin"): b"cubin"}
-    assert found.missing == []
-    assert kernel.function
-
-
 def test_kernels_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """To look takes 50 ms: once for a call, however many kernels of libraries it has, and not for kernels known."""
     kernels = [CompiledKernel(1234567), CompiledKernel(1234568, b"other"), CompiledKernel(1234569, b"noted")]
@@ -69,11 +61,16 @@ def test_a_kernel_that_is_gone_is_not_taken_for_another_of_its_number() -> None:
     assert new.function
 
 
-@pytest.mark.parametrize(("function", "image"), [(None, b"cubin"), (1234567, None)], ids=["not launched", "no image"])
-def test_a_kernel_without_an_image_is_missing(function: int | None, image: bytes | None) -> None:
-    kernel, found = CompiledKernel(function, image), Images()
-    assert (found.of(1234567, "mine"), found.missing, found.found) == ("", ["mine"], {})
-    assert kernel.function == function
+@pytest.mark.parametrize(
+    ("function", "image"),
+    [(1234567, b"cubin"), (None, b"cubin"), (1234567, None)],
+    ids=["found", "not launched", "no image"],
+)
+def test_an_image_is_found_by_its_function_or_missing(function: int | None, image: bytes | None) -> None:
+    kernel, found, name = CompiledKernel(function, image), Images(), sha256_of(b"cubin")
+    is_found = kernel.function is not None and image is not None
+    assert found.of(1234567, "mine") == (name if is_found else "")
+    assert (found.missing, found.found) == (([], {name: b"cubin"}) if is_found else (["mine"], {}))
 
 
 @pytest.mark.parametrize("kept", ["in itself", "in the cache"])

@@ -22,7 +22,7 @@ from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.verdict.replays import Replay
-from tests.replay.on_cpu import OTHER, OnCpu
+from tests.replay.on_cpu import OTHER, OnCpu, raising
 from tests.timing.fakes import ArmsTimer, Clock, rep
 
 FOUND = Replay(SpeedupEstimate(0.9, Interval(0.89, 0.91), 24, 0.001), 10.0, 11.1, "", ("a note",))
@@ -90,33 +90,26 @@ def test_the_same_code_needs_no_process(pair: StoredPair, monkeypatch: pytest.Mo
 # in the process
 
 
-def answered(pair: StoredPair, folder: Path) -> Answer:
-    (folder / "pair").write_bytes(pickle.dumps(pair))
-    answer_in(folder)
-    answer: Answer = msgspec.msgpack.decode((folder / "answer").read_bytes(), type=Answer)
-    return answer
-
-
-def test_the_process_compares_both(pair: StoredPair, tmp_path: Path) -> None:
-    answer = answered(pair, tmp_path)
-    assert isinstance(answer, Replay)
-    assert answer.found is not None
-    assert answer.found.ratio == pytest.approx(1.0)
-
-
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
+        (None, None),
         (torch.OutOfMemoryError("full"), "there is no room for its memory beside today's"),
         (MeasurementError("a record is missing"), "a record is missing"),
         (NotReplayable("its inputs differ"), "its inputs differ"),
     ],
 )
-def test_what_cannot_be_compared_is_the_answer(
-    error: Exception, reason: str, pair: StoredPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_process_compares_both_or_says_why_not(
+    error: Exception | None, reason: str | None, pair: StoredPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*args: object) -> None:
-        raise error
-
-    monkeypatch.setattr(StoredPair, "compare", fail)
-    assert answered(pair, tmp_path) == reason
+    (tmp_path / "pair").write_bytes(pickle.dumps(pair))
+    if error is not None:
+        monkeypatch.setattr(StoredPair, "compare", raising(error))
+    answer_in(tmp_path)
+    answer: Answer = msgspec.msgpack.decode((tmp_path / "answer").read_bytes(), type=Answer)
+    if reason is not None:
+        assert answer == reason
+    else:
+        assert isinstance(answer, Replay)
+        assert answer.found is not None
+        assert answer.found.ratio == pytest.approx(1.0)

@@ -10,7 +10,7 @@ from pytest_gpubench.replay.proof import prove, ways_for
 from pytest_gpubench.replay.reader import NotReplayable
 from pytest_gpubench.timing.base import Call
 from tests.replay.fake_graphs import FakeFunction
-from tests.replay.on_cpu import IMAGE, N, OnCpu, floats_at, with_node
+from tests.replay.on_cpu import IMAGE, N, OnCpu, floats_at, raising, with_node
 
 
 @pytest.fixture
@@ -122,15 +122,6 @@ def test_outputs_may_differ_as_the_call_itself_does(on_cpu: OnCpu, x: torch.Tens
     prove_it(on_cpu, on_cpu.call(x, on_cpu.y))
 
 
-def test_no_room_is_a_reason(on_cpu: OnCpu, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*args: object) -> None:
-        raise torch.OutOfMemoryError
-
-    monkeypatch.setattr("pytest_gpubench.replay.proof.memory_for", full)
-    with pytest.raises(NotReplayable, match="no room for its memory twice"):
-        prove_it(on_cpu, on_cpu.call(x, on_cpu.y))
-
-
 @pytest.mark.parametrize(
     ("error", "broken", "kind", "said"),
     [
@@ -138,9 +129,10 @@ def test_no_room_is_a_reason(on_cpu: OnCpu, x: torch.Tensor, monkeypatch: pytest
         (DriverError("mine"), "an illegal access", RuntimeError, "has broken CUDA .*an illegal.*save_calls='no'"),
         (RuntimeError("mine"), None, RuntimeError, "^mine$"),
         (DriverError("mine"), None, NotReplayable, "^rebuilt from its data, it fails: mine$"),
+        (torch.OutOfMemoryError(), None, NotReplayable, "no room for its memory twice"),
     ],
 )
-def test_a_replay_that_breaks_cuda_says_so(
+def test_a_replay_that_fails_is_a_reason_and_one_that_breaks_cuda_says_so(
     error: Exception,
     broken: str | None,
     kind: type[Exception],
@@ -151,10 +143,7 @@ def test_a_replay_that_breaks_cuda_says_so(
 ) -> None:
     """It is no reason to go on with: all later calls of the process fail."""
 
-    def fail(*args: object) -> None:
-        raise error
-
-    monkeypatch.setattr("pytest_gpubench.replay.proof.memory_for", fail)
+    monkeypatch.setattr("pytest_gpubench.replay.proof.memory_for", raising(error))
     monkeypatch.setattr("pytest_gpubench.replay.proof.context_error", lambda: broken)
     with pytest.raises(kind, match=said):
         prove_it(on_cpu, on_cpu.call(x, on_cpu.y))

@@ -2,7 +2,6 @@
 
 import sys
 import warnings
-from collections.abc import Callable
 from types import SimpleNamespace
 
 import msgspec
@@ -68,6 +67,7 @@ def test_each_kernel_has_what_its_kinds_of_launches_take(device: Device) -> None
     assert [(each.launches, each.grid[0], each.blocks_per_sm) for each in other.resources] == [(1, 5, 3)]
     assert copy == COPY
     assert LIBRARY.asked[0] == 77
+    assert side_stream(device.torch_device) is side_stream(device.torch_device), "all captures are on one stream"
 
 
 def test_a_call_is_made_on_another_stream_then_captured_then_as_ever(device: Device, streams: FakeGpu) -> None:
@@ -101,10 +101,6 @@ def test_kernels_of_tritons_are_noted_for_their_images(device: Device, monkeypat
     monkeypatch.setattr(images, "_launched", {})
     found(device, call=call_of("mine", lambda: kernel.launch_metadata()))
     assert images._launched[ONE]() is kernel
-
-
-def test_all_captures_are_on_one_stream(device: Device) -> None:
-    assert side_stream(device.torch_device) is side_stream(device.torch_device)
 
 
 @pytest.mark.parametrize(
@@ -163,33 +159,15 @@ def test_graphs_of_torch_compile_are_not_captured(
 
 
 def test_warnings_of_these_calls_are_not_passed_on(device: Device) -> None:
-    def warn() -> None:
-        warnings.warn("mine", UserWarning, stacklevel=1)
-
-    assert found(device, call=call_of("mine", warn)).resources
+    assert found(device, call=call_of("mine", lambda: warnings.warn("mine", stacklevel=1))).resources
 
 
-def no_driver(device: Device, monkeypatch: pytest.MonkeyPatch) -> tuple[Device, Timing]:
-    monkeypatch.setattr(resources, "find_driver", lambda: None)
-    return device, TAKEN
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        no_driver,
-        lambda device, _: (cpu_device(), TAKEN),
-        lambda device, _: (device, timing_of((5.0,), timer="events")),
-        lambda device, _: (device, timing_of((), unmeasured="switched off")),
-    ],
-    ids=["no driver", "CPU", "no kernels", "not measured"],
-)
-def test_where_nothing_can_be_asked_nothing_is_called(
-    device: Device,
-    monkeypatch: pytest.MonkeyPatch,
-    given: Callable[[Device, pytest.MonkeyPatch], tuple[Device, Timing]],
-) -> None:
-    where, taken = given(device, monkeypatch)
+def test_where_nothing_can_be_asked_nothing_is_called(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU, where no kernels are known or nothing was measured, and without a driver."""
     call, called = counted()
-    assert with_resources(taken, call, where) == taken
+    assert with_resources(TAKEN, call, cpu_device()) == TAKEN
+    for taken in (timing_of((5.0,), timer="events"), timing_of((), unmeasured="switched off")):
+        assert with_resources(taken, call, device) == taken
+    monkeypatch.setattr(resources, "find_driver", lambda: None)
+    assert with_resources(TAKEN, call, device) == TAKEN
     assert called == []

@@ -15,7 +15,7 @@ from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.measurement import Plan
 from tests.replay.fake_graphs import FakeFunction
-from tests.replay.on_cpu import IMAGE, OTHER, OnCpu, numbers
+from tests.replay.on_cpu import IMAGE, OTHER, OnCpu, numbers, raising
 from tests.timing.fakes import ArmsTimer, Clock, rep
 
 CPU = torch.device("cpu")
@@ -101,10 +101,7 @@ def test_an_image_that_does_not_load_is_one_sentence(on_cpu: OnCpu) -> None:
 
 def test_inputs_that_break_a_call_are_one_sentence(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where a tensor holds addresses: made up, they are 0."""
-
-    def fail(*args: object) -> None:
-        raise RuntimeError("CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be ...")
-
-    monkeypatch.setattr(stored, "measure_call", fail)
+    error = RuntimeError("CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be ...")
+    monkeypatch.setattr(stored, "measure_call", raising(error))
     with pytest.raises(MeasurementError, match=r"^scale cannot be replayed: CUDA error: an illegal .* encountered$"):
         time_stored(on_cpu.captured(), on_cpu.device, Settings(), PLAN)
