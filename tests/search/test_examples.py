@@ -34,14 +34,10 @@ def test_what_does_not_fit_is_rejected_once_and_for_all() -> None:
     assert all(calls.count(n) == 1 for n in large)
 
 
-def test_one_that_does_not_fit() -> None:
-    found = follow(lambda n: raise_full(n) if n == 7 else None, sizes=st.integers(1, 9))
-    assert found.warnings == ["1 example did not fit into GPU memory (n=7)"]
-    assert found.error is None
-
-
-def test_what_fits_is_not_told() -> None:
-    assert follow(lambda n: None)[:2] == (None, [])
+@pytest.mark.parametrize(("full_at", "told"), [(7, ["1 example did not fit into GPU memory (n=7)"]), (0, [])])
+def test_one_that_does_not_fit_is_told(full_at: int, told: list[str]) -> None:
+    found = follow(lambda n: raise_full(n) if n == full_at else None, sizes=st.integers(1, 9))
+    assert found[:2] == (None, told)
 
 
 def test_a_failure_beside_what_does_not_fit_is_shrunk() -> None:
@@ -102,21 +98,18 @@ def test_a_test_of_its_own_that_is_flaky_is_called_so() -> None:
 
 
 def test_what_passed_is_not_rejected_later() -> None:
-    examples = Examples("reject")
-    assert examples.run(Example("n=1", {}), lambda: 5) == 5
-    assert examples.run(Example("n=1", {}), lambda: raise_full(1)) is None
-    assert not examples.rejected
-    with pytest.raises(UnsatisfiedAssumption):
-        inside(lambda: examples.run(Example("n=2", {}), lambda: raise_full(2)))
-    with pytest.raises(UnsatisfiedAssumption):
-        inside(lambda: examples.run(Example("n=2", {}), lambda: 5))
-
-
-def test_what_was_drawn_once_is_rejected_where_it_does_not_fit_later() -> None:
+    """But for what was drawn: the test has not been called with it."""
     examples = Examples("reject")
     assert examples.draw("ones(9)", {}, lambda: 5) == 5
     with pytest.raises(UnsatisfiedAssumption):
         inside(lambda: examples.draw("ones(9)", {}, lambda: raise_full(9)))
+    assert examples.run(Example("n=1", {}), lambda: 5) == 5
+    assert examples.run(Example("n=1", {}), lambda: raise_full(1)) is None
+    assert [each.text for each in examples.rejected] == ["ones(9)"]
+    with pytest.raises(UnsatisfiedAssumption):
+        inside(lambda: examples.run(Example("n=2", {}), lambda: raise_full(2)))
+    with pytest.raises(UnsatisfiedAssumption):
+        inside(lambda: examples.run(Example("n=2", {}), lambda: 5))
 
 
 def inside(call: Callable[[], object]) -> None:

@@ -63,10 +63,13 @@ def test_lazy_tensors_are_made_for_each_call() -> None:
     @given(x=st.none())
     def test(x: Any) -> None:
         seen.append(x)
+        if isinstance(x, torch.Tensor):
+            raise LimitBroken("slow")
 
     examples: list[Example] = []
-    with intercepting_examples(test, examples.append, {}):
+    with pytest.raises(LimitBroken) as caught, intercepting_examples(test, examples.append, {}):
         test()
+    assert f"x={LAZY!r}" in notes(caught.value), "a failing example is printed lazily"
     plain, pair, nested = sorted(seen, key=lambda x: ("Tensor", "Pair", "list").index(type(x).__name__))
     expected = gst.tensor((2, 3), seed=4, device="cpu")
     found = [plain, pair.x, nested[0]["a"][0]]
@@ -75,18 +78,6 @@ def test_lazy_tensors_are_made_for_each_call() -> None:
     assert (pair.n, nested[0]["a"][1], nested[1]) == (3, 1, "b")
     assert f"x={LAZY!r}" in [each.text for each in examples]
     assert {"x.shape[0]": 2, "x.shape[1]": 3} in [each.sizes for each in examples]
-
-
-def test_a_failing_example_is_printed_lazily() -> None:
-    @settings(phases=[Phase.explicit], database=None)
-    @example(x=LAZY)
-    @given(x=st.none())
-    def test(x: Any) -> None:
-        raise LimitBroken("slow")
-
-    with pytest.raises(LimitBroken) as caught, intercepting_examples(test, lambda example: None, {}):
-        test()
-    assert f"x={LAZY!r}" in notes(caught.value)
 
 
 @pytest.mark.parametrize(("own_ms", "expected_ms"), [(None, None), (200, None), (5000, 5000)])
@@ -126,14 +117,14 @@ def test_a_traceback_does_not_grow_when_it_is_raised_again(error: Exception) -> 
 
 
 def test_an_example_that_failed_is_raised_as_the_first_time() -> None:
-    examples, depths = Examples("reject"), []
-    for attempt in range(4):
+    examples, depths, attempts = Examples("reject"), [], iter(range(4))
+
+    def break_limit() -> None:
+        if next(attempts) == 0:
+            raise LimitBroken("slow")
+
+    for _ in range(4):
         with pytest.raises(LimitBroken) as caught:
-            examples.run(Example("n=1", {}), lambda: break_limit(first=attempt == 0))  # noqa: B023 # called at once
+            examples.run(Example("n=1", {}), break_limit)
         depths.append(depth(caught.value))
     assert len(set(depths)) == 1
-
-
-def break_limit(first: bool) -> None:
-    if first:
-        raise LimitBroken("slow")

@@ -61,24 +61,18 @@ def test_each_candidate_and_comparison_has_its_worst() -> None:
 def test_a_comparison_is_remembered_by_its_arguments() -> None:
     harness = Harness()
     first = harness.compare(1, args=(torch.zeros(3),), fast=2.0)
+    told = list(harness.measured)
+    assert [item.example for item in told] == ["n=1"] * 2
     second = harness.further(args=(torch.zeros(3),), fast=2.0)
     assert harness.took() == ["quick", "full", "quick", "full"]
     assert first is not second
     assert harness.compare(1, args=(torch.zeros(3),), fast=9.0) is first
+    assert all(item is before for item, before in zip(harness.measured, told, strict=True))
     assert harness.further(args=(torch.zeros(3),), fast=0.1) is second
     assert harness.took() == ["checked", "checked"]
     assert harness.compare(1, args=(torch.zeros(4),), fast=9.0) is not first
     assert harness.compare(2, args=(torch.zeros(3),), fast=9.0) is not first
     assert harness.took() == ["quick", "quick"]
-
-
-def test_what_is_remembered_is_measured_once() -> None:
-    harness = Harness()
-    harness.compare(1, fast=2.0)
-    told = list(harness.measured)
-    assert [item.example for item in told] == ["n=1"] * 2
-    harness.compare(1, fast=2.0)
-    assert all(item is before for item, before in zip(harness.measured, told, strict=True))
 
 
 def test_a_budget_that_is_spent_leaves_the_check() -> None:
@@ -93,19 +87,15 @@ def test_a_budget_that_is_spent_leaves_the_check() -> None:
     harness.search.time.spent_s = 4.99
     harness.compare(1, fast=1.0)
     assert harness.took() == ["checked"]  # as it was before
-    harness.compare(2, fast=1.0)
-    assert harness.took() == ["quick", "full"]
-
-
-def test_a_failure_has_as_much_again_to_shrink() -> None:
-    harness = Harness(budget_s=5.0)
-    harness.search.time.spent_s = 5.0
-    harness.search.time.has_failed = True
-    harness.compare(1, fast=1.0)
-    assert harness.took() == ["quick", "full"]
-    harness.search.time.spent_s = 10.0
-    harness.compare(2, fast=0.5)
-    assert harness.took() == ["checked"]
+    for spent_s, has_failed, done in (
+        (4.99, False, ["quick", "full"]),
+        (9.99, True, ["quick", "full"]),  # a failure has as much again to shrink
+        (10.0, True, ["checked"]),
+    ):
+        harness = Harness(budget_s=5.0)
+        harness.search.time.spent_s, harness.search.time.has_failed = spent_s, has_failed
+        harness.compare(2, fast=1.0)
+        assert harness.took() == done
 
 
 def test_a_failed_comparison_is_paid_for() -> None:
@@ -187,22 +177,16 @@ def test_an_example_stays_what_it_was(
 
 
 @pytest.mark.parametrize(("is_wrong", "spent_s"), [(True, 0.0), (False, 30.0)])
-def test_what_was_only_checked_is_never_timed(is_wrong: bool, spent_s: float) -> None:
+def test_what_was_only_checked_is_never_timed_and_what_was_wrong_then_stays_so(is_wrong: bool, spent_s: float) -> None:
     harness = Harness()
     harness.search.is_wrong, harness.search.time.spent_s = is_wrong, spent_s
     assert "wrong result" in (reason := compared(harness, 1)) or "budget" in reason
+    assert [compared(harness, 2, wrong=[WRONG]), compared(harness, 2)] == ["wrong", "wrong"]
+    assert harness.search.is_wrong
     harness.search.is_wrong, harness.search.time.spent_s = False, 0.0
     harness.log.clear()
     compared(harness, 1)
     assert harness.took() == ["checked"]
-
-
-@pytest.mark.parametrize(("is_wrong", "spent_s"), [(True, 0.0), (False, 30.0)])
-def test_what_is_wrong_by_chance_where_nothing_is_timed_stays_wrong(is_wrong: bool, spent_s: float) -> None:
-    harness = Harness()
-    harness.search.is_wrong, harness.search.time.spent_s = is_wrong, spent_s
-    assert [compared(harness, 1, wrong=[WRONG]), compared(harness, 1)] == ["wrong", "wrong"]
-    assert harness.search.is_wrong
 
 
 def test_only_what_is_wrong_in_any_call_ends_the_timing() -> None:
@@ -243,10 +227,6 @@ def phases_of(title: str, sum_us: float, outcome: str) -> CallResult[Phases]:
     return CallResult(phases, (Measurement(timing=timing, verdicts=(verdict,)),))
 
 
-def compiled(number: int, elapsed_s: float = 31.0) -> Compilations:
-    return Compilations(number, elapsed_s)
-
-
 @pytest.mark.parametrize(
     ("examples", "number", "line"),
     [
@@ -262,7 +242,7 @@ def compiled(number: int, elapsed_s: float = 31.0) -> Compilations:
 def test_compilations_are_told(examples: int, number: int, line: str | None) -> None:
     search = Search(TimeBudget(30.0), Example("", {}))
     for n in [*range(examples), 0]:
-        search.begin(Example(f"n={n}", {"n": n}, compilations=compiled(number)))
+        search.begin(Example(f"n={n}", {"n": n}, compilations=Compilations(number, 31.0)))
     lines = search.explain("fast", "ref").splitlines()
     assert [each.removesuffix("strategy") for each in lines] == ([] if line is None else [f"gpu_bench: {line}"])
     assert str(search) == (f"{examples} examples" if line is None else line.partition(";")[0])

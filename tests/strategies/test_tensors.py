@@ -53,15 +53,12 @@ class TestLayouts:
         }
         assert {layout for layout, each in made.items() if each.data_ptr() % 16} == {"unaligned"}
 
-    def test_vectors(self) -> None:
         strides = {layout: gst.tensor((5,), layout=layout, device="cpu").stride() for layout in gst.LAYOUTS}
         assert strides == {
             "contiguous": (1,), "transposed": (16,), "sliced": (2,), "expanded": (0,), "offset": (1,), "unaligned": (1,)
         }  # fmt: skip
-
-    @pytest.mark.parametrize("dtype", [*FLOATS, *WHOLES])
-    def test_an_unaligned_tensor_is_not_aligned(self, dtype: str) -> None:
-        assert gst.tensor((7,), dtype, "unaligned", "zeros", device="cpu").data_ptr() % 16 != 0
+        unaligned = [gst.tensor((7,), dtype, "unaligned", "zeros", device="cpu") for dtype in (*FLOATS, *WHOLES)]
+        assert all(each.data_ptr() % 16 for each in unaligned)
 
     @pytest.mark.parametrize("layout", ["transposed", "sliced", "offset", "unaligned"])
     @pytest.mark.parametrize("shape", [(5,), (4, 6)])
@@ -95,12 +92,10 @@ class TestValues:
         assert bool(((denormal.abs() < info.smallest_normal) & (denormal != 0)).all())
         assert 0.4 < (denormal < 0).double().mean() < 0.6
         assert 1 <= made("nan").isnan().sum() <= 12
+        assert gst.tensor((1,), dtype, values="nan", device="cpu").float().isnan().all()
         if dtype != "float8_e4m3fn":
             assert 1 <= made("inf").isinf().sum() <= 12
-
-    def test_one_value_is_enough_for_an_infinity(self) -> None:
-        assert gst.tensor((1,), values="inf", device="cpu").isinf().all()
-        assert gst.tensor((1,), values="nan", device="cpu").isnan().all()
+            assert gst.tensor((1,), dtype, values="inf", device="cpu").float().isinf().all()
 
     @pytest.mark.parametrize("dtype", WHOLES)
     def test_whole_numbers(self, dtype: str) -> None:
