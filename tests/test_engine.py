@@ -47,11 +47,8 @@ def test_importing_it_loads_nothing_heavy() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_measurement_is_a_timing() -> None:
-    assert bench.measure(played(*SAMPLES_US), reps=4).samples_us == SAMPLES_US
-
-
 def test_keywords_are_limits_settings_and_those_of_the_fixture() -> None:
+    assert bench.measure(played(*SAMPLES_US), reps=4).samples_us == SAMPLES_US
     made: list[int] = []
     timing = bench.measure(
         played(10), reps=20, label="mine", setup=lambda: made.append(1), max_time_us=10, bytes=10**6, min_gbps=100
@@ -59,15 +56,12 @@ def test_keywords_are_limits_settings_and_those_of_the_fixture() -> None:
     assert (timing.label, timing.reps, timing.gbps, len(made)) == ("mine", 20, 100.0, 20)
 
 
-def test_a_limit_is_judged_as_in_a_test() -> None:
+def test_a_limit_and_outputs_are_judged_as_in_a_test() -> None:
     with pytest.raises(LimitBroken, match=r"wanted at most 9\.99 us"):
         bench.measure(played(10), reps=20, max_time_us=9.99)
     assert bench.compare(played(10), played(20), min_speedup=1.99).speedup == pytest.approx(2)
     with pytest.raises(LimitBroken, match=r"wanted at least 2\.01x"):
         bench.compare(played(10), played(20), min_speedup=2.01)
-
-
-def test_a_wrong_candidate_is_refused() -> None:
     with pytest.raises(WrongResult):
         bench.compare(played(10, result=1.0), played(20, result=2.0))
 
@@ -208,6 +202,10 @@ def test_a_gpu_is_held_by_the_locks_of_tests(tmp_path: Path) -> None:
 from pytest_gpubench.gpu.lock import GpuLock, Path, Patience
 GpuLock("GPU-of-a-script", Path({str(tmp_path)!r})).acquire(Patience(0))
 """
+    with turn_at(cpu_device(), tmp_path / "none", 1.0, "bench.measure"):
+        assert not (tmp_path / "none").exists(), "the CPU needs no turn"
+    with turn_at(GPU, tmp_path, None, "judge softmax.py", claims=False):
+        assert not claimants("GPU-of-a-script", tmp_path)
     with turn_at(GPU, tmp_path, 1.0, "bench.do_bench"):
         assert claimants("GPU-of-a-script", tmp_path) == {os.getpid()}
         with turn_at(GPU, tmp_path, 1.0, "bench.measure"):
@@ -216,13 +214,3 @@ GpuLock("GPU-of-a-script", Path({str(tmp_path)!r})).acquire(Patience(0))
     lock = GpuLock("GPU-of-a-script", tmp_path)
     lock.acquire(Patience(0))
     lock.release()
-
-
-def test_a_turn_without_a_claim(tmp_path: Path) -> None:
-    with turn_at(GPU, tmp_path, None, "judge softmax.py", claims=False):
-        assert not claimants("GPU-of-a-script", tmp_path)
-
-
-def test_the_cpu_needs_no_turn(tmp_path: Path) -> None:
-    with turn_at(cpu_device(), tmp_path / "none", 1.0, "bench.measure"):
-        assert not (tmp_path / "none").exists()

@@ -74,13 +74,10 @@ def test_a_program_that_failed_leaves_the_file(
     assert (tmp_path / "calls.json").exists() == is_written
 
 
-def test_an_error_within_leaves_the_file(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_and_one_that_an_error_leaves(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), recording(tmp_path / "shapes.json"):
         raise ZeroDivisionError
     assert not (tmp_path / "shapes.json").exists()
-
-
-def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "no").touch()
     with pytest.raises(BadFile, match="shapes cannot be written: Not a dir"), recording(tmp_path / "no" / "shapes"):
         pass
@@ -134,17 +131,22 @@ def test_calls_are_drawn_about_as_often_as_they_were_made(tmp_path: Path) -> Non
     assert drawn[300] > 2 * drawn[100] > 50 * drawn[1]
 
 
-def test_a_file_in_a_folder_that_is_not_there_is_refused_before_the_program_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["-o", "absent/calls.json", "model.py"], "--output=absent/calls.json: there is no folder "),
+        (["no_model.py"], "no_model.py is no file: give the Python file of a program"),
+    ],
+)
+def test_what_is_not_there_is_told_before_the_program_runs(
+    arguments: list[str],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "model.py").write_text("raise AssertionError")
     with pytest.raises(SystemExit):
-        main(["-o", f"{tmp_path}/absent/calls.json", str(tmp_path / "model.py")])
-    expected = f"--output={tmp_path}/absent/calls.json: there is no folder {tmp_path}/absent: make it first"
-    assert expected in capsys.readouterr().err
-
-
-def test_a_program_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["no_model.py"])
-    assert "no_model.py is no file: give the Python file of a program" in capsys.readouterr().err
+        main(arguments)
+    assert told in capsys.readouterr().err
