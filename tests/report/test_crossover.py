@@ -13,6 +13,7 @@ from pytest_gpubench.results.model import TestRecord
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.summary import Interval
 from tests.report.records import arms, record, timing
+from tests.results.measured import present
 
 WORDS = {"<": (0.5, 0.9), ">": (1.1, 2.0), "?": (0.9, 1.1)}
 
@@ -27,8 +28,7 @@ def at(value: int, low: float, high: float) -> TestRecord:
     """Return the record of a test with n of a value, whose speedup has this interval."""
     found = compared((low * high) ** 0.5, n=str(value))
     reference, candidate = found.measurements
-    assert candidate.speedup is not None
-    speedup = replace(candidate.speedup, interval=Interval(low, high))
+    speedup = replace(present(candidate.speedup), interval=Interval(low, high))
     return replace(found, measurements=(reference, replace(candidate, speedup=speedup)))
 
 

@@ -15,7 +15,7 @@ from pytest_gpubench.results.model import CommitInfo, Outcome, SavedRun, TestRec
 from pytest_gpubench.stats.summary import Interval
 from tests.report.page import content_in, content_of, page_content
 from tests.report.showcase import GPU, NASTY, given_record, history, pair, showcase
-from tests.results.measured import alone, record, run, timing_of
+from tests.results.measured import alone, present, record, run, timing_of
 from tests.results.measured import verdict as verdict_on
 from tests.results.saved import make_run
 
@@ -41,17 +41,15 @@ def test_every_number_of_a_row_is_the_stored_one_to_five_digits() -> None:
     saved = make_run(tests=1)
     [row], [test] = (page_content(saved)[name] for name in ("rows", "tests"))
     item, stored = test["items"][row["item"]], saved.records[0].measurements[1]
-    assert stored.speedup is not None
-    assert stored.speedup.interval is not None
-    assert stored.timing.median_interval_us is not None
+    speedup = present(stored.speedup)
     assert item["median"] == pytest.approx(stored.timing.median_us, rel=1e-4)
-    assert item["interval"] == pytest.approx(list(stored.timing.median_interval_us), rel=1e-4)
+    assert item["interval"] == pytest.approx(list(present(stored.timing.median_interval_us)), rel=1e-4)
     assert item["samples"] == pytest.approx(list(stored.timing.samples_us), rel=1e-4)
     assert item["clocks"] == list(stored.timing.sm_clock_mhz)
-    assert item["speedup"]["ratio"] == pytest.approx(stored.speedup.ratio, rel=1e-4)
-    assert item["speedup"]["interval"] == pytest.approx(list(stored.speedup.interval), rel=1e-4)
-    assert item["speedup"]["ratios"] == pytest.approx([math.exp(each) for each in stored.speedup.log_ratios], rel=1e-4)
-    assert test["items"][item["ref"]]["label"] == stored.speedup.reference
+    assert item["speedup"]["ratio"] == pytest.approx(speedup.ratio, rel=1e-4)
+    assert item["speedup"]["interval"] == pytest.approx(list(present(speedup.interval)), rel=1e-4)
+    assert item["speedup"]["ratios"] == pytest.approx([math.exp(each) for each in speedup.log_ratios], rel=1e-4)
+    assert test["items"][item["ref"]]["label"] == speedup.reference
     assert item["verdicts"][0]["sentence"] == stored.verdicts[0].sentence
     assert (row["status"], item["differences"]) == ("pass", list(stored.differences))
 
@@ -118,9 +116,8 @@ def test_a_run_without_numbers_has_a_page(records: tuple[TestRecord, ...]) -> No
 def test_numbers_that_cannot_be_true_do_not_cost_the_page(broken: float) -> None:
     saved = make_run(1)
     item = saved.records[0].measurements[1]
-    assert item.speedup is not None
     timing = msgspec.structs.replace(item.timing, samples_us=(broken,) * 20, sm_clock_mhz=(broken,) * 20)
-    speedup = msgspec.structs.replace(item.speedup, ratio=broken, log_ratios=(broken, 800.0))
+    speedup = msgspec.structs.replace(present(item.speedup), ratio=broken, log_ratios=(broken, 800.0))
     arms = (saved.records[0].measurements[0], msgspec.structs.replace(item, timing=timing, speedup=speedup))
     broken_record = msgspec.structs.replace(saved.records[0], measurements=arms, extra_info={"value": broken})
     bad = msgspec.structs.replace(saved, records=(broken_record,), datetime="2026-02-01T00:00:00+00:00")
@@ -199,8 +196,7 @@ def test_history_is_in_order_and_knows_its_commits() -> None:
     stored = older[-1].records[0].measurements[1]
     assert [point[0] for point in past] == [0, 1, 2, 3, 4]
     assert past[0][1] == pytest.approx(stored.timing.median_us, rel=1e-4)
-    assert stored.speedup is not None
-    assert past[0][4] == pytest.approx(stored.speedup.ratio, rel=1e-4)
+    assert past[0][4] == pytest.approx(present(stored.speedup).ratio, rel=1e-4)
 
 
 def series(times_us: list[float], **old: Any) -> dict[str, Any]:

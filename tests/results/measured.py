@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -16,6 +16,13 @@ GPU = DeviceFacts(type="cuda", name="NVIDIA H200", host="here", uuid="GPU-1", dr
 BARE_GPU = DeviceFacts(type="cuda", name="NVIDIA H200", host="here")
 TEST = "tests/test_a.py::test_it"
 ALPHA = 0.001
+T = TypeVar("T")
+
+
+def present(value: T | None) -> T:
+    """Return what a test expects to be there."""
+    assert value is not None
+    return value
 
 
 def on(**facts: Any) -> DeviceFacts:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_gpubench.stats.summary import median_interval, student_quantile
+from tests.results.measured import present
 
 Floats = npt.NDArray[np.float64]
 Truth = float
@@ -97,8 +98,7 @@ def lower_rank(samples: int, alpha: float) -> int | None:
 
 def median_bounds(samples: Floats, alpha: float) -> tuple[Floats, Floats]:
     """Return the ends of `median_interval` of each row."""
-    rank = lower_rank(samples.shape[1], alpha)
-    assert rank is not None
+    rank = present(lower_rank(samples.shape[1], alpha))
     ordered = np.partition(samples, [rank - 1, samples.shape[1] - rank], axis=1)
     return ordered[:, rank - 1], ordered[:, -rank]
 

@@ -10,7 +10,7 @@ from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.autocorrelation import drift_of, independent_for
 from pytest_gpubench.stats.summary import median_interval, std_interval
 from pytest_gpubench.verdict.limits import Judgement, Limits
-from tests.results.measured import timing_of
+from tests.results.measured import present, timing_of
 from tests.stats.simulation import Floats, autoregressive
 
 LEAST_TO_TELL = 32
@@ -72,9 +72,7 @@ def test_the_interval_leaves_out_the_share_of_fewer_samples() -> None:
     assert median_interval(samples, 0.05, 100) == median_interval(samples, 0.05) == (40, 61)
     assert median_interval(samples, 0.05, 10) == (20, 81)  # ranks 2 and 9 of ten
     assert median_interval(samples, 0.05, 5) is None
-    wide, narrow = std_interval(samples, 0.05, 20), std_interval(samples, 0.05)
-    assert wide is not None
-    assert narrow is not None
+    wide, narrow = present(std_interval(samples, 0.05, 20)), present(std_interval(samples, 0.05))
     assert wide.low < narrow.low < narrow.high < wide.high
 
 

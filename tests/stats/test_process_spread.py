@@ -21,6 +21,7 @@ from pytest_gpubench.stats.process_spread import (
 from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.verdict.rounds import change_of_pairs
+from tests.results.measured import present
 
 MOST_PRIOR_FREEDOM = 20
 
@@ -32,8 +33,7 @@ def change(ratio: float, low: float, high: float, old: float = 10.0) -> ChangeEs
 
 def test_a_spread_is_that_within_groups() -> None:
     assert spread_of([0.0, 0.02]) == ProcessSpread(statistics.stdev([0.0, 0.02]), 1)
-    found = spread_of([0.0, 0.01, 0.02], [5.0, 5.03])
-    assert found is not None
+    found = present(spread_of([0.0, 0.01, 0.02], [5.0, 5.03]))
     assert found.freedom == 3
     assert found.std == pytest.approx(math.sqrt((2e-4 + 4.5e-4) / 3))
     assert spread_of([1.0], [2.0]) is None
@@ -120,15 +120,12 @@ def test_sessions_together_have_the_mean_and_a_wider_interval() -> None:
     assert change_across([alone], 0.0) is alone
     found = change_across([alone], 0.01)
     assert (found.ratio, found.old, found.new) == pytest.approx((1.02, 10.0, 10.2))
-    assert found.interval is not None
-    assert math.log(1.02 / found.interval.low) == pytest.approx(math.hypot(math.log(1.02 / 1.01), 0.01))
-    assert found.difference is not None
-    assert found.difference.high == pytest.approx(0.2 + math.hypot(0.1, 0.01 * 10.2))
+    assert math.log(1.02 / present(found.interval).low) == pytest.approx(math.hypot(math.log(1.02 / 1.01), 0.01))
+    assert present(found.difference).high == pytest.approx(0.2 + math.hypot(0.1, 0.01 * 10.2))
     both = change_across([change(1.04, 1.03, 1.05), change(1.04 / 1.02, 1.03 / 1.02, 1.05 / 1.02, old=10.2)], 0.0)
     assert both.ratio == pytest.approx(1.04 / math.sqrt(1.02))
     assert both.old == pytest.approx(10.0 * math.sqrt(1.02))
-    assert both.interval is not None
-    assert both.interval.high / both.ratio == pytest.approx(1.05 / 1.04)
+    assert present(both.interval).high / both.ratio == pytest.approx(1.05 / 1.04)
 
 
 def drawn(rng: random.Random, spread: float, pairs: int, mean: float = 0.0) -> list[float]:
@@ -140,24 +137,20 @@ def test_the_spread_is_estimated_without_bias(pairs: int) -> None:
     """Real changes, and a few tests that are much noisier, do not move it."""
     rng = random.Random(pairs)
     steady = [drawn(rng, 0.004, pairs, mean=0.1 * number) for number in range(900)]
-    noise = noise_of([*steady, *(drawn(rng, 0.05, pairs) for _ in range(20)), [0.5]])
-    assert noise is not None
+    noise = present(noise_of([*steady, *(drawn(rng, 0.05, pairs) for _ in range(20)), [0.5]]))
     assert noise.spread == pytest.approx(0.004, rel=0.12)
 
 
 def test_nothing_is_known_without_two_pairs_and_rounding_is_no_noise() -> None:
     assert noise_of([[0.1], []]) is None
     noise, rounded = noise_of([[0.1, 0.2]]), noise_of([[0.1 + 1e-16, 0.1 - 1e-16]])
-    assert noise is not None
-    assert rounded is not None
-    assert (noise.smallest_change(1, 0.01), rounded.smallest_change(2, 0.01)) == (math.inf, 0)
+    assert (present(noise).smallest_change(1, 0.01), present(rounded).smallest_change(2, 0.01)) == (math.inf, 0)
 
 
 @pytest.mark.parametrize("pairs", [4, 6])
 def test_the_smallest_change_is_seen_nine_times_in_ten(pairs: int) -> None:
     rng = random.Random(0)
-    noise = noise_of([drawn(rng, 0.004, pairs) for _ in range(900)])
-    assert noise is not None
+    noise = present(noise_of([drawn(rng, 0.004, pairs) for _ in range(900)]))
     smallest = noise.smallest_change(pairs, 0.01)
     changes = [change_of_pairs(drawn(rng, 0.004, pairs, math.log1p(smallest)), "median", 0.01) for _ in range(1500)]
     seen = statistics.fmean(change.interval is not None and change.interval.low > 1 for change in changes)

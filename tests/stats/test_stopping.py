@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pytest_gpubench.stats.stopping import Budget, is_held_up, is_precise, next_batch
 from pytest_gpubench.stats.summary import median_interval
+from tests.results.measured import present
 
 MIN_REPS = 16
 LEAST_REPS = 12
@@ -30,8 +31,7 @@ def budget(
 
 def spread_evenly(count: int, rel_width: float) -> list[float]:
     """Return samples whose 95 % interval of the median is about this wide, relative to the median."""
-    interval = median_interval(range(count))
-    assert interval is not None
+    interval = present(median_interval(range(count)))
     step = rel_width / interval.width
     return [100 * (1 + step * (index - (count - 1) / 2)) for index in range(count)]
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench.stats.summary import Interval, least_count, median_interval, std_interval, student_quantile
+from tests.results.measured import present
 from tests.stats.simulation import (
     DISTRIBUTIONS,
     HARD,
@@ -88,8 +89,7 @@ def test_std_interval_of_few_or_equal_samples(samples: tuple[float, ...], expect
 
 @given(readings_us, alphas)
 def test_the_interval_of_the_std_contains_the_sample_std(samples: list[float], alpha: float) -> None:
-    interval = std_interval(samples, alpha)
-    assert interval is not None
+    interval = present(std_interval(samples, alpha))
     assert 0 <= interval.low <= statistics.stdev(samples) <= interval.high
 
 
@@ -158,9 +158,7 @@ def test_false_fails_of_the_std_are_rare_in_many_trials(draw: Draw, count: int) 
 def test_a_spread_has_an_interval_at_any_alpha(alpha: float) -> None:
     """The quantile is that of the small tail: that of the large one is 1, in floating point, below 1e-16."""
     samples = [100.0 + number % 7 for number in range(2000)]
-    interval, wider = std_interval(samples, alpha), std_interval(samples, alpha / 2)
-    assert interval is not None
-    assert wider is not None
+    interval, wider = present(std_interval(samples, alpha)), present(std_interval(samples, alpha / 2))
     assert wider.low < interval.low < statistics.stdev(samples) < interval.high < wider.high
 
 

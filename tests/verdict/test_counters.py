@@ -20,7 +20,7 @@ from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.rounds import judge_rounds
 from pytest_gpubench.verdict.saved_runs import BaselineLimit, compare_with_baseline
 from tests.report.records import GPU
-from tests.results.measured import timing_of
+from tests.results.measured import present, timing_of
 from tests.verdict.test_rounds import TEST, take
 from tests.verdict.test_saved_runs import known, reps
 
@@ -150,8 +150,7 @@ def test_a_change_is_judged_by_all_that_the_captures_allow(
 ) -> None:
     found = change("instructions:0.1%", counted(*old), counted(*new), counted(*new))
     assert found.outcome is outcome, found.sentence
-    assert found.new is not None
-    assert found.new.verdicts[0].outcome is outcome
+    assert present(found.new).verdicts[0].outcome is outcome
 
 
 def test_a_fail_is_one_of_two_processes_that_agree() -> None:
@@ -219,8 +218,7 @@ def test_what_the_surroundings_change_is_invalid(
     (found,) = compare_with_baseline(limit, KeyReader().read_after([], [new]), [new], 0.001, True, "fail")
     assert found.outcome is outcome
     assert ("says more about the GPU" in found.sentence) is (outcome is INVALID)
-    assert found.new is not None
-    assert all(name in each.asked for each in found.new.verdicts)
+    assert all(name in each.asked for each in present(found.new).verdicts)
 
 
 @given(

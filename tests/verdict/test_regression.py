@@ -11,7 +11,7 @@ from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.verdict.regression import Change, judge_change
 from pytest_gpubench.verdict.sessions import Sessions, compare_measurements
-from tests.results.measured import ALPHA, alone, pair, timing
+from tests.results.measured import ALPHA, alone, pair, present, timing
 
 PROFILER_TICK_US = 0.032
 
@@ -106,17 +106,17 @@ def compared(old: Measurement, new: Measurement, tolerance: str) -> Change:
 
 
 def metric_of(old: Measurement, new: Measurement, tolerance: str = "speedup:3%") -> str:
-    estimate = compared(old, new, tolerance).estimate
-    assert estimate is not None
+    estimate = present(compared(old, new, tolerance).estimate)
     return estimate.metric
 
 
 def test_a_speedup_falls_back_on_the_median_where_there_is_none() -> None:
     candidate = pair("mine", 200)[1]
-    assert candidate.speedup is not None
     assert metric_of(candidate, candidate) == "speedup"
     assert metric_of(alone(), alone()) == "median"
-    bare = msgspec.structs.replace(candidate, speedup=msgspec.structs.replace(candidate.speedup, log_ratios=()))
+    bare = msgspec.structs.replace(
+        candidate, speedup=msgspec.structs.replace(present(candidate.speedup), log_ratios=())
+    )
     assert metric_of(bare, candidate) == "median"
     assert metric_of(candidate, candidate, "q1:3%") == "q1"
 
@@ -142,10 +142,8 @@ def test_the_fastest_rep_may_be_all_that_a_held_up_call_takes(
 
 
 def width_between(old: Timing, new: Timing) -> float:
-    estimate = compared(Measurement(timing=old), Measurement(timing=new), "median:5%").estimate
-    assert estimate is not None
-    assert estimate.difference is not None
-    return estimate.difference.width
+    estimate = present(compared(Measurement(timing=old), Measurement(timing=new), "median:5%").estimate)
+    return present(estimate.difference).width
 
 
 def test_a_tick_is_seen_where_the_profiler_shows_it() -> None:

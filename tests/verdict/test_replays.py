@@ -11,6 +11,7 @@ from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.verdict.decision import at_least
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.replays import Replay, replayed_change
+from tests.results.measured import present
 
 FOUND = Change("test_a.py::test_f", "f", Outcome.NOT_JUDGED, "")
 TWO_PERCENT = parse_tolerance("median:2%")
@@ -44,8 +45,7 @@ def test_the_sentence_says_that_it_was_replayed() -> None:
         "f is slower than in the baseline 'main': 1.053x [1.042, 1.064] of its replayed time, wanted at most 1.02x "
         "(10.53 us against 10.00 us, replayed in turn, 24 quads, 99.9 % interval)"
     )
-    assert found.estimate is not None
-    assert (found.estimate.metric, found.further) == ("replayed time", 0)
+    assert (present(found.estimate).metric, found.further) == ("replayed time", 0)
     assert found.notes == ("a note",)
     doubted = changed(0.94, 0.95, 0.96, "but not in other memory")
     assert doubted.outcome is Outcome.INCONCLUSIVE
@@ -58,9 +58,8 @@ def test_the_same_code_passes_without_a_measurement() -> None:
         Outcome.PASS,
         "f is the same call as in the baseline 'main': the same code, launched alike",
     )
-    assert found.estimate is not None
-    assert (found.estimate.metric, found.estimate.interval) == ("same code", None)
-    assert found.further == 0
+    estimate = present(found.estimate)
+    assert (estimate.metric, estimate.interval, found.further) == ("same code", None, 0)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pytest_gpubench.stats.process_spread import ProcessSpread
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.sessions import Sessions, compare_measurements
-from tests.results.measured import ALPHA, alone, pair
+from tests.results.measured import ALPHA, alone, pair, present
 
 SAVED = "the baseline 'main'"
 FIVE = [alone(us=289 * (1 + step / 1000)) for step in (-4, 4, -2, 2, 0)]
@@ -164,16 +164,14 @@ def test_more_sessions_decide_more() -> None:
 
 def test_the_middle_of_the_sessions_is_compared_and_not_the_latest() -> None:
     latest_is_slow = [alone(us=us) for us in (289, 289, 289, 289, 292)]
-    estimate = compared("median:5%", 289, latest_is_slow).estimate
-    assert estimate is not None
+    estimate = present(compared("median:5%", 289, latest_is_slow).estimate)
     assert estimate.ratio == pytest.approx(289 / (289 * (292 / 289) ** 0.2), rel=1e-4)
     assert estimate.sessions == (5, 1)
 
 
 def test_what_was_measured_in_another_way_is_no_session() -> None:
     others = [alone(us=500, timer="events"), alone(us=500, cache="hot"), alone(us=500, samples_us=(), unmeasured="off")]
-    estimate = compared("median:5%", 289, [*others, alone()]).estimate
-    assert estimate is not None
+    estimate = present(compared("median:5%", 289, [*others, alone()]).estimate)
     assert estimate.sessions == (1, 1)
     assert estimate.ratio == pytest.approx(1.0)
 

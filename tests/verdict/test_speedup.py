@@ -14,7 +14,7 @@ from pytest_gpubench import Speedup, Verdict
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.speedup import LOOKS, Quad, speedup_of
 from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
-from tests.results.measured import speedup_over
+from tests.results.measured import present, speedup_over
 from tests.stats.quads import steady
 from tests.verdict.sentences import UNITS_US, alphas, check_printed
 
@@ -120,8 +120,7 @@ def look(judgement: SpeedupJudgement, ratios: Sequence[float], looks: tuple[int,
 
 
 def verdict_of(judgement: SpeedupJudgement) -> Verdict:
-    latest = judgement.latest
-    assert latest is not None
+    latest = present(judgement.latest)
     by = msgspec.structs.replace(speedup(latest.ratio), interval=latest.interval, quads=latest.quads)
     [found] = judgement.verdicts(by, 10.0)
     return found

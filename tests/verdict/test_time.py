@@ -20,6 +20,7 @@ from pytest_gpubench.units import round_to_digits
 from pytest_gpubench.verdict.decision import at_most, time_interval
 from pytest_gpubench.verdict.limits import Judgement, Limits
 from pytest_gpubench.verdict.limits.base import Seen
+from tests.results.measured import present
 from tests.results.measured import timing_of as timing
 from tests.verdict.judging import judge
 from tests.verdict.sentences import alphas, check_printed
@@ -194,8 +195,7 @@ def test_the_times_in_the_sentence_are_the_stored_ones(samples_us: list[float], 
     stored = timing(samples_us)
     [found] = judge(stored, Limits(max_time_us=factor * stored.median_us), alpha)
     assume("resemble their neighbours" not in found.sentence)  # said in words that the pattern has not
-    printed = SENTENCE.fullmatch(found.sentence)
-    assert printed is not None
+    printed = present(SENTENCE.fullmatch(found.sentence))
     interval = time_interval(stored, alpha)
     open_ = "is too close to tell" if interval else "cannot be judged"
     words = {PASS: "is fast enough", FAIL: "is too slow", INCONCLUSIVE: open_}
@@ -214,8 +214,7 @@ def test_the_shares_in_the_sentence_are_the_stored_ones(samples_us: list[float],
     stored = timing(samples_us)
     [found] = judge(stored, Limits(max_rel_std=most), alpha)
     assume("resemble their neighbours" not in found.sentence)
-    printed = SENTENCE.fullmatch(found.sentence)
-    assert printed is not None
+    printed = present(SENTENCE.fullmatch(found.sentence))
     independent = independent_for("std", samples_us)  # fewer than the reps are not told until they are half of them
     interval = rel_std_interval(samples_us, alpha, independent) if stored.reps >= 10 else None
     open_ = "is too close to tell" if interval else "cannot be judged"
