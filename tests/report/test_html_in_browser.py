@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-import pytest_gpubench
+from pytest_gpubench.report.html import asset
 from pytest_gpubench.report.html.page import html_page
 from pytest_gpubench.results.model import MemoryPeak, Peaks, SavedRun
 from tests.report.showcase import NASTY, SWEEP, history, showcase
@@ -163,9 +163,8 @@ def test_hovering_tells_of_a_point_and_dragging_zooms_all_panels(shown: Shown) -
 
     dot = panels.first.locator("path.dots").get_attribute("d").split("M")[-1].removesuffix("h0").split()
     shown.page.mouse.move(box["x"] + float(dot[0]) + 3, box["y"] + float(dot[1]))
-    assert (
-        panels.first.locator(".tip").inner_text().startswith("nightly, fedcba98*, main, 2026-03-08 12:30 UTC\n84.48 us")
-    )
+    told = panels.first.locator(".tip").inner_text()
+    assert told.startswith("nightly, fedcba98*, main, 2026-03-08 12:30 UTC\n84.48 us")
     shown.page.mouse.move(*at(0.5))
     shown.page.mouse.down()
     shown.page.mouse.move(*at(0.7))
@@ -234,28 +233,18 @@ def test_sweeps_and_examples_have_their_figures(shown: Shown) -> None:
     shown.page.wait_for_url(re.compile(rf"#t/{GIVEN_ROW}/\d+$"))
 
 
-def script(name: str) -> str:
-    return (Path(pytest_gpubench.__file__).parent / "report/html/assets" / name).read_text(encoding="utf-8")
-
-
 def test_a_change_by_more_than_ten_times_is_a_factor(shown: Shown) -> None:
     texts = {1.0: "±0.0 %", 1.25: "+25 %", 0.11: "−89 %", 0.1: "÷10.0", 1 / 475: "÷475", 12: "×12.0"}
-    inside = f"(ratio) => {{ {script('elements.js')}; return signed(ratio); }}"
+    inside = f"(ratio) => {{ {asset('elements.js')}; return signed(ratio); }}"
     assert {ratio: shown.page.evaluate(inside, ratio) for ratio in texts} == texts
 
 
 def test_the_margin_is_that_of_the_nearest_limit(shown: Shown) -> None:
-    elements, rows = (script(name) for name in ("elements.js", "rows.js"))
+    elements, rows = (asset(name) for name in ("elements.js", "rows.js"))
     functions = rows[rows.index("function limitOf") : rows.index("const FARTHEST")]
     inside = f"(item) => {{ {elements}; {functions}; return marginOf({{ item }}).middle; }}"
-    for most_us, least, middle in (
-        (40, None, 0.4),
-        (400, None, 4),
-        (40, 1.5, 0.4),
-        (400, 1.6, 1.25),
-        (None, 1.6, 1.25),
-        (None, None, 2),
-    ):
+    cases = ((40, None, 0.4), (400, None, 4), (40, 1.5, 0.4), (400, 1.6, 1.25), (None, 1.6, 1.25), (None, None, 2))
+    for most_us, least, middle in cases:
         limits = {"max_time_us": most_us, "min_speedup": least}
         verdicts = [{"kind": kind, "value": value, "limit": kind} for kind, value in limits.items() if value]
         speedup = {"ratio": 2, "interval": [1.9, 2.1]}

@@ -48,10 +48,8 @@ def over(name: str, *texts: str) -> list[dict[str, str]]:
 def test_a_number_or_a_shape_has_an_axis(texts: tuple[str, ...], axis: str, values: dict[float, str]) -> None:
     (sweep,) = sweeps_of(swept(*over("n", *texts)))
     assert (sweep.axis, sweep.values) == (axis, values)
-    assert [(each.label, len(points)) for each, points in sweep.series.items()] == [
-        ("torch", len(texts)),
-        ("ours", len(texts)),
-    ]
+    numbers = {each.label: len(points) for each, points in sweep.series.items()}
+    assert numbers == {"torch": len(texts), "ours": len(texts)}
 
 
 @pytest.mark.parametrize(

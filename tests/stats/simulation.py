@@ -6,6 +6,7 @@ The intervals are twins of the package's functions, in numpy; tests show that th
 import math
 import statistics
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +15,6 @@ from pytest_gpubench.stats.summary import median_interval, student_quantile
 from tests.results.measured import present
 
 Floats = npt.NDArray[np.float64]
-Truth = float
-Draw = Callable[[np.random.Generator, int, int], tuple[Floats, Truth]]
-"""Takes a generator, trials and samples; returns a row of samples per trial, and what is true of them."""
 SIGMAS = 4
 """By how many standard errors of a simulation a rate may miss its bound; the seeds are fixed."""
 
@@ -35,59 +33,48 @@ def autoregressive(rng: np.random.Generator, shape: tuple[int, int], memory: flo
     return noise
 
 
-def normal(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
-    return 40 + rng.standard_normal((trials, count)), 40.0
+class Distribution(NamedTuple):
+    """Samples of a distribution, a row for each trial, and its true median or standard deviation."""
+
+    name: str
+    truth: float
+    draw: Callable[[np.random.Generator, tuple[int, int]], Floats]
 
 
-def lognormal(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
-    return rng.lognormal(3, 0.5, (trials, count)), math.exp(3)
+def late(share: float, sigmas: float, middle: float = 40) -> Callable[[np.random.Generator, tuple[int, int]], Floats]:
+    """Return normal samples, this share of which is so many sigma late."""
+    return lambda rng, shape: middle + rng.standard_normal(shape) + sigmas * (rng.random(shape) < share)
 
 
-def bimodal(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
-    """Three of five samples come from the lower of two modes, twenty sigma apart."""
-    samples = 40 + rng.standard_normal((trials, count)) + 20 * (rng.random((trials, count)) < 0.4)
-    return samples, 40 + statistics.NormalDist().inv_cdf(0.5 / 0.6)
+def late_std(share: float, sigmas: float) -> float:
+    return math.sqrt(1 + sigmas**2 * share * (1 - share))
 
 
-def quantised(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
-    """Readings of a clock that ticks every 32 ns, of something that varies by as much."""
-    samples = np.round((2 + 0.032 * rng.standard_normal((trials, count))) / 0.032) * 0.032
-    return samples, round(2 / 0.032) * 0.032
-
-
-def steady_normal(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
-    return 40 + rng.standard_normal((trials, count)), 1.0
-
-
-def steady_uniform(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
-    return 40 + rng.random((trials, count)), 1 / math.sqrt(12)
-
-
-def steady_lognormal(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
-    return rng.lognormal(0, 0.1, (trials, count)), math.exp(0.005) * math.sqrt(math.expm1(0.01))
-
-
-def outliers(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
-    """Two samples of a hundred are ten sigma late."""
-    samples = 40 + rng.standard_normal((trials, count)) + 10 * (rng.random((trials, count)) < 0.02)
-    return samples, math.sqrt(1 + 100 * 0.02 * 0.98)
-
-
-def far_outliers(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
-    """Two samples of a hundred are fifty sigma late."""
-    samples = 400 + rng.standard_normal((trials, count)) + 50 * (rng.random((trials, count)) < 0.02)
-    return samples, math.sqrt(1 + 2500 * 0.02 * 0.98)
-
-
-def two_modes(rng: np.random.Generator, trials: int, count: int) -> tuple[Floats, Truth]:
-    """One sample of ten comes from a second mode, ten sigma late."""
-    samples = 40 + rng.standard_normal((trials, count)) + 10 * (rng.random((trials, count)) < 0.1)
-    return samples, math.sqrt(1 + 100 * 0.1 * 0.9)
-
-
-DISTRIBUTIONS: list[Draw] = [normal, lognormal, bimodal, quantised]
-STEADINESS: list[Draw] = [steady_normal, steady_uniform, steady_lognormal, outliers]
-HARD: list[Draw] = [*STEADINESS, far_outliers, two_modes]
+TICKS = Distribution(
+    "readings of a clock that ticks every 32 ns, of something that varies by as much",
+    round(2 / 0.032) * 0.032,
+    lambda rng, shape: np.round((2 + 0.032 * rng.standard_normal(shape)) / 0.032) * 0.032,
+)
+DISTRIBUTIONS = [
+    Distribution("normal", 40.0, late(0, 0)),
+    Distribution("lognormal", math.exp(3), lambda rng, shape: rng.lognormal(3, 0.5, shape)),
+    Distribution("two modes", 40 + statistics.NormalDist().inv_cdf(0.5 / 0.6), late(0.4, 20)),
+    TICKS,
+]
+"""With their medians."""
+LOGNORMAL_STD = math.exp(0.005) * math.sqrt(math.expm1(0.01))
+STEADINESS = [
+    Distribution("normal", 1.0, late(0, 0)),
+    Distribution("uniform", 1 / math.sqrt(12), lambda rng, shape: 40 + rng.random(shape)),
+    Distribution("lognormal", LOGNORMAL_STD, lambda rng, shape: rng.lognormal(0, 0.1, shape)),
+    Distribution("two of a hundred are ten sigma late", late_std(0.02, 10), late(0.02, 10)),
+]
+"""With their standard deviations."""
+HARD = [
+    *STEADINESS,
+    Distribution("two of a hundred are fifty sigma late", late_std(0.02, 50), late(0.02, 50, 400)),
+    Distribution("one of ten is ten sigma late", late_std(0.1, 10), late(0.1, 10)),
+]
 
 
 def lower_rank(samples: int, alpha: float) -> int | None:

@@ -29,79 +29,41 @@ TRIALS = 400
 MANY_TRIALS = 20_000
 CHUNK = 1_000
 LAUNCHES = 4 * LOOKS[-1]
-# what disturbs the calls: the log of the factor on each call's time, a session per row
+CALLS = np.arange(LAUNCHES)
+RAMP: Floats = np.log1p(0.03 * CALLS / 320)
+
+Draw = Callable[[np.random.Generator, int], Floats]
+"""Takes a generator and a number of sessions; returns the log of the factor on each call's time, a session a row."""
 
 
-def jitter(rng: np.random.Generator, trials: int, std: float = 0.003) -> Floats:
-    return std * rng.standard_normal((trials, LAUNCHES))
-
-
-def ramp(rng: np.random.Generator, trials: int) -> Floats:
-    """Take 3 % longer after 320 calls."""
-    slope: Floats = np.log1p(0.03 * np.arange(LAUNCHES) / 320)
-    return jitter(rng, trials) + slope
-
-
-def slot(rng: np.random.Generator, trials: int) -> Floats:
-    """Every second call takes 3 % longer."""
-    return jitter(rng, trials) + math.log1p(0.03) * (np.arange(LAUNCHES) % 2)
+def wander(rng: np.random.Generator, trials: int, memory: float) -> Floats:
+    return autoregressive(rng, (trials, LAUNCHES), memory)
 
 
 def outliers(rng: np.random.Generator, trials: int) -> Floats:
     """One to five calls of a hundred, by session, take half as long again."""
     share = rng.uniform(0.01, 0.05, (trials, 1))
-    return jitter(rng, trials) + math.log(1.5) * (rng.random((trials, LAUNCHES)) < share)
+    return math.log(1.5) * (rng.random((trials, LAUNCHES)) < share).astype(float)
 
 
-def drift(rng: np.random.Generator, trials: int) -> Floats:
-    """Wander by 3 %, forgetting it in a hundred calls."""
-    return jitter(rng, trials) + 0.03 * autoregressive(rng, (trials, LAUNCHES), 0.99)
-
-
-def shared(rng: np.random.Generator, trials: int) -> Floats:
-    """Wander by 3 %, and jitter by 2 %: someone else is on the GPU."""
-    return jitter(rng, trials, 0.02) + 0.03 * autoregressive(rng, (trials, LAUNCHES), 0.99)
-
-
-def fast(rng: np.random.Generator, trials: int) -> Floats:
-    """Wander by 2 %, forgetting it in a few calls."""
-    return jitter(rng, trials) + 0.02 * autoregressive(rng, (trials, LAUNCHES), 0.7)
-
-
-def modes(rng: np.random.Generator, trials: int, dwell: float = 3) -> Floats:
+def modes(rng: np.random.Generator, trials: int, dwell: float) -> Floats:
     """Switch between two speeds that are 2.5 % apart, each of which lasts so many calls on average."""
     switches = rng.random((trials, LAUNCHES)) < 1 / dwell
     switches[:, 0] = rng.random(trials) < 0.5
-    return jitter(rng, trials) + 0.025 * (switches.cumsum(axis=1) % 2)
-
-
-def heavy(rng: np.random.Generator, trials: int) -> Floats:
-    """Noise whose variance is infinite: Student's t of two degrees of freedom."""
-    return 0.003 * rng.standard_t(2, (trials, LAUNCHES))
-
-
-def skewed(rng: np.random.Generator, trials: int) -> Floats:
-    return 0.01 * rng.exponential(1.0, (trials, LAUNCHES))
+    return 0.025 * (switches.cumsum(axis=1) % 2)
 
 
 def bursts(rng: np.random.Generator, trials: int) -> Floats:
     """Ten calls in a row take half as long again, again and again."""
     begun = (rng.random((trials, LAUNCHES)) < 0.01).cumsum(axis=1)
     before = np.concatenate([np.zeros((trials, 10)), begun[:, :-10]], axis=1)
-    return jitter(rng, trials) + 0.4 * (begun > before)
+    return 0.4 * (begun > before).astype(float)
 
 
 def periodic(rng: np.random.Generator, trials: int, period: int) -> Floats:
     """Swing by 1 %, once in so many calls."""
-    return jitter(rng, trials) + 0.01 * np.sin(2 * np.pi * (np.arange(LAUNCHES) / period + rng.random((trials, 1))))
-
-
-def rhythm(rng: np.random.Generator, trials: int) -> Floats:
-    """Four calls take 2 % longer, the next four do not."""
-    return jitter(rng, trials) + 0.02 * ((np.arange(LAUNCHES) + rng.integers(0, 8, (trials, 1))) // 4 % 2)
-
-
-Draw = Callable[[np.random.Generator, int], Floats]
+    swing: Floats = 0.01 * np.sin(2 * np.pi * (CALLS / period + rng.random((trials, 1))))
+    return swing
 
 
 @dataclass(frozen=True)
@@ -109,36 +71,47 @@ class Model:
     """Name what disturbs a session, and how coarsely its clock reads the time of one call of the reference."""
 
     name: str
-    draw: Draw
+    beside: Draw | None = None
+    """What disturbs the calls beside their jitter."""
+    std: float = 0.003
+    """The jitter of each call."""
     tick: float = 0.0
-    alone: Draw | None = None
-    """What disturbs the candidate only, so that the ratio itself changes from call to call."""
+    alone: float = 0.0
+    """Further jitter of the candidate only, so that the ratio itself changes from call to call."""
+
+    def draw(self, rng: np.random.Generator, trials: int) -> Floats:
+        noise: Floats = self.std * rng.standard_normal((trials, LAUNCHES))
+        return noise if self.beside is None else noise + self.beside(rng, trials)
 
 
+SHARED = Model("shared GPU: 3 % drift, 2 % jitter", lambda rng, trials: 0.03 * wander(rng, trials, 0.99), std=0.02)
+SLOT = Model(
+    "every second call takes 3 % longer", lambda _, trials: math.log1p(0.03) * (CALLS % 2) * np.ones((trials, 1))
+)
 MODELS = [
-    Model("quiet: 0.3 % jitter", jitter),
-    Model("3 % AR(1) drift", drift),
-    Model("32 ns tick at 1.5 us", jitter, tick=0.032 / 1.5),
+    Model("quiet: 0.3 % jitter"),
+    Model("3 % AR(1) drift", lambda rng, trials: 0.03 * wander(rng, trials, 0.99)),
+    Model("32 ns tick at 1.5 us", tick=0.032 / 1.5),
     Model("period of 5 calls", partial(periodic, period=5)),
-    Model("shared GPU: drift, 2 % jitter", shared),
-    Model("heavy tails: t(2)", heavy),
-    Model("skewed: exponential", skewed),
-    Model("3 % ramp", ramp),
-    Model("3 % slot effect", slot),
+    SHARED,
+    Model("heavy tails: t(2)", lambda rng, trials: 0.003 * rng.standard_t(2, (trials, LAUNCHES)), std=0.0),
+    Model("skewed: exponential", lambda rng, trials: rng.exponential(0.01, (trials, LAUNCHES)), std=0.0),
+    Model("3 % ramp in 320 calls", lambda _, trials: RAMP * np.ones((trials, 1))),
+    SLOT,
     Model("1 to 5 % outliers of 1.5x", outliers),
     Model("bursts of ten calls", bursts),
-    Model("2 % AR(1) noise", fast),
-    Model("two speeds, dwell 3", modes),
+    Model("2 % AR(1) noise", lambda rng, trials: 0.02 * wander(rng, trials, 0.7)),
+    Model("two speeds, dwell 3", partial(modes, dwell=3)),
     Model("two speeds, dwell 10", partial(modes, dwell=10)),
     Model("period of 3 calls", partial(periodic, period=3)),
     Model("period of 8 calls", partial(periodic, period=8)),
     Model("period of 20 calls", partial(periodic, period=20)),
-    Model("rhythm of 4 and 4", rhythm),
-    Model("32 ns tick at 1.5 us, calm", partial(jitter, std=0.0003), tick=0.032 / 1.5),
-    Model("5 % tick", jitter, tick=0.05),
-    Model("candidate is noisy alone", partial(jitter, std=0.0005), alone=partial(jitter, std=0.02)),
+    Model("2 % in four calls of eight", lambda rng, n: 0.02 * ((CALLS + rng.integers(0, 8, (n, 1))) // 4 % 2)),
+    Model("32 ns tick at 1.5 us, calm", std=0.0003, tick=0.032 / 1.5),
+    Model("5 % tick", tick=0.05),
+    Model("candidate is noisy alone", std=0.0005, alone=0.02),
 ]
-TELLING = [model for model in MODELS if model.draw is not shared and model.tick < 0.03]
+TELLING = [model for model in MODELS if model is not SHARED and model.tick < 0.03]
 
 
 def some(models: Sequence[Model], cheap: int = 4) -> list[Any]:
@@ -233,7 +206,7 @@ def noise_of(model: Model, rng: np.random.Generator, trials: int) -> Noise:
     nothing = np.empty((0, 0))
     return Noise(
         model.draw(rng, trials),
-        model.alone(rng, trials) if model.alone else nothing,
+        model.alone * rng.standard_normal((trials, LAUNCHES)) if model.alone else nothing,
         rng.random((trials, LAUNCHES)) if model.tick else nothing,
         rng.triangular(-1, 0, 1, (trials, LAUNCHES)) if model.tick else nothing,
     )
@@ -327,7 +300,7 @@ def test_a_ratio_at_the_limit_at_alpha_five_percent(model: Model) -> None:
 @pytest.mark.parametrize("std", [0.0, 0.003])
 def test_the_clock_does_not_decide(limit: float, tick: float, std: float) -> None:
     """At the limit no more sessions fail than promised, and no more pass, wherever the steps of the clock are."""
-    model = Model("ticking", partial(jitter, std=std), tick=tick)
+    model = Model("ticking", std=std, tick=tick)
     noise = noise_of(model, np.random.default_rng(5), 1000)
     found = verdicts(samples_of(model, noise, Scenario(limit, limit)), limit, ALPHA, tick)
     for wrong in (found.failed, found.passed):
@@ -339,7 +312,7 @@ def test_the_clock_does_not_decide(limit: float, tick: float, std: float) -> Non
 def test_slowdowns_are_found(model: Model, percent_slower: int) -> None:
     found = rates(model, TRIALS)[SLOWER[percent_slower]]
     assert found.failed > 0.99
-    assert found.quads < MOST_QUADS[percent_slower] * (3 if model.draw is slot else 1)
+    assert found.quads < MOST_QUADS[percent_slower] * (3 if model is SLOT else 1)
 
 
 MOST_QUADS = {2: 75, 3: 35, 5: 20}
@@ -350,13 +323,13 @@ MOST_QUADS = {2: 75, 3: 35, 5: 20}
 def test_equal_arms_pass(model: Model) -> None:
     found = rates(model, TRIALS)
     assert found[EQUAL].passed > 0.999
-    assert found[EQUAL].quads < 75 or model.draw is shared
+    assert found[EQUAL].quads < 75 or model is SHARED
 
 
 @pytest.mark.parametrize("model", some(MODELS))
 def test_ten_percent_slower_is_told_in_24_calls(model: Model) -> None:
     """Half of the sessions need the first look alone; today's GPUs are far quieter than most of the noises."""
-    if model.draw is not shared:
+    if model is not SHARED:
         votes = samples_of(model, next(sessions(model, TRIALS)), Scenario(1 / 1.1, 0.99))
         assert np.median(verdicts(votes, 0.99, ALPHA).quads) == LOOKS[0]
 

@@ -192,43 +192,21 @@ def jitter(std: float) -> Noise:
     return lambda rng, shape: std * rng.standard_normal(shape)
 
 
-def remembering(memory: float) -> Noise:
-    """Return AR(1) noise of 1 %."""
-    return lambda rng, shape: 0.01 * autoregressive(rng, shape, memory)
-
-
-def ramp(rng: np.random.Generator, shape: Shape) -> Floats:
-    """Take 2 % longer at the end of a run than at its start."""
-    slope = np.linspace(-0.01, 0.01, shape[1], dtype=np.float64)
-    return 0.003 * rng.standard_normal(shape) + slope
-
-
-def outliers(rng: np.random.Generator, shape: Shape) -> Floats:
-    """Take half as long again in three of a hundred calls."""
-    return 0.005 * rng.standard_normal(shape) + math.log(1.5) * (rng.random(shape) < 0.03).astype(np.float64)
-
-
-def two_modes(rng: np.random.Generator, shape: Shape) -> Floats:
-    """Take 5 % longer in 45 of a hundred calls."""
-    return 0.002 * rng.standard_normal(shape) + 0.05 * (rng.random(shape) < 0.45).astype(np.float64)
-
-
-def tail(rng: np.random.Generator, shape: Shape) -> Floats:
-    noise: Floats = 0.01 * (rng.exponential(size=shape) - math.log(2))
-    return noise
-
-
-STEADY = jitter(0.003)
+STEADY, TAIL = jitter(0.003), lambda rng, shape: 0.01 * (rng.exponential(size=shape) - math.log(2))
+ALIKE: dict[str, Noise] = {
+    "steady": STEADY,
+    "outliers": lambda rng, shape: 0.005 * rng.standard_normal(shape) + math.log(1.5) * (rng.random(shape) < 0.03),
+    "ramp": lambda rng, shape: 0.003 * rng.standard_normal(shape) + np.linspace(-0.01, 0.01, shape[1]),
+    "tail": TAIL,
+    "two modes": lambda rng, shape: 0.002 * rng.standard_normal(shape) + 0.05 * (rng.random(shape) < 0.45),
+    "remembering": lambda rng, shape: 0.01 * autoregressive(rng, shape, 0.3),
+}
+"""The noise of both runs."""
 NOISES: dict[str, tuple[Noise, Noise]] = {
-    "steady": (STEADY, STEADY),
+    **{name: (noise, noise) for name, noise in ALIKE.items()},
     "more spread": (jitter(0.002), jitter(0.02)),
     "less spread": (jitter(0.02), jitter(0.002)),
-    "outliers": (outliers, outliers),
-    "ramp": (ramp, ramp),
-    "tail": (tail, tail),
-    "two modes": (two_modes, two_modes),
-    "more tail": (STEADY, tail),
-    "remembering": (remembering(0.3), remembering(0.3)),
+    "more tail": (STEADY, TAIL),
 }
 
 

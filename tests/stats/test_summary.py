@@ -17,10 +17,10 @@ from tests.stats.simulation import (
     DISTRIBUTIONS,
     HARD,
     STEADINESS,
-    Draw,
+    TICKS,
+    Distribution,
     lower_rank,
     median_bounds,
-    quantised,
     slack,
     std_bounds,
 )
@@ -114,42 +114,42 @@ def test_the_twins_are_equal(count: int, alpha: float) -> None:
 @pytest.mark.parametrize("trials", [20_000, pytest.param(200_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("alpha", [0.05, 0.01, 0.001])
 @pytest.mark.parametrize("count", [11, 20, 100])
-@pytest.mark.parametrize("draw", DISTRIBUTIONS)
-def test_the_median_is_covered_as_often_as_promised(draw: Draw, count: int, alpha: float, trials: int) -> None:
+@pytest.mark.parametrize("draw", DISTRIBUTIONS, ids=lambda each: each.name)
+def test_the_median_is_covered_as_often_as_promised(draw: Distribution, count: int, alpha: float, trials: int) -> None:
     """Exactly so for continuous distributions, at least so where samples tie."""
-    samples, truth = draw(np.random.default_rng(20250101), trials, count)
+    samples = draw.draw(np.random.default_rng(20250101), (trials, count))
     low, high = median_bounds(samples, alpha)
-    covered = float(np.mean((low <= truth + 1e-9) & (truth - 1e-9 <= high)))
+    covered = float(np.mean((low <= draw.truth + 1e-9) & (draw.truth - 1e-9 <= high)))
     rank = lower_rank(count, alpha) or 0
     exact = float(1 - 2 * sum(Fraction(math.comb(count, below), 2**count) for below in range(rank)))
     assert rank
     assert exact >= 1 - alpha
     assert covered >= exact - slack(exact, trials)
-    assert draw is quantised or covered <= exact + slack(exact, trials)
+    assert draw is TICKS or covered <= exact + slack(exact, trials)
 
 
-def check_false_fails(draw: Draw, count: int, trials: int, bounds: dict[float, float]) -> None:
+def check_false_fails(draw: Distribution, count: int, trials: int, bounds: dict[float, float]) -> None:
     """The lower end lies above the true standard deviation, where a limit would FAIL, as seldom as the bounds say."""
     rng, above, batches = np.random.default_rng(20250102), dict.fromkeys(bounds, 0), max(1, trials * count // 1_000_000)
     for _ in range(batches):
-        samples, truth = draw(rng, trials // batches, count)
+        samples = draw.draw(rng, (trials // batches, count))
         for alpha in bounds:
-            above[alpha] += int(np.sum(std_bounds(samples, alpha)[0] > truth))
+            above[alpha] += int(np.sum(std_bounds(samples, alpha)[0] > draw.truth))
     for alpha, most in bounds.items():
         assert above[alpha] / (trials // batches * batches) <= most + slack(most, trials), (alpha, above)
 
 
 @pytest.mark.parametrize("count", [50, pytest.param(250, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("draw", STEADINESS)
-def test_false_fails_of_the_std_are_rare(draw: Draw, count: int) -> None:
+@pytest.mark.parametrize("draw", STEADINESS, ids=lambda each: each.name)
+def test_false_fails_of_the_std_are_rare(draw: Distribution, count: int) -> None:
     """At most alpha for all of these, and for the normal distribution less than half of it."""
     check_false_fails(draw, count, 24_000, {alpha: alpha for alpha in (0.05, 0.01, 0.001)})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [20, 50, 250])
-@pytest.mark.parametrize("draw", HARD)
-def test_false_fails_of_the_std_are_rare_in_many_trials(draw: Draw, count: int) -> None:
+@pytest.mark.parametrize("draw", HARD, ids=lambda each: each.name)
+def test_false_fails_of_the_std_are_rare_in_many_trials(draw: Distribution, count: int) -> None:
     """The worst are far outliers: 1.3 alpha at 0.001 and 250 samples."""
     check_false_fails(draw, count, 200_000, {0.05: 0.05, 0.01: 0.01, 0.001: 0.0013})
 

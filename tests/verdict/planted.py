@@ -54,22 +54,64 @@ def against(reference_us: float) -> Speedup:
     return speedup_over(reference_us, reference_us / 57)
 
 
+ONE_BLOCK = {"blocks_per_sm": 1, "resident_blocks": 132}
+TAKES: dict[str, tuple[dict[str, Any], str]] = {
+    "spilled registers": ({"local_bytes": 600}, "local memory of a thread 0 B -> 600 B"),
+    "registers that halve the blocks": ({"registers": 72, **ONE_BLOCK}, "registers 64 -> 72, so blocks per SM 2 -> 1"),
+    "shared memory": ({"dynamic_shared_bytes": 2**17, **ONE_BLOCK}, "shared memory 0 B -> 128 KiB, so blocks per SM 2"),
+    "fewer blocks than multiprocessors": ({"grid": (32, 1, 1)}, "blocks 2112 -> 32, on 132 multiprocessors"),
+    "a tuned configuration": (
+        {"block": (256, 1, 1), "grid": (1056, 1, 1), **ONE_BLOCK},
+        "blocks per SM 2 -> 1, threads per block 128 -> 256, blocks 2112 -> 1056",
+    ),
+}
+"""What a kernel takes now, and the words that follow its name."""
+CODES = {
+    "another tile": (code(BLOCK="64", warps="4"), code(BLOCK="32", warps="8"), "BLOCK 64 -> 32, warps 4 -> 8"),
+    "a stride that is no constant": (code(across="1"), code(down="1"), "across 1 -> variable, down variable -> 1"),
+    "narrow loads and stores": (
+        Code(loads=2, load_bytes=16, stores=2, store_bytes=16),
+        Code(loads=8, load_bytes=4, stores=8, store_bytes=4),
+        "loads in its code 2 of 16 B -> 8 of 4 B, stores 2 of 16 B -> 8 of 4 B",
+    ),
+    "a row loaded twice": (
+        Code(loads=2, load_bytes=4),
+        Code(loads=4, load_bytes=4),
+        "loads in its code 2 of 4 B -> 4 of",
+    ),
+    "more arithmetic": (Code(instructions=60), Code(instructions=248), "instructions in its code 60 -> 248"),
+    "atomics": (Code(stores=1, store_bytes=4), Code(atomics=1), "atomics in its code 0 -> 1"),
+}
+"""The code of a kernel before and now, and the words that follow its name."""
+BY_THE_HOST = {
+    "a wait by the host's clock": (
+        Observed((Wait("x.item()", "a.py:3"),), {"cudaStreamSynchronize": 2}),
+        "the host waits for the GPU 0 -> 2 times in a call: x.item() (a.py:3)",
+    ),
+    "compiling in each call": (Observed(compilations=1), "compiles 0 -> 1 kernels or graphs in each call"),
+    "memory of the driver": (
+        Observed(driver_allocations={"cudaMalloc": 1, "cudaFree": 1}),
+        "takes GPU memory from the driver, or gives it back, 0 -> 2 times in a call (cudaMalloc, cudaFree)",
+    ),
+}
 PLANTED: dict[str, tuple[Measurement, Measurement, str]] = {
-    "spilled registers": (
-        measured(small()),
-        measured(small(us=90, local_bytes=600)),
-        f"{NORM}: local memory of a thread 0 B -> 600 B",
+    **{
+        name: (measured(small()), measured(small(us=90, **taken)), f"{NORM}: {words}")
+        for name, (taken, words) in TAKES.items()
+    },
+    **{
+        name: (measured(small(code=old)), measured(small(us=90, code=new)), f"{NORM}: {words}")
+        for name, (old, new, words) in CODES.items()
+    },
+    "a tail wave": (
+        measured(small(grid=(264, 1, 1))),
+        measured(small(us=100, grid=(265, 1, 1))),
+        f"{NORM}: blocks 264 -> 265, leaves 99.62 % of the GPU idle in the last of its 2 waves (1 of 264 blocks), was",
     ),
-    "registers that halve the blocks": (
-        measured(small()),
-        measured(small(us=90, registers=72, blocks_per_sm=1, resident_blocks=132)),
-        f"{NORM}: registers 64 -> 72, so blocks per SM 2 -> 1",
-    ),
-    "shared memory that halves the blocks": (
-        measured(small()),
-        measured(small(us=90, dynamic_shared_bytes=131072, blocks_per_sm=1, resident_blocks=132)),
-        f"{NORM}: shared memory 0 B -> 128 KiB, so blocks per SM 2 -> 1",
-    ),
+    **{
+        name: (measured(observed=Observed(), timer="wall"), measured(us=120, observed=seen, timer="wall"), words)
+        for name, (seen, words) in BY_THE_HOST.items()
+    },
     "a copy": (
         measured(small()),
         measured(small(), one(COPY, 35.0)),
@@ -108,22 +150,6 @@ PLANTED: dict[str, tuple[Measurement, Measurement, str]] = {
         "vectorized_elementwise_kernel<(int)1, CUDAFunctor_add> in place of "
         "vectorized_elementwise_kernel<(int)4, CUDAFunctor_add>",
     ),
-    "a grid of fewer blocks than multiprocessors": (
-        measured(small()),
-        measured(small(us=400, grid=(32, 1, 1))),
-        f"{NORM}: blocks 2112 -> 32, on 132 multiprocessors",
-    ),
-    "a tail wave": (
-        measured(small(grid=(264, 1, 1))),
-        measured(small(us=100, grid=(265, 1, 1))),
-        f"{NORM}: blocks 264 -> 265, "
-        "leaves 99.62 % of the GPU idle in the last of its 2 waves (1 of 264 blocks), was 0 %",
-    ),
-    "a tuned configuration": (
-        measured(small()),
-        measured(small(us=100, block=(256, 1, 1), grid=(1056, 1, 1), blocks_per_sm=1, resident_blocks=132)),
-        f"{NORM}: blocks per SM 2 -> 1, threads per block 128 -> 256, blocks 2112 -> 1056",
-    ),
     "more bytes": (
         measured(small(), moved_bytes=268435456),
         measured(small(us=110), moved_bytes=536870912),
@@ -148,51 +174,6 @@ PLANTED: dict[str, tuple[Measurement, Measurement, str]] = {
         measured(small(), observed=took(2**20)),
         measured(small(), observed=took(65 * 2**20)),
         "allocates 1 MiB -> 65 MiB of GPU memory",
-    ),
-    "another tile": (
-        measured(small(code=code(BLOCK="1024", num_warps="4"))),
-        measured(small(us=90, code=code(BLOCK="512", num_warps="8"))),
-        f"{NORM}: BLOCK 1024 -> 512, num_warps 4 -> 8",
-    ),
-    "a stride that is no constant": (
-        measured(small(code=code(across="1"))),
-        measured(small(us=90, code=code(down="1"))),
-        f"{NORM}: across 1 -> variable, down variable -> 1",
-    ),
-    "narrow loads and stores": (
-        measured(small(code=Code(loads=2, load_bytes=16, stores=2, store_bytes=16))),
-        measured(small(us=90, code=Code(loads=8, load_bytes=4, stores=8, store_bytes=4))),
-        f"{NORM}: loads in its code 2 of 16 B -> 8 of 4 B, stores 2 of 16 B -> 8 of 4 B",
-    ),
-    "a row that is loaded twice": (
-        measured(small(code=Code(loads=2, load_bytes=16))),
-        measured(small(us=90, code=Code(loads=4, load_bytes=16))),
-        f"{NORM}: loads in its code 2 of 16 B -> 4 of 16 B",
-    ),
-    "more arithmetic": (
-        measured(small(code=Code(loads=1, load_bytes=16, instructions=60))),
-        measured(small(us=90, code=Code(loads=1, load_bytes=16, instructions=248))),
-        f"{NORM}: instructions in its code 60 -> 248",
-    ),
-    "atomics": (
-        measured(small(code=Code(stores=1, store_bytes=4))),
-        measured(small(us=90, code=Code(atomics=1))),
-        f"{NORM}: atomics in its code 0 -> 1",
-    ),
-    "a wait by the host's clock": (
-        measured(observed=Observed(), timer="wall"),
-        measured(us=120, observed=Observed((Wait("x.item()", "a.py:3"),), {"cudaStreamSynchronize": 2}), timer="wall"),
-        "the host waits for the GPU 0 -> 2 times in a call: x.item() (a.py:3)",
-    ),
-    "compiling in each call": (
-        measured(observed=Observed(), timer="wall"),
-        measured(us=120, observed=Observed(compilations=1), timer="wall"),
-        "compiles 0 -> 1 kernels or graphs in each call",
-    ),
-    "memory of the driver": (
-        measured(observed=Observed(), timer="wall"),
-        measured(us=120, observed=Observed(driver_allocations={"cudaMalloc": 1, "cudaFree": 1}), timer="wall"),
-        "takes GPU memory from the driver, or gives it back, 0 -> 2 times in a call (cudaMalloc, cudaFree)",
     ),
     "launches between events": (
         measured(observed=Observed(kernels={"fused": 1}), timer="events"),

@@ -40,21 +40,11 @@ def modes(rng: np.random.Generator, tests: int, sessions: int, share: float, apa
     return spread(rng, tests, sessions, 0.001) + math.log1p(apart) * slow
 
 
-def heavy(rng: np.random.Generator, tests: int, sessions: int) -> Floats:
-    """Differ as Student's t of two degrees of freedom, whose variance is infinite."""
-    return 0.003 * rng.standard_t(2, (tests, sessions))
-
-
 def odd(rng: np.random.Generator, tests: int, sessions: int, at: int) -> Floats:
     """One session, of which the first five are saved, takes 10 % longer."""
     logs = spread(rng, tests, sessions, 0.003)
     logs[:, at] += math.log1p(0.1)
     return logs
-
-
-def creep(rng: np.random.Generator, tests: int, sessions: int) -> Floats:
-    """Every session takes 0.3 % longer than the one before it."""
-    return spread(rng, tests, sessions, 0.003) + 0.003 * np.arange(sessions)
 
 
 def one_noisy(rng: np.random.Generator, tests: int, sessions: int) -> Floats:
@@ -128,14 +118,16 @@ MODES = [
 ]
 HARD = [
     *MODES,
-    Cell("heavy tails: t(2), 0.3 %", heavy),
-    Cell("heavy tails: t(2), 0.3 %", heavy, suite=10),
+    *(
+        Cell("heavy tails: t(2), 0.3 %", lambda rng, *shape: 0.003 * rng.standard_t(2, shape), suite=suite)
+        for suite in (1, 10)
+    ),
     Cell("one of five saved sessions 10 % slower", partial(odd, at=1), suite=10),
     Cell("the first new session 10 % slower", partial(odd, at=5), suite=10),
     Cell("sessions of 12, 30 and 200 reps, sd 0.8 %", partial(spread, std=0.008), suite=10, reps=(12, 30, 200)),
     Cell("30 tests of sd 0.3 % beside one of 3 %: these", one_noisy, suite=31, counted=slice(0, -1)),
     Cell("30 tests of sd 0.3 % beside one of 3 %: that one", one_noisy, suite=31, counted=slice(-1, None)),
-    Cell("sessions creep by 0.3 % each", creep, suite=10),
+    Cell("sessions creep by 0.3 % each", lambda rng, n, m: spread(rng, n, m, 0.003) + 0.003 * np.arange(m), suite=10),
     *(
         Cell(f"half slower: {name} half", partial(spread, std=0.008), suite=30, counted=counted, slower=slice(15))
         for name, counted in (("that", slice(15)), ("the other", slice(15, None)))
