@@ -18,7 +18,7 @@ from pytest_gpubench.replay.images import note_launched
 from pytest_gpubench.replay.triton_code import codes_of, noting_compiled
 from pytest_gpubench.results.model import Kernel, Resources, Timing
 from pytest_gpubench.timing.base import Call, Prepared
-from pytest_gpubench.timing.graph import Captured, NotCaptured, call_on, capture_on, explain
+from pytest_gpubench.timing.graph import REPLAYS, Captured, NotCaptured, call_on, capture_on
 from pytest_gpubench.timing.measurement import demangled
 from pytest_gpubench.timing.windows import describe_difference
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 ByName = Mapping[str, tuple[Resources, ...]]
 """The resources of each kind of launch, by the kernel's name as the profiler has it."""
-PREPARES_REPLAY = "Cannot prepare for replay during capturing stage."
-"""The words of torch's error for a call that replays a graph."""
 
 
 def with_resources(timing: Timing, call: Call, device: Device) -> Timing:
@@ -83,7 +81,7 @@ def made_again(call: Call, device: Device) -> Iterator[None]:
 def why_uncaptured(error: Exception) -> str:
     """Return why a call cannot be captured."""
     if isinstance(error, NotCaptured):
-        return f"it cannot be captured as a CUDA graph: {explain(error.error)}"
+        return f"it cannot be captured as a CUDA graph: {error}"
     return f"captured as a CUDA graph, it raises {type(error).__name__}: {first_line(error)}"
 
 
@@ -100,7 +98,7 @@ def capture_read(call: Call, device: Device, cuda: Driver, read: Callable[[int],
     if has_cuda_graphs():
         call.prepare()()
         if used_cuda_graphs():  # of torch.compile's: a capture that fails would make it record them anew
-            raise NotCaptured(RuntimeError(PREPARES_REPLAY))
+            raise NotCaptured(REPLAYS)
     stream = side_stream(device.torch_device)
 
     def prepare() -> Prepared:

@@ -88,22 +88,18 @@ class Lead:
         if len(self.failed) >= ATTEMPTS or lap.lead_us >= MOST_LEAD_US:
             self.given_up = True
 
-    @property
-    def waits(self) -> bool:
-        """True if the host's time grew with the GPU's: the call waits for the GPU."""
-        first, last = self.failed[0], self.failed[-1]
-        return last.queued_us - first.queued_us >= 0.5 * max(last.lead_us - first.lead_us, LEAST_LEAD_US)
-
     def sentence(self, label: str) -> str:
         """Return the reason why the host cannot keep ahead of the GPU in a call that was given up."""
-        if self.waits:
+        first, last = self.failed[0], self.failed[-1]
+        # the host's time grew with the GPU's
+        if last.queued_us - first.queued_us >= 0.5 * max(last.lead_us - first.lead_us, LEAST_LEAD_US):
             return (
                 f"{label!r} waits for the GPU while it is called (.item(), .cpu(), synchronize(), or more launches "
                 "than the queue holds, about a thousand): the host cannot keep ahead, so its time by events holds "
                 "the host's; take the wait out, or use timer='profiler'"
             )
         return (
-            f"the host needs {self.failed[-1].queued_us / 1e3:.1f} ms to launch {label!r}, longer than the GPU is kept "
+            f"the host needs {last.queued_us / 1e3:.1f} ms to launch {label!r}, longer than the GPU is kept "
             f"busy for ({MOST_LEAD_US / 1e3:.0f} ms at most): its time by events holds the host's; "
             "use timer='profiler'"
         )

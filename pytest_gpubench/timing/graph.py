@@ -25,7 +25,7 @@ from pytest_gpubench.timing.tampering import is_library_file
 SIDE_CALLS = 3
 """Calls on the side stream before the capture: torch's documentation asks for a few, torch.compile needs three."""
 
-OTHER_TIMERS = "use timer='profiler' or 'events'"
+
 BARRED = (
     "it waits for the GPU or copies to or from the host's memory (.item(), .cpu(), a tensor made of numbers, "
     "synchronize()), has a shape that depends on the data (a boolean mask, nonzero()), or takes or gives back memory "
@@ -56,11 +56,7 @@ _unfinished: list[object] = []
 
 
 class NotCaptured(Exception):
-    """Raised with the error that a capture failed with, when that has been mended."""
-
-    def __init__(self, error: RuntimeError) -> None:
-        super().__init__(error)
-        self.error = error
+    """Raised with the reason, and the remedy as far as it is known, when a failed capture has been mended."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +85,16 @@ class GraphTimer(EventsTimer):
 
     def ready(self, call: Call) -> Callable[[], object]:
         """Prepare the call, and return the replay of its graph; capture it first, where that was not done before."""
-        captured = self.captured.get(key_of(call))
-        if captured is None:
-            captured = self.captured[key_of(call)] = capture(call, self.device)
-        prepared = call.prepare()
-        check_same_inputs(call.label, captured.inputs, identities_of(prepared))
+        key = key_of(call)
+        if key not in self.captured:
+            self.captured[key] = capture(call, self.device)
+        captured, prepared = self.captured[key], call.prepare()
+        if captured.inputs != identities_of(prepared):
+            raise BadRequest(
+                f"a graph replays on the memory and the numbers it was captured with, but {call.label!r} is given "
+                "others in each rep (setup= makes them, or each forward run of backward='backward'): let setup= write "
+                "into the same tensors and return None, or use timer='profiler'"
+            )
         if prepared.keep is not None:
             prepared.keep(captured.output)
         return captured.graph.replay
@@ -103,26 +104,13 @@ def identities_of(prepared: Prepared) -> list[object]:
     """Return the identity of each argument: a tensor's memory, a number's or text's value, the type of others."""
     from torch.utils._pytree import tree_leaves
 
+    def identity_of(leaf: object) -> object:
+        if isinstance(leaf, torch.Tensor):
+            with suppress(RuntimeError):  # not all subclasses have memory of their own
+                return leaf.data_ptr(), tuple(leaf.shape), leaf.stride(), leaf.dtype
+        return repr(leaf) if isinstance(leaf, (bool, int, float, complex, str, type(None))) else type(leaf)
+
     return [identity_of(leaf) for leaf in tree_leaves((prepared.args, prepared.kwargs, prepared.made))]
-
-
-def identity_of(leaf: object) -> object:
-    """Return the identity of an argument."""
-    if isinstance(leaf, torch.Tensor):
-        with suppress(RuntimeError):  # not all subclasses have memory of their own
-            return leaf.data_ptr(), tuple(leaf.shape), leaf.stride(), leaf.dtype
-    return repr(leaf) if isinstance(leaf, (bool, int, float, complex, str, type(None))) else type(leaf)
-
-
-def check_same_inputs(label: str, captured: Sequence[object], found: Sequence[object]) -> None:
-    """Raise BadRequest unless the arguments of a rep are those that its graph was captured with."""
-    if captured == found:
-        return
-    raise BadRequest(
-        f"a graph replays on the memory and the numbers it was captured with, but {label!r} is given others in each "
-        "rep (setup= makes them, or each forward run of backward='backward'): let setup= write into the same tensors "
-        "and return None, or use timer='profiler'"
-    )
 
 
 def capture(call: Call, device: Device) -> Captured:
@@ -136,10 +124,9 @@ def capture(call: Call, device: Device) -> Captured:
     try:
         return capture_on(stream, call, device)
     except NotCaptured as failed:
-        reason = explain(failed.error)
         raise MeasurementError(
-            f"{call.label!r} cannot be captured as a CUDA graph: {reason}; or {OTHER_TIMERS}"
-        ) from failed.error
+            f"{call.label!r} cannot be captured as a CUDA graph: {failed}; or use timer='profiler' or 'events'"
+        ) from failed.__cause__
 
 
 def call_on(stream: torch.cuda.Stream, call: Call, calls: int) -> None:
@@ -171,8 +158,14 @@ def capture_on(stream: torch.cuda.Stream, call: Call, device: Device) -> Capture
         mend(graph, pool, stream, device)
         if not isinstance(error, RuntimeError):
             raise
-        raise NotCaptured(error) from error
-    pass_on(told, call.label)
+        raise NotCaptured(explain(error)) from error
+    if any("graph is empty" in str(each.message).lower() for each in told):
+        raise NothingRecorded(
+            f"{call.label!r} launched nothing on the GPU when it was captured: "
+            "are its tensors on the GPU, and does it compute when it is called?"
+        )
+    for each in told:
+        warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
     return Captured(graph, timed, identities_of(timed), output)
 
 
@@ -201,25 +194,19 @@ def end_capture(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> None:
         graph.capture_end()
 
 
-def pass_on(told: Sequence[warnings.WarningMessage], label: str) -> None:
-    """Raise NothingRecorded for torch's warning that a graph is empty; give any other warning out again."""
-    for each in told:
-        if "graph is empty" in str(each.message).lower():
-            raise NothingRecorded(
-                f"{label!r} launched nothing on the GPU when it was captured: "
-                "are its tensors on the GPU, and does it compute when it is called?"
-            )
-    for each in told:
-        warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
-
-
 def mend(graph: torch.cuda.CUDAGraph, pool: Any, stream: torch.cuda.Stream, device: Device) -> None:
     """Clean up after a failed capture, as torch does not.
 
-    The allocator is told that the capture is over. The generator stays in a capture until one succeeds: a small one.
+    The allocator is told that the capture is over, and frees its memory, where torch has not told it. The generator
+    stays in a capture until one succeeds: a small one.
     """
     _unfinished.append(graph)
-    close_pool(device.torch_device.index or 0, pool)
+    names = ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool")  # the second before torch 2.8
+    index, end = device.torch_device.index or 0, next((getattr(torch._C, name, None) for name in names), None)
+    with suppress(RuntimeError):  # raised where torch has closed the pool: the graph then frees the memory
+        if end is not None:
+            end(index, pool)
+            torch._C._cuda_releasePool(index, pool)
     with suppress(RuntimeError):
         graph.reset()
     with suppress(RuntimeError):
@@ -230,17 +217,6 @@ def mend(graph: torch.cuda.CUDAGraph, pool: Any, stream: torch.cuda.Stream, devi
         captured_output(torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle(), stream, lambda: ones.add_(0))
     with suppress(RuntimeError):
         device.synchronize()
-
-
-def close_pool(index: int, pool: Any) -> None:
-    """Tell torch's allocator that a capture is over, and free its memory, where torch has not done so itself."""
-    names = ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool")  # the second before torch 2.8
-    end: Callable[[int, Any], None] | None = next((getattr(torch._C, name, None) for name in names), None)
-    if end is None:
-        return
-    with suppress(RuntimeError):  # raised where torch has closed it: the graph then frees the memory
-        end(index, pool)
-        torch._C._cuda_releasePool(index, pool)
 
 
 def explain(error: BaseException) -> str:

@@ -41,8 +41,20 @@ def make_flush(device: Device, cache: Cache) -> Flush:
         return lambda: None
     buffer = flush_buffer(device)
     if device.type == "cpu":
-        return _reading_on_cpu(buffer) if cache == "cold" else (lambda: buffer.zero_())
-    return _on_gpu(buffer, overwrites=cache == "dirty")
+        import torch
+
+        # torch converts smaller integers to int64 before it adds them, which takes 30 times as long
+        return buffer.view(torch.int64).sum if cache == "cold" else buffer.zero_
+    from pytest_gpubench.timing import kernels
+
+    flush_gpu = kernels.flush_of(buffer, overwrites=cache == "dirty")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Triton 3.9 warns, with each compilation, of a default of its own
+        flush_gpu()
+    if cache == "cold":
+        return flush_gpu
+    driver = load_driver()
+    return lambda: (make_ordinary(driver), flush_gpu())
 
 
 @memoise
@@ -54,41 +66,9 @@ def flush_buffer(device: Device) -> "torch.Tensor":
     try:
         return torch.zeros(flush_bytes // 8 * 2, dtype=torch.int32, device=device.torch_device)
     except RuntimeError as error:  # torch.OutOfMemoryError on a GPU, a plain RuntimeError on the CPU
+        on_cpu = device.type == "cpu"
+        free = "too little" if on_cpu else format_bytes(torch.cuda.mem_get_info(device.torch_device)[0])
         raise DeviceUnavailable(
             f"no room on {device.facts.name} for the buffer that flushes the cache: asked for "
-            f"{format_bytes(flush_bytes)}, found {_free_bytes_text(device)} free; free memory first, or use cache='hot'"
+            f"{format_bytes(flush_bytes)}, found {free} free; free memory first, or use cache='hot'"
         ) from error
-
-
-def _reading_on_cpu(buffer: "torch.Tensor") -> Flush:
-    """Read the buffer as int64: torch converts smaller integers to int64 before it adds them, 30 times as slow."""
-    import torch
-
-    words = buffer.view(torch.int64)
-    return lambda: words.sum()
-
-
-def _on_gpu(buffer: "torch.Tensor", overwrites: bool) -> Flush:
-    from pytest_gpubench.timing import kernels
-
-    flush = kernels.flush_of(buffer, overwrites)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Triton 3.9 warns, with each compilation, of a default of its own
-        flush()
-    if not overwrites:
-        return flush
-    driver = load_driver()
-
-    def flush_ordinary() -> None:
-        make_ordinary(driver)
-        flush()
-
-    return flush_ordinary
-
-
-def _free_bytes_text(device: Device) -> str:
-    if device.type == "cpu":
-        return "too little"
-    import torch
-
-    return format_bytes(torch.cuda.mem_get_info(device.torch_device)[0])

@@ -5,7 +5,7 @@ import math
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -17,7 +17,7 @@ from pytest_gpubench.results.model import Kernel, Stretch, Timing
 from pytest_gpubench.settings.cache import Cache
 from pytest_gpubench.stats.modes import modes_text
 from pytest_gpubench.stats.stopping import LEAST_REPS, Budget, is_precise, is_tick_limited, next_batch
-from pytest_gpubench.timing.base import PROBE_REPS, Call, Record, Rep, Timer
+from pytest_gpubench.timing.base import PROBE_REPS, Call, Rep, Timer
 from pytest_gpubench.timing.regions import forget_regions, take_regions
 from pytest_gpubench.timing.rounds import Instrument, Sample, add_reps
 from pytest_gpubench.timing.warmup import Warmth, warm_up
@@ -69,10 +69,13 @@ def measure_call(
         held_up_time_s=plan.held_up_time_s,
     )
 
-    def look(sample: Sample) -> bool:
-        return decided(samples_of(call, timer, device, plan, sample))
-
-    sample = take_sample(instrument, call, budget, look, warmth.sample if plan.reps is None else Sample())
+    sample = take_sample(
+        instrument,
+        call,
+        budget,
+        lambda sample: decided(samples_of(call, timer, device, plan, sample)),
+        warmth.sample if plan.reps is None else Sample(),
+    )
     idle_s = instrument.pacing.idle_s(sample.reps)
     timer.cross_check(call, sample.reps, idle_s)
     regions = take_regions(timer, device, call, idle_s, sample)
@@ -139,7 +142,9 @@ def flags_of(timing: Timing, plan: Plan, warmth: Warmth) -> list[str]:
         flags.append("unsettled")
     if timing.busy_us and sum(timing.samples_us) > OVERLAP * sum(timing.busy_us):
         flags.append("overlap")
-    if is_idle(timing):
+    busy_us, span_us = timing.median_busy_us or 0.0, timing.median_span_us or 0.0
+    # the GPU waits for most of the call, and for longer than the next launches take: the host works
+    if span_us > 2 * busy_us and span_us - busy_us > IDLE_GAP_US * max(1, timing.launches - 1):
         flags.append("idle")
     if plan.reps is None and not is_precise(timing.samples_us, IMPRECISE * plan.precision):
         flags.append("imprecise")
@@ -150,14 +155,6 @@ def flags_of(timing: Timing, plan: Plan, warmth: Warmth) -> list[str]:
     if modes := modes_text(timing.samples_us):
         flags.append(modes)
     return flags
-
-
-def is_idle(timing: Timing) -> bool:
-    """Tell whether the GPU waits for most of a call, and for longer than the next launches take: the host works."""
-    busy_us, span_us = timing.median_busy_us, timing.median_span_us
-    if busy_us is None or span_us is None:
-        return False
-    return span_us > 2 * busy_us and span_us - busy_us > IDLE_GAP_US * max(1, timing.launches - 1)
 
 
 def summarise_readings(reps: Sequence[Rep]) -> Iterator[Stretch]:
@@ -180,7 +177,10 @@ def summarise_kernels(reps: Sequence[Rep]) -> list[Kernel]:
         return []
     kinds = {record.name: record.kind for record in reps[0].records}
     launches = kernel_list(reps[0].records)
-    totals_ns = [time_by_kernel(rep.records) for rep in reps]
+    totals_ns = [Counter[str]() for _ in reps]
+    for total_ns, rep in zip(totals_ns, reps, strict=True):
+        for record in rep.records:
+            total_ns[record.name] += record.duration_ns
     return [
         Kernel(
             name=demangled(name),
@@ -201,11 +201,3 @@ def demangled(name: str) -> str:
 
     demangle = getattr(torch._C, "_demangle", None)  # not public
     return name if demangle is None else str(demangle(name))
-
-
-def time_by_kernel(records: Iterable[Record]) -> Counter[str]:
-    """Return the nanoseconds that all launches of each kernel took together."""
-    total_ns: Counter[str] = Counter()
-    for record in records:
-        total_ns[record.name] += record.duration_ns
-    return total_ns

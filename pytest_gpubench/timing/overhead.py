@@ -23,35 +23,20 @@ def take_overhead(call: Call, device: Device, cache: Cache, reps: int = OVERHEAD
 
     Raises MeasurementError as the timers do, but for a call that cannot be captured.
     """
-    queued = take_reps(EventsTimer(device, cache), call, reps)
-    recorded = take_reps(ProfilerTimer(device, cache), call, reps)
-    eager = take_reps(EventsTimer(device, cache, ahead=False), call, reps)
-    graph: Sequence[Rep] = ()
-    no_graph = ""
+
+    def take(timer: Timer) -> Sequence[Rep]:
+        return reps_of(timer.session(), call, SETTLING_REPS + reps)[SETTLING_REPS:]
+
+    queued, recorded = take(EventsTimer(device, cache)), take(ProfilerTimer(device, cache))
+    eager = take(EventsTimer(device, cache, ahead=False))
+    graph, no_graph = list[Rep](), ""
     try:
-        graph = take_reps(GraphTimer(device, cache, ahead=False), call, reps)
+        graph += take(GraphTimer(device, cache, ahead=False))
     except (BadRequest, MeasurementError) as error:
         no_graph = str(error)
-    return overhead_of(call.label, queued, recorded, eager, graph, no_graph)
-
-
-def take_reps(timer: Timer, call: Call, reps: int) -> Sequence[Rep]:
-    """Return so many reps of a session, after a few that do not count."""
-    return reps_of(timer.session(), call, SETTLING_REPS + reps)[SETTLING_REPS:]
-
-
-def overhead_of(
-    label: str,
-    queued: Sequence[Rep],
-    recorded: Sequence[Rep],
-    eager: Sequence[Rep],
-    graph: Sequence[Rep],
-    no_graph: str = "",
-) -> Overhead:
-    """Return the overhead that reps of the four kinds show."""
     hosts_us = [rep.host_us for rep in queued if HOST_BOUND not in rep.flags]
     return Overhead(
-        label=label,
+        label=call.label,
         host_us=statistics.median(hosts_us) if 2 * len(hosts_us) > len(queued) else None,
         busy_us=statistics.median(busy_ns(rep.records) / 1e3 for rep in recorded),
         span_us=statistics.median(span_ns(rep.records) / 1e3 for rep in recorded),

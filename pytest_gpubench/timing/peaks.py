@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from pytest_gpubench.errors import MeasurementError, first_line
-from pytest_gpubench.gpu.datasheets import Datasheet, datasheet_of
+from pytest_gpubench.gpu.datasheets import datasheet_of
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import reason_names
 from pytest_gpubench.gpu.readings import NO_READING, Reading
-from pytest_gpubench.results.model import DeviceFacts, MemoryPeak, Peaks
+from pytest_gpubench.results.model import MemoryPeak, Peaks
 from pytest_gpubench.timing.base import Call, call_of
 from pytest_gpubench.timing.l2flush import flush_buffer
 from pytest_gpubench.timing.pacing import IDLE_PER_BUSY, Pacing
@@ -78,31 +78,27 @@ def measured_peaks(device: Device, dtypes: Sequence[str] | None = ()) -> Peaks |
     """
     if device.type != "cuda":
         return None
-    memory = memory_or_remark(device)
+    try:
+        memory = measured_memory(device)
+    except Exception as error:  # without a peak the measured result is still worth having
+        memory = MeasuredMemory((), (f"memory: not measured, {first_line(error)}",))
     known = {name: rate for (there, name), rate in _matmuls.items() if there == device}
     matmuls = known if dtypes is None else matmuls_or_remark(device, dtypes)
-    sheet = datasheet_of(device.facts)
+    sheet, clock_mhz = datasheet_of(device.facts), device.facts.max_sm_clock_mhz
     remarks = [*memory.remarks, *dict.fromkeys(rate.remark for rate in matmuls.values() if rate.remark)]
+    largest_gbps = {point.read_share: point.gbps for point in memory.points}  # the last are of the largest traffic
     return Peaks(
-        copy_gbps=memory.largest(0.5),
-        read_gbps=memory.largest(1.0),
+        copy_gbps=largest_gbps.get(0.5),
+        read_gbps=largest_gbps.get(1.0),
         matmul_tflops={name: rate.tflops for name, rate in matmuls.items() if rate.tflops is not None},
         datasheet_gbps=sheet.gbps if sheet else None,
         datasheet_tflops=sheet.tflops if sheet else {},
         datasheet=str(sheet) if sheet else "",
-        boost=boost_over(sheet, device.facts),
+        boost=max(1.0, clock_mhz / sheet.boost_mhz) if sheet and sheet.boost_mhz and clock_mhz else 1.0,
         memory=memory.points,
         cache_bytes=device.cache_bytes,
         remarks=tuple(remarks),
     )
-
-
-def memory_or_remark(device: Device) -> "MeasuredMemory":
-    """Return the rates of memory, or a remark on why they are not known."""
-    try:
-        return measured_memory(device)
-    except Exception as error:  # without a peak the measured result is still worth having
-        return MeasuredMemory((), (f"memory: not measured, {first_line(error)}",))
 
 
 def matmuls_or_remark(device: Device, dtypes: Sequence[str]) -> "dict[str, MeasuredMatmul]":
@@ -123,11 +119,8 @@ def matmuls_or_remark(device: Device, dtypes: Sequence[str]) -> "dict[str, Measu
 def rounds_float32(device: Device) -> bool:
     """Tell whether matmuls of float32 are computed in TF32: tried, as several settings and variables decide it."""
     with plainly():
-        probe = torch.full(
-            (TF32_PROBE_SIDE, TF32_PROBE_SIDE), TF32_PROBE, device=device.torch_device, dtype=torch.float32
-        )
         unit = torch.eye(TF32_PROBE_SIDE, device=device.torch_device, dtype=torch.float32)
-        return float(torch.mm(probe, unit)[0, 0]) != TF32_PROBE
+        return float(torch.mm(torch.full_like(unit, TF32_PROBE), unit)[0, 0]) != TF32_PROBE
 
 
 @contextmanager
@@ -142,15 +135,10 @@ def plainly() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class MeasuredMemory:
-    """The measured rates of memory, by traffic and share of reads."""
+    """The measured rates of memory, by traffic (the smallest first) and share of reads."""
 
     points: tuple[MemoryPeak, ...]
     remarks: tuple[str, ...]
-
-    def largest(self, read_share: float) -> float | None:
-        """Return the rate of the largest traffic of a kind; None where none was measured."""
-        points = [point for point in self.points if point.read_share == read_share]
-        return max(points, key=lambda point: point.moved_bytes).gbps if points else None
 
 
 @cache
@@ -233,45 +221,32 @@ def measure_matmul(device: Device, name: str) -> MeasuredMatmul:
     Products of zeros, or of few different numbers, take less power and can be faster.
     """
     best, reasons = 0.0, dict[str, None]()
+    sizes = [(side, side, side) for side in MATMUL_SIDES]
+    if multiprocessors := device.facts.multiprocessors:
+        sizes.append((EVEN_ROWS_PER_SM * multiprocessors, EVEN_COLUMNS, EVEN_DEPTH))
     try:
-        for rows, columns, depth in matmul_sizes(device):
+        for rows, columns, depth in sizes:
             flops = 2.0 * rows * columns * depth
             expected_us = flops / best / 1e6 if best else 0.0
             if expected_us > LONGEST_TRIAL_US:
                 continue
+            within = int(MATMUL_BUDGET_US / (1 + IDLE_PER_BUSY) / expected_us) if expected_us else FEWEST_REPS
+            reps = max(FEWEST_REPS, min(MOST_REPS, within))
             with plainly():
                 calls = matmuls(device, name, rows, columns, depth)
-                reps = reps_within(expected_us)
                 times_us, throttled = fastest_us(device, calls, reps, IDLE_PER_BUSY * expected_us / 1e6)
             best = max(best, flops / min(times_us) / 1e6)
             reasons |= dict.fromkeys(throttled)
     except torch.OutOfMemoryError:
-        remark = f"{name} matmuls: there was no room for {rows} x {columns} x {depth}"
-        return MeasuredMatmul(best or None, remark)
+        return MeasuredMatmul(best or None, f"{name} matmuls: there was no room for {rows} x {columns} x {depth}")
     except MeasurementError:
         raise
     except (RuntimeError, AttributeError, TypeError, ValueError) as error:  # torch, or this GPU, does not multiply it
         return MeasuredMatmul(best or None, f"{name} matmuls: not measured, {first_line(error)}")
     finally:
         torch.cuda.empty_cache()
-    return MeasuredMatmul(
-        best, f"{name} matmuls: throttled by {', '.join(reasons)} while they were measured" if reasons else ""
-    )
-
-
-def matmul_sizes(device: Device) -> list[tuple[int, int, int]]:
-    """Return the rows, columns and depths to multiply, from small to large."""
-    squares = [(side, side, side) for side in MATMUL_SIDES]
-    multiprocessors = device.facts.multiprocessors
-    even = [(EVEN_ROWS_PER_SM * multiprocessors, EVEN_COLUMNS, EVEN_DEPTH)] if multiprocessors else []
-    return [*squares, *even]
-
-
-def reps_within(expected_us: float) -> int:
-    """Return the number of reps of a call that fit into the budget, idle time included."""
-    if not expected_us:
-        return FEWEST_REPS
-    return max(FEWEST_REPS, min(MOST_REPS, int(MATMUL_BUDGET_US / (1 + IDLE_PER_BUSY) / expected_us)))
+    throttled_by = f"{name} matmuls: throttled by {', '.join(reasons)} while they were measured"
+    return MeasuredMatmul(best, throttled_by if reasons else "")
 
 
 def matmuls(device: Device, name: str, rows: int, columns: int, depth: int) -> list[Call]:
@@ -282,13 +257,8 @@ def matmuls(device: Device, name: str, rows: int, columns: int, depth: int) -> l
     if name.startswith("float8"):
         unit = torch.ones((), device=device.torch_device, dtype=torch.float32)
         multiply: Any = torch._scaled_mm
-
-        def scaled() -> object:
-            return multiply(
-                first, second.t(), scale_a=unit, scale_b=unit, out_dtype=torch.bfloat16, use_fast_accum=True
-            )
-
-        return [call_of(f"{name} {rows}", scaled)]
+        options = {"scale_a": unit, "scale_b": unit, "out_dtype": torch.bfloat16, "use_fast_accum": True}
+        return [call_of(f"{name} {rows}", lambda: multiply(first, second.t(), **options))]
     out = torch.empty(rows, columns, dtype=stored, device=device.torch_device)
     by_rows = second.t().contiguous()
     return [
@@ -333,10 +303,3 @@ def fastest_us(
             mask |= min(rep.reading.throttle_mask or 0 for rep in sample.reps)
         times_us.append(min(clean or sample.samples_us))
     return times_us, reason_names(mask)
-
-
-def boost_over(sheet: Datasheet | None, facts: DeviceFacts) -> float:
-    """Return the GPU's highest clock over the datasheet's, at least 1."""
-    if sheet is None or sheet.boost_mhz is None or facts.max_sm_clock_mhz is None:
-        return 1.0
-    return max(1.0, facts.max_sm_clock_mhz / sheet.boost_mhz)

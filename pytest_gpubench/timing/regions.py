@@ -18,7 +18,6 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from pytest_gpubench.errors import BadRequest, IncompleteRecords, KernelsDiffer
 from pytest_gpubench.gpu.device import Device
@@ -79,12 +78,12 @@ class region:  # it reads as what it is: `with region("forward"):`
 class RegionTrace:
     """The regions that one rep enters and leaves, in the order of the process.
 
-    mark: called at every boundary; what it returns tells where the boundary is. can_mark: whether it can be, now.
+    mark: called at every boundary; what it returns tells where the boundary is.
     """
 
     label: str
+    device: Device
     mark: Callable[[], int]
-    can_mark: Callable[[], bool] = lambda: True
     marks: list[int] = field(default_factory=list)
     states: list[str] = field(default_factory=list)
     """The innermost region that is open after each boundary."""
@@ -97,7 +96,7 @@ class RegionTrace:
     def enter(self, name: str) -> bool:
         """Note that a region begins; return whether it counts."""
         with self.lock:
-            if self.over or not self.can_mark():
+            if self.over or is_capturing(self.device):
                 return False
             path = f"{self.open[-1]}/{printable(name)}" if self.open else printable(name)
             self.open.append(path)
@@ -200,7 +199,7 @@ def regions_by_clock(timer: Timer, device: Device, call: Call, idle_s: float, re
 
     def prepare() -> Prepared:
         timed = call.prepare()
-        traces.append(RegionTrace(call.label, now_ns, partial(is_not_capturing, device)))
+        traces.append(RegionTrace(call.label, device, now_ns))
 
         def run() -> object:
             began_ns, output = now_ns(), timed()
@@ -210,7 +209,11 @@ def regions_by_clock(timer: Timer, device: Device, call: Call, idle_s: float, re
         return noting_regions(run, traces[-1])
 
     reps_of(timer.session(), replace(call, prepare=prepare), reps, idle_s)
-    parts = [times_by_clock(trace, *both) for trace, both in zip(traces, ends, strict=True)]
+    parts = [Counter[str]() for _ in traces]
+    for own_ns, trace, (begin_ns, end_ns) in zip(parts, traces, ends, strict=True):
+        stamps = [begin_ns, *trace.marks, end_ns]
+        for state, start, stop in zip([OUTSIDE, *trace.states], stamps, stamps[1:], strict=False):
+            own_ns[state] += stop - start
     return summarise_regions(call.label, traces, parts)
 
 
@@ -223,7 +226,7 @@ def regions_by_launch(timer: ProfilerTimer, call: Call, idle_s: float, reps: int
         return 0
 
     def prepare() -> Prepared:
-        traces.append(RegionTrace(call.label, mark, partial(is_not_capturing, timer.device)))
+        traces.append(RegionTrace(call.label, timer.device, mark))
         return noting_regions(call.prepare(), traces[-1])
 
     session, marked = timer.session(), replace(call, prepare=prepare)
@@ -235,13 +238,11 @@ def regions_by_launch(timer: ProfilerTimer, call: Call, idle_s: float, reps: int
     return summarise_regions(call.label, traces, parts)
 
 
-def is_not_capturing(device: Device) -> bool:
-    """Tell whether what is launched now runs now, and is not captured into a CUDA graph."""
-    if device.type == "cpu":
-        return True
+def is_capturing(device: Device) -> bool:
+    """Tell whether what is launched now does not run now, but is captured into a CUDA graph."""
     import torch
 
-    return not torch.cuda.is_current_stream_capturing()
+    return device.type != "cpu" and torch.cuda.is_current_stream_capturing()
 
 
 # time by region
@@ -275,15 +276,6 @@ def times_by_launch(trace: RegionTrace, window: Sequence[Record]) -> dict[str, i
     return own_ns
 
 
-def times_by_clock(trace: RegionTrace, begin_ns: int, end_ns: int) -> dict[str, int]:
-    """Return the nanoseconds between the boundaries by the region that was innermost."""
-    own_ns: Counter[str] = Counter()
-    stamps = [begin_ns, *trace.marks, end_ns]
-    for state, start, stop in zip([OUTSIDE, *trace.states], stamps, stamps[1:], strict=False):
-        own_ns[state] += stop - start
-    return own_ns
-
-
 def summarise_regions(
     label: str, traces: Sequence[RegionTrace], own_ns: Sequence[dict[str, int]]
 ) -> tuple[Region, ...]:
@@ -292,16 +284,21 @@ def summarise_regions(
     traces, own_ns: by rep, what was entered, and the own time of each region. Raises KernelsDiffer where two reps
     entered other regions, or one of them more often.
     """
+
+    def words(entries: Counter[str]) -> str:
+        return first_few([f"{number} x {path}" for path, number in entries.items()], 4) or "none"
+
     entries = traces[0].entries
     for number, trace in enumerate(traces[1:], 2):
         if trace.entries != entries:
             raise KernelsDiffer(
-                f"{label!r} does not enter the same regions in every call: {entries_text(entries)} in rep 1, "
-                f"{entries_text(trace.entries)} in rep {number}"
+                f"{label!r} does not enter the same regions in every call: {words(entries)} in rep 1, "
+                f"{words(trace.entries)} in rep {number}"
             )
     if not entries:
         return ()
-    paths = _in_tree_order(list(entries))
+    entered = list(entries)  # what is nested in a region is to follow it
+    paths = sorted(entries, key=lambda path: [entered.index(ancestor) for ancestor in ancestors_of(path)])
     whole_ns = sum(sum(own.values()) for own in own_ns)
     found = []
     for path in (*paths, OUTSIDE):
@@ -311,15 +308,3 @@ def summarise_regions(
         own = tuple(own.get(path, 0) for own in own_ns)
         found.append(Region(path=path, calls=entries[path], total_ns=totals, own_ns=own, share=share))
     return tuple(found)
-
-
-def _in_tree_order(paths: Sequence[str]) -> list[str]:
-    """Return the paths so that what is nested in a region follows it, otherwise in the order in which they came."""
-    known = list(dict.fromkeys(ancestor for path in paths for ancestor in ancestors_of(path)))
-    place = {path: index for index, path in enumerate(known)}
-    return sorted(dict.fromkeys(paths), key=lambda path: [place[ancestor] for ancestor in ancestors_of(path)])
-
-
-def entries_text(entries: Counter[str]) -> str:
-    """Return the entries of each region, in words."""
-    return first_few([f"{number} x {path}" for path, number in entries.items()], 4) or "none"

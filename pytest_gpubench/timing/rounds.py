@@ -48,11 +48,6 @@ class Sample:
         """The time of each rep."""
         return tuple(rep.elapsed_us for rep in self.reps)
 
-    def keep(self, rep: Rep, reading: Reading) -> None:
-        """Add a rep and what was read after it."""
-        self.reps.append(replace(rep, reading=reading))
-        self.throttle_mask |= reading.throttle_mask or 0
-
     def count_again(self) -> None:
         """Count a session that is measured again."""
         self.remeasured += 1
@@ -89,11 +84,6 @@ class Interleaved:
                 for name, times in readings.items()
             }
         )
-
-    def count_again(self) -> None:
-        """Count a session that is measured again."""
-        for sample in self.samples.values():
-            sample.count_again()
 
 
 def dithered(time_us: float, tick_us: float, chance: random.Random) -> float:
@@ -138,6 +128,11 @@ def take_rounds(
     `interleave` each arm's reps of a session follow one another; the rounds are then made of the reps of equal number.
     A session is measured so often before IncompleteRecords or KernelsDiffer is raised.
     """
+
+    def count_again() -> None:
+        for sample in taken.samples.values():
+            sample.count_again()
+
     deadline_s = time.perf_counter() + left_s
     max_reps = instrument.timer.max_reps
     room = max_reps // 2 if interleave and len(arms) > 1 else max_reps  # the other half is for rounds taken again
@@ -145,7 +140,7 @@ def take_rounds(
     for start in range(0, len(orders), size):
         chosen = orders[start : start + size]
         take = partial(_take_session, instrument, arms, chosen, taken, deadline_s, interleave)
-        _keep_rounds(until_complete(take, attempts, taken.count_again), taken, len(chosen))
+        _keep_rounds(until_complete(take, attempts, count_again), taken, len(chosen))
 
 
 def add_reps(
@@ -171,20 +166,16 @@ def _take_session(
     interleave: bool,
 ) -> Taken:
     """Return the turns of one session, each with its rep."""
+    turns = [ArmTurn(name, number) for number, order in enumerate(orders) for name in order]
+    if not interleave:
+        turns.sort(key=lambda turn: orders[0].index(turn.name))
     with collection_off(), instrument.timer.session() as session:
-        turns = _schedule(orders, interleave)
         spare = instrument.timer.max_reps - len(turns) if interleave else 0
         done = _fill_session(session, instrument, arms, turns, Pauses(deadline_s), spare, taken)
     reps = list(zip(done, session.reps(), strict=True))
     for name, sample in taken.samples.items():
         check_same_kernels(arms[name].call, [*sample.reps[:1], *(rep for turn, rep in reps if turn.name == name)])
     return reps
-
-
-def _schedule(orders: Sequence[ArmOrder], interleave: bool) -> list[ArmTurn]:
-    """Return the turns of all rounds, round by round or arm by arm."""
-    turns = [ArmTurn(name, number) for number, order in enumerate(orders) for name in order]
-    return turns if interleave else sorted(turns, key=lambda turn: orders[0].index(turn.name))
 
 
 def _fill_session(
@@ -236,19 +227,19 @@ def _keep_rounds(reps: Taken, taken: Interleaved, wanted: int) -> None:
             continue
         readings: dict[str, list[float]] = {}
         for turn, rep in members:
+            sample = taken.samples[turn.name]
             readings.setdefault(turn.name, []).append(rep.elapsed_us)
-            taken.samples[turn.name].keep(rep, turn.reading)
+            sample.reps.append(replace(rep, reading=turn.reading))
+            sample.throttle_mask |= turn.reading.throttle_mask or 0
         taken.add_round(readings)
 
 
 def check_same_kernels(call: Call, reps: Sequence[Rep]) -> None:
     """Raise KernelsDiffer unless every rep launched the same kernels equally often."""
-    if not reps:
-        return
-    first = kernel_list(reps[0].records)
-    for number, rep in enumerate(reps[1:], 2):
-        if (found := kernel_list(rep.records)) != first:
+    lists = [kernel_list(rep.records) for rep in reps]
+    for number, found in enumerate(lists, 1):
+        if found != lists[0]:
             raise KernelsDiffer(
                 f"{call.label!r} does not launch the same kernels in every call: rep 1 and rep {number} differ, "
-                f"{describe_difference(first, found)}; does it autotune, cache or branch?"
+                f"{describe_difference(lists[0], found)}; does it autotune, cache or branch?"
             )

@@ -40,11 +40,14 @@ def scripted(
     Raises BadRequest for no samples, or one that is not above 0 and finite, for kernels that are no texts, and for a
     function that takes no attribute, such as torch's own.
     """
-    samples, names = _checked_samples(samples_us), _checked_kernels(kernels)
+    samples = _checked_samples(samples_us)
+    names = (kernels,) if isinstance(kernels, str) else kernels
+    if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) and name for name in names):
+        raise BadRequest(f"scripted(kernels={repr_of(kernels)}): it takes names of kernels, at least one")
 
     def attach(function: Callable[P, R]) -> Callable[P, R]:
         try:
-            setattr(function, _ATTRIBUTE, Script(cycle(samples), names))
+            setattr(function, _ATTRIBUTE, Script(cycle(samples), tuple(names)))
         except AttributeError:
             name = repr_of(function)
             raise BadRequest(f"scripted(...)({name}) cannot be: it takes no attribute; wrap it in a function") from None
@@ -65,19 +68,6 @@ def _checked_samples(given: Iterable[object]) -> tuple[float, ...]:
             f"scripted(samples_us={found}): it takes at least one sample, each a number above 0 and finite"
         )
     return tuple(samples)
-
-
-def _checked_kernels(given: object) -> tuple[str, ...]:
-    names = (given,) if isinstance(given, str) else given
-    if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) and name for name in names):
-        raise BadRequest(f"scripted(kernels={repr_of(given)}): it takes names of kernels, at least one")
-    return tuple(names)
-
-
-def script_of(function: object) -> Script | None:
-    """Return the script that is attached to a function."""
-    found = getattr(function, _ATTRIBUTE, None)
-    return found if isinstance(found, Script) else None
 
 
 class ScriptedTimer(Timer):
@@ -113,18 +103,18 @@ class ScriptedSession(Session):
         if self.timer.producer is not None:
             self.timer.producer.run(lambda: None)
         prepared()
-        script = script_of(call.function)
-        if script is None:
+        script = getattr(call.function, _ATTRIBUTE, None)
+        if not isinstance(script, Script):
             raise BadRequest(
                 f"timer='scripted' needs samples: decorate {call.label!r} with @scripted(samples_us=[...])"
             )
         sample_us = next(script.samples)
         share_ns = round(1e3 * sample_us / len(script.kernels))
-        records = [
+        records = tuple(
             Record(name, "kernel", index * share_ns, (index + 1) * share_ns)
             for index, name in enumerate(script.kernels)
-        ]
-        self.taken.append(Rep(sample_us, tuple(records)))
+        )
+        self.taken.append(Rep(sample_us, records))
         self.timer.taken += 1
 
     def reps(self) -> Sequence[Rep]:

@@ -35,9 +35,15 @@ def start_in_background(device: "Device") -> None:
 def begin_startup(start: Callable[[], object]) -> None:
     """Run the start in the background, once; profilers and graph captures of others wait until it is over."""
     global _startup
+
+    def run() -> None:
+        # what goes wrong here goes wrong again in the first measurement, which can say so
+        with others_waiting(), suppress(Exception):
+            start()
+
     if _startup is None:
         init_kineto()
-        _startup = threading.Thread(target=_run_startup, args=(start,), name="gpu_bench startup", daemon=True)
+        _startup = threading.Thread(target=run, name="gpu_bench startup", daemon=True)
         _startup.start()
 
 
@@ -66,12 +72,6 @@ def init_kineto() -> None:
     finally:
         if given is None:
             del os.environ[LOG_LEVEL]
-
-
-def _run_startup(start: Callable[[], object]) -> None:
-    # what goes wrong here goes wrong again in the first measurement, which can say so
-    with others_waiting(), suppress(Exception):
-        start()
 
 
 @contextmanager

@@ -82,30 +82,26 @@ def trimmed(trace: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
     Work on the GPU belongs to the span in which it was launched, as the GPU's clock and the host's are not the same.
     """
+
+    def is_within(event: Event) -> bool:
+        return any(begin <= event["ts"] <= end for begin, end in spans.values())
+
+    def belongs(event: Event) -> bool:
+        if event.get("ph") == "M" or "ts" not in event:  # it names something
+            return True
+        if event.get("cat") == "gpu_user_annotation":
+            return event.get("name") in spans or is_within(event)
+        launch = launched.get(correlation_of(event)) if event.get("cat") in GPU_CATEGORIES else None
+        return is_within(launch or event)
+
     events: list[Event] = trace.get("traceEvents", [])
     annotated = [each for each in events if each.get("ph") == "X" and each.get("cat") == "user_annotation"]
     spans = {each["name"]: (each["ts"], each["ts"] + each["dur"]) for each in annotated if each["name"] in names}
     if missing := [name for name in names if name not in spans]:
         raise ValueError(f"the profiler kept no record of {missing[0]!r}")
     launched = {correlation_of(event): event for event in events if event.get("cat") in LAUNCHES}
-    kept = [event for event in events if belongs(event, spans, launched)]
     told = {name: value for name, value in trace.items() if name != "traceName"}  # a path that is gone by now
-    return {**told, "traceEvents": kept}
-
-
-def belongs(event: Event, spans: dict[str, tuple[float, float]], launched: dict[object, Event]) -> bool:
-    """Tell whether an event names something, or happened in one of the spans."""
-    if event.get("ph") == "M" or "ts" not in event:
-        return True
-    if event.get("cat") == "gpu_user_annotation":
-        return event.get("name") in spans or is_within(event, spans)
-    launch = launched.get(correlation_of(event)) if event.get("cat") in GPU_CATEGORIES else None
-    return is_within(launch or event, spans)
-
-
-def is_within(event: Event, spans: dict[str, tuple[float, float]]) -> bool:
-    """Tell whether an event begins in one of the spans."""
-    return any(begin <= event["ts"] <= end for begin, end in spans.values())
+    return {**told, "traceEvents": list(filter(belongs, events))}
 
 
 def correlation_of(event: Event) -> object:

@@ -46,29 +46,6 @@ def untaxed(rep: Rep, tax: float) -> Rep:
 
 
 @dataclass
-class Laps:
-    """Times of a call between two events, in a session of the profiler and outside, in microseconds."""
-
-    inside_us: list[float] = field(default_factory=list)
-    outside_us: list[float] = field(default_factory=list)
-
-    @property
-    def added_us(self) -> float:
-        """The difference of the medians."""
-        return statistics.median(self.inside_us) - statistics.median(self.outside_us)
-
-    @property
-    def least_added_us(self) -> float:
-        """The difference of the shortest: some may be slow, as the first ten replays of a graph (5 % on an H200)."""
-        return min(self.inside_us) - min(self.outside_us)
-
-    @property
-    def apart_us(self) -> float:
-        """The distance between the middle halves; negative where they overlap."""
-        return statistics.quantiles(self.inside_us, n=4)[0] - statistics.quantiles(self.outside_us, n=4)[-1]
-
-
-@dataclass
 class Taxes:
     """The taxes of a timer's calls, each learnt before its first timed rep."""
 
@@ -93,7 +70,8 @@ class Taxes:
         """
         traced_us = statistics.median(rep.elapsed_us for rep in reps)
         kernels = kernel_list(reps[0].records)
-        tax = self._tax_of_alike(kernels, traced_us)
+        alike = (each for each in self.known if each[0] == kernels and abs(each[1] - traced_us) <= ALIKE * traced_us)
+        _, _, tax = next(alike, (kernels, traced_us, None))
         if tax is None:
             is_measurable = traced_us >= LEAST_CALL_US and rep_s <= MOST_REP_S
             lap_reps = min(max(LEAST_REPS, int(LAP_S / rep_s)), MOST_REPS)
@@ -102,40 +80,31 @@ class Taxes:
         self.shares[key_of(call)] = tax
         return tax
 
-    def _tax_of_alike(self, kernels: Counter[str], traced_us: float) -> float | None:
-        for other, other_us, tax in self.known:
-            if other == kernels and abs(other_us - traced_us) <= ALIKE * traced_us:
-                return tax
-        return None
-
     def _measured_tax(self, call: Call, traced_us: float, kernels: int, idle_s: float, reps: int) -> float:
+        """Return the tax that laps in a session of the profiler and outside show; 0 where it cannot be known."""
         gaps_us = kernels * GAP_US
-
-        def may_be_taxed(laps: Laps) -> bool:
-            return laps.least_added_us - gaps_us >= LEAST_TAX / 2 * traced_us
-
         for _ in range(ATTEMPTS):
             with suppress(MeasurementError):
-                laps = Laps()
-                self._add(laps, call, reps, idle_s)
-                if may_be_taxed(laps):
-                    self._add(laps, call, 2 * reps, idle_s)
-                self.outside_us[key_of(call)] = laps.outside_us
-                tax_us = laps.added_us - gaps_us
+                inside_us, outside_us = list[float](), list[float]()
+                for wanted in (reps, 2 * reps):
+                    # as many outside before those inside as after: a drift neither makes a tax nor hides one
+                    outside_us += self._times_us(call, wanted // 2, idle_s)
+                    with self.tracing():
+                        inside_us += self._times_us(call, wanted, idle_s)
+                    outside_us += self._times_us(call, wanted - wanted // 2, idle_s)
+                    # by the shortest: some may be slow, as the first ten replays of a graph (5 % on an H200)
+                    is_taxed = min(inside_us) - min(outside_us) - gaps_us >= LEAST_TAX / 2 * traced_us
+                    if not is_taxed:
+                        break
+                self.outside_us[key_of(call)] = outside_us
+                tax_us = statistics.median(inside_us) - statistics.median(outside_us) - gaps_us
                 tax = tax_us / (traced_us - tax_us)
-                if tax < LEAST_TAX or not may_be_taxed(laps):
+                if tax < LEAST_TAX or not is_taxed:
                     return 0.0
-                if tax <= MOST_TAX and laps.apart_us > gaps_us:
+                apart_us = statistics.quantiles(inside_us, n=4)[0] - statistics.quantiles(outside_us, n=4)[-1]
+                if tax <= MOST_TAX and apart_us > gaps_us:
                     return tax
-        return 0.0  # what tracing adds to the call cannot be known
-
-    def _add(self, laps: Laps, call: Call, reps: int, idle_s: float) -> None:
-        """Add laps, as many outside before those inside as after, so that a drift neither makes a tax nor hides one."""
-        before = reps // 2
-        laps.outside_us += self._times_us(call, before, idle_s)
-        with self.tracing():
-            laps.inside_us += self._times_us(call, reps, idle_s)
-        laps.outside_us += self._times_us(call, reps - before, idle_s)
+        return 0.0
 
     def _times_us(self, call: Call, reps: int, idle_s: float) -> list[float]:
         """Return the times of laps; raise MeasurementError where events cannot time the call."""

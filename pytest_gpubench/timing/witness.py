@@ -55,15 +55,13 @@ class Witness:
         """
         if not has_room(reps) or (known_us and min(known_us) <= longest_us(reps)):
             return
-        pauses, seen = Pauses(), None
+        pauses = Pauses()
         for attempt in range(ATTEMPTS):
             if attempt:  # another process may have used the GPU
                 pauses.rest()
                 reps = self.reps_again(call, idle_s)
-            seen = self._shortest_lap(call, idle_s, longest_us(reps))
-            if seen is None:
+            if (seen := self._shortest_lap(call, idle_s, longest_us(reps))) is None:
                 return
-        assert seen is not None, "there is an attempt"
         recorded_us, launches = statistics.median(rep.elapsed_us for rep in reps), len(reps[0].records)
         is_long = seen.seen_us > (1 + MOST_SHARE) * recorded_us + self._gaps_us(launches)
         if is_long and (seen.is_late or has_room(self.queued(call, idle_s))):

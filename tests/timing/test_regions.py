@@ -364,7 +364,7 @@ def test_an_object_may_be_used_again_and_within_itself() -> None:
 
 def test_a_region_that_is_captured_into_a_graph_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     capturing = itertools.cycle([False, True, True])
-    monkeypatch.setattr(regions, "is_not_capturing", lambda device: not next(capturing))
+    monkeypatch.setattr(regions, "is_capturing", lambda device: next(capturing))
 
     def step() -> None:
         with region("eager"), region("captured"), region("captured too"):
