@@ -10,9 +10,8 @@ import inspect
 import site
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from operator import is_
 from pathlib import Path
 from typing import Any
 
@@ -57,26 +56,17 @@ def operations_kept() -> Iterator[None]:
     """Raise InvalidResult where a function of torch is replaced within a block."""
     before = {path: dict(vars(find(path))) for path in OPERATIONS}
     yield
-    if (name := _replaced_operation(before)) is not None:
-        raise InvalidResult(
-            f"{name} was replaced while the functions were compared, and each of them may call it: leave torch's "
-            "functions as they are"
-        )
-
-
-def _replaced_operation(before: Mapping[str, Mapping[str, object]]) -> str | None:
-    """Return the name of a function of torch that a test has replaced since; None if there is none."""
     for path, earlier in before.items():
         owner: Any = find(path)
-        if list(vars(owner)) == list(earlier) and all(map(is_, vars(owner).values(), earlier.values())):
-            continue
         inherited = [vars(kind) for kind in getattr(owner, "__mro__", (owner,))[1:]]
         for name, value in list(vars(owner).items()):
             if value is earlier.get(name) or not any(name in names for names in (earlier, *inherited)):
                 continue
             if callable(value) and is_foreign(value):
-                return f"{path}.{name}"
-    return None
+                raise InvalidResult(
+                    f"{path}.{name} was replaced while the functions were compared, and each of them may call it: "
+                    "leave torch's functions as they are"
+                )
 
 
 def find(name: str) -> object:

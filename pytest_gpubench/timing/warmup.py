@@ -5,9 +5,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_gpubench.errors import (
@@ -21,7 +19,7 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.timing.attempts import NOT_COMPLETE
 from pytest_gpubench.timing.base import PROBE_REPS, Call
 from pytest_gpubench.timing.calls import refuse_untimeable
-from pytest_gpubench.timing.l2flush import Flush, make_flush
+from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.pacing import KEPT_CLOCK
 from pytest_gpubench.timing.rounds import Arm, Instrument, Interleaved, Sample, add_reps, take_rounds
 from pytest_gpubench.timing.windows import describe_difference, kernel_list
@@ -89,7 +87,8 @@ def warm_up(
         if not instrument.timer.settles:
             warmths[name] = Warmth(0, 0.0, 1e-6)
         elif wanted is not None:
-            warmths[name] = call_times(device, call, wanted)
+            plain = [plain_call(device, call, number) for number in range(1, wanted + 1)]
+            warmths[name] = Warmth(wanted, plain[-1].device_us, plain[-1].host_s) if plain else Warmth(0, 0.0, 1e-3)
         else:
             warmths[name] = call_until_steady(device, call, made)
     if wanted is not None or not instrument.timer.settles:
@@ -128,14 +127,6 @@ def plain_call(device: Device, call: Call, number: int) -> PlainCall:
     return PlainCall(time.perf_counter() - started_s, device_us, returned_s)
 
 
-def call_times(device: Device, call: Call, wanted: int) -> Warmth:
-    """Make so many calls."""
-    calls = [plain_call(device, call, number) for number in range(1, wanted + 1)]
-    if not calls:
-        return Warmth(0, 0.0, 1e-3)
-    return Warmth(wanted, calls[-1].device_us, calls[-1].host_s)
-
-
 def call_until_steady(device: Device, call: Call, made: int = 0) -> Warmth:
     """Call until the host's time shows that nothing is compiled any more."""
     calls: list[PlainCall] = []
@@ -152,32 +143,24 @@ def call_until_steady(device: Device, call: Call, made: int = 0) -> Warmth:
 
 def wake(instrument: Instrument, device: Device) -> None:
     """Keep a GPU busy until its clock is steady: it sinks while compilers run, and low clocks agree with each other."""
-    sentinels = getattr(instrument.timer, "sentinels", None)
+    sentinels: Sentinels | None = getattr(instrument.timer, "sentinels", None)
     if device.type != "cuda" or sentinels is None:
         return
-    with suppress(DeviceUnavailable):  # no room to flush, which a timer with a hot cache does without
-        look = partial(clock_of_burst, sentinels, make_flush(device, "cold"), device.synchronize)
-        raise_clock(look, instrument.pacing.max_clock_mhz)
-
-
-def clock_of_burst(sentinels: "Sentinels", flush: Flush, synchronize: Callable[[], None], flushes: int) -> float | None:
-    """Return the mean clock in MHz during some flushes in a row; None where it cannot be told."""
-    synchronize()
-    sentinels.begin(0)
-    for _ in range(flushes):
-        flush()
-    sentinels.end(1)
-    synchronize()
-    return sentinels.read_clocks(1)[0]
-
-
-def raise_clock(clock_under_load: Callable[[int], float | None], highest_mhz: float | None) -> None:
-    """Put load on the GPU until the clock is near the highest, or near what it was before, or cannot be told."""
-    until_s = time.perf_counter() + AWAKE_S
+    try:
+        flush = make_flush(device, "cold")
+    except DeviceUnavailable:  # no room to flush, which a timer with a hot cache does without
+        return
+    highest_mhz, until_s = instrument.pacing.max_clock_mhz, time.perf_counter() + AWAKE_S
     before_mhz: float | None = None
     flushes = FIRST_BURST
     while time.perf_counter() < until_s:
-        clock_mhz = clock_under_load(flushes)
+        device.synchronize()
+        sentinels.begin(0)
+        for _ in range(flushes):
+            flush()
+        sentinels.end(1)
+        device.synchronize()
+        clock_mhz = sentinels.read_clocks(1)[0]
         if clock_mhz is None or (highest_mhz is not None and clock_mhz >= KEPT_CLOCK * highest_mhz):
             return
         if before_mhz is not None and is_same_clock(before_mhz, clock_mhz):
@@ -228,30 +211,16 @@ class _Passes:
         """Compare the passes of the sample, of so many reps each, and keep the last."""
         taken = self.sample.reps
         for start in range(0, len(taken), reps):
-            self.sample.reps = taken[start : start + reps]
-            self._compare()
+            self.sample.reps = last = taken[start : start + reps]
+            kernels, call_us = kernel_list(last[0].records), statistics.median(self.sample.samples_us)
+            clocks_mhz = [rep.sm_clock_mhz for rep in last if rep.sm_clock_mhz is not None]
+            clock_mhz = statistics.median(clocks_mhz) if clocks_mhz else None
+            is_same = kernels == self.kernels
+            self.rested = is_same and abs(call_us - self.call_us) <= REST_RATIO * call_us + REST_SLACK_US
+            self.clock_rested = is_same_clock(self.clock_mhz, clock_mhz)
+            self.difference = "" if is_same or self.kernels is None else describe_difference(kernels, self.kernels)
+            self.kernels, self.call_us, self.clock_mhz = kernels, call_us, clock_mhz
         self.rested &= idle_s > 0 or not instrument.pacing.idle_s(self.sample.reps)
-
-    def refuse(self, call: Call) -> None:
-        """Raise where the last pass was not complete, or launched other kernels than the one before."""
-        if isinstance(self.failure, IncompleteRecords):
-            raise self.failure
-        if self.difference:
-            raise KernelsDiffer(
-                f"{call.label!r} does not launch the same kernels in every call, even after {self.calls} calls "
-                f"({self.difference}): its samples would not mean the same thing"
-            )
-
-    def _compare(self) -> None:
-        kernels = kernel_list(self.sample.reps[0].records)
-        clocks_mhz = [rep.sm_clock_mhz for rep in self.sample.reps if rep.sm_clock_mhz is not None]
-        call_us = statistics.median(self.sample.samples_us)
-        clock_mhz = statistics.median(clocks_mhz) if clocks_mhz else None
-        self.rested = kernels == self.kernels and abs(call_us - self.call_us) <= REST_RATIO * call_us + REST_SLACK_US
-        self.clock_rested = is_same_clock(self.clock_mhz, clock_mhz)
-        changed = self.kernels is not None and kernels != self.kernels
-        self.difference = describe_difference(kernels, self.kernels or Counter()) if changed else ""
-        self.kernels, self.call_us, self.clock_mhz = kernels, call_us, clock_mhz
 
 
 def _first_passes(
@@ -289,8 +258,13 @@ def pass_until_rest(instrument: Instrument, call: Call, plain: Warmth, first: _P
             if passes.rested and passes.clock_rested:
                 break
             passes.take(instrument, call)
-        if not passes.rested:
-            passes.refuse(call)
+        if isinstance(passes.failure, IncompleteRecords):
+            raise passes.failure
+        if passes.difference:
+            raise KernelsDiffer(
+                f"{call.label!r} does not launch the same kernels in every call, even after {passes.calls} calls "
+                f"({passes.difference}): its samples would not mean the same thing"
+            )
         reps, idle_s = passes.sample.reps, instrument.pacing.idle_s(passes.sample.reps)
         passes.sample.reps = [*instrument.timer.calibrate(call, reps, idle_s, passes.cost_s)]
     is_sound = passes.rested and not passes.sample.throttle_mask
