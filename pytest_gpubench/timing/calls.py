@@ -32,7 +32,7 @@ class Upstream:
 
     given: dict[Key, torch.Tensor] = field(default_factory=dict)
     drawn: dict[Key, torch.Tensor] = field(default_factory=dict)
-    """The values that they are to hold."""
+    """The values that the given ones are to hold."""
     latest: "ref[BackwardPass] | None" = None
     """The function whose call used them last."""
 
@@ -117,9 +117,7 @@ class Arguments:
         """Return the arguments of the next rep, as they were given."""
         if self.memory is not None:
             self.memory.restore()
-        if self.setup is None:
-            return self.args, self.kwargs
-        made = self.setup()
+        made = self.setup() if self.setup is not None else None
         if made is None:
             return self.args, self.kwargs
         if self.args or self.kwargs:
@@ -176,7 +174,12 @@ def make_call(
     if backward != "forward":
         run = BackwardPass(function, arguments, with_forward=backward == "both")
         return Call(name, run.prepare, function, True, run.flags, inputs and run.inputs)
-    prepare = functools.partial(prepare_forward, function, arguments)
+
+    def prepare() -> Prepared:
+        args, kwargs = arguments.fresh()
+        mark_step()
+        return Prepared(functools.partial(function, *args, **kwargs), args, kwargs, on_device=arguments.launched)
+
     return Call(name, prepare, function, arguments.setup is not None, arguments.flags, inputs)
 
 
@@ -194,14 +197,18 @@ def refuse_untimeable(output: object, label: str) -> None:
 
 def refuse_without_data(values: Mapping[str, object]) -> None:
     """Raise BadRequest for a tensor on the device meta, or a fake one, among values by name."""
+    from torch._subclasses import FakeTensor
     from torch.utils import _pytree as pytree
+
+    def is_without_data(leaf: object) -> bool:
+        return isinstance(leaf, torch.Tensor) and (leaf.is_meta or isinstance(leaf, FakeTensor))
 
     for name, value in values.items():
         if type(value) is torch.Tensor and not value.is_meta:  # the walk takes 0.1 ms
             continue
-        if pytree.tree_any(_is_without_data, value):
+        if pytree.tree_any(is_without_data, value):
             leaves, _ = pytree.tree_flatten_with_path(value)
-            place = next(pytree.keystr(path) for path, leaf in leaves if _is_without_data(leaf))
+            place = next(pytree.keystr(path) for path, leaf in leaves if is_without_data(leaf))
             raise BadRequest(
                 f"{name}{place} is a tensor without data (on the device meta, or fake), so there is no work to time: "
                 "make inputs and parameters on gpu_bench.device"
@@ -220,19 +227,6 @@ def done_later(value: object) -> Iterator[object]:
             elif dataclasses.is_dataclass(leaf) and not isinstance(leaf, type) and id(leaf) not in seen:
                 seen.add(id(leaf))  # one may hold itself
                 waiting += [getattr(leaf, each.name, None) for each in dataclasses.fields(leaf)]
-
-
-def _is_without_data(leaf: object) -> bool:
-    from torch._subclasses import FakeTensor
-
-    return isinstance(leaf, torch.Tensor) and (leaf.is_meta or isinstance(leaf, FakeTensor))
-
-
-def prepare_forward(function: Callable[..., object], arguments: Arguments) -> Prepared:
-    """Return a call with fresh arguments."""
-    args, kwargs = arguments.fresh()
-    mark_step()
-    return Prepared(functools.partial(function, *args, **kwargs), args, kwargs, on_device=arguments.launched)
 
 
 def mark_step() -> None:
@@ -268,7 +262,8 @@ class BackwardPass:
             self.leaves = leaves_of(outputs) if self.leaves is None else self.leaves
             if self.with_forward:  # that run may have overwritten them
                 self.given = args, kwargs = self.arguments.fresh()
-        self.drop_gradients()
+        for leaf in self.leaves:
+            leaf.grad = None  # or the rep would pay for an addition to what the last one accumulated
         if self.with_forward:
             mark_step()
             return Prepared(functools.partial(self.both, args, kwargs), args, kwargs)
@@ -317,11 +312,6 @@ class BackwardPass:
         upstream.put_back()
         upstream.latest = ref(self)
         self.calls += 1
-
-    def drop_gradients(self) -> None:
-        """Drop what the last rep accumulated, so that no rep pays for an addition."""
-        for leaf in self.leaves or ():
-            leaf.grad = None
 
 
 def backward_of(call: Call) -> BackwardPass | None:

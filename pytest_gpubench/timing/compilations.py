@@ -63,20 +63,11 @@ class Compilations:
         for module, holder, names in HOOKS:
             owner = getattr(sys.modules.get(module), holder, None)
             if hasattr(owner, names[1]):
-                self._hooked = [self._hook(owner, *each) for each in zip(names, (self._begin, self._end), strict=True)]
+                for name, ours in zip(names, (self._begin, self._end), strict=True):
+                    earlier = getattr(owner, name)
+                    setattr(owner, name, hook := _calling_first(ours, earlier))
+                    self._hooked.append((owner, name, hook, earlier))
                 return
-
-    def _hook(self, owner: Any, name: str, ours: TritonHook) -> tuple[Any, str, TritonHook, TritonHook | None]:
-        earlier = getattr(owner, name)
-        setattr(owner, name, hook := _calling_first(ours, earlier))
-        return owner, name, hook, earlier
-
-    def stop(self) -> None:
-        """Count no more; who has put a function in front of ours since keeps it, and calls ours in vain."""
-        self.ended = self.ended or graphs_so_far()
-        for owner, name, ours, earlier in self._hooked:
-            if getattr(owner, name) is ours:
-                setattr(owner, name, earlier)
 
     def _begin(self, **about: Any) -> None:
         """Note that a kernel is about to be compiled; one that an earlier hook has Triton skip does not end."""
@@ -99,13 +90,19 @@ class Compilations:
 
 @contextmanager
 def counting_compilations() -> Iterator[Compilations]:
-    """Count what is compiled while the context lasts; hooks that others gave Triton are called as ever."""
+    """Count what is compiled while the context lasts; hooks that others gave Triton are called as ever.
+
+    Who has put a function in front of ours since keeps it, and calls ours in vain.
+    """
     found = Compilations()
     found.watch()
     try:
         yield found
     finally:
-        found.stop()
+        found.ended = graphs_so_far()
+        for owner, name, ours, earlier in found._hooked:
+            if getattr(owner, name) is ours:
+                setattr(owner, name, earlier)
 
 
 def graphs_so_far() -> Graphs:

@@ -146,8 +146,11 @@ class ProfilerSession(Session):
     def reps(self) -> Sequence[Rep]:
         """Return a rep for each call taken; raise MeasurementError unless the records prove complete."""
         if not self.records:
+            who = "another tool holds CUPTI (nsys, ncu, compute-sanitizer, DCGM, Proton?)"
+            if found := [name for name in TOOL_VARIABLES if os.environ.get(name)]:
+                who = f"a tool of NVIDIA's is attached ({', '.join(found)} is set)"
             raise NothingRecorded(
-                f"the profiler recorded nothing, not even gpu_bench's own kernels: {who_holds_cupti()}"
+                f"the profiler recorded nothing, not even gpu_bench's own kernels: {who}; run without it"
             )
         windows = split_reps(self.records, self.taken, self.timer.flush_kernel, self.timer.producer)
         begin_ns = [record.end_ns for record in self.records if record.name == BEGIN]
@@ -197,9 +200,13 @@ def known_taxes(device: Device, cache: str) -> Known:
 
 
 def read_records(profile: Any) -> list[Record]:
-    """Return the kernels, copies and memsets of a stopped session, in the order they started."""
+    """Return the kernels, copies and memsets of a stopped session, in the order they started.
+
+    Their kinds are told by name, as torch before 2.12 does not pass the activity's type on.
+    """
     from torch._C._autograd import DeviceType
 
+    kinds: dict[str, Any] = {"Memcpy ": "memcpy", "Memset ": "memset"}  # no kernel's name has a space there
     records = []
     for event in profile.kineto_results.events():
         if event.device_type() != DeviceType.CUDA:  # a call of the host, whose name a kernel may have too
@@ -208,23 +215,8 @@ def read_records(profile: Any) -> list[Record]:
         if name not in SYNC_RECORDS and not event.is_user_annotation():
             start_ns = event.start_ns()
             end_ns, launch = start_ns + event.duration_ns(), event.correlation_id()
-            records.append(Record(name, kind_of(name), start_ns, end_ns, launch))
+            records.append(Record(name, kinds.get(name[:7], "kernel"), start_ns, end_ns, launch))
     return sorted(records, key=lambda record: record.start_ns)
-
-
-def kind_of(name: str) -> Any:
-    """Tell kernels from copies and memsets by name: torch before 2.12 does not pass the activity's type on."""
-    if name.startswith("Memcpy "):  # no kernel's name has a space there
-        return "memcpy"
-    return "memset" if name.startswith("Memset ") else "kernel"
-
-
-def who_holds_cupti() -> str:
-    """Return a hint on another tool that takes the GPU's records away."""
-    found = [name for name in TOOL_VARIABLES if os.environ.get(name)]
-    if found:
-        return f"a tool of NVIDIA's is attached ({', '.join(found)} is set); run without it"
-    return "another tool holds CUPTI (nsys, ncu, compute-sanitizer, DCGM, Proton?); run without it"
 
 
 def take_reps_of_noop(timer: ProfilerTimer, reps: int = 20) -> Sequence[Rep]:

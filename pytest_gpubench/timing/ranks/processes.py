@@ -1,5 +1,6 @@
 """The processes of a call over several ranks: start them, listen to them, and leave none behind."""
 
+import itertools
 import os
 import pickle
 import signal
@@ -156,35 +157,33 @@ class Processes:
 
     def _listen(self) -> None:
         """Listen until all are done; raise for the first that fails, or where none has news for too long."""
-        while waiting := self._waiting():
+        while not all(worker.done for worker in self.workers):
             started = all(worker.doing != STARTING for worker in self.workers)
             patience_s = self.job.timeout_s if started else START_TIMEOUT_S
             if not self._hear(patience_s):
-                self._raise_hung(waiting, (HUNG if started else NOT_STARTED).format(patience_s))
+                self._raise_hung((HUNG if started else NOT_STARTED).format(patience_s))
             if any(worker.failure for worker in self.workers):
                 self._raise_failed()
 
-    def _waiting(self) -> list[RankProcess]:
-        return [worker for worker in self.workers if not worker.done]
-
     def _hear(self, patience_s: float) -> bool:
-        """Hear the workers that have news; return False where none has any for so long."""
-        waiting = self._waiting()
-        ready = wait([worker.pipe for worker in waiting], patience_s)
-        for worker in waiting:
-            if worker.pipe in ready:
-                worker.hear()
+        """Hear the workers that have news; return False where all are done, or none has any for so long."""
+        waiting = {worker.pipe: worker for worker in self.workers if not worker.done}
+        ready = wait(list(waiting), patience_s) if waiting else []
+        for pipe in ready:
+            waiting[pipe].hear()
         return bool(ready)
 
     def _raise_failed(self) -> NoReturn:
         """Raise for the rank that is the cause: one that died, if any, as its peers may have told of it first."""
         until_s = time.monotonic() + GRACE_S
-        while self._waiting() and self._hear(max(0.0, until_s - time.monotonic())):
+        while self._hear(max(0.0, until_s - time.monotonic())):
             pass
         failed = {index: each.failure for index, each in enumerate(self.workers) if each.failure is not None}
         first = min(failed.values(), key=lambda each: (not each.died, each.at_s))
         alike = [index for index, each in failed.items() if (each.kind, each.sentence) == (first.kind, first.sentence)]
-        error = first.kind(f"{ranks_text(alike)} of {len(self.workers)} of {self.job.name!r} {first.sentence}")
+        *most, last = map(str, alike)
+        ranks = f"ranks {', '.join(most)} and {last}" if most else f"rank {last}"
+        error = first.kind(f"{ranks} of {len(self.workers)} of {self.job.name!r} {first.sentence}")
         others = [f"rank {index} {worker}" for index, worker in enumerate(self.workers) if index not in alike]
         if first.traceback:
             annotate(error, first.traceback)
@@ -192,15 +191,20 @@ class Processes:
             annotate(error, f"gpu_bench: meanwhile {'; '.join(others)}")
         raise error
 
-    def _raise_hung(self, waiting: Sequence[RankProcess], what: str) -> NoReturn:
-        for worker in waiting:
+    def _raise_hung(self, what: str) -> NoReturn:
+        """Raise with the lines at which ranks that are not done are, the innermost first; ours are left out."""
+        for worker in self.workers:
             with suppress(ProcessLookupError, TypeError):
-                os.kill(worker.process.pid, signal.SIGUSR1)
+                if not worker.done:
+                    os.kill(worker.process.pid, signal.SIGUSR1)
         time.sleep(TRACEBACK_S)
         error = MeasurementError(f"{self.job.name!r} over {count(len(self.workers), 'rank')} {what}")
         for index, worker in enumerate(self.workers):
             dump = worker.dump.read_text(errors="replace") if worker.dump.exists() else ""
-            annotate(error, "\n".join([f"gpu_bench: rank {index} {worker}", *own_lines(dump)]))
+            lines = [line for line in dump.splitlines() if line.lstrip().startswith("File ")]
+            within = itertools.takewhile(lambda line: not line.endswith(" in run_worker"), lines)
+            own = [line for line in within if OURS not in line]
+            annotate(error, "\n".join([f"gpu_bench: rank {index} {worker}", *own]))
         raise error
 
     def _end(self) -> None:
@@ -216,19 +220,6 @@ class Processes:
             process.join()
         for worker in self.workers:
             worker.pipe.close()
-
-
-def own_lines(dump: str) -> list[str]:
-    """Return the lines of a faulthandler's traceback that are not ours, the innermost first."""
-    lines = [line for line in dump.splitlines() if line.lstrip().startswith("File ")]
-    within = next((index for index, line in enumerate(lines) if line.endswith(" in run_worker")), len(lines))
-    return [line for line in lines[:within] if OURS not in line]
-
-
-def ranks_text(indices: Sequence[int]) -> str:
-    """Return ranks by their numbers: `rank 1`, `ranks 0, 1 and 3`."""
-    *most, last = map(str, indices)
-    return f"ranks {', '.join(most)} and {last}" if most else f"rank {last}"
 
 
 def pickled_job(job: Job, world_size: int) -> bytes:

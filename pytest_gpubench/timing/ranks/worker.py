@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
+from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from operator import or_
 from pathlib import Path
@@ -45,12 +46,7 @@ class SynchronisedWallTimer(WallTimer):
     def __init__(self, device: Device, cache: Cache, peers: Peers) -> None:
         super().__init__(device, cache)
         flush = self.flush
-
-        def flush_and_meet() -> None:
-            flush()
-            peers.meet()
-
-        self.flush = flush_and_meet
+        self.flush = lambda: (flush(), peers.meet())
         self.takes_off = False  # ranks wait for each other's cores
 
 
@@ -147,12 +143,10 @@ class RankSampler:
         for attempt in range(ATTEMPTS):
             if attempt:
                 pauses.rest()
-            reps, masks = self.take_session(missing, idle_s, sample)
-            taken = list(zip(reps, masks, strict=True))
+            taken = list(zip(*self.take_session(missing, idle_s, sample), strict=True))
             sample.reps += [rep for rep, mask in taken if not mask]
-            again = [(rep, mask) for rep, mask in taken if mask]
-            throttled += again
-            missing = len(again)
+            throttled += [(rep, mask) for rep, mask in taken if mask]
+            missing = sum(1 for _, mask in taken if mask)
             if not missing:
                 break
         sample.discarded += len(throttled) - missing
@@ -248,17 +242,13 @@ def run_worker(assignment: Assignment, pickled: bytes, pipe: Connection) -> None
 
 def end_with_parent() -> None:
     """End this process when the one that started it has ended."""
-    from multiprocessing import parent_process
 
-    parent = parent_process()
-    if parent is None:
-        return
-
-    def end() -> None:
-        wait([parent.sentinel])
+    def end(started_by: int) -> None:
+        wait([started_by])
         os._exit(1)
 
-    threading.Thread(target=end, name="gpu_bench parent watch", daemon=True).start()
+    if (parent := parent_process()) is not None:
+        threading.Thread(target=end, args=(parent.sentinel,), name="gpu_bench parent watch", daemon=True).start()
 
 
 def do_job(job: Job, assignment: Assignment, say: Callable[[str], None]) -> Timing | None:
