@@ -1,10 +1,10 @@
 """Regions: boundaries, the time of each, errors, and no effect where nothing is measured."""
 
-import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -110,9 +110,11 @@ def timer_of(gpu: FakeGpu) -> ProfilerTimer:
     return timer
 
 
-def regions_on(gpu: FakeGpu, function: Function, kernels: str = "", reps: int = 3) -> tuple[Region, ...]:
+def regions_on(
+    gpu: FakeGpu, function: Function, kernels: str = "", reps: int = 3, setup: Function | None = None
+) -> tuple[Region, ...]:
     """Return the regions of a function whose timed reps launched these kernels; by default those it does launch."""
-    call, timer = make_call(function, label="step"), timer_of(gpu)
+    call, timer = make_call(function, make_arguments(setup=setup), label="step"), timer_of(gpu)
     with profiler.ProfilerSession(timer) as session:
         session.take(call, 0)
     (rep,) = session.reps()
@@ -121,7 +123,7 @@ def regions_on(gpu: FakeGpu, function: Function, kernels: str = "", reps: int = 
     return take_regions(timer, cpu_device(), call, 0.0, Sample([rep] * reps))
 
 
-def own_us(found: tuple[Region, ...]) -> dict[str, list[int]]:
+def own_ns(found: tuple[Region, ...]) -> dict[str, list[int]]:
     return {each.path: list(each.own_ns) for each in found}
 
 
@@ -129,9 +131,7 @@ def own_us(found: tuple[Region, ...]) -> dict[str, list[int]]:
     ("paths", "ordered"),
     [
         (["b", "a"], ["b", "a"]),
-        (["a", "a/x", "b", "a/y"], ["a", "a/x", "a/y", "b"]),
-        (["a", "a/x", "b", "a/x/z", "b/x"], ["a", "a/x", "a/x/z", "b", "b/x"]),
-        (["a", "a"], ["a"]),
+        (["a", "a/x", "b", "a/x/z", "b/x", "a/y"], ["a", "a/x", "a/x/z", "a/y", "b", "b/x"]),
         (["aa", "a", "aa/x", "a/x"], ["aa", "aa/x", "a", "a/x"]),
     ],
 )
@@ -179,41 +179,40 @@ def test_kernels_belong_to_the_region_they_were_launched_in(gpu: FakeGpu) -> Non
     assert (found[1].name, found[1].depth, found[1].median_us, found[0].own_median_us) == ("attention", 1, 0.06, 0.02)
 
 
-def test_a_kernel_that_runs_late_on_another_stream_belongs_where_it_was_launched(gpu: FakeGpu) -> None:
-    def step() -> None:
-        with region("first"):
-            gpu.launch("side", 20, late_ns=50)
-        with region("second"):
-            gpu.launch("main", 30)
+def test_other_streams_and_threads_are_no_exceptions(gpu: FakeGpu) -> None:
+    """What runs late belongs where it was launched, what another thread launches to the region that waits for it."""
 
-    found = regions_on(gpu, step)
-    assert own_us(found) == {"first": [20] * 3, "second": [30] * 3, OUTSIDE: [0] * 3}
-
-
-def test_what_another_thread_launches_belongs_to_the_region_that_waits_for_it(gpu: FakeGpu) -> None:
     def node() -> None:
         gpu.launch("reduce", 10)
         with region("attention"):
             gpu.launch("matmul", 20)
 
     def step() -> None:
+        with region("first"):
+            gpu.launch("side", 40, late_ns=50)
         with region("backward"):
             thread = threading.Thread(target=node)
             thread.start()
             thread.join()
 
-    assert own_us(regions_on(gpu, step)) == {"backward": [10] * 3, "backward/attention": [20] * 3, OUTSIDE: [0] * 3}
+    parts = {"first": [40] * 3, "backward": [10] * 3, "backward/attention": [20] * 3, OUTSIDE: [0] * 3}
+    assert own_ns(regions_on(gpu, step)) == parts
 
 
 def test_no_session_where_no_region_is_entered(gpu: FakeGpu) -> None:
+    """Those of what is prepared do not count."""
     calls = []
+
+    def setup() -> None:
+        with region("setup"):
+            pass
 
     def step() -> None:
         calls.append(1)
         gpu.launch("any", 1)
 
-    assert regions_on(gpu, step) == ()
-    assert len(calls) == 1
+    assert (regions_on(gpu, step), len(calls)) == ((), 1)
+    assert regions_on(gpu, step, setup=setup) == ()
 
 
 @pytest.mark.parametrize(("timed", "taken"), [(1, 1), (REGION_REPS, REGION_REPS), (REGION_REPS + 1, REGION_REPS)])
@@ -227,7 +226,7 @@ def test_lost_marks_are_measured_again_and_always_lost_ones_are_no_number(gpu: F
         one_region(gpu)()
 
     gpu.losing = {MARK}
-    assert own_us(regions_on(gpu, one_region(gpu)))["all"] == [7, 7, 7]
+    assert own_ns(regions_on(gpu, one_region(gpu)))["all"] == [7, 7, 7]
     with pytest.raises(IncompleteRecords, match=r"2 boundary marks, but 1 came back \(regions, measured 3 times\)"):
         regions_on(gpu, step)
 
@@ -276,21 +275,6 @@ def test_the_own_error_of_a_call_goes_through(gpu: FakeGpu) -> None:
         regions_on(gpu, step)
 
 
-def test_regions_of_what_is_prepared_do_not_count(gpu: FakeGpu) -> None:
-    def setup() -> None:
-        with region("setup"):
-            gpu.launch("fill", 3)
-
-    def step() -> None:
-        gpu.launch("any", 7)
-
-    timer = timer_of(gpu)
-    call = make_call(step, make_arguments(setup=setup), label="step")
-    with profiler.ProfilerSession(timer) as session:
-        session.take(call, 0)
-    assert take_regions(timer, cpu_device(), call, 0.0, Sample(list(session.reps()))) == ()
-
-
 # invalid names
 
 
@@ -300,12 +284,12 @@ def test_invalid_names(name: Any) -> None:
         region(name)
 
 
-def noted(function: Function) -> tuple[Region, ...]:
-    """Return the regions of one call, by the host's clock."""
+def noted(function: Function, timer: str = "wall", reps: int = 1) -> tuple[Region, ...]:
+    """Return the regions of a call, by the host's clock."""
     with region("entered"):  # or nobody looks out for others
         pass
     call = make_call(function, label="step")
-    return take_regions(make_timer("wall", cpu_device(), "hot"), cpu_device(), call, 0.0, Sample([Rep(1.0)]))
+    return take_regions(make_timer(timer, cpu_device(), "hot"), cpu_device(), call, 0.0, Sample([Rep(1.0)] * reps))
 
 
 def left_open() -> None:
@@ -313,17 +297,11 @@ def left_open() -> None:
     region("loss").__enter__()
 
 
-def overlapping() -> None:
-    first, second = region("first"), region("second")
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-
-
-def broken_while_overlapping() -> None:
+def overlapping(error: Exception | None = None) -> None:
     with region("first"):
         region("second").__enter__()
-        raise ZeroDivisionError
+        if error is not None:
+            raise error
 
 
 @pytest.mark.parametrize(
@@ -331,7 +309,7 @@ def broken_while_overlapping() -> None:
     [
         (left_open, BadRequest, r"'forward/loss' was still open when 'step' returned: enter it in a `with`"),
         (overlapping, BadRequest, "region 'first' of 'step' ends while the innermost open region is 'second'"),
-        (broken_while_overlapping, ZeroDivisionError, "^$"),
+        (lambda: overlapping(ZeroDivisionError()), ZeroDivisionError, "^$"),
     ],
 )
 def test_regions_that_are_not_nested(step: Function, error: type[Exception], sentence: str) -> None:
@@ -350,27 +328,18 @@ def test_a_region_that_outlives_its_rep_or_was_entered_before_means_nothing() ->
         pass
 
 
-def test_an_object_may_be_used_again_and_within_itself() -> None:
-    again = region("again")
+def test_a_region_that_is_captured_into_a_graph_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object may be used again, and within itself."""
+    again, capturing = region("again"), iter([False, False, False, True, True])
+    monkeypatch.setattr(regions, "is_capturing", lambda device: next(capturing))
 
     def step() -> None:
         with again, again:
             pass
-        with again:
+        with again, region("captured"), region("captured too"):
             pass
 
     assert [(each.path, each.calls) for each in noted(step)] == [("again", 2), ("again/again", 1), (OUTSIDE, 0)]
-
-
-def test_a_region_that_is_captured_into_a_graph_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    capturing = itertools.cycle([False, True, True])
-    monkeypatch.setattr(regions, "is_capturing", lambda device: next(capturing))
-
-    def step() -> None:
-        with region("eager"), region("captured"), region("captured too"):
-            pass
-
-    assert [(each.path, each.calls) for each in noted(step)] == [("eager", 1), (OUTSIDE, 0)]
 
 
 # where nothing is measured
@@ -410,22 +379,14 @@ def test_a_compiled_function_is_compiled_without_its_regions() -> None:
 def test_by_the_clock_parts_add_up_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter(range(10, 10_000, 10))
 
-    class Clock:
-        @staticmethod
-        def perf_counter_ns() -> int:
-            return next(ticks)
-
     def step() -> None:
         with region("forward"), region("attention"):
             pass
         with region("backward"):
             pass
 
-    monkeypatch.setattr(regions, "time", Clock)
-    step()
-    found = take_regions(
-        make_timer("wall", cpu_device(), "hot"), cpu_device(), make_call(step), 0.0, Sample([Rep(1.0)] * 2)
-    )
+    monkeypatch.setattr(regions, "time", SimpleNamespace(perf_counter_ns=lambda: next(ticks)))
+    found = noted(step, reps=2)
     # one reading at the call's begin, one at each of six boundaries, one at its end
     assert {each.path: (each.calls, each.total_ns, each.own_ns) for each in found} == {
         "forward": (1, (30, 30), (20, 20)),
@@ -436,11 +397,4 @@ def test_by_the_clock_parts_add_up_to_the_whole(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_timers_that_see_no_parts_of_a_call() -> None:
-    with region("any"):
-        pass
-    assert (
-        take_regions(
-            make_timer("scripted", cpu_device(), "hot"), cpu_device(), make_call(print), 0.0, Sample([Rep(1.0)])
-        )
-        == ()
-    )
+    assert noted(print, "scripted") == ()
