@@ -3,7 +3,8 @@
 import itertools
 import math
 import statistics
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,11 +13,11 @@ from hypothesis import strategies as st
 from pytest_gpubench import Timing
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.stats.speedup import LOOKS, critical_ranks, round_orders
-from pytest_gpubench.timing.base import call_of
+from pytest_gpubench.timing.base import Timer, call_of
 from pytest_gpubench.timing.comparison import Match, measure_in_turn
 from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.timing.rounds import Interleaved
-from tests.timing.fakes import ArmsTimer, Clock, FakeTimer, rep
+from tests.timing.fakes import ArmsTimer, Clock, rep
 
 ROUND_S = 4 * 0.99e-3
 """What a round of two arms takes with the fake timer."""
@@ -32,46 +33,28 @@ def match_of(names: str = "AB", seed: int = 3, interleave: bool = True) -> Match
     return Match(calls, names[0], seed, interleave)
 
 
+@dataclass
 class Judge:
     """Note what is looked at; decide after so many looks."""
 
-    def __init__(self, after: int | None = None) -> None:
-        self.after = after
-        self.looks: list[tuple[int, ...]] = []
-        self.rounds: list[int] = []
+    after: float = math.inf
+    looks: list[tuple[int, ...]] = field(default_factory=list)
+    rounds: list[int] = field(default_factory=list)
 
     def decide(self, taken: Interleaved, looks: tuple[int, ...]) -> bool:
         self.looks.append(looks)
         self.rounds.append(len(taken.rounds))
-        return self.after is not None and len(self.looks) >= self.after
+        return len(self.looks) >= self.after
 
 
 def compared(
-    timer: ArmsTimer, how: Plan, match: Match | None = None, judge: Judge | None = None
+    timer: Timer, how: Plan, match: Match | None = None, judge: Judge | None = None, said: list[str] | None = None
 ) -> tuple[Interleaved, dict[str, Timing]]:
-    judge = judge or Judge()
-    return measure_in_turn(match or match_of(), timer, cpu_device(), how, judge.decide, lambda text: None)
+    judge, said = judge or Judge(), [] if said is None else said
+    return measure_in_turn(match or match_of(), timer, cpu_device(), how, judge.decide, said.append)
 
 
 # when to look
-
-
-@pytest.mark.parametrize(
-    ("rounds_of_time", "looks"), [(11.5, (6,)), (12.5, (6, 12)), (25.5, (6, 20)), (1000, (6, 20, 40, 640))]
-)
-def test_a_match_has_its_own_looks(clock: Clock, rounds_of_time: float, looks: tuple[int, ...]) -> None:
-    judge, match = Judge(), replace(match_of(), looks=(6, 20, 40, 640), least_more=6)
-    compared(ArmsTimer(clock), plan(max_time_s=rounds_of_time * ROUND_S), match, judge)
-    assert judge.rounds == list(looks)
-
-
-@pytest.mark.parametrize("after", [1, 2, 5])
-def test_it_ends_when_all_is_decided(clock: Clock, after: int) -> None:
-    judge, timer = Judge(after), ArmsTimer(clock)
-    taken, timings = compared(timer, plan(), judge=judge)
-    assert judge.rounds == list(LOOKS[:after])
-    assert len(taken.rounds) == LOOKS[after - 1]
-    assert {timing.reps for timing in timings.values()} == {2 * LOOKS[after - 1]}
 
 
 @pytest.mark.parametrize(("reps", "rounds"), [(1, 1), (40, 20), (41, 21), (900, 450)])
@@ -83,26 +66,35 @@ def test_a_number_of_reps_is_one_look(clock: Clock, reps: int, rounds: int) -> N
     assert {timing.reps for timing in timings.values()} == {2 * rounds}
 
 
+OWN = {"looks": (6, 20, 40, 640), "least_more": 6}
+
+
 @pytest.mark.parametrize(
-    ("rounds_of_time", "looks"),
+    ("rounds_of_time", "looks", "planned"),
     [
-        (0, (6,)),
-        (6, (6,)),
-        (8.5, (6,)),
-        (9.5, (6, 9)),
-        (11.5, (6, 9)),
-        (15.5, (6, 9, 12, 15)),
-        (16.5, (6, 9, 12, 16)),
-        (20.5, (6, 9, 12, 16, 20)),
-        (30.5, (6, 9, 12, 16, 21, 28)),  # not worth the alpha
-        (31.5, (6, 9, 12, 16, 21, 28, 31)),
-        (1000, LOOKS),
+        (0, (6,), {}),
+        (6, (6,), {}),
+        (8.5, (6,), {}),
+        (9.5, (6, 9), {}),
+        (11.5, (6, 9), {}),
+        (15.5, (6, 9, 12, 15), {}),
+        (16.5, (6, 9, 12, 16), {}),
+        (20.5, (6, 9, 12, 16, 20), {}),
+        (30.5, (6, 9, 12, 16, 21, 28), {}),  # not worth the alpha
+        (31.5, (6, 9, 12, 16, 21, 28, 31), {}),
+        (1000, LOOKS, {}),
+        (11.5, (6,), OWN),
+        (12.5, (6, 12), OWN),
+        (25.5, (6, 20), OWN),
+        (1000, (6, 20, 40, 640), OWN),
     ],
 )
-def test_the_plan_ends_with_the_time(clock: Clock, rounds_of_time: float, looks: tuple[int, ...]) -> None:
+def test_the_plan_ends_with_the_time(
+    clock: Clock, rounds_of_time: float, looks: tuple[int, ...], planned: dict[str, Any]
+) -> None:
     """In the middle of it, with the quads that there was time for; the last look is told that it is the last."""
-    judge = Judge()
-    taken, _ = compared(ArmsTimer(clock), plan(max_time_s=rounds_of_time * ROUND_S), judge=judge)
+    judge, match = Judge(), replace(match_of(), **planned)
+    taken, _ = compared(ArmsTimer(clock), plan(max_time_s=rounds_of_time * ROUND_S), match, judge)
     assert judge.rounds == list(looks)
     assert judge.looks == [looks[: number + 1] for number in range(1, len(looks))] + [looks]
     assert len(taken.rounds) == looks[-1]
@@ -120,17 +112,17 @@ def test_calls_that_others_hold_up_have_longer(clock: Clock) -> None:
 @given(st.floats(0, 400), st.sampled_from([0.0, 0.5, 5.0]))
 def test_looks_spend_alpha_as_they_were_told_to(rounds_of_time: float, unsteady: float) -> None:
     """Each look's rank is that of the plan that was carried out, whatever was still planned at the time."""
-    clock, judge = Clock(), Judge()
+
+    class Slowing(Judge):
+        def decide(self, taken: Interleaved, looks: tuple[int, ...]) -> bool:
+            timer.cost_s *= 1 + unsteady
+            return super().decide(taken, looks)
+
+    clock, judge = Clock(), Slowing()
     timer = ArmsTimer(clock)
-
-    def decide(taken: Interleaved, looks: tuple[int, ...]) -> bool:
-        timer.cost_s *= 1 + unsteady
-        return judge.decide(taken, looks)
-
     with pytest.MonkeyPatch.context() as patch:
         clock.read_by_all(patch)
-        how = plan(max_time_s=rounds_of_time * ROUND_S)
-        measure_in_turn(match_of(), timer, cpu_device(), how, decide, lambda text: None)
+        compared(timer, plan(max_time_s=rounds_of_time * ROUND_S), judge=judge)
     carried_out = tuple(judge.rounds)
     ranks = critical_ranks(carried_out, 0.001)
     for number, planned in enumerate(judge.looks):
@@ -144,11 +136,14 @@ def test_looks_spend_alpha_as_they_were_told_to(rounds_of_time: float, unsteady:
 
 
 @pytest.mark.parametrize("names", ["AB", "ABC"])
-def test_the_orders_are_those_of_the_seed(clock: Clock, names: str) -> None:
-    """Look by look they go on where the last one stopped."""
-    timer = ArmsTimer(clock)
-    compared(timer, plan(), match_of(names, seed=11), Judge(after=3))
-    assert timer.names == [name for order in round_orders(names, LOOKS[2], 11) for name in order]
+@pytest.mark.parametrize("after", [1, 3])
+def test_it_ends_when_all_is_decided(clock: Clock, names: str, after: int) -> None:
+    """The orders are those of the seed: look by look they go on where the last one stopped."""
+    timer, judge = ArmsTimer(clock), Judge(after)
+    taken, timings = compared(timer, plan(), match_of(names, seed=11), judge)
+    assert timer.names == [name for order in round_orders(names, LOOKS[after - 1], 11) for name in order]
+    assert judge.rounds == list(LOOKS[:after])
+    assert {timing.reps for timing in timings.values()} == {2 * len(taken.rounds)}
 
 
 def test_the_timings_are_of_all_reps_and_not_said_to_be_imprecise(clock: Clock) -> None:
@@ -161,16 +156,6 @@ def test_the_timings_are_of_all_reps_and_not_said_to_be_imprecise(clock: Clock) 
         assert timing.samples_us == taken.samples[name].samples_us
         assert [kernel.name for kernel in timing.kernels] == ["x", "y"]
     assert sum(timing.elapsed_s for timing in timings.values()) == pytest.approx(LOOKS[0] * ROUND_S)
-
-
-def test_arms_are_warmed_up_before_they_are_timed(clock: Clock) -> None:
-    class Settling(FakeTimer):
-        settles = True
-
-    said: list[str] = []
-    _, timings = measure_in_turn(match_of(), Settling(clock), cpu_device(), plan(), Judge(after=1).decide, said.append)
-    assert said == ["A: compiling and warming up", "B: compiling and warming up", "comparing A, B"]
-    assert all(timing.warmup_calls > 0 for timing in timings.values())
 
 
 # clocks that tick
@@ -203,8 +188,11 @@ class Settling(ArmsTimer):
 
 
 def test_long_calls_idle_each_as_it_has_to(clock: Clock) -> None:
-    timer = Settling(clock, lambda name, number: rep({"A": 1000.0, "B": 10.0}[name]))
-    taken, _ = compared(timer, plan(), judge=Judge(after=1))
+    """As their warm-up has shown."""
+    timer, said = Settling(clock, lambda name, number: rep({"A": 1000.0, "B": 10.0}[name])), list[str]()
+    taken, timings = compared(timer, plan(), judge=Judge(after=1), said=said)
+    assert said == ["A: compiling and warming up", "B: compiling and warming up", "comparing A, B"]
+    assert all(timing.warmup_calls > 0 for timing in timings.values())
     names = timer.names_by_session[-1]
     assert len(names) == 4 * len(taken.rounds)
     assert timer.sessions[-1].idles_s == pytest.approx([{"A": 2.9e-3, "B": 0.0}[name] for name in names])
