@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,6 +17,7 @@ from pytest_gpubench.timing.graph import GraphTimer
 from tests.timing.test_events import FakeGpu, gpu, take
 
 SIDE_CALLS = 3
+CAPTURING = "CUDA error: operation not permitted when stream is capturing"
 SYNC = "it waits for the GPU or copies to or from the host's memory"
 RANDOM = "it draws random numbers from a generator that the graph does not know"
 STREAM = "it mixes in the default stream, or another that it does not wait for at its end"
@@ -102,31 +103,22 @@ def test_a_call_is_captured_once_after_calls_on_the_side(streams: FakeGpu) -> No
 
 
 def test_each_call_has_its_graph_however_it_is_wrapped(streams: FakeGpu) -> None:
-    from dataclasses import replace
-
     timer, first, second = timer_of(), make_call(X.neg, label="a"), make_call(X.abs, label="b")
     for call in (first, second, replace(first, prepares_on_device=True)):
         take(timer, call)
     assert len(timer.captured) == 2
 
 
-def test_preparation_runs_before_every_replay(streams: FakeGpu) -> None:
-    prepared: list[int] = []
-    x = torch.zeros(3)
-
-    def setup() -> tuple[torch.Tensor]:
-        prepared.append(1)
-        return (x,)
-
-    take(timer_of(), make_call(torch.neg, make_arguments(setup=setup)), 4)
-    assert len(prepared) == SIDE_CALLS + 1 + 4
-
-
 def test_what_keeps_outputs_is_given_the_captured_one(streams: FakeGpu) -> None:
-    kept: list[object] = []
+    """After preparation, which runs before every replay."""
+    log: list[object] = []
 
-    take(timer_of(), Call("mine", lambda: Prepared(lambda: 5, keep=kept.append), print), 2)
-    assert kept == [5, 5]
+    def prepare() -> Prepared:
+        log.append("prepared")
+        return Prepared(lambda: 5, keep=log.append)
+
+    take(timer_of(), Call("mine", prepare, print), 2)
+    assert log == ["prepared"] * (SIDE_CALLS + 1) + ["prepared", 5] * 2
 
 
 FRESH: dict[str, Callable[[], object]] = {
@@ -179,13 +171,11 @@ def failing(times: int, error: Exception) -> Call:
 
 
 def test_a_failed_capture_is_mended_and_the_next_works(streams: FakeGpu) -> None:
-    call = failing(SIDE_CALLS + 1, RuntimeError("CUDA error: operation not permitted when stream is capturing"))
-    timer = timer_of()
-    with pytest.raises(
-        MeasurementError, match=r"'mine' cannot be captured as a CUDA graph: .* or use timer="
-    ) as caught:
+    error = RuntimeError(CAPTURING)
+    call, timer = failing(SIDE_CALLS + 1, error), timer_of()
+    with pytest.raises(MeasurementError, match=r"'mine' cannot be captured as a CUDA graph: .* or use tim") as caught:
         take(timer, call)
-    assert isinstance(caught.value.__cause__, RuntimeError)
+    assert caught.value.__cause__ is error
     after = streams.log[streams.log.index("capture thread_local") :]
     assert after[1:6] == ["on side", "captured", "end pool", "release pool", "reset"]
     assert after.count("captured") == 2  # one that ends well, for the generator
@@ -199,9 +189,7 @@ def test_memory_that_torch_takes_back_is_not_freed_twice(streams: FakeGpu, monke
         raise RuntimeError("not currently recording")
 
     monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", closed, raising=False)
-    call = failing(SIDE_CALLS + 1, RuntimeError("operation not permitted when stream is capturing"))
-    with pytest.raises(MeasurementError):
-        take(timer_of(), call)
+    assert reason_of(RuntimeError(CAPTURING)).startswith(SYNC)
     assert "release pool" not in streams.log
 
 
@@ -232,9 +220,6 @@ def test_other_warnings_are_passed_on(streams: FakeGpu, monkeypatch: pytest.Monk
     monkeypatch.setattr(FakeGraph, "capture_end", lambda self: warn("something else"))
     with pytest.warns(UserWarning, match="something else"):
         take(timer_of(), make_call(lambda: None))
-
-
-CAPTURING = "CUDA error: operation not permitted when stream is capturing"
 
 
 def reason_of(error: Exception) -> str:
@@ -272,9 +257,7 @@ def test_the_error_behind_the_error_says_why(streams: FakeGpu) -> None:
 
 
 def test_the_innermost_line_that_is_of_no_library_is_named(streams: FakeGpu) -> None:
-    library: dict[str, Any] = {}
-    exec(compile(f"def wait(): raise RuntimeError({CAPTURING!r})", torch.__file__, "exec"), library)
     with pytest.raises(RuntimeError) as caught:
-        library["wait"]()
+        exec(compile(f"raise RuntimeError({CAPTURING!r})", torch.__file__, "exec"))
     line = caught.traceback[0].lineno + 1
     assert reason_of(caught.value) == f"{graph.BARRED} (at test_graph.py:{line})"
