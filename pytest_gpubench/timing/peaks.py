@@ -281,7 +281,7 @@ def normal(device: Device, rows: int, columns: int, dtype: torch.dtype) -> torch
 def fastest_us(
     device: Device, calls: Sequence[Call], reps: int, idle_s: float = 0.0
 ) -> tuple[list[float], tuple[str, ...]]:
-    """Return the fastest cold rep of each call, in microseconds, and what throttled the GPU in all reps of one.
+    """Return the fastest cold rep of each call, in microseconds, and what throttled those without a clean rep.
 
     Raises MeasurementError where the records stay incomplete.
     """
@@ -300,6 +300,6 @@ def fastest_us(
     for sample in taken.samples.values():
         clean = [rep.elapsed_us for rep in sample.reps if not rep.reading.throttle_mask]
         if not clean:
-            mask |= min(rep.reading.throttle_mask or 0 for rep in sample.reps)
+            mask |= sample.throttle_mask
         times_us.append(min(clean or sample.samples_us))
     return times_us, reason_names(mask)
