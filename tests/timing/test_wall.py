@@ -4,7 +4,7 @@ import os
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -19,35 +19,29 @@ from pytest_gpubench.timing.l2flush import flush_buffer, make_flush
 T = TypeVar("T")
 
 
-@pytest.mark.parametrize("cache", ["cold", "dirty", "hot"])
-def test_reps_are_taken_in_order_and_none_is_empty(cache: Literal["cold", "dirty", "hot"]) -> None:
+@pytest.mark.parametrize(
+    ("cache", "prepared"),
+    [
+        ("cold", ["read"]),
+        ("dirty", ["written"]),
+        ("hot", []),
+        ("producer", ["read", "produced"]),
+        ("producer left out", ["read"]),
+    ],
+)
+def test_reps_are_taken_in_order(monkeypatch: pytest.MonkeyPatch, cache: Any, prepared: list[str]) -> None:
+    """The cache holds what a producer left, and nothing of the call before or of inputs that were put back."""
     calls: list[str] = []
     call = make_call(lambda: calls.append("timed"), make_arguments(setup=lambda: calls.append("setup")))
+    if cache.startswith("producer"):
+        cache = Producer(lambda: calls.append("produced"), cache.endswith("left out"))
+    monkeypatch.setattr("torch.Tensor.sum", lambda buffer: calls.append("read"))
+    monkeypatch.setattr("torch.Tensor.zero_", lambda buffer: calls.append("written"))
     with make_timer("wall", cpu_device(), cache).session() as session:
         for _ in range(3):
             session.take(call, 0.001)
-    assert calls == ["setup", "timed"] * 3
-    assert len(session.reps()) == 3
-    assert all(rep.elapsed_us > 0 for rep in session.reps())
-
-
-@pytest.mark.parametrize("left_out", [False, True])
-def test_a_producer_runs_after_the_inputs_are_put_back_and_before_the_call(left_out: bool) -> None:
-    calls: list[str] = []
-    call = make_call(lambda: calls.append("timed"), make_arguments(setup=lambda: calls.append("setup")))
-    producer = Producer(lambda: calls.append("produced"), left_out)
-    with make_timer("wall", cpu_device(), producer).session() as session:
-        session.take(call, 0.0)
-        session.take(call, 0.0)
-    assert calls == (["setup", "timed"] if left_out else ["setup", "produced", "timed"]) * 2
-
-
-def test_the_cache_is_flushed_before_a_producer_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It holds what the producer left, and nothing of the call before or of inputs that were put back."""
-    calls: list[str] = []
-    monkeypatch.setattr("torch.Tensor.sum", lambda buffer: calls.append("flushed"))
-    make_flush(cpu_device(), Producer(lambda: calls.append("produced")))()
-    assert calls == ["flushed", "produced"]
+    assert calls == ["setup", *prepared, "timed"] * 3
+    assert [rep.elapsed_us > 0 for rep in session.reps()] == [True] * 3
 
 
 def test_others_get_the_core_between_the_flush_and_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,14 +103,8 @@ def rep_us(monkeypatch: pytest.MonkeyPatch, kind: Any, elapsed: int, ran: int, a
 
 
 @pytest.mark.parametrize(
-    ("scheduled", "waited_s"),
-    [
-        (b"7000000000 2500000000 31", 2.5),
-        (b"7000000000 0 31", 0.0),
-        (b"", 0.0),
-        (None, 0.0),
-    ],  # None: there is no such file
-)
+    ("scheduled", "waited_s"), [(b"7000000000 2500000000 31", 2.5), (b"", 0.0), (None, 0.0)]
+)  # None: there is no such file
 def test_waiting_for_a_core_costs_no_reps(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scheduled: bytes | None, waited_s: float
 ) -> None:
@@ -135,25 +123,18 @@ def test_waiting_for_a_core_costs_no_reps(
         assert timer.clock_s() == 100.0 - waited_s
 
 
-def test_the_flush_is_twice_the_cache_and_kept() -> None:
-    buffer = flush_buffer(cpu_device())
-    assert buffer.nbytes == pytest.approx(2 * cpu_device().cache_bytes, abs=8)
-    assert flush_buffer(cpu_device()) is buffer
-
-
 @pytest.mark.parametrize("cache_bytes", [1000, 1001, 1002, 1006])
 def test_a_cache_of_any_size_can_be_flushed(cache_bytes: int) -> None:
+    """By twice as much, which is kept."""
     device = Device(torch.device("cpu"), DeviceFacts(type="cpu", name="CPU", host="here", cache_bytes=cache_bytes))
     make_flush(device, "cold")()
     assert flush_buffer(device).nbytes == pytest.approx(2 * cache_bytes, abs=8)
+    assert flush_buffer(device) is flush_buffer(device)
 
 
-@pytest.mark.parametrize(("name", "expected"), [("profiler", "wall"), ("wall", "wall"), ("scripted", "scripted")])
-def test_the_cpu_is_timed_by_the_wall(name: str, expected: str) -> None:
-    assert make_timer(name, cpu_device(), "hot").name == expected
-
-
-def test_an_unknown_timer_is_refused() -> None:
+def test_the_cpu_is_timed_by_the_wall() -> None:
+    names = {name: make_timer(name, cpu_device(), "hot").name for name in ("profiler", "wall", "scripted")}
+    assert names == {"profiler": "wall", "wall": "wall", "scripted": "scripted"}
     with pytest.raises(BadRequest, match="must be one of profiler, events, graph, wall, scripted"):
         make_timer("sundial", cpu_device(), "hot")
 
@@ -184,26 +165,19 @@ def test_backward_is_timed_alone_and_gradients_do_not_add_up() -> None:
             before = len(forwards)
             timed()
             assert len(forwards) - before == in_timed
-            assert x.grad is not None
-            assert weight.grad is not None
-            assert x.grad.tolist() == [3.0] * 4
-            assert weight.grad.tolist() == [1.0] * 4
+            assert [each.grad.tolist() for each in (x, weight) if each.grad is not None] == [[3.0] * 4, [1.0] * 4]
 
 
 def test_the_upstream_gradient_of_what_is_no_loss_is_the_same_noise_in_each_call() -> None:
     given = [torch.zeros(3, 4, dtype=torch.bfloat16, requires_grad=True) for _ in range(2)]
     noise = []
     for _ in range(2):
-        call = make_call(lambda x, y: (x * 1, y * 1), make_arguments(given), "backward")
-        call.prepare()()
-        noise.append([x.grad for x in given])
-    for (one, other), (again, _) in (noise, noise[::-1]):
-        assert one is not None
-        assert other is not None
-        assert again is not None
-        assert len(set(one.flatten().tolist())) > 6
-        assert torch.equal(one, again)
-        assert not torch.equal(one, other)
+        make_call(lambda x, y: (x * 1, y * 1), make_arguments(given), "backward").prepare()()
+        noise.append([x.grad.tolist() for x in given if x.grad is not None])
+    (one, other), again = noise
+    assert again == [one, other]
+    assert one != other
+    assert len({number for row in one for number in row}) > 6
 
 
 def test_leaves_are_found_through_the_graph() -> None:
