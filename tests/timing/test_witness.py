@@ -1,8 +1,9 @@
 """Two events around a call: what they show beyond its records, and what they cannot tell."""
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -14,7 +15,7 @@ from pytest_gpubench.timing.comparison import Match, measure_in_turn
 from pytest_gpubench.timing.events import Lap
 from pytest_gpubench.timing.measurement import Plan, measure_call
 from pytest_gpubench.timing.witness import Witness
-from tests.timing.fakes import ArmsTimer, Clock, FakeTimer, call_of, rep
+from tests.timing.fakes import ArmsTimer, Clock, call_of, rep
 from tests.timing.test_regions import FakeGpu, gpu, timer_of  # noqa: F401 # a fixture
 
 PROBE_REPS = 5
@@ -145,33 +146,24 @@ def test_the_message() -> None:
     assert str(caught.value).endswith("(measured 3 times); use timer='events', which times all of it")
 
 
-@pytest.mark.parametrize(("window_us", "laps"), [(INSIDE_US, 0), (INSIDE_US + 0.01, LAPS * ATTEMPTS)])
-def test_records_that_fill_their_window_need_no_events(window_us: float, laps: int) -> None:
+FULL, EMPTY = windowed(100, INSIDE_US), windowed(100, INSIDE_US + 0.01)
+AT_ONCE = tuple(replace(each, start_ns=0, end_ns=50_000) for each in rep(100, "ab").records)
+
+
+@pytest.mark.parametrize(
+    ("reps", "laps"),
+    [
+        ((), 0),
+        ((FULL, EMPTY, FULL), 0),  # half of the reps have to fill their windows
+        ((FULL, EMPTY, EMPTY), LAPS * ATTEMPTS),
+        ((windowed(100, 130, "ab"),), 0),
+        ((replace(windowed(100, 130, "ab"), records=AT_ONCE),), LAPS * ATTEMPTS),  # their sum would leave no room
+    ],
+)
+def test_records_that_fill_their_window_need_no_events(reps: Sequence[Rep], laps: int) -> None:
     machine = Machine(lambda number: lap(LONG_US))
-    check(laps > 0, machine, *[windowed(100, window_us)] * 5)
+    check(laps > 0, machine, *reps)
     assert machine.laps == laps
-
-
-def laps_for(*reps: Rep) -> int:
-    """Return how often events are asked about reps whose records do not explain their window."""
-    machine = Machine(lambda number: lap(LONG_US))
-    with suppress(IncompleteRecords):
-        machine.check(reps)
-    return machine.laps
-
-
-def test_half_of_the_reps_have_to_fill_their_windows() -> None:
-    full, empty = windowed(100, 110), windowed(100)
-    assert not laps_for(full, empty, full)
-    assert laps_for(full, empty, empty)
-    assert not laps_for()
-
-
-def test_kernels_side_by_side_leave_the_rest_of_the_window() -> None:
-    """Two kernels of 50 us at once: their sum would leave no room."""
-    side_by_side = tuple(replace(each, start_ns=0, end_ns=50_000) for each in rep(100, "ab").records)
-    assert laps_for(replace(windowed(100, 130), records=side_by_side))
-    assert not laps_for(windowed(100, 130, "ab"))
 
 
 @pytest.mark.parametrize(("known_us", "laps"), [((500.0, INSIDE_US), 0), ((500.0, INSIDE_US + 0.01), 1), ((), 1)])
@@ -199,16 +191,20 @@ def test_an_error_of_the_call_says_where_it_was_raised() -> None:
     assert getattr(caught.value, "__notes__", None) == ["gpu_bench: raised in 'softmax', called between two events"]
 
 
-def test_a_call_that_has_become_slower_is_recorded_so_too() -> None:
-    machine = Machine(lambda number: lap(LONG_US), again=[windowed(LONG_US)] * 3)
-    check(False, machine, *[windowed(100)] * 5)
-    assert machine.taken_again == 1
-
-
-@pytest.mark.parametrize(("long_reps", "refused"), [(1, True), (2, False)])
-def test_a_call_may_take_as_long_as_one_in_ten(long_reps: int, refused: bool) -> None:
-    reps = [windowed(500)] * long_reps + [windowed(100)] * (11 - long_reps)
-    check(refused, Machine(lambda number: lap(500)), *reps)
+@pytest.mark.parametrize(
+    ("long_reps", "again", "taken_again"),
+    [
+        (0, [windowed(500)] * 3, 1),  # it has become slower
+        (1, (), ATTEMPTS - 1),  # it may take as long as one in ten
+        (2, (), 0),
+    ],
+)
+def test_a_call_that_is_recorded_as_slow_too_is_not_refused(
+    long_reps: int, again: Sequence[Rep], taken_again: int
+) -> None:
+    machine = Machine(lambda number: lap(500), again=again)
+    check(taken_again > 1, machine, *[windowed(500)] * long_reps, *[windowed(100)] * (11 - long_reps))
+    assert machine.taken_again == taken_again
 
 
 @pytest.mark.parametrize(
@@ -228,18 +224,18 @@ def test_what_launches_take_on_this_machine_is_no_work(
     assert machine.noops == LAPS
 
 
-@pytest.mark.parametrize(("launches", "noops"), [(MOST_NOOPS, MOST_NOOPS), (10 * MOST_NOOPS, MOST_NOOPS)])
-def test_many_launches_are_counted_by_fewer(launches: int, noops: int) -> None:
+@pytest.mark.parametrize("launches", [MOST_NOOPS, 10 * MOST_NOOPS])
+def test_many_launches_are_counted_by_fewer(launches: int) -> None:
     machine = Machine(lambda number: lap(10 * LONG_US), noop_us=10.0)
     check(launches == MOST_NOOPS, machine, *[windowed(1, LONG_US * 20, "a" * launches)] * 5)
-    assert machine.noops == LAPS * noops
+    assert machine.noops == LAPS * MOST_NOOPS
 
 
 # in a measurement
 
 
 def test_the_window_of_a_rep_holds_what_is_not_recorded(gpu: FakeGpu) -> None:  # noqa: F811
-    """A fake GPU on which 70 us pass between two kernels of 5 us."""
+    """A fake GPU on which 70 us pass between two kernels of 5 us; the timer is told the laps of the tax."""
 
     def hiding() -> None:
         gpu.launch("parent", 5_000)
@@ -247,15 +243,12 @@ def test_the_window_of_a_rep_holds_what_is_not_recorded(gpu: FakeGpu) -> None:  
         gpu.wait()
         gpu.launch("last", 5_000)
 
-    with timer_of(gpu).session() as session:
-        session.take(call_of(hiding), 0)
-        session.take(call_of(lambda: gpu.launch("all", 7_000)), 0)
-    assert [(taken.elapsed_us, taken.window_us) for taken in session.reps()] == [(10, 80), (7, 7)]
-
-
-def test_the_profiler_timer_is_told_the_laps_of_the_tax(gpu: FakeGpu) -> None:  # noqa: F811
     timer, call, told = timer_of(gpu), call_of(lambda: gpu.launch("all", 7_000)), list[Any]()
-    timer.witness = cast(Any, type("", (), {"check": staticmethod(lambda *given: told.append(given))}))
+    with timer.session() as session:
+        session.take(call_of(hiding), 0)
+        session.take(call, 0)
+    assert [(taken.elapsed_us, taken.window_us) for taken in session.reps()] == [(10, 80), (7, 7)]
+    timer.witness = cast(Any, SimpleNamespace(check=lambda *given: told.append(given)))
     timer.cross_check(call, (), 0.0)
     timer.taxes.outside_us[call.label, id(call.function)] = [7.0]
     timer.cross_check(call, [rep(7)], 0.5)
@@ -266,40 +259,32 @@ def test_the_profiler_timer_is_told_the_laps_of_the_tax(gpu: FakeGpu) -> None:  
 PLAN = Plan("cold", 20, None, 0.01, 10.0)
 
 
-def checked(timer: FakeTimer, monkeypatch: pytest.MonkeyPatch, refused: str) -> list[tuple[str, int]]:
-    """Have a timer refuse a call by its label; return, later, the labels and reps that it was to check."""
-    found: list[tuple[str, int]] = []
+class Checking(ArmsTimer):
+    """Refuse a call by its label; note the labels and reps that were to be checked."""
 
-    def cross_check(call: Call, reps: Sequence[Rep], idle_s: float) -> None:
-        found.append((call.label, len(reps)))
-        if call.label == refused:
+    def __init__(self, clock: Clock, refused: str) -> None:
+        super().__init__(clock)
+        self.refused, self.found = refused, list[tuple[str, int]]()
+
+    def cross_check(self, call: Call, reps: Sequence[Rep], idle_s: float) -> None:
+        self.found.append((call.label, len(reps)))
+        if call.label == self.refused:
             raise IncompleteRecords("work is missing")
 
-    monkeypatch.setattr(timer, "cross_check", cross_check)
-    return found
 
-
-@pytest.mark.parametrize("warmup", [None, 2])
 @pytest.mark.parametrize("refused", ["", "softmax"])
-def test_a_measurement_is_checked_once(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch, refused: str, warmup: int | None
-) -> None:
-    timer = FakeTimer(clock, lambda number: rep(100))
-    found = checked(timer, monkeypatch, refused)
+def test_a_measurement_is_checked_once(clock: Clock, refused: str) -> None:
+    timer = Checking(clock, refused)
     with pytest.raises(IncompleteRecords) if refused else nullcontext():
-        plan = replace(PLAN, warmup=warmup)
-        measure_call(call_of(nothing), timer, cpu_device(), plan, lambda timing: True, lambda text: None)
-    assert found == [("softmax", 20)]
+        measure_call(call_of(nothing), timer, cpu_device(), PLAN, lambda timing: True, lambda text: None)
+    assert timer.found == [("softmax", 20)]
 
 
 @pytest.mark.parametrize("interleave", [True, False])
 @pytest.mark.parametrize("refused", ["", "A", "B"])
-def test_each_arm_of_a_comparison_is_checked_once(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch, refused: str, interleave: bool
-) -> None:
-    timer = ArmsTimer(clock)
-    found = checked(timer, monkeypatch, refused)
+def test_each_arm_of_a_comparison_is_checked_once(clock: Clock, refused: str, interleave: bool) -> None:
+    timer = Checking(clock, refused)
     match = Match({name: replace(call_of(nothing), label=name) for name in "AB"}, "A", 3, interleave)
     with pytest.raises(IncompleteRecords) if refused else nullcontext():
         measure_in_turn(match, timer, cpu_device(), PLAN, lambda taken, looks: True, lambda text: None)
-    assert found == [("A", 20), ("B", 20)][: 1 if refused == "A" else 2]
+    assert timer.found == [("A", 20), ("B", 20)][: 1 if refused == "A" else 2]
