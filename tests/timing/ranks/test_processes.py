@@ -32,27 +32,15 @@ def error_of(fake: FakeRanks, timeout_s: float = 60) -> BaseException:
 
 
 @pytest.mark.parametrize(
-    ("failures", "expected"),
-    [
-        (
-            [
-                Failure(MeasurementError, "noticed", "", at_s=1.0),
-                Failure(MeasurementError, "died", died=True, at_s=2.0),
-            ],
-            "rank 1 of 2 of 'nothing' died",
-        ),
-        (
-            [Failure(MeasurementError, "noticed", "trace", at_s=2.0), Failure(BadRequest, "failed", "", at_s=1.0)],
-            "rank 1 of 2 of 'nothing' failed",
-        ),
-    ],
+    "cause",
+    [Failure(MeasurementError, "is why", died=True, at_s=2.0), Failure(BadRequest, "is why", at_s=0.0)],
+    ids=["it died", "it was the first"],
 )
-def test_the_cause_is_told_and_not_what_others_notice_of_it(
-    ranks_saying: Start, failures: list[Failure], expected: str
-) -> None:
-    error = error_of(ranks_saying(*map(failed, failures)))
-    assert type(error) is failures[1].kind
-    assert str(error).startswith(expected)
+def test_the_cause_is_told_and_not_what_others_notice_of_it(ranks_saying: Start, cause: Failure) -> None:
+    noticed = Failure(MeasurementError, "noticed", "trace", at_s=1.0)
+    error = error_of(ranks_saying(failed(noticed), failed(cause)))
+    assert type(error) is cause.kind
+    assert str(error) == "rank 1 of 2 of 'nothing' is why"
 
 
 def test_a_failure_is_said_once_for_all_ranks_and_the_others_beside_it(ranks_saying: Start) -> None:
@@ -64,10 +52,11 @@ def test_a_failure_is_said_once_for_all_ranks_and_the_others_beside_it(ranks_say
     assert str(error) == "ranks 0, 2 and 5 of 6 of 'nothing' raised ValueError: x"
     trace, others = notes(error)
     assert trace == "trace 2"  # of the first
-    one, three, four = others.removeprefix("gpu_bench: meanwhile ").split("; ")
-    assert one == "rank 1 was measuring, and " + ("raised RuntimeError: " + "gone " * 100)[:150]
-    assert three == "rank 3 was done"
-    assert four == "rank 4 was measuring, and ended with SIGKILL"
+    assert others.removeprefix("gpu_bench: meanwhile ").split("; ") == [
+        "rank 1 was measuring, and " + ("raised RuntimeError: " + "gone " * 100)[:150],
+        "rank 3 was done",
+        "rank 4 was measuring, and ended with SIGKILL",
+    ]
 
 
 def test_what_died_says_so_by_itself(ranks_saying: Start) -> None:

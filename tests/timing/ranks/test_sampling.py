@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,8 +15,10 @@ from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.ranks import Job, worker
 from pytest_gpubench.timing.ranks.worker import Assignment, RankSampler
 from pytest_gpubench.timing.rounds import Sample
-from tests.timing.fakes import Clock, FakeTimer, rep
+from tests.timing.fakes import Clock, FakeTimer, numbered, rep
 from tests.timing.ranks.jobs import PLAN, nothing
+
+GIVEN_UP = r"rank 1: other kernels \(measured 3 times\)"
 
 
 class TwoPeers:
@@ -34,46 +37,31 @@ def sampler_of(timer: Any, others: Callable[[Any], object]) -> RankSampler:
     return RankSampler(timer, make_call(nothing, label="f"), lambda: 0, peers)
 
 
-def test_a_session_that_is_not_complete_for_one_rank_is_taken_again_by_all(clock: Clock) -> None:
-    problems = iter([KernelsDiffer("other kernels"), None])
-    timer = FakeTimer(clock)
-    sample = Sample()
-    reps, masks = sampler_of(timer, lambda mine: (next(problems), mine[1])).take_session(4, 0.0, sample)
-    assert timer.sizes == [4, 4]
-    assert (len(reps), masks, sample.remeasured) == (4, [0] * 4, 1)
+@pytest.mark.parametrize("failures", [1, 3])
+def test_a_session_that_is_not_complete_for_one_rank_is_taken_again_by_all(clock: Clock, failures: int) -> None:
+    """One that never is raises the same everywhere."""
+    problems = iter([*[KernelsDiffer("other kernels")] * failures, None])
+    timer, sample, expected = FakeTimer(clock), Sample(), pytest.raises(KernelsDiffer, match=GIVEN_UP)
+    with expected if failures == 3 else nullcontext():
+        reps, masks = sampler_of(timer, lambda mine: (next(problems), mine[1])).take_session(4, 0.0, sample)
+        assert (len(reps), masks, sample.remeasured) == (4, [0] * 4, 1)
+    assert timer.sizes == [4] * min(failures + 1, 3)
 
 
-def test_a_session_that_never_is_complete_raises_the_same_everywhere(clock: Clock) -> None:
-    timer = FakeTimer(clock)
-    with pytest.raises(KernelsDiffer, match=r"rank 1: other kernels \(measured 3 times\)"):
-        sampler_of(timer, lambda mine: (KernelsDiffer("other kernels"), mine[1])).take_session(4, 0.0, Sample())
-
-
-def test_a_rep_that_is_throttled_on_one_gpu_is_taken_again_by_all(clock: Clock) -> None:
-    masks = iter([[0, 4, 0], [0]])
-    timer = FakeTimer(clock)
-    sample = Sample()
+@pytest.mark.parametrize(
+    ("told", "sizes", "discarded", "throttle_mask"),
+    [([[0, 4, 0], [0]], [3, 1], 1, 0), ([[0, 4, 8], [4, 0], [2]], [3, 2, 1], 3, 4)],
+)
+def test_a_rep_that_is_throttled_on_one_gpu_is_taken_again_by_all(
+    clock: Clock, told: list[list[int]], sizes: list[int], discarded: int, throttle_mask: int
+) -> None:
+    """Those that stay throttled are kept and said to be; what is in the sample already is no part of the batch."""
+    masks, timer, sample = iter(told), FakeTimer(clock), Sample([numbered(99)])
     sampler_of(timer, lambda mine: (None, next(masks))).take_clean(3, 0.0, sample)
-    assert timer.sizes == [3, 1]
-    assert (len(sample.reps), sample.discarded, sample.throttle_mask) == (3, 1, 0)
-    assert clock.slept_s == [0.1]
-
-
-def test_reps_that_stay_throttled_are_kept_and_said_to_be(clock: Clock) -> None:
-    masks = iter([[0, 4, 8], [4, 0], [2]])
-    timer = FakeTimer(clock)
-    sample = Sample()
-    sampler_of(timer, lambda mine: (None, next(masks))).take_clean(3, 0.0, sample)
-    assert timer.sizes == [3, 2, 1]
-    assert (len(sample.reps), sample.discarded, sample.throttle_mask) == (3, 3, 4)
-
-
-def test_what_is_in_the_sample_already_is_no_part_of_the_batch(clock: Clock) -> None:
-    timer = FakeTimer(clock)
-    first = FakeTimer(clock).play(0)
-    sample = Sample(reps=[first])
-    sampler_of(timer, lambda mine: mine).take_clean(2, 0.0, sample)
-    assert sample.reps == [first, *(timer.play(number) for number in range(2))]
+    assert timer.sizes == sizes
+    assert (len(sample.reps), sample.reps[0]) == (4, numbered(99))
+    assert (sample.discarded, sample.throttle_mask) == (discarded, throttle_mask)
+    assert clock.slept_s == [0.1, 0.2][: len(sizes) - 1]
 
 
 @pytest.mark.parametrize(("max_clock_mhz", "idle_s"), [(1410, 0.0), (1980, 2.9e-3)])
