@@ -54,7 +54,12 @@ def make_flush(device: Device, cache: Cache) -> Flush:
     if cache == "cold":
         return flush_gpu
     driver = load_driver()
-    return lambda: (make_ordinary(driver), flush_gpu())
+
+    def flush_ordinary() -> None:
+        make_ordinary(driver)
+        flush_gpu()
+
+    return flush_ordinary
 
 
 @memoise

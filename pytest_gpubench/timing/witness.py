@@ -60,8 +60,10 @@ class Witness:
             if attempt:  # another process may have used the GPU
                 pauses.rest()
                 reps = self.reps_again(call, idle_s)
-            if (seen := self._shortest_lap(call, idle_s, longest_us(reps))) is None:
+            lap = self._shortest_lap(call, idle_s, longest_us(reps))
+            if lap is None:
                 return
+            seen = lap
         recorded_us, launches = statistics.median(rep.elapsed_us for rep in reps), len(reps[0].records)
         is_long = seen.seen_us > (1 + MOST_SHARE) * recorded_us + self._gaps_us(launches)
         if is_long and (seen.is_late or has_room(self.queued(call, idle_s))):

@@ -120,15 +120,15 @@ def test_only_the_call_is_between_the_events(gpu: FakeGpu, monkeypatch: pytest.M
     before = ["prepared", "synchronize", "rest 0.002", "flush cold", "sleep", "sentinel 0"]
     assert gpu.log[:11] == [*before, "event", "kernel", "kernel", "event", "sentinel 1"]
     assert set(gpu.log[11:]) == {"synchronize"}
-    assert (rep.elapsed_us, rep.host_us, rep.sm_clock_mhz) == (pytest.approx(20), pytest.approx(10), 1000)
-    assert (rep.records, rep.flags) == ((), ())
+    assert (rep.elapsed_us, rep.host_us) == pytest.approx((20, 10))
+    assert (rep.sm_clock_mhz, rep.records, rep.flags) == (1000, (), ())
 
 
 def test_gaps_of_the_host_are_not_in_the_time(gpu: FakeGpu) -> None:
     slow_host = kernels(gpu, 10, 2, host_us=300)
     timer = EventsTimer(cpu_device(), "hot")
     reps = take(timer, call_of(slow_host), 3)
-    assert [(rep.elapsed_us, rep.flags) for rep in reps] == [(pytest.approx(20), ())] * 3
+    assert [rep.elapsed_us for rep in reps if not rep.flags] == pytest.approx([20] * 3)
     assert gpu.log.count("sleep") == 4  # the first was too short, and its rep was taken again
     assert timer.remarks == {}
 
@@ -177,7 +177,7 @@ def test_one_slow_launch_is_taken_again(gpu: FakeGpu) -> None:
         gpu.launch("kernel", 10)
 
     reps = take(EventsTimer(cpu_device(), "hot"), call_of(hiccup), 4)
-    assert [(rep.elapsed_us, rep.flags) for rep in reps] == [(pytest.approx(20), ())] * 4
+    assert [rep.elapsed_us for rep in reps if not rep.flags] == pytest.approx([20] * 4)
     assert [rep.sm_clock_mhz for rep in reps] == [1000, 1001, 1002, 1003]
     assert len(launches) == 5
 

@@ -128,7 +128,7 @@ def test_without_compiled_triton_it_is_said_what_to_do(
     monkeypatch: pytest.MonkeyPatch, interpret: str, said: str
 ) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", interpret)
-    monkeypatch.setitem(sys.modules, "triton", None)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "triton", None)
     with pytest.raises(DeviceUnavailable, match=said):
         ProfilerTimer(cpu_device(), "hot")
 

@@ -169,8 +169,9 @@ class Processes:
         """Hear the workers that have news; return False where all are done, or none has any for so long."""
         waiting = {worker.pipe: worker for worker in self.workers if not worker.done}
         ready = wait(list(waiting), patience_s) if waiting else []
-        for pipe in ready:
-            waiting[pipe].hear()
+        for pipe, worker in waiting.items():
+            if pipe in ready:
+                worker.hear()
         return bool(ready)
 
     def _raise_failed(self) -> NoReturn:

@@ -46,7 +46,12 @@ class SynchronisedWallTimer(WallTimer):
     def __init__(self, device: Device, cache: Cache, peers: Peers) -> None:
         super().__init__(device, cache)
         flush = self.flush
-        self.flush = lambda: (flush(), peers.meet())
+
+        def flush_and_meet() -> None:
+            flush()
+            peers.meet()
+
+        self.flush = flush_and_meet
         self.takes_off = False  # ranks wait for each other's cores
 
 
