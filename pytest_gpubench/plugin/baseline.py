@@ -125,14 +125,10 @@ class ComparedRun:
         found: list[tuple[Path, SavedRun]] = []
         try:
             found = Storage(Path(self.settings.storage)).baselines(which)
-        except BadFile as error:
-            is_absent = isinstance(error, NoSuchRun)
-            is_script = which.endswith(".py") and str(error).startswith(which)  # a file, and no run of that name
-            names_tests = is_script or (is_absent and (os.path.isdir(which) or "::" in which))
-            if names_tests or not is_absent:
-                tests = f"these are tests and no saved run; in front of them, write {flag_name('compare')}=latest"
-                raise BadRequest(f"{flag_name('compare')}={which}: {tests if names_tests else error}") from None
+        except NoSuchRun as error:
             self._missing = str(error)
+        except BadFile as error:
+            raise BadRequest(f"{flag_name('compare')}={which}: {error}") from None
         self.files, self.runs = [path for path, _ in found], [run for _, run in found]
         self._compared = [f"{path} of {minute_text(run.datetime)}" for path, run in found]
         if found:

@@ -4,12 +4,15 @@ PYTEST_DONT_REWRITE: it asserts nothing, and pytest before 9.2 warns where it is
 installation.
 """
 
+import copy
 import os
 import re
 import sys
 import textwrap
 from collections.abc import Generator
 from contextlib import suppress
+from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,8 +31,7 @@ from pytest_gpubench.settings import (
     ini_name,
     refuse_misspelled,
 )
-from pytest_gpubench.settings.parsers import switch
-from pytest_gpubench.settings.row import SettingRow
+from pytest_gpubench.settings.parsers import SettingRow, switch
 
 if TYPE_CHECKING:
     import torch
@@ -64,12 +66,15 @@ def default_text(row: SettingRow) -> str:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
+def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
     """Before conftests import CUDA or Triton: pin a worker to its GPU, or let Triton interpret on a CPU."""
     from pytest_gpubench.gpu.visible import has_gpu_driver
 
     try:
         refuse_misspelled((each.partition("=")[0] for each in args), flag_name)
+        if _complete_flags(args):
+            again = parser.parse_known_args(args, copy.copy(early_config.option))
+            early_config.known_args_namespace.file_or_dir = again.file_or_dir
     except BadRequest as error:
         raise usage_error(error) from None
     try:
@@ -86,18 +91,32 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     on_cpu = settings.device == "cpu" or (settings.device == "auto" and not has_gpu_driver())
     if on_cpu and INTERPRETER_VARIABLE not in os.environ:
         os.environ[INTERPRETER_VARIABLE] = "1"
-        early_config.add_cleanup(_stop_interpreting)
+        early_config.add_cleanup(partial(os.environ.pop, INTERPRETER_VARIABLE, None))
 
 
-def _stop_interpreting() -> None:
-    os.environ.pop(INTERPRETER_VARIABLE, None)
+def _complete_flags(args: list[str]) -> bool:
+    """Give each flag whose value is optional the one that it means alone, as argparse would take the next word for it.
+
+    Raises BadRequest where that word looks like a value. Returns whether there was such a flag.
+    """
+    alone = {flag_name(name): row.optional for name, row in ROWS.items() if row.optional is not None}
+    for word, after in pairwise(args):
+        is_test = after.startswith("-") or "--pyargs" in args or os.path.exists(after.partition("::")[0])
+        if word in alone and not is_test:
+            raise BadRequest(f"{word} takes its value after an equals sign: write {word}={after}")
+    found = not alone.keys().isdisjoint(args)
+    args[:] = [f"{each}={alone[each]}" if each in alone else each for each in args]
+    return found
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marks; register the hooks of a run whose options, or xdist, need them before tests are collected."""
     for line in _help_lines() if config.getoption("markers") else (SUMMARY, ON_TURN):
         config.addinivalue_line("markers", line)
-    if _is_mentioned(config) or config.getoption("tx", None) or hasattr(config, "workerinput"):
+    keys = *keys_of_file(config), *(config.getoption("override_ini", None) or ())
+    is_mentioned = any(name.startswith(OURS) for name in (*os.environ, *map(str.upper, keys)))
+    is_asked = any(config.getoption(ini_name(name), None) is not None for name in ROWS)
+    if is_mentioned or is_asked or config.getoption("tx", None) or hasattr(config, "workerinput"):
         from pytest_gpubench.plugin.registration import register_hooks
 
         register_hooks(config)
@@ -107,39 +126,20 @@ def _help_lines() -> list[str]:
     """Return the lines of the marks for `pytest --markers`."""
     from pytest_gpubench.verdict.limits import BY_NAME, NAMES
 
-    limits = [_help_entry(name, BY_NAME[name].help) for name in NAMES]
-    settings = _filled(f"settings, as the options of the same names: {', '.join(MARKER_SETTINGS)}", "    ")
-    return [
-        "\n".join(
-            [
-                SUMMARY,
-                "  limits on each of its measurements:",
-                *limits,
-                f"  {settings.strip()}",
-                _help_entry(
-                    GPUS, "how many GPUs the test needs at once, cuda:0 and those after it; with fewer it is skipped"
-                ),
-                "  Marks of class and module apply too; the nearest mark wins per keyword, and None removes a limit.",
-                "  pytest-gpubench docs limits shows the page about them.",
-            ]
-        ),
-        ON_TURN,
+    def filled(first: str, text: str, indent: int) -> str:
+        return textwrap.fill(text, 100, initial_indent=first, subsequent_indent=" " * indent, break_on_hyphens=False)
+
+    gpus = "how many GPUs the test needs at once, cuda:0 and those after it; with fewer it is skipped"
+    lines = [
+        SUMMARY,
+        "  limits on each of its measurements:",
+        *(filled(f"    {name:<22}", BY_NAME[name].help, 26) for name in NAMES),
+        filled("  ", f"settings, as the options of the same names: {', '.join(MARKER_SETTINGS)}", 4),
+        filled(f"    {GPUS:<22}", gpus, 26),
+        "  Marks of class and module apply too; the nearest mark wins per keyword, and None removes a limit.",
+        "  pytest-gpubench docs limits shows the page about them.",
     ]
-
-
-def _help_entry(name: str, text: str) -> str:
-    return f"    {name:<22}{_filled(text, ' ' * 26).strip()}"
-
-
-def _filled(text: str, indent: str) -> str:
-    return textwrap.fill(text, 100, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
-
-
-def _is_mentioned(config: pytest.Config) -> bool:
-    """Tell whether any option, variable or ini key of ours is given, whatever its value."""
-    keys = *keys_of_file(config), *(config.getoption("override_ini", None) or ())
-    is_given = any(name.startswith(OURS) for name in (*os.environ, *map(str.upper, keys)))
-    return is_given or any(config.getoption(ini_name(name), None) is not None for name in ROWS)
+    return ["\n".join(lines), ON_TURN]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -127,9 +127,7 @@ def test_a_run_is_compared_with_the_one_before_that_has_its_name(
             "*'latest' is not valid, latest means the newest run of any name: choose another*",
         ),
         (["--gpu-bench-compare-fail=median:5%"], "*median:5% compares with nothing: give --gpu-bench-compare too"),
-        (["--gpu-bench-compare", "folder"], "*these are tests and no saved run; *write --gpu-bench-compare=latest"),
-        (["--gpu-bench-compare", "there.py"], "*these are tests and no saved run; *write --gpu-bench-compare=latest"),
-        (["--gpu-bench-compare", "taken"], "*taken is damaged, or no saved run: JSON is malformed*"),
+        (["--gpu-bench-compare=taken"], "*taken is damaged, or no saved run: JSON is malformed*"),
         (
             ["--gpu-bench-compare", "--gpu-bench-storage=taken"],
             "*: 'taken' is not valid, it must be a folder, and is a file",
@@ -137,9 +135,7 @@ def test_a_run_is_compared_with_the_one_before_that_has_its_name(
     ],
 )
 def test_a_comparison_that_cannot_be_meant_is_refused(bench_run: BenchRun, options: list[str], said: str) -> None:
-    Path("folder").mkdir()
     Path("taken").write_text("a file")
-    Path("there.py").write_text("def test_it(): pass")
     result = bench_run(MEASURES, *options)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {said}"])
@@ -164,15 +160,6 @@ def test_a_tolerance_of_the_ini_file_without_a_run_is_said(bench_run: BenchRun, 
     result = bench_run(MEASURES)
     result.stdout.fnmatch_lines(["gpu_bench: compare_fail=median:5% was not judged: give --gpu-bench-compare too"])
     bench_run(MEASURES, "--gpu-bench-compare-fail=median:5%", "--gpu-bench-disable").assert_outcomes(passed=1)
-
-
-def test_a_saved_run_may_be_named_like_a_file_of_tests(bench_run: BenchRun) -> None:
-    both = "--gpu-bench-save=there.py", "--gpu-bench-compare=there.py"
-    bench_run(MEASURES, *both).stdout.fnmatch_lines(
-        ["*compared with nothing: there is no saved run and no file 'there.*"]
-    )
-    Path("there.py").write_text("def test_it(): pass")
-    bench_run(MEASURES, *both).stdout.fnmatch_lines(["gpu_bench: compared with there.py: 1 of 1 test, *"])
 
 
 def test_an_empty_variable_is_no_baseline(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.plugin.conftest import BenchRun
+from tests.plugin.conftest import HEAD, BenchRun
 
 SWEPT = """
 @pytest.mark.parametrize("size", [1, 2])
@@ -10,12 +10,6 @@ def test_a(gpu_bench, size): gpu_bench(slow if size == 1 else fast)
 @pytest.mark.parametrize("n", [64, 128])
 def test_b(gpu_bench, n): gpu_bench(fast)
 """
-
-
-def test_a_sweep_is_drawn_in_the_terminal(bench_run: BenchRun) -> None:
-    text = bench_run(SWEPT, "--gpu-bench-plot").stdout.str()
-    assert "test_b: time, us over n" in text
-    assert "          o fast" in text
 
 
 def test_sweeps_are_drawn_as_files(pytester: pytest.Pytester, bench_run: BenchRun) -> None:
@@ -31,9 +25,22 @@ def test_without_a_sweep_it_says_so(bench_run: BenchRun) -> None:
     result.stdout.fnmatch_lines(["gpu_bench: nothing was drawn, as no test measured at two values*"])
 
 
-def test_a_folder_of_tests_is_no_place_for_plots(pytester: pytest.Pytester, bench_run: BenchRun) -> None:
-    """As where a path follows the option without a value."""
-    (pytester.mkdir("checks") / "test_it.py").touch()
-    result = bench_run(SWEPT, "--gpu-bench-plot", "checks")
+@pytest.mark.parametrize("path", ["checks", "checks/test_it.py", "checks/test_it.py::test_b", "-v"])
+def test_a_flag_alone_leaves_the_next_word_to_pytest(pytester: pytest.Pytester, path: str) -> None:
+    """The run is that of the path, also for the conftest beside it."""
+    checks = pytester.mkdir("checks")
+    (checks / "conftest.py").write_text("def pytest_addoption(parser): parser.addoption('--of-checks')\n")
+    (checks / "test_it.py").write_text(HEAD + SWEPT)
+    (pytester.path / "test_other.py").write_text("assert 0")
+    options = ("--gpu-bench-timer=scripted", *(["checks"] if path == "-v" else ["--of-checks=1"]))
+    result = pytester.runpytest_inprocess(*options, "--gpu-bench-plot", path)
+    result.assert_outcomes(passed=2 if path.endswith("test_b") else 4)
+    assert "test_b: time, us over n" in result.stdout.str()
+
+
+@pytest.mark.parametrize("option", ["plot", "compare"])
+def test_a_value_after_a_space_is_refused(bench_run: BenchRun, option: str) -> None:
+    result = bench_run(SWEPT, f"--gpu-bench-{option}", "charts")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--gpu-bench-plot: 'checks' is not valid, it holds other files than plots: *"])
+    name = f"--gpu-bench-{option}"
+    result.stderr.fnmatch_lines([f"ERROR: {name} takes its value after an equals sign: write {name}=charts"])
