@@ -21,8 +21,7 @@ from pytest_gpubench.gpu.lock_file import lock_folder
 from pytest_gpubench.gpu.turn import turn_at
 from pytest_gpubench.results.model import Comparison, Timing
 from pytest_gpubench.running_test import CurrentTest
-from pytest_gpubench.settings import MARKER_SETTINGS, ROWS, Settings, environment_settings
-from pytest_gpubench.settings.resolver import Resolver
+from pytest_gpubench.settings import MARKER_SETTINGS, ROWS, Resolver, Settings, environment_settings
 from pytest_gpubench.spelling import hint
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.units import repr_of

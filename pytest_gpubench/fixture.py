@@ -26,8 +26,7 @@ from pytest_gpubench.public_call import answer
 from pytest_gpubench.results.model import Comparison, Timing
 from pytest_gpubench.results.phases import Phases
 from pytest_gpubench.running_test import CurrentTest
-from pytest_gpubench.settings import MARKER_SETTINGS, ROWS, CallSettings, Settings, flag_name
-from pytest_gpubench.settings.resolver import Resolver
+from pytest_gpubench.settings import MARKER_SETTINGS, ROWS, CallSettings, Resolver, Settings, flag_name
 from pytest_gpubench.spelling import Spelled, hint
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 from pytest_gpubench.timing.ranks import PROGRESS_TIMEOUT_S, Collective, Job, Rank, Ranks

@@ -17,8 +17,7 @@ from pytest_gpubench.report.section import report_section
 from pytest_gpubench.report.table import render
 from pytest_gpubench.results.model import Counts, TestRecord
 from pytest_gpubench.results.store import write_run
-from pytest_gpubench.settings import Settings
-from pytest_gpubench.settings.resolver import Resolver
+from pytest_gpubench.settings import Resolver, Settings
 from tests.report.page import content_of
 from tests.report.records import arms, record, timing, unmeasured
 from tests.results.measured import kernel, resources

@@ -1,4 +1,4 @@
-"""Errors in our own hooks: each costs its test at most, and never ends the run.
+"""Errors in our own hooks, which cost their test at most, and the exit status of a run that fails for them, or others.
 
 pytest itself fails a test for what is raised in its phases. Everywhere else an error ends the run with INTERNALERROR.
 """
@@ -7,16 +7,36 @@ import functools
 import inspect
 import os
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 import pytest
 
 from pytest_gpubench.plugin import terminal
-from pytest_gpubench.plugin.exit_status import ExitStatus
 
+GREEN = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 IN_A_PHASE = ("pytest_runtest_setup", "pytest_runtest_call", "pytest_runtest_teardown")
 Hook = Callable[..., object]
+
+
+class ExitStatus:
+    """The hook that fails a run for the reasons that the other hooks give, whoever else has set its exit status."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+        """Sentences, of which those who give them show what a user needs; a run with one becomes nobody's baseline."""
+
+    def fail(self, reason: str) -> None:
+        """Fail the run."""
+        self.reasons.append(reason)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
+        """Set the exit status, after all others."""
+        result = yield
+        if self.reasons and session.exitstatus in GREEN:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        return result
 
 
 @contextmanager
@@ -29,46 +49,38 @@ def failing(report: pytest.TestReport) -> Iterator[None]:
         report.longrepr = f"{report.longrepr or ''}\ngpu_bench: an error of its own: {_error_words(error)}".lstrip()
 
 
-class Containment:
-    """Run the hooks of our other plugins so that their errors are said, fail the run, and end nothing."""
+def register(config: pytest.Config, status: ExitStatus, plugins: Mapping[str, object]) -> None:
+    """Register plugins by their names, with hooks whose errors are said, fail the run, and end nothing.
 
-    def __init__(self, config: pytest.Config, status: ExitStatus) -> None:
-        self.config = config
-        self.status = status
+    Wrappers contain themselves.
+    """
 
-    def register(self, plugins: Mapping[str, object]) -> None:
-        """Register plugins by their names, with contained hooks."""
-        for name, plugin in plugins.items():
-            self._contain(plugin)
-            self.config.pluginmanager.register(plugin, f"gpu_bench_{name}")
-
-    def _contain(self, plugin: object) -> None:
-        """Contain the hooks of a plugin; wrappers contain themselves."""
-        names = [name for name in dir(plugin) if name.startswith("pytest_") and name not in IN_A_PHASE]
-        for name in names:
-            hook = getattr(plugin, name)
-            if not inspect.isgeneratorfunction(hook):
-                setattr(plugin, name, self._contained(hook))
-
-    def _contained(self, hook: Hook) -> Hook:
+    def contained(hook: Hook) -> Hook:
         @functools.wraps(hook)
-        def contained(*arguments: object) -> object:
+        def call(*arguments: object) -> object:
             try:
                 return hook(*arguments)
             except (pytest.UsageError, pytest.exit.Exception):
                 raise
             except Exception as error:
                 tests = [each.nodeid for each in arguments if isinstance(each, (pytest.Item, pytest.TestReport))]
-                self._say(f"an error of its own in {' of '.join([hook.__name__, *tests])}: {_error_words(error)}")
+                place = " of ".join([hook.__name__, *tests])
+                sentence = f"an error of its own in {place}: {_error_words(error)}"
+                if sentence not in status.reasons:
+                    status.fail(sentence)
+                    with suppress(Exception):  # there may be no terminal
+                        terminal.announce(config, sentence)
                 return None
 
-        return contained
+        return call
 
-    def _say(self, sentence: str) -> None:
-        if sentence not in self.status.reasons:
-            self.status.fail(sentence)
-            with suppress(Exception):  # there may be no terminal
-                terminal.announce(self.config, sentence)
+    for name, plugin in plugins.items():
+        for each in dir(plugin):
+            if each.startswith("pytest_") and each not in IN_A_PHASE:
+                hook = getattr(plugin, each)
+                if not inspect.isgeneratorfunction(hook):
+                    setattr(plugin, each, contained(hook))
+        config.pluginmanager.register(plugin, f"gpu_bench_{name}")
 
 
 def _error_words(error: Exception) -> str:

@@ -55,7 +55,7 @@ class Counting:
         self._items: Sequence[pytest.Item] = ()
         self._taken: dict[TakenTogether, dict[str, CallCaptures | str]] = {}
         """The captures of each test, or why there are none, by the counters taken together."""
-        self._further = FurtherProcesses(MOST_FURTHER_S)
+        self._further = FurtherProcesses(config, MOST_FURTHER_S)
         self._never: Exception | None = None
         """The reason why there are none on this machine."""
 
@@ -73,10 +73,6 @@ class Counting:
         if self.notes is not None:
             write_note(self.notes, None)
 
-    def note(self, nodeid: str, place: CallPlace) -> None:
-        """Note that a capture begins."""
-        write_note(self.notes, [nodeid, *place])
-
     def captures(self, nodeid: str, group: TakenTogether, again: bool = False) -> CallCaptures:
         """Return the captures of a test's calls; raise NotCounted.
 
@@ -88,7 +84,15 @@ class Counting:
             raise self._never
         try:
             if group not in self._taken:
-                self._taken[group] = self._take_all(group)
+                self._taken[group] = {}
+                tests = [item.nodeid for item in self._items if set(group) & set(self.wanted(item))]
+                try:
+                    if len(tests) > 1:
+                        self._taken[group] = self._take(tests, group, FurtherProcesses(self.config, math.inf))
+                except NeverCounted:
+                    raise
+                except NotCounted:  # one test ends the process: each is taken by itself
+                    pass
             if nodeid not in self._taken[group] or again:
                 self._taken[group] |= self._take([nodeid], group, self._further)
         except NeverCounted as error:
@@ -98,18 +102,6 @@ class Counting:
         if isinstance(taken, str):
             raise NotCounted(taken)
         return taken
-
-    def _take_all(self, group: TakenTogether) -> dict[str, CallCaptures | str]:
-        """Return the captures of all tests that ask for these counters; nothing where one ends the process."""
-        from pytest_gpubench.structure.ncu import NeverCounted, NotCounted
-
-        tests = [item.nodeid for item in self._items if set(group) & set(self.wanted(item))]
-        try:
-            return self._take(tests, group, FurtherProcesses(math.inf)) if len(tests) > 1 else {}
-        except NeverCounted:
-            raise
-        except NotCounted:
-            return {}
 
     def _take(
         self, tests: Sequence[str], group: TakenTogether, processes: FurtherProcesses

@@ -2,9 +2,8 @@
 
 import os
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +60,14 @@ class Failures:
 
     def pytest_enter_pdb(self, pdb: Any) -> None:
         """Let the debugger begin in the user's frame: pytest itself passes over frames that hide themselves only."""
-        pdb.get_stack = partial(_users_stack, pdb.get_stack)
+
+        def users_stack(frame: object, traceback: object) -> tuple[list[Any], int]:
+            stack, place = get_stack(frame, traceback)
+            while frame is None and place and is_ours(stack[place][0]):  # in a post-mortem
+                place -= 1
+            return stack, place
+
+        get_stack, pdb.get_stack = pdb.get_stack, users_stack
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note where a perf test is, and why it failed."""
@@ -76,18 +82,13 @@ class Failures:
         if report.failed and report.nodeid not in self.messages:
             crash = getattr(report.longrepr, "reprcrash", None)
             if crash is not None and Path(crash.path).resolve() == path.resolve():
-                line = crash.lineno
-            message = crash.message if crash is not None else str(report.longrepr)
-            self._places[report.nodeid] = str(path), line
-            self.messages[report.nodeid] = message
+                self._places[report.nodeid] = str(path), crash.lineno
+            self.messages[report.nodeid] = crash.message if crash is not None else str(report.longrepr)
 
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
         """Annotate the lines of failed tests and undecided limits in GitHub Actions."""
-        if os.environ.get("GITHUB_ACTIONS") == "true":
-            for line in self._annotations():
-                terminalreporter.write_line(line)
-
-    def _annotations(self) -> list[str]:
+        if os.environ.get("GITHUB_ACTIONS") != "true":
+            return
         from pytest_gpubench.report.annotations import Annotation, github_lines
 
         places = [Annotation(*self._places[nodeid], nodeid, message) for nodeid, message in self.messages.items()]
@@ -101,7 +102,8 @@ class Failures:
         for nodeid, reason in self.results.silent.items():
             sentence = f"the limits of the test were not judged: {reason}"
             places.append(Annotation(*self._places.get(nodeid, ("", None)), nodeid, sentence, "warning"))
-        return github_lines(places, os.environ.get("GITHUB_WORKSPACE") or str(self.config.rootpath))
+        for line in github_lines(places, os.environ.get("GITHUB_WORKSPACE") or str(self.config.rootpath)):
+            terminalreporter.write_line(line)
 
 
 def _edit(shown: Any, page: str) -> None:
@@ -120,13 +122,3 @@ def _edit(shown: Any, page: str) -> None:
         entry.lines = [OWN_ERROR.sub(lambda found: found[1] or "", line) for line in entry.lines]
     if page and entries:
         entries[-1].lines.append(f"E       gpu_bench: see `pytest-gpubench docs {page}`")
-
-
-def _users_stack(
-    get_stack: Callable[..., tuple[list[Any], int]], frame: object, traceback: object
-) -> tuple[list[Any], int]:
-    """Return a debugger's stack and its place in it: in a post-mortem the last frame that is not ours."""
-    stack, place = get_stack(frame, traceback)
-    while frame is None and place and is_ours(stack[place][0]):
-        place -= 1
-    return stack, place

@@ -23,8 +23,7 @@ from pytest_gpubench.plugin.options import resolve
 from pytest_gpubench.plugin.workers import hand_on, handed_on
 from pytest_gpubench.results.model import SavedRun, TestRecord
 from pytest_gpubench.results.store import read_run
-from pytest_gpubench.settings import ini_name
-from pytest_gpubench.settings.resolver import Resolver
+from pytest_gpubench.settings import Resolver, ini_name
 
 RESULTS = "PYTEST_GPUBENCH_SESSION"
 """The variable that names the file for the results."""
@@ -141,12 +140,13 @@ def start_fresh(
 
 
 class FurtherProcesses:
-    """Folders for fresh processes of single tests, as long as their time lasts in a run, or in an xdist worker.
+    """Fresh processes of single tests, as long as their time lasts in a run, or in an xdist worker.
 
     One takes about 10 s.
     """
 
-    def __init__(self, most_s: float) -> None:
+    def __init__(self, config: pytest.Config, most_s: float = MOST_CONFIRMING_S) -> None:
+        self.config = config
         self.most_s = self.left_s = most_s
 
     @contextmanager
@@ -161,6 +161,15 @@ class FurtherProcesses:
         finally:
             self.left_s -= time.monotonic() - began_s
 
+    def record(self, nodeid: str) -> TestRecord | str:
+        """Return a test's record from a fresh process, whose addresses, clocks and choices are others; why, if none."""
+        try:
+            with self.folder() as folder:
+                run, _ = run_fresh(self.config, folder, [nodeid], turns_to_hand_over(), self.left_s)
+        except (NotTaken, OSError) as error:
+            return first_and_last_line(error)
+        return next((each for each in run.records if each.nodeid == nodeid), "it did not run the test")
+
 
 def write_note(notes: str | None, note: object) -> None:
     """Add a line to the notes of this process, for the one that started it."""
@@ -174,23 +183,6 @@ def read_notes(notes: Path) -> list[Any]:
     return [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
 
 
-class Confirmation:
-    """Confirms a FAIL against a saved run in fresh processes, whose addresses, clocks and choices are others."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self.config = config
-        self._further = FurtherProcesses(MOST_CONFIRMING_S)
-
-    def measure(self, nodeid: str) -> TestRecord | str:
-        """Return a test's record from a fresh process, or why there is none."""
-        try:
-            with self._further.folder() as folder:
-                run, _ = run_fresh(self.config, folder, [nodeid], turns_to_hand_over(), self._further.left_s)
-        except (NotTaken, OSError) as error:
-            return first_and_last_line(error)
-        return next((each for each in run.records if each.nodeid == nodeid), "it did not run the test")
-
-
 class Naming:
     """Runs a test that broke the GPU again, with calls that have margins before each comparison.
 
@@ -202,11 +194,7 @@ class Naming:
         self.config = config
         self.notes = os.environ.pop(NAMING, None)
         """The file of the notes; None in other processes."""
-        self._further = FurtherProcesses(MOST_NAMING_S)
-
-    def note(self, sentence: str) -> None:
-        """Note what is known if this process ends now; empty for nothing."""
-        write_note(self.notes, sentence)
+        self._further = FurtherProcesses(config, MOST_NAMING_S)
 
     def find(self, nodeid: str) -> str:
         """Return what a fresh process finds wrong with a test; empty where it finds nothing, or takes too long."""

@@ -150,7 +150,13 @@ class GpuTurns:
         """Hold the GPUs around the whole protocol, so that a test's timeout does not count waiting."""
         self._refusal, self.warnings = None, []
         try:
-            self._begin(item)
+            try:
+                if takes_turns(item):
+                    self.warnings, self._next_warnings = self._next_warnings, []
+                    self._take(item)
+            except Exception as error:  # raised again in the test's setup
+                self._refusal = error
+                self.release()
             return (yield)
         finally:
             self.release()
@@ -185,10 +191,8 @@ class GpuTurns:
 
     def record(self) -> Turn | None:
         """Return what is kept of the turn; None where there was none."""
-        if self.held is None:
-            return None
         held = self.held
-        return Turn(gpus=held.uuids, began_s=held.began_s, ended_s=time.time(), waited_s=held.waited_s)
+        return held and Turn(gpus=held.uuids, began_s=held.began_s, ended_s=time.time(), waited_s=held.waited_s)
 
     @property
     def neighbours(self) -> list[str]:
@@ -213,19 +217,14 @@ class GpuTurns:
 
     # a turn
 
-    def _begin(self, item: pytest.Item) -> None:
-        """Take the turn of a test that needs one; what is raised before its phases is raised again in its setup."""
-        try:
-            if takes_turns(item):
-                self.warnings, self._next_warnings = self._next_warnings, []
-                self._take(item)
-        except Exception as error:
-            self._refusal = error
-            self.release()
-
     def _take(self, item: pytest.Item) -> None:
-        count = markers.gpus_needed(item)
-        device = self._device(item)
+        """Take the turn of a test; one that does not measure needs no device."""
+        count, device = markers.gpus_needed(item), None
+        if uses_fixture(item):
+            device = required_device(self.settings.device, self.settings.require_gpu)
+        else:
+            with suppress(DeviceUnavailable):
+                device = find_device(self.settings.device)
         if device is None or device.type != "cuda":
             if count > 1:
                 raise TooFewGpus(f"the test needs {count} GPUs, and there is none to use")
@@ -237,30 +236,31 @@ class GpuTurns:
         if not self._measures:
             return
         self._claim(gpus)
-        self.held = held = self._hold(gpus, item.nodeid)
+        note = Holder.of_this_process(item.nodeid, command_line(run_arguments(self.config)))
+        lock = GpuLock(gpus, self._folder(), note)
+        patience = Patience(self.settings.lock_timeout, self._say)
+        if is_worker(self.config):
+            patience.say_after_s = WORKER_SAYS_AFTER_S
+        self.held = held = HeldGpus(self.config, self.settings, gpus, lock.acquire(patience))
+        held.cleanup.callback(lock.release)
         held.look_first(idle_s=time.monotonic() - self.ended_s, say=self._say)
         self.warnings += [f"{each}: what was measured meanwhile may be too slow" for each in self.neighbours]
         if self.settings.lock_clocks is not None:
             if is_worker(self.config):  # any other run ends in order where a signal ends it
                 held.cleanup.enter_context(interrupts_raised())
             for uuid in held.uuids:
-                lock = ClockLock(uuid, self.settings.lock_clocks, self._folder(), self._warn)
-                held.cleanup.enter_context(lock)
-
-    def _device(self, item: pytest.Item) -> Device | None:
-        """Return the device of a test; None where a test that does not measure has none."""
-        if uses_fixture(item):
-            return required_device(self.settings.device, self.settings.require_gpu)
-        with suppress(DeviceUnavailable):
-            return find_device(self.settings.device)
-        return None
+                clocks = ClockLock(uuid, self.settings.lock_clocks, self._folder(), self._warn)
+                held.cleanup.enter_context(clocks)
 
     def _choose(self, device: Device, count: int) -> tuple[str, ...]:
-        """Return the UUIDs of the current GPU and of those after it."""
-        visible = self._shown()
+        """Return the UUIDs of the current GPU and of those after it, in CUDA's order."""
+        if self.pin is not None and self.pin.problem is None:
+            shown = self.pin.uuids
+        else:
+            shown = self._visible = self._visible or tuple(gpu.uuid for gpu in visible.find_visible())
         uuid = device.facts.uuid or "GPU-unknown"
-        current = next((each for each in visible if same_gpu(each, uuid)), uuid)
-        gpus = (current, *(each for each in visible if each != current))
+        current = next((each for each in shown if same_gpu(each, uuid)), uuid)
+        gpus = (current, *(each for each in shown if each != current))
         if len(gpus) >= count:
             return gpus[:count]
         if self.pin is not None and len(self.pin.order) >= count:
@@ -269,24 +269,6 @@ class GpuTurns:
                 "its own only: start CUDA in tests or fixtures, or run this test without xdist"
             )
         raise TooFewGpus(f"the test needs {count} GPUs, and this process may use {len(gpus)}")
-
-    def _shown(self) -> tuple[str, ...]:
-        """Return the UUIDs of the GPUs that CUDA shows this process, in its order."""
-        if self.pin is not None and self.pin.problem is None:
-            return self.pin.uuids
-        if self._visible is None:
-            self._visible = tuple(gpu.uuid for gpu in visible.find_visible())
-        return self._visible
-
-    def _hold(self, gpus: tuple[str, ...], nodeid: str) -> HeldGpus:
-        note = Holder.of_this_process(nodeid, command_line(run_arguments(self.config)))
-        lock = GpuLock(gpus, self._folder(), note)
-        patience = Patience(self.settings.lock_timeout, self._say)
-        if is_worker(self.config):
-            patience.say_after_s = WORKER_SAYS_AFTER_S
-        held = HeldGpus(self.config, self.settings, gpus, lock.acquire(patience))
-        held.cleanup.callback(lock.release)
-        return held
 
     def _claim(self, gpus: tuple[str, ...]) -> None:
         """Claim GPUs, once each, as a pinned worker has claimed its own."""

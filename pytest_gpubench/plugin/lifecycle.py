@@ -17,7 +17,7 @@ from pytest_gpubench.plugin.baseline import ComparedRun
 from pytest_gpubench.plugin.containment import failing
 from pytest_gpubench.plugin.counting import Counting
 from pytest_gpubench.plugin.failures import fail
-from pytest_gpubench.plugin.fresh_process import Confirmation, Naming
+from pytest_gpubench.plugin.fresh_process import FurtherProcesses, Naming, write_note
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.items import FIXTURE, UNMARKED, is_perf, parameters, source_hash, uses_fixture
 from pytest_gpubench.plugin.markers import MergedMarks, merge_marks
@@ -26,9 +26,8 @@ from pytest_gpubench.plugin.sessions import SAME_IN_EVERY_PROCESS
 from pytest_gpubench.plugin.workers import worker_name
 from pytest_gpubench.report.layout import Screen
 from pytest_gpubench.results.model import Measurement, TestRecord, encode
-from pytest_gpubench.settings import Settings
+from pytest_gpubench.settings import Resolver, Settings
 from pytest_gpubench.settings.parsers import COUNTER_WISHES
-from pytest_gpubench.settings.resolver import Resolver
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.units import repr_of
 
@@ -53,7 +52,7 @@ class Lifecycle:
         self.turns = turns
         self.compared = compared
         self.results = results
-        self.confirmation = Confirmation(config)
+        self.confirming = FurtherProcesses(config)
         self.counting = Counting(config, self.counters_of)
         self.naming = Naming(config)
         self._item: pytest.Item | None = None
@@ -100,7 +99,7 @@ class Lifecycle:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         """Note the running test; keep the results of an interrupted one."""
-        self._begin(item)
+        self._item, self._phase, self._is_reported = item, "setup", False
         try:
             return (yield)
         except (KeyboardInterrupt, pytest.exit.Exception):
@@ -108,7 +107,9 @@ class Lifecycle:
                 self._report_interrupted(item)
             raise
         finally:
-            self._begin(None)
+            if self._test is not None:
+                self._test.forget()
+            self._item = self._test = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -117,15 +118,32 @@ class Lifecycle:
             self._test = None
         self._phase, self._is_reported = "setup", False
         item.user_properties = [each for each in item.user_properties if not str(each[0]).startswith(f"{FIXTURE}.")]
-        if is_perf(item) and (refusal := self._refusal(item)):
-            pytest.fail(refusal, pytrace=False)
+        if not is_perf(item):
+            return
+        try:
+            device = None
+            if uses_fixture(item) and not self.settings.disable:
+                device = required_device(self.settings.device, self.settings.require_gpu)
+            test = self.current_test()
+        except (BadRequest, DeviceUnavailable) as error:
+            pytest.fail(str(error), pytrace=False)
+        if test is not None and device is not None:
+            test.device = device
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Note that the test's own function runs."""
+        """Note that the test's own function runs, and the examples that hypothesis calls it with."""
         self._phase, self._in_call = "call", True
+        function = getattr(item, "obj", None)
         try:
-            with self._intercepting_examples(item):
+            examples: AbstractContextManager[None] = nullcontext()
+            test = self.current_test() if uses_fixture(item) and hasattr(function, "hypothesis") else None
+            if test is not None:
+                from pytest_gpubench.search import intercepting_examples
+
+                fixtures, oom = getattr(item, "funcargs", {}), test.settings.given_oom
+                examples = intercepting_examples(function, test.begin_example, fixtures, oom, test.warnings.append)
+            with examples:
                 return (yield)
         finally:
             self._in_call = False
@@ -179,16 +197,8 @@ class Lifecycle:
 
                 text = report_section(self._record(self._test), report.longreprtext, Screen.current(color=False))
                 report.sections.append(("gpu_bench", text))
-        if ends_test and report.skipped and not self._in_call and self._has_silent_limits(item):
-            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
-            reason = getattr(report, "wasxfail", "") or reason.removeprefix("Skipped: ")
-            report.gpu_bench_silent = reason  # type: ignore[attr-defined]
-
-    def _begin(self, item: pytest.Item | None) -> None:
-        """Let go of the last test, and know the next; None between tests."""
-        if self._test is not None:
-            self._test.forget()
-        self._item, self._test, self._phase, self._is_reported = item, None, "setup", False
+        if ends_test and report.skipped and not self._in_call:
+            self._note_silent(item, report)
 
     def _new_test(self, item: pytest.Item, marks: MergedMarks) -> "CurrentTest":
         from pytest_gpubench.running_test import CurrentTest
@@ -205,15 +215,15 @@ class Lifecycle:
         test.leaving, test.neighbours, test.computing = LEAVING, self.turns.neighbours, self.turns.computing
         test.counters = self._counters(test.settings, test.limits)
         test.captures = functools.partial(self.counting.captures, item.nodeid)
-        if self.counting.notes is not None:
-            test.note_capture = functools.partial(self.counting.note, item.nodeid)
+        if (notes := self.counting.notes) is not None:
+            test.note_capture = lambda place: write_note(notes, [item.nodeid, *place])
         if self.naming.notes is not None:
-            test.note_what_breaks = self.naming.note
+            test.note_what_breaks = functools.partial(write_note, self.naming.notes)
         else:
             test.find_what_broke = functools.partial(self.naming.find, item.nodeid)
         self.compared.attach(test)
         if test.settings.timer not in SAME_IN_EVERY_PROCESS:
-            test.fresh = functools.cache(lambda number: self.confirmation.measure(item.nodeid))
+            test.fresh = functools.cache(lambda number: self.confirming.record(item.nodeid))
         return test
 
     def counters_of(self, item: pytest.Item) -> frozenset[str]:
@@ -254,35 +264,17 @@ class Lifecycle:
         test.settings, test.limits = self._settings(marks), marks.limits
         test.counters = self._counters(test.settings, test.limits)
 
-    def _refusal(self, item: pytest.Item) -> str | None:
-        try:
-            device = None
-            if uses_fixture(item) and not self.settings.disable:
-                device = required_device(self.settings.device, self.settings.require_gpu)
-            test = self.current_test()
-        except (BadRequest, DeviceUnavailable) as error:
-            return str(error)
-        if test is not None and device is not None:
-            test.device = device
-        return None
-
-    def _intercepting_examples(self, item: pytest.Item) -> AbstractContextManager[None]:
-        """Note the examples that hypothesis calls a test with."""
-        function = getattr(item, "obj", None)
-        test = self.current_test() if uses_fixture(item) and hasattr(function, "hypothesis") else None
-        if test is None:
-            return nullcontext()
-        from pytest_gpubench.search import intercepting_examples
-
-        settings, fixtures = test.settings, getattr(item, "funcargs", {})
-        return intercepting_examples(function, test.begin_example, fixtures, settings.given_oom, test.warnings.append)
-
     def _decide(self, item: pytest.Item, report: pytest.TestReport) -> None:
         """Fail the test whose limits were not kept, however it ended; its own xfail mark may expect that."""
         self._is_reported = True
         test = self._test
-        may_fail = (test is not None and test.has_begun) or (report.passed and is_perf(item))
-        sentence = self._why_failed(report.failed) if may_fail else None
+        if not (test is not None and test.has_begun) and not (report.passed and is_perf(item)):
+            return
+        try:
+            current = self.current_test()
+            sentence = None if current is None else current.why_failed(report.failed)
+        except BadRequest as error:
+            sentence = str(error)
         if sentence is None:
             return
         if test is not None and test.expects_failure and hasattr(report, "wasxfail"):
@@ -292,19 +284,14 @@ class Lifecycle:
         if not report.failed and not (test is not None and test.has_failed_part):
             fail(item, report, sentence)
 
-    def _why_failed(self, has_failed: bool) -> str | None:
-        try:
-            test = self.current_test()
-        except BadRequest as error:
-            return str(error)
-        return None if test is None else test.why_failed(has_failed)
-
-    def _has_silent_limits(self, item: pytest.Item) -> bool:
-        """Tell whether a test has limits, and nothing was judged by any."""
+    def _note_silent(self, item: pytest.Item, report: pytest.TestReport) -> None:
+        """Note why a test was skipped that has limits, where nothing was judged by any."""
+        is_judged = self._test is not None and any(each.verdicts for each in self._test.measurements)
         with suppress(BadRequest):
-            limits = merge_marks(item).limits
-            return bool(limits) and (self._test is None or not any(each.verdicts for each in self._test.measurements))
-        return False
+            if not is_judged and merge_marks(item).limits:
+                reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
+                reason = getattr(report, "wasxfail", "") or reason.removeprefix("Skipped: ")
+                report.gpu_bench_silent = reason  # type: ignore[attr-defined]
 
     # its report
 

@@ -14,7 +14,7 @@ import pytest
 
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.baseline import ComparedRun
-from pytest_gpubench.plugin.exit_status import ExitStatus
+from pytest_gpubench.plugin.containment import ExitStatus
 from pytest_gpubench.plugin.items import is_perf
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.workers import is_distributing, is_dry, is_worker

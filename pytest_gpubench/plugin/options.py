@@ -9,6 +9,7 @@ import pytest
 
 from pytest_gpubench.settings import (
     ROWS,
+    Resolver,
     Settings,
     environment_name,
     flag_name,
@@ -18,7 +19,6 @@ from pytest_gpubench.settings import (
     with_strict,
 )
 from pytest_gpubench.settings.parsers import OUTPUTS
-from pytest_gpubench.settings.resolver import Resolver
 from pytest_gpubench.units import safe_lines
 
 

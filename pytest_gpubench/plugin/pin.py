@@ -1,12 +1,10 @@
 """The GPU of an xdist worker: claimed, and made the only one that CUDA shows it."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pytest_gpubench.gpu import context, visible
-from pytest_gpubench.gpu.holder import Holder, command_line
 from pytest_gpubench.gpu.lock import Claim, claim_gpu
 from pytest_gpubench.gpu.lock_file import lock_folder
 from pytest_gpubench.gpu.visible import VisibleGpu, same_gpu
@@ -37,10 +35,6 @@ class Pin:
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(self.uuids)
         os.environ.setdefault(COUNT_WITHOUT_CUDA, "1")
 
-    def sign(self, arguments: Sequence[str]) -> None:
-        """Write into the lock file by which command this worker was started, once that is known."""
-        self.claim.file.write(Holder.of_this_process(command=command_line(arguments)))
-
 
 _pin: Pin | None = None
 
@@ -51,24 +45,17 @@ def pin_worker(settings: Settings) -> Pin | None:
     A process does so once, whichever pytest runs in it.
     """
     global _pin
-    if _pin is None and settings.device != "cpu":
-        _pin = pin_to(visible.find_visible(), settings)
+    gpus = visible.find_visible() if _pin is None and settings.device != "cpu" else []
+    if gpus:
+        too_late = context.cuda_was_started()
+        claim = claim_gpu(gpus, lock_folder(settings.lock_folder))
+        place = gpus.index(claim.gpu)
+        _pin = Pin(claim, (*gpus[place:], *gpus[:place]))
+        if too_late:
+            _pin.problem = _set_current(claim.gpu.uuid)
+        else:
+            _pin.show()
     return _pin
-
-
-def pin_to(gpus: Sequence[VisibleGpu], settings: Settings) -> Pin | None:
-    """Claim one of these GPUs and show CUDA only that one; None where there are none."""
-    if not gpus:
-        return None
-    too_late = context.cuda_was_started()
-    claim = claim_gpu(gpus, lock_folder(settings.lock_folder))
-    place = list(gpus).index(claim.gpu)
-    pin = Pin(claim, (*gpus[place:], *gpus[:place]))
-    if too_late:
-        pin.problem = _set_current(claim.gpu.uuid)
-    else:
-        pin.show()
-    return pin
 
 
 def _set_current(uuid: str) -> str:

@@ -3,11 +3,11 @@
 import pytest
 
 from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.plugin import containment
 from pytest_gpubench.plugin.baseline import ComparedRun
 from pytest_gpubench.plugin.collection import Collection
-from pytest_gpubench.plugin.containment import Containment
+from pytest_gpubench.plugin.containment import ExitStatus
 from pytest_gpubench.plugin.end_signals import EndSignals
-from pytest_gpubench.plugin.exit_status import ExitStatus
 from pytest_gpubench.plugin.failures import Failures
 from pytest_gpubench.plugin.fresh_process import as_fresh_process
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
@@ -18,9 +18,9 @@ from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.save import OutputFiles
 from pytest_gpubench.plugin.sessions import EarlierSessions
 from pytest_gpubench.plugin.started_ahead import StartedAhead
-from pytest_gpubench.plugin.sticky_error import JUnitFile, StickyErrors
+from pytest_gpubench.plugin.sticky_error import StickyErrors
 from pytest_gpubench.plugin.unfinished import UnfinishedRuns
-from pytest_gpubench.plugin.workers import Workers, is_worker
+from pytest_gpubench.plugin.workers import Workers
 
 RUN = pytest.StashKey[Lifecycle]()
 
@@ -31,47 +31,42 @@ def register_hooks(config: pytest.Config) -> None:
         return
     try:
         resolver = as_fresh_process(config) or resolve(config)
-        status = ExitStatus()
-        results = Results(config, resolver.run, status)
+        settings, status = resolver.run, ExitStatus()
+        results = Results(config, settings, status)
         earlier = EarlierSessions(config, resolver, status)
-        compared = ComparedRun(config, resolver.run, results, earlier)
-    except BadRequest as error:
-        raise usage_error(error) from None
-    settings = resolver.run
-    workers = Workers(config, settings)
-    turns = GpuTurns(config, settings, workers.pin)
-    failures = Failures(config, results)
-    left_out = LeftOut(config)
-    missing = MissingTests(config, settings, compared, results, left_out, status)
-    files = OutputFiles(config, settings, results, compared, failures, earlier, missing, status)
-    lifecycle = config.stash[RUN] = Lifecycle(config, resolver, turns, compared, results)
-    plugins: dict[str, object] = {  # the hooks of the later are called first, and wrap those of the earlier
-        "workers": workers,
-        "turns": turns,
-        "collection": Collection(config, settings, turns),
-        "lifecycle": lifecycle,
-        "counting": lifecycle.counting,
-        "failures": failures,
-        "files": files,
-        "sessions": earlier,
-        "baseline": compared,
-        "missing": missing,
-        "left_out": left_out,
-        "results": results,
-        "sticky_errors": StickyErrors(is_worker(config)),
-        "junit": JUnitFile(config),
-        "unfinished": UnfinishedRuns(config, settings),
-        "started_ahead": StartedAhead(config, turns),
-        "end_signals": EndSignals(config, results, files),
-    }
-    if settings.scripts or settings.limits or settings.adopt:
-        from pytest_gpubench.plugin.adopted import AdoptedScripts, AdoptedTests, LimitLines
+        compared = ComparedRun(config, settings, results, earlier)
+        workers = Workers(config, settings)
+        turns = GpuTurns(config, settings, workers.pin)
+        failures = Failures(config, results)
+        left_out = LeftOut(config)
+        missing = MissingTests(config, settings, compared, results, left_out, status)
+        files = OutputFiles(config, settings, results, compared, failures, earlier, missing, status)
+        lifecycle = config.stash[RUN] = Lifecycle(config, resolver, turns, compared, results)
+        plugins: dict[str, object] = {  # the hooks of the later are called first, and wrap those of the earlier
+            "workers": workers,
+            "turns": turns,
+            "collection": Collection(config, settings, turns),
+            "lifecycle": lifecycle,
+            "counting": lifecycle.counting,
+            "failures": failures,
+            "files": files,
+            "sessions": earlier,
+            "baseline": compared,
+            "missing": missing,
+            "left_out": left_out,
+            "results": results,
+            "sticky_errors": StickyErrors(config),
+            "unfinished": UnfinishedRuns(config, settings),
+            "started_ahead": StartedAhead(config, turns),
+            "end_signals": EndSignals(config, results, files),
+        }
+        if settings.scripts or settings.limits or settings.adopt:
+            from pytest_gpubench.plugin.adopted import AdoptedScripts, AdoptedTests, LimitLines
 
-        try:
             plugins |= {"scripts": AdoptedScripts(config, lifecycle)} if settings.scripts else {}
             plugins |= {"limits": LimitLines(config, settings.limits)} if settings.limits else {}
             plugins |= {"adopted": AdoptedTests()} if settings.adopt else {}
-        except BadRequest as error:
-            raise usage_error(error) from None
-    Containment(config, status).register(plugins)
+    except BadRequest as error:
+        raise usage_error(error) from None
+    containment.register(config, status, plugins)
     config.pluginmanager.register(status, "gpu_bench_exit_status")

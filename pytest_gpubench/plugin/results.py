@@ -10,7 +10,7 @@ from pytest_gpubench.gpu.device import cpu_facts
 from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.gpu.visible import find_visible, has_gpu_driver
 from pytest_gpubench.plugin import terminal
-from pytest_gpubench.plugin.exit_status import GREEN, ExitStatus
+from pytest_gpubench.plugin.containment import GREEN, ExitStatus
 from pytest_gpubench.plugin.workers import is_distributing, is_dry, is_worker, worker_name
 from pytest_gpubench.report.layout import Screen
 from pytest_gpubench.report.remedies import named
@@ -67,8 +67,10 @@ class Results:
         """Say what workers measure on; without xdist that is said after the collection, if there are perf tests."""
         if not is_distributing(config):
             return None
-
-        devices = self._known_devices()
+        devices = [] if self.settings.device == "cpu" else visible_facts()
+        if not devices:  # as far as is known without torch
+            is_unknown = self.settings.device == "cuda" or has_gpu_driver() or has_remote_workers(config)
+            devices = [] if is_unknown and self.settings.device != "cpu" else [cpu_facts()]
         return header_line(devices[0] if devices else None, self.settings, len(devices))
 
     @pytest.hookimpl(optionalhook=True)
@@ -111,7 +113,7 @@ class Results:
         """Fail a run in which limits were broken, or that measured less than --gpu-bench-require asks for."""
         if is_worker(self.config) or is_dry(session.config):
             return
-        if self.settings.require is not None and (shortfall := self._find_shortfall(self.settings.require)):
+        if shortfall := self._find_shortfall():
             self._lines.append(shortfall)
         is_green = session.exitstatus in GREEN
         self._lines += [reason for reason, is_told in self._broken.values() if is_green or not is_told]
@@ -147,48 +149,30 @@ class Results:
         for line in summary_lines(self.records, self.settings):
             terminal.write_sentence(terminalreporter, line)
 
-    def _known_devices(self) -> list[DeviceFacts]:
-        """Return the workers' devices as far as they are known without torch: GPUs, or the CPU."""
-        if self.settings.device == "cpu":
-            return [cpu_facts()]
-        if gpus := visible_facts():
-            return gpus
-        unknown = self.settings.device == "cuda" or has_gpu_driver() or has_remote_workers(self.config)
-        return [] if unknown else [cpu_facts()]
-
-    def _find_shortfall(self, wanted: int | str) -> str | None:
+    def _find_shortfall(self) -> str | None:
         """Return in one sentence what is missing for --gpu-bench-require; None where nothing is."""
+        wanted, on_cpu = self.settings.require, self.settings.device == "cpu"
         option = "--gpu-bench-strict" if self.settings.strict and wanted == "all" else f"--gpu-bench-require={wanted}"
         if wanted == "all" and not self.selected:
             return f"{option}: there was no perf test to run"
-        measured, fell_back = self._measured()
-        missing = []
-        if wanted == "all":
-            if silent := self.selected - measured - fell_back:
-                tests = f"{count(len(silent), 'perf test')} of {len(self.selected)}"
-                missing = [f"{tests} measured nothing, the first is {min(silent)}"]
-        elif len(measured) >= int(wanted):
+        numbers = [each for each in self.records if any(item.timing.measured for item in each.measurements)]
+        measured = {each.nodeid for each in numbers if on_cpu or each.device.type == "cuda"}
+        fell_back = {each.nodeid for each in numbers} - measured
+        if wanted is None or (wanted != "all" and len(measured) >= wanted):
             return None
-        else:
-            where = "the CPU" if self.settings.device == "cpu" else "a GPU"
-            missing = [f"{count(len(measured), 'test')} measured on {where}"]
-        if only_there := fell_back - measured:
+        missing = []
+        if wanted != "all":
+            missing = [f"{count(len(measured), 'test')} measured on {'the CPU' if on_cpu else 'a GPU'}"]
+        elif silent := self.selected - measured - fell_back:
+            tests = f"{count(len(silent), 'perf test')} of {len(self.selected)}"
+            missing = [f"{tests} measured nothing, the first is {min(silent)}"]
+        if fell_back:
             missing.append(
-                f"{count(len(only_there), 'perf test')} measured on the CPU, which does not count where no GPU was "
-                f"found, the first is {min(only_there)}: run where there is a GPU, or ask for the CPU with "
+                f"{count(len(fell_back), 'perf test')} measured on the CPU, which does not count where no GPU was "
+                f"found, the first is {min(fell_back)}: run where there is a GPU, or ask for the CPU with "
                 "--gpu-bench-device=cpu"
             )
         return f"{option}: {'; '.join(missing)}" if missing else None
-
-    def _measured(self) -> tuple[set[str], set[str]]:
-        """Return the tests that measured on the wanted device, and those that fell back to a CPU."""
-        measured: set[str] = set()
-        fell_back: set[str] = set()
-        for record in self.records:
-            if any(each.timing.measured for each in record.measurements):
-                wanted = record.device.type == "cuda" or self.settings.device == "cpu"
-                (measured if wanted else fell_back).add(record.nodeid)
-        return measured, fell_back
 
 
 def visible_facts() -> list[DeviceFacts]:

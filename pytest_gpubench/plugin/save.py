@@ -12,7 +12,7 @@ from pytest_gpubench import __version__
 from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.baseline import ComparedRun
-from pytest_gpubench.plugin.exit_status import ExitStatus
+from pytest_gpubench.plugin.containment import ExitStatus
 from pytest_gpubench.plugin.failures import Failures
 from pytest_gpubench.plugin.missing import MissingTests
 from pytest_gpubench.plugin.results import NO_SWEEP, Results
@@ -95,10 +95,7 @@ class OutputFiles:
             return self.results.has_numbers
         items = [item for record in self.results.records for item in record.measurements]
         is_judged = any(item.timing.measured or item.verdicts for item in items)
-        return is_judged or (name == "markdown" and self._has_failures())
-
-    def _has_failures(self) -> bool:
-        return bool(self.failures.messages or self._silent())
+        return is_judged or (name == "markdown" and bool(self.failures.messages or self._silent()))
 
     def _silent(self) -> dict[str, str]:
         """Return why tests that have a limit, or had a number, have no verdict."""
@@ -161,9 +158,10 @@ class OutputFiles:
     def _write_html(self, path: str) -> str:
         from pytest_gpubench.report.html.page import html_page
 
-        records = tuple(record for run in self.compared.runs for record in run.records)
-        compared = [msgspec.structs.replace(run, records=records) for run in self.compared.runs[:1]]
-        write_text(html_page(self._run(), compared[0] if compared else None, self._history()), Path(path))
+        runs = self.compared.runs
+        records = tuple(record for run in runs for record in run.records)
+        compared = msgspec.structs.replace(runs[0], records=records) if runs else None
+        write_text(html_page(self._run(), compared, self._history()), Path(path))
         return f"page written to {path}"
 
     def _history(self) -> list[SavedRun]:
@@ -199,9 +197,9 @@ class OutputFiles:
     def _write_step_summary(self) -> None:
         """Add the summary to that of the GitHub Actions step; a failure is only a line, as no option asks for it."""
         path = os.environ.get("GITHUB_STEP_SUMMARY")
-        if not path or self.settings.markdown is not None or not (self.results.records or self._has_failures()):
+        has_anything = self.results.records or self._has_anything("markdown")
+        if not path or self.settings.markdown is not None or not has_anything:
             return
-
         try:
             with explaining_os_errors(Path(path), "written"), open(path, "ab") as file:
                 file.write(self._summary().encode(errors="backslashreplace"))

@@ -9,14 +9,13 @@ import pytest
 
 from pytest_gpubench.errors import BadRequest, GpuBenchError
 from pytest_gpubench.plugin import terminal
-from pytest_gpubench.plugin.exit_status import ExitStatus
+from pytest_gpubench.plugin.containment import ExitStatus
 from pytest_gpubench.plugin.fresh_process import run_fresh
 from pytest_gpubench.plugin.workers import hand_on, handed_on, is_dry, is_worker
 from pytest_gpubench.results.baseline import slimmed
 from pytest_gpubench.results.counterpart import by_test
 from pytest_gpubench.results.model import SavedRun, TestRecord
-from pytest_gpubench.settings import SAVED_SESSIONS, flag_name
-from pytest_gpubench.settings.resolver import Resolver
+from pytest_gpubench.settings import SAVED_SESSIONS, Resolver, flag_name
 from pytest_gpubench.units import count
 
 SAME_IN_EVERY_PROCESS = ("scripted",)
@@ -29,10 +28,15 @@ class EarlierSessions:
     """The hooks that take the sessions before that of this process, and report them."""
 
     def __init__(self, config: pytest.Config, resolver: Resolver, status: ExitStatus) -> None:
-        _refuse_useless_sessions(resolver)
         self.config = config
-        self.settings = resolver.run
+        self.settings = settings = resolver.run
         self.status = status
+        self.is_wanted = settings.save or settings.autosave or settings.compare
+        if "sessions" in resolver.explicit and (settings.sessions or 1) > 1 and not self.is_wanted:
+            raise BadRequest(
+                f"{flag_name('sessions')}={settings.sessions} takes sessions of a run that is saved or compared: "
+                f"give {flag_name('save')}=NAME or {flag_name('compare')}=NAME too"
+            )
         self.runs: list[SavedRun] = []
         """The sessions taken, oldest first."""
         if given := handed_on(config, SESSIONS):
@@ -46,9 +50,8 @@ class EarlierSessions:
         if number is None:  # as many as a FAIL needs where the run is saved under a name
             is_usual = self.settings.save and self.settings.timer not in SAME_IN_EVERY_PROCESS
             number = SAVED_SESSIONS if is_usual else 1
-        wanted = self.settings.save or self.settings.autosave or self.settings.compare
-        measures = wanted and not self.settings.disable and not self.settings.skip and not is_dry(self.config)
-        if number == 1 or not measures or is_worker(self.config):
+        measures = self.is_wanted and not (self.settings.disable or self.settings.skip or is_dry(self.config))
+        if not measures or is_worker(self.config):
             return
         for place in range(1, number):
             title = f"session {place} of {number}"
@@ -60,10 +63,9 @@ class EarlierSessions:
                 tests = count(len(run.records), "test") + (", some failed" if has_failed else "")
                 self._say(f"{title}: {tests}, {time.monotonic() - began_s:.0f} s")
             except (GpuBenchError, OSError) as error:
-                sentence, asked_for = f"{title}: {error}", self.settings.sessions is not None
-                if asked_for:
-                    self.status.fail(sentence)
-                self._say(self.status.reasons[-1] if asked_for else sentence, red=asked_for)
+                if asked_for := self.settings.sessions is not None:
+                    self.status.fail(f"{title}: {error}")
+                self._say(f"{title}: {error}", red=asked_for)
                 break
         if self.settings.compare is not None:
             hand_on(self.config, SESSIONS, msgspec.json.encode(list(map(slimmed, self.runs))).decode())
@@ -78,14 +80,3 @@ class EarlierSessions:
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:
             terminal.write_sentence(reporter, f"gpu_bench: {line}", red=red)
-
-
-def _refuse_useless_sessions(resolver: Resolver) -> None:
-    """Raise BadRequest where sessions are asked for, and the run is neither saved nor compared."""
-    settings = resolver.run
-    wanted = settings.save or settings.autosave or settings.compare
-    if "sessions" in resolver.explicit and (settings.sessions or 1) > 1 and not wanted:
-        raise BadRequest(
-            f"{flag_name('sessions')}={settings.sessions} takes sessions of a run that is saved or compared: "
-            f"give {flag_name('save')}=NAME or {flag_name('compare')}=NAME too"
-        )

@@ -11,6 +11,7 @@ from pytest_gpubench.errors import NotMeasured
 from pytest_gpubench.gpu.context import context_error, may_be_cuda_error
 from pytest_gpubench.plugin.containment import failing
 from pytest_gpubench.plugin.items import takes_turns
+from pytest_gpubench.plugin.workers import is_worker
 
 EXIT_CODE = 70
 WITHOUT_XDIST = "the other tests of the GPU are not run; with xdist (-n 1) they would be, in a new process"
@@ -19,8 +20,9 @@ WITHOUT_XDIST = "the other tests of the GPU are not run; with xdist (-n 1) they 
 class StickyErrors:
     """The hooks that notice a broken CUDA context, and keep it from failing tests that did not break it."""
 
-    def __init__(self, is_worker: bool) -> None:
-        self.is_worker = is_worker
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.is_worker = is_worker(config)
         self.culprit: str | None = None
         """The test that broke the context of this process."""
         self._culprits: dict[object, str] = {}
@@ -79,39 +81,12 @@ class StickyErrors:
 
     # the controller
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note which worker is about to end."""
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, object, object]:
+        """Note which worker is about to end; remove the entry that pytest's JUnit file has for an undone report."""
         if getattr(report, "gpu_bench_broke", False):
             self._culprits[getattr(report, "node", None)] = report.nodeid
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport, sched: Any) -> None:
-        """Undo xdist's report of a crash in a test that the ending worker did not begin, and run that test."""
-        culprit = self._culprits.get(getattr(report, "node", None))
-        if culprit is None:
-            return
-        if _run_again(sched, crashitem):
-            report.outcome = "passed"
-            report.gpu_bench_undone = True  # type: ignore[attr-defined]
-        else:
-            report.longrepr = f"not run: {culprit} broke the CUDA context of its worker"
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
-        """Do not count undone reports."""
-        return ("", "", "") if getattr(report, "gpu_bench_undone", False) else None
-
-
-class JUnitFile:
-    """The hook that keeps undone reports out of the JUnit file; it runs after that file's own."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self.config = config
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Remove the entry that pytest made for a test that has yet to run."""
+        result = yield
         if getattr(report, "gpu_bench_undone", False):
             for plugin in self.config.pluginmanager.get_plugins():
                 if type(plugin).__name__ == "LogXML":
@@ -119,14 +94,24 @@ class JUnitFile:
                     own = xml.node_reporter(report)
                     xml.node_reporters = {key: each for key, each in xml.node_reporters.items() if each is not own}
                     xml.node_reporters_ordered = [each for each in xml.node_reporters_ordered if each is not own]
+        return result
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport, sched: Any) -> None:
+        """Undo xdist's report of a crash in a test that the ending worker did not begin, and run that test."""
+        culprit = self._culprits.get(getattr(report, "node", None))
+        if culprit is None:
+            return
+        try:
+            if not hasattr(sched, "workqueue"):  # loadscope and loadfile run again all that was not completed
+                sched.mark_test_pending(crashitem)
+        except NotImplementedError:
+            report.longrepr = f"not run: {culprit} broke the CUDA context of its worker"
+        else:
+            report.outcome = "passed"
+            report.gpu_bench_undone = True  # type: ignore[attr-defined]
 
-def _run_again(sched: Any, nodeid: str) -> bool:
-    """Have one of xdist's schedulers run a test in another worker; return whether it does."""
-    if hasattr(sched, "workqueue"):  # loadscope and loadfile run again all that was not completed
-        return True
-    try:
-        sched.mark_test_pending(nodeid)
-    except NotImplementedError:
-        return False
-    return True
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
+        """Do not count undone reports."""
+        return ("", "", "") if getattr(report, "gpu_bench_undone", False) else None

@@ -9,10 +9,10 @@ import pytest
 
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable
 from pytest_gpubench.gpu import visible
+from pytest_gpubench.gpu.holder import Holder, command_line
 from pytest_gpubench.gpu.processes import pid_namespace
 from pytest_gpubench.gpu.visible import HostGpu, parse_list
-from pytest_gpubench.plugin.options import usage_error
-from pytest_gpubench.plugin.pin import Pin, pin_worker
+from pytest_gpubench.plugin.pin import pin_worker
 from pytest_gpubench.settings import Settings
 
 CONTROLLER = "gpu_bench_controller"
@@ -65,14 +65,14 @@ class Workers:
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         self.config = config
         self.settings = settings
-        self.pin: Pin | None = None
-        if is_worker(config):
-            try:
-                self.pin = pin_worker(settings)  # most workers have done so before the first conftest was imported
-            except (BadRequest, DeviceUnavailable) as error:
-                raise usage_error(error) from None
+
+        try:  # most workers have pinned themselves before the first conftest was imported
+            self.pin = pin_worker(settings) if is_worker(config) else None
+        except DeviceUnavailable as error:
+            raise BadRequest(str(error)) from None
         if self.pin is not None:
-            self.pin.sign(run_arguments(config))
+            command = command_line(run_arguments(config))  # known only now
+            self.pin.claim.file.write(Holder.of_this_process(command=command))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:

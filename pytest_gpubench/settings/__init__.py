@@ -5,39 +5,19 @@ A setting is looked up as: built-in default < ini < environment < `perf` marker 
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from typing import Any, Literal, TypedDict, get_args
 
 from pytest_gpubench import metrics
-from pytest_gpubench.counters import raw_metrics
 from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.settings import parsers
 from pytest_gpubench.settings.cache import Cache, CacheName, Producer
-from pytest_gpubench.settings.parsers import (
-    COUNTER_WISHES,
-    NUMBERS,
-    ON,
-    checked_text,
-    choice,
-    file_path,
-    folder_path,
-    fraction,
-    output_folder,
-    plots_folder,
-    positive_count,
-    seconds,
-    seed_number,
-    several,
-    whole_number_or_zero,
-    word_or,
-)
-from pytest_gpubench.settings.row import row_of, setting
-from pytest_gpubench.stats.tolerance import parse_tolerance
+from pytest_gpubench.settings.parsers import row_of, setting
 from pytest_gpubench.units import repr_of
 
 TABLE_COLUMNS = (*metrics.COLUMNS, "reference", "limit", "flags")
 SORT_KEYS = ("none", "name", *metrics.COLUMNS)
-GROUP_KEYS = ("none", "file", "class", "function", "label", "device", "param")
 ALMOST = 0.8
 """The likeness of two names, by difflib, from which on one counts as a misspelling of the other."""
 LIMIT_TIME_S = 1.0
@@ -54,27 +34,6 @@ TERMINAL = "-"
 TimerName = Literal["profiler", "events", "graph", "wall", "scripted"]
 
 
-def _group_key(text: str) -> str:
-    """Parse what to group a table by: a fixed key, or param:NAME."""
-    is_param = text.startswith("param:") and text != "param:"
-    return text if is_param else choice(*GROUP_KEYS, "param:NAME")(text)
-
-
-def _saved_name(text: str) -> str:
-    if not text.strip():
-        raise ValueError("it must not be empty")
-    if text.strip() == "latest":
-        raise ValueError("latest means the newest run of any name: choose another name")
-    return text.strip()
-
-
-def _megahertz(text: str) -> int:
-    try:
-        return positive_count(text)
-    except ValueError:
-        raise ValueError("it must be a whole number of MHz above 0") from None
-
-
 @dataclass(frozen=True, eq=False)
 class Settings:
     """Every setting of a run, resolved; durations are seconds."""
@@ -84,11 +43,11 @@ class Settings:
     require: int | Literal["all"] | None = setting(
         None,
         "fail the run unless N tests, or all perf tests, measured on a GPU (or on a CPU that was asked for)",
-        word_or(positive_count, "all"),
+        parsers.word_or(parsers.positive_count, "all"),
         "N|all",
     )
     lock_timeout: float = setting(
-        3600.0, "fail a perf test that waits longer than this for its turn at the GPU", seconds, "SECONDS"
+        3600.0, "fail a perf test that waits longer than this for its turn at the GPU", parsers.seconds, "SECONDS"
     )
     lock_folder: str | None = setting(
         None, f"the folder of the GPUs' locks; unset, {LOCK_FOLDER_NAME} in the temp folder", metavar="FOLDER"
@@ -102,14 +61,14 @@ class Settings:
         None,
         "hold the GPU's clocks at this during each perf test, for everybody who uses the GPU (needs administrator's "
         "rights)",
-        word_or(_megahertz, "base", "max"),
+        parsers.word_or(parsers.megahertz, "base", "max"),
         "base|max|MHZ",
     )
     timer: str = setting(
         "profiler",
         "profiler: the sum of the GPU's own records; events: from the first kernel to the last, gaps included; graph: "
         "the same of a replayed CUDA graph; wall: the host's clock; scripted: given samples",
-        choice(*get_args(TimerName)),
+        parsers.choice(*get_args(TimerName)),
         "|".join(get_args(TimerName)),
         in_marker=True,
     )
@@ -117,22 +76,24 @@ class Settings:
         "cold",
         "the L2 cache before each rep: cold is flushed by reading, dirty by writing (as other tools do), hot is left; "
         "tests may give a function that leaves data in it",
-        word_or(Producer, *get_args(CacheName)),
+        parsers.word_or(Producer, *get_args(CacheName)),
         "|".join(get_args(CacheName)),
         in_marker=True,
     )
-    reps: int | None = setting(None, "take exactly N timed calls of each function", positive_count, "N", in_marker=True)
+    reps: int | None = setting(
+        None, "take exactly N timed calls of each function", parsers.positive_count, "N", in_marker=True
+    )
     warmup: int | None = setting(
         None,
         "make exactly N calls first; unset, as many as it takes until kernels and time are steady",
-        whole_number_or_zero,
+        parsers.whole_number_or_zero,
         "N",
         in_marker=True,
     )
     precision: float = setting(
         0.005,
         "stop when the median's 95 %% interval is no wider than this part of it",
-        fraction,
+        parsers.fraction,
         "FRACTION",
         in_marker=True,
     )
@@ -140,7 +101,7 @@ class Settings:
         None,
         f"stop taking reps after so many seconds (12 are taken anyhow); unset, {LIMIT_TIME_S:g} where a limit is "
         f"undecided, up to {HELD_UP_TIME_S:g} where busy processes hold up the calls, else {PRECISION_TIME_S:g}",
-        seconds,
+        parsers.seconds,
         "SECONDS",
         in_marker=True,
     )
@@ -148,7 +109,7 @@ class Settings:
         None,
         "draw the order in which functions are timed in turn from this seed; unset, from another one in each call, "
         "which a failure shows",
-        seed_number,
+        parsers.seed_number,
         "N",
         in_marker=True,
     )
@@ -156,7 +117,11 @@ class Settings:
         "background", "start the profiler in the background after collection, or when it is first needed"
     )
     alpha: float = setting(
-        0.001, "the chance, at most, that a limit fails a test that keeps it", fraction, "FRACTION", in_marker=True
+        0.001,
+        "the chance, at most, that a limit fails a test that keeps it",
+        parsers.fraction,
+        "FRACTION",
+        in_marker=True,
     )
     strict: bool = setting(
         False,
@@ -176,7 +141,7 @@ class Settings:
         30.0,
         "time the examples of a test under @given for so many seconds in all, and as long again to shrink a failure; "
         "further examples are only checked",
-        seconds,
+        parsers.seconds,
         "SECONDS",
         in_marker=True,
     )
@@ -185,17 +150,19 @@ class Settings:
         "if an example of @given does not fit into the GPU's memory: leave it out and say so, or let it fail",
         in_marker=True,
     )
-    save: str | None = setting(None, "save the run's results under this name in the storage", _saved_name, "NAME")
+    save: str | None = setting(
+        None, "save the run's results under this name in the storage", parsers.saved_name, "NAME"
+    )
     sessions: int | None = setting(
         None,
         "measure a run that is saved or compared so many times, each in a fresh process: how much processes differ "
         "decides how small a change can be told; unset, five times where it is saved under a name, else once",
-        positive_count,
+        parsers.positive_count,
         "N",
     )
     autosave: bool = setting(False, "save the run's results under its commit and time")
     storage: str = setting(
-        ".gpu_benchmarks", "the folder that runs are saved in, one for each GPU model", folder_path, "FOLDER"
+        ".gpu_benchmarks", "the folder that runs are saved in, one for each GPU model", parsers.folder_path, "FOLDER"
     )
     save_calls: Literal["no", "triton", "all"] = setting(
         "triton",
@@ -213,7 +180,7 @@ class Settings:
         None,
         "fail a test that is slower than in the run compared with by more: median:5%%, speedup:3%%, mean:2us; "
         "of speedup, median, mean, q1, q3, or a counter: instructions:0.1%%",
-        checked_text(parse_tolerance),
+        parsers.tolerance,
         "METRIC:AMOUNT",
     )
     trust_calls: bool = setting(False, "replay calls that another user or machine has saved too: they are code")
@@ -242,37 +209,37 @@ class Settings:
         "limits",
         "take counters, such as instructions, by ncu in a further process: of tests with a limit on one, on-fail of "
         "those that fail too, all of all tests, and a list of names these of all; no leaves such limits unjudged",
-        word_or(checked_text(lambda text: raw_metrics(map(str.strip, text.split(",")))), *COUNTER_WISHES),
+        parsers.word_or(parsers.counter_names, *parsers.COUNTER_WISHES),
         "no|limits|on-fail|all|LIST",
         in_marker=True,
     )
-    json: str | None = setting(None, "write the run's results to this file", file_path, "PATH")
+    json: str | None = setting(None, "write the run's results to this file", parsers.file_path, "PATH")
     markdown: str | None = setting(
         None,
         "write a summary in Markdown to this file; unset, to $GITHUB_STEP_SUMMARY if that is set",
-        file_path,
+        parsers.file_path,
         "PATH",
     )
-    html: str | None = setting(None, "write a page with all results to this file", file_path, "PATH")
+    html: str | None = setting(None, "write a page with all results to this file", parsers.file_path, "PATH")
     plot: str | None = setting(
         None,
         "draw each sweep, a test that is parametrised over a number or a shape: the option alone in the terminal, with "
         "a folder as SVG files in it",
-        plots_folder,
+        parsers.output_folder,
         "FOLDER",
         optional=TERMINAL,
     )
     trace: str | None = setting(
         None,
         "write a Perfetto trace of a few more calls of every measured function, and summary.md, to this folder",
-        output_folder,
+        parsers.output_folder,
         "FOLDER",
     )
     scripts: tuple[str, ...] | None = setting(
         None,
         "collect these benchmark scripts too, or alone where no path is given: a case of triton.testing.perf_report is "
         "a test, and any other script is one that measures what its timers time",
-        several("patterns of files"),
+        parsers.several("patterns of files"),
         "PATTERNS",
     )
     adopt: bool = setting(
@@ -293,12 +260,12 @@ class Settings:
         None,
         f"the columns after verdict, test and function, of {', '.join(TABLE_COLUMNS)}; unset, as many as the terminal "
         "has room for",
-        several(", ".join(TABLE_COLUMNS), TABLE_COLUMNS),
+        parsers.several(", ".join(TABLE_COLUMNS), TABLE_COLUMNS),
         "LIST",
     )
-    sort: str = setting("none", f"sort by one of {', '.join(SORT_KEYS)}", choice(*SORT_KEYS), "KEY")
+    sort: str = setting("none", f"sort by one of {', '.join(SORT_KEYS)}", parsers.choice(*SORT_KEYS), "KEY")
     group_by: str = setting(
-        "none", f"make a table for each {', '.join(GROUP_KEYS[1:])} or param:NAME", _group_key, "KEY"
+        "none", f"make a table for each {', '.join(parsers.GROUP_KEYS[1:])} or param:NAME", parsers.group_key, "KEY"
     )
     time_unit: Literal["auto", "ns", "us", "ms", "s"] = setting("auto", "the unit of time")
     verbose: bool = setting(False, "show every measurement, with its kernels")
@@ -365,7 +332,7 @@ def parse_value(name: str, value: object, spelling: str) -> Any:
     """Parse the value of a setting, or raise BadRequest naming the spelling that gave it."""
     parse = ROWS[name].parse
     try:
-        return parse(value if parse in NUMBERS or callable(value) else str(value))
+        return parse(value if parse in parsers.NUMBERS or callable(value) else str(value))
     except ValueError as error:
         named = repr_of(value)
         said = str(error) if str(error).startswith(named) else f"{named} is not valid, {error}"
@@ -374,7 +341,7 @@ def parse_value(name: str, value: object, spelling: str) -> Any:
 
 def with_strict(values: Mapping[str, str]) -> dict[str, str]:
     """Return the values given at one place, as on the command line, with what `strict` chooses if it is on there."""
-    is_strict = values.get("strict", "").lower() in ON
+    is_strict = values.get("strict", "").lower() in parsers.ON
     return {**(STRICT if is_strict else {}), **values}
 
 
@@ -395,3 +362,20 @@ def environment_settings() -> Settings:
     return Settings(
         **{name: parse_value(name, text, environment_name(name)) for name, text in with_strict(given).items()}
     )
+
+
+@dataclass(frozen=True)
+class Resolver:
+    """Resolve settings for the run, for a marker and for a call, each overruled by explicit options."""
+
+    run: Settings
+    explicit: frozenset[str]
+
+    def override(self, settings: Settings, values: Mapping[str, object], spelling: str) -> Settings:
+        """Return settings with a marker's or call's values in place, except where an option was given explicitly."""
+        parsed = {}
+        for name, value in values.items():
+            if isinstance(value, str) and ROWS[name].parse in parsers.NUMBERS:  # which only options give as text
+                raise BadRequest(f"{spelling.format(name)}: {value!r} is not valid, it must be a number, not a text")
+            parsed[name] = parse_value(name, value, spelling.format(name))
+        return replace(settings, **{name: value for name, value in parsed.items() if name not in self.explicit})

@@ -1,11 +1,14 @@
-"""Parsers of settings given as text; each raises ValueError with what would be legal."""
+"""Rows of settings, and parsers of their texts; each raises ValueError with what would be legal."""
 
 import os
 from collections.abc import Callable, Collection
-from typing import Any, Literal, TypeVar
+from dataclasses import Field, dataclass, field
+from functools import partial
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pytest_gpubench import bounds
-from pytest_gpubench.bounds import MOST_CALLS
+from pytest_gpubench.counters import raw_metrics
+from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.units import printable
 
 T = TypeVar("T")
@@ -49,29 +52,13 @@ def word_or(parse: Callable[[Any], T], *words: str) -> Callable[[str], T | str]:
     return parse_either
 
 
-def checked_text(check: Callable[[str], object]) -> Callable[[str], str]:
-    """Return a parser that keeps a text as it is, once it is checked."""
-
-    def parse(text: str) -> str:
-        check(text)
-        return text
-
-    return parse
-
-
-def positive_count(given: object, least: int = 1, most: int = MOST_CALLS) -> int:
-    """Parse a count of at least 1."""
+def positive_count(given: object, least: int = 1, most: int = bounds.MOST_CALLS) -> int:
+    """Parse a whole number, by default of at least 1."""
     return bounds.whole_number(_as_number(given, int, "a whole number"), least, most)
 
 
-def whole_number_or_zero(given: object) -> int:
-    """Parse a count of at least 0."""
-    return positive_count(given, least=0)
-
-
-def seed_number(given: object) -> int:
-    """Parse a seed of at least 0."""
-    return positive_count(given, least=0, most=bounds.MOST_COUNTED)
+whole_number_or_zero = partial(positive_count, least=0)
+seed_number = partial(positive_count, least=0, most=bounds.MOST_COUNTED)
 
 
 def seconds(given: object) -> float:
@@ -103,6 +90,7 @@ NUMBERS = (positive_count, whole_number_or_zero, seed_number, seconds, fraction)
 """The parsers of numbers: code gives numbers as numbers, only options give them as text."""
 
 
+GROUP_KEYS = ("none", "file", "class", "function", "label", "device", "param")
 COUNTER_WISHES = ("no", "limits", "on-fail", "all")
 ON = ("1", "true", "yes", "on")
 
@@ -116,15 +104,48 @@ def switch(text: str) -> bool:
     raise ValueError("it must be true or false")
 
 
+def group_key(text: str) -> str:
+    """Parse what to group a table by: a fixed key, or param:NAME."""
+    is_param = text.startswith("param:") and text != "param:"
+    return text if is_param else choice(*GROUP_KEYS, "param:NAME")(text)
+
+
+def saved_name(text: str) -> str:
+    """Refuse a name that finds no run, or another."""
+    if not text.strip():
+        raise ValueError("it must not be empty")
+    if text.strip() == "latest":
+        raise ValueError("latest means the newest run of any name: choose another name")
+    return text.strip()
+
+
+def tolerance(text: str) -> str:
+    """Refuse what is no tolerance of a change."""
+    parse_tolerance(text)
+    return text
+
+
+def counter_names(text: str) -> str:
+    """Refuse what is no list of counters."""
+    raw_metrics(map(str.strip, text.split(",")))
+    return text
+
+
+def megahertz(text: str) -> int:
+    """Parse a clock."""
+    try:
+        return positive_count(text)
+    except ValueError:
+        raise ValueError("it must be a whole number of MHz above 0") from None
+
+
 def file_path(text: str) -> str:
-    """Refuse a folder before the first test: after the last one, the results would be lost."""
+    """Refuse a folder before the first test: after the last one, the results would be lost.
+
+    Refuses a folder that is not there, too: it may be misspelled, and is not made.
+    """
     if os.path.isdir(text):
         raise ValueError("it must be the path of a file, and is a folder")
-    return _in_a_folder(text)
-
-
-def _in_a_folder(text: str) -> str:
-    """Refuse the path of an output in a folder that is not there: it may be misspelled, and is not made."""
     folder = os.path.dirname(os.path.abspath(text))
     if not os.path.isdir(folder):
         raise ValueError(f"there is no folder {printable(folder)}: make it first, or correct the path")
@@ -140,16 +161,44 @@ def folder_path(text: str) -> str:
 
 def output_folder(text: str) -> str:
     """Refuse a file, and a folder in one that is not there, before the first test."""
-    return _in_a_folder(folder_path(text))
+    folder_path(text)
+    return text if os.path.isdir(text) else file_path(text)
 
 
-def plots_folder(text: str) -> str:
-    """Refuse a folder with other files than plots: the option alone may have taken a path of tests for its value."""
-    folder = output_folder(text)
-    if os.path.isdir(folder) and any(os.path.splitext(name)[1] != ".svg" for name in os.listdir(folder)):
-        raise ValueError("it holds other files than plots: give a folder of its own, or the option alone as the last")
-    return text
-
-
-OUTPUTS = (file_path, output_folder, plots_folder)
+OUTPUTS = (file_path, output_folder)
 """The parsers of paths that a run writes to."""
+
+
+@dataclass(frozen=True)
+class SettingRow:
+    """A setting: its default, its help, and how its text is parsed."""
+
+    default: Any
+    help: str
+    parse: Callable[[Any], Any]
+    """Takes text, and the parsers of NUMBERS numbers too."""
+    metavar: str
+    in_marker: bool
+    """True if the `perf` marker and the measuring calls may set it too."""
+    optional: str | None
+    """The value of the flag alone; None where the flag needs a value."""
+
+
+def setting(
+    default: Any,
+    help: str,
+    parse: Callable[[str], Any] | None = None,
+    metavar: str = "",
+    in_marker: bool = False,
+    optional: str | None = None,
+) -> Any:
+    """Declare a row; the type of a switch, a choice and a text says how it is parsed."""
+    return field(default=default, metadata={"row": (help, parse, metavar, in_marker, optional)})
+
+
+def row_of(declared: "Field[Any]") -> SettingRow:
+    """Return the row that a field declares."""
+    help, parse, metavar, in_marker, optional = declared.metadata["row"]
+    names = get_args(declared.type) if get_origin(declared.type) is Literal else ()
+    derived = choice(*names) if names else switch if declared.type is bool else str
+    return SettingRow(declared.default, help, parse or derived, metavar or "|".join(names), in_marker, optional)

@@ -118,7 +118,7 @@ def test_every_hook_may_break_without_ending_the_run(
     "name",
     [
         "gpu_turn.GpuTurns._take",
-        *(f"lifecycle.Lifecycle.{name}" for name in ("_attach", "_refusal", "_why_failed")),
+        *(f"lifecycle.Lifecycle.{name}" for name in ("_attach", "current_test")),
     ],
 )
 def test_an_error_around_a_test_fails_that_test(

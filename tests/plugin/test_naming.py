@@ -23,7 +23,7 @@ def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_process_notes_one_sentence_a_line(notes: Path) -> None:
     found = Naming(cast(pytest.Config, None))
     for sentence in ("", f"{PAST},\nor so", ""):
-        found.note(sentence)
+        fresh_process.write_note(found.notes, sentence)
     assert list(map(json.loads, notes.read_text().splitlines())) == ["", f"{PAST},\nor so", ""]
     assert Naming(cast(pytest.Config, None)).notes is None, "what it starts is another process"
 

@@ -10,8 +10,7 @@ import pytest
 from pytest_gpubench import BadRequest
 from pytest_gpubench.plugin.hooks import pytest_addoption
 from pytest_gpubench.plugin.options import resolve
-from pytest_gpubench.settings import GROUPS, ROWS, Settings
-from pytest_gpubench.settings.resolver import Resolver
+from pytest_gpubench.settings import GROUPS, ROWS, Resolver, Settings
 from tests.plugin.conftest import BenchRun
 
 MARKED = [name for name, row in ROWS.items() if row.in_marker]

@@ -8,7 +8,7 @@ from tests.plugin.conftest import HEAD
 
 ENTRY = """
     bounds counters errors metrics plugin.hooks plugin.items plugin.markers plugin.options settings settings.cache
-    settings.parsers settings.resolver settings.row spelling stats stats.tolerance units gpu gpu.visible gpu.nvml plugin
+    settings.parsers spelling stats stats.tolerance units gpu gpu.visible gpu.nvml plugin
 """
 """Our modules in a run without perf tests."""
 HEAVY = {"torch", "triton", "pynvml", "msgspec", "rich", "hypothesis"}

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from pytest_gpubench import BadRequest
-from pytest_gpubench.settings import Settings
+from pytest_gpubench.settings import Resolver, Settings
 from pytest_gpubench.settings.cache import Producer
-from pytest_gpubench.settings.resolver import Resolver
 
 
 def cache_of(given: object) -> object:

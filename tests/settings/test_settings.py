@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpubench import BadRequest
-from pytest_gpubench.settings import ROWS, Settings, environment_settings
-from pytest_gpubench.settings.resolver import Resolver
+from pytest_gpubench.settings import ROWS, Resolver, Settings, environment_settings
 
 
 def marked(**values: object) -> Settings:

@@ -11,8 +11,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from pytest_gpubench import GpuBench
 from pytest_gpubench.running_test import CurrentTest
-from pytest_gpubench.settings import Settings
-from pytest_gpubench.settings.resolver import Resolver
+from pytest_gpubench.settings import Resolver, Settings
 from pytest_gpubench.verdict.limits import Limits
 
 T = TypeVar("T")
