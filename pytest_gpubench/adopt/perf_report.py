@@ -129,6 +129,8 @@ def cases_of(name: str, mark: Any) -> Iterator[ReportCase]:
     """Yield the cases of a `perf_report` object."""
     several = isinstance(mark.benchmarks, (list, tuple))
     for bench in mark.benchmarks if several else [mark.benchmarks]:
+        lines = zip(bench.line_vals, bench.line_names, strict=False)
+        providers = {value if isinstance(value, str) else str(name): value for value, name in lines}
         for x in bench.x_vals:
             values = x if isinstance(x, (list, tuple)) else [x] * len(bench.x_names)
             swept = dict(zip(bench.x_names, values, strict=True))
@@ -140,14 +142,8 @@ def cases_of(name: str, mark: Any) -> Iterator[ReportCase]:
                 {**swept, **bench.args},
                 {**params, **bench.args, **({"plot": bench.plot_name} if several else {})},
                 bench.line_arg,
-                dict(zip(_names(bench), bench.line_vals, strict=False)),
+                providers,
             )
-
-
-def _names(bench: Any) -> list[str]:
-    """Return the names of providers: the values themselves where they are texts."""
-    pairs = zip(bench.line_vals, bench.line_names, strict=False)
-    return [value if isinstance(value, str) else str(name) for value, name in pairs]
 
 
 def reference_of(names: Sequence[str], chosen: str | None) -> str:

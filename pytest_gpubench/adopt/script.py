@@ -4,16 +4,16 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, patch
 
 from pytest_gpubench.adopt.perf_report import cases_of, measuring, same_stream
-from pytest_gpubench.adopt.timers import Timed, adopting, imported, redirecting
+from pytest_gpubench.adopt.timers import Timed, TimedHandler, adopting, imported, redirecting
 from pytest_gpubench.errors import NotMeasured
 from pytest_gpubench.fixture import GpuBench
 from pytest_gpubench.units import name_of
@@ -39,8 +39,7 @@ def load(path: Path) -> tuple[dict[str, object], Exception | None, bool]:
     sys.modules[module.__name__] = module
     error: Exception | None = None
     try:
-        with adopting(refuse), _running_marks(lambda mark: None):
-            _execute(path, module)
+        _execute(path, module, refuse, lambda mark: None)
     except TimesByItself:
         return vars(module), None, True
     except SystemExit as left:
@@ -73,8 +72,7 @@ def run_whole(path: Path, bench: GpuBench) -> None:
     module = ModuleType("__main__")
     outer, sys.modules["__main__"] = sys.modules["__main__"], module
     try:
-        with adopting(measure), _running_marks(run):
-            _execute(path, module)
+        _execute(path, module, measure, run)
     except SystemExit as left:
         if left.code:
             raise NotMeasured(f"{path.name} could not be taken over: it ended with status {left.code}") from None
@@ -84,47 +82,30 @@ def run_whole(path: Path, bench: GpuBench) -> None:
         raise NotMeasured(f"{path.name} could not be taken over: it calls no timer that is known")
 
 
-@contextmanager
-def _running_marks(run: Callable[[Any], None]) -> Iterator[None]:
-    """Call `run(mark)` in place of `Mark.run`, which would plot."""
-    function = imported(REPORT_RUN)
-    if function is None:
-        yield
-        return
+def _execute(path: Path, module: ModuleType, handler: TimedHandler, run: Callable[[Any], None]) -> None:
+    """Execute a script in a module, with its folder on the path, no arguments, and no plots.
+
+    handler: takes what is timed. run: called with a `perf_report` object in place of its `run`, which would plot.
+    """
 
     def replacement(original: object, caller: FrameType, mark: Any, *args: object, **kwargs: object) -> None:
         run(mark)
 
-    with redirecting(function, replacement):
-        yield
-
-
-def _execute(path: Path, module: ModuleType) -> None:
-    """Execute a script in a module, with its folder on the path, no arguments, and no plots."""
     module.__file__ = str(path)
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     os.environ.setdefault("MPLBACKEND", "Agg")
-    argv, sys.argv = sys.argv, [str(path)]
-    try:
-        with _without_plots(), same_stream():
-            exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
-    finally:
-        sys.argv = argv
-
-
-@contextmanager
-def _without_plots() -> Iterator[None]:
-    """Let a script import matplotlib where it is not installed; whatever it draws is lost."""
-    missing = [] if importlib.util.find_spec(PLOTTING[0]) else PLOTTING
-    for name in missing:
-        stand_in: Any = ModuleType(name)
-        stand_in.__getattr__ = lambda attribute: MagicMock()
-        stand_in.__spec__ = importlib.machinery.ModuleSpec(name, None)
-        stand_in.__path__ = []
-        sys.modules[name] = stand_in
-    try:
-        yield
-    finally:
-        for name in missing:
-            sys.modules.pop(name, None)
+    with ExitStack() as stack:
+        stack.enter_context(adopting(handler))
+        if (function := imported(REPORT_RUN)) is not None:
+            stack.enter_context(redirecting(function, replacement))
+        for name in () if importlib.util.find_spec(PLOTTING[0]) else PLOTTING:  # whatever is drawn is lost
+            stand_in: Any = ModuleType(name)
+            stand_in.__getattr__ = lambda attribute: MagicMock()
+            stand_in.__spec__ = importlib.machinery.ModuleSpec(name, None)
+            stand_in.__path__ = []
+            sys.modules[name] = stand_in
+            stack.callback(sys.modules.pop, name, None)
+        stack.enter_context(patch.object(sys, "argv", [str(path)]))
+        stack.enter_context(same_stream())
+        exec(compile(path.read_bytes(), str(path), "exec"), vars(module))

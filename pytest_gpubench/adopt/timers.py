@@ -99,7 +99,9 @@ def _forward(*args, **kwargs):  # type: ignore[no-untyped-def] # its code runs w
 
 def _adopt(adapter: Callable[..., Any], original: AnyFunction, caller: FrameType, *args: Any, **kwargs: Any) -> Any:
     """Call a timer's adapter with the open handler; the timer itself where an autotuner calls it."""
-    if not _handlers or _is_of_a_tuner(caller):
+    first, *outer = (str(frame.f_globals.get("__name__", "")) for frame, _ in walk_stack(caller))
+    is_of_a_tuner = first.partition(".")[0] in TUNERS or any(name.startswith(OUTER_TUNERS) for name in outer)
+    if not _handlers or is_of_a_tuner:
         return original(*args, **kwargs)
 
     def handle(timed: Timed) -> Sequence[float]:
@@ -111,11 +113,6 @@ def _adopt(adapter: Callable[..., Any], original: AnyFunction, caller: FrameType
             _handlers[:] = handlers
 
     return adapter(partial(original, *args, **kwargs), handle, caller, *args, **kwargs)
-
-
-def _is_of_a_tuner(caller: FrameType) -> bool:
-    first, *outer = (str(frame.f_globals.get("__name__", "")) for frame, _ in walk_stack(caller))
-    return first.partition(".")[0] in TUNERS or any(name.startswith(OUTER_TUNERS) for name in outer)
 
 
 def _do_bench(
@@ -132,7 +129,13 @@ def _do_bench(
 ) -> Any:
     function, setup = fn, None
     if grad_to_none is not None:
-        function, setup = _returning_gradients(fn, grad_to_none), partial(drop_gradients, grad_to_none)
+
+        @wraps(fn)
+        def function() -> object:  # it returns what can be compared where `fn` returns nothing
+            result = fn()
+            return [each.grad for each in grad_to_none] if result is None else result
+
+        setup = partial(drop_gradients, grad_to_none)
     samples_us = handle(Timed(function, setup=setup, label=_name_at_call(fn, caller)))
     return statistic(samples_us, quantiles, return_mode)
 
@@ -141,17 +144,6 @@ def _do_bench_graph(
     original: AnyFunction, handle: TimedHandler, caller: FrameType, fn: AnyFunction, *args: Any, **kwargs: Any
 ) -> Any:
     return _do_bench(original, handle, caller, fn, 0, *args, **kwargs)  # which has no warm-up
-
-
-def _returning_gradients(fn: AnyFunction, tensors: Sequence[Any]) -> AnyFunction:
-    """Return a function whose result can be compared: the gradients, where `fn` itself returns nothing."""
-
-    @wraps(fn)
-    def call() -> object:
-        result = fn()
-        return [each.grad for each in tensors] if result is None else result
-
-    return call
 
 
 def _torch_timer(
@@ -167,7 +159,7 @@ def _torch_timer(
     label = " ".join(filter(None, (spec.label, spec.sub_label, spec.description))) or spec.stmt
     called = namespace.get(spec.stmt.removesuffix("()")) if spec.stmt.endswith("()") else None  # `name()`
     function = called if callable(called) else lambda: exec(code, namespace)
-    samples_us = handle(Timed(function, label=_shortened(label)))
+    samples_us = handle(Timed(function, label=shortened(" ".join(label.split()), MOST_LETTERS)))
     return Measurement(1, [us / 1e6 for us in samples_us], spec)
 
 
@@ -253,7 +245,7 @@ def _name_at_call(function: AnyFunction, caller: FrameType) -> str:
         found |= {key: value for key, value in _plain_arguments(frame).items() if value not in texts}
     told = {key: value for key, value in found.items() if key not in TIMER_ARGUMENTS and value is not False}
     arguments = ", ".join(f"{key}={value}" for key, value in told.items())
-    return _shortened(f"{name}({arguments})" if arguments else name)
+    return shortened(" ".join((f"{name}({arguments})" if arguments else name).split()), MOST_LETTERS)
 
 
 def _plain_arguments(frame: FrameType) -> dict[str, object]:
@@ -280,7 +272,3 @@ def _plain_arguments(frame: FrameType) -> dict[str, object]:
         elif callable(value) and "<" not in name_of(value):
             plain[name] = name_of(value)
     return plain
-
-
-def _shortened(text: str) -> str:
-    return shortened(" ".join(text.split()), MOST_LETTERS)

@@ -18,10 +18,10 @@ from pytest_gpubench.adopt.timers import imported
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.gpu.lock_file import lock_folder
-from pytest_gpubench.plugin import markers, terminal
-from pytest_gpubench.plugin.items import FIXTURE, uses_fixture
+from pytest_gpubench.plugin import terminal
+from pytest_gpubench.plugin.items import FIXTURE, NAME, uses_fixture
 from pytest_gpubench.plugin.lifecycle import Lifecycle
-from pytest_gpubench.settings import Settings, ini_name
+from pytest_gpubench.settings import ini_name
 from pytest_gpubench.units import numbered, repr_of, safe_line
 
 ArgsSource = pytest.Config.ArgsSource
@@ -34,7 +34,13 @@ class AdoptedScripts:
 
     def __init__(self, config: pytest.Config, lifecycle: Lifecycle) -> None:
         self.lifecycle = lifecycle
-        self.files = _script_files(config, lifecycle.settings)
+        self.files: dict[Path, None] = {}
+        for pattern in lifecycle.settings.scripts or ():
+            bases = dict.fromkeys((config.invocation_params.dir, config.rootpath))
+            files = [each for base in bases for each in sorted(glob.glob(str(base / pattern), recursive=True))]
+            if not files:
+                raise BadRequest(f"--gpu-bench-scripts={pattern} is the pattern of no file in {config.rootpath}")
+            self.files |= dict.fromkeys(Path(each).resolve() for each in files)
         is_given = config.args_source is ArgsSource.ARGS  # else only the scripts are collected
         named = list(config.args) if is_given else []
         there = {(config.invocation_params.dir / each.partition("::")[0]).resolve() for each in named}
@@ -92,11 +98,10 @@ class LimitLines:
         for place, (pattern, keywords) in enumerate(self.lines):
             if pattern.fullmatch(item.nodeid):
                 self.used.add(place)
-                of_script = {name: keywords[name] for name in COMPARE_KEYWORDS if name in keywords}
                 if isinstance(item, ScriptItem) and item.asked is not None:
-                    item.asked.update(of_script)
-                    keywords = {name: value for name, value in keywords.items() if name not in of_script}
-                item.add_marker(getattr(pytest.mark, markers.NAME)(**keywords))
+                    item.asked |= {name: value for name, value in keywords.items() if name in COMPARE_KEYWORDS}
+                    keywords = {name: value for name, value in keywords.items() if name not in COMPARE_KEYWORDS}
+                item.add_marker(getattr(pytest.mark, NAME)(**keywords))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
@@ -119,8 +124,14 @@ class ScriptFile(pytest.File):
     def collect(self) -> Iterator["ScriptItem"]:
         """Load the script, alone on the GPU; yield an item for each case, or one for a script that has none."""
         from pytest_gpubench.adopt.script import load, run_whole
+        from pytest_gpubench.gpu.turn import turn_at
 
-        with self._turn():
+        settings = self.lifecycle.settings
+        turn: AbstractContextManager[None] = nullcontext()
+        if not settings.disable and settings.timer != "scripted":
+            device, folder = find_device(settings.device), lock_folder(settings.lock_folder)
+            turn = turn_at(device, folder, settings.lock_timeout, f"loading {self.path.name}", claims=False)
+        with turn:
             namespace, error, times_by_itself = load(self.path)
         cases = [] if times_by_itself else all_cases(namespace)
         for case in cases:
@@ -143,16 +154,6 @@ class ScriptFile(pytest.File):
         test = self.lifecycle.current_test()
         assert test is not None
         case.measure(self.lifecycle.bench(), test.limits, asked, test.warn)
-
-    def _turn(self) -> AbstractContextManager[None]:
-        from pytest_gpubench.gpu.turn import turn_at
-
-        settings = self.lifecycle.settings
-        if settings.disable or settings.timer == "scripted":
-            return nullcontext()
-        device = find_device(settings.device)
-        folder = lock_folder(settings.lock_folder)
-        return turn_at(device, folder, settings.lock_timeout, f"loading {self.path.name}", claims=False)
 
 
 def all_cases(namespace: Mapping[str, object]) -> list[ReportCase]:
@@ -191,18 +192,6 @@ class ScriptItem(pytest.Item):
     def reportinfo(self) -> tuple[Path, int, str]:
         """Return where the test is."""
         return self.path, 0, self.name
-
-
-def _script_files(config: pytest.Config, settings: Settings) -> list[Path]:
-    """Return the files that --gpu-bench-scripts names; raise BadRequest for a pattern that is none's."""
-    found: dict[Path, None] = {}
-    for pattern in settings.scripts or ():
-        bases = dict.fromkeys((config.invocation_params.dir, config.rootpath))
-        files = [each for base in bases for each in sorted(glob.glob(str(base / pattern), recursive=True))]
-        if not files:
-            raise BadRequest(f"--gpu-bench-scripts={pattern} is the pattern of no file in {config.rootpath}")
-        found |= dict.fromkeys(Path(each).resolve() for each in files)
-    return list(found)
 
 
 def _parse_line(line: str) -> tuple[re.Pattern[str], dict[str, Any]]:

@@ -52,8 +52,7 @@ class ComparedRun:
             text, self._missing = handed_on(config, BASELINE) or (None, "")  # nothing if only this host asks for one
             self.baseline = None if text is None else Baseline.decode(text, self._collected)
             return
-        self._find(settings.compare)
-        self._refuse_missing(config)
+        self._find(settings.compare, is_typed=config.getoption(ini_name("compare"), None) is not None)
         if is_distributing(config):
             hand_on(config, BASELINE, (None if self.baseline is None else self.baseline.encode(), self._missing))
 
@@ -62,28 +61,26 @@ class ComparedRun:
         test.past = functools.cache(functools.partial(self._past_of, test))
 
     def _past_of(self, test: "CurrentTest", facts: DeviceFacts) -> "BaselineLimit | None":
+        from pytest_gpubench.results.provenance import installed_tools
         from pytest_gpubench.verdict.limits.regression import MaxRegression
         from pytest_gpubench.verdict.saved_runs import BaselineLimit
 
         limit, option = test.limits.max_regression, self.settings.compare_fail
         if limit is None and self.settings.compare is None:
             return None
-        found, earlier = self._look_up(test, facts), self.earlier.records().get((test.nodeid, facts.name), ())
+        found: PastTest | Missing = Missing("no run", self._missing)
+        if self.settings.compare is None:
+            found = Missing("not asked", UNJUDGED)
+        elif self.baseline is not None:
+            tools = toolchain(installed_tools())
+            found = self.baseline.find(test.nodeid, test.source, facts, test.params, tools)
+        earlier = self.earlier.records().get((test.nodeid, facts.name), ())
         if limit is not None:
             return BaselineLimit(found, MaxRegression.parse(limit), "max_regression", repr(limit), earlier)
         if option is not None:
             return BaselineLimit(found, parse_tolerance(option), "compare_fail", option, earlier)
         is_said_once = self.baseline is None and self.settings.missing_baseline != "fail"
         return None if is_said_once else BaselineLimit(found, None, earlier=earlier)
-
-    def _look_up(self, test: "CurrentTest", facts: DeviceFacts) -> PastTest | Missing:
-        from pytest_gpubench.results.provenance import installed_tools
-
-        if self.settings.compare is None:
-            return Missing("not asked", UNJUDGED)
-        if self.baseline is None:
-            return Missing("no run", self._missing)
-        return self.baseline.find(test.nodeid, test.source, facts, test.params, toolchain(installed_tools()))
 
     # hooks
 
@@ -98,54 +95,45 @@ class ComparedRun:
         return safe_line(f"gpu_bench: compared with {', '.join(self._compared)}") if self._compared else None
 
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
-        """Say why no test was compared."""
-        if sentence := self._why_uncompared():
-            terminal.write_sentence(terminalreporter, f"gpu_bench: {sentence}", yellow=True)
-
-    def _why_uncompared(self) -> str | None:
-        """Return why no test was compared although that was asked for; None where one was."""
-        records = self.results.records
+        """Say why no test was compared although that was asked for."""
+        records, option, sentence = self.results.records, self.settings.compare_fail, ""
         if self.settings.disable or not self.results.has_numbers:
-            return None
+            return
         if self._missing:
-            return f"compared with nothing: {self._missing}"
-        if self.settings.compare is None:
-            option = self.settings.compare_fail
-            return option and f"compare_fail={option} was not judged: give {flag_name('compare')} too"
-        if any(item.change is not None for record in records for item in record.measurements):
-            return None
-        names = ", ".join(self.baseline.names if self.baseline is not None else ())
-        return f"compared with {names}: none of {count(len(records), 'test')}"
+            sentence = f"compared with nothing: {self._missing}"
+        elif self.settings.compare is None:
+            sentence = f"compare_fail={option} was not judged: give {flag_name('compare')} too" if option else ""
+        elif not any(item.change is not None for record in records for item in record.measurements):
+            names = ", ".join(self.baseline.names if self.baseline is not None else ())
+            sentence = f"compared with {names}: none of {count(len(records), 'test')}"
+        if sentence:
+            terminal.write_sentence(terminalreporter, f"gpu_bench: {sentence}", yellow=True)
 
     # the saved run
 
-    def _find(self, which: str) -> None:
+    def _find(self, which: str, is_typed: bool) -> None:
+        """Find the saved run; raise BadRequest where the command line names none and tests would fail by that.
+
+        The ini file and the environment are for all runs: there only the tests fail that would be compared.
+        """
         from pytest_gpubench.results.provenance import minute_text
+        from pytest_gpubench.verdict.ending import Ending, rule_for
 
         found: list[tuple[Path, SavedRun]] = []
         try:
             found = Storage(Path(self.settings.storage)).baselines(which)
         except NoSuchRun as error:
             self._missing = str(error)
+            ending = Ending.NO_TEST if self.settings.compare_fail is None else Ending.NO_RUN
+            rule = rule_for(ending, self.settings)
+            if rule.action == "fail" and is_typed:
+                raise BadRequest(f"{flag_name('compare')}={which}: {error} ({rule.remedy})") from None
         except BadFile as error:
             raise BadRequest(f"{flag_name('compare')}={which}: {error}") from None
         self.files, self.runs = [path for path, _ in found], [run for _, run in found]
         self._compared = [f"{path} of {minute_text(run.datetime)}" for path, run in found]
         if found:
             self.baseline = Baseline([(run.name or path.stem, run) for path, run in found], self._collected)
-
-    def _refuse_missing(self, config: pytest.Config) -> None:
-        """Raise BadRequest where the run that the command line names does not exist and tests would fail by that.
-
-        The ini file and the environment are for all runs: there only the tests fail that would be compared.
-        """
-        from pytest_gpubench.verdict.ending import Ending, rule_for
-
-        settings = self.settings
-        ending = Ending.NO_TEST if settings.compare_fail is None else Ending.NO_RUN
-        rule = rule_for(ending, settings)
-        if self._missing and rule.action == "fail" and config.getoption(ini_name("compare"), None) is not None:
-            raise BadRequest(f"{flag_name('compare')}={settings.compare}: {self._missing} ({rule.remedy})")
 
 
 def _refuse_useless_options(config: pytest.Config, settings: Settings) -> None:

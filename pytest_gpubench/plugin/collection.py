@@ -9,10 +9,9 @@ import pytest
 from pytest_gpubench.child_process import LISTED_TESTS
 from pytest_gpubench.errors import DeviceUnavailable
 from pytest_gpubench.gpu.context import cuda_was_started
-from pytest_gpubench.gpu.device import Device, find_device
-from pytest_gpubench.plugin import markers
+from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
-from pytest_gpubench.plugin.items import uses_fixture
+from pytest_gpubench.plugin.items import gpus_needed, uses_fixture
 from pytest_gpubench.plugin.options import usage_error
 from pytest_gpubench.plugin.workers import hand_on, handed_on, is_worker
 from pytest_gpubench.report.layout import Screen
@@ -62,35 +61,29 @@ class Collection:
         except Exception as error:  # a broken torch, say: every perf test fails with it at its setup
             self._header = safe_line(f"gpu_bench: {error}")
             return
-        self._header = header_line(device.facts, self.settings)
+        settings = self.settings
+        self._header = header_line(device.facts, settings)
         try:
             self.turns.refuse_clocks(device)
         except DeviceUnavailable as error:
             if not is_worker(session.config):  # whose tests fail with it
                 raise usage_error(error) from None
         self.turns.sign_in(device)
-        self._start_profiler(device)
-
-    def pytest_report_collectionfinish(self) -> list[str]:
-        """Say what is measured on."""
-        if self._header is None:
-            return []
-
-        return Screen.current(color=False).wrapped(self._header)
-
-    def _start_profiler(self, device: Device) -> None:
-        settings = self.settings
         in_background = settings.startup == "background" and settings.timer == "profiler" and not settings.disable
         if device.type == "cuda" and in_background:
             from pytest_gpubench.timing.startup import start_in_background
 
             start_in_background(device)
 
+    def pytest_report_collectionfinish(self) -> list[str]:
+        """Say what is measured on."""
+        return [] if self._header is None else Screen.current(color=False).wrapped(self._header)
+
 
 def _needs_several(item: pytest.Item) -> bool:
     """Tell whether a test needs more than one GPU; a test with illegal marks fails at its setup."""
     try:
-        return markers.gpus_needed(item) > 1
+        return gpus_needed(item) > 1
     except Exception:  # such as that of a limit's `__repr__`
         return False
 

@@ -102,8 +102,8 @@ class Failures:
         for nodeid, reason in self.results.silent.items():
             sentence = f"the limits of the test were not judged: {reason}"
             places.append(Annotation(*self._places.get(nodeid, ("", None)), nodeid, sentence, "warning"))
-        for line in github_lines(places, os.environ.get("GITHUB_WORKSPACE") or str(self.config.rootpath)):
-            terminalreporter.write_line(line)
+        for text in github_lines(places, os.environ.get("GITHUB_WORKSPACE") or str(self.config.rootpath)):
+            terminalreporter.write_line(text)
 
 
 def _edit(shown: Any, page: str) -> None:

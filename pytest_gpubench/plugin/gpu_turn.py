@@ -16,27 +16,18 @@ import pytest
 
 from pytest_gpubench.child_process import interrupts_raised
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, GpuBenchError, NotMeasured
-from pytest_gpubench.gpu import visible
+from pytest_gpubench.gpu import foreign, visible
 from pytest_gpubench.gpu.clocks import ClockLock
 from pytest_gpubench.gpu.device import Device, find_device, required_device, why_no_gpu
-from pytest_gpubench.gpu.foreign import (
-    SETTLE_S,
-    ForeignWork,
-    apply_busy_policy,
-    computing,
-    find_foreign,
-    read_gpu,
-)
 from pytest_gpubench.gpu.holder import Holder, command_line
 from pytest_gpubench.gpu.lock import Claim, GpuLock, Patience, claim_gpu, claimants
 from pytest_gpubench.gpu.lock_file import lock_folder
 from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.gpu.processes import family, pid_namespace
 from pytest_gpubench.gpu.visible import VisibleGpu, same_gpu
-from pytest_gpubench.plugin import markers, terminal
-from pytest_gpubench.plugin.items import takes_turns, uses_fixture
-from pytest_gpubench.plugin.pin import Pin
-from pytest_gpubench.plugin.workers import CONTROLLER, handed_on, is_worker, run_arguments
+from pytest_gpubench.plugin import terminal
+from pytest_gpubench.plugin.items import gpus_needed, takes_turns, uses_fixture
+from pytest_gpubench.plugin.workers import CONTROLLER, Pin, handed_on, is_worker, run_arguments
 from pytest_gpubench.results.model import Turn
 from pytest_gpubench.settings import Settings, ini_name
 
@@ -55,7 +46,7 @@ class HeldGpus:
         self.began_s = time.time()
         self.cleanup = ExitStack()
         """Resets the clocks and releases the GPUs."""
-        self._before: dict[str, ForeignWork | None] = {}
+        self._before: dict[str, foreign.ForeignWork | None] = {}
 
     def look_first(self, idle_s: float, say: Callable[[str], None]) -> None:
         """Look for others; wait or fail where --gpu-bench-busy says so.
@@ -63,9 +54,9 @@ class HeldGpus:
         idle_s: for how long this run has left the GPUs idle; the utilisation still includes our own last test's work.
         """
         for uuid in self.uuids:
-            self._before[uuid] = apply_busy_policy(
+            self._before[uuid] = foreign.apply_busy_policy(
                 self.settings.busy,
-                lambda uuid=uuid: self._look(uuid, idle_s > SETTLE_S),  # type: ignore[misc] # a default binds it
+                lambda uuid=uuid: self._look(uuid, idle_s > foreign.SETTLE_S),  # type: ignore[misc] # a default binds it
                 self.settings.lock_timeout,
                 say,
             )
@@ -78,19 +69,19 @@ class HeldGpus:
     def computing(self) -> str | None:
         """Return in one sentence which foreign processes computed since the first look; None where none did."""
         for uuid, before in self._before.items():
-            if found := computing(before, self._look(uuid, False), partial(Nvml.open, uuid), self.began_s):
+            if found := foreign.computing(before, self._look(uuid, False), partial(Nvml.open, uuid), self.began_s):
                 return found
         return None
 
-    def _look(self, uuid: str, idle: bool) -> ForeignWork | None:
+    def _look(self, uuid: str, idle: bool) -> foreign.ForeignWork | None:
         """Return foreign work on a GPU; the utilisation counts only where this run leaves the GPU idle."""
         try:
-            reading = read_gpu(Nvml.open(uuid))
+            reading = foreign.read_gpu(Nvml.open(uuid))
         except RuntimeError:
             return None
         listed = {process.pid for process in reading.processes or ()}
         reading = reading if idle else replace(reading, utilisation=None)
-        return find_foreign(reading, self._own_processes(uuid, listed), uses_gpu=self._has_context(uuid))
+        return foreign.find_foreign(reading, self._own_processes(uuid, listed), uses_gpu=self._has_context(uuid))
 
     def _has_context(self, uuid: str) -> bool:
         """Tell whether this process has a CUDA context on a GPU."""
@@ -191,8 +182,9 @@ class GpuTurns:
 
     def record(self) -> Turn | None:
         """Return what is kept of the turn; None where there was none."""
-        held = self.held
-        return held and Turn(gpus=held.uuids, began_s=held.began_s, ended_s=time.time(), waited_s=held.waited_s)
+        if (held := self.held) is None:
+            return None
+        return Turn(gpus=held.uuids, began_s=held.began_s, ended_s=time.time(), waited_s=held.waited_s)
 
     @property
     def neighbours(self) -> list[str]:
@@ -219,7 +211,7 @@ class GpuTurns:
 
     def _take(self, item: pytest.Item) -> None:
         """Take the turn of a test; one that does not measure needs no device."""
-        count, device = markers.gpus_needed(item), None
+        count, device = gpus_needed(item), None
         if uses_fixture(item):
             device = required_device(self.settings.device, self.settings.require_gpu)
         else:

@@ -11,15 +11,13 @@ import sys
 import textwrap
 from collections.abc import Generator
 from contextlib import suppress
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, hide_frames
-from pytest_gpubench.plugin.items import UNMARKED, is_perf, takes_turns, uses_fixture
-from pytest_gpubench.plugin.markers import GPUS, NAME, ON_TURN, SUMMARY
+from pytest_gpubench.plugin.items import GPUS, NAME, ON_TURN, SUMMARY, UNMARKED, is_perf, takes_turns, uses_fixture
 from pytest_gpubench.plugin.options import keys_of_file, resolve, usage_error
 from pytest_gpubench.settings import (
     GROUPS,
@@ -85,13 +83,13 @@ def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Pa
     becomes_worker = "PYTEST_XDIST_WORKER" in os.environ and sys.argv[:1] == ["-c"]
     if becomes_worker and has_gpu_driver():
         with suppress(BadRequest, DeviceUnavailable):  # raised again when pytest is configured
-            from pytest_gpubench.plugin.pin import pin_worker
+            from pytest_gpubench.plugin.workers import pin_worker
 
             pin_worker(settings)
     on_cpu = settings.device == "cpu" or (settings.device == "auto" and not has_gpu_driver())
     if on_cpu and INTERPRETER_VARIABLE not in os.environ:
         os.environ[INTERPRETER_VARIABLE] = "1"
-        early_config.add_cleanup(partial(os.environ.pop, INTERPRETER_VARIABLE, None))
+        early_config.add_cleanup(lambda: os.environ.pop(INTERPRETER_VARIABLE, None))
 
 
 def _complete_flags(args: list[str]) -> bool:

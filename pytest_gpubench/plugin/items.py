@@ -1,16 +1,32 @@
-"""Facts about a pytest item: whether it measures, its parameters, and a hash of its source."""
+"""Facts about a pytest item: its marks, whether it measures, its parameters, and a hash of its source.
+
+The legal keywords of the `perf` mark are the limits, the settings a test may choose, and `gpus`.
+"""
 
 import ast
 import hashlib
 import inspect
 import textwrap
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_gpubench.plugin import markers
-from pytest_gpubench.units import printable
+from pytest_gpubench.bounds import checked_count
+from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.settings import MARKER_SETTINGS, ROWS
+from pytest_gpubench.spelling import hint
+from pytest_gpubench.units import count, printable, repr_of
 
+if TYPE_CHECKING:
+    from pytest_gpubench.verdict.limits import Limits
+
+NAME = "perf"
+TURN_NAME = "gpu_turn"
+GPUS = "gpus"
+MOST_GPUS = 1024
+SUMMARY = f"{NAME}(limits and settings): a performance test, as every test is that uses gpu_bench"
+ON_TURN = f"{TURN_NAME}({GPUS}=1): hold the GPU, or several, alone while the test runs, as a perf test does"
 FIXTURE = "gpu_bench"
 UNMARKED = (
     f"{FIXTURE} was asked for while a test ran, so it is not known as a perf test and takes no turn at the GPU: "
@@ -20,14 +36,69 @@ LONGEST_PARAMETER = 500
 """Letters of a parameter that are kept; those of a longer one stand for it with a hash."""
 
 
+@dataclass(frozen=True)
+class MergedMarks:
+    """The keywords of all `perf` marks of one test."""
+
+    limits: "Limits"
+    settings: dict[str, object]
+    gpus: int
+    """The number of GPUs that the test needs for itself at once."""
+    keywords: dict[str, object] = field(compare=False)
+    """All of them as they were given."""
+    inherited: dict[str, str] = field(compare=False)
+    """The class or file whose mark gives a keyword, by keyword; without those of the test's own marks."""
+
+
+def gpus_needed(item: pytest.Item) -> int:
+    """Return how many GPUs a test holds while it runs; raise BadRequest for illegal marks."""
+    mark = item.get_closest_marker(TURN_NAME)
+    if mark is None:
+        return merge_marks(item).gpus
+    unknown = [*map(repr_of, mark.args), *(name for name in mark.kwargs if name != GPUS)]
+    if unknown:
+        raise BadRequest(f"{TURN_NAME}() takes {GPUS}= only, found {unknown[0]}")
+    return checked_count(f"{TURN_NAME}({GPUS}={{}})", mark.kwargs.get(GPUS, 1), most=MOST_GPUS)
+
+
+def merge_marks(item: pytest.Item) -> MergedMarks:
+    """Merge a test's `perf` marks, the nearest winning per keyword; raise BadRequest for what is not legal."""
+    from pytest_gpubench.verdict.limits import NAMES, Limits
+
+    merged: dict[str, object] = {}
+    owners: dict[str, object] = {}
+    for node, mark in reversed(list(item.iter_markers_with_node(NAME))):
+        if mark.args:
+            found = f"{count(len(mark.args), 'positional argument')}: {repr_of(mark.args[0])}"
+            raise BadRequest(f"perf() takes keywords only, found {found}: name the limit, as in perf(min_speedup=1.5)")
+        merged.update(mark.kwargs)
+        owners.update(dict.fromkeys(mark.kwargs, node))
+    for name in merged:
+        if name not in ROWS and name not in NAMES and name != GPUS:
+            legal = f"; legal are the limits {', '.join(NAMES)} and the settings {', '.join([*MARKER_SETTINGS, GPUS])}"
+            close = hint("mark", name, [*NAMES, *MARKER_SETTINGS, GPUS], "=")
+            raise BadRequest(f"perf({name}=...) is not known{close or legal}")
+        if name in ROWS and name not in MARKER_SETTINGS:
+            raise BadRequest(f"perf({name}=...) can only be set for the whole run, as an option or in the ini file")
+    chosen = {name: value for name, value in merged.items() if value is not None}
+    gpus = checked_count(f"{NAME}({GPUS}={{}})", chosen.pop(GPUS, 1), most=MOST_GPUS)
+    limits = {name: chosen.pop(name) for name in NAMES if name in chosen}
+    inherited = {
+        name: f"{'class' if isinstance(node, pytest.Class) else 'file'} {getattr(node, 'name', '')}".rstrip()
+        for name, node in owners.items()
+        if node is not item
+    }
+    return MergedMarks(Limits(**limits), chosen, gpus, merged, inherited)
+
+
 def is_perf(item: pytest.Item) -> bool:
     """Tell whether a test has a `perf` mark, as every test has that uses the fixture."""
-    return item.get_closest_marker(markers.NAME) is not None
+    return item.get_closest_marker(NAME) is not None
 
 
 def takes_turns(item: pytest.Item) -> bool:
     """Tell whether a test has the GPU to itself: a perf test, or one marked `gpu_turn`."""
-    return is_perf(item) or item.get_closest_marker(markers.TURN_NAME) is not None
+    return is_perf(item) or item.get_closest_marker(TURN_NAME) is not None
 
 
 def uses_fixture(item: pytest.Item) -> bool:

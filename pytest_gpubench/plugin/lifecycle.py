@@ -6,26 +6,24 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Literal
 from unittest import SkipTest
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from pytest_gpubench.counters import COUNTER_BY_NAME
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable, NotMeasured
 from pytest_gpubench.gpu.device import required_device
-from pytest_gpubench.plugin import terminal
+from pytest_gpubench.plugin import items, terminal
 from pytest_gpubench.plugin.baseline import ComparedRun
 from pytest_gpubench.plugin.containment import failing
 from pytest_gpubench.plugin.counting import Counting
 from pytest_gpubench.plugin.failures import fail
 from pytest_gpubench.plugin.fresh_process import FurtherProcesses, Naming, write_note
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
-from pytest_gpubench.plugin.items import FIXTURE, UNMARKED, is_perf, parameters, source_hash, uses_fixture
-from pytest_gpubench.plugin.markers import MergedMarks, merge_marks
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.sessions import SAME_IN_EVERY_PROCESS
 from pytest_gpubench.plugin.workers import worker_name
 from pytest_gpubench.report.layout import Screen
-from pytest_gpubench.results.model import Measurement, TestRecord, encode
+from pytest_gpubench.results.model import TestRecord, encode
 from pytest_gpubench.settings import Resolver, Settings
 from pytest_gpubench.settings.parsers import COUNTER_WISHES
 from pytest_gpubench.stats.tolerance import parse_tolerance
@@ -57,7 +55,7 @@ class Lifecycle:
         self.naming = Naming(config)
         self._item: pytest.Item | None = None
         self._test: CurrentTest | None = None
-        self._marks: MergedMarks | None = None
+        self._marks: items.MergedMarks | None = None
         """The test's marks when they were last read: fixtures and the test itself may add some."""
         self._phase: Literal["setup", "call", "teardown"] = "setup"
         self._in_call = False
@@ -80,9 +78,9 @@ class Lifecycle:
         """Return the running test; None outside of tests. Raises BadRequest for illegal marks, and for one without."""
         if self._item is None:
             return None
-        if not is_perf(self._item):
-            raise BadRequest(UNMARKED)
-        marks = merge_marks(self._item)
+        if not items.is_perf(self._item):
+            raise BadRequest(items.UNMARKED)
+        marks = items.merge_marks(self._item)
         if self._test is None or self._marks is None:
             self._test = self._new_test(self._item, marks)
         elif marks != self._marks:
@@ -117,12 +115,13 @@ class Lifecycle:
         if self._phase == "teardown":  # the test runs again, as with --reruns
             self._test = None
         self._phase, self._is_reported = "setup", False
-        item.user_properties = [each for each in item.user_properties if not str(each[0]).startswith(f"{FIXTURE}.")]
-        if not is_perf(item):
+        ours = f"{items.FIXTURE}."
+        item.user_properties = [each for each in item.user_properties if not str(each[0]).startswith(ours)]
+        if not items.is_perf(item):
             return
         try:
             device = None
-            if uses_fixture(item) and not self.settings.disable:
+            if items.uses_fixture(item) and not self.settings.disable:
                 device = required_device(self.settings.device, self.settings.require_gpu)
             test = self.current_test()
         except (BadRequest, DeviceUnavailable) as error:
@@ -137,7 +136,7 @@ class Lifecycle:
         function = getattr(item, "obj", None)
         try:
             examples: AbstractContextManager[None] = nullcontext()
-            test = self.current_test() if uses_fixture(item) and hasattr(function, "hypothesis") else None
+            test = self.current_test() if items.uses_fixture(item) and hasattr(function, "hypothesis") else None
             if test is not None:
                 from pytest_gpubench.search import intercepting_examples
 
@@ -173,21 +172,22 @@ class Lifecycle:
         """Decide how the test ended by what it measured, and put the results into the report, which xdist carries."""
         report = yield
         with failing(report):
-            self._complete(item, report, call)
+            if call.excinfo is not None and call.excinfo.errisinstance(NotMeasured):
+                report.outcome = "skipped"
+                report.longrepr = (str(item.path), item.location[1] or 0, f"Skipped: {call.excinfo.value}")
+            if report.when == "setup" and items.uses_fixture(item):
+                report.gpu_bench_selected = True  # type: ignore[attr-defined] # pytest carries what it does not know
+            if report.when == "call" or (report.when == "setup" and not report.passed):
+                self._complete(item, report)
         return report
 
     # one test
 
-    def _complete(self, item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
-        if call.excinfo is not None and call.excinfo.errisinstance(NotMeasured):
-            report.outcome = "skipped"
-            report.longrepr = (str(item.path), item.location[1] or 0, f"Skipped: {call.excinfo.value}")
-        if report.when == "setup" and uses_fixture(item):
-            report.gpu_bench_selected = True  # type: ignore[attr-defined] # pytest carries attributes it does not know
-        ends_test = report.when == "call" or (report.when == "setup" and not report.passed)
-        if ends_test and not self._in_call:
+    def _complete(self, item: pytest.Item, report: pytest.TestReport) -> None:
+        """Complete the report of a test, or of a part of it."""
+        if not self._in_call:
             self._decide(item, report)
-        if ends_test and self._test is not None and self._test.measurements:
+        if self._test is not None and self._test.measurements:
             if self._in_call:
                 self._test.has_failed_part |= report.failed
             else:
@@ -197,10 +197,10 @@ class Lifecycle:
 
                 text = report_section(self._record(self._test), report.longreprtext, Screen.current(color=False))
                 report.sections.append(("gpu_bench", text))
-        if ends_test and report.skipped and not self._in_call:
+        if report.skipped and not self._in_call:
             self._note_silent(item, report)
 
-    def _new_test(self, item: pytest.Item, marks: MergedMarks) -> "CurrentTest":
+    def _new_test(self, item: pytest.Item, marks: items.MergedMarks) -> "CurrentTest":
         from pytest_gpubench.running_test import CurrentTest
 
         test = CurrentTest(
@@ -208,9 +208,9 @@ class Lifecycle:
             settings=self._settings(marks),
             limits=marks.limits,
             inherited=marks.inherited,
-            params=parameters(item),
+            params=items.parameters(item),
             gpus=marks.gpus,
-            source=source_hash(getattr(item, "obj", None)),
+            source=items.source_hash(getattr(item, "obj", None)),
         )
         test.leaving, test.neighbours, test.computing = LEAVING, self.turns.neighbours, self.turns.computing
         test.counters = self._counters(test.settings, test.limits)
@@ -228,13 +228,11 @@ class Lifecycle:
 
     def counters_of(self, item: pytest.Item) -> frozenset[str]:
         """Return the counters that a test asks for; none where its marks are illegal."""
-        if not uses_fixture(item):
-            return frozenset()
-        try:
-            marks = merge_marks(item)
-            return self._counters(self._settings(marks), marks.limits)
-        except BadRequest:  # reported when the test is set up
-            return frozenset()
+        if items.uses_fixture(item):
+            with suppress(BadRequest):  # reported when the test is set up
+                marks = items.merge_marks(item)
+                return self._counters(self._settings(marks), marks.limits)
+        return frozenset()
 
     def _counters(self, settings: Settings, limits: "Limits") -> frozenset[str]:
         """Return the counters that are taken of a test, whatever it measures."""
@@ -248,10 +246,10 @@ class Lifecycle:
         of_limits = frozenset(name for limit in limits for name in limit.counters)
         return of_limits | of_option | frozenset(map(str.strip, named))
 
-    def _settings(self, marks: MergedMarks) -> Settings:
+    def _settings(self, marks: items.MergedMarks) -> Settings:
         return self.resolver.override(self.settings, marks.settings, "perf({}=...)")
 
-    def _change_marks(self, test: "CurrentTest", marks: MergedMarks, old: MergedMarks) -> None:
+    def _change_marks(self, test: "CurrentTest", marks: items.MergedMarks, old: items.MergedMarks) -> None:
         """Apply marks that were put on the running test; raise BadRequest if it is too late."""
         added = (
             f"{name}={repr_of(value)}" for name, value in marks.keywords.items() if old.keywords.get(name) != value
@@ -268,7 +266,7 @@ class Lifecycle:
         """Fail the test whose limits were not kept, however it ended; its own xfail mark may expect that."""
         self._is_reported = True
         test = self._test
-        if not (test is not None and test.has_begun) and not (report.passed and is_perf(item)):
+        if not (test is not None and test.has_begun) and not (report.passed and items.is_perf(item)):
             return
         try:
             current = self.current_test()
@@ -288,7 +286,7 @@ class Lifecycle:
         """Note why a test was skipped that has limits, where nothing was judged by any."""
         is_judged = self._test is not None and any(each.verdicts for each in self._test.measurements)
         with suppress(BadRequest):
-            if not is_judged and merge_marks(item).limits:
+            if not is_judged and items.merge_marks(item).limits:
                 reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
                 reason = getattr(report, "wasxfail", "") or reason.removeprefix("Skipped: ")
                 report.gpu_bench_silent = reason  # type: ignore[attr-defined]
@@ -317,16 +315,14 @@ class Lifecycle:
         if not report.failed and not test.has_failed_part:
             ending = None if hasattr(report, "wasxfail") else test.ending()
             report.gpu_bench_ending = "" if ending is None else ending.value  # type: ignore[attr-defined]
-            if report.skipped:  # by its own mark: any other is failed by then
-                test.measurements[:] = map(_unenforced, test.measurements)
+            if report.skipped:  # by its own mark, which expects what is not enforced then: any other is failed by now
+                for at, measured in enumerate(test.measurements):
+                    verdicts = [
+                        replace(each, enforced=False) if each.fails_test else each for each in measured.verdicts
+                    ]
+                    test.measurements[at] = replace(measured, verdicts=tuple(verdicts))
         record = self._record(test)
         report.gpu_bench = encode(record)  # type: ignore[attr-defined]
         properties = median_properties(record)
         report.user_properties += properties
         item.user_properties += properties  # JUnit takes them from the teardown's report, made from these
-
-
-def _unenforced(item: Measurement) -> Measurement:
-    """Return a measurement whose broken limits are not enforced, as its test was expected to fail."""
-    verdicts = (msgspec.structs.replace(each, enforced=each.enforced and not each.fails_test) for each in item.verdicts)
-    return msgspec.structs.replace(item, verdicts=tuple(verdicts))

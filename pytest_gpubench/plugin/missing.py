@@ -19,7 +19,6 @@ from pytest_gpubench.plugin.items import is_perf
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.workers import is_distributing, is_dry, is_worker
 from pytest_gpubench.results.baseline import is_same_model
-from pytest_gpubench.results.counterpart import PastTest
 from pytest_gpubench.results.model import TestRecord
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import count, first_few
@@ -95,18 +94,14 @@ class MissingTests:
             if self.is_gone(past.nodeid):
                 yield past.nodeid
             elif self._passed.get(past.nodeid, False):
-                yield from (f"{past.nodeid}: {label}" for label in _labels_gone(past, self._records[past.nodeid]))
-
-
-def _labels_gone(past: PastTest, record: TestRecord) -> list[str]:
-    """Return the labels of what a test measured then and not now; a test that was changed is NOT JUDGED for that."""
-    if past.source and record.source not in ("", past.source):
-        return []
-    then, now = (
-        Counter(each.timing.label for each in measurements if each.timing.measured and not each.example)
-        for measurements in (past.measurements, record.measurements)
-    )
-    return list((then - now).elements())
+                record = self._records[past.nodeid]
+                if past.source and record.source not in ("", past.source):
+                    continue  # a test that was changed is NOT JUDGED for that
+                then, now = (
+                    Counter(each.timing.label for each in measurements if each.timing.measured and not each.example)
+                    for measurements in (past.measurements, record.measurements)
+                )
+                yield from (f"{past.nodeid}: {label}" for label in (then - now).elements())
 
 
 class LeftOut:
@@ -130,7 +125,6 @@ class LeftOut:
             or nodeid in self._deselected
             or any(_is_part(nodeid, each) for each in self._uncollected)
             or (self._stopped and nodeid in self._selected)
-            or self._is_ignored(nodeid)
             or not self._is_asked_for(nodeid)
         )
 
@@ -172,24 +166,19 @@ class LeftOut:
 
     # the command line
 
-    def _is_ignored(self, nodeid: str) -> bool:
-        """Tell whether --ignore or --ignore-glob leaves out the file of a test."""
-        paths = [path := self._file(nodeid), *path.parents]
-        ignored = {self._absolute(each) for each in self.config.getoption("ignore", None) or ()}
-        globs = [str(self._absolute(each)) for each in self.config.getoption("ignore_glob", None) or ()]
-        return any(path in ignored or any(fnmatch(str(path), glob) for glob in globs) for path in paths)
-
     def _is_asked_for(self, nodeid: str) -> bool:
-        """Tell whether the files, folders and node ids of the command line contain a test."""
+        """Tell whether files, folders and node ids of the command line contain a test that no --ignore leaves out."""
+        base, _, name = nodeid.partition("::")
+        file = Path(os.path.abspath(self.config.rootpath / base))
+        paths = file, *file.parents
+        ignored = [self._absolute(each) for each in self.config.getoption("ignore", None) or ()]
+        globs = [str(self._absolute(each)) for each in self.config.getoption("ignore_glob", None) or ()]
+        if any(path in ignored or any(fnmatch(str(path), glob) for glob in globs) for path in paths):
+            return False
         if self.config.args_source.name == "TESTPATHS":  # of the ini file, where a folder may be missing too
             return True
-        file, (_, _, name) = self._file(nodeid), nodeid.partition("::")
-        for argument in self.config.args:
-            base, _, inner = argument.partition("::")
-            path = self._resolved(base)
-            if path in (file, *file.parents) and _is_part(name, inner):
-                return True
-        return False
+        arguments = (argument.partition("::") for argument in self.config.args)
+        return any(self._resolved(base) in paths and _is_part(name, inner) for base, _, inner in arguments)
 
     def _resolved(self, argument: str) -> Path:
         """Return the path that an argument names, which with --pyargs may be a module."""
@@ -203,9 +192,6 @@ class LeftOut:
 
     def _absolute(self, path: str | Path) -> Path:
         return Path(os.path.abspath(self.config.invocation_params.dir / path))
-
-    def _file(self, nodeid: str) -> Path:
-        return Path(os.path.abspath(self.config.rootpath / nodeid.partition("::")[0]))
 
 
 def _is_part(nodeid: str, whole: str) -> bool:

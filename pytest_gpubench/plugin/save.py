@@ -72,11 +72,11 @@ class OutputFiles:
         ):
             if given is None:
                 continue
-            if not self._has_anything(name):
-                self._say_unwritten(name, given)
-                continue
             try:
-                self._lines.append((write(given), False))
+                if self._has_anything(name):
+                    self._lines.append((write(given), False))
+                elif given and (self.config.getoption(ini_name(name), None) is not None or self.results.selected):
+                    self._say_unwritten(name, given)
             except Exception as error:  # whatever it is, it must not cost the table or the other files
                 known = isinstance(error, (BadFile, BadRequest, OSError))
                 self._fail(str(error) if known else f"{type(error).__name__}: {error}")
@@ -102,10 +102,7 @@ class OutputFiles:
         return self.results.silent | dict.fromkeys(self.missing.found, "in the baseline, but not in this run")
 
     def _say_unwritten(self, name: str, given: str) -> None:
-        """Say that a file was not written, where the command line asks for it or perf tests were run."""
-        is_typed = self.config.getoption(ini_name(name), None) is not None
-        if not given or not (is_typed or self.results.selected):
-            return
+        """Say that a file was not written that the command line asks for, or all runs of perf tests should write."""
         if name == "save":
             self._fail(f"{flag_name('save')}={given}: nothing was measured, so nothing is saved")
         elif name == "trace":

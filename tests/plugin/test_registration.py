@@ -7,7 +7,7 @@ import pytest
 from tests.plugin.conftest import HEAD
 
 ENTRY = """
-    bounds counters errors metrics plugin.hooks plugin.items plugin.markers plugin.options settings settings.cache
+    bounds counters errors metrics plugin.hooks plugin.items plugin.options settings settings.cache
     settings.parsers spelling stats stats.tolerance units gpu gpu.visible gpu.nvml plugin
 """
 """Our modules in a run without perf tests."""
