@@ -170,6 +170,19 @@ class FurtherProcesses:
             return first_and_last_line(error)
         return next((each for each in run.records if each.nodeid == nodeid), "it did not run the test")
 
+    def what_broke(self, nodeid: str) -> str:
+        """Run a test that broke the GPU again; return what is found wrong, empty for nothing, or if it takes too long.
+
+        There calls with margins precede each comparison, which name the tensor beyond which a call reads or writes. The
+        process notes, before each, what it means if that breaks the GPU: the last note is what is known at its end.
+        """
+        with suppress(NotTaken, OSError), self.folder() as folder:
+            others = {NAMING: str(folder / NOTES_FILE)}
+            status = start_fresh(self.config, folder, [nodeid], turns_to_hand_over(), self.left_s, others=others)
+            found: list[str] = read_notes(folder / NOTES_FILE)
+            return found[-1] if found and status is not None else ""
+        return ""
+
 
 def write_note(notes: str | None, note: object) -> None:
     """Add a line to the notes of this process, for the one that started it."""
@@ -181,26 +194,3 @@ def write_note(notes: str | None, note: object) -> None:
 def read_notes(notes: Path) -> list[Any]:
     """Return the notes of a fresh process."""
     return [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
-
-
-class Naming:
-    """Runs a test that broke the GPU again, with calls that have margins before each comparison.
-
-    They name the tensor beyond which a call reads or writes. The process notes, before each call, what it means if that
-    breaks the GPU: the last note is what is known when it has ended.
-    """
-
-    def __init__(self, config: pytest.Config) -> None:
-        self.config = config
-        self.notes = os.environ.pop(NAMING, None)
-        """The file of the notes; None in other processes."""
-        self._further = FurtherProcesses(config, MOST_NAMING_S)
-
-    def find(self, nodeid: str) -> str:
-        """Return what a fresh process finds wrong with a test; empty where it finds nothing, or takes too long."""
-        with suppress(NotTaken, OSError), self._further.folder() as folder:
-            left_s, others = self._further.left_s, {NAMING: str(folder / NOTES_FILE)}
-            status = start_fresh(self.config, folder, [nodeid], turns_to_hand_over(), left_s, others=others)
-            found: list[str] = read_notes(folder / NOTES_FILE)
-            return found[-1] if found and status is not None else ""
-        return ""

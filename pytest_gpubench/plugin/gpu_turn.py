@@ -75,22 +75,18 @@ class HeldGpus:
 
     def _look(self, uuid: str, idle: bool) -> foreign.ForeignWork | None:
         """Return foreign work on a GPU; the utilisation counts only where this run leaves the GPU idle."""
+        import torch
+
         try:
             reading = foreign.read_gpu(Nvml.open(uuid))
         except RuntimeError:
             return None
         listed = {process.pid for process in reading.processes or ()}
         reading = reading if idle else replace(reading, utilisation=None)
-        return foreign.find_foreign(reading, self._own_processes(uuid, listed), uses_gpu=self._has_context(uuid))
-
-    def _has_context(self, uuid: str) -> bool:
-        """Tell whether this process has a CUDA context on a GPU."""
-        if self.uuids[0] != uuid:
-            return False
-        import torch
-
-        started: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        return started and torch.cuda.memory_reserved() > 0  # a torch that was started need not have a context
+        # a torch that was started need not have a context
+        has_started: bool = self.uuids[0] == uuid and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        has_context = has_started and torch.cuda.memory_reserved() > 0
+        return foreign.find_foreign(reading, self._own_processes(uuid, listed), uses_gpu=has_context)
 
     def _own_processes(self, uuid: str, listed: set[int]) -> frozenset[int]:
         """Return the processes of this run and of others that take turns; their children only if that matters."""
@@ -186,15 +182,6 @@ class GpuTurns:
             return None
         return Turn(gpus=held.uuids, began_s=held.began_s, ended_s=time.time(), waited_s=held.waited_s)
 
-    @property
-    def neighbours(self) -> list[str]:
-        """A sentence on each other process that computed on the GPUs when the turn began."""
-        return [] if self.held is None else self.held.neighbours
-
-    def computing(self) -> str | None:
-        """Return in one sentence which other processes computed on the GPUs since the turn began; None if none did."""
-        return None if self.held is None else self.held.computing()
-
     def release(self) -> None:
         """Release the GPUs, with the clocks as they were."""
         if self.held is None:
@@ -236,7 +223,7 @@ class GpuTurns:
         self.held = held = HeldGpus(self.config, self.settings, gpus, lock.acquire(patience))
         held.cleanup.callback(lock.release)
         held.look_first(idle_s=time.monotonic() - self.ended_s, say=self._say)
-        self.warnings += [f"{each}: what was measured meanwhile may be too slow" for each in self.neighbours]
+        self.warnings += [f"{each}: what was measured meanwhile may be too slow" for each in held.neighbours]
         if self.settings.lock_clocks is not None:
             if is_worker(self.config):  # any other run ends in order where a signal ends it
                 held.cleanup.enter_context(interrupts_raised())

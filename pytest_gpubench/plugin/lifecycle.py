@@ -1,6 +1,7 @@
 """The running test, from pytest's setup to its report."""
 
 import functools
+import os
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Literal
@@ -17,7 +18,7 @@ from pytest_gpubench.plugin.baseline import ComparedRun
 from pytest_gpubench.plugin.containment import failing
 from pytest_gpubench.plugin.counting import Counting
 from pytest_gpubench.plugin.failures import fail
-from pytest_gpubench.plugin.fresh_process import FurtherProcesses, Naming, write_note
+from pytest_gpubench.plugin.fresh_process import MOST_NAMING_S, NAMING, FurtherProcesses, write_note
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.sessions import SAME_IN_EVERY_PROCESS
@@ -52,7 +53,9 @@ class Lifecycle:
         self.results = results
         self.confirming = FurtherProcesses(config)
         self.counting = Counting(config, self.counters_of)
-        self.naming = Naming(config)
+        self.naming = FurtherProcesses(config, MOST_NAMING_S)
+        self.naming_notes = os.environ.pop(NAMING, None)
+        """The file in which this process notes what its calls mean if they break the GPU; None in others."""
         self._item: pytest.Item | None = None
         self._test: CurrentTest | None = None
         self._marks: items.MergedMarks | None = None
@@ -68,10 +71,9 @@ class Lifecycle:
 
     def bench(self) -> "GpuBench":
         """Return the fixture's value, one for the run: it finds the running test by itself, as @given needs it to."""
-        if self._bench is None:
-            from pytest_gpubench.fixture import GpuBench
+        from pytest_gpubench.fixture import GpuBench
 
-            self._bench = GpuBench(self.current_test, self.resolver, self._say)
+        self._bench = self._bench or GpuBench(self.current_test, self.resolver, self._say)
         return self._bench
 
     def current_test(self) -> "CurrentTest | None":
@@ -212,15 +214,17 @@ class Lifecycle:
             gpus=marks.gpus,
             source=items.source_hash(getattr(item, "obj", None)),
         )
-        test.leaving, test.neighbours, test.computing = LEAVING, self.turns.neighbours, self.turns.computing
+        test.leaving = LEAVING
+        if (held := self.turns.held) is not None:
+            test.neighbours, test.computing = held.neighbours, held.computing
         test.counters = self._counters(test.settings, test.limits)
         test.captures = functools.partial(self.counting.captures, item.nodeid)
         if (notes := self.counting.notes) is not None:
             test.note_capture = lambda place: write_note(notes, [item.nodeid, *place])
-        if self.naming.notes is not None:
-            test.note_what_breaks = functools.partial(write_note, self.naming.notes)
+        if self.naming_notes is not None:
+            test.note_what_breaks = functools.partial(write_note, self.naming_notes)
         else:
-            test.find_what_broke = functools.partial(self.naming.find, item.nodeid)
+            test.find_what_broke = functools.partial(self.naming.what_broke, item.nodeid)
         self.compared.attach(test)
         if test.settings.timer not in SAME_IN_EVERY_PROCESS:
             test.fresh = functools.cache(lambda number: self.confirming.record(item.nodeid))

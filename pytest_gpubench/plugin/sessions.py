@@ -39,9 +39,9 @@ class EarlierSessions:
             )
         self.runs: list[SavedRun] = []
         """The sessions taken, oldest first."""
+        self._records: dict[tuple[str, str], list[TestRecord]] | None = None
         if given := handed_on(config, SESSIONS):
             self.runs = msgspec.json.decode(given, type=list[SavedRun])
-        self._records: dict[tuple[str, str], list[TestRecord]] | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:

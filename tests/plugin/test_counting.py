@@ -12,6 +12,7 @@ from pytest_gpubench import counted
 from pytest_gpubench.counted import groups_of
 from pytest_gpubench.counters import raw_metrics
 from pytest_gpubench.plugin.counting import ncu_command
+from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.structure import ncu
 from pytest_gpubench.structure.ncu import find_ncu
 from tests.plugin import fake_ncu
@@ -204,11 +205,15 @@ def test_only_the_run_itself_takes_counters(
     assert len(ncu_runs()) == 2
 
 
+def has_company(init: Callable[..., None]) -> Callable[..., None]:
+    return lambda test, **given: init(test, **given, computing=lambda: "somebody came")
+
+
 def test_somebody_else_on_the_gpu_changes_no_counter(
     bench_run: BenchRun, count: Count, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count({"fast": [["kernel", 7]]})
-    monkeypatch.setattr("pytest_gpubench.plugin.gpu_turn.GpuTurns.computing", lambda turns: "somebody came")
+    monkeypatch.setattr("pytest_gpubench.running_test.CurrentTest.__init__", has_company(CurrentTest.__init__))
     result = bench_run(LIMITED + SLOW.replace("it", "slow"))
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*somebody came*"])

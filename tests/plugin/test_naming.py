@@ -1,48 +1,32 @@
 """Notes of a fresh process, which calls with margins, on a test that broke the GPU."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from pytest_gpubench.plugin import fresh_process
-from pytest_gpubench.plugin.fresh_process import Naming
+from pytest_gpubench.plugin.fresh_process import FurtherProcesses
+from tests.plugin.conftest import BenchRun
 
 VARIABLE = "PYTEST_GPUBENCH_NAMING"
-PAST = "mine reads past args[1]"
+PAST = "mine reads past args[1],\nor so"
 
 
-@pytest.fixture
-def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "notes"))
-    return tmp_path / "notes"
-
-
-def test_a_process_notes_one_sentence_a_line(notes: Path) -> None:
-    found = Naming(cast(pytest.Config, None))
-    for sentence in ("", f"{PAST},\nor so", ""):
-        fresh_process.write_note(found.notes, sentence)
-    assert list(map(json.loads, notes.read_text().splitlines())) == ["", f"{PAST},\nor so", ""]
-    assert Naming(cast(pytest.Config, None)).notes is None, "what it starts is another process"
-
-
-Start = Callable[..., int | None]
-
-
-def start_with(sentences: Sequence[str], status: int | OSError | None, started: list[Sequence[str]]) -> Start:
-    def start(
-        config: object, folder: Path, tests: Sequence[str], *rest: object, others: Mapping[str, str]
-    ) -> int | None:
-        started.append(tests)
-        if sentences:
-            Path(others[VARIABLE]).write_text("".join(json.dumps(each) + "\n" for each in sentences))
-        if isinstance(status, OSError):
-            raise status
-        return status
-
-    return start
+def test_a_process_notes_one_sentence_a_line(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it starts is another process."""
+    monkeypatch.setenv(VARIABLE, "notes")
+    bench_run(f"""
+def test_it(gpu_bench, monkeypatch):
+    import os
+    from pytest_gpubench import public_call
+    monkeypatch.setattr(public_call, "name_what_breaks", lambda note, request: list(map(note, ["", {PAST!r}])))
+    gpu_bench.compare(fast, slow)
+    assert {VARIABLE!r} not in os.environ
+""").assert_outcomes(passed=1)
+    assert list(map(json.loads, Path("notes").read_text().splitlines())) == ["", PAST]
 
 
 @pytest.mark.parametrize(
@@ -56,21 +40,29 @@ def start_with(sentences: Sequence[str], status: int | OSError | None, started: 
         ((), OSError("no more processes"), ""),
     ],
 )
+@pytest.mark.parametrize(("taken_s", "runs"), [(0.5, 2), (1.0, 1)])
 def test_the_last_note_counts_where_the_process_has_ended(
-    monkeypatch: pytest.MonkeyPatch, sentences: Sequence[str], status: int | OSError | None, found: str
+    monkeypatch: pytest.MonkeyPatch,
+    sentences: Sequence[str],
+    status: int | OSError | None,
+    found: str,
+    taken_s: float,
+    runs: int,
 ) -> None:
+    """As long as the time for such processes lasts."""
     started: list[Sequence[str]] = []
-    monkeypatch.setattr(fresh_process, "start_fresh", start_with(sentences, status, started))
-    assert Naming(cast(pytest.Config, None)).find("test_it") == found
-    assert started == [["test_it"]]
 
+    def start(config: object, folder: Path, tests: Sequence[str], *rest: object, others: Mapping[str, str]) -> Any:
+        started.append(tests)
+        if sentences:
+            Path(others[VARIABLE]).write_text("".join(json.dumps(each) + "\n" for each in sentences))
+        if isinstance(status, OSError):
+            raise status
+        return status
 
-@pytest.mark.parametrize(("taken_s", "runs"), [(119.5, 2), (120.0, 1)])
-def test_the_time_for_it_is_limited(monkeypatch: pytest.MonkeyPatch, taken_s: float, runs: int) -> None:
-    started: list[Sequence[str]] = []
     clock = iter((0.0, taken_s, 200.0, 201.0))
-    monkeypatch.setattr(fresh_process, "start_fresh", start_with((PAST,), 1, started))
+    monkeypatch.setattr(fresh_process, "start_fresh", start)
     monkeypatch.setattr("time.monotonic", lambda: next(clock))
-    found = Naming(cast(pytest.Config, None))
-    assert [found.find("test_it") for _ in range(2)] == [PAST, PAST if runs == 2 else ""]
-    assert len(started) == runs
+    processes = FurtherProcesses(cast(pytest.Config, None), 1.0)
+    assert [processes.what_broke("test_it") for _ in range(2)] == [found, found if runs == 2 else ""]
+    assert started == [["test_it"]] * runs
