@@ -133,9 +133,16 @@ class ScriptFile(pytest.File):
             turn = turn_at(device, folder, settings.lock_timeout, f"loading {self.path.name}", claims=False)
         with turn:
             namespace, error, times_by_itself = load(self.path)
-        cases = [] if times_by_itself else all_cases(namespace)
-        for case in cases:
-            item = self._item(case.name, partial(self._measure, case, asked := dict[str, Any]()))
+        cases: list[ReportCase] = []
+        kind = imported(PERF_REPORT)
+        if kind is not None and not times_by_itself:  # each object is known by the last of its names
+            marks = {id(each): name for name, each in namespace.items() if isinstance(each, kind)}
+            cases = [case for name in marks.values() for case in cases_of(name, namespace[name])]
+        names = numbered((case.name.removesuffix("]") for case in cases), "-")
+        for name, case in zip(names, cases, strict=True):
+            item = self._item(
+                f"{name}]", partial(self._measure, replace(case, name=f"{name}]"), asked := dict[str, Any]())
+            )
             item.asked, item.obj, item.params = asked, case.function, case.params
             yield item
         if error is not None:
@@ -154,15 +161,6 @@ class ScriptFile(pytest.File):
         test = self.lifecycle.current_test()
         assert test is not None
         case.measure(self.lifecycle.bench(), test.limits, asked, test.warn)
-
-
-def all_cases(namespace: Mapping[str, object]) -> list[ReportCase]:
-    """Return the cases of every `perf_report` object of a namespace, each by another name."""
-    kind = imported(PERF_REPORT)
-    marks = {} if kind is None else {id(each): name for name, each in namespace.items() if isinstance(each, kind)}
-    cases = [case for name in marks.values() for case in cases_of(name, namespace[name])]
-    names = numbered((case.name.removesuffix("]") for case in cases), "-")
-    return [replace(case, name=f"{name}]") for name, case in zip(names, cases, strict=True)]
 
 
 class ScriptItem(pytest.Item):

@@ -14,12 +14,11 @@ from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.workers import is_worker
 from pytest_gpubench.results.model import Outcome
 
-OWN_ERRORS = "pytest_gpubench.errors."
+OWN_ERROR = re.compile(r"^(E *|)pytest_gpubench\.errors\.", re.MULTILINE)
 """The module name of our errors, which tells a reader nothing."""
-OWN_ERROR = re.compile(rf"^(E *)?{re.escape(OWN_ERRORS)}", re.MULTILINE)
+OWN_FAILURE = re.compile(r"^(pytest_gpubench\.errors\.)?((LimitBroken|WrongResult): )?")
+"""The beginning of a message whose sentence says enough without it."""
 UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.NOT_JUDGED)
-OWN_FAILURES = ("LimitBroken: ", "WrongResult: ")
-"""The beginnings of messages whose sentence says enough without them."""
 
 
 def fail(item: pytest.Item, report: pytest.TestReport, sentence: str) -> None:
@@ -54,8 +53,16 @@ class Failures:
         report = yield
         error = None if call.excinfo is None else call.excinfo.value
         page = error.page if isinstance(error, (GpuBenchError, LimitBroken, WrongResult)) else ""
+        entries: list[Any] = []
         with suppress(Exception):  # another plugin's representation may be of any kind
-            _edit(report.longrepr, page)
+            for traceback, crash, _ in getattr(report.longrepr, "chain", ()):
+                entries += traceback.reprentries
+                if crash is not None:
+                    crash.message = OWN_FAILURE.sub("", crash.message)
+            for entry in entries:
+                entry.lines = [OWN_ERROR.sub(r"\1", line) for line in entry.lines]
+            if page and entries:
+                entries[-1].lines.append(f"E       gpu_bench: see `pytest-gpubench docs {page}`")
         return report
 
     def pytest_enter_pdb(self, pdb: Any) -> None:
@@ -104,21 +111,3 @@ class Failures:
             places.append(Annotation(*self._places.get(nodeid, ("", None)), nodeid, sentence, "warning"))
         for text in github_lines(places, os.environ.get("GITHUB_WORKSPACE") or str(self.config.rootpath)):
             terminalreporter.write_line(text)
-
-
-def _edit(shown: Any, page: str) -> None:
-    """Take the module off the names of our errors, and "LimitBroken" off a message; add the page that helps.
-
-    shown: pytest's representation of an exception, if it is one.
-    """
-    entries: list[Any] = []
-    for traceback, crash, _ in getattr(shown, "chain", ()):
-        entries += traceback.reprentries
-        if crash is not None:
-            crash.message = crash.message.removeprefix(OWN_ERRORS)
-            for name in OWN_FAILURES:
-                crash.message = crash.message.removeprefix(name)
-    for entry in entries:
-        entry.lines = [OWN_ERROR.sub(lambda found: found[1] or "", line) for line in entry.lines]
-    if page and entries:
-        entries[-1].lines.append(f"E       gpu_bench: see `pytest-gpubench docs {page}`")

@@ -88,8 +88,9 @@ def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Pa
             pin_worker(settings)
     on_cpu = settings.device == "cpu" or (settings.device == "auto" and not has_gpu_driver())
     if on_cpu and INTERPRETER_VARIABLE not in os.environ:
-        os.environ[INTERPRETER_VARIABLE] = "1"
-        early_config.add_cleanup(lambda: os.environ.pop(INTERPRETER_VARIABLE, None))
+        patch = pytest.MonkeyPatch()
+        patch.setenv(INTERPRETER_VARIABLE, "1")
+        early_config.add_cleanup(patch.undo)
 
 
 def _complete_flags(args: list[str]) -> bool:

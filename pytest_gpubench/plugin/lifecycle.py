@@ -186,7 +186,7 @@ class Lifecycle:
     # one test
 
     def _complete(self, item: pytest.Item, report: pytest.TestReport) -> None:
-        """Complete the report of a test, or of a part of it."""
+        """Complete the report of a test, or of a part of it; note why one whose limits judged nothing was skipped."""
         if not self._in_call:
             self._decide(item, report)
         if self._test is not None and self._test.measurements:
@@ -200,7 +200,12 @@ class Lifecycle:
                 text = report_section(self._record(self._test), report.longreprtext, Screen.current(color=False))
                 report.sections.append(("gpu_bench", text))
         if report.skipped and not self._in_call:
-            self._note_silent(item, report)
+            is_judged = self._test is not None and any(each.verdicts for each in self._test.measurements)
+            with suppress(BadRequest):
+                if not is_judged and items.merge_marks(item).limits:
+                    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
+                    reason = getattr(report, "wasxfail", "") or reason.removeprefix("Skipped: ")
+                    report.gpu_bench_silent = reason  # type: ignore[attr-defined]
 
     def _new_test(self, item: pytest.Item, marks: items.MergedMarks) -> "CurrentTest":
         from pytest_gpubench.running_test import CurrentTest
@@ -285,15 +290,6 @@ class Lifecycle:
         report.gpu_bench_broken = sentence  # type: ignore[attr-defined]
         if not report.failed and not (test is not None and test.has_failed_part):
             fail(item, report, sentence)
-
-    def _note_silent(self, item: pytest.Item, report: pytest.TestReport) -> None:
-        """Note why a test was skipped that has limits, where nothing was judged by any."""
-        is_judged = self._test is not None and any(each.verdicts for each in self._test.measurements)
-        with suppress(BadRequest):
-            if not is_judged and items.merge_marks(item).limits:
-                reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
-                reason = getattr(report, "wasxfail", "") or reason.removeprefix("Skipped: ")
-                report.gpu_bench_silent = reason  # type: ignore[attr-defined]
 
     # its report
 

@@ -18,7 +18,7 @@ from pytest_gpubench.plugin.containment import ExitStatus
 from pytest_gpubench.plugin.items import is_perf
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.workers import is_distributing, is_dry, is_worker
-from pytest_gpubench.results.baseline import is_same_model
+from pytest_gpubench.results.baseline import Baseline, is_same_model
 from pytest_gpubench.results.model import TestRecord
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import count, first_few
@@ -67,7 +67,7 @@ class MissingTests:
         baseline, action = self.compared.baseline, self.settings.missing
         if baseline is None or is_worker(self.config) or is_dry(self.config) or action == "ignore":
             return
-        self.found = list(dict.fromkeys(self._missing()))
+        self.found = list(dict.fromkeys(self._missing(baseline)))
         if self.found:
             self._sentence = (
                 f"{count(len(self.found), 'test')} of the baseline {', '.join(map(repr, baseline.names))} not in this "
@@ -85,10 +85,10 @@ class MissingTests:
 
     # what is missing
 
-    def _missing(self) -> Iterator[str]:
+    def _missing(self, baseline: Baseline) -> Iterator[str]:
         """Yield the tests that are gone, and what others measure no more."""
         here = {record.device for record in self._records.values()}
-        for past in self.compared.baseline.tests() if self.compared.baseline is not None else ():
+        for past in baseline.tests():
             if here and not any(is_same_model(past.device, each) for each in here):
                 continue
             if self.is_gone(past.nodeid):

@@ -1,7 +1,6 @@
 """Save the run, and write JSON, the HTML page, the Markdown summary and that of the traces, as options ask."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -52,8 +51,6 @@ class OutputFiles:
     """True if the run failed its limits, or lacks tests that have to be there: it replaces no baseline."""
     _lines: list[tuple[str, bool]] = field(default_factory=list)
     """The lines at the end of the run, each with True for a failure."""
-    _learnt: list[str] = field(default_factory=list)
-    """Lines on what the sessions of the saved run show."""
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the files; one that cannot be written fails the run after the others were tried."""
@@ -74,7 +71,7 @@ class OutputFiles:
                 continue
             try:
                 if self._has_anything(name):
-                    self._lines.append((write(given), False))
+                    self._lines += [(line, False) for line in write(given)]
                 elif given and (self.config.getoption(ini_name(name), None) is not None or self.results.selected):
                     self._say_unwritten(name, given)
             except Exception as error:  # whatever it is, it must not cost the table or the other files
@@ -86,8 +83,6 @@ class OutputFiles:
         """Say which files were written, and which could not be."""
         for line, failed in self._lines:
             terminal.write_sentence(terminalreporter, f"gpu_bench: {line}", red=failed)
-        for line in self._learnt:
-            terminal.write_sentence(terminalreporter, f"gpu_bench: {line}")
 
     def _has_anything(self, name: str) -> bool:
         """Tell whether there is anything to write: a run that measured nothing leaves the files of the last one."""
@@ -134,32 +129,39 @@ class OutputFiles:
             )
         return self._ended
 
-    def _write_json(self, path: str) -> str:
+    def _write_json(self, path: str) -> list[str]:
         target, reason = Path(path), ""
         if self._has_failed and target.exists() and any(map(target.samefile, self.compared.files)):
             target = target.with_stem(target.stem + FAILED)
             reason = f": the run failed, and does not replace {path}, which it was compared with"
         write_run(self._run(), target)
-        return f"{count(len(self.results.records), 'test')} written to {target}{reason}"
+        return [f"{count(len(self.results.records), 'test')} written to {target}{reason}"]
 
-    def _save(self, name: str) -> str:
+    def _save(self, name: str) -> list[str]:
         storage = Storage(Path(self.settings.storage))
         self.saved = storage.save_each(self._run(), name, self.missing.is_gone, self._has_failed)
         tests = count(len(self.results.records), "test")
         part = f": {tests}, as the run was interrupted" if self._interrupted else ""
         names = [f"{path} (session {number})" if number > 1 else str(path) for path, number in self.saved.items()]
-        self._learnt = _what_was_learnt(self.saved, self.settings) if self.earlier.runs else []
         why = f": the run failed, and does not become the baseline {name or 'latest'!r}" if self._has_failed else ""
-        return f"saved as {', '.join(names)}{part}{why}"
+        lines = [f"saved as {', '.join(names)}{part}{why}"]
+        for path, sessions in self.saved.items() if self.earlier.runs else ():
+            spread = Baseline([("", read_run(path))]).spreads["time"]
+            usual = shrunk(replace(spread, freedom=sessions - 1), spread)  # of a test as most are
+            lines.append(
+                f"{path} has {count(sessions, 'session')}: times differ by {format_share(spread.std)} from process to "
+                f"process, so it can decide {share_or_more(usual.decidable(self.settings.alpha, sessions))}"
+            )
+        return lines
 
-    def _write_html(self, path: str) -> str:
+    def _write_html(self, path: str) -> list[str]:
         from pytest_gpubench.report.html.page import html_page
 
         runs = self.compared.runs
         records = tuple(record for run in runs for record in run.records)
         compared = msgspec.structs.replace(runs[0], records=records) if runs else None
         write_text(html_page(self._run(), compared, self._history()), Path(path))
-        return f"page written to {path}"
+        return [f"page written to {path}"]
 
     def _history(self) -> list[SavedRun]:
         """Return the latest saved runs of the GPUs of this run, without this run."""
@@ -178,18 +180,18 @@ class OutputFiles:
                 self._lines.append((f"left out of the page: {error}", False))
         return history
 
-    def _write_markdown(self, path: str) -> str:
+    def _write_markdown(self, path: str) -> list[str]:
         write_text(self._summary(), Path(path))
-        return f"summary written to {path}"
+        return [f"summary written to {path}"]
 
-    def _write_plots(self, path: str) -> str:
+    def _write_plots(self, path: str) -> list[str]:
         from pytest_gpubench.report.plot.panels import svg_files
         from pytest_gpubench.report.sweeps import sweeps_of
 
         files = svg_files(sweeps_of(self.results.records))
         for name, text in files.items():
             write_text(text, Path(path, name))
-        return f"{count(len(files), 'sweep')} drawn in {path}" if files else NO_SWEEP
+        return [f"{count(len(files), 'sweep')} drawn in {path}" if files else NO_SWEEP]
 
     def _write_step_summary(self) -> None:
         """Add the summary to that of the GitHub Actions step; a failure is only a line, as no option asks for it."""
@@ -208,14 +210,14 @@ class OutputFiles:
 
         return markdown_summary(self._run(), self.failures.messages, silent=self._silent())
 
-    def _summarize_traces(self, path: str) -> str:
+    def _summarize_traces(self, path: str) -> list[str]:
         from pytest_gpubench.report.trace_summary import write_summary
 
         folder = Path(path)
         write_summary(folder, self.results.records)
         if number := len(list(folder.rglob("*.json.gz"))):
-            return f"{count(number, 'trace')} and a summary are in {folder}"
-        return f"{self._no_trace()}; see {folder}"
+            return [f"{count(number, 'trace')} and a summary are in {folder}"]
+        return [f"{self._no_trace()}; see {folder}"]
 
     def _no_trace(self) -> str:
         """Say that no trace was taken, with the first reason, as far as it is known."""
@@ -226,16 +228,3 @@ class OutputFiles:
         timings = [item.timing for record in records for item in record.measurements]
         reasons += [f"{each.label!r} was not measured: {each.unmeasured}" for each in timings if not each.measured]
         return "no trace was taken" + (f": {printable(reasons[0])}" if reasons else "")
-
-
-def _what_was_learnt(saved: Mapping[Path, int], settings: Settings) -> list[str]:
-    """Return a line on how much processes differ in each saved run, and how small a change can be told."""
-    lines = []
-    for path, sessions in saved.items():
-        spread = Baseline([("", read_run(path))]).spreads["time"]
-        usual = shrunk(replace(spread, freedom=sessions - 1), spread)  # of a test as most are
-        lines.append(
-            f"{path} has {count(sessions, 'session')}: times differ by {format_share(spread.std)} from process to "
-            f"process, so it can decide {share_or_more(usual.decidable(settings.alpha, sessions))}"
-        )
-    return lines

@@ -60,21 +60,19 @@ class StickyErrors:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Note which test broke the context, and add the consequences to its report."""
         report = yield
+        error = None if call.excinfo is None else call.excinfo.value
         with failing(report):
-            self._follow(item, report, None if call.excinfo is None else call.excinfo.value)
+            if self.culprit == item.nodeid or not report.failed or not may_be_cuda_error(error):
+                return report
+            if self.culprit is not None:
+                report.outcome = "skipped"
+                report.longrepr = (str(item.path), item.location[1] or 0, f"Skipped: {self._not_run()}")
+            elif broken := context_error():
+                self.culprit = item.nodeid
+                report.gpu_bench_broke = True  # type: ignore[attr-defined] # pytest carries attributes it does not know
+                follows = "this worker was ended, and xdist starts another" if self.is_worker else WITHOUT_XDIST
+                report.sections.append(("gpu_bench", f"the CUDA context is broken ({broken}): {follows}"))
         return report
-
-    def _follow(self, item: pytest.Item, report: pytest.TestReport, error: BaseException | None) -> None:
-        if self.culprit == item.nodeid or not report.failed or not may_be_cuda_error(error):
-            return
-        if self.culprit is not None:
-            report.outcome = "skipped"
-            report.longrepr = (str(item.path), item.location[1] or 0, f"Skipped: {self._not_run()}")
-        elif broken := context_error():
-            self.culprit = item.nodeid
-            report.gpu_bench_broke = True  # type: ignore[attr-defined] # pytest carries attributes it does not know
-            follows = "this worker was ended, and xdist starts another" if self.is_worker else WITHOUT_XDIST
-            report.sections.append(("gpu_bench", f"the CUDA context is broken ({broken}): {follows}"))
 
     def _not_run(self) -> str:
         return f"not run: {self.culprit} broke the CUDA context of this process"

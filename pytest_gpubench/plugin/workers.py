@@ -5,7 +5,6 @@ It is made the only one that CUDA shows the worker.
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ from pytest_gpubench.gpu.holder import Holder, command_line
 from pytest_gpubench.gpu.lock import Claim, claim_gpu
 from pytest_gpubench.gpu.lock_file import lock_folder
 from pytest_gpubench.gpu.processes import pid_namespace
-from pytest_gpubench.gpu.visible import HostGpu, VisibleGpu, parse_list, same_gpu
+from pytest_gpubench.gpu.visible import VisibleGpu, parse_list, same_gpu
 from pytest_gpubench.settings import Settings
 
 CONTROLLER = "gpu_bench_controller"
@@ -156,21 +155,13 @@ class Workers:
         caveats = []
         if self.config.getoption("dist", "no") == "each":
             caveats.append("gpu_bench: --dist=each runs every test in every worker: each measures and shows it")
-        is_given = self.settings.device != "cpu" and "CUDA_VISIBLE_DEVICES" in os.environ
-        if is_given and (caveat := index_caveat(os.environ, visible.read_host())):
-            caveats.append(caveat)
+        listed = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        are_numbers = self.settings.device != "cpu" and parse_list(listed) and not listed.startswith(("GPU-", "MIG-"))
+        in_pci_order = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+        if are_numbers and not in_pci_order and len({each.gpu.name for each in visible.read_host()}) > 1:
+            caveats.append(
+                f"gpu_bench: CUDA_VISIBLE_DEVICES={listed} is read in the order of the PCI bus, but these GPUs are not "
+                "alike and CUDA numbers the fastest first: set CUDA_DEVICE_ORDER=PCI_BUS_ID, or list UUIDs "
+                "(nvidia-smi -L)"
+            )
         return caveats
-
-
-def index_caveat(environment: Mapping[str, str], host: Sequence[HostGpu]) -> str | None:
-    """Return a warning where CUDA and NVML may number the GPUs differently; None where they cannot."""
-    listed = environment.get("CUDA_VISIBLE_DEVICES", "")
-    in_pci_order = environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-    if in_pci_order or listed.startswith(("GPU-", "MIG-")) or len({each.gpu.name for each in host}) < 2:
-        return None
-    if not parse_list(listed):
-        return None
-    return (
-        f"gpu_bench: CUDA_VISIBLE_DEVICES={listed} is read in the order of the PCI bus, but these GPUs are not alike "
-        f"and CUDA numbers the fastest first: set CUDA_DEVICE_ORDER=PCI_BUS_ID, or list UUIDs (nvidia-smi -L)"
-    )

@@ -62,15 +62,18 @@ def plugins_for(source: str, arguments: Sequence[str]) -> list[str]:
 
 @pytest.fixture
 def bench_run(pytester: pytest.Pytester) -> BenchRun:
-    """Run a test file whose functions are scripted; `fast` takes 10 us, `slow` 20 us.
+    """Run a test file in the current folder whose functions are scripted; `fast` takes 10 us, `slow` 20 us.
 
-    interrupted: a test of it raises KeyboardInterrupt.
+    interrupted: a test of it raises KeyboardInterrupt. Other keywords are environment variables.
     """
 
-    def run(source: str, *args: str, timer: str = "scripted", interrupted: bool = False) -> RunResult:
+    def run(source: str, *args: str, timer: str = "scripted", interrupted: bool = False, **variables: str) -> RunResult:
         pytester.makepyfile(HEAD + source)
         arguments = [*plugins_for(source, args), f"--gpu-bench-timer={timer}", *args]
-        return pytester.runpytest_inprocess(*arguments, no_reraise_ctrlc=interrupted)
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            return pytester.runpytest_inprocess(*arguments, no_reraise_ctrlc=interrupted)
 
     return run
 

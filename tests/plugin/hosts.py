@@ -88,6 +88,12 @@ class Host:
         output, _ = process.communicate(timeout=120)
         return process.returncode, output
 
+    def output(self, *arguments: str, status: int = 0, **variables: str) -> str:
+        """Return what a run prints that ends with this status."""
+        found, output = self.run(*arguments, **variables)
+        assert found == status, output
+        return output
+
     def records(self) -> list[TestRecord]:
         path = self.folder / "records.jsonl"
         return [decode(line) for line in path.read_text().splitlines()] if path.exists() else []

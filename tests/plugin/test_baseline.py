@@ -11,10 +11,13 @@ from pytest_gpubench.results.store import read_run, write_run
 from tests.plugin.conftest import BenchRun, RecordRun
 from tests.plugin.saving import COMPARES, MEASURES
 
+BOTH = COMPARES + MEASURES.replace("test_it", "test_time")
+AT_3_PERCENT = ("--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:3%")
+
 
 @pytest.fixture
-def save(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench_run(COMPARES + MEASURES.replace("test_it", "test_time"), "--gpu-bench-save=main")
+def save(bench_run: BenchRun) -> None:
+    bench_run(BOTH, "--gpu-bench-save=main")
 
 
 SLOWER = [
@@ -25,28 +28,24 @@ SLOWER = [
 
 
 @pytest.mark.usefixtures("save")
-def test_slower_than_the_saved_run_fails(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slower_than_the_saved_run_fails(bench_run: BenchRun) -> None:
     for factor, drift, tolerance, fails in SLOWER:
-        monkeypatch.setenv("FACTOR", factor)
-        monkeypatch.setenv("DRIFT", drift)
         options = ("--gpu-bench-compare=main", f"--gpu-bench-compare-fail={tolerance}")
-        result = bench_run(COMPARES + MEASURES.replace("test_it", "test_time"), *options)
+        result = bench_run(BOTH, *options, FACTOR=factor, DRIFT=drift)
         result.assert_outcomes(passed=2 - fails, failed=fails)
         if fails:
             result.stdout.fnmatch_lines(["E *LimitBroken: candidate is slower *than in the baseline 'main': 1.05*"])
 
 
 @pytest.mark.usefixtures("save")
-def test_a_failure_has_its_reasons_everywhere(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_has_its_reasons_everywhere(bench_run: BenchRun) -> None:
     """In pytest's report, JUnit, Markdown, JSON and on the page; the saved run's toolchain is made another one."""
     (path,) = Path(".gpu_benchmarks").rglob("*.json")
     saved = read_run(path)
     write_run(msgspec.structs.replace(saved, machine_info={**saved.machine_info, "torch": "2.6.0"}), path)
-    monkeypatch.setenv("FACTOR", "1.5")
     files = {"markdown": "summary.md", "json": "run.json", "html": "page.html"}
     options = [f"--gpu-bench-{name}={file}" for name, file in files.items()]
-    options += ["--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:3%", "--junitxml=junit.xml"]
-    result = bench_run(COMPARES, *options)
+    result = bench_run(COMPARES, *options, *AT_3_PERCENT, "--junitxml=junit.xml", FACTOR="1.5")
     result.assert_outcomes(failed=1)
     reason = f"torch 2.6.0 -> {metadata.version('torch')}"
     result.stdout.fnmatch_lines(["E *LimitBroken: candidate is slower *", f"E *with it: {reason}"])
@@ -60,12 +59,9 @@ def test_a_failure_has_its_reasons_everywhere(bench_run: BenchRun, monkeypatch: 
 
 @pytest.mark.usefixtures("save")
 @pytest.mark.parametrize(("limit", "fails"), [("0.06", False), ("'median:3%'", True)])
-def test_the_marker_limits_the_regression(
-    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, limit: str, fails: bool
-) -> None:
-    monkeypatch.setenv("FACTOR", "1.05")
+def test_the_marker_limits_the_regression(bench_run: BenchRun, limit: str, fails: bool) -> None:
     source = COMPARES.replace("def test_it", f"@pytest.mark.perf(max_regression={limit})\ndef test_it")
-    result = bench_run(source, "--gpu-bench-compare=main", "--junitxml=junit.xml")
+    result = bench_run(source, "--gpu-bench-compare=main", "--junitxml=junit.xml", FACTOR="1.05")
     result.assert_outcomes(failed=fails, passed=not fails)
     assert ("<failure" in Path("junit.xml").read_text()) == fails
 
@@ -87,20 +83,15 @@ def test_a_mistyped_run_ends_the_command_with_what_there_is(bench_run: BenchRun)
 
 
 def test_a_change_that_is_only_shown_needs_no_run(bench_run: BenchRun) -> None:
-    result = bench_run(COMPARES, "--gpu-bench-compare=main")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["gpu_bench: compared with nothing: there is no saved run*'main'*"])
+    bench_run(COMPARES, "--gpu-bench-compare=main").assert_outcomes(passed=1)
     result = bench_run(COMPARES, "--gpu-bench-compare=main", "--gpu-bench-missing-baseline=fail")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: --gpu-bench-compare=main: there is no saved run*=warn goes on without)"])
 
 
-@pytest.mark.usefixtures("forked")
-@pytest.mark.usefixtures("save")
-def test_workers_are_given_what_to_compare_with(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FACTOR", "1.05")
-    options = ("--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:3%", "--gpu-bench-save=second", "-n1")
-    result = bench_run(COMPARES + MEASURES.replace("test_it", "test_time"), *options)
+@pytest.mark.usefixtures("forked", "save")
+def test_workers_are_given_what_to_compare_with(bench_run: BenchRun) -> None:
+    result = bench_run(BOTH, *AT_3_PERCENT, "--gpu-bench-save=second", "-n1", FACTOR="1.05")
     result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines(["gpu_bench: saved as *0002_second~failed.json: *"])
     (path,) = Path(".gpu_benchmarks").glob("*/0002_second~failed.json")
@@ -117,28 +108,22 @@ def test_a_run_is_compared_with_the_one_before_that_has_its_name(
         assert (change and change.ratio) == pytest.approx(ratio)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--gpu-bench-compare="], "--gpu-bench-compare was given an empty value: *"),
-        (["--gpu-bench-save="], "--gpu-bench-save was given an empty value: *"),
-        (
-            ["--gpu-bench-save=latest"],
-            "*'latest' is not valid, latest means the newest run of any name: choose another*",
-        ),
-        (["--gpu-bench-compare-fail=median:5%"], "*median:5% compares with nothing: give --gpu-bench-compare too"),
-        (["--gpu-bench-compare=taken"], "*taken is damaged, or no saved run: JSON is malformed*"),
-        (
-            ["--gpu-bench-compare", "--gpu-bench-storage=taken"],
-            "*: 'taken' is not valid, it must be a folder, and is a file",
-        ),
-    ],
-)
-def test_a_comparison_that_cannot_be_meant_is_refused(bench_run: BenchRun, options: list[str], said: str) -> None:
+REFUSED = {
+    "--gpu-bench-compare=": "--gpu-bench-compare was given an empty value: *",
+    "--gpu-bench-save=": "--gpu-bench-save was given an empty value: *",
+    "--gpu-bench-save=latest": "*'latest' is not valid, latest means the newest run of any name: choose another*",
+    "--gpu-bench-compare-fail=median:5%": "*median:5% compares with nothing: give --gpu-bench-compare too",
+    "--gpu-bench-compare=taken": "*taken is damaged, or no saved run: JSON is malformed*",
+    "--gpu-bench-storage=taken": "*: 'taken' is not valid, it must be a folder, and is a file",
+}
+
+
+@pytest.mark.parametrize("option", REFUSED)
+def test_a_comparison_that_cannot_be_meant_is_refused(bench_run: BenchRun, option: str) -> None:
     Path("taken").write_text("a file")
-    result = bench_run(MEASURES, *options)
+    result = bench_run(MEASURES, option)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: {said}"])
+    result.stderr.fnmatch_lines([f"ERROR: {REFUSED[option]}"])
 
 
 @pytest.mark.parametrize("name", ["main", "there.py"])
@@ -155,16 +140,15 @@ def test_a_damaged_run_is_told_although_a_folder_or_a_file_has_its_name(name: st
     )
 
 
-def test_a_tolerance_of_the_ini_file_without_a_run_is_said(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
-    pytester.makeini("[pytest]\ngpu_bench_compare_fail = median:5%\n")
+def test_a_tolerance_of_the_ini_file_without_a_run_is_said(bench_run: BenchRun) -> None:
+    Path("pytest.ini").write_text("[pytest]\ngpu_bench_compare_fail = median:5%\n")
     result = bench_run(MEASURES)
     result.stdout.fnmatch_lines(["gpu_bench: compare_fail=median:5% was not judged: give --gpu-bench-compare too"])
     bench_run(MEASURES, "--gpu-bench-compare-fail=median:5%", "--gpu-bench-disable").assert_outcomes(passed=1)
 
 
-def test_an_empty_variable_is_no_baseline(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_variable_is_no_baseline(bench_run: BenchRun) -> None:
     """As of CI whose own variable is not set: nothing would be compared, and everything would pass."""
-    monkeypatch.setenv("GPU_BENCH_COMPARE", "")
-    result = bench_run(MEASURES)
+    result = bench_run(MEASURES, GPU_BENCH_COMPARE="")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*GPU_BENCH_COMPARE was given an empty value: name one, or leave it out"])

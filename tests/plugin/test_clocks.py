@@ -94,8 +94,7 @@ def test_workers_on_one_gpu_lock_by_turns(host: Host) -> None:
         TESTS.replace("def test_it(gpu_bench)", '@pytest.mark.parametrize("n", range(4))\ndef test_it(gpu_bench, n)')
     )
     host.list_processes({"GPU-a": []})
-    status, output = host.run(LOCK, "-n2")
-    assert (status, "4 passed" in output) == (0, True), output
+    assert "4 passed" in host.output(LOCK, "-n2")
     assert whats(host) == TURN * 4
     assert len({change.pid for change in changes(host.folder / "locks")} - {0}) == 2
     assert records(host) == []
@@ -126,8 +125,7 @@ def test_after_a_kill_the_next_turn_with_the_option_gives_them_back_and_says_so(
     assert host.run(LOCK)[0] == -signal.SIGKILL
     assert (whats(host), records(host)) == (TURN[:3], ["GPU-a.clocks.json"])
     host.write(TESTS)
-    status, output = host.run(LOCK)
-    assert status == 0
+    output = host.output(LOCK)
     assert whats(host) == [*TURN[:3], RESET, RESET_MEMORY, *TURN]
     sentence = (
         r"the clocks of GPU-a were left locked at 1410 MHz \(memory 3201 MHz\) by pid \d+ of .*; they are given back"
@@ -237,8 +235,7 @@ def test_a_worker_fails_tests_that_take_a_turn_and_no_other(tmp_path: Path) -> N
     host = Host(tmp_path, [])
     host.write(BENCH + PLAIN_TURN)
     (tmp_path / "test_plain.py").write_text(PLAIN)
-    status, output = host.run(LOCK, "-n1")
-    assert status == 1
+    output = host.output(LOCK, "-n1", status=1)
     assert "1 passed, 2 errors in" in output
     assert output.count(f"\n{SENTENCE}") == 2, output
     assert "INTERNALERROR" not in output

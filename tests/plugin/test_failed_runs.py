@@ -19,29 +19,20 @@ def test_second(gpu_bench): gpu_bench(second)
 """
 
 
-def files(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.glob(".gpu_benchmarks/*/*.json"))
+def files() -> list[str]:
+    return sorted(path.name for path in Path().glob(".gpu_benchmarks/*/*.json"))
 
 
-def test_a_slower_run_fails_each_time(
-    bench_run: BenchRun, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slower_run_fails_each_time(bench_run: BenchRun) -> None:
     assert bench_run(MEASURES, "--gpu-bench-save=main").ret == pytest.ExitCode.OK
-    monkeypatch.setenv("FACTOR", "1.2")
     for _ in range(2):
-        result = bench_run(MEASURES, *COMPARED)
+        result = bench_run(MEASURES, *COMPARED, FACTOR="1.2")
         assert result.ret == pytest.ExitCode.TESTS_FAILED
         result.stdout.fnmatch_lines(
             ["gpu_bench: saved as *_main~failed.json: the run failed, and does not become the baseline 'main'"]
         )
-    monkeypatch.setenv("FACTOR", "1.01")
-    assert bench_run(MEASURES, *COMPARED).ret == pytest.ExitCode.OK
-    assert files(pytester.path) == [
-        "0001_main.json",
-        "0002_main~failed.json",
-        "0003_main~failed.json",
-        "0004_main.json",
-    ]
+    assert bench_run(MEASURES, *COMPARED, FACTOR="1.01").ret == pytest.ExitCode.OK
+    assert files() == ["0001_main.json", "0002_main~failed.json", "0003_main~failed.json", "0004_main.json"]
 
 
 AGAIN = {
@@ -52,15 +43,12 @@ AGAIN = {
 
 
 @pytest.mark.parametrize("way", AGAIN)
-def test_however_it_is_saved(
-    bench_run: BenchRun, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
+def test_however_it_is_saved(bench_run: BenchRun, way: str) -> None:
     bench_run(MEASURES, "--gpu-bench-save=main", "--gpu-bench-json=run.json")
-    (folder,) = pytester.path.glob(".gpu_benchmarks/*/")
+    (folder,) = Path().glob(".gpu_benchmarks/*/")
     save, compare = AGAIN[way]
     options = (save.format(folder.name), compare, "--gpu-bench-compare-fail=median:5%")
-    monkeypatch.setenv("FACTOR", "1.2")
-    assert [bench_run(MEASURES, *options).ret for _ in range(2)] == [1, 1]
+    assert [bench_run(MEASURES, *options, FACTOR="1.2").ret for _ in range(2)] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -73,33 +61,27 @@ def test_however_it_is_saved(
         ("max_time_us={'H200': 5}", True, False),
     ],
 )
-def test_a_run_that_fails_its_own_limits(
-    bench_run: BenchRun, pytester: pytest.Pytester, marks: str, strict: bool, kept: bool
-) -> None:
+def test_a_run_that_fails_its_own_limits(bench_run: BenchRun, marks: str, strict: bool, kept: bool) -> None:
     test = f"@pytest.mark.perf({marks})\ndef test_it(gpu_bench): gpu_bench(fast)"
     bench_run(test, "--gpu-bench-save=main", *(["--gpu-bench-strict", "--gpu-bench-device=cpu"] if strict else []))
-    assert files(pytester.path) == ["0001_main.json" if kept else "0001_main~failed.json"]
+    assert files() == ["0001_main.json" if kept else "0001_main~failed.json"]
 
 
-def test_a_test_that_fails_by_itself_costs_no_baseline(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
+def test_a_test_that_fails_by_itself_costs_no_baseline(bench_run: BenchRun) -> None:
     result = bench_run("def test_it(gpu_bench): gpu_bench(fast)\ndef test_other(): assert 0", "--gpu-bench-save=main")
-    assert (result.ret, files(pytester.path)) == (1, ["0001_main.json"])
+    assert (result.ret, files()) == (1, ["0001_main.json"])
 
 
-def test_a_run_that_lacks_a_test_is_no_baseline_if_that_fails_it(
-    bench_run: BenchRun, pytester: pytest.Pytester
-) -> None:
+def test_a_run_that_lacks_a_test_is_no_baseline_if_that_fails_it(bench_run: BenchRun) -> None:
     bench_run(PAIR, "--gpu-bench-save=main")
     without, compare = PAIR.replace("def test_second", "def second_test"), COMPARED[::2]
-    assert [bench_run(without, *compare, "--gpu-bench-missing=fail").ret for _ in range(2)] == [1, 1]
-    assert [bench_run(without, *compare, f"--gpu-bench-missing={value}").ret for value in ("warn", "fail")] == [0, 0]
+    options = [f"--gpu-bench-missing={value}" for value in ("fail", "fail", "warn", "fail")]
+    assert [bench_run(without, *compare, option).ret for option in options] == [1, 1, 0, 0]
 
 
-def test_part_of_the_tests_is_saved(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_part_of_the_tests_is_saved(bench_run: BenchRun) -> None:
     bench_run(PAIR, "--gpu-bench-save=main")
-    monkeypatch.setenv("FIRST", "1.3")
-    bench_run(PAIR, "--gpu-bench-save=main", "-k", "first")
-    monkeypatch.setenv("SECOND", "2")
-    result = bench_run(PAIR, *COMPARED[:2])
+    bench_run(PAIR, "--gpu-bench-save=main", "-k", "first", FIRST="1.3")
+    result = bench_run(PAIR, *COMPARED[:2], FIRST="1.3", SECOND="2")
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*test_second* is slower than in the baseline 'main': 2.0*"])

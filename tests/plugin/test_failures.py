@@ -22,17 +22,16 @@ def test_bad(gpu_bench):
 
 
 @pytest.mark.parametrize("style", ["auto", "line", "no"])
-def test_errors_are_named_without_their_module_and_end_with_the_page_that_helps(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, style: str
-) -> None:
-    """The short summary holds the measured value at 80 columns, and a wrong output is said once above it."""
-    monkeypatch.setenv("COLUMNS", "80")
-    pytester.makepyfile(test_x=f"{HEAD}import torch{FAILS}")
-    result = pytester.runpytest("--gpu-bench-timer=scripted", "--gpu-bench-reps=12", f"--tb={style}")
+def test_errors(bench_run: BenchRun, style: str) -> None:
+    """They are named without their module, and end with the page that helps.
+
+    The short summary holds the measured value at 80 columns, and a wrong output is said once above it.
+    """
+    result = bench_run(f"import torch{FAILS}", "--gpu-bench-reps=12", f"--tb={style}", COLUMNS="80")
     result.assert_outcomes(failed=3)
     text = result.stdout.str()
     assert "pytest_gpubench.errors" not in text
-    result.stdout.fnmatch_lines(["FAILED test_x.py::test_broken - fast is too slow: median 10.00 us*"])
+    result.stdout.fnmatch_lines(["FAILED test_errors.py::test_broken - fast is too slow: median 10.00 us*"])
     if style == "auto":
         assert text.count("elements (100 %) differ") == 1
         result.stdout.fnmatch_lines(
@@ -75,16 +74,13 @@ def test_the_debugger_begins_in_the_test(pytester: pytest.Pytester, bench_run: B
     result.stdout.fnmatch_lines(["BEGINS IN test_it"])
 
 
-def test_an_undecided_limit_is_a_warning_on_the_line_of_its_test(
-    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_undecided_limit_is_a_warning_on_the_line_of_its_test(bench_run: BenchRun) -> None:
     bench_run(MEASURES, "--gpu-bench-save=main")
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    monkeypatch.setenv("GITHUB_WORKSPACE", str(Path.cwd()))
     lines: list[str] = []
     for policy in ("warn", "pass"):
         options = ("--gpu-bench-compare-fail=median:3%", "--gpu-bench-reps=2", f"--gpu-bench-inconclusive={policy}")
-        result = bench_run(MEASURES, "--gpu-bench-compare=main", *options)
+        actions = {"GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(Path.cwd())}
+        result = bench_run(MEASURES, "--gpu-bench-compare=main", *options, **actions)
         lines += [line for line in result.stdout.lines if line.startswith("::warning ")]
     (line,) = lines
     (path,) = Path().glob("test_*.py")
@@ -93,8 +89,7 @@ def test_an_undecided_limit_is_a_warning_on_the_line_of_its_test(
     assert "cannot be judged" in line
 
 
-def test_every_report_says_what_was_not_judged(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+def test_every_report_says_what_was_not_judged(bench_run: BenchRun) -> None:
     result = bench_run(
         """
 @pytest.mark.perf(max_time_us={"H200": 40})
@@ -104,6 +99,7 @@ def test_elsewhere(gpu_bench): gpu_bench(fast)
 def test_left_out(gpu_bench): pytest.skip("not today")
 """,
         "--gpu-bench-markdown=run.md",
+        GITHUB_ACTIONS="true",
     )
     result.stdout.fnmatch_lines(
         [
@@ -118,17 +114,14 @@ def test_left_out(gpu_bench): pytest.skip("not today")
     assert summary.count("⚠️ NOT JUDGED |") == 3  # both among what to look at, one among all measurements
 
 
-def test_ci_is_shown_a_summary_and_the_failing_line_of_a_file_of_the_checkout(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(pytester.path / "summary.md"))
-    monkeypatch.setenv("GITHUB_WORKSPACE", str(pytester.path))
-    project = pytester.mkdir("project")
+def test_ci_is_shown_a_summary_and_the_failing_line_of_a_file_of_the_checkout(bench_run: BenchRun) -> None:
+    project = Path("project")
+    project.mkdir()
     (project / "pytest.ini").write_text("[pytest]\n")
     (project / "test_x.py").write_text(f"{HEAD}\ndef test_it(gpu_bench):\n    gpu_bench(fast)\n    assert 1 == 2\n")
-    result = pytester.runpytest("--gpu-bench-timer=scripted", "project")
+    variables = {"GITHUB_STEP_SUMMARY": f"{Path.cwd()}/summary.md", "GITHUB_WORKSPACE": str(Path.cwd())}
+    result = bench_run("", "project", GITHUB_ACTIONS="true", **variables)
     (line,) = [line for line in result.stdout.lines if line.startswith("::error ")]
     number = (project / "test_x.py").read_text().count("\n")
     assert line == f"::error file=project/test_x.py,line={number},title=test_x.py%3A%3Atest_it::assert 1 == 2"
-    assert "test_it" in (pytester.path / "summary.md").read_text(encoding="utf-8")
+    assert "test_it" in Path("summary.md").read_text(encoding="utf-8")

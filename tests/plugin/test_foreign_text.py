@@ -4,8 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.plugin.conftest import BenchRun
 from tests.plugin.saving import SPEEDS
 from tests.results.hostile import ATTACK, attacks_in
@@ -28,12 +26,11 @@ def attacked(value: Any, field: str, name: str = "") -> Any:
     return ATTACK if isinstance(value, str) and (name == field if field else name not in IDENTITY) else value
 
 
-def test_no_text_of_a_baseline_is_a_command(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_text_of_a_baseline_is_a_command(bench_run: BenchRun) -> None:
     """All texts at once, where the test is still found, and those by which it or its measurements are not."""
     bench_run(TESTS, "--gpu-bench-save=main")
     (path,) = Path(".gpu_benchmarks").glob("*/0001_main.json")
     saved = path.read_text()
-    monkeypatch.setenv("FACTOR", "1.5")
     policies = ("--gpu-bench-missing-baseline=fail", "--gpu-bench-host-mismatch=fail")
     for field in ("", "timer", "cache", "host", "label", "nodeid", "params.n", "sentence", "name"):
         run = json.loads(saved)
@@ -45,7 +42,8 @@ def test_no_text_of_a_baseline_is_a_command(bench_run: BenchRun, monkeypatch: py
         changed["gpu_bench"]["name"] = ATTACK
         path.write_text(json.dumps(changed))
         for options in ((), ("--gpu-bench-compare-fail=median:5%", *policies)):
-            result = bench_run(TESTS, "--gpu-bench-compare=main", "--gpu-bench-markdown=run.md", "--color=no", *options)
+            files = ("--gpu-bench-compare=main", "--gpu-bench-markdown=run.md", "--color=no")
+            result = bench_run(TESTS, *files, *options, FACTOR="1.5")
             assert "INTERNALERROR" not in result.stdout.str(), field
             assert attacks_in(result.stdout.str() + result.stderr.str() + Path("run.md").read_text()) == [], field
 

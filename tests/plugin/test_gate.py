@@ -1,10 +1,11 @@
 """A test in which a limit was broken ends the run red, whatever the test, a fixture or another plugin does."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests.plugin.conftest import BenchRun, CheckRows, RunRows
+from tests.plugin.conftest import HEAD, BenchRun, CheckRows, RunRows
 
 CATCHES = """
 @pytest.mark.perf(max_time_us=15)
@@ -26,12 +27,6 @@ ENDS = {
 if sys.version_info >= (3, 11):
     ENDS["group of skips"] = "raise BaseExceptionGroup('', [pytest.skip.Exception('no')])"
 SAYS = "slow is too slow: median 20.00 us"
-
-
-def test_an_end_of_the_test_itself(check_rows: CheckRows) -> None:
-    """A late mark of the test's own is pytest's own only as long as nothing was measured."""
-    for report in check_rows("", {CATCHES.format(end): f"{SAYS}*" for end in ENDS.values()}):
-        assert not hasattr(report, "wasxfail")
 
 
 SWALLOWS = [
@@ -86,13 +81,6 @@ IN_FIXTURES = [
     ("pass", "pass", "pass"),
     ("pass", "pass", "pytest.skip('no')"),
 ]
-
-
-def test_a_fixture_that_swallows_the_error(check_rows: CheckRows) -> None:
-    """The fixture skips, another fixture skips, the test passes, or it skips."""
-    check_rows("", {FIXTURE.format(*ends, number=at): f"{SAYS}*" for at, ends in enumerate(IN_FIXTURES)})
-
-
 UNDER_UNITTEST = """
 class TestIt{number}(unittest.TestCase):
     @pytest.fixture(autouse=True)
@@ -106,14 +94,6 @@ class TestIt{number}(unittest.TestCase):
 
 
 UNITTEST_ENDS = [("", "self.skipTest('no')"), ("", "pass"), ("@unittest.expectedFailure", "raise")]
-
-
-def test_a_test_of_unittest(check_rows: CheckRows) -> None:
-    """Where unittest keeps exceptions from pytest's hooks, and expects a failure by no mark of pytest."""
-    tests = [UNDER_UNITTEST.format(above, end, number=at) for at, (above, end) in enumerate(UNITTEST_ENDS)]
-    check_rows("import unittest", dict.fromkeys(tests, f"{SAYS}*"))
-
-
 GIVEN = """
 from hypothesis import assume, given, settings, strategies as st
 @pytest.mark.perf(max_time_us=15)
@@ -125,8 +105,21 @@ def test_it(gpu_bench, x):
 """
 
 
-def test_an_example_that_is_given_up(check_rows: CheckRows) -> None:
-    check_rows("", {GIVEN.format(end): f"{SAYS}*" for end in ("pass", "assume(False)", "pytest.skip('no')")})
+ALL = [
+    *(CATCHES.format(end) for end in ENDS.values()),
+    *(FIXTURE.format(*ends, number=at) for at, ends in enumerate(IN_FIXTURES)),
+    *(UNDER_UNITTEST.format(above, end, number=at) for at, (above, end) in enumerate(UNITTEST_ENDS)),
+    *(GIVEN.format(end) for end in ("pass", "assume(False)", "pytest.skip('no')")),
+]
+
+
+def test_however_it_ends(check_rows: CheckRows) -> None:
+    """A mark that it puts on itself is pytest's own only as long as nothing was measured.
+
+    unittest keeps exceptions from pytest's hooks, and expects a failure by no mark of pytest.
+    """
+    for report in check_rows("import unittest", dict.fromkeys(ALL, f"{SAYS}*")):
+        assert not hasattr(report, "wasxfail")
 
 
 SUBTEST = """
@@ -236,17 +229,12 @@ def pytest_runtest_call():
 
 @pytest.mark.parametrize("hook", REWRITES)
 @pytest.mark.parametrize("folder", ["", "inner/"], ids=["root", "subfolder"])
-def test_a_plugin_that_changes_the_outcome(
-    pytester: pytest.Pytester, bench_run: BenchRun, hook: str, folder: str
-) -> None:
+def test_a_plugin_that_changes_the_outcome(bench_run: BenchRun, hook: str, folder: str) -> None:
     """The conftest of a subfolder is registered after us, so its hooks can be called last."""
-    (pytester.path / "inner").mkdir()
-    (pytester.path / folder / "conftest.py").write_text(f"import pytest\n{REWRITES[hook]}")
-    bench_run("")
-    (path,) = pytester.path.glob("test_*.py")
-    (pytester.path / folder / "test_one.py").write_text(path.read_text() + CATCHES.format("raise"))
-    path.unlink()
-    result = pytester.runpytest_inprocess("--gpu-bench-timer=scripted", "-p", "no:cacheprovider")
+    Path("inner").mkdir()
+    Path(folder, "conftest.py").write_text(f"import pytest\n{REWRITES[hook]}")
+    Path(folder, "test_one.py").write_text(HEAD + CATCHES.format("raise"))
+    result = bench_run("")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert SAYS in result.stdout.str()
 
@@ -261,12 +249,12 @@ def test_a_plugin_that_changes_the_outcome(
     ],
     ids=["in the test", "in a later one", "in a teardown", "in a fixture"],
 )
-def test_an_exit_with_status_0(bench_run: BenchRun, pytester: pytest.Pytester, exits: str) -> None:
+def test_an_exit_with_status_0(bench_run: BenchRun, exits: str) -> None:
     result = bench_run(exits, "--junitxml=run.xml")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(failed=1)
     assert SAYS in result.stdout.str()
-    assert SAYS in (pytester.path / "run.xml").read_text()
+    assert SAYS in Path("run.xml").read_text()
 
 
 @pytest.mark.usefixtures("stubbed_torch")

@@ -30,17 +30,13 @@ def host(tmp_path: Path) -> Host:
 
 
 @pytest.fixture
-def stranger() -> "Iterator[subprocess.Popen[bytes]]":
-    """A process that is not ours: init adopts it."""
+def stranger() -> Iterator[int]:
+    """The process id of a process that is not ours: init adopts it."""
     code = "import os, sys\nif os.fork(): os._exit(0)\nos.setsid()\nprint(os.getpid(), flush=True)\nsys.stdin.read()"
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    yield process
+    assert process.stdout is not None
+    yield int(process.stdout.readline())
     process.communicate()
-
-
-def pid_of(stranger: "subprocess.Popen[bytes]") -> int:
-    assert stranger.stdout is not None
-    return int(stranger.stdout.readline())
 
 
 def test_two_runs_at_once_take_turns(host: Host) -> None:
@@ -59,8 +55,7 @@ def test_who_is_waited_for_is_said_and_not_for_ever(host: Host) -> None:
     (host.folder / "test_plain.py").write_text("def test_plain(): pass\n")
     note = Holder.of_this_process("test_of_another", "pytest another")
     with held(GpuLock("GPU-a", host.folder / "locks", note)):
-        status, output = host.run("-k", "0 or plain", "--gpu-bench-lock-timeout=2")
-    assert status == 1
+        output = host.output("-k", "0 or plain", "--gpu-bench-lock-timeout=2", status=1)
     assert "1 passed, 5 deselected, 1 error in" in output
     holder = rf"GPU-a, held by pid {os.getpid()} of .* \(pytest another, test_of_another, since "
     assert re.search(rf"^gpu_bench: waiting for {holder}", output, re.MULTILINE)
@@ -106,8 +101,7 @@ def test_an_unusable_lock_folder_fails_the_perf_tests_with_a_sentence(host: Host
     elsewhere = host.folder / "elsewhere"
     elsewhere.mkdir()
     (host.folder / "locks").symlink_to(elsewhere)
-    status, output = host.run()
-    assert status == 1
+    output = host.output(status=1)
     assert "1 passed, 6 errors in" in output
     assert "is a symbolic link, which is not followed: remove it" in output
     status, output = host.run("-n1", "--max-worker-restart=0")
@@ -144,8 +138,7 @@ def held():
 
 def test_a_mark_asks_for_a_turn(host: Host) -> None:
     host.write(MARKED)
-    status, output = host.run()
-    assert status == 1
+    output = host.output(status=1)
     assert "3 passed, 1 error in" in output
     assert "gpu_turn() takes gpus= only, found 3" in output
     assert "@pytest.mark.gpu_turn(gpus=1): hold the GPU" in host.run("--markers")[1]
@@ -169,8 +162,7 @@ def test_three(gpu_bench): gpu_bench(fast)
 @pytest.mark.parametrize("mode", [[], ["-n2"]])
 def test_several_gpus_all_or_none(host: Host, mode: list[str]) -> None:
     host.write(SEVERAL)
-    status, output = host.run(*mode)
-    assert status == 0
+    output = host.output(*mode)
     assert "8 passed, 1 skipped in" in output
     assert "the test needs 3 GPUs, and this process may use 2" in output
     records = host.records()
@@ -211,11 +203,9 @@ def test_a_worker_that_could_not_be_widened_says_why(host: Host) -> None:
 
 def test_too_few_gpus_are_an_error_where_gpus_are_required(host: Host) -> None:
     host.write(SEVERAL)
-    status, output = host.run("-k", "three", "--gpu-bench-require-gpu")
-    assert status == 1
+    output = host.output("-k", "three", "--gpu-bench-require-gpu", status=1)
     assert "the test needs 3 GPUs, and this process may use 2" in output
-    status, output = host.run("-k", "two", "--gpu-bench-device=cpu")
-    assert status == 0
+    output = host.output("-k", "two", "--gpu-bench-device=cpu")
     assert "4 skipped" in output
     assert "the test needs 2 GPUs, and there is none to use" in output
 
@@ -246,17 +236,31 @@ def outcomes(host: Host) -> list[str]:
     return [each.outcome.value for record in host.records() for each in record.measurements[0].verdicts]
 
 
-def test_what_a_stranger_may_have_caused_is_invalid_where_it_computed_meanwhile(
-    host: Host, stranger: "subprocess.Popen[bytes]"
+@pytest.mark.parametrize(("policy", "outcome"), [("warn", "invalid"), ("accept", "fail")])
+def test_what_a_stranger_that_comes_may_have_caused_is_invalid(
+    host: Host, stranger: int, policy: str, outcome: str
 ) -> None:
-    pid = pid_of(stranger)
-    host.list_processes({"GPU-a": [pid], "GPU-b": []})
-    (host.folder / "shares.json").write_text(json.dumps({pid: 6, os.getpid(): 90}))
+    """A time that is kept beside it would be kept without it."""
+    host.write(COMES)
+    host.list_processes({"GPU-a": []})
+    output = host.output(f"--gpu-bench-busy={policy}", STRANGER=str(stranger), status=1)
+    assert "1 failed, 1 passed in" in output
+    sentence = rf"1 other process: pid {stranger} .*began to compute on the GPU while it was measured on"
+    assert re.search(sentence, output)
+    assert outcomes(host) == ["pass", outcome]
+    for record in host.records():
+        assert bool(re.match(sentence, record.measurements[0].timing.neighbours)) == (policy == "warn")
+        assert any(re.match(sentence, warning) for warning in record.warnings)
+
+
+def test_what_a_stranger_may_have_caused_is_invalid_where_it_computed_meanwhile(host: Host, stranger: int) -> None:
+    host.list_processes({"GPU-a": [stranger], "GPU-b": []})
+    (host.folder / "shares.json").write_text(json.dumps({stranger: 6, os.getpid(): 90}))
     host.write(COMES.replace(", setup=comes", ""))
-    status, output = host.run(CUDA_VISIBLE_DEVICES="0")
-    assert (status, outcomes(host)) == (1, ["pass", "invalid"]), output
+    output = host.output(CUDA_VISIBLE_DEVICES="0", status=1)
+    assert outcomes(host) == ["pass", "invalid"], output
     assert "computed on the GPU while it was measured on, so this says more about the GPU" in output
-    assert f"1 other process: pid {pid} (" in output
+    assert f"1 other process: pid {stranger} (" in output
     assert "what was measured meanwhile may be too slow" in output
 
 
@@ -279,8 +283,7 @@ def listed():
 """
     host.write(source + SIX)
     host.list_processes({"GPU-a": []})
-    status, output = host.run("-n2", "--gpu-bench-busy=fail")
-    assert (status, "6 passed" in output) == (0, True), output
+    assert "6 passed" in host.output("-n2", "--gpu-bench-busy=fail")
 
 
 CLAIMS = """
@@ -308,8 +311,9 @@ def test_a_run_that_takes_turns_is_no_stranger(host: Host) -> None:
         assert other.stdin is not None
         assert other.stdout is not None
         host.list_processes({"GPU-a": [int(other.stdout.readline())]})
-        status, output = host.run("-k", "0", "--gpu-bench-busy=wait", "--gpu-bench-lock-timeout=0.3")
-        assert (status, "waited 0.3 s for the GPU to be free, but 1 other process" in output) == (1, True), output
+        assert "waited 0.3 s for the GPU to be free, but 1 other process" in host.output(
+            "-k", "0", "--gpu-bench-busy=wait", "--gpu-bench-lock-timeout=0.3", status=1
+        )
         print("claim", file=other.stdin, flush=True)
         assert other.stdout.readline() == "claimed\n"
         assert host.run("-k", "0", "--gpu-bench-busy=fail")[0] == 0
@@ -319,23 +323,4 @@ def test_a_run_signs_in_before_it_uses_the_gpu(host: Host) -> None:
     """The profiler starts when tests are collected: a run that measures meanwhile must not take that for a stranger."""
     host.write(SIX)
     (host.folder / "test_a.py").write_text("import os\ndef test_first(): assert 'GPU-a.seat0' in os.listdir('locks')\n")
-    status, output = host.run()
-    assert (status, "7 passed" in output) == (0, True), output
-
-
-@pytest.mark.parametrize(("policy", "outcome"), [("warn", "invalid"), ("accept", "fail")])
-def test_what_a_stranger_that_comes_may_have_caused_is_invalid(
-    host: Host, stranger: "subprocess.Popen[bytes]", policy: str, outcome: str
-) -> None:
-    """A time that is kept beside it would be kept without it."""
-    pid = pid_of(stranger)
-    host.write(COMES)
-    host.list_processes({"GPU-a": []})
-    status, output = host.run(f"--gpu-bench-busy={policy}", STRANGER=str(pid))
-    assert (status, "1 failed, 1 passed in" in output) == (1, True), output
-    sentence = rf"1 other process: pid {pid} .*began to compute on the GPU while it was measured on"
-    assert re.search(sentence, output)
-    assert outcomes(host) == ["pass", outcome]
-    for record in host.records():
-        assert bool(re.match(sentence, record.measurements[0].timing.neighbours)) == (policy == "warn")
-        assert any(re.match(sentence, warning) for warning in record.warnings)
+    assert "7 passed" in host.output()

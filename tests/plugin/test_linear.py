@@ -74,7 +74,7 @@ def test_runs_are_compared(old: str, new: str, params: bool) -> None:
     assert_linear(compare)
 
 
-def test_tests_are_left_out(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tests_are_left_out(bench_run: BenchRun) -> None:
     source = """
 import os
 @pytest.mark.parametrize("n", range(int(os.environ["TIMES"])))
@@ -84,22 +84,21 @@ class Test:
 """
 
     def leave_out(number: int) -> None:
-        monkeypatch.setenv("TIMES", str(number))
-        bench_run(source, "--gpu-bench-skip", "-q").assert_outcomes(passed=number, deselected=number)
+        result = bench_run(source, "--gpu-bench-skip", "-q", TIMES=str(number))
+        result.assert_outcomes(passed=number, deselected=number)
 
     assert_linear(leave_out, few=4)
 
 
-def test_a_test_measures_often_with_a_baseline(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_test_measures_often_with_a_baseline(bench_run: BenchRun) -> None:
     source = f"""{SPEEDS}
 def test_it(gpu_bench):
     for _ in range(int(os.environ["TIMES"])): gpu_bench(candidate)
 """
 
     def measure(number: int, option: str = "--gpu-bench-compare=many") -> None:
-        monkeypatch.setenv("TIMES", str(number))
-        result = bench_run(source, option, "--gpu-bench-reps=1", "--gpu-bench-quiet", "--gpu-bench-json=run.json")
-        result.assert_outcomes(passed=1)
+        options = ("--gpu-bench-reps=1", "--gpu-bench-quiet", "--gpu-bench-json=run.json")
+        bench_run(source, option, *options, TIMES=str(number)).assert_outcomes(passed=1)
 
     measure(16, "--gpu-bench-save=many")
     assert_linear(measure, few=4)

@@ -124,99 +124,81 @@ NATIVE = {
 
 @pytest.mark.skipif(pytest.version_tuple < (9, 0), reason="older versions of pytest have no native TOML")
 def test_native_toml_has_values_of_its_own_types(pytester: pytest.Pytester) -> None:
+    """One of a wrong type names its key."""
     lines = [f"gpu_bench_{name} = {text}" for name, (text, _) in NATIVE.items()]
     pytester.makepyprojecttoml("\n".join(["[tool.pytest]", *lines]))
     values = shown(pytester)
     assert {name: values[name] for name in NATIVE} == {name: value for name, (_, value) in NATIVE.items()}
-
-
-@pytest.mark.skipif(pytest.version_tuple < (9, 0), reason="older versions of pytest have no native TOML")
-def test_a_native_value_of_a_wrong_type_names_its_key(pytester: pytest.Pytester) -> None:
     pytester.makepyprojecttoml("[tool.pytest]\ngpu_bench_reps = true")
-    pytester.makepyfile("def test_never(): pass")
     pytester.runpytest().stderr.fnmatch_lines(["ERROR: ini key gpu_bench_reps: 'true' is not valid, it must be a*"])
 
 
-@pytest.mark.parametrize(
-    ("ini", "environment", "arguments", "value"),
-    [
-        ("3", None, [], 3),
-        ("3", "4", [], 4),
-        ("3", "4", ["--gpu-bench-reps=5"], 5),
-        (None, "4", ["--gpu-bench-reps=5"], 5),
-        (None, "", [], None),
-    ],
-)
-def test_flag_beats_environment_beats_ini(
-    monkeypatch: pytest.MonkeyPatch, ini: str | None, environment: str | None, arguments: list[str], value: int | None
-) -> None:
-    if environment is not None:
-        monkeypatch.setenv("GPU_BENCH_REPS", environment)
-    assert resolved(arguments, {} if ini is None else {"gpu_bench_reps": ini}).run.reps == value
+def test_flag_beats_environment_beats_ini(monkeypatch: pytest.MonkeyPatch) -> None:
+    ini, flags = {"gpu_bench_reps": "3"}, ["--gpu-bench-reps=5"]
+    assert resolved(ini=ini).run.reps == 3
+    monkeypatch.setenv("GPU_BENCH_REPS", "4")
+    assert [resolved(ini=ini).run.reps, resolved(flags, ini).run.reps, resolved(flags).run.reps] == [4, 5, 5]
+    monkeypatch.setenv("GPU_BENCH_REPS", "")
+    assert resolved().run.reps is None
 
 
 STRICT, PASSES = {"gpu_bench_strict": "true"}, {"gpu_bench_inconclusive": "pass"}
+FLAG = "--gpu-bench-strict"
 
 
 @pytest.mark.parametrize(
     ("ini", "environment", "flags", "mark", "value"),
     [
-        (STRICT, {}, [], {}, "fail"),
-        ({}, {"GPU_BENCH_STRICT": "1"}, [], {}, "fail"),
-        ({}, {}, ["--gpu-bench-strict"], {}, "fail"),
-        (STRICT, {"GPU_BENCH_STRICT": "0"}, [], {}, "warn"),
-        (STRICT | PASSES, {}, [], {}, "pass"),
-        (STRICT, {"GPU_BENCH_INCONCLUSIVE": "pass"}, [], {}, "pass"),
-        (PASSES, {}, ["--gpu-bench-strict"], {}, "fail"),
-        ({}, {}, ["--gpu-bench-strict", "--gpu-bench-inconclusive=pass"], {}, "pass"),
-        (STRICT, {}, [], {"inconclusive": "pass"}, "pass"),
-        ({}, {}, ["--gpu-bench-strict"], {"inconclusive": "pass"}, "fail"),
+        (STRICT, "", [], {}, "fail"),
+        ({}, "STRICT=1", [], {}, "fail"),
+        ({}, "", [FLAG], {}, "fail"),
+        (STRICT, "STRICT=0", [], {}, "warn"),
+        (STRICT | PASSES, "", [], {}, "pass"),
+        (STRICT, "INCONCLUSIVE=pass", [], {}, "pass"),
+        (PASSES, "", [FLAG], {}, "fail"),
+        ({}, "", [FLAG, "--gpu-bench-inconclusive=pass"], {}, "pass"),
+        (STRICT, "", [], {"inconclusive": "pass"}, "pass"),
+        ({}, "", [FLAG], {"inconclusive": "pass"}, "fail"),
     ],
 )
 def test_strict_counts_as_much_as_where_it_is_given(
-    monkeypatch: pytest.MonkeyPatch,
-    ini: dict[str, str],
-    environment: dict[str, str],
-    flags: list[str],
-    mark: dict[str, object],
-    value: str,
+    monkeypatch: pytest.MonkeyPatch, ini: Any, environment: str, flags: list[str], mark: Any, value: str
 ) -> None:
     """And less than a finer setting beside it."""
-    for name, text in environment.items():
-        monkeypatch.setenv(name, text)
+    name, _, text = environment.partition("=")
+    monkeypatch.setenv(f"GPU_BENCH_{name}", text)
     resolver = resolved(flags, ini)
     assert resolver.override(resolver.run, mark, "perf({}=...)").inconclusive == value
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--gpu-bench-reps=many"], "--gpu-bench-reps: 'many' is not valid, it must be a whole number"),
-        (["--gpu-bench-budget-s=-1"], "--gpu-bench-budget-s: '-1' is not valid, it must be above 0 and finite"),
-        (["--gpu-bench-budget-s=inf"], "--gpu-bench-budget-s: 'inf' is not valid, it must be above 0 and finite"),
-        (["--gpu-bench-precision=150%"], "--gpu-bench-precision: '150%' is not valid, it must be below 1 (or 100%)"),
-        (["--gpu-bench-timer=stopwatch"], "--gpu-bench-timer: 'stopwatch' is not valid, it must be one of profiler*"),
-        (["--gpu-bench-columns=median,mode"], "--gpu-bench-columns: 'median,mode' is not valid, it must be a comma*"),
-        (["--gpu-bench-columns=,"], "--gpu-bench-columns: ',' is not valid, it must be a comma-separated list of*"),
-        (["--gpu-bench-group-by=param:"], "--gpu-bench-group-by: 'param:' is not valid*"),
-        (["--gpu-bench-compare-fail=5%"], "--gpu-bench-compare-fail: '5%' is no tolerance: write speedup|*"),
-        (["--gpu-bench-require=0"], "--gpu-bench-require: '0' is not valid, it must be at least 1, or all"),
-        (["--gpu-bench-require=some"], "--gpu-bench-require: 'some' is not valid, it must be a whole number, or all"),
-        (
-            ["--gpu-bench-lock-clocks=fast"],
-            "--gpu-bench-lock-clocks: 'fast' is not valid, it must be a whole number of MHz above 0, or one*",
-        ),
-        (["--gpu-bench-require=3", "--gpu-bench-skip"], "--gpu-bench-require and --gpu-bench-skip contradict*"),
-        (["--gpu-bench-require=3", "--gpu-bench-disable"], "--gpu-bench-require and --gpu-bench-disable contradict*"),
-        (["--gpu-bench-only", "--gpu-bench-skip"], "--gpu-bench-only and --gpu-bench-skip contradict each other*"),
-        (["--gpu-bench-verbose", "--gpu-bench-quiet"], "--gpu-bench-verbose and --gpu-bench-quiet contradict*"),
-        (["--gpu-bench-only", "--gpu-bench-disable"], "--gpu-bench-only and --gpu-bench-disable contradict*"),
-    ],
-)
-def test_a_bad_option_gets_a_sentence(arguments: list[str], sentence: str) -> None:
-    with pytest.raises(BadRequest) as error:
-        resolved(arguments)
-    assert fnmatchcase(str(error.value), sentence)
+BAD = {
+    "reps=many": "'many' is not valid, it must be a whole number",
+    "budget-s=-1": "'-1' is not valid, it must be above 0 and finite",
+    "budget-s=inf": "'inf' is not valid, it must be above 0 and finite",
+    "precision=150%": "'150%' is not valid, it must be below 1 (or 100%)",
+    "timer=stopwatch": "'stopwatch' is not valid, it must be one of profiler*",
+    "columns=median,mode": "'median,mode' is not valid, it must be a comma*",
+    "columns=,": "',' is not valid, it must be a comma-separated list of*",
+    "group-by=param:": "'param:' is not valid*",
+    "compare-fail=5%": "'5%' is no tolerance: write speedup|*",
+    "require=0": "'0' is not valid, it must be at least 1, or all",
+    "require=some": "'some' is not valid, it must be a whole number, or all",
+    "lock-clocks=fast": "'fast' is not valid, it must be a whole number of MHz above 0, or one*",
+}
+CONTRADICT = ["require=3 skip", "require=3 disable", "only skip", "verbose quiet", "only disable", "strict skip"]
+
+
+def test_a_bad_option_gets_a_sentence() -> None:
+    told = {
+        f"--gpu-bench-{text}": f"--gpu-bench-{text.partition('=')[0]}: {sentence}" for text, sentence in BAD.items()
+    }
+    for first, second in (each.split() for each in CONTRADICT):
+        sentence = f"--gpu-bench-{first.removesuffix('=3')} and --gpu-bench-{second} contradict each other*"
+        told[f"--gpu-bench-{first} --gpu-bench-{second}"] = sentence
+    for arguments, sentence in told.items():
+        with pytest.raises(BadRequest) as error:
+            resolved(arguments.split())
+        assert fnmatchcase(str(error.value), sentence)
 
 
 def test_a_bad_environment_or_ini_names_its_spelling(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,14 +13,14 @@ from tests.plugin.conftest import BenchRun
 from tests.plugin.saving import COMPARES, MEASURES
 
 
-def test_a_run_is_saved_and_read_again(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
+def test_a_run_is_saved_and_read_again(bench_run: BenchRun) -> None:
     before = datetime.now(timezone.utc)
     result = bench_run(COMPARES, "--gpu-bench-save=main", "--gpu-bench-json=run.json", "--gpu-bench-reps=20")
     result.stdout.fnmatch_lines(
         ["gpu_bench: 1 test written to run.json", "gpu_bench: saved as .gpu_benchmarks/*/0001_*"]
     )
-    (path,) = pytester.path.glob(".gpu_benchmarks/*/0001_main.json")
-    saved, written = read_run(path), read_run(pytester.path / "run.json")
+    (path,) = Path().glob(".gpu_benchmarks/*/0001_main.json")
+    saved, written = read_run(path), read_run(Path("run.json"))
     assert saved.records == written.records
     assert saved.name == "main"
     assert before <= datetime.fromisoformat(saved.datetime) <= datetime.now(timezone.utc)
@@ -28,7 +28,7 @@ def test_a_run_is_saved_and_read_again(bench_run: BenchRun, pytester: pytest.Pyt
     assert "not a git repository" in str(saved.commit_info.error)
     assert [item.role for item in saved.records[0].measurements] == ["reference", "candidate"]
     assert json.loads(path.read_text())["benchmarks"][0]["stats"]["median"] == pytest.approx(20e-6, rel=0.01)
-    assert (pytester.path / ".gpu_benchmarks" / ".gitignore").read_text() == "*\n"
+    assert Path(".gpu_benchmarks/.gitignore").read_text() == "*\n"
 
 
 def test_nothing_measured_is_neither_written_nor_saved(bench_run: BenchRun) -> None:
@@ -42,28 +42,19 @@ def test_nothing_measured_is_neither_written_nor_saved(bench_run: BenchRun) -> N
     result.stdout.fnmatch_lines(["gpu_bench: --gpu-bench-save=main: nothing was measured, so nothing is saved"])
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [("--fixtures",), ("--cache-show",), ("tset",), ("-k", "nomatch"), ("test_broken.py",), ("--gpu-bench-disable",)],
-    ids=lambda arguments: arguments[-1],
-)
-def test_what_measures_nothing_leaves_the_files_of_the_last_run(
-    bench_run: BenchRun, pytester: pytest.Pytester, arguments: tuple[str, ...]
-) -> None:
+def test_what_measures_nothing_leaves_the_files_of_the_last_run(bench_run: BenchRun) -> None:
     """The files are named by the ini file, as for every run in the folder."""
-    files = [Path(name) for name in ("run.json", "run.md", "page.html", "traces/summary.md", "step.md")]
+    files = {"json": "run.json", "markdown": "run.md", "html": "page.html", "trace": "traces"}
+    lines = [f"gpu_bench_{name} = {path}" for name, path in files.items()]
+    Path("pytest.ini").write_text("\n".join(["[pytest]", *lines, "gpu_bench_autosave = true"]))
     Path("traces").mkdir()
-    for file in files:
+    left = [Path("traces/summary.md") if path == "traces" else Path(path) for path in files.values()]
+    for file in left:
         file.write_text("of the last run")
-    if "test_broken.py" in arguments:
-        Path("test_broken.py").write_text("def test_it(:")
-    pytester.makeini(
-        "[pytest]\ngpu_bench_json = run.json\ngpu_bench_markdown = run.md\ngpu_bench_html = page.html\n"
-        "gpu_bench_trace = traces\ngpu_bench_autosave = true\n"
-    )
-    status = {"tset": 4, "nomatch": 5, "test_broken.py": 2}.get(arguments[-1], 0)
-    assert bench_run(MEASURES, *arguments).ret == status
-    assert {file.read_text() for file in files} == {"of the last run"}
+    Path("broken.py").write_text("def test_it(:")
+    runs = {"--fixtures": 0, "--cache-show": 0, "tset": 4, "-knomatch": 5, "broken.py": 2, "--gpu-bench-disable": 0}
+    assert {argument: int(bench_run(MEASURES, argument).ret) for argument in runs} == runs
+    assert {file.read_text() for file in left} == {"of the last run"}
     assert not Path(".gpu_benchmarks").exists()
 
 
@@ -114,8 +105,8 @@ def test_what_cannot_be_written_costs_neither_the_table_nor_the_rest(bench_run: 
 def test_an_error_of_our_own_costs_no_table(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
     markdown = import_module("pytest_gpubench.report.markdown")
     monkeypatch.setattr(markdown, "markdown_summary", lambda *args, **others: 1 / 0)
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
-    assert bench_run(COMPARES).ret == pytest.ExitCode.OK  # nobody asked for that summary
+    asked_by_none = bench_run(COMPARES, GITHUB_STEP_SUMMARY="summary.md")
+    assert asked_by_none.ret == pytest.ExitCode.OK
     result = bench_run(COMPARES, "--gpu-bench-markdown=run.md", "--gpu-bench-json=run.json")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(

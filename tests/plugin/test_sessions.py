@@ -94,13 +94,12 @@ def test_a_session_that_cannot_be_taken_fails_the_run_and_loses_nothing(bench_ru
     assert count_sessions(saved_run()) == 1
 
 
-def test_a_further_session_only_measures(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTEST_GPUBENCH_SESSION", "results.json")
-    monkeypatch.setenv("GPU_BENCH_AUTOSAVE", "1")
+def test_a_further_session_only_measures(bench_run: BenchRun) -> None:
+    variables = {"PYTEST_GPUBENCH_SESSION": "results.json", "GPU_BENCH_AUTOSAVE": "1"}
     options = ["--gpu-bench-save=main", "--gpu-bench-sessions=5", "--gpu-bench-compare=no such run"]
     options += ["--gpu-bench-compare-fail=median:1%", "--gpu-bench-markdown=run.md", "--junitxml=junit.xml"]
     inner = "    assert 'PYTEST_GPUBENCH_SESSION' not in os.environ\n"
-    bench_run(COUNTED + inner, *options, "--gpu-bench-json=other.json").assert_outcomes(passed=1)
+    bench_run(COUNTED + inner, *options, "--gpu-bench-json=other.json", **variables).assert_outcomes(passed=1)
     assert len(read_run(Path("results.json")).records) == 1
     for name in (".gpu_benchmarks", "run.md", "junit.xml", "other.json"):
         assert not Path(name).exists()

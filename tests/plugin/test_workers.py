@@ -30,8 +30,7 @@ def host(tmp_path: Path) -> Host:
 def test_auto_is_one_worker_for_each_gpu(host: Host) -> None:
     host.list_processes({"GPU-a": [], "GPU-b": [], "GPU-c": []})
     host.write(f"{TWELVE}\ndef test_count(): assert os.environ['PYTORCH_NVML_BASED_CUDA_CHECK'] == '1'\n")
-    status, output = host.run("-n", "auto")
-    assert status == 0
+    output = host.output("-n", "auto")
     assert "created: 3/3 workers" in output
     assert "gpu_bench: 0.1.0, 3 x Fake GPU" in output
     records = host.records()
@@ -94,8 +93,7 @@ def test_a_bad_setting_is_a_usage_error_for_auto_too(bench_run: BenchRun) -> Non
 )
 def test_the_list_that_was_given_is_kept_to(host: Host, workers: str, listed: str, seen: set[str]) -> None:
     host.write(TWELVE)
-    status, _ = host.run("-n", workers, CUDA_VISIBLE_DEVICES=listed)
-    assert status == 0
+    host.output("-n", workers, CUDA_VISIBLE_DEVICES=listed)
     assert {record.extra_info["seen"] for record in host.records()} == seen
 
 
@@ -152,8 +150,7 @@ def test_stopping_early_keeps_what_was_measured(host: Host) -> None:
 
 def test_each_says_what_it_does(host: Host) -> None:
     host.write(MODES)
-    status, output = host.run("-n2", "--dist=each")
-    assert status == 1
+    output = host.output("-n2", "--dist=each", status=1)
     assert "gpu_bench: --dist=each runs every test in every worker" in output
     assert "12 measurements in 6 tests" in output
 
@@ -189,8 +186,7 @@ BREAK_LATER = """
 )
 def test_a_broken_context_costs_only_the_test_that_broke_it(host: Host, what: str, workers: str) -> None:
     host.write(SOMETHING_HAPPENS.format(what=what))
-    status, output = host.run(*workers.split(), "--junitxml=junit.xml")
-    assert status == 1
+    output = host.output(*workers.split(), "--junitxml=junit.xml", status=1)
     assert "1 failed, 14 passed in" in output
     assert "the CUDA context is broken (CUDA error: an illegal memory access): this worker was ended" in output
     assert "crashed while running" not in output
@@ -242,8 +238,7 @@ def test_a_worker_that_dies_costs_only_its_test(host: Host, what: str) -> None:
         mark = '@pytest.mark.timeout(2, method="thread")'
         source = source.replace("def test_culprit", f"{mark}\ndef test_culprit")
     host.write(source)
-    status, output = host.run("-n2", "-p", "pytest_timeout") if hung else host.run("-n2")
-    assert status == 1
+    output = host.output("-n2", *(["-p", "pytest_timeout"] if hung else []), status=1)
     assert "1 failed, 14 passed in" in output
     assert re.search("worker 'gw[01]' crashed while running 'test_it.py::test_culprit'", output)
     assert "12 measurements in 12 tests" in output
@@ -256,8 +251,7 @@ def test_loopback_gateways_are_hosts_like_any(host: Host) -> None:
     """`--tx` of other hosts: a worker claims what it finds where it runs."""
     host.write(TWELVE)
     spec = f"popen//chdir={host.folder}//env:CUDA_VISIBLE_DEVICES="
-    status, _ = host.run("--dist=load", "--tx", f"{spec}1", "--tx", f"{spec}GPU-d", PYTHONPATH=str(host.folder))
-    assert status == 0
+    host.output("--dist=load", "--tx", f"{spec}1", "--tx", f"{spec}GPU-d", PYTHONPATH=str(host.folder))
     assert {record.extra_info["seen"] for record in host.records()} == {"GPU-b", "GPU-d"}
 
 
