@@ -127,13 +127,18 @@ def test_a_comparison_that_cannot_be_meant_is_refused(bench_run: BenchRun, optio
 
 
 @pytest.mark.parametrize("name", ["main", "there.py"])
-def test_a_damaged_run_is_told_although_a_folder_or_a_file_has_its_name(name: str, bench_run: BenchRun) -> None:
-    bench_run(MEASURES, f"--gpu-bench-save={name}")
+def test_a_run_may_be_named_like_a_folder_or_a_file(bench_run: BenchRun, name: str) -> None:
+    """A damaged one is told."""
+    both = (f"--gpu-bench-save={name}", f"--gpu-bench-compare={name}")
+    bench_run(MEASURES, *both).stdout.fnmatch_lines(
+        [f"*compared with nothing: there is no saved run and no file '{name}*"]
+    )
     (path,) = Path(".gpu_benchmarks").rglob("*.json")
-    path.write_bytes(path.read_bytes()[:200])
     Path("main").mkdir()
     Path("there.py").write_text("def test_it(): pass")
-    result = bench_run(MEASURES, f"--gpu-bench-compare={name}")
+    bench_run(MEASURES, both[1]).stdout.fnmatch_lines([f"gpu_bench: compared with {name}: 1 of 1 test, *"])
+    path.write_bytes(path.read_bytes()[:200])
+    result = bench_run(MEASURES, both[1])
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
         [f"ERROR: --gpu-bench-compare={name}: *0001_{name}.json is damaged, or no saved run: *"]
