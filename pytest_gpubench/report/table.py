@@ -131,7 +131,10 @@ def _column(name: str, lines: Sequence[_Line], unit: str, is_kept: bool, width: 
     """Return a column, with the form that replaces it on narrow screens; is_kept: it is never given up."""
     against = [line.row.measurement for line in lines] if name == "against" else []
     header = against_title(against) if name == "against" else HEADERS[name].format(unit=unit)
-    styles = [_style(name, line) for line in lines]
+    styles = ["yellow" if name == "flags" else ""] * len(lines)
+    if name in ("verdict", "against"):
+        judged = [past_verdict(line.row.measurement) if name == "against" else line.verdict for line in lines]
+        styles = ["" if verdict is None else STYLES[verdict.outcome] for verdict in judged]
     long, brief = ([_cell(name, line, unit, is_brief) for line in lines] for is_brief in (False, True))
     ranks = {} if is_kept else {each: len(GIVEN_UP) - at for at, each in reversed(list(enumerate(GIVEN_UP)))}
     whole = Column(header, long, styles, name not in TO_THE_LEFT, rank=ranks.get(name, 0))
@@ -152,13 +155,6 @@ def _column(name: str, lines: Sequence[_Line], unit: str, is_kept: bool, width: 
         named = [f"{title}: {cell}" if cell else "" for title, cell in zip(titles, long, strict=True)]
         return replace(whole, short=replace(whole, cells=named).moved())
     return replace(whole, short=whole.moved()) if name == "function" else whole
-
-
-def _style(name: str, line: _Line) -> str:
-    verdict = past_verdict(line.row.measurement) if name == "against" else line.verdict
-    if name in ("verdict", "against") and verdict is not None:
-        return STYLES[verdict.outcome]
-    return "yellow" if name == "flags" else ""
 
 
 def _cell(name: str, line: _Line, unit: str, brief: bool) -> str:

@@ -31,7 +31,7 @@ from typing import Literal
 
 from pytest_gpubench.counters import counter_named, is_counter
 from pytest_gpubench.results.baseline import comparable, differences, toolchain
-from pytest_gpubench.results.counterpart import FactChange, MeasurementKey, keys_of
+from pytest_gpubench.results.counterpart import MeasurementKey, keys_of
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord
 from pytest_gpubench.settings.cache import cache_words
 from pytest_gpubench.stats.process_spread import RunNoise, noise_of
@@ -239,13 +239,15 @@ def _judge_series(
     if not base or not head:
         return _unmeasured(series, change)
     change = replace(change, old=base[-1].measurement, new=head[-1].measurement)
+    installed = {each.arm: toolchain(each.run.machine_info) for each in series.runs}
+    devices = base[-1].record.device, head[-1].record.device
+    changed = list(differences(*devices, installed["BASE"], installed["HEAD"]))
     if len(ways := dict.fromkeys(each.way for each in (*base, *head))) > 1:
         words = " and ".join(", ".join(way) for way in list(ways)[:2])
         return replace(change, outcome=Outcome.INVALID, sentence=f"not measured in one way: {words}")
     if tolerance.is_on_counter:
         olds, news = ([each.measurement for each in arm] for arm in (base, head))
-        change = compare_counters(change, tolerance, alpha, "BASE", olds, news, processes)
-        return explained_change(change, _changed_facts(series, base[-1], head[-1]))
+        return explained_change(compare_counters(change, tolerance, alpha, "BASE", olds, news, processes), changed)
     if not series.log_ratios:
         others = next(filter(None, (series.why_invalid(one) for one in series.found if one)), "")
         sentence = f"no round has it in all of its four runs{others and f' ({others})'}: measure more rounds"
@@ -260,7 +262,7 @@ def _judge_series(
     if change.outcome is Outcome.FAIL and estimate.ratio - 1 < smallest:  # few pairs of one test may agree by chance
         sentence = f"{change.sentence}; no regression: this machine sees {share_or_more(smallest)}"
         change = replace(change, outcome=Outcome.INCONCLUSIVE, sentence=sentence)
-    return explained_change(change, _changed_facts(series, base[-1], head[-1]))
+    return explained_change(change, changed)
 
 
 def _unmeasured(series: RoundSeries, change: Change) -> Change:
@@ -291,12 +293,6 @@ def change_of_pairs(
     spread = max(statistics.stdev(log_ratios), least_spread)
     half = student_t(alpha, len(log_ratios) - 1) * spread / math.sqrt(len(log_ratios))
     return ChangeEstimate(math.exp(mean), Interval(math.exp(mean - half), math.exp(mean + half)), metric, alpha)
-
-
-def _changed_facts(series: RoundSeries, base: RecordedMeasurement, head: RecordedMeasurement) -> list[FactChange]:
-    """Return the differences between the machines and toolchains of both versions."""
-    installed = {each.arm: toolchain(each.run.machine_info) for each in series.runs}
-    return list(differences(base.record.device, head.record.device, installed["BASE"], installed["HEAD"]))
 
 
 def _value_of(measurement: Measurement, metric: str) -> float:

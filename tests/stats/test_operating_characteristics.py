@@ -106,7 +106,9 @@ MODELS = [
     Model("period of 3 calls", partial(periodic, period=3)),
     Model("period of 8 calls", partial(periodic, period=8)),
     Model("period of 20 calls", partial(periodic, period=20)),
-    Model("2 % in four calls of eight", lambda rng, n: 0.02 * ((CALLS + rng.integers(0, 8, (n, 1))) // 4 % 2)),
+    Model(
+        "2 % in four calls of eight", lambda rng, n: np.where((CALLS + rng.integers(0, 8, (n, 1))) // 4 % 2, 0.02, 0.0)
+    ),
     Model("32 ns tick at 1.5 us, calm", std=0.0003, tick=0.032 / 1.5),
     Model("5 % tick", tick=0.05),
     Model("candidate is noisy alone", std=0.0005, alone=0.02),

@@ -33,10 +33,15 @@ class OlderRuns:
         found = [(number, run[key]) for number, run in enumerate(self.runs) if key in run]
         way = item.timing.timer, item.timing.cache
         points = [each for each in found if _has_time(each[1]) and (each[1].timing.timer, each[1].timing.cache) == way]
-        past = [[number, *_numbers(old)] for number, old in points]
+        past = []  # of each run the median and its interval, the speedup and its interval
+        for number, old in points:
+            numbers: list[float | None] = [old.timing.median_us, *(old.timing.median_interval_us or (None, None))]
+            if old.speedup is not None:
+                numbers += [old.speedup.ratio, *(old.speedup.interval or (None, None))]
+            past.append([number, *rounded(numbers)])
         if not points or not _has_time(item):
             return {"past": past, "by": "", "changes": []}
-        numbers, known = [*(number for number, _ in points), len(self.runs)], [*(old for _, old in points), item]
+        places, known = [*(number for number, _ in points), len(self.runs)], [*(old for _, old in points), item]
         ratios = [each.speedup.ratio for each in known if each.speedup and 0 < each.speedup.ratio < math.inf]
         has_ratios = len(ratios) == len(known)
         values = [1 / ratio for ratio in ratios] if has_ratios else [each.timing.median_us for each in known]
@@ -44,7 +49,7 @@ class OlderRuns:
             "past": past,
             "by": "speedup" if has_ratios else "",
             "changes": [
-                [numbers[each.index - 1], numbers[each.index], five_digits(each.ratio)]
+                [places[each.index - 1], places[each.index], five_digits(each.ratio)]
                 for each in change_points(values, ALPHA)
                 if abs(math.log(each.ratio)) > math.log(1 + WORTH_TELLING)
             ],
@@ -53,14 +58,6 @@ class OlderRuns:
 
 def _has_time(item: Measurement) -> bool:
     return item.timing.measured and not item.why_invalid and 0 < item.timing.median_us < math.inf
-
-
-def _numbers(old: Measurement) -> list[float | int | None]:
-    """Return median and interval, speedup and interval."""
-    numbers: list[float | None] = [old.timing.median_us, *(old.timing.median_interval_us or (None, None))]
-    if old.speedup is not None:
-        numbers += [old.speedup.ratio, *(old.speedup.interval or (None, None))]
-    return rounded(numbers)
 
 
 def trend(items: Sequence[Mapping[str, Any]], own: int) -> list[list[Any]]:

@@ -9,7 +9,7 @@ from pytest_gpubench.report.html.history import OlderRuns
 from pytest_gpubench.report.html.numbers import five_digits, rounded, sizes_in, thin
 from pytest_gpubench.report.rows import change_word, notes_of, resources_text
 from pytest_gpubench.results.counterpart import RunKey, by_key
-from pytest_gpubench.results.model import Measurement, PastChange, SavedRun, Speedup, TestRecord, Timing, Verdict
+from pytest_gpubench.results.model import Measurement, SavedRun, Speedup, TestRecord, Timing, Verdict
 from pytest_gpubench.verdict.limits import number_for
 
 MOST_KERNELS_ON_PAGE = 40
@@ -49,7 +49,15 @@ class Measured:
                 "speedup": item.speedup and self._speedup(item.speedup),
                 "verdicts": [_verdict_content(verdict, item.timing) for verdict in item.verdicts],
                 "differences": item.differences,
-                "change": item.change and _change(item, item.change),
+                "change": item.change
+                and {
+                    "ratio": five_digits(item.change.ratio),
+                    "interval": item.change.interval and rounded(item.change.interval),
+                    "of": item.change.metric,
+                    "word": change_word(item),
+                    "baseline": item.change.baseline,
+                    "old": five_digits(item.change.old_us),
+                },
                 "base": self._baseline(item, run_key),
                 **({} if item.role == "reference" else self._past.series(item, run_key)),
             }
@@ -132,16 +140,4 @@ def _verdict_content(verdict: Verdict, timing: Timing) -> dict[str, Any]:
         "sentence": verdict.sentence,
         **({"reasons": verdict.lines[1:]} if verdict.reasons else {}),
         "enforced": verdict.enforced,
-    }
-
-
-def _change(item: Measurement, change: PastChange) -> dict[str, Any]:
-    """Return how much slower a measurement is than the saved run, and `slower` or `faster` where that is certain."""
-    return {
-        "ratio": five_digits(change.ratio),
-        "interval": change.interval and rounded(change.interval),
-        "of": change.metric,
-        "word": change_word(item),
-        "baseline": change.baseline,
-        "old": five_digits(change.old_us),
     }

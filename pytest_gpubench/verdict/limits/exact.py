@@ -27,10 +27,8 @@ class Kernels(Limit):
         timing = seen.timing
         if unknown := kernels_unknown(timing):
             return unknown
-        missing = patterns_unmatched(self.value, timing)
-        if missing:
-            words = f"launches no kernel named {' or '.join(missing)}, only {listed(timing.kernels)}"
-            return Outcome.FAIL, f"{timing.label} {words}"
+        if missing := " or ".join(patterns_unmatched(self.value, timing)):
+            return Outcome.FAIL, f"{timing.label} launches no kernel named {missing}, only {listed(timing.kernels)}"
         return Outcome.PASS, f"{timing.label} launches kernels named {', '.join(self.value)}"
 
     def cell(self, item: Measurement) -> str:
@@ -78,13 +76,11 @@ class Deterministic(Limit):
     def judge(self, seen: Seen) -> Judged:
         label = seen.timing.label
         if seen.differing is None:
-            return Outcome.NOT_JUDGED, (
-                f"{label} was not called again to compare its outputs{why_unmeasured(seen.timing)}"
-            )
+            why = why_unmeasured(seen.timing)
+            return Outcome.NOT_JUDGED, f"{label} was not called again to compare its outputs{why}"
         if seen.differing:
-            return Outcome.FAIL, (
-                f"{label} does not repeat itself bit by bit: {', '.join(seen.differing)} differs from call to call"
-            )
+            words = f"does not repeat itself bit by bit: {', '.join(seen.differing)} differs from call to call"
+            return Outcome.FAIL, f"{label} {words}"
         return Outcome.PASS, f"{label} returns the same bits in every call"
 
     def cell(self, item: Measurement) -> str:
