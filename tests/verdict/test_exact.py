@@ -14,7 +14,7 @@ from tests.results.measured import timing_of
 from tests.verdict.judging import judge_structure
 
 FORBIDDABLE = ("memcpy", "memset", "sync", "alloc")
-ALLOCATES = "allocates GPU memory, wanted none"
+ALLOCATES = "allocates GPU memory, wanted none: "
 NOT_COUNTED = "takes its GPU memory from an allocator that does not count: use torch's own, or leave this limit out"
 PASS, FAIL, INVALID, NOT_JUDGED = Outcome.PASS, Outcome.FAIL, Outcome.INVALID, Outcome.NOT_JUDGED
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, X>(int)"
@@ -42,6 +42,7 @@ def memory(allocations: int = 0, peak_bytes: int = 0, kept_bytes: int = 0) -> Al
     return AllocatedMemory(allocations, 512 * allocations, peak_bytes, kept_bytes)
 
 
+SYNC, ALLOC = Limits(forbid="sync"), Limits(forbid=["alloc"])
 TWO = timing((1, "a"), (2, "b"))
 NETWORK = timing((1, SOFTMAX), (1, ADD))
 COPIED = timing((3, "Memcpy DtoD (Device -> Device)", "memcpy"), (1, "Memset (Device)", "memset"))
@@ -89,12 +90,14 @@ FUSED_ADD = "vectorized_elementwise_kernel<CUDAFunctor_add>"
         ),
         (Limits(forbid="memcpy"), timing((1, ADD), (1, "Memset (Device)", "memset")), PASS, "copies no memory, as"),
         (Limits(forbid="memset"), timing((1, ADD), (1, "Memset (Device)", "memset")), FAIL, "1 x Memset (Device)"),
+        (SYNC, timing((1, "Memcpy DtoH (Device -> Pageable)", "memcpy")), FAIL, "waits for copies to memory that is"),
+        (SYNC, timing((1, "Memcpy DtoH (Device -> Pinned)", "memcpy")), PASS, "never waits for the GPU"),
         (Limits(forbid="memset"), timing((1, FILL)), FAIL, "1 x vectorized_elementwise_kernel<FillFunctor>"),
         (Limits(forbid="memset"), timing((1, "Memcpy DtoD", "memcpy"), (1, ADD)), PASS, ", as wanted"),
     ],
 )
 def test_kernels_and_copies(limits: Limits, taken: Timing, outcome: Outcome, words: str) -> None:
-    found = judged(limits, taken)
+    found = judged(limits, taken, Observed())
     assert found.outcome is outcome
     assert found.sentence.startswith("softmax ")
     assert words in found.sentence
@@ -119,57 +122,56 @@ def test_names_are_written_as_they_were_asked_for_and_sets_alike_in_every_proces
 ITEM = Wait("if x.sum().item() > 0:", "kernels.py:12")
 
 
+WAITS = "waits for the GPU {}, wanted never: "
+ABOVE = "of GPU memory above what was in use, outputs included, wanted at most"
+TAKES_NONE = Observed(memory=memory())
+
+
 @pytest.mark.parametrize(
-    ("observed", "outcome", "words"),
+    ("asked", "observed", "outcome", "words"),
     [
-        (Observed(), PASS, "never waits for the GPU, as wanted"),
-        (Observed((ITEM,), {"cudaStreamSynchronize": 1}), FAIL, f"waits for the GPU 1 time, wanted never: {ITEM}"),
-        (Observed((ITEM, ITEM)), FAIL, f"waits for the GPU 2 times, wanted never: 2 x {ITEM}"),
+        # a wait that torch and the profiler both see is one
+        (SYNC, Observed(), PASS, "never waits for the GPU, as wanted"),
+        (SYNC, Observed((ITEM,), {"cudaStreamSynchronize": 1}), FAIL, f"{WAITS.format('1 time')}{ITEM}"),
+        (SYNC, Observed((ITEM, ITEM)), FAIL, f"{WAITS.format('2 times')}2 x {ITEM}"),
         (
+            SYNC,
             Observed((), {"cudaEventSynchronize": 1}),
             FAIL,
-            "waits for the GPU 1 time, wanted never: 1 x cudaEventSynchronize of the CUDA runtime, "
-            "1 from code outside of torch and Python",
+            f"{WAITS.format('1 time')}1 x cudaEventSynchronize of the CUDA runtime, 1 from code outside of torch",
         ),
         (
+            SYNC,
             Observed((ITEM,), {"cudaStreamSynchronize": 2, "cudaMemcpy": 1}),
             FAIL,
-            f"waits for the GPU 3 times, wanted never: {ITEM}; 2 x cudaStreamSynchronize, 1 x cudaMemcpy of the CUDA "
-            "runtime, 2 from code that cannot be told",
+            f"{WAITS.format('3 times')}{ITEM}; 2 x cudaStreamSynchronize, 1 x cudaMemcpy of the CUDA runtime, 2 from "
+            "code that cannot be told",
         ),
-    ],
-)
-def test_forbidden_waits(observed: Observed, outcome: Outcome, words: str) -> None:
-    """A wait that torch and the profiler both see is one."""
-    found = judged(Limits(forbid="sync"), timing((1, ADD)), observed)
-    assert (found.outcome, found.sentence) == (outcome, f"softmax {words}")
-
-
-def test_a_copy_to_pageable_memory_waits_without_being_told_to() -> None:
-    pageable, pinned = "Memcpy DtoH (Device -> Pageable)", "Memcpy DtoH (Device -> Pinned)"
-    found = judged(Limits(forbid="sync"), timing((1, pageable, "memcpy")), Observed())
-    assert found.outcome is FAIL
-    assert found.sentence.endswith(f"wanted never: 1 x {pageable}")
-    assert judged(Limits(forbid="sync"), timing((1, pinned, "memcpy")), Observed()).outcome is PASS
-
-
-@pytest.mark.parametrize(
-    ("observed", "outcome", "words"),
-    [
-        (Observed(memory=memory()), PASS, "allocates no GPU memory, as wanted"),
-        (Observed(memory=memory(2)), FAIL, f"{ALLOCATES}: 2 allocations of torch's, 1 KiB together, outputs included"),
+        (ALLOC, TAKES_NONE, PASS, "allocates no GPU memory, as wanted"),
+        (ALLOC, Observed(memory=memory(2)), FAIL, f"{ALLOCATES}2 allocations of torch's, 1 KiB together, outputs inc"),
         (
+            ALLOC,
             Observed(memory=memory(), driver_allocations={"cudaMalloc": 1, "cudaFree": 1}),
             FAIL,
-            f"{ALLOCATES}: 1 x cudaMalloc, 1 x cudaFree of the CUDA runtime",
+            f"{ALLOCATES}1 x cudaMalloc, 1 x cudaFree of the CUDA runtime",
         ),
-        (Observed(driver_allocations={"cudaMalloc": 1}), FAIL, f"{ALLOCATES}: 1 x cudaMalloc of the CUDA runtime"),
-        (Observed(), INVALID, NOT_COUNTED),
+        (ALLOC, Observed(driver_allocations={"cudaMalloc": 1}), FAIL, f"{ALLOCATES}1 x cudaMalloc of the CUDA runtime"),
+        (ALLOC, Observed(), INVALID, NOT_COUNTED),
+        (Limits(max_memory="1KiB"), Observed(memory=memory(1, 1024)), PASS, f"takes 1 KiB {ABOVE} 1 KiB"),
+        (Limits(max_memory="1KiB"), Observed(memory=memory(1, 1025)), FAIL, f"takes 1.001 KiB {ABOVE} 1 KiB"),
+        (Limits(max_memory="0.5 KB"), Observed(memory=memory(1, 501)), FAIL, f"takes 501 B {ABOVE} 500 B"),
+        (Limits(max_memory=1023), Observed(memory=memory(1, 1024)), FAIL, f"takes 1 KiB {ABOVE} 1023 B"),
+        (Limits(max_memory=0), TAKES_NONE, PASS, f"takes 0 B {ABOVE} 0 B"),
+        # a leak breaks any limit
+        (Limits(max_memory="1GiB"), Observed(memory=memory(1, 512, 512)), FAIL, "keeps 512 B of GPU memory after each"),
+        (Limits(max_memory="1GiB"), Observed(), INVALID, NOT_COUNTED),
     ],
 )
-def test_forbidden_allocations(observed: Observed, outcome: Outcome, words: str) -> None:
-    found = judged(Limits(forbid=["alloc"]), timing((1, ADD)), observed)
-    assert (found.outcome, found.sentence) == (outcome, f"softmax {words}")
+def test_waits_and_memory(asked: Limits, observed: Observed, outcome: Outcome, words: str) -> None:
+    found = judged(asked, timing((1, ADD)), observed)
+    assert found.outcome is outcome
+    assert found.sentence.startswith(f"softmax {words}")
+    assert outcome is not PASS or found.found in found.sentence
 
 
 @pytest.mark.parametrize(
@@ -183,30 +185,6 @@ def test_each_forbidden_thing_has_a_verdict_of_its_own(forbidden: Any, found: di
     verdicts = judge_structure(timing((1, COPY)), Limits(forbid=forbidden), observed=Observed(memory=memory()))
     expected = [(f"forbid={thing!r}", outcome) for thing, outcome in found.items()]
     assert [(each.limit, each.outcome) for each in verdicts] == expected
-
-
-@pytest.mark.parametrize(
-    ("most", "memory_taken", "outcome", "words"),
-    [
-        ("1KiB", memory(1, 1024), PASS, "takes 1 KiB of GPU memory above what was in use, outputs included, wanted at"),
-        ("1KiB", memory(1, 1025), FAIL, "of GPU memory above what was in use, outputs included, wanted at most 1 KiB"),
-        (1023, memory(1, 1024), FAIL, "takes 1 KiB of GPU memory"),
-        (0, memory(), PASS, "takes 0 B of GPU memory"),
-        (
-            "1GiB",
-            memory(1, 512, 512),
-            FAIL,
-            "keeps 512 B of GPU memory after each call, though its outputs are dropped",
-        ),
-        ("1GiB", None, INVALID, "does not count"),
-    ],
-)
-def test_max_memory(most: int | str, memory_taken: AllocatedMemory | None, outcome: Outcome, words: str) -> None:
-    """A leak breaks any limit."""
-    found = judged(Limits(max_memory=most), timing((1, ADD)), Observed(memory=memory_taken))
-    assert (found.limit, found.outcome) == (f"max_memory={most!r}", outcome)
-    assert words in found.sentence
-    assert outcome is not PASS or found.found in found.sentence
 
 
 @pytest.mark.parametrize(
@@ -285,6 +263,9 @@ def test_when_a_call_has_to_be_watched(asked: Limits, needed: bool) -> None:
     assert asked.need("observation") is needed
 
 
+KERNELS_OR_GPUS = "kernels, as in {'*softmax*': 64}, or GPUs, as in {'H200': 64}"
+
+
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
@@ -305,6 +286,35 @@ def test_when_a_call_has_to_be_watched(asked: Limits, needed: bool) -> None:
         ("kernels", b"softmax", "it must be a text or several"),
         ("forbid_kernels", (), "it must be a text or several, with wildcards, as in ('*flash_attn*',)"),
         ("deterministic", 1, "it must be True or False"),
+        ("max_instructions", 0, "it must be above 0 and finite"),
+        ("max_dram_bytes", "0.9x", "it must be at least 1x"),
+        ("max_dram_bytes", 0, "it must be at least 1; or"),
+        ("max_dram_bytes", "many", "or '1.1x' of what has to be read"),
+        ("max_counters", {}, "it must map counters to numbers"),
+        ("max_counters", {"flops": 0}, "'flops' is no counter: use one of instructions, "),
+        ("max_counters", {"smsp__inst_executed.avg": 0}, "is no sum over a call's kernels"),
+        ("max_counters", {"atomics": -1}, "at least 0"),
+        ("max_registers", 0, "it must be at least 1"),
+        ("max_registers", 64.0, "it must be a whole number"),
+        ("max_registers", "64", "it must be a whole number"),
+        ("max_registers", {}, f"a mapping must name {KERNELS_OR_GPUS}"),
+        ("max_registers", {1: 64}, f"a mapping must name {KERNELS_OR_GPUS}"),
+        (
+            "max_registers",
+            {"*norm*": 64, "H200": 64},
+            f"{KERNELS_OR_GPUS}, not both: a name with a wildcard is that of ke",
+        ),
+        ("max_registers", {"H200": {"A100": 64}}, "what a GPU has must be a limit, or one for each kernel, as in {'*s"),
+        ("max_registers", {"*norm*": {"H200": 64}}, "it must be a whole number"),
+        ("max_registers", {"H200": {}}, f"a mapping must name {KERNELS_OR_GPUS}"),
+        ("max_registers", {"H200": {"*norm*": 0}}, "it must be at least 1"),
+        ("max_local_bytes", -1, "it must be at least 0"),
+        ("max_shared", "48", "it needs a unit, as in 48B or 48GiB"),
+        ("max_shared", {}, "as in {'*softmax*': '48KiB'}"),
+        ("min_blocks_per_sm", 0, "it must be at least 1"),
+        ("max_tail", 20, "that is 2000 %, and it must be a fraction below 1: 0.2 is 20 %"),
+        ("max_tail", -0.1, "it must be above 0 and finite"),
+        ("max_tail", "0.2", "it must be a number"),
     ],
 )
 def test_invalid_arguments(name: str, value: object, words: str) -> None:
