@@ -54,9 +54,7 @@ def test_a_checkout_behind_a_link_is_found(tmp_path: Path) -> None:
     ("number", "shown", "summed_up"), [(0, 0, 0), (1, 1, 0), (10, 10, 0), (11, 9, 2), (500, 9, 491)]
 )
 @pytest.mark.parametrize("level", ["error", "warning"])
-def test_no_more_than_ten_of_a_level(
-    level: Literal["error", "warning"], number: int, shown: int, summed_up: int
-) -> None:
+def test_at_most_ten_of_a_level(level: Literal["error", "warning"], number: int, shown: int, summed_up: int) -> None:
     lines = github_lines([place(each, level) for each in range(number)], ROOT)
     assert len(lines) == shown + bool(summed_up)
     assert all(line.startswith(f"::{level} file=tests/test_{index}.py,") for index, line in enumerate(lines[:shown]))

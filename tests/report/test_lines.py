@@ -128,9 +128,7 @@ def test_warnings_alike_of_several_functions_and_tests_are_one() -> None:
         ((1000, 1115) * 5, (1060,), "a: relative std 5.7 %"),  # 1.054 times half of the distance
     ],
 )
-def test_clocks_that_spread_or_of_two_arms_apart(
-    candidate_mhz: tuple[float, ...], reference_mhz: tuple[float, ...], where: str | None
-) -> None:
+def test_unsteady_clocks(candidate_mhz: tuple[float, ...], reference_mhz: tuple[float, ...], where: str | None) -> None:
     pair = arms(timing("a", 10.0, sm_clock_mhz=candidate_mhz), timing("eager", 20.0, sm_clock_mhz=reference_mhz))
     lines = warnings_of([record(*pair)])
     assert len(lines) == bool(where)

@@ -120,9 +120,7 @@ class Reader(HTMLParser):
         ((judged("t.py::a", Outcome.INCONCLUSIVE, Outcome.INVALID, Outcome.PASS),), {}, "❌ 1 invalid on NVIDIA H200"),
     ],
 )
-def test_the_first_line_says_what_came_of_the_tests(
-    records: tuple[TestRecord, ...], failures: Mapping[str, str], line: str
-) -> None:
+def test_the_first_line_counts_tests(records: tuple[TestRecord, ...], failures: Mapping[str, str], line: str) -> None:
     assert markdown_summary(run_of(*records), failures).splitlines()[0] == f"## GPU benchmarks: {line}"
 
 
@@ -179,6 +177,9 @@ def test_the_table_prints_the_numbers_of_the_run() -> None:
     ]
     assert second == ["<code>free</code>", "<code>mine</code>", "90.00 [89.73, 90.27]", "", "", "", ""]
     assert third[2:5] == ["-", "180.0 <code>torch</code>", ""]
+    without = arms(unmeasured("mine", "off"), unmeasured("torch", "off"), verdict("limit", Outcome.NOT_JUDGED))
+    summary = markdown_summary(run_of(PASSED, IDLE, record(*without, nodeid="t.py::silent")))
+    assert [row[0] for row in section(summary, "All measurements")] == ["Test", "<code>passed</code>"]  # with numbers
 
 
 def test_tests_of_several_files_have_their_file_and_a_judged_reference_is_told() -> None:
@@ -189,12 +190,6 @@ def test_tests_of_several_files_have_their_file_and_a_judged_reference_is_told()
     names = [row[0] for row in section(summary, "All measurements")]
     assert names[:3] == ["Test", "<code>t.py::passed</code>", "<code>a/u.py::free</code>"]
     assert [row[2] for row in section(summary, "### What to look at")] == ["Function", "<code>torch</code>"]
-
-
-def test_what_has_no_number_has_no_row() -> None:
-    without = arms(unmeasured("mine", "off"), unmeasured("torch", "off"), verdict("limit", Outcome.NOT_JUDGED))
-    summary = markdown_summary(run_of(PASSED, IDLE, record(*without, nodeid="t.py::silent")))
-    assert [row[0] for row in section(summary, "All measurements")] == ["Test", "<code>passed</code>"]
 
 
 def test_only_what_failed_shows_its_kernels_and_those_of_its_reference() -> None:
@@ -236,7 +231,7 @@ def changed(test: TestRecord, **change: object) -> TestRecord:
         ),
     ],
 )
-def test_what_was_compared_with_saved_runs_has_a_column(
+def test_changes_since_saved_runs_have_a_column(
     tests: tuple[TestRecord, ...], name: str, cells_below: list[str]
 ) -> None:
     header, *rows = section(markdown_summary(run_of(*tests)), "All measurements")

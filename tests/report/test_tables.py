@@ -366,9 +366,7 @@ def records(draw: st.DrawFn) -> list[TestRecord]:
 
 @settings(max_examples=60)
 @given(tests=records(), width=st.integers(70, 200), color=st.booleans())
-def test_on_any_screen_ids_and_numbers_are_whole_and_lines_fit(
-    tests: list[TestRecord], width: int, color: bool
-) -> None:
+def test_on_any_screen_ids_and_numbers_are_whole_and_fit(tests: list[TestRecord], width: int, color: bool) -> None:
     """But for the line of an id, which is copied: it may be wider than the screen."""
     items = [item for test in tests for item in test.measurements if item.role != "reference"]
     text = re.sub(r"\x1b\[[0-9;]*m", "", render(tests, Settings(time_unit="us"), Screen(width, color)))

@@ -32,9 +32,7 @@ times = st.lists(st.floats(1, 1e3) | st.integers(10, 14).map(float), min_size=1,
 
 
 @given(times, times, metrics, alphas, st.sampled_from([0, TICK_US]))
-def test_swapping_the_runs_inverts_the_ratio(
-    old: list[float], new: list[float], metric: Any, alpha: float, tick_us: float
-) -> None:
+def test_swapped_runs_invert_it(old: list[float], new: list[float], metric: Any, alpha: float, tick_us: float) -> None:
     there, back = (change_of_samples(*pair, metric, alpha, tick_us) for pair in ((old, new), (new, old)))
     assert there.ratio * back.ratio == pytest.approx(1)
     assert (there.interval is None) == (back.interval is None)
@@ -44,9 +42,7 @@ def test_swapping_the_runs_inverts_the_ratio(
 
 
 @given(times, times, metrics, alphas)
-def test_the_interval_encloses_the_ratio_and_grows_with_certainty(
-    old: list[float], new: list[float], metric: Any, alpha: float
-) -> None:
+def test_intervals_enclose_the_ratio_and_grow(old: list[float], new: list[float], metric: Any, alpha: float) -> None:
     loose, sure = (change_of_samples(old, new, metric, each) for each in (alpha, alpha / 2))
     for change in (loose, sure):
         if change.interval is not None:

@@ -12,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpubench.stats.speedup import LOOKS, Quad, critical_ranks, log_ratios, round_orders, speedup_of
-from pytest_gpubench.stats.summary import Interval
-from pytest_gpubench.verdict.decision import at_least
 from tests.stats.quads import decide, orders, steady
 from tests.stats.simulation import SIGMAS
 
@@ -167,22 +165,6 @@ def test_a_part_of_a_tick_widens_the_interval() -> None:
     found = speedup_of(quads_of_10_us, 0.001, tick_us=1.0)
     assert found.interval == pytest.approx((2 * math.exp(-0.005), 2 * math.exp(0.005)))
     assert found.ratio == pytest.approx(2)
-
-
-@pytest.mark.parametrize(
-    ("ends", "limit", "expected"),
-    [
-        ((0.95, 0.98), 0.99, "fail"),
-        ((0.95, 0.99), 0.99, "inconclusive"),
-        ((0.95, 1.05), 1.0, "inconclusive"),
-        ((0.99, 1.05), 0.99, "pass"),
-        ((0.98999, 1.05), 0.99, "inconclusive"),
-        ((1.5, 1.6), 2.0, "fail"),
-        (None, 1.0, "inconclusive"),
-    ],
-)
-def test_at_least(ends: tuple[float, float] | None, limit: float, expected: str) -> None:
-    assert at_least(ends and Interval(*ends), limit) == expected
 
 
 @pytest.mark.parametrize(

@@ -59,9 +59,7 @@ def test_a_number_of_reps_is_taken_exactly(reps: int, taken: int, more: int, dec
 @pytest.mark.parametrize("taken", [0, 3, LEAST_REPS - 1])
 @pytest.mark.parametrize("spent_s", [0.0, 0.1])
 @pytest.mark.parametrize("decided", [True, False])
-def test_the_first_batch_lasts_long_enough_and_is_large_enough(
-    cost_s: float, first: int, taken: int, spent_s: float, decided: bool
-) -> None:
+def test_the_first_batch_is_large_enough(cost_s: float, first: int, taken: int, spent_s: float, decided: bool) -> None:
     """The few reps that a warm-up or a probe took count, however precise they are, paid for or not."""
     spent = budget(cost_s=cost_s, max_time_s=100, spent_s=spent_s)
     assert next_batch(spent, STEADY[:taken], decided) == first - taken
@@ -80,9 +78,7 @@ def test_the_first_batch_lasts_long_enough_and_is_large_enough(
         (101, 100),
     ],
 )
-def test_the_first_batch_respects_the_time_but_never_has_fewer_than_an_interval_needs(
-    taken: int, affordable: int, more: int
-) -> None:
+def test_the_first_batch_respects_time_but_has_enough_for_an_interval(taken: int, affordable: int, more: int) -> None:
     """As many of the 100 that are worthwhile as the time allows, and LEAST_REPS in all even if it does not."""
     cost_s = FIRST_BATCH_S / 100.5
     tight = budget(cost_s=cost_s, max_time_s=cost_s * (affordable + 0.5))

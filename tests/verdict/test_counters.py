@@ -126,9 +126,7 @@ def change(tolerance: str, old: Measurement, *news: Measurement) -> Change:
         ([5, 5], [0, 0], PASS),
     ],
 )
-def test_a_change_is_judged_by_all_that_the_captures_allow(
-    old: list[float], new: list[float], outcome: Outcome
-) -> None:
+def test_a_change_is_judged_by_what_captures_allow(old: list[float], new: list[float], outcome: Outcome) -> None:
     found = change("instructions:0.1%", counted(*old), counted(*new), counted(*new))
     assert found.outcome is outcome, found.sentence
     assert present(found.new).verdicts[0].outcome is outcome
@@ -160,9 +158,7 @@ def test_a_fail_is_one_of_two_processes_that_agree() -> None:
         (counted(1, name="atomics"), counted(1), NOT_JUDGED, "instructions was not taken, or ncu has none"),
     ],
 )
-def test_a_change_that_is_not_known_is_no_pass(
-    old: Measurement, new: Measurement, outcome: Outcome, words: str
-) -> None:
+def test_an_unknown_change_is_no_pass(old: Measurement, new: Measurement, outcome: Outcome, words: str) -> None:
     found = change("instructions:1%", old, new)
     assert (found.outcome, words in found.sentence) == (outcome, True), found.sentence
     assert (found.missing is not None) == (outcome is NOT_JUDGED)
@@ -186,7 +182,7 @@ BESIDE, HOT = {"neighbours": "pid 7 computed"}, {"throttle_reasons": ("SwPowerCa
         ("l2_bytes:1%", BESIDE, 2.0, INVALID),
     ],
 )
-def test_what_the_surroundings_change_is_invalid(
+def test_surroundings_may_invalidate(
     tolerance: str, surroundings: dict[str, Any], now: float, outcome: Outcome
 ) -> None:
     name = tolerance.partition(":")[0]
@@ -224,9 +220,7 @@ def test_commits_are_compared_by_counters(extra: int, runs: int, outcome: Outcom
 
 
 @pytest.mark.parametrize(("name", "outcome"), [("instructions", PASS), ("dram_read_bytes", INVALID)])
-def test_between_commits_a_counter_is_compared_beside_others_if_they_do_not_change_it(
-    name: str, outcome: Outcome
-) -> None:
+def test_between_commits_a_counter_that_others_do_not_change_is_compared(name: str, outcome: Outcome) -> None:
     captures = Counts(captures={name: (1e9,) * 3})
     item = Measurement(timing=timing_of((5.0,), "norm", counts=captures, neighbours="pid 7 computed"))
     (found,) = judge_rounds(take(lambda arm, number: (item,), rounds=1)[:2], parse_tolerance(f"{name}:1%"), 0.01)

@@ -111,9 +111,7 @@ def test_kernels_and_copies(limits: Limits, taken: Timing, outcome: Outcome, wor
         ({f"*{letter}*" for letter in "dcba"}, "('*a*', '*b*', '*c*', '*d*')"),
     ],
 )
-def test_names_are_written_as_they_were_asked_for_and_sets_alike_in_every_process(
-    patterns: Iterable[str], text: str
-) -> None:
+def test_names_are_written_as_asked_for_and_sets_always_alike(patterns: Iterable[str], text: str) -> None:
     found = judged(Limits(kernels=patterns), timing((1, "none")))
     assert found.limit == f"kernels={text}"
     assert re.findall(r"\*\w+\*", found.sentence.partition(",")[0]) == re.findall(r"\*\w+\*", text)

@@ -16,9 +16,7 @@ from tests.verdict.planted import COPY, NORM, code, measured, one, small
     ("norm_us", "bias_us", "said"),
     [(100.5, 900.49, True), (100.5, 900.51, False), (111.3, 1000.0, True), (111.0, 1000.0, False)],
 )
-def test_a_cause_has_half_of_what_was_lost_or_a_hundredth_of_the_time(
-    norm_us: float, bias_us: float, said: bool
-) -> None:
+def test_a_cause_has_half_of_the_loss_or_a_hundredth_of_the_time(norm_us: float, bias_us: float, said: bool) -> None:
     old, new = (
         (small(us=us, registers=number), one("bias", more))
         for us, number, more in ((100.0, 64, 900.0), (norm_us, 72, bias_us))
@@ -37,9 +35,7 @@ def test_a_cause_has_half_of_what_was_lost_or_a_hundredth_of_the_time(
         ({"cluster": (2, 1, 1)}, {"cluster": (2, 2, 1)}, "blocks per cluster 2 -> 4"),
     ],
 )
-def test_another_launch_is_told_by_its_numbers_else_by_its_layout(
-    before: dict[str, Any], after: dict[str, Any], words: str
-) -> None:
+def test_another_launch_is_told_by_number_or_layout(before: dict[str, Any], after: dict[str, Any], words: str) -> None:
     assert reasons(measured(small(**before)), measured(small(us=90, **after))) == (f"{NORM}: {words}",)
 
 
@@ -99,9 +95,7 @@ def test_more_accesses_are_told_unless_the_tile_is_another(constants: dict[str, 
         ({"instructions": 60}, {"instructions": 70, "constants": {"BLOCK": "2"}}, False),
     ],
 )
-def test_other_code_is_told_by_its_length_where_nothing_says_more(
-    old: dict[str, Any], new: dict[str, Any], said: bool
-) -> None:
+def test_the_length_of_code_is_told_where_nothing_is_more(old: dict[str, Any], new: dict[str, Any], said: bool) -> None:
     known = {"constants": {"BLOCK": "1"}, "loads": 1, "load_bytes": 16}
     before, after = (small(us=us, code=Code(**{**known, **each})) for us, each in ((57, old), (90, new)))
     found = reasons(measured(before), measured(after))

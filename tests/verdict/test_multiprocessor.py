@@ -55,9 +55,7 @@ LAST, ONLY = "the last of its 2 waves", "its only wave"
         ({"max_tail": 0.5}, {"grid": (33, 1, 1)}, FAIL, IDLE.format(75, ONLY, 33), "at most 50 %"),
     ],
 )
-def test_both_sides_of_each_limit(
-    limit: dict[str, Any], takes: dict[str, Any], outcome: Outcome, found: str, wanted: str
-) -> None:
+def test_both_sides(limit: dict[str, Any], takes: dict[str, Any], outcome: Outcome, found: str, wanted: str) -> None:
     verdict = judged(Limits(**limit), taking(**takes))
     assert (verdict.outcome, verdict.sentence) == (outcome, f"norm: norm_kernel {found}, wanted {wanted}")
     assert Limits(**limit).need("resources")
@@ -118,9 +116,7 @@ FIVE_AND_THREE = taking("a", blocks_per_sm=5), taking("b", blocks_per_sm=3)
         (Limits(max_tail=0.3), (OF_923,), FAIL, "norm: a leaves 30.08 % of the GPU idle"),  # in the last bit
     ],
 )
-def test_the_kernels_that_decide_are_named(
-    limits: Limits, kernels: tuple[Kernel, ...], outcome: Outcome, words: str
-) -> None:
+def test_deciding_kernels_are_named(limits: Limits, kernels: tuple[Kernel, ...], outcome: Outcome, words: str) -> None:
     found = judged(limits, *kernels)
     assert found.outcome is outcome
     assert found.sentence.startswith(words)

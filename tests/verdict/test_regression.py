@@ -87,9 +87,7 @@ def test_outcomes_change_at_the_tolerance(low: float, high: float, tolerance: st
         (1 - 4.99 / 289, "median:5us", False),
     ],
 )
-def test_a_baseline_is_stale_where_all_is_faster_by_more_than_is_tolerated(
-    high: float, tolerance: str, stale: bool
-) -> None:
+def test_a_baseline_is_stale_where_all_is_faster_beyond_tolerance(high: float, tolerance: str, stale: bool) -> None:
     notes = judged(measured(0.8, 0.7, high), tolerance).notes
     told = (
         "baseline stale: softmax is faster than the baseline, 1.250x as fast as in the baseline 'main'; save a new one"

@@ -102,7 +102,7 @@ def test_sessions_that_overlap_are_no_fail(old: list[float], new: list[float], p
         ([289, 289, 320, 289, 289], [320], Outcome.INCONCLUSIVE, 0, "1 and 5"),
     ],
 )
-def test_one_slow_process_is_outweighed_by_others(
+def test_one_slow_process_counts_less(
     old: list[float], new: list[float], outcome: Outcome, further: int, counted: str
 ) -> None:
     found = between(alones(old), alones(new))

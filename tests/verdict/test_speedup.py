@@ -49,9 +49,7 @@ def judged(found: Speedup, candidate_us: float, wanted: float, enforced: bool = 
     ],
 )
 @pytest.mark.parametrize("enforced", [True, False])
-def test_a_speedup_is_judged_by_its_interval(
-    found: Speedup, wanted: float, outcome: Outcome, words: str, enforced: bool
-) -> None:
+def test_judged_by_its_interval(found: Speedup, wanted: float, outcome: Outcome, words: str, enforced: bool) -> None:
     asked = f"wanted at least {wanted}x (312.0 us against 284.0 us, 24 quads, 99.9 % interval)"
     verdict = judged(found, 312.0, wanted, enforced)
     assert (verdict.outcome, verdict.enforced, verdict.limit) == (outcome, enforced, f"min_speedup={wanted!r}")

@@ -17,7 +17,7 @@ from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.autocorrelation import independent_for
 from pytest_gpubench.stats.summary import Interval, least_count, std_interval
 from pytest_gpubench.units import round_to_digits
-from pytest_gpubench.verdict.decision import at_most, time_interval
+from pytest_gpubench.verdict.decision import at_least, at_most, time_interval
 from pytest_gpubench.verdict.limits import Judgement, Limits
 from pytest_gpubench.verdict.limits.base import Seen
 from tests.results.measured import present
@@ -42,21 +42,26 @@ def rel_std_interval(samples_us: Sequence[float], alpha: float, independent: int
 
 
 @pytest.mark.parametrize(
-    ("interval", "outcome"),
+    ("decide", "ends", "outcome"),
     [
-        (None, INCONCLUSIVE),
-        (Interval(8, 9.9), PASS),
-        (Interval(8, 10), PASS),
-        (Interval(10, 10), PASS),
-        (Interval(8, 10.1), INCONCLUSIVE),
-        (Interval(10, 10.1), INCONCLUSIVE),
-        (Interval(10.1, 12), FAIL),
-        (Interval(0, 0), PASS),
+        (at_most, None, INCONCLUSIVE),
+        (at_most, (8, 9.9), PASS),
+        (at_most, (8, 10), PASS),
+        (at_most, (10, 10), PASS),
+        (at_most, (8, 10.1), INCONCLUSIVE),
+        (at_most, (10, 10.1), INCONCLUSIVE),
+        (at_most, (10.1, 12), FAIL),
+        (at_most, (0, 0), PASS),
+        (at_least, None, INCONCLUSIVE),
+        (at_least, (9, 9.9), FAIL),
+        (at_least, (9, 10), INCONCLUSIVE),
+        (at_least, (9.9, 11), INCONCLUSIVE),
+        (at_least, (10, 11), PASS),
     ],
 )
-def test_at_most(interval: Interval | None, outcome: Outcome) -> None:
+def test_an_interval_and_a_limit_of_ten(decide: Any, ends: tuple[float, float] | None, outcome: Outcome) -> None:
     """Exactly at the limit is within it."""
-    assert at_most(interval, 10) is outcome
+    assert decide(ends and Interval(*ends), 10) is outcome
 
 
 @pytest.mark.parametrize(("most", "outcome"), [(9.5, FAIL), (9.9, INCONCLUSIVE), (10.1, INCONCLUSIVE), (10.6, PASS)])
@@ -109,9 +114,7 @@ def test_max_rel_std(samples_us: list[float], spent: float) -> None:
         ([5.0] * 10, Limits(max_rel_std=0.02), 0.05, PASS),
     ],
 )
-def test_too_few_samples_decide_nothing(
-    samples_us: list[float], limits: Limits, alpha: float, outcome: Outcome
-) -> None:
+def test_too_few_reps_decide_nothing(samples_us: list[float], limits: Limits, alpha: float, outcome: Outcome) -> None:
     found = judge_one(samples_us, limits, alpha)
     assert found.outcome is outcome
     least = least_count(alpha) if limits.max_time_us else 10
@@ -248,9 +251,7 @@ def test_looks_spend_alpha_and_no_more(alpha: float, looks: int) -> None:
 
 @pytest.mark.parametrize("single", [True, False])
 @pytest.mark.parametrize(("limits", "least"), [(Limits(max_time_us=10), None), (Limits(max_rel_std=0.02), 10)])
-def test_a_look_says_the_alpha_that_was_asked_for_and_the_reps_that_its_part_needs(
-    limits: Limits, least: int | None, single: bool
-) -> None:
+def test_a_look_says_the_alpha_asked_for_and_the_reps_it_needs(limits: Limits, least: int | None, single: bool) -> None:
     """The k-th look has alpha / (k (k + 1)) to spend, and a median's interval at less alpha needs more reps."""
     judgement = Judgement(limits, 0.01, single=single)
     for look in range(1, 6):
