@@ -233,13 +233,10 @@ def test_sweeps_and_examples_have_their_figures(shown: Shown) -> None:
     shown.page.wait_for_url(re.compile(rf"#t/{GIVEN_ROW}/\d+$"))
 
 
-def test_a_change_by_more_than_ten_times_is_a_factor(shown: Shown) -> None:
+def test_a_change_may_be_a_factor_and_the_margin_is_that_of_the_nearest_limit(shown: Shown) -> None:
     texts = {1.0: "±0.0 %", 1.25: "+25 %", 0.11: "−89 %", 0.1: "÷10.0", 1 / 475: "÷475", 12: "×12.0"}
     inside = f"(ratio) => {{ {asset('elements.js')}; return signed(ratio); }}"
     assert {ratio: shown.page.evaluate(inside, ratio) for ratio in texts} == texts
-
-
-def test_the_margin_is_that_of_the_nearest_limit(shown: Shown) -> None:
     elements, rows = (asset(name) for name in ("elements.js", "rows.js"))
     functions = rows[rows.index("function limitOf") : rows.index("const FARTHEST")]
     inside = f"(item) => {{ {elements}; {functions}; return marginOf({{ item }}).middle; }}"

@@ -166,17 +166,6 @@ def test_what_the_test_itself_warns_of_is_not_said_twice() -> None:
     assert len(warnings_of([record(*pair)])) == 1
 
 
-def test_each_kind_of_warning_has_one_line_in_the_summary() -> None:
-    pair = arms(throttled("a"), timing("eager", 20.0, 1200), interval=False)
-    lines = summary_lines([record(*pair)] * 2, Settings())
-    kinds = [line.split(" in ")[0] for line in lines if "warning" in line]
-    assert kinds == [
-        "gpu_bench: warning: unsteady SM clocks",
-        "gpu_bench: warning: the GPU was throttled",
-        "gpu_bench: warning: too few reps for an interval of the speedup",
-    ]
-
-
 def test_the_section_shows_both_arms_side_by_side() -> None:
     candidate = timing("fused", 10.0, 1950, flags=("throttled",))
     pair = arms(candidate, timing("eager", 20.0), verdict("min_speedup=3", Outcome.FAIL))

@@ -12,7 +12,7 @@ from tests.verdict.judging import judge
 
 PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
 INVALID, NOT_JUDGED = Outcome.INVALID, Outcome.NOT_JUDGED
-MEASURED = (MemoryPeak(read_share=0.5, moved_bytes=1, gbps=4000.0),)
+MEASURED = Peaks(memory=(MemoryPeak(read_share=0.5, moved_bytes=1, gbps=4000.0),))
 
 SPREAD = [96.0 + number / 2 for number in range(1, 21)]  # median 101.25, its interval at alpha 0.05: 99 to 103.5
 
@@ -60,15 +60,6 @@ def test_what_cannot_be_true_is_invalid_whatever_the_limit() -> None:
 def test_both_sides_of_a_rate(wanted: float, outcome: Outcome) -> None:
     assert judge_one(timing(SPREAD, moved_bytes=100 * MB), min_gbps=wanted).outcome is outcome
     assert judge_one(timing(SPREAD, flops=10**11), min_tflops=wanted).outcome is outcome
-
-
-@pytest.mark.parametrize(
-    ("wanted", "outcome"), [(0.2415, PASS), (0.2416, INCONCLUSIVE), (0.2525, INCONCLUSIVE), (0.2526, FAIL), (1.0, FAIL)]
-)
-def test_both_sides_of_a_fraction(wanted: float, outcome: Outcome) -> None:
-    what = timing(SPREAD, moved_bytes=100 * MB)
-    peaks = Peaks(memory=MEASURED)
-    assert judge_one(what, min_peak_fraction=wanted, peaks=peaks).outcome is outcome
 
 
 def test_too_few_reps_decide_nothing() -> None:
@@ -123,29 +114,32 @@ def test_what_is_missing_is_asked_for(limits: dict[str, float], given: dict[str,
     assert words in found.sentence
 
 
+MOVING, BOTH = timing(SPREAD, moved_bytes=100 * MB), timing(SPREAD, moved_bytes=300 * MB, flops=1000)
+
+
 @pytest.mark.parametrize(
-    ("given", "peaks", "outcome"),
+    ("what", "peaks", "wanted", "outcome"),
     [
-        ({"moved_bytes": 1000}, None, NOT_JUDGED),
-        ({"moved_bytes": 1000}, Peaks(remarks=("memory: not measured",)), NOT_JUDGED),
-        ({"flops": 1000}, PEAKS, NOT_JUDGED),
-        ({"moved_bytes": 1000, "flops": 1000}, PEAKS, NOT_JUDGED),  # of the matmuls' peak it may be more
-        ({"moved_bytes": 300 * MB, "flops": 1000}, PEAKS, PASS),
-        ({"moved_bytes": 1000, "flops": 1000}, BARE, NOT_JUDGED),
+        (MOVING, MEASURED, 0.2415, PASS),
+        (MOVING, MEASURED, 0.2416, INCONCLUSIVE),
+        (MOVING, MEASURED, 0.2525, INCONCLUSIVE),
+        (MOVING, MEASURED, 0.2526, FAIL),
+        (MOVING, MEASURED, 1.0, FAIL),
+        # what is open is not given up for want of a matmul's peak: 300 MB in [99, 103.5] us are [2899, 3030] GB/s
+        (BOTH, MEASURED, 0.7, PASS),
+        (BOTH, MEASURED, 0.73, INCONCLUSIVE),
+        (BOTH, MEASURED, 0.75, INCONCLUSIVE),
+        (BOTH, MEASURED, 0.77, NOT_JUDGED),
+        (timing(moved_bytes=1000), None, 0.5, NOT_JUDGED),
+        (timing(moved_bytes=1000), Peaks(remarks=("memory: not measured",)), 0.5, NOT_JUDGED),
+        (timing(flops=1000), PEAKS, 0.5, NOT_JUDGED),
+        (timing(moved_bytes=1000, flops=1000), PEAKS, 0.5, NOT_JUDGED),  # of the matmuls' peak it may be more
+        (timing(moved_bytes=300 * MB, flops=1000), PEAKS, 0.5, PASS),
+        (timing(moved_bytes=1000, flops=1000), BARE, 0.5, NOT_JUDGED),
     ],
 )
-def test_no_peak_no_judgement(given: dict[str, Any], peaks: Peaks | None, outcome: Outcome) -> None:
-    found = judge_one(timing(**given), min_peak_fraction=0.5, peaks=peaks, dtype="float64")
+def test_both_sides_of_a_fraction(what: Timing, peaks: Peaks | None, wanted: float, outcome: Outcome) -> None:
+    found = judge_one(what, min_peak_fraction=wanted, peaks=peaks, dtype="float64")
     assert found.outcome is outcome
     if peaks is not None and peaks.remarks:
         assert found.sentence.endswith("for memory is not known (memory: not measured)")
-
-
-@pytest.mark.parametrize(
-    ("wanted", "outcome"), [(0.7, PASS), (0.73, INCONCLUSIVE), (0.75, INCONCLUSIVE), (0.77, NOT_JUDGED)]
-)
-def test_more_reps_may_show_that_memory_alone_is_enough(wanted: float, outcome: Outcome) -> None:
-    """What is open is not given up for want of a matmul's peak: 300 MB in [99, 103.5] us are [2899, 3030] GB/s."""
-    peaks = Peaks(memory=MEASURED)
-    found = judge_one(timing(SPREAD, moved_bytes=300 * MB, flops=1000), min_peak_fraction=wanted, peaks=peaks)
-    assert found.outcome is outcome

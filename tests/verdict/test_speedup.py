@@ -16,7 +16,7 @@ from pytest_gpubench.stats.speedup import LOOKS, Quad, speedup_of
 from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 from tests.results.measured import present, speedup_over
 from tests.stats.quads import steady
-from tests.verdict.sentences import UNITS_US, alphas, check_printed
+from tests.verdict.judging import UNITS_US, alphas, check_printed
 
 PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
 

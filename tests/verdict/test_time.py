@@ -22,8 +22,7 @@ from pytest_gpubench.verdict.limits import Judgement, Limits
 from pytest_gpubench.verdict.limits.base import Seen
 from tests.results.measured import present
 from tests.results.measured import timing_of as timing
-from tests.verdict.judging import judge
-from tests.verdict.sentences import alphas, check_printed
+from tests.verdict.judging import alphas, check_printed, judge
 
 PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
 
