@@ -25,17 +25,12 @@ def test_a_test_that_moved_is_told_as_renamed() -> None:
     assert missing(find(where, "tests/new.py::test_it[a]", params={"n": "3"})).kind == "no test"
 
 
-def test_other_parameters_are_named_up_to_three() -> None:
-    where = baseline(*(record(alone(), nodeid=f"{TEST}[{n}::x]", params={"n": str(n)}) for n in range(5)))
-    found = missing(find(where, f"{TEST}[7]", params={"n": "7"}))
-    assert found.kind == "parameters"
-    assert "only " + ", ".join(f"{TEST}[{n}::x]" for n in range(3)) + " and 2 more; save a new one" in found.sentence
-
-
 @pytest.mark.parametrize("test", [TEST, "tests/[odd].py::TestIt::test_it"])
-def test_the_same_function_with_other_parameters_is_told(test: str) -> None:
-    where = baseline(record(alone(), nodeid=f"{test}[7::x[1]]", params={"n": "7"}))
-    assert missing(find(where, f"{test}[8]", params={"n": "8"})).kind == "parameters"
+def test_other_parameters_are_named_up_to_three(test: str) -> None:
+    where = baseline(*(record(alone(), nodeid=f"{test}[{n}::x[1]]", params={"n": str(n)}) for n in range(5)))
+    found = missing(find(where, f"{test}[7]", params={"n": "7"}))
+    assert found.kind == "parameters"
+    assert "only " + ", ".join(f"{test}[{n}::x[1]]" for n in range(3)) + " and 2 more; save a new" in found.sentence
 
 
 def test_what_another_gpu_measured_is_not_offered() -> None:
@@ -60,11 +55,6 @@ def test_a_test_that_has_changed_itself_is_told() -> None:
     assert found.sentence == f"{TEST}: the test itself has changed since the baseline 'main'; save a new one"
 
 
-def test_a_new_test_is_told() -> None:
-    found = missing(find(baseline(record(alone())), "tests/test_a.py::test_new", "new"))
-    assert (found.kind, found.nodeids) == ("no test", ())
-
-
 @pytest.mark.parametrize("other", [on(name="NVIDIA A100"), on(type="cpu"), on(multiprocessors=66), on(mig=True)])
 def test_another_gpu_is_never_compared(other: DeviceFacts) -> None:
     where = baseline(record(alone(), device=on(mig=False)))
@@ -85,7 +75,10 @@ def test_of_several_models_the_own_is_found() -> None:
     assert find(both).baseline == "new"
 
 
-def test_nothing_in_a_baseline_is_told() -> None:
+def test_a_new_test_and_an_empty_baseline_are_told() -> None:
+    found = missing(find(baseline(record(alone())), "tests/test_a.py::test_new", "new"))
+    assert (found.kind, found.nodeids) == ("no test", ())
+    assert found.sentence.endswith("test_new is not in the baseline 'main': it is new, or was not run; save a new one")
     found = missing(find(baseline()))
     assert (found.kind, found.sentence) == ("no test", "nothing was measured in the baseline 'main'; save a new one")
 

@@ -39,21 +39,12 @@ NAMES = [
         f"long)#1}}>({ITERATOR})::{{lambda(int)#1}}>(long)",
         "index_elementwise_kernel<index_kernel_impl>",
     ),
-    (
-        f"void {ANONYMOUS}fused_dropout_kernel_vec<float, float, unsigned int, 1, 4, bool>(at::cuda::detail::X)",
-        "fused_dropout_kernel_vec",
-    ),
     ("void at::native::vectorized_elementwise_kernel<4, at::nati...", "vectorized_elementwise_kernel"),
     # torch: copies and fills
     (
         f"void {NATIVE}vectorized_elementwise_kernel<(int)8, {NATIVE}bfloat16_copy_kernel_cuda(at::TensorIteratorBase "
         "&)::[lambda(float) (instance 1)], std::array<char *, (unsigned long)2>>(int, T2, T3)",
         "vectorized_elementwise_kernel<bfloat16_copy_kernel_cuda>",
-    ),
-    (
-        f"void {NATIVE}vectorized_elementwise_kernel<(int)4, {NATIVE}float8_copy_kernel_cuda(at::TensorIteratorBase &)"
-        "::[lambda(c10::BFloat16) (instance 5)], std::array<char *, (unsigned long)2>>(int, T2, T3)",
-        "vectorized_elementwise_kernel<float8_copy_kernel_cuda>",
     ),
     (
         f"void {NATIVE}unrolled_elementwise_kernel<{COPIED}, {ARRAY2}, 4, TrivialOffsetCalculator<1, unsigned int>, "
@@ -71,7 +62,6 @@ NAMES = [
         f"(char*, {ANONYMOUS}CatArrInputTensorMetadata<{ANONYMOUS}OpaqueType<4u>, unsigned int, 128, 1>)",
         "CatArrayBatchedCopy_vectorized",
     ),
-    ("void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, 0>(x)", "reshape_and_cache_flash_kernel"),
     # torch: reductions
     (
         f"void {NATIVE}reduce_kernel<512, 1, {NATIVE}ReduceOp<float, {NATIVE}func_wrapper_t<float, {NATIVE}sum_functor"
@@ -100,7 +90,6 @@ NAMES = [
         "true, true, false, 6, false, cublasGemvParamsEx<int, float> >(cublasGemvParamsEx<int, float>)",
         "gemvx::kernel",
     ),
-    ("void implicit_convolve_sgemm<float, float, 1024, 5, 5>(int)", "implicit_convolve_sgemm"),
     ("matmul_kernel", "matmul_kernel"),
     # attention
     (
@@ -108,21 +97,14 @@ NAMES = [
         "CollectiveMainloopFwdSm90<2, cute::tuple<cute::C<1>, cute::C<1> >, 128>, X> > >(X::Params)",
         "device_kernel<FlashAttnFwdSm90>",
     ),
-    (
-        "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_kernel0_0",
-        "cudnn_generated_fort_native_sdpa_sm90_f..._f16_knob_7_64x128x128_4x1x1_kernel0_0",
-    ),
-    (
-        "void flashinfer::BatchPrefillWithPagedKVCacheKernel<flashinfer::KernelTraits<(int)1> >(X)",
-        "BatchPrefillWithPagedKVCacheKernel",
-    ),
+    ("cudnn_generated_fort_native_sdpa_sm90_" + "f" * 60, "cudnn_generated_fort_native_sdpa_sm90_" + "f" * 60),
+    ("void flashinfer::BatchPrefill<flashinfer::KernelTraits<(int)1> >(X)", "BatchPrefill"),
     # communication
     ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", "ncclDevKernel_SendRecv"),
     # torch.compile
     ("triton_poi_fused_clone_3", "triton_poi_fused_clone_3"),
     ("triton_poi_fused__to_copy_1", "triton_poi_fused__to_copy_1"),
     ("triton_poi_fused_clone_mul_0", "triton_poi_fused_clone_mul_0"),
-    ("triton_tem_fused__to_copy_addmm_gelu_t_view_9", "triton_tem_fused__to_copy_addmm_gelu_t_view_9"),
     # mangled
     ("_Z6kernelIiEvv", "_Z6kernelIiEvv"),
     ("_Z", "_Z"),
@@ -162,7 +144,6 @@ def test_which_kernels_are_certainly_copies() -> None:
     assert found == {
         "unrolled_elementwise_kernel<direct_copy_kernel_cuda>",
         "vectorized_elementwise_kernel<bfloat16_copy_kernel_cuda>",
-        "vectorized_elementwise_kernel<float8_copy_kernel_cuda>",
         "triton_poi_fused_clone_3",
         "triton_poi_fused__to_copy_1",
     }
@@ -240,6 +221,7 @@ def test_shares_are_of_the_means_where_every_kernel_has_one() -> None:
     some = timing("some", *kept[:3], MIXED.kernels[3])
     assert [share.share for share in breakdown(some, 4)] == [share.share for share in breakdown(MIXED, 4)]
     assert [share.mean_us for share in breakdown(some, 2)] == [4, None]
+    assert breakdown(timing("none"), 1) == ()
 
 
 @pytest.mark.parametrize(("most", "names"), [(4, "abcd"), (3, "ab+"), (2, "a+"), (1, "+")])
@@ -265,7 +247,3 @@ def test_shares_sum_to_one(rows: list[tuple[str, float]]) -> None:
     assert math.isclose(sum(share.median_us for share in shares), sum(median_us for _, median_us in rows))
     assert sum(share.launches for share in shares) == len(rows)
     assert [share.share for share in shares] == sorted((share.share for share in shares), reverse=True)
-
-
-def test_nothing_seen_is_nothing_to_break_down() -> None:
-    assert breakdown(timing("none"), 1) == ()

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import stat
 import subprocess
 import sys
 from importlib import metadata
@@ -49,13 +48,12 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
-def fake_git(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """Put a program that is called git, and nothing else, where programs are looked for."""
-    folder.mkdir()
-    program = folder / "git"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", str(folder))
+def program(path: Path, script: str) -> str:
+    """Write a program of the shell, and return its folder."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path.parent)
 
 
 # the machine
@@ -94,9 +92,7 @@ def test_what_is_not_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setattr(metadata, "version", missing)
     replace_cpuinfo(monkeypatch, tmp_path / "cpuinfo")
     info = machine_info()
-    assert info["torch"] is None
-    assert info["triton"] is None
-    assert info["cpu"]["brand_raw"] is None
+    assert (info["torch"], info["triton"], info["cpu"]["brand_raw"]) == (None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -111,11 +107,9 @@ def test_what_is_not_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_the_version_of_ptxas_is_what_it_says(
     script: str | None, found: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    program = tmp_path / "ptxas"
     if script is not None:
-        program.write_text(f"#!/bin/sh\n{script}\n")
-        program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("TRITON_PTXAS_PATH", str(program))
+        program(tmp_path / "ptxas", script)
+    monkeypatch.setenv("TRITON_PTXAS_PATH", str(tmp_path / "ptxas"))
     assert machine_info()["ptxas"] == found
 
 
@@ -170,29 +164,23 @@ def test_a_hook_of_another_repository_does_not_mislead(
 ) -> None:
     """Git tells its hooks, and pytest run by one, which repository they belong to."""
     expected = commit_info(repository)
-    other = tmp_path / "other"
-    other.mkdir()
-    git(other, "init", "-q")
-    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
-    monkeypatch.setenv("GIT_WORK_TREE", str(other))
-    monkeypatch.setenv("GIT_INDEX_FILE", str(other / ".git" / "index"))
+    git(tmp_path, "init", "-q")
+    for name, path in {"DIR": ".git", "WORK_TREE": "", "INDEX_FILE": ".git/index"}.items():
+        monkeypatch.setenv(f"GIT_{name}", str(tmp_path / path))
     assert commit_info(repository) == expected
 
 
 def test_a_signature_that_is_shown_does_not_mislead(repository: Path, tmp_path: Path) -> None:
     """With log.showSignature git puts what gpg says before everything else."""
-    gpg = tmp_path / "gpg"
-    gpg.write_text("#!/bin/sh\necho 'gpg: Good signature' >&2\n")
-    gpg.chmod(gpg.stat().st_mode | stat.S_IXUSR)
+    program(tmp_path / "gpg", "echo 'gpg: Good signature' >&2")
     head, _, message = git(repository, "cat-file", "commit", "HEAD").partition("\n\n")
     signature = "gpgsig -----BEGIN PGP SIGNATURE-----\n \n AAAA\n -----END PGP SIGNATURE-----"
     signed = tmp_path / "signed"
     signed.write_text(f"{head}\n{signature}\n\n{message}\n")
     commit = git(repository, "hash-object", "-t", "commit", "-w", str(signed))
     git(repository, "reset", "-q", "--hard", commit)
-    git(repository, "config", "gpg.program", str(gpg))
-    git(repository, "config", "log.showSignature", "true")
-    git(repository, "config", "color.ui", "always")
+    for name, value in {"gpg.program": f"{tmp_path}/gpg", "log.showSignature": "true", "color.ui": "always"}.items():
+        git(repository, "config", name, value)
     assert "gpg" in git(repository, "log", "-1")
     assert commit_info(repository).id == commit
 
@@ -200,19 +188,17 @@ def test_a_signature_that_is_shown_does_not_mislead(repository: Path, tmp_path: 
 # no commit
 
 
-def test_no_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("has_repository", "why"), [(False, "not a git repository"), (True, "does not have any commits yet")]
+)
+def test_no_commit(has_repository: bool, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    if has_repository:
+        git(tmp_path, "init", "-q")
     info = commit_info(tmp_path)
     assert info == CommitInfo(project=tmp_path.name, error=info.error)
-    assert "not a git repository" in str(info.error)
+    assert why in str(info.error)
     assert "\n" not in str(info.error)
-
-
-def test_no_commit_yet(tmp_path: Path) -> None:
-    git(tmp_path, "init", "-q")
-    info = commit_info(tmp_path)
-    assert info.id is None
-    assert "does not have any commits yet" in str(info.error)
 
 
 def test_git_is_not_installed(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +217,7 @@ def test_git_is_not_installed(repository: Path, tmp_path: Path, monkeypatch: pyt
     ],
 )
 def test_git_is_strange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, error: str) -> None:
-    fake_git(tmp_path / "bin", monkeypatch, script)
+    monkeypatch.setenv("PATH", program(tmp_path / "bin" / "git", script))
     assert error in str(commit_info(tmp_path).error)
 
 
@@ -249,5 +235,6 @@ def test_git_takes_too_long(repository: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_status_that_fails_leaves_the_rest(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = commit_info(repository)
-    fake_git(tmp_path / "bin", monkeypatch, f'case "$*" in *status*) exit 1;; esac; exec {shutil.which("git")} "$@"')
+    script = f'case "$*" in *status*) exit 1;; esac; exec {shutil.which("git")} "$@"'
+    monkeypatch.setenv("PATH", program(tmp_path / "bin" / "git", script))
     assert commit_info(repository) == msgspec.structs.replace(expected, dirty=None)

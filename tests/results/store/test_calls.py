@@ -88,17 +88,13 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         CallStore(tmp_path / "runs", tmp_path / "calls.key").add(DATA)
 
 
-def test_without_a_home_nothing_is_saved_and_nothing_is_ones_own(store: CallStore) -> None:
+def test_without_a_key_nothing_is_saved_and_nothing_is_ones_own(store: CallStore) -> None:
     name = store.add(DATA)
+    store.key.unlink()
+    store.key.mkdir()
+    assert not store.is_own(name)
     homeless = CallStore(store.folder.parent, Path("~/.local/state/calls.key"))
     with pytest.raises(BadFile, match="no home for the key to them: set XDG_STATE_HOME"):
         homeless.add(DATA + b"!")
     assert not homeless.is_own(name)
     assert homeless.read(name, trusted=True) == DATA
-
-
-def test_a_key_that_cannot_be_read_makes_nothing_ones_own(store: CallStore) -> None:
-    name = store.add(DATA)
-    store.key.unlink()
-    store.key.mkdir()
-    assert not store.is_own(name)
