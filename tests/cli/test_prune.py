@@ -47,17 +47,12 @@ def test_what_is_kept(words: tuple[str, ...], kept: list[int], command: Command)
     assert [str(path) in out for path in paths] == told == [not path.exists() for path in paths]
 
 
-def test_each_device_keeps_its_own(command: Command) -> None:
-    first, second = fill((2, ""), (1, ""))
-    (other,) = fill((9, ""), device="NVIDIA A100")
+def test_each_device_keeps_its_own_and_only_the_one_asked_for_is_pruned(command: Command) -> None:
+    paths = [*fill((2, ""), (1, "")), *fill((9, ""), device="NVIDIA A100")]
     assert command("list", "--prune", "--keep=1")[0] == 0
-    assert [path.exists() for path in (first, second, other)] == [False, True, True]
-
-
-def test_only_the_device_asked_for_is_pruned(command: Command) -> None:
-    paths = [*fill((9, "")), *fill((9, ""), device="NVIDIA A100")]
-    assert command("list", "--prune", "--older-than=1d", "--device", "a100")[0] == 0
-    assert [path.exists() for path in paths] == [True, False]
+    assert [path.exists() for path in paths] == [False, True, True]
+    assert command("list", "--prune", "--older-than=1h", "--device", "a100")[0] == 0
+    assert [path.exists() for path in paths] == [False, True, False]
 
 
 def test_what_cannot_be_read_is_kept_and_told(command: Command) -> None:
@@ -72,31 +67,29 @@ def test_what_cannot_be_read_is_kept_and_told(command: Command) -> None:
     assert "removed 1 run" in out
 
 
-@pytest.mark.parametrize("word", ["--keep=0", "--keep=-1", "--keep=x", "--older-than=90", "--older-than=d"])
-def test_bad_usage_removes_nothing(word: str, command: Command) -> None:
+@pytest.mark.parametrize("words", ["--keep=1", "--older-than=1d", "--named", "--dry-run", "--prune", "--prune --named"])
+def test_what_to_remove_and_prune_belong_together(words: str, command: Command) -> None:
     (path,) = fill((9, ""))
-    with pytest.raises(SystemExit):
-        command("list", "--prune", word)
-    assert command("list", "--prune")[0] == 2
-    assert path.exists()
-
-
-@pytest.mark.parametrize("words", [("--keep=1",), ("--older-than=1d",), ("--named",), ("--dry-run",)])
-def test_what_to_remove_without_prune_is_refused(words: tuple[str, ...], command: Command) -> None:
-    (path,) = fill((9, ""))
-    status, out, err = command("list", *words)
+    status, out, err = command("list", *words.split())
     assert (status, out) == (2, "")
-    assert "give it too" in err
+    assert ("say what to remove" if "--prune" in words else "give it too") in err
     assert path.exists()
 
 
-@pytest.mark.parametrize("text", ["-1d", "1.5d", "1y", "", "d", "1 day", "999999999999d"])
-def test_ages_that_cannot_be_meant(text: str, command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+AGE = "it must be a number of hours, days or weeks: 36h, 90d, 12w"
+AGES = ("90", "-1d", "1.5d", "1y", "", "d", "1 day", "999999999999d")
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [("--keep=0", "at least 1"), ("--keep=x", "a whole"), *((f"--older-than={age}", AGE) for age in AGES)],
+)
+def test_what_cannot_be_meant(word: str, said: str, command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     (path,) = fill((9, ""))
     with pytest.raises(SystemExit) as ended:
-        command("list", "--prune", f"--older-than={text}")
+        command("list", "--prune", word)
     assert ended.value.code == 2
-    assert "it must be a number of hours, days or weeks: 36h, 90d, 12w" in capsys.readouterr().err
+    assert said in capsys.readouterr().err
     assert path.exists()
 
 

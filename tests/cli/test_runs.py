@@ -5,14 +5,13 @@ import msgspec
 import pytest
 
 from pytest_gpubench.replay.baselines import keep
-from pytest_gpubench.replay.call_data import CallData
 from pytest_gpubench.replay.capture import CapturedCall
 from pytest_gpubench.replay.images import sha256_of
-from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.store import Storage
 from pytest_gpubench.results.store.calls import CallStore
 from tests.cli.stored import Command, dated, fill
 from tests.replay.test_call_data import KERNEL, call_of_graph, kernel_node
+from tests.results.measured import alone, record, run
 from tests.results.saved import make_run
 
 
@@ -26,12 +25,6 @@ def test_each_run_has_a_line(command: Command) -> None:
     assert [line.split()[:2] for line in lines] == [["0001", "-"], ["0002", "-"], ["0003", "main"]]
     assert lines[0].endswith("2026-03-01 12:30 UTC  NVIDIA H200  00000001      7  5 pass")
     assert lines[2].endswith("00000003      4  4 pass")
-
-
-def test_runs_of_several_devices_are_listed_oldest_first(command: Command) -> None:
-    for day, device in ((1, "NVIDIA H200"), (2, "NVIDIA A100"), (3, "NVIDIA H200")):
-        Storage(Path("runs")).save_each(dated(make_run(tests=1, device=device), day), f"day {day}")
-    assert re.findall(r"day \d", command("list", "--storage", "runs")[1]) == ["day 1", "day 2", "day 3"]
 
 
 @pytest.mark.parametrize(
@@ -51,24 +44,15 @@ def test_the_minute_of_a_run_is_that_of_utc(text: str, minute: str, command: Com
     assert line[header.index("Date") : header.index("Device")].rstrip() == minute
 
 
-def test_the_storage_comes_from_the_environment_too(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(Path("elsewhere"), days=1)
+def test_runs_are_listed_oldest_first_or_those_of_a_device(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The storage may come from the environment."""
     monkeypatch.setenv("GPU_BENCH_STORAGE", "elsewhere")
-    status, out, _ = command("list")
-    assert status == 0
-    assert "0001" in out
-
-
-def test_only_the_device_asked_for_is_listed(command: Command) -> None:
-    fill(Path(".gpu_benchmarks"), days=1)
-    Storage(Path(".gpu_benchmarks")).save_each(make_run(device="NVIDIA A100"), "")
-    assert len(command("list")[1].splitlines()) == 4
-    assert "A100" in command("list", "--device", "nvidia a100")[1]
-    assert "H200" not in command("list", "--device", "nvidia a100")[1]
-    status, out, err = command("list", "--device", "b300")
-    assert (status, out) == (2, "")
-    assert "--device=b300" in err
-    assert "H200" in err
+    for day, device in ((1, "NVIDIA H200"), (2, "NVIDIA A100"), (3, "NVIDIA H200")):
+        Storage(Path("elsewhere")).save_each(dated(make_run(tests=1, device=device), day), f"day {day}")
+    assert re.findall(r"day \d", command("list")[1]) == ["day 1", "day 2", "day 3"]
+    assert re.findall(r"day \d", command("list", "--device", "nvidia a100")[1]) == ["day 2"]
+    said = "--device=b300: elsewhere has runs of NVIDIA-A100, NVIDIA-H200 only"
+    assert command("list", "--device", "b300") == (2, "", f"pytest-gpubench list: {said}\n")
 
 
 def test_nothing_saved_is_said(command: Command) -> None:
@@ -103,18 +87,14 @@ def key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def call_from(image: bytes, label: str) -> CapturedCall:
     kernel = msgspec.structs.replace(KERNEL, image=sha256_of(image))
-    data: CallData = msgspec.structs.replace(call_of_graph(kernel_node(kernel)), label=label)
+    data = msgspec.structs.replace(call_of_graph(kernel_node(kernel)), label=label)
     return CapturedCall(data, {sha256_of(image): image})
 
 
 def saved_with(call: CapturedCall, day: int) -> Path:
     """Save a run whose only measurement has a call."""
-    run: SavedRun = dated(make_run(tests=1), day)
-    record = run.records[0]
-    item = msgspec.structs.replace(record.measurements[0], call=keep(call, CallStore(Path("runs"))))
-    record = msgspec.structs.replace(record, measurements=(item, *record.measurements[1:]))
-    run = msgspec.structs.replace(run, records=(record, *run.records[1:]))
-    (path,) = Storage(Path("runs")).save_each(run, "")
+    item = msgspec.structs.replace(alone(), call=keep(call, CallStore(Path("runs"))))
+    (path,) = Storage(Path("runs")).save_each(dated(run(record(item)), day), "")
     return path
 
 
