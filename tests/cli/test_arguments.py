@@ -8,11 +8,6 @@ from pytest_gpubench.cli.show import FORMS
 COMMANDS = [("compare", "a", "b"), ("history", "x"), ("ab", "main")]
 
 
-@pytest.mark.parametrize(("text", "alpha"), [("0.01", 0.01), ("1%", 0.01), ("0.1 %", 0.001), ("49.9%", 0.499)])
-def test_a_fraction_or_a_percentage(text: str, alpha: float) -> None:
-    assert parse(["compare", "a", "b", "--alpha", text]).alpha == pytest.approx(alpha)
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -25,9 +20,11 @@ def test_a_fraction_or_a_percentage(text: str, alpha: float) -> None:
     ],
 )
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
-def test_what_cannot_be_meant(
+def test_a_fraction_or_a_percentage(
     words: tuple[str, ...], text: str, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    for given, alpha in {"0.01": 0.01, "1%": 0.01, "0.1 %": 0.001, "49.9%": 0.499}.items():
+        assert parse([*words, "--alpha", given]).alpha == pytest.approx(alpha)
     with pytest.raises(SystemExit) as stopped:
         main([*words, "--alpha", text])
     assert stopped.value.code == 2

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +22,12 @@ from pytest_gpubench.judge import judging
 from pytest_gpubench.judge.serving import is_answered
 
 
-class FakeJudge:
+class FakeJudge(nullcontext[Any]):
     chosen: Mapping[str, object] = {}
 
     def __init__(self, *given: object, **more: object) -> None:
-        self.given = given
+        super().__init__(self)
         FakeJudge.chosen = more
-
-    def __enter__(self) -> "FakeJudge":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        return None
 
     def use_spec(self, path: str | None) -> None:
         if path is not None:
@@ -61,8 +56,8 @@ def test_only_a_pass_ends_with_0(capsys: pytest.CaptureFixture[str], name: str, 
 
 def test_the_judgement_is_written_as_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """To a file beside the text, or to standard output alone."""
-    assert main(["judge", "pass.py", "--spec", "spec.py", "--json", str(tmp_path / "one.json")]) == 0
-    assert main(["judge", "pass.py", "--spec", "spec.py", "--json", "-"]) == 0
+    for place in (str(tmp_path / "one.json"), "-"):
+        assert main(["judge", "pass.py", "--spec", "spec.py", "--json", place]) == 0
     text, line = capsys.readouterr().out.splitlines()
     assert text == "PASS pass.py: a reason"
     assert json.loads(line) == json.loads((tmp_path / "one.json").read_text())
@@ -169,22 +164,18 @@ def test_a_referee_that_ends_costs_one_candidate(
     """It has an error in its line; the other judges the rest, and the command says so."""
     monkeypatch.setattr(sys, "stdin", io.StringIO("ends.py\nwrong.py\nwrong.py\n"))
     assert main(["judge", "--jsonl", "--spec", "spec.py", "-n", "auto"]) == 2
-    found = capsys.readouterr()
-    assert found.out.count('"status": "wrong"') == 2
-    assert found.out.count("ended with exit status 3, and ends.py is not judged") == 1
-    assert found.err.endswith("ended with exit status 3\n")
+    out, err = capsys.readouterr()
+    assert out.count('"status": "wrong"') == 2
+    assert out.count("ended with exit status 3, and ends.py is not judged") == 1
+    assert err.endswith("ended with exit status 3\n")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("ends.py\n" * 100))  # not read for ever: all referees end
+    assert main(["judge", "--jsonl", "--spec", "spec.py", "-n", "2"]) == 2
 
 
 @pytest.mark.parametrize("device", [[], ["--device", "cpu"]])
 def test_without_a_gpu_one_process_serves(monkeypatch: pytest.MonkeyPatch, device: list[str]) -> None:
     monkeypatch.setattr(visible, "find_visible", list)
     assert judge._gpus(parse(["judge", "--serve", "socket", "-n", "auto", "--spec", "spec.py", *device])) == [None]
-
-
-@pytest.mark.usefixtures("referees")
-def test_candidates_are_not_read_for_ever_where_all_referees_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("ends.py\n" * 100))
-    assert main(["judge", "--jsonl", "--spec", "spec.py", "-n", "2"]) == 2
 
 
 @pytest.mark.usefixtures("referees")

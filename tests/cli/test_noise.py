@@ -70,16 +70,13 @@ def test_a_tolerance_holds_what_processes_differ_by(medians_us: list[float], lea
 
 
 def test_calls_that_a_process_did_not_measure_are_left_out() -> None:
-    untimed = record(2000)
-    lost = TestRecord(nodeid=untimed.nodeid, device=H200, measurements=untimed.measurements[:1])
-    found = noise.call_noises(runs([record(200), record(2), record(2000)], [record(2), record(201), lost]))
+    """Too few reps of one see nothing."""
+    whole = record(2000)
+    lost = TestRecord(nodeid=whole.nodeid, device=H200, measurements=whole.measurements[:1])
+    found = noise.call_noises(runs([record(200), record(2), whole], [record(2, 0.0, math.inf), record(201), lost]))
     assert [round(each.median_us) for each in found] == [2, 200]
-
-
-def test_too_few_reps_see_nothing() -> None:
-    (found,) = noise.call_noises(runs([record(20)], [record(20, 0.0, math.inf)]))
-    assert (found.slowdown_seen, found.least_margin) == (math.inf, 1.0)
-    assert noise.safe_limits([found]).min_speedup is None
+    assert (found[0].slowdown_seen, found[0].least_margin) == (math.inf, 1.0)
+    assert noise.safe_limits(found).min_speedup is None
 
 
 # the limits that are safe
@@ -169,13 +166,11 @@ def test_five_processes_with_default_settings(
         monkeypatch.setenv(name, "1")
     path = tmp_path / "noise.json"
     assert main(["doctor", "--noise", "--json", str(path)]) == 0
-    printed = capsys.readouterr()
-    assert printed.err.splitlines()[0] == (
-        "gpu_bench: 5 processes measure calls against themselves, which takes about 60 s"
-    )
-    assert [line.split(":")[1] for line in printed.err.splitlines()[1:]] == [f" process {n} of 5" for n in range(1, 6)]
-    assert "103.0 us" in printed.out
-    assert len(fake.environments) == 5
+    out, err = capsys.readouterr()
+    first, *others = err.splitlines()
+    assert first == "gpu_bench: 5 processes measure calls against themselves, which takes about 60 s"
+    assert [line.split(":")[1] for line in others] == [f" process {n} of 5" for n in range(1, 6)]
+    assert ("103.0 us" in out, len(fake.environments)) == (True, 5)
     assert fake.environments[0]["GPU_BENCH_LOCK_FOLDER"] == "1"
     assert not {"GPU_BENCH_REPS", "PYTEST_ADDOPTS"} & fake.environments[0].keys()
     found = json.loads(path.read_text())
@@ -184,21 +179,16 @@ def test_five_processes_with_default_settings(
     assert found["calls"][1]["min_speedup"] == 0.99
 
 
-def test_ctrl_c_ends_it(fake: FakePytest, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_and_a_process_that_measures_nothing_end_it(
+    fake: FakePytest, capsys: pytest.CaptureFixture[str]
+) -> None:
     fake.interrupt_at = 2
     assert main(["doctor", "--noise"]) == 130
-    assert (len(fake.environments), capsys.readouterr().out) == (2, "")
-
-
-def test_a_process_that_measures_nothing(fake: FakePytest, capsys: pytest.CaptureFixture[str]) -> None:
-    fake.lost_at = 3
+    fake.lost_at = 5
     assert main(["doctor", "--noise"]) == BAD_USAGE
-    assert (
-        "a process measured nothing (exit status 1); it ended with:\n    E   out of memory" in capsys.readouterr().err
-    )
-
-
-def test_json_is_of_the_noise(capsys: pytest.CaptureFixture[str]) -> None:
+    out, err = capsys.readouterr()
+    assert (out, len(fake.environments)) == ("", 5)
+    assert "a process measured nothing (exit status 1); it ended with:\n    E   out of memory" in err
     assert main(["doctor", "--json", "noise.json"]) == BAD_USAGE
     assert "--json is for what --noise finds: give --noise too" in capsys.readouterr().err
 

@@ -10,7 +10,6 @@ from pytest_gpubench import Measurement
 from pytest_gpubench.results.store import Storage
 from tests.cli.stored import Command
 from tests.results.measured import alone, record, run
-from tests.results.saved import make_run
 
 SOFTMAX = msgspec.structs.replace(alone("softmax", 10.0), call="a" * 64)
 GELU = msgspec.structs.replace(alone("gelu", 20.0), call="b" * 64)
@@ -58,10 +57,3 @@ def refused(command: Command, pattern: str, label: str | None) -> str:
     status, _, err = command("replay", "main", pattern, *words, "--storage", "runs")
     assert status == 2
     return err
-
-
-def test_a_run_without_calls_is_bad_usage(command: Command) -> None:
-    Storage(Path("runs")).save_each(make_run(tests=2), "main")
-    status, _, err = command("replay", "main", "test_", "--storage", "runs")
-    assert status == 2
-    assert "the run was saved without calls" in err
