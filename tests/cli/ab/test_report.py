@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpubench.cli import main
-from tests.cli.ab.faked import NODEID, FakePytest, Git, commit, replace_processes
+from tests.cli.ab.faked import NODEID, FakePytest, Git, commit
 
 COMMENT = Path("comment.md")
 
@@ -78,11 +78,9 @@ def test_what_this_machine_can_see_is_told(
 
 
 def test_what_is_written_into_files(git: Git, fake: FakePytest, tmp_path: Path) -> None:
-    commit(git, {"us": "10"})
-    Path("us").write_text("10.4")
     paths = {form: tmp_path / f"ab.{form}" for form in ("markdown", "json", "html")}
     words = [word for form, path in paths.items() for word in (f"--{form}", str(path))]
-    assert main(["ab", "main", *words]) == 1
+    assert compare(git, "10", "10.4", *words, "--rounds", "4") == 1
     assert paths["markdown"].read_text().startswith("## Performance of HEAD against BASE: ❌ 1 measurement compared")
     content = json.loads(paths["json"].read_text())
     assert re.fullmatch(r"main \(\w{8}\)", content["base"])
@@ -90,11 +88,9 @@ def test_what_is_written_into_files(git: Git, fake: FakePytest, tmp_path: Path) 
     assert (content["spread_between_runs"], content["smallest_change"]) == (0, 0)
     (found,) = content["findings"]
     assert (found["test"], found["function"], found["outcome"], found["metric"]) == (NODEID, "f", "fail", "median")
-    assert found["reasons"] == []
-    assert (found["slowdown"], found["base"], found["head"]) == (pytest.approx(1.04), 10.0, 10.4)
+    assert (found["slowdown"], found["base"], found["head"], found["reasons"]) == (pytest.approx(1.04), 10.0, 10.4, [])
     page = paths["html"].read_text()
-    assert "f is slower than in BASE: 1.040x" in page
-    assert '"word":"slower","baseline":"BASE"' in page
+    assert ("f is slower than in BASE: 1.040x" in page, '"word":"slower","baseline":"BASE"' in page) == (True, True)
 
 
 def test_nothing_compared_is_said_in_the_comment_too(git: Git, fake: FakePytest, tmp_path: Path) -> None:
@@ -113,19 +109,10 @@ def test_nothing_compared_is_said_in_the_comment_too(git: Git, fake: FakePytest,
 def test_heads_tests_run_on_both(git: Git, fake: FakePytest, tmp_path: Path) -> None:
     commit(git, {"us": "10", "tests/test_a.py": "old", "tests/gone.py": ""})
     git("rm", "--quiet", "tests/gone.py")
-    Path("tests").mkdir(exist_ok=True)
     Path("tests/test_a.py").write_text("new")
-    seen = []
-
-    def look(command: list[str], folder: Path, environment: dict[str, str], log: Path) -> int:
-        tests = folder / "tests"
-        seen.append((folder.name, sorted(path.name for path in tests.iterdir()), (tests / "test_a.py").read_text()))
-        return fake.run(command, folder, environment, log)
-
-    with pytest.MonkeyPatch.context() as patch:
-        replace_processes(patch, look)
-        assert main(["ab", "main", "--rounds", "1", "--tests", "tests"]) == 0
-    assert seen[0] == ("base", ["test_a.py"], "new")
+    assert main(["ab", "main", "--rounds", "1", "--tests", "tests", "--keep"]) == 0
+    (tests,) = tmp_path.glob("tmp/*/base/tests")
+    assert {path.name: path.read_text() for path in tests.iterdir()} == {"test_a.py": "new"}
 
 
 @pytest.mark.parametrize("path", ["nowhere", "..", "../repository", ".", "/etc/hosts"])

@@ -30,14 +30,7 @@ def test_each_run_imports_its_own_tree(git: Git, fake: FakePytest, monkeypatch: 
         paths = [str(folder), str(tree), str(tree / "src"), str(tree / "lib"), "/elsewhere"]
         assert environment["PYTHONPATH"].split(":") == paths
         assert not {"GITHUB_STEP_SUMMARY", "PYTEST_XDIST_WORKER"} & set(environment)
-        assert list(command[:6]) == [
-            sys.executable,
-            "-m",
-            "pytest",
-            f"{tree}/sub/test_a.py::test_it",
-            "-q",
-            "--hypothesis-seed=0",
-        ]
+        assert list(command[1:6]) == ["-m", "pytest", f"{tree}/sub/test_a.py::test_it", "-q", "--hypothesis-seed=0"]
     for name in ("TORCH_EXTENSIONS_DIR", "HYPOTHESIS_STORAGE_DIRECTORY"):
         first, second, third, fourth = (environment[name] for environment in fake.environments)
         assert first == fourth != second == third
@@ -60,30 +53,21 @@ def test_setup_runs_once_in_each_worktree(git: Git, fake: FakePytest) -> None:
     commit(git, {"us": "10"})
     assert call("main", "HEAD", "--rounds", "1", "--setup", "echo 12 > us") == 0
     assert [command[0] == "sh" for command in fake.commands] == [True, True, *[False] * 4]
-    assert Path("us").read_text() == "10"
     assert call("main", "--rounds", "1", "--setup", "echo 5 > us") == 1
     assert Path("us").read_text() == "10", "the working tree is left as it is"
 
 
-def test_a_setup_that_fails(git: Git, fake: FakePytest, tmp_path: Path) -> None:
-    commit(git, {"us": "10"})
-    with pytest.raises(
-        BadRequest, match=r"--setup failed in BASE \(exit status 3\); it ended with:\n(?s:.*)the last line"
-    ):
-        call("main", "HEAD", "--setup", "exit 3")
-    assert left(tmp_path) == []
-
-
 @pytest.mark.parametrize("status", [2, 3, 4])
-def test_tests_that_cannot_run(git: Git, fake: FakePytest, tmp_path: Path, status: int) -> None:
+def test_a_setup_that_fails_and_tests_that_cannot_run(git: Git, fake: FakePytest, tmp_path: Path, status: int) -> None:
     commit(git, {"us": "10"})
     fake.status = status
-    with pytest.raises(BadRequest) as raised:
-        call("main")
-    first, *rest = str(raised.value).splitlines()
-    assert first == f"pytest could not run the tests in BASE (exit status {status}); it ended with:"
-    assert rest == ["    line"] * 14 + ["    the last line"]
-    assert left(tmp_path) == []
+    for words, what in (((), "pytest could not run the tests"), (("--setup", f"exit {status}"), "--setup failed")):
+        with pytest.raises(BadRequest) as raised:
+            call("main", "HEAD", *words)
+        first, *rest = str(raised.value).splitlines()
+        assert first == f"{what} in BASE (exit status {status}); it ended with:"
+        assert rest == ["    line"] * 14 + ["    the last line"]
+        assert left(tmp_path) == []
 
 
 WAITS = f"""#!{sys.executable}
@@ -115,9 +99,8 @@ def test_a_run_that_ends_before_its_turn_ends_those_that_wait(
         words += [f"--{arm}-python", str(tmp_path / arm)]
     with pytest.raises(BadRequest, match=r"pytest could not run the tests in BASE \(exit status 3\)"):
         call("HEAD", "HEAD", "--rounds", "1", *words)
-    waiting = [int(path.name) for path in pids.iterdir()]
-    assert len(waiting) == 2
-    for pid in waiting:
+    one, other = (int(path.name) for path in pids.iterdir())
+    for pid in (one, other):
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
 
@@ -192,17 +175,10 @@ def test_only_what_is_open_is_run_again(ran: list[list[str]]) -> None:
     assert all(json.dumps(name)[1:-1] in page for name in (NODEID, STEADY))
 
 
-def test_a_version_that_was_beside_others_at_first_is_run_again(
-    git: Git, fake: FakePytest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commit(git, {"us": "10"})
-
-    def write(folder: Path, junit: Path, results: Path) -> None:
-        others = "pid 7 computed" if len(fake.arms) <= 8 and fake.arms[-1] == "B" else ""
-        write_results({NODEID: [timing_of((10.0,), timer="wall", neighbours=others)]}, junit, results)
-
-    monkeypatch.setattr(fake, "write", write)
-    assert call("main", "HEAD", "--rounds", "4", "--fail-slower", "1%") == 0
+def test_a_version_that_was_beside_others_at_first_is_run_again(git: Git, fake: FakePytest) -> None:
+    commit(git, {"us": "10!,10!,10!,10!,10,10,10,10"})
+    Path("us").write_text("10")
+    assert call("main", "--rounds", "4", "--fail-slower", "1%") == 0
     assert len(fake.arms) == 12
 
 
@@ -214,14 +190,10 @@ def test_an_interrupt_reports_what_is_decided(
 ) -> None:
     fake.interrupt_at = 10
     assert main(["ab", "main", "HEAD", "--fail-slower", "1%", *WRITTEN]) == 130
-    printed = capsys.readouterr()
+    out, err = capsys.readouterr()
     words = "interrupted after 9 of at most 16 runs: the verdicts are those so far"
-    assert printed.err.splitlines()[-1] == f"gpu_bench: {words}"
-    assert [line.split(":")[0] for line in printed.out.splitlines()] == [
-        "INCONCLUSIVE  tests/test_a.py",
-        "PASS          tests/test_a.py",
-        "gpu_bench",
-    ]
+    assert err.splitlines()[-1] == f"gpu_bench: {words}"
+    assert [line.split()[0] for line in out.splitlines()] == ["INCONCLUSIVE", "PASS", "gpu_bench:"]
     told = Path("found.md").read_text()
     assert told.startswith("## Performance of HEAD against BASE: ❌ 2 measurements compared: 1 inconclusive, 1 pass\n")
     assert f"\n- {words}\n" in told
@@ -234,12 +206,10 @@ def test_an_interrupt_before_anything_is_decided(
 ) -> None:
     fake.interrupt_at = 8
     assert main(["ab", "main", "HEAD", *WRITTEN]) == 130
-    printed = capsys.readouterr()
+    out, err = capsys.readouterr()
     words = "interrupted after 7 of at most 16 runs: nothing is decided yet"
-    assert printed.err.splitlines()[-1] == f"gpu_bench: {words}"
-    assert printed.out == ""
-    assert words in Path("found.md").read_text()
-    assert not Path("found.json").exists()
+    assert (out, err.splitlines()[-1]) == ("", f"gpu_bench: {words}")
+    assert (words in Path("found.md").read_text(), Path("found.json").exists()) == (True, False)
 
 
 # what pytest says of its tests in JUnit's file
