@@ -3,6 +3,7 @@
 import math
 import random
 import statistics
+from collections.abc import Iterator
 
 from pytest_gpubench import DeviceFacts, Measurement, Speedup, Timing
 from pytest_gpubench.results.model import CommitInfo, Outcome, SavedRun, TestRecord, Turn
@@ -84,7 +85,7 @@ def make_record(index: int, reps: int, chance: random.Random, slower: float, dev
         device=device,
         worker=f"gw{index % 2}",
         params={**params, **({"lap": str(lap)} if lap else {})},
-        measurements=make_measurements(name, reps, chance, slower, device),
+        measurements=tuple(make_measurements(name, reps, chance, slower, device)),
         extra_info={"tokens": 4096, "layout": "row"} if index % 3 == 0 else {},
         warnings=("another process ran on the GPU (pid 1234)",) if index % 5 == 4 else (),
         turn=Turn(gpus=(str(device.uuid),), began_s=began_s, ended_s=began_s + 1.5, waited_s=0.25),
@@ -94,36 +95,29 @@ def make_record(index: int, reps: int, chance: random.Random, slower: float, dev
 
 def make_measurements(
     name: str, reps: int, chance: random.Random, slower: float, device: DeviceFacts
-) -> tuple[Measurement, ...]:
+) -> Iterator[Measurement]:
+    """Yield references of about 150 us and candidates of about 100 us, with speedup, verdict and differences."""
     if name == "unmeasured":
         why = "switched off by --gpu-bench-disable"
-        return (Measurement(timing=timing_of((), "kernel", device=device.name, unmeasured=why)),)
-    if name == "plain":
-        return (Measurement(timing=make_timing("kernel", 84.0 * slower, reps, chance, device)),)
-    examples = ["shape=(128, 257), dtype=torch.float16", "shape=(4096, 33)"] if name == "given" else [""]
-    return tuple(arm for example in examples for arm in make_arms(name, example, reps, chance, slower, device))
-
-
-def make_arms(
-    name: str, example: str, reps: int, chance: random.Random, slower: float, device: DeviceFacts
-) -> tuple[Measurement, Measurement]:
-    """Return a reference of about 150 us and a candidate of about 100 us, with its speedup, verdict and differences."""
-    reference = make_timing(f"torch_{name}", 150.0, reps, chance, device)
-    candidate = make_timing(f"triton_{name}", 100.0 * slower, reps, chance, device)
-    speedup = make_speedup(reference, candidate)
-    outcome = Outcome.PASS if speedup.ratio >= 1.2 else Outcome.FAIL
-    sentence = f"{speedup.ratio:.3f}x, wanted at least 1.2x ({reps} reps, 99.9 % interval)"
-    return (
-        Measurement(timing=reference, role="reference", example=example),
-        Measurement(
-            timing=candidate,
-            verdicts=(verdict("min_speedup=1.2", outcome, sentence),),
-            speedup=speedup,
-            differences=("out PASS max_diff=1.2e-07",),
-            role="candidate",
-            example=example,
-        ),
-    )
+        yield Measurement(timing=timing_of((), "kernel", device=device.name, unmeasured=why))
+    elif name == "plain":
+        yield Measurement(timing=make_timing("kernel", 84.0 * slower, reps, chance, device))
+    else:
+        for example in ["shape=(128, 257), dtype=torch.float16", "shape=(4096, 33)"] if name == "given" else [""]:
+            reference = make_timing(f"torch_{name}", 150.0, reps, chance, device)
+            candidate = make_timing(f"triton_{name}", 100.0 * slower, reps, chance, device)
+            speedup = make_speedup(reference, candidate)
+            outcome = Outcome.PASS if speedup.ratio >= 1.2 else Outcome.FAIL
+            sentence = f"{speedup.ratio:.3f}x, wanted at least 1.2x ({reps} reps, 99.9 % interval)"
+            yield Measurement(timing=reference, role="reference", example=example)
+            yield Measurement(
+                timing=candidate,
+                verdicts=(verdict("min_speedup=1.2", outcome, sentence),),
+                speedup=speedup,
+                differences=("out PASS max_diff=1.2e-07",),
+                role="candidate",
+                example=example,
+            )
 
 
 def make_speedup(reference: Timing, candidate: Timing) -> Speedup:
