@@ -19,6 +19,7 @@ WIDTH = 120
 MOST_LINES = 249
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 EVERYTHING = "\n".join(TEXTS.values())
+EVERY_PAGE = [README, *PAGES, *(README.parent / each / "README.md" for each in ("example_suite", "tests/on_gpu"))]
 FLAGS = {name: f"--gpu-bench-{name.replace('_', '-')}" for name in ROWS}
 
 
@@ -105,7 +106,7 @@ def test_the_readme_links_every_page() -> None:
     assert [path.name for path in PAGES if f"](pytest_gpubench/docs/{path.name})" not in TEXTS["README"]] == []
 
 
-@pytest.mark.parametrize("path", [README, *PAGES], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", EVERY_PAGE, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_link_leads_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", FENCED.sub("", path.read_text(encoding="utf-8"))):
         file, _, anchor = target.partition("#")
@@ -121,7 +122,7 @@ def test_what_was_tried_is_in_files_that_exist() -> None:
     assert set(named) <= there
 
 
-@pytest.mark.parametrize("page", TEXTS)
-def test_prose_is_wrapped(page: str) -> None:
-    prose = FENCED.sub("", TEXTS[page])
+@pytest.mark.parametrize("path", EVERY_PAGE, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_prose_is_wrapped(path: Path) -> None:
+    prose = FENCED.sub("", path.read_text(encoding="utf-8"))
     assert [line for line in prose.splitlines() if len(line) > WIDTH and not line.startswith("|")] == []

@@ -9,7 +9,6 @@ import functools
 import math
 import re
 import statistics
-import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +19,6 @@ from unittest.mock import patch
 
 import torch
 
-from pytest_gpubench.bench import comparison
 from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.checked_rounds import CheckedRounds
 from pytest_gpubench.bench.comparison import CompareRequest
@@ -42,7 +40,6 @@ STEPS: dict[str, tuple[object, str]] = {
     "flat outputs": (Agreement, "refuse_flat"),
     "candidate's first call": (Agreement, "found"),
     "guarded call": (GuardedCall, "check"),
-    "pool: make, free": (comparison, "pool_on"),
     "pool: reserve": (PoisonedPool, "reserve"),
     "checked rounds": (CheckedRounds, "check"),
     "other values": (OtherValues, "find"),
@@ -83,17 +80,8 @@ class Stopwatch:
     """The steps that are going on, the innermost last."""
     since_s: float = 0.0
 
-    def begin(self, name: str) -> None:
-        """Give the time from now on to a step."""
-        self._turn()
-        self.steps.append(name)
-
-    def end(self) -> None:
-        """Give the time from now on to the step around the innermost."""
-        self._turn()
-        self.steps.pop()
-
-    def _turn(self) -> None:
+    def turn(self) -> None:
+        """Give the time since the last turn to the innermost step."""
         now_s = time.perf_counter()
         if self.steps:
             self.spent_s[self.steps[-1]] += now_s - self.since_s
@@ -106,27 +94,15 @@ class Stopwatch:
         def timed(*args: Any, **kwargs: Any) -> Any:
             if is_part and not self.steps:
                 return function(*args, **kwargs)
-            self.begin(name)
+            self.turn()
+            self.steps.append(name)
             try:
-                found = function(*args, **kwargs)
+                return function(*args, **kwargs)
             finally:
-                self.end()
-            return self._in_context(name, found) if hasattr(found, "gen") else found
+                self.turn()
+                self.steps.pop()
 
         return timed
-
-    @contextmanager
-    def _in_context(self, name: str, context: Any) -> Iterator[Any]:
-        """Give entering and leaving a context to a step."""
-        self.begin(name)
-        value = context.__enter__()
-        self.end()
-        try:
-            yield value
-        finally:
-            self.begin(name)
-            context.__exit__(*sys.exc_info())
-            self.end()
 
     @contextmanager
     def watching(self) -> Iterator[None]:
