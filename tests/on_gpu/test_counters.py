@@ -1,14 +1,12 @@
 """Counters by the ncu of this machine: the same code passes, 1 % more rows fail, and a limit on reads is judged."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from pytest_gpubench.structure.ncu import NeverCounted, find_ncu
+from tests.on_gpu.hosts import RealHost
 
 TESTS = """
 import os
@@ -44,14 +42,13 @@ def needs_ncu() -> None:
 @pytest.mark.slow  # a minute; tests/plugin holds the same with made-up counters
 @pytest.mark.timeout(600)
 def test_a_gate_on_instructions(tmp_path: Path) -> None:
-    (tmp_path / "test_counted.py").write_text(TESTS)
+    host = RealHost(tmp_path)
+    host.write(TESTS)
 
     def run(*options: str, **variables: str) -> str:
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--gpu-bench-reps=12", *options]
-        environment = {**os.environ, "COLUMNS": "300", **variables}
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
-        print(done.stdout, done.stderr)  # shown where this fails
-        return done.stdout
+        _, output = host.run("--gpu-bench-reps=12", *options, **variables)
+        print(output)  # shown where this fails
+        return output
 
     saved = run("--gpu-bench-save=main", "--gpu-bench-sessions=1", "--gpu-bench-counters=instructions")
     assert "1 failed, 1 passed" in saved

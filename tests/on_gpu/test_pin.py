@@ -4,14 +4,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from pytest_gpubench.gpu.visible import find_visible
-from pytest_gpubench.results.model import TestRecord, decode
-from tests.plugin.hosts import KEEP, overlaps, turns_by_gpu
+from tests.on_gpu.hosts import RealHost, seeing
+from tests.plugin.hosts import overlaps, turns_by_gpu
 
 SUITE = """
 import os
@@ -56,41 +55,6 @@ def strangers(output: str) -> set[int]:
     }
 
 
-class RealHost:
-    """A folder with a suite and locks of its own, on the GPUs of this host."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (folder / "conftest.py").write_text(KEEP)
-
-    def write(self, source: str, tests: int = 8) -> None:
-        (self.folder / "test_it.py").write_text(SUITE.format(tests=tests) + source)
-
-    def start(self, *arguments: str, gpus: Sequence[str] | None = None) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-m", "pytest", "-p", "no:benchmark", "-p", "no:cacheprovider", "--tb=short", "-rs"]
-        locks = f"--gpu-bench-lock-folder={self.folder / 'locks'}"
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "GPU_B"))}
-        if gpus is not None:
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
-        return subprocess.Popen(
-            [*command, locks, *arguments],
-            cwd=self.folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    def run(self, *arguments: str, gpus: Sequence[str] | None = None) -> tuple[int, str]:
-        process = self.start(*arguments, gpus=gpus)
-        output, _ = process.communicate(timeout=400)
-        return process.returncode, output
-
-    def records(self) -> list[TestRecord]:
-        path = self.folder / "records.jsonl"
-        return [decode(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 @pytest.fixture
 def host(tmp_path: Path) -> RealHost:
     return RealHost(tmp_path)
@@ -103,8 +67,8 @@ def uuids() -> list[str]:
 
 def test_four_workers_hold_four_gpus(host: RealHost, uuids: list[str]) -> None:
     need_gpus(4)
-    host.write("", tests=24)
-    status, output = host.run("-n", "auto", gpus=uuids[:4])
+    host.write(SUITE.format(tests=24))
+    status, output = host.run("-n", "auto", **seeing(uuids[:4]))
     assert status == 0, output
     assert strangers(output) == set()
     assert "created: 4/4 workers" in output
@@ -123,8 +87,8 @@ def test_four_workers_hold_four_gpus(host: RealHost, uuids: list[str]) -> None:
 def test_runs_and_workers_share_one_gpu(host: RealHost, uuids: list[str]) -> None:
     """Two runs at once, one of them with more workers than there are GPUs; none takes another for a stranger."""
     need_gpus(1)
-    host.write("")
-    runs = [host.start(*mode, gpus=uuids[:1]) for mode in ([], ["-n3"])]
+    host.write(SUITE.format(tests=8))
+    runs = [host.start(*mode, **seeing(uuids[:1])) for mode in ([], ["-n3"])]
     for run in runs:
         output, _ = run.communicate(timeout=400)
         assert run.returncode == 0, output
@@ -136,7 +100,7 @@ def test_runs_and_workers_share_one_gpu(host: RealHost, uuids: list[str]) -> Non
 
 def test_what_breaks_or_ends_a_worker_costs_one_test(host: RealHost) -> None:
     need_gpus(1)
-    host.write(CULPRITS, tests=4)
+    host.write(SUITE.format(tests=4) + CULPRITS)
     status, output = host.run("-n4")
     assert status == 1
     assert "4 failed, 8 passed in" in output, output
@@ -150,7 +114,7 @@ def test_what_breaks_or_ends_a_worker_costs_one_test(host: RealHost) -> None:
 def test_without_xdist_the_rest_is_not_run(host: RealHost) -> None:
     """Two runs at once, by turns: a broken context is that of its process alone."""
     need_gpus(1)
-    host.write(CULPRITS, tests=4)
+    host.write(SUITE.format(tests=4) + CULPRITS)
     others = {"raised": "left_running", "left_running": "raised"}
     runs = {name: host.start("-k", f"not ({other} or memory or killed)") for name, other in others.items()}
     for name, run in runs.items():
@@ -176,8 +140,8 @@ def test_copy(gpu_bench, again):
 @pytest.mark.parametrize("mode", [[], ["-n2"]])
 def test_two_gpus_for_one_test(host: RealHost, uuids: list[str], mode: list[str]) -> None:
     need_gpus(2)
-    host.write(TWO_GPUS)
-    status, output = host.run(*mode, gpus=uuids[:2])
+    host.write(SUITE.format(tests=8) + TWO_GPUS)
+    status, output = host.run(*mode, **seeing(uuids[:2]))
     assert status == 0, output
     copies = [record for record in host.records() if "copy" in record.nodeid]
     assert len(copies) == 4
@@ -188,7 +152,7 @@ def test_two_gpus_for_one_test(host: RealHost, uuids: list[str], mode: list[str]
 def test_a_stranger_is_seen(host: RealHost, uuids: list[str]) -> None:
     """A process that computes and takes no turns; where NVML cannot name it, its load must be seen."""
     need_gpus(1)
-    host.write("", tests=1)
+    host.write(SUITE.format(tests=1))
     code = (
         "import torch\nx = torch.randn(8192, 8192, device='cuda')\nprint('ready', flush=True)\n"
         "while True:\n    x @ x\n    torch.cuda.synchronize()"
@@ -200,7 +164,7 @@ def test_a_stranger_is_seen(host: RealHost, uuids: list[str]) -> None:
     try:
         assert stranger.stdout is not None
         assert stranger.stdout.readline().strip() == b"ready"
-        status, output = host.run("--gpu-bench-busy=fail", gpus=uuids[:1])
+        status, output = host.run("--gpu-bench-busy=fail", **seeing(uuids[:1]))
     finally:
         stranger.kill()
         stranger.communicate()

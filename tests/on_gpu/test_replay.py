@@ -27,6 +27,7 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.measurement import Plan
+from tests.on_gpu.hosts import RealHost
 from tests.on_gpu.nvcc import compiled
 from tests.on_gpu.replay_kernels import CALLS, OTHERS, mix, mix_kernel, normal, warm_call
 from tests.replay.on_cpu import with_node
@@ -233,20 +234,15 @@ def test_it(gpu_bench):
 )
 def test_a_baseline_that_runs(extra: str, status: int, said: str, tmp_path: Path) -> None:
     """The same code passes without being timed; 4 % more blocks fail, and of 4 % fewer it says that they are wrong."""
-    (tmp_path / "test_it.py").write_text(SUITE)
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    root = Path(__file__).parents[2]
-    env = os.environ | {"PYTHONPATH": f"{root}:{os.environ.get('PYTHONPATH', '')}", "XDG_STATE_HOME": str(tmp_path)}
-    env["COLUMNS"] = "200"
-    pytest_ = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--gpu-bench-sessions=1"]
-    compare = ["--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:2%"]
-    saved = subprocess.run([*pytest_, "--gpu-bench-save=main"], cwd=tmp_path, env=env, capture_output=True, check=False)
-    assert saved.returncode == 0, saved.stdout
-    compared = subprocess.run(
-        [*pytest_, *compare], cwd=tmp_path, env=env | {"EXTRA": extra}, capture_output=True, text=True, check=False
+    host = RealHost(tmp_path)
+    host.write(SUITE)
+    saved, output = host.run("--gpu-bench-sessions=1", "--gpu-bench-save=main")
+    assert saved == 0, output
+    compared, output = host.run(
+        "--gpu-bench-sessions=1", "--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:2%", EXTRA=extra
     )
-    assert compared.returncode == status, compared.stdout
-    assert said in " ".join(compared.stdout.split())
+    assert compared == status, output
+    assert said in " ".join(output.split())
 
 
 def test_the_calls_of_saved_runs_are_searched_and_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from pytest_gpubench import strategies as gst
 from pytest_gpubench.search import intercepting_examples
 from pytest_gpubench.timing.compilations import counting_compilations
 from tests.on_gpu import doubling
-from tests.on_gpu.test_pin import RealHost
+from tests.on_gpu.hosts import RealHost
 
 GIB = 2**30
 SHORT = settings(
@@ -124,7 +124,7 @@ def test_after(gpu_bench):
 def test_a_shape_that_breaks_cuda_is_reported(tmp_path: Path) -> None:
     """With xdist the next test runs in a new worker; both runs at once, by turns."""
     host = RealHost(tmp_path)
-    (tmp_path / "test_it.py").write_text(SUITE)
+    host.write(SUITE)
     endings = {"-n0": "1 failed, 1 skipped", "-n1": "1 failed, 1 passed"}
     runs = [host.start(workers) for workers in endings]
     for run, ending in zip(runs, endings.values(), strict=True):

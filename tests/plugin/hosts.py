@@ -85,7 +85,7 @@ class Host:
 
     def run(self, *arguments: str, **variables: str) -> tuple[int, str]:
         process = self.start(*arguments, **variables)
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=400)
         return process.returncode, output
 
     def output(self, *arguments: str, status: int = 0, **variables: str) -> str:
