@@ -13,6 +13,7 @@ from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.gpu.lock import claimants
 from pytest_gpubench.gpu.lock_file import lock_folder
 from tests.on_gpu.study.workloads import WORKLOADS
+from tests.results.measured import present
 
 
 @pytest.mark.parametrize("name", ["add 3 x 64 MiB", "softmax 4096x4096 fp32"])
@@ -35,6 +36,5 @@ def test_triton_tunes_with_it_when_a_size_is_first_met(monkeypatch: pytest.Monke
 
 def test_the_process_has_claimed_its_gpu() -> None:
     bench.do_bench(torch.ones(1000, device="cuda").neg)
-    uuid = find_device("cuda").facts.uuid
-    assert uuid is not None
+    uuid = present(find_device("cuda").facts.uuid)
     assert os.getpid() in claimants(uuid, lock_folder(os.environ.get("GPU_BENCH_LOCK_FOLDER")))

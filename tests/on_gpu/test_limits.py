@@ -10,6 +10,7 @@ from pytest_gpubench import GpuBench, InvalidResult, LimitBroken
 from pytest_gpubench.results.model import Outcome
 from tests.on_gpu.doubling import double
 from tests.on_gpu.kernels import softmax
+from tests.results.measured import present
 
 LARGE = 2**26
 Measured = Callable[[GpuBench], object]
@@ -100,8 +101,7 @@ RESOURCES = {"max_registers": 64, "max_local_bytes": 0, "max_shared": "1KiB", "m
 )
 def test_without_a_defect_it_passes(gpu_bench: GpuBench, measure: Measured) -> None:
     measure(gpu_bench)
-    test = gpu_bench._current()
-    assert test is not None
+    test = present(gpu_bench._current())
     assert {verdict.outcome for item in test.measurements for verdict in item.verdicts} == {Outcome.PASS}
 
 

@@ -14,21 +14,18 @@ from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.peaks import measured_peaks
 from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
 from tests.on_gpu.test_timers import median_us
+from tests.results.measured import present
 
 
 def found_peaks(*dtypes: str) -> Peaks:
-    found = measured_peaks(find_device("cuda"), dtypes)
-    assert found is not None
-    return found
+    return present(measured_peaks(find_device("cuda"), dtypes))
 
 
 def test_peaks_are_below_the_datasheet_and_not_far() -> None:
     found = found_peaks("bfloat16")
-    assert found.copy_gbps is not None
-    assert found.read_gbps is not None
     if found.datasheet_gbps is None:
         pytest.skip("no datasheet is known for this GPU")
-    for rate in (found.copy_gbps, found.read_gbps):
+    for rate in (present(found.copy_gbps), present(found.read_gbps)):
         assert 0.75 * found.datasheet_gbps < rate < found.datasheet_gbps
     assert 0.5 * found.datasheet_tflops["bfloat16"] < found.matmul_tflops["bfloat16"]
 

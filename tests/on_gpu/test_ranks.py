@@ -12,6 +12,7 @@ from pytest_gpubench import MeasurementError, Rank, Ranks
 from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.timing.ranks import Job, measure_ranks
+from tests.results.measured import present
 from tests.timing.ranks.test_worker import children
 
 HOST_BOUND = "host-bound"
@@ -63,9 +64,7 @@ def no_orphans() -> Any:
 
 
 def measured(job: Job, **others: Any) -> Ranks:
-    found = measure_ranks(replace(job, **others), find_device("cuda"), 2)
-    assert found is not None
-    return found
+    return present(measure_ranks(replace(job, **others), find_device("cuda"), 2))
 
 
 def test_an_all_reduce_of_256_mib() -> None:

@@ -31,7 +31,7 @@ from tests.on_gpu.hosts import RealHost
 from tests.on_gpu.nvcc import compiled
 from tests.on_gpu.replay_kernels import CALLS, OTHERS, mix, mix_kernel, normal, warm_call
 from tests.replay.on_cpu import with_node
-from tests.results.measured import alone, record, run
+from tests.results.measured import alone, present, record, run
 
 
 def proved(call: Call) -> CapturedCall:
@@ -169,8 +169,7 @@ def elsewhere(call: CapturedCall) -> CapturedCall:
 
 
 def with_image(call: CapturedCall, image: bytes) -> CapturedCall:
-    kernel = call.data.graph.nodes[0].kernel
-    assert kernel is not None
+    kernel = present(call.data.graph.nodes[0].kernel)
     changed = with_node(call, kernel=msgspec.structs.replace(kernel, image=sha256_of(image)))
     return CapturedCall(changed.data, {sha256_of(image): image})
 

@@ -12,6 +12,7 @@ from pytest_gpubench.structure import is_deterministic, observe
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 from tests.on_gpu.doubling import double
+from tests.results.measured import present
 
 ELEMENTS = 2**20
 BYTES = 4 * ELEMENTS
@@ -31,9 +32,7 @@ def seen(function: Callable[..., object], *args: object) -> Observed:
     for _ in range(3):
         call.prepare()()
     torch.cuda.synchronize()
-    found = observe(call, find_device("cuda"))
-    assert found is not None
-    return found
+    return present(observe(call, find_device("cuda")))
 
 
 def wait_for_an_event(x: torch.Tensor) -> None:
@@ -89,23 +88,6 @@ def test_a_wait_in_another_thread_is_seen_by_the_runtime(x: torch.Tensor) -> Non
     found = seen(elsewhere, x)
     assert not found.waits
     assert found.runtime_waits == {"cudaDeviceSynchronize": 1}
-
-
-def test_a_wait_in_a_backward_pass_is_seen(x: torch.Tensor) -> None:
-    class Waiting(torch.autograd.Function):
-        @staticmethod
-        def forward(context: object, x: torch.Tensor) -> torch.Tensor:
-            return x * 2
-
-        @staticmethod
-        def backward(context: object, gradient: torch.Tensor) -> torch.Tensor:
-            return gradient * (1 if gradient[0, 0].item() else 2)
-
-    call = call_of(lambda x: Waiting.apply(x), (x.requires_grad_(),), "backward")  # type: ignore[no-untyped-call]
-    call.prepare()()
-    found = observe(call, find_device("cuda"))
-    assert found is not None
-    assert sum(found.runtime_waits.values()) == 1
 
 
 def test_memory_the_allocator_asks_the_driver_for_is_seen() -> None:
