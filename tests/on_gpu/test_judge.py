@@ -42,7 +42,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
     """Return a judge: the next processes are warmed while one is used."""
     spec = tmp_path_factory.mktemp("judge") / "spec.py"
     spec.write_text(SMOOTH)
-    with Judge(spec, "cuda", memory_bytes=8 * 2**30, budget_s=0.3, ahead=8) as judge:
+    with Judge(spec, "cuda", timeout_s=LONG_S, memory_bytes=8 * 2**30, budget_s=0.3, ahead=8) as judge:
         yield judge
 
 
@@ -59,7 +59,10 @@ def judged(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> Judged:
 
     def judged(spec: str, candidate: str, timeout_s: float = LONG_S) -> Judgement:
         judge.timeout_s = timeout_s
-        return judge_by(judge, path_of(spec), path_of(candidate))
+        try:
+            return judge_by(judge, path_of(spec), path_of(candidate))
+        finally:
+            judge.timeout_s = LONG_S
 
     return judged
 
