@@ -12,11 +12,11 @@ from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
-from pytest_gpubench.timing.overhead import take_reps
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.regions import forget_regions, take_regions
 from pytest_gpubench.timing.rounds import Sample
 from pytest_gpubench.verdict.limits import Limits
+from tests.on_gpu.study.harness import take_reps
 from tests.on_gpu.test_complete import sleep
 
 MARK = "gpu_bench_noop"

@@ -13,9 +13,9 @@ from pytest_gpubench.timing.base import Call, Rep
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.events import EventsTimer
 from pytest_gpubench.timing.graph import GraphTimer
-from pytest_gpubench.timing.overhead import take_reps
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from tests.on_gpu.doubling import double
+from tests.on_gpu.study.harness import take_reps
 from tests.on_gpu.test_complete import sleep
 from tests.results.measured import present
 

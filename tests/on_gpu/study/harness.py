@@ -5,13 +5,15 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 from pytest_gpubench import GpuBench
 from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.settings import Resolver, Settings
+from pytest_gpubench.timing.base import Call, Rep, Timer, reps_of
+from pytest_gpubench.timing.overhead import SETTLING_REPS
 from pytest_gpubench.verdict.limits import Limits
 
 T = TypeVar("T")
@@ -82,6 +84,11 @@ def append(out: Path, row: Row) -> None:
     """Add a row to a file of JSON lines."""
     with out.open("a") as file:
         file.write(json.dumps(row, default=str) + "\n")
+
+
+def take_reps(timer: Timer, call: Call, reps: int) -> Sequence[Rep]:
+    """Return so many reps of a session, after a few that do not count."""
+    return reps_of(timer.session(), call, SETTLING_REPS + reps)[SETTLING_REPS:]
 
 
 def start_profiler() -> Any:

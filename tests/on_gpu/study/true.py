@@ -15,7 +15,6 @@ from pytest_gpubench import MeasurementError, bench
 from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.events import EventsTimer
-from pytest_gpubench.timing.overhead import take_reps
 from pytest_gpubench.timing.sentinels import sentinels_of
 from tests.on_gpu.study.harness import (
     CACHE,
@@ -27,6 +26,7 @@ from tests.on_gpu.study.harness import (
     print_head,
     print_row,
     start_profiler,
+    take_reps,
 )
 from tests.on_gpu.study.workloads import WORKLOADS
 
