@@ -12,7 +12,7 @@ import torch
 from pytest_gpubench.bench.arguments import Overwrites, VariedArguments, covers
 from pytest_gpubench.bench.gradients import input_gradients
 from pytest_gpubench.bench.output_memory import REFERENCE, OutputMemory
-from pytest_gpubench.bench.output_rules import refuse_opaque_tensors, refuse_strange_tensors
+from pytest_gpubench.bench.output_rules import refuse_opaque_tensors, refuse_strange_tensors, work_left
 from pytest_gpubench.bench.ran import Ran, difference_of_changed, with_changed
 from pytest_gpubench.bench.switches import Readings, readings, refuse_switching
 from pytest_gpubench.bench.unread import rerun_where_results_were_there
@@ -255,6 +255,7 @@ class Agreement:
         shared = [each for each in in_given if each[1]]
         if expected is None:
             self.returned.add(REFERENCE, ran.outputs, in_given)
+            ran = replace(ran, left=frozenset([*work_left(ran.outputs), *work_left(ran.gradients)]))
         else:
             self._refuse_shared_memory(name, ran.outputs, expected, shared, changed)
         ran = replace(ran, in_given=frozenset(dict(in_given)), in_arguments=frozenset(dict(shared)))
@@ -318,8 +319,13 @@ class Agreement:
         return found or {}
 
     def vary(self, way: Way) -> None:
-        """Give every call other values in the same memory, until `end_variation`."""
+        """Give every call other values in the same memory, and backward runs other upstream gradients.
+
+        Until `end_variation`.
+        """
         self.end_variation()
+        if self.backward != "forward":
+            self.arguments.upstream.put_back(self.other_seed)
         if way == "as given":
             return
         if self.arguments.setup is not None:
@@ -331,6 +337,8 @@ class Agreement:
 
     def end_variation(self) -> None:
         """Give every call the values as given again."""
+        if self.backward != "forward":
+            self.arguments.upstream.put_back(GRADIENT_SEED)
         if self.variation.way == "as given":
             return
         if self.memory is not None:
@@ -343,8 +351,10 @@ class Agreement:
         """Let the next call and its `setup` draw the same random numbers as the last, as for dropout."""
         number = GRADIENT_SEED if self.variation.way == "as given" else self.other_seed
         torch.default_generator.manual_seed(number)
-        if self.device.type == "cuda":  # torch.cuda.manual_seed takes several times as long
-            torch.cuda.default_generators[self.device.index or 0].manual_seed(number)
+        if self.device.type == "cuda":
+            generator = torch.cuda.default_generators[self.device.index or 0]
+            if generator.initial_seed() != number or generator.get_offset():  # else it would take 45 us for nothing
+                generator.manual_seed(number)
 
     @contextmanager
     def leaving_state(self) -> Iterator[None]:

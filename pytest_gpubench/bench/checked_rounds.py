@@ -1,15 +1,15 @@
-"""Two rounds whose outputs are checked, after those that count: with the values as given, then with others.
+"""Two rounds whose outputs are checked, after those that count: with other values, then with those as given.
 
-The first finds a candidate that is wrong for the values it knows, the second one that remembers their results. The
-candidates' calls are timed like any other, in one session, so that none can tell; the inputs are the same objects in
-the same memory. Outputs are compared after the session, as it takes longer with each record: those for the values as
-given with copies of what the reference returned at first, or for a backward pass in an untimed call before, the others
-with an untimed call of it.
-A producer is left out of the second round: it writes the values as given.
+The first finds a candidate that remembers results, the second one that is wrong for the values it knows; one that does
+not compute in every call is stale in one of them. The candidates' calls are timed like any other, in one session, so
+that none can tell; the inputs are the same objects in the same memory. Outputs are compared after the session, as it
+takes longer with each record: those for the values as given with copies of what the reference returned at first, or for
+a backward pass in an untimed call before, the others with an untimed call of it.
+A producer is left out of the first round: it writes the values as given.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,7 +22,6 @@ from pytest_gpubench.errors import (
     IncompleteRecords,
     InvalidResult,
     KernelsDiffer,
-    WrongResult,
     annotate,
     annotating,
 )
@@ -52,42 +51,43 @@ class CheckedRounds:
         rounds = UncountedRounds(self.match, self.timer, self.taken, self._candidates)
         is_made_again = recorder.end()
         expected = self._results_of_reference() if recorder.passes else self.expected
-        with ExitStack() as values:
-            values.callback(agreement.end_variation)
-            try:
-                with rounds.session():
-                    if is_made_again:
-                        recorder.take(rounds.take)
-                    as_given = rounds.number
-                    if self.way is not None:
-                        recorder.set_aside(self._candidates, expected)
-                        recorder.forget_all()
-                        self._vary(self.way, values)
-                        self._take_varied(rounds)  # last: work of the GPU after it would belong to no call
-                if self.way is None:
-                    recorder.set_aside(self._candidates, expected)
-                else:
-                    self._call_reference()
-                    recorder.check_other_values(self._candidates, self.way, expected.left)
-            except Exception:
-                try:
-                    self._check_as_given(expected)
-                except WrongResult as wrong:  # for the values as given: it goes before any other error
-                    raise wrong from None
-                raise
-            self._check_as_given(expected)
-            times_us = self._times_us(rounds, as_given)
+        with rounds.session():
             if self.way is not None:
+                with self._varied(self.way):
+                    self._take_varied(rounds, expected)
+                    recorder.set_aside(self._candidates, expected)
+                recorder.forget_all()
+            varied = rounds.number
+            if is_made_again or varied:
+                recorder.take(rounds.take)  # last: work of the GPU after it would belong to no call
+        recorder.check_as_given(self._candidates, expected)
+        if self.way is not None:
+            with self._varied(self.way):
+                self._call_reference()
+                recorder.check_other_values(self._candidates, self.way)
+        times_us = self._times_us(rounds, varied)
+        if self.way is not None:
+            with self._varied(self.way):
                 pace = Pace(agreement, self.match, self.timer, self.taken, self.way)
                 pace.check(self._candidates, times_us)
-
-    def _check_as_given(self, expected: Ran) -> None:
-        self.recorder.agreement.end_variation()
-        self.recorder.check_aside(expected)
 
     @property
     def _candidates(self) -> Sequence[str]:
         return [name for name in self.match.calls if name != self.match.reference]
+
+    @contextmanager
+    def _varied(self, way: Way) -> Iterator[None]:
+        """Give calls other values within."""
+        producer = self.cache if isinstance(self.cache, Producer) else None
+        self.recorder.agreement.vary(way)
+        try:
+            if producer is not None:
+                producer.is_left_out = True
+            yield
+        finally:
+            if producer is not None:
+                producer.is_left_out = False
+            self.recorder.agreement.end_variation()
 
     def _call_reference(self) -> None:
         """Call the reference, untimed."""
@@ -101,39 +101,37 @@ class CheckedRounds:
         self.recorder.set_aside([self.match.reference], self.expected)
         return self.recorder.aside.pop(self.match.reference)
 
-    def _vary(self, way: Way, values: ExitStack) -> None:
-        """Give calls other values, and backward passes other upstream gradients, until the block ends."""
-        self.recorder.agreement.vary(way)
-        self.recorder.change_upstream()
-        if isinstance(self.cache, Producer):
-            self.cache.is_left_out = True
-            values.callback(setattr, self.cache, "is_left_out", False)
-
-    def _take_varied(self, rounds: UncountedRounds) -> None:
+    def _take_varied(self, rounds: UncountedRounds, expected: Ran) -> None:
+        recorder = self.recorder
         try:
-            self.recorder.take(rounds.take)
+            recorder.take(rounds.take)
         except GpuBenchError:
             raise
         except Exception as error:
             if self.way != "as given":
                 annotate(error, f"gpu_bench: its inputs were {self.way}; vary=False leaves that out")
+            recorder.agreement.end_variation()  # one that is wrong for the values as given may not hide it so
+            recorder.forget_all()
+            recorder.take(rounds.take)
+            recorder.check_as_given(self._candidates, expected)
             raise
 
-    def _times_us(self, rounds: UncountedRounds, as_given: int) -> Mapping[str, float]:
+    def _times_us(self, rounds: UncountedRounds, varied: int) -> Mapping[str, float]:
         """Return the times of the first round with other values, if any; raise where a call launches other kernels.
 
-        as_given: the number of rounds before it.
+        varied: the number of rounds with other values, which are the first.
         """
         try:
-            for number in range(as_given):
+            for number in range(varied, rounds.number):
                 rounds.times_us(number)
-            return _varied_us([partial(rounds.times_us, number) for number in range(as_given, rounds.number)])
+            return _varied_us([partial(rounds.times_us, number) for number in range(varied)])
         except IncompleteRecords:  # take both again, each in a session of its own
             once_more = partial(take_once_more, self.match, self.timer, self.taken, self._candidates)
-            self.recorder.agreement.end_variation()
             self.recorder.take(once_more)
-            self.recorder.agreement.vary(self.way or "as given")
-            return _varied_us([] if self.way is None else [partial(self.recorder.take, once_more)])
+            if self.way is None:
+                return {}
+            with self._varied(self.way):
+                return _varied_us([partial(self.recorder.take, once_more)])
 
 
 def _varied_us(rounds: Sequence[Callable[[], Mapping[str, float]]]) -> Mapping[str, float]:

@@ -62,10 +62,10 @@ def work_left(outputs: object) -> dict[str, str]:
     return found
 
 
-def refuse_strange_tensors(name: str, outputs: object, expected: object, left: Container[str]) -> None:
-    """Refuse an output that is no plain tensor of its own.
+def refuse_strange_tensors(name: str, outputs: object, expected: object, left: Container[str]) -> frozenset[str]:
+    """Refuse an output that is no plain tensor of its own; return the work that outputs leave.
 
-    left: the work that the reference's outputs leave, as `work_left` returns it.
+    left: that which the reference's outputs leave.
 
     Raises InvalidResult for one that may compute when it is looked at, or let go of: a class or attributes of its own;
     UnfairComparison for one that leaves work where no output of the reference does.
@@ -83,12 +83,14 @@ def refuse_strange_tensors(name: str, outputs: object, expected: object, left: C
                 f"{output} of {name!r} has an attribute of its own, {min(added)!r}, which may compute later: return a "
                 "tensor without it"
             )
-    for work, output in work_left(outputs).items():
+    found = work_left(outputs)
+    for work, output in found.items():
         if work not in left:
             repair, verb = WORK_LEFT[work][1], "does" if work == SHARED else "is"
             raise UnfairComparison(
                 f"{output} of {name!r} {work}, as no output of the reference {verb}: return {repair}"
             )
+    return frozenset(found)
 
 
 def _attributes_of(tensor: object) -> set[str]:

@@ -1,6 +1,6 @@
 """Keep what the last timed call of each function returned, to check it too."""
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -54,7 +54,7 @@ class OutputRecorder:
     passes: dict[str, BackwardPass] = field(default_factory=dict)
     """The backward passes by arm: what counts as their output is the gradient of each input."""
     aside: dict[str, Ran] = field(default_factory=dict)
-    """Copies of what arms returned for the values as given: its memory is filled for the next call."""
+    """Copies of what arms returned for other values: its memory is filled for the next call."""
     pool: PoisonedPool | None = None
     """The memory that calls allocate from whose outputs are checked; None lets them have any."""
     reference: str = ""
@@ -178,36 +178,47 @@ class OutputRecorder:
     def _save(self) -> None:
         """Copy outputs whose memory is written to next: by CUDA graphs, by `setup`, by the putting back of inputs."""
         agreement, memory = self.agreement, self.agreement.memory
-        upstream = list(agreement.arguments.upstream.given.values())  # a gradient may lie in it, and all arms share it
+        upstream = agreement.arguments.upstream.given
         is_put_back = upstream or agreement.arguments.setup is not None or (memory is not None and memory.changing)
         for name in list(self.given):
-            args, kwargs = self.given[name]
-            if self.copying or (
-                is_put_back and agreement.returned.in_given(self.last[name], [*args, *upstream], kwargs)
-            ):
+            if self.copying or (is_put_back and self._in_given(name)):
                 self.last[name] = map_leaves(copied, self.last[name])
             if self.checking and memory is not None and memory.changing:
                 self.inputs[name] = Ran(None, {}, memory.contents(), memory.changed_arguments())
             del self.given[name]
+
+    def _in_given(self, name: str) -> list[tuple[str, str]]:
+        """Return the last outputs of an arm that lie in memory that all arms are given, as `in_given` does.
+
+        A gradient may lie in that of an upstream gradient.
+        """
+        arguments = self.agreement.arguments
+        args, kwargs = self.given.get(name, (arguments.args, arguments.kwargs))
+        return self.agreement.returned.in_given(self.last[name], [*args, *arguments.upstream.given.values()], kwargs)
+
+    def _last_of(self, name: str, expected: Ran) -> Ran:
+        """Return what is known of the last call of an arm; raise where what it returned cannot be compared."""
+        self._look_back()
+        self._save()
+        like = expected.gradients if name in self.passes else expected.outputs
+        left = refuse_strange_tensors(name, self.last[name], like, expected.left)
+        return replace(self.ran(name), left=left)
 
     def set_aside(self, names: Sequence[str], expected: Ran) -> None:
         """Copy what the last call of each of some arms returned; raise where that cannot be compared.
 
         expected: the reference's results.
         """
-        self._look_back()
-        self._save()
         for name in names:
-            like = expected.gradients if name in self.passes else expected.outputs
-            refuse_strange_tensors(name, self.last[name], like, expected.left)
-            self.aside[name] = self.ran(name).copied()
+            self.aside[name] = self._last_of(name, expected).copied()
 
-    def check_aside(self, expected: Ran) -> None:
-        """Raise WrongResult for a candidate that was right when it was checked, and wrong when it was timed."""
+    def check_as_given(self, names: Sequence[str], expected: Ran) -> None:
+        """Raise WrongResult for a last call that is wrong, though the arm was right when it was checked."""
+        found = {name: self._last_of(name, expected) for name in names}
         if (memory := self.agreement.memory) is not None:
             self._refuse_late([*memory.late, *memory.look()])
-        for name, found in self.aside.items():
-            differences = self._differences(name, found, expected)
+        for name in names:
+            differences = self._differences(name, found[name], expected)
             self.agreement.require(name, differences, " in a timed call, though right when checked")
 
     def ran(self, name: str) -> Ran:
@@ -232,37 +243,25 @@ class OutputRecorder:
         """Raise UnfairComparison for an output that is memory of another arm's; note where it lies."""
         if name != self.reference:
             self.agreement.refuse_shared(name, self.last[name])
-        arguments, returned = self.agreement.arguments, self.agreement.returned
-        args, kwargs = self.given.get(name, (arguments.args, arguments.kwargs))
         arm = REFERENCE if name == self.reference else name
-        returned.add(arm, self.last[name], returned.in_given(self.last[name], args, kwargs))
+        self.agreement.returned.add(arm, self.last[name], self._in_given(name))
 
-    def change_upstream(self) -> None:
-        """Give every backward pass other upstream gradients, the same for all arms."""
-        if self.passes:
-            self.agreement.arguments.upstream.put_back(self.agreement.other_seed)
+    def check_other_values(self, names: Sequence[str], way: Way) -> None:
+        """Raise WrongResult for results set aside that are wrong, InvalidResult for those of the values as given.
 
-    def check_other_values(self, names: Sequence[str], way: Way, left: Container[str]) -> None:
-        """Raise WrongResult for a last call that is wrong for other values, InvalidResult where it returns the same.
-
-        left: the work that the reference's outputs left for the values as given.
+        The reference's last call was with other values, varied in this way, that of a candidate with those as given.
         """
         self._look_back()
         self._save()
-        expected, like = self.ran(self.reference), self.last[self.reference]
+        expected = self.ran(self.reference)
         for name in names:
-            refuse_strange_tensors(name, self.last[name], like, left)
-            self.agreement.refuse_shared(name, self.last[name])  # the reference may just have written there
-            differences = self._differences(name, self.ran(name), expected)
-            if not all(each.passed for each in differences) and self._stays(name):
-                raise InvalidResult(
-                    f"{name} returns what it had computed before: when the values of its inputs changed, in the same "
-                    "memory, its outputs did not; let it compute in every call"
-                )
+            found, last = self.aside[name], self.ran(name)
+            differences = self._differences(name, found, expected)
+            if not all(each.passed for each in differences):
+                pairs = (found.gradients, last.gradients) if name in self.passes else (found.results, last.results)
+                if all(each.passed for each in compare_outputs(*pairs, self.agreement.tolerance)):
+                    raise InvalidResult(
+                        f"{name} returns what it had computed before: when the values of its inputs changed, in the "
+                        "same memory, its outputs did not; let it compute in every call"
+                    )
             self.agreement.require(name, differences, f" for other values ({way} inputs; vary=False leaves them out)")
-
-    def _stays(self, name: str) -> bool:
-        """Tell whether an arm returned what it did before."""
-        found, before = self.ran(name), self.aside[name]
-        pairs = (found.gradients, before.gradients) if name in self.passes else (found.results, before.results)
-        return all(each.passed for each in compare_outputs(*pairs, self.agreement.tolerance))

@@ -6,7 +6,6 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-from pytest_gpubench.bench.output_rules import work_left
 from pytest_gpubench.correctness import Difference
 from pytest_gpubench.correctness.leaves import flatten, map_leaves
 from pytest_gpubench.correctness.memory import shares_addresses, span_of
@@ -29,7 +28,7 @@ class Ran:
     in_arguments: frozenset[str] = frozenset()
     """The names of those that lie in memory of arguments."""
     left: frozenset[str] = frozenset()
-    """The work that the results left to whoever reads them, of which these are copies."""
+    """The work that the results leave to whoever reads them, or left before they were copied."""
 
     @property
     def own_outputs(self) -> dict[str, object]:
@@ -39,8 +38,7 @@ class Ran:
     def copied(self) -> "Ran":
         """Return copies of the results, which no later call writes over."""
         gradients = {name: copied(leaf) for name, leaf in self.gradients.items()}
-        left = frozenset([*work_left(self.outputs), *work_left(self.gradients)])
-        return replace(self, outputs=map_leaves(copied, self.outputs), gradients=gradients, left=left)
+        return replace(self, outputs=map_leaves(copied, self.outputs), gradients=gradients)
 
     @property
     def results(self) -> object:

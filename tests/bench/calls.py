@@ -1,12 +1,16 @@
 """Agreements, and calls of two arms, for tests of a comparison."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+import pytest
 import torch
 
 from pytest_gpubench import DeviceFacts
 from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.arguments import VariedArguments, kept_arguments
+from pytest_gpubench.bench.checked_rounds import CheckedRounds
+from pytest_gpubench.bench.other_values import OtherValues
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.correctness import Tolerance
 from pytest_gpubench.gpu.device import Device
@@ -15,7 +19,7 @@ from pytest_gpubench.timing.base import call_of
 from pytest_gpubench.timing.calls import Backward, make_call
 from pytest_gpubench.timing.comparison import Match
 from pytest_gpubench.timing.rounds import Interleaved, Sample
-from tests.timing.fakes import rep
+from tests.timing.fakes import ArmsTimer, rep
 
 MIB = 2**20
 CACHE_BYTES = 50 * MIB
@@ -54,15 +58,8 @@ def recorded(candidate: Callable[..., object], agreement: Agreement, calls: int 
 
 def check(recorder: OutputRecorder, names: Sequence[str]) -> None:
     """Check the last calls of candidates against the reference's last one."""
-    expected = recorder.ran(recorder.reference).copied()
-    for arms in (names, [recorder.reference]):
-        recorder.set_aside(arms, expected)
-    recorder.check_aside(recorder.aside.pop(recorder.reference))
-
-
-def check_other_values(recorder: OutputRecorder, names: Sequence[str]) -> None:
-    """Check the last calls of candidates, for other values than those that were set aside."""
-    recorder.check_other_values(names, recorder.agreement.variation.way, ())
+    recorder.set_aside([recorder.reference], recorder.ran(recorder.reference).copied())
+    recorder.check_as_given(names, recorder.aside.pop(recorder.reference))
 
 
 def double(x: torch.Tensor) -> torch.Tensor:
@@ -76,3 +73,36 @@ def match_of(seed: int = 0) -> Match:
 
 def taken_before() -> Interleaved:
     return Interleaved({name: Sample([rep(100, "ab")] * 40) for name in "rc"})
+
+
+def checked_rounds(
+    candidate: Callable[..., object],
+    timer: ArmsTimer,
+    monkeypatch: pytest.MonkeyPatch,
+    drawn: int = 1,
+    reference: Callable[..., object] = double,
+    setup: Callable[[], object] | None = None,
+    another: Callable[..., object] | None = None,
+    vary: bool = True,
+    backward: Backward = "forward",
+) -> CheckedRounds:
+    """Return the checks of a candidate that was right when it was checked, and timed since.
+
+    drawn: 1 for no look at the inputs before a rep, 0 for one before each.
+    """
+    monkeypatch.setattr("secrets.randbelow", lambda below: drawn)
+    x = () if setup is not None else (torch.arange(4.0, requires_grad=backward != "forward"),)
+    arguments = VariedArguments.of(kept_arguments([reference, candidate], x, None, setup))
+    agreement = replace(agreement_of(reference, *x, setup=setup, backward=backward), arguments=arguments)
+    expected = agreement.run_reference()
+    functions = {"r": reference, "c": candidate} | ({} if another is None else {"d": another})
+    recorder = OutputRecorder(agreement, arms=len(functions), reference="r")
+    calls = {name: recorder.watch(name, make_call(each, arguments, backward, name)) for name, each in functions.items()}
+    match = Match(calls, "r")
+    way = OtherValues(agreement, expected).find() if vary else None
+    recorder.begin()
+    for order in match.orders(5):
+        for name in order:
+            calls[name].prepare()()
+    taken = Interleaved({name: Sample([rep(100, "ab")] * 40) for name in functions})
+    return CheckedRounds(recorder, match, timer, taken, expected, way)

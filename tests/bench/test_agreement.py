@@ -108,6 +108,19 @@ def test_golden_is_not_given_the_memory_that_outputs_lie_in(again: bool) -> None
     agreement.check("mine", in_place, agreement.run_reference())
 
 
+def test_golden_has_to_leave_switches_as_it_found_them() -> None:
+    threads = torch.get_num_threads()
+
+    def golden(x: torch.Tensor) -> torch.Tensor:
+        torch.set_num_threads(threads + 1)
+        return x.double() * 2
+
+    agreement = replace(agreement_of(double, torch.arange(4.0)), golden=golden)
+    with pytest.raises(UnfairComparison, match=r"^golden= changed torch\.set_num_threads from"):
+        agreement.check("mine", double, agreement.run_reference())
+    assert torch.get_num_threads() == threads
+
+
 def test_golden_has_the_gradients_of_the_references_outputs() -> None:
     agreement = agreement_of(double, torch.arange(4.0, requires_grad=True))
     agreement = replace(agreement, golden="float64", grads=True)

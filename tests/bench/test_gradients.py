@@ -1,6 +1,7 @@
 """Gradients of timed backward runs: compared with the reference's, and once more under other upstream gradients."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from pytest_gpubench import InvalidResult, WrongResult
 from pytest_gpubench.bench.gradients import input_gradients
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
-from tests.bench.calls import agreement_of, check, check_other_values, double
+from tests.bench.calls import agreement_of, check, checked_rounds, double
+from tests.timing.fakes import ArmsTimer, Clock, rep
 
 Function = Callable[..., Any]
 
@@ -104,28 +106,22 @@ def test_a_gradient_that_is_wrong_when_it_is_timed(backward: Backward) -> None:
 
 
 @pytest.mark.parametrize("backward", ["backward", "both"])
-@pytest.mark.parametrize("candidate", [double, lambda x: x + x, InPlace.apply])
+@pytest.mark.parametrize(
+    ("candidate", "is_kept"), [(double, False), (lambda x: x + x, False), (InPlace.apply, False), (Cached.apply, True)]
+)
 @pytest.mark.parametrize("reference", [double, InPlace.apply])
-def test_right_gradients(reference: Function, candidate: Function, backward: Backward) -> None:
-    """Also where they lie in the upstream gradient's memory, which both functions share."""
-    runs = Runs(candidate, backward, leaf(), reference=reference)
-    runs.take()
-    check(runs.recorder, ["mine"])
-    runs.recorder.change_upstream()
-    runs.take()
-    check_other_values(runs.recorder, ["mine"])
+def test_gradients_of_timed_calls(
+    reference: Function, candidate: Function, is_kept: bool, backward: Backward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where they lie in the upstream gradient's memory, which both functions share.
 
-
-@pytest.mark.parametrize("backward", ["backward", "both"])
-def test_a_gradient_that_is_remembered(backward: Backward) -> None:
-    """That of a linear function depends on no input: the upstream gradient has to change."""
-    runs = Runs(Cached.apply, backward, leaf())
-    runs.take()
-    check(runs.recorder, ["mine"])
-    runs.recorder.change_upstream()
-    runs.take()
-    with pytest.raises(InvalidResult, match=r"^mine returns what it had computed before"):
-        check_other_values(runs.recorder, ["mine"])
+    That of a linear function depends on no input: the upstream gradient has to change.
+    """
+    timer = ArmsTimer(Clock(), lambda *at: rep(100, "ab"))
+    checked = checked_rounds(candidate, timer, monkeypatch, reference=reference, backward=backward)
+    kept = r"^c returns what it had computed before"
+    with pytest.raises(InvalidResult, match=kept) if is_kept else nullcontext():
+        checked.check()
 
 
 def test_a_gradient_that_is_missing_is_not_the_references() -> None:

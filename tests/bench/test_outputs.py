@@ -39,8 +39,7 @@ def test_an_expanded_output_is_copied_once_for_each_address() -> None:
     """Its elements would take 4 TB."""
     agreement = agreement_of(lambda x: x.expand(10**9, 1000), torch.arange(1000.0))
     recorder = recorded(agreement.reference, agreement)
-    recorder.set_aside(["reference"], recorder.ran("reference").copied())
-    copy: Any = recorder.aside["reference"].outputs
+    copy: Any = recorder.ran("reference").copied().outputs
     assert (copy.shape, copy.untyped_storage().nbytes()) == ((10**9, 1000), 4000)
 
 
