@@ -243,8 +243,9 @@ class OutputRecorder:
         """Raise UnfairComparison for an output that is memory of another arm's; note where it lies."""
         if name != self.reference:
             self.agreement.refuse_shared(name, self.last[name])
-        arm = REFERENCE if name == self.reference else name
-        self.agreement.returned.add(arm, self.last[name], self._in_given(name))
+        if name == self.reference or len(self.names) > 2:  # else there is nobody whom that could help
+            arm = REFERENCE if name == self.reference else name
+            self.agreement.returned.add(arm, self.last[name], self._in_given(name))
 
     def check_other_values(self, names: Sequence[str], way: Way) -> None:
         """Raise WrongResult for results set aside that are wrong, InvalidResult for those of the values as given.

@@ -46,15 +46,17 @@ def rerun_where_results_were_there(run: Callable[[], Ran], first: Ran, memory: M
 
 def _holding_results(found: Ran, memory: Memory, tolerance: Tolerance) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the arguments that may be results, and hold before the call what they hold after it."""
-    if found.changed:
-        memory.put_back()
-    leaves = [(name, leaf) for name, leaf in memory.find() if is_plain(leaf) and not leaf.requires_grad]
-    returned = {name for _, name in overlaps(flatten(found.outputs), leaves)}
     has_none = (
         isinstance(memory, InputMemory)
         and not found.changed
         and all(leaf is None for _, leaf in flatten(found.outputs))
     )
+    if not (found.changed or found.in_arguments or has_none):
+        return
+    if found.changed:
+        memory.put_back()
+    leaves = [(name, leaf) for name, leaf in memory.find() if is_plain(leaf) and not leaf.requires_grad]
+    returned = {name for _, name in overlaps(flatten(found.outputs), leaves)}
     for name, tensor in tensors_of(leaves):
         if name in found.changed:
             held = all(each.passed for each in compare_outputs(tensor, found.inputs[name], tolerance, briefly=True))

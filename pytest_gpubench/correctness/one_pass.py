@@ -25,13 +25,18 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 def bytes_differ(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> list[bool]:
     """Tell for each pair of tensors of bytes, both as long, whether they differ; those of a device are read at once."""
-    differ: dict[torch.device, list[torch.Tensor]] = defaultdict(list)
-    for one, other in pairs:
-        at_once = _words_of(one, other)
-        found = [words.ne(others).any() for words, others in zip(*at_once, strict=True)]
-        differ[one.device].append(found[0] if len(found) == 1 else torch.stack(found).any())
-    read = {device: iter(torch.stack(found).tolist()) for device, found in differ.items()}
-    return [next(read[one.device]) for one, _ in pairs]
+    places: dict[torch.device, list[int]] = defaultdict(list)
+    for place, (one, _) in enumerate(pairs):
+        places[one.device].append(place)
+    differ = [False] * len(pairs)
+    for device, here in places.items():
+        parts = [(place, part) for place in here for part in zip(*_words_of(*pairs[place]), strict=True)]
+        found = torch.empty(len(parts), dtype=torch.bool, device=device)
+        for (_, (words, others)), answer in zip(parts, found, strict=True):
+            torch.any(words.ne(others), out=answer)
+        for (place, _), differs in zip(parts, found.tolist(), strict=True):
+            differ[place] |= differs
+    return differ
 
 
 def _words_of(*memory: torch.Tensor) -> list[Sequence[torch.Tensor]]:
