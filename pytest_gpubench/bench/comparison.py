@@ -111,23 +111,22 @@ class CompareRequest(Request[Comparison]):
             pool_on(self.device.torch_device) as pool,
             ExitStack() as held,
         ):
-            return self._compare(pool, held, say)
-
-    def _compare(self, pool: PoisonedPool | None, held: ExitStack, say: Say) -> CallResult[Comparison]:
-        check_producer(self)
-        with counting_launches() as launches:
-            expected = self.agreement.run_reference()
-            # from now on, as a library may set its limit in the first call
-            check_cache = held.enter_context(watching_cache(self.settings, self.device))
-            if pool is not None:
-                pool.reserve(expected.outputs, len(self.judged))
-            lines = self._check(expected, pool)
-        if reason := unmeasured_reason(self.settings, self.device, launches.number):
-            return self._untimed(lines, reason)
-        check_clocks(self.settings)
-        found = self._timed(lines, expected, check_cache, pool, say)
-        check_clocks(self.settings)
-        return found
+            check_producer(self)
+            with counting_launches() as launches:
+                expected = self.agreement.run_reference()
+                # from now on, as a library may set its limit in the first call
+                check_cache = held.enter_context(watching_cache(self.settings, self.device))
+                if pool is not None:
+                    pool.reserve(expected.outputs, len(self.judged))
+                self.agreement.refuse_flat(expected)
+                lines = {name: self._check_candidate(name, expected, pool) for name in self.judged}
+                self._check_batches()
+            if reason := unmeasured_reason(self.settings, self.device, launches.number):
+                return self._untimed(lines, reason)
+            check_clocks(self.settings)
+            found = self._timed(lines, expected, check_cache, pool, say)
+            check_clocks(self.settings)
+            return found
 
     @property
     def has_margins(self) -> bool:
@@ -156,12 +155,6 @@ class CompareRequest(Request[Comparison]):
     def with_measurements(self, result: Comparison, measurements: Sequence[Measurement]) -> Comparison:
         """Return the comparison of these measurements."""
         return self._comparison(measurements)
-
-    def _check(self, expected: Ran, pool: PoisonedPool | None) -> OutputLines:
-        self.agreement.refuse_flat(expected)
-        lines = {name: self._check_candidate(name, expected, pool) for name in self.judged}
-        self._check_batches()
-        return lines
 
     def _check_batches(self) -> None:
         for name in self.judged:
@@ -220,7 +213,11 @@ class CompareRequest(Request[Comparison]):
         call, wants_flops = self.calls[self.reference], self.inspection.wants_flops and self.flops is None
         args, kwargs = self.agreement.fresh()
         work = work_of(call, args, kwargs, expected.own_outputs, self.bytes or None, self.flops, wants_flops)
-        judges = self._judges(self.inspection.judgements(self.judged, work))
+        rule = (self.speedups, self.settings.alpha, self.settings.precision, is_enforced(self.settings, self.device))
+        judges = {
+            name: Judges(on_time, SpeedupJudgement(name, *rule, self.pass_alpha))
+            for name, on_time in self.inspection.judgements(self.judged, work).items()
+        }
 
         def look(taken: Interleaved, looks: tuple[int, ...]) -> bool:
             check_cache()
@@ -232,7 +229,9 @@ class CompareRequest(Request[Comparison]):
 
         taken, timings = measure_in_turn(match, timer, self.device, plan, look, say)
         CheckedRounds(recorder, match, timer, taken, expected, way, self.settings.cache).check()
-        self._check_gradients_again(recorder, expected)
+        if self.agreement.grads and not recorder.passes:  # a timed backward run has left its own gradients
+            for name in self.judged:
+                self.agreement.check(name, self.calls[name].function, expected, " after it was timed")
         self._check_floors(timings, expected)
         timings = {name: with_work(timing, work) for name, timing in timings.items()}
         measured = [
@@ -242,20 +241,6 @@ class CompareRequest(Request[Comparison]):
         with carrying(measured):
             self._inspect(measured)
         return CallResult(self._comparison(measured), measured)
-
-    def _check_gradients_again(self, recorder: OutputRecorder, expected: Ran) -> None:
-        """Check the gradients of calls that were timed without; a timed backward run has left its own."""
-        if self.agreement.grads and not recorder.passes:
-            for name in self.judged:
-                self.agreement.check(name, self.calls[name].function, expected, " after it was timed")
-
-    def _judges(self, on_time: Mapping[str, Judgement]) -> dict[str, Judges]:
-        alpha, precision = self.settings.alpha, self.settings.precision
-        enforced = is_enforced(self.settings, self.device)
-        return {
-            name: Judges(each, SpeedupJudgement(name, self.speedups, alpha, precision, enforced, self.pass_alpha))
-            for name, each in on_time.items()
-        }
 
     def _check_floors(self, timings: Mapping[str, Timing], expected: Ran) -> None:
         written = {"forward": expected.own_outputs, "backward": expected.gradients}

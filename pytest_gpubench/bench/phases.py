@@ -24,7 +24,6 @@ from pytest_gpubench.timing.comparison import Match, measure_in_turn
 from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.timing.rounds import Interleaved
 from pytest_gpubench.units import name_of, printable
-from pytest_gpubench.verdict.limits import Judgement
 
 LEAST_ROUNDS = 6
 """Taken even without time for them: the fewest that give the ratio an interval."""
@@ -63,17 +62,15 @@ class PhasesRequest(Request[Phases]):
             judgements = {label: self.inspection.judgement(work, single=True) for label, work in works.items()}
             taken, timings = take_phases(self.calls, timer, device, plan_of(settings), settings.seed or 0, say)
             timings = {label: with_work(timing, works[label]) for label, timing in timings.items()}
-            measured = self._judged(timings, judgements)
+            for label, judgement in judgements.items():
+                judgement.look(timings[label])
+            measured = [
+                Measurement(timing=timings[label], verdicts=each.verdicts) for label, each in judgements.items()
+            ]
+            with carrying(measured):
+                for place, (item, call) in enumerate(zip(tuple(measured), self.calls.values(), strict=True)):
+                    measured[place] = self.inspection.conclude(item, call)
         return CallResult(self.summarise(taken, timings), measured)
-
-    def _judged(self, timings: Mapping[str, Timing], judgements: Mapping[str, Judgement]) -> list[Measurement]:
-        for label, judgement in judgements.items():
-            judgement.look(timings[label])
-        measured = [Measurement(timing=timings[label], verdicts=each.verdicts) for label, each in judgements.items()]
-        with carrying(measured):
-            for place, (item, call) in enumerate(zip(tuple(measured), self.calls.values(), strict=True)):
-                measured[place] = self.inspection.conclude(item, call)
-        return measured
 
     def call_only(self, reason: str) -> CallResult[Phases]:
         """Call every function once; the phases have no numbers."""
