@@ -29,24 +29,17 @@ def test_names_of_arms(given: Any, names: Sequence[str] | None, arms: list[str])
     assert list(name_functions(given, reference, names)) == arms
 
 
-@pytest.mark.parametrize("several", [True, False])
+NO_NAMES = ["ab", "a", (), ("a", "b", "c"), ("a", ""), ("",), (1, "b"), (1,), 3, {"a", "b"}, {"a": "b"}, iter("ab")]
+
+
 @pytest.mark.parametrize(
-    "names", ["ab", "a", (), ("a", "b", "c"), ("a", ""), ("",), (1, "b"), (1,), 3, {"a", "b"}, {"a": "b"}, iter("ab")]
+    ("several", "names", "sentence"),
+    [
+        *((True, each, r"must be the texts \(reference,\).*, found ") for each in [*NO_NAMES, ("a", "b")]),
+        *((False, each, r"must be the texts \(candidate, reference\), found ") for each in [*NO_NAMES, ("a",)]),
+        (False, ("a", "a"), r"must differ, found \('a', 'a'\)"),
+    ],
 )
-def test_names_that_are_none(names: Any, several: bool) -> None:
-    wanted = r"\(reference,\)" if several else r"\(candidate, reference\)"
-    with pytest.raises(BadRequest, match=rf"^compare\(names=...\) must be the texts {wanted}.*, found "):
-        named(names, several)
-
-
-def named(names: Any, several: bool) -> dict[str, Any]:
-    """Return the functions of a comparison by these names, with one candidate or with several."""
-    return name_functions({"x": candidate, "y": candidate} if several else candidate, reference, names)
-
-
-def test_names_of_the_wrong_number_or_alike() -> None:
-    for names, several in ((("a",), False), (("a", "b"), True)):
-        with pytest.raises(BadRequest, match="must be the texts"):
-            named(names, several)
-    with pytest.raises(BadRequest, match=r"must differ, found \('a', 'a'\)"):
-        named(("a", "a"), False)
+def test_names_that_are_none(several: bool, names: Any, sentence: str) -> None:
+    with pytest.raises(BadRequest, match=rf"^compare\(names=...\) {sentence}"):
+        name_functions({"x": candidate, "y": candidate} if several else candidate, reference, names)

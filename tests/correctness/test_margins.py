@@ -81,16 +81,29 @@ def test_a_gradient_comes_along() -> None:
     assert moved_tensor(prepared(torch.ones(3, requires_grad=True))).grad is None
 
 
-def test_what_is_no_plain_tensor_is_not_moved() -> None:
-    x = torch.ones(3)
-    odd: tuple[torch.Tensor, ...] = (
+def test_a_parameter_still_requires_a_gradient() -> None:
+    weight = moved_tensor(prepared(torch.nn.Parameter(torch.ones(3))))
+    assert (type(weight), weight.requires_grad, weight.is_leaf) == (torch.nn.Parameter, True, True)
+
+
+@pytest.mark.parametrize("with_graph", [False, True])
+def test_what_is_no_plain_tensor_is_not_moved(with_graph: bool) -> None:
+    """Nor is any other beside a tensor with a graph, which leads back to others."""
+    x, with_attribute = torch.ones(3), torch.ones(3)
+    with_attribute.scale = 2.0  # type: ignore[attr-defined]
+    odd: tuple[object, ...] = (
         x.as_subclass(type("Odd", (torch.Tensor,), {})),
         x.to_sparse(),
         torch.empty(0),
-        (x * 1).requires_grad_() * 2,
+        torch.rand(2, dtype=torch.complex64).conj(),
+        with_attribute,
+        torch.nn.Linear(2, 2),
+        "text",
+        None,
+        *((x, (x * 1).requires_grad_() * 2) if with_graph else ()),
     )
-    found = prepared(*odd, "text", None)
-    assert all(one is other for one, other in zip(found.args, (*odd, "text", None), strict=True))
+    found = prepared(*odd)
+    assert all(one is other for one, other in zip(found.args, odd, strict=True))
     assert found.buffers == []
 
 
