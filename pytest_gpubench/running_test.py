@@ -13,7 +13,7 @@ import msgspec
 
 from pytest_gpubench.bench.placement import measure_confirmed
 from pytest_gpubench.bench.plan import is_enforced
-from pytest_gpubench.bench.request import CallResult, Inspection, Request, Say, T
+from pytest_gpubench.bench.request import CallResult, MeasureRequest, Request, Say, T
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.results.counterpart import KeyReader
 from pytest_gpubench.results.model import (
@@ -255,7 +255,7 @@ class CurrentTest:
         peaks = None
         if self.has_numbers:
             with suppress(Exception):  # peaks are only shown: a record without them is better than none
-                peaks = Inspection(self.settings, device, self.limits).peaks(None)
+                peaks = MeasureRequest(self.settings, device, self.limits, (), {}).peaks(None)
         if peaks is not None and not peaks.memory and not self.limits.need("peaks"):
             self.warn(f"not compared with what the GPU can do at most: {'; '.join(peaks.remarks)}")
         return TestRecord(

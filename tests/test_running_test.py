@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_gpubench import BadRequest, KernelsDiffer, LimitBroken, Measurement, NoBaseline, WrongResult
-from pytest_gpubench.bench.request import Inspection
+from pytest_gpubench.bench.request import MeasureRequest
 from pytest_gpubench.public_call import answering
 from pytest_gpubench.results.model import Peaks
 from pytest_gpubench.running_test import CurrentTest
@@ -68,7 +68,7 @@ def test_it_is_said_that_no_physics_stood_behind_a_number(
     monkeypatch: pytest.MonkeyPatch, limits: dict[str, float], number: int
 ) -> None:
     """A limit that needs the peak says so itself."""
-    monkeypatch.setattr(Inspection, "peaks", lambda *given: Peaks(remarks=("memory: not measured, busy",)))
+    monkeypatch.setattr(MeasureRequest, "peaks", lambda *given: Peaks(remarks=("memory: not measured, busy",)))
     test = CurrentTest("here", COLD, Limits(**limits), CPU)
     test.keep([Measurement(timing=timing("f", 1.0))])
     sentence = "not compared with what the GPU can do at most: memory: not measured, busy"

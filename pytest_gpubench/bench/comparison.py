@@ -210,13 +210,13 @@ class CompareRequest(Request[Comparison]):
         made = int(self.agreement.backward == "forward")  # each was called when it was checked
         match = Match(watched, self.reference, seed, self.interleave, recorder.begin, looks, made=made)
         timer, plan = make_timer(self.settings.timer, self.device, self.settings.cache), plan_of(self.settings)
-        call, wants_flops = self.calls[self.reference], self.inspection.wants_flops and self.flops is None
+        call, wants_flops = self.calls[self.reference], self.wants_flops and self.flops is None
         args, kwargs = self.agreement.fresh()
         work = work_of(call, args, kwargs, expected.own_outputs, self.bytes or None, self.flops, wants_flops)
         rule = (self.speedups, self.settings.alpha, self.settings.precision, is_enforced(self.settings, self.device))
         judges = {
             name: Judges(on_time, SpeedupJudgement(name, *rule, self.pass_alpha))
-            for name, on_time in self.inspection.judgements(self.judged, work).items()
+            for name, on_time in self.judgements(self.judged, work).items()
         }
 
         def look(taken: Interleaved, looks: tuple[int, ...]) -> bool:
@@ -275,10 +275,10 @@ class CompareRequest(Request[Comparison]):
         """Add the verdicts on structure and the cost of launching, one by one."""
         reference, call = measured[0], self.calls[self.reference]
         for place, name in enumerate(self.judged, 1):
-            item = self.inspection.conclude(measured[place], self.calls[name], [reference.timing])
+            item = self.conclude(measured[place], self.calls[name], [reference.timing])
             measured[place] = msgspec.structs.replace(item, overhead=self._overhead(self.calls[name]))
-        if self.inspection.keeps_resources(*measured):
-            reference = self.inspection.explored(reference, call, kept=True)
+        if self.keeps_resources(*measured):
+            reference = self.explored(reference, call, kept=True)
         measured[0] = msgspec.structs.replace(reference, overhead=self._overhead(call))
 
     def _overhead(self, call: Call) -> Overhead | None:

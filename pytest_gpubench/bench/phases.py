@@ -58,8 +58,8 @@ class PhasesRequest(Request[Phases]):
         with auditing(settings, device):
             check_producer(self)
             timer = make_timer(settings.timer, device, settings.cache)
-            works = {label: work_of_call(call, self.inspection, None, None) for label, call in self.calls.items()}
-            judgements = {label: self.inspection.judgement(work, single=True) for label, work in works.items()}
+            works = {label: work_of_call(self, call, None, None) for label, call in self.calls.items()}
+            judgements = {label: self.judgement(work, single=True) for label, work in works.items()}
             taken, timings = take_phases(self.calls, timer, device, plan_of(settings), settings.seed or 0, say)
             timings = {label: with_work(timing, works[label]) for label, timing in timings.items()}
             for label, judgement in judgements.items():
@@ -69,7 +69,7 @@ class PhasesRequest(Request[Phases]):
             ]
             with carrying(measured):
                 for place, (item, call) in enumerate(zip(tuple(measured), self.calls.values(), strict=True)):
-                    measured[place] = self.inspection.conclude(item, call)
+                    measured[place] = self.conclude(item, call)
         return CallResult(self.summarise(taken, timings), measured)
 
     def call_only(self, reason: str) -> CallResult[Phases]:

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -61,16 +61,68 @@ def measured_before(error: Exception) -> Sequence[Measurement]:
     return found
 
 
+def work_of_call(request: "Request[Any]", call: Call, given_bytes: int | None, given_flops: int | None) -> Work:
+    """Return the work of a single call; where a limit needs it, an untimed call finds it."""
+    wants_bytes = request.wants_bytes and given_bytes is None
+    wants_flops = request.wants_flops and given_flops is None
+    if not (wants_bytes or wants_flops):
+        return Work(given_bytes or None, None, given_flops, None)
+    try:
+        prepared = call.prepare()
+        outputs = prepared()
+    except Exception as error:
+        annotate(error, f"gpu_bench: raised in the call of {call.label!r} whose work is counted")
+        raise
+    args = (*prepared.args, *prepared.made)
+    return work_of(call, args, prepared.kwargs, outputs, given_bytes, given_flops, wants_flops)
+
+
+def with_work(timing: Timing, work: Work) -> Timing:
+    """Return a timing with the bytes and operations of its call."""
+    read = None if work.moved_bytes is None or work.read_share is None else round(work.moved_bytes * work.read_share)
+    return msgspec.structs.replace(timing, moved_bytes=work.moved_bytes, read_bytes=read, flops=work.flops)
+
+
 @dataclass(frozen=True)
-class Inspection:
-    """The settings and limits that a call is inspected for."""
+class Request(ABC, Generic[T]):
+    """One public call: its functions, settings and limits."""
 
     settings: Settings
     device: Device
     limits: Limits
-    takes_work: bool = True
-    pass_alpha: float | None = None
-    """This and the one before as in `Request`."""
+    given: object
+    """The arguments of the functions, which tell it from other requests for the same ones."""
+    calls: Mapping[str, Call]
+    """The calls by label."""
+    remake: "Callable[[Sequence[object], Mapping[str, object] | None], Request[T]] | None" = field(
+        default=None, kw_only=True
+    )
+    """Returns the request for other arguments; None where `setup` makes them, or they are none."""
+    pass_alpha: float | None = field(default=None, kw_only=True)
+    """The chance, at most, that a broken limit passes; None is the alpha of its settings, as for a false FAIL."""
+    role: ClassVar[Literal["", "candidate"]] = ""
+    """The role of the functions that limits are judged for."""
+    has_baseline: ClassVar[bool] = True
+    """True if its measurements are compared with a saved run."""
+    is_repeatable: ClassVar[bool] = False
+    """True if its calls can be made again in this process: with memory at other addresses, or for a trace."""
+    takes_work: ClassVar[bool] = True
+    """True if bytes= and flops= can be given."""
+
+    @property
+    def title(self) -> str:
+        """Its name in messages."""
+        return " and ".join(self.calls)
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """Remarks on the functions, for the end of the run."""
+        return ()
+
+    @property
+    def judged(self) -> Sequence[str]:
+        """The labels of the functions that limits are judged for."""
+        return list(self.calls)
 
     @property
     def wants_bytes(self) -> bool:
@@ -155,75 +207,6 @@ class Inspection:
             return observe(call, self.device) if kept else None
         return None
 
-
-def work_of_call(call: Call, inspection: Inspection, given_bytes: int | None, given_flops: int | None) -> Work:
-    """Return the work of a single call; where a limit needs it, an untimed call finds it."""
-    wants_bytes = inspection.wants_bytes and given_bytes is None
-    wants_flops = inspection.wants_flops and given_flops is None
-    if not (wants_bytes or wants_flops):
-        return Work(given_bytes or None, None, given_flops, None)
-    try:
-        prepared = call.prepare()
-        outputs = prepared()
-    except Exception as error:
-        annotate(error, f"gpu_bench: raised in the call of {call.label!r} whose work is counted")
-        raise
-    args = (*prepared.args, *prepared.made)
-    return work_of(call, args, prepared.kwargs, outputs, given_bytes, given_flops, wants_flops)
-
-
-def with_work(timing: Timing, work: Work) -> Timing:
-    """Return a timing with the bytes and operations of its call."""
-    read = None if work.moved_bytes is None or work.read_share is None else round(work.moved_bytes * work.read_share)
-    return msgspec.structs.replace(timing, moved_bytes=work.moved_bytes, read_bytes=read, flops=work.flops)
-
-
-@dataclass(frozen=True)
-class Request(ABC, Generic[T]):
-    """One public call: its functions, settings and limits."""
-
-    settings: Settings
-    device: Device
-    limits: Limits
-    given: object
-    """The arguments of the functions, which tell it from other requests for the same ones."""
-    calls: Mapping[str, Call]
-    """The calls by label."""
-    remake: "Callable[[Sequence[object], Mapping[str, object] | None], Request[T]] | None" = field(
-        default=None, kw_only=True
-    )
-    """Returns the request for other arguments; None where `setup` makes them, or they are none."""
-    pass_alpha: float | None = field(default=None, kw_only=True)
-    """The chance, at most, that a broken limit passes; None is the alpha of its settings, as for a false FAIL."""
-    role: ClassVar[Literal["", "candidate"]] = ""
-    """The role of the functions that limits are judged for."""
-    has_baseline: ClassVar[bool] = True
-    """True if its measurements are compared with a saved run."""
-    is_repeatable: ClassVar[bool] = False
-    """True if its calls can be made again in this process: with memory at other addresses, or for a trace."""
-    takes_work: ClassVar[bool] = True
-    """True if bytes= and flops= can be given."""
-
-    @property
-    def title(self) -> str:
-        """Its name in messages."""
-        return " and ".join(self.calls)
-
-    @property
-    def remarks(self) -> Sequence[str]:
-        """Remarks on the functions, for the end of the run."""
-        return ()
-
-    @property
-    def judged(self) -> Sequence[str]:
-        """The labels of the functions that limits are judged for."""
-        return list(self.calls)
-
-    @property
-    def inspection(self) -> Inspection:
-        """The inspection of its calls."""
-        return Inspection(self.settings, self.device, self.limits, self.takes_work, self.pass_alpha)
-
     @property
     def has_margins(self) -> bool:
         """True if `name_what_breaks` may find something."""
@@ -279,13 +262,13 @@ class MeasureRequest(Request[Timing]):
         with auditing(self.settings, self.device):
             check_producer(self)
             timer = make_timer(self.settings.timer, self.device, self.settings.cache)
-            work = work_of_call(call, self.inspection, self.bytes or None, self.flops)
-            judgement = self.inspection.judgement(work)
+            work = work_of_call(self, call, self.bytes or None, self.flops)
+            judgement = self.judgement(work)
             timing = measure_call(call, timer, self.device, plan_of(self.settings), judgement.look, say)
             item = Measurement(timing=with_work(timing, work), verdicts=judgement.verdicts)
             with carrying([item]):
                 check_traffic(call, item.timing, self.bytes, self.device)
-                item = self.inspection.conclude(item, call)
+                item = self.conclude(item, call)
         return CallResult(item.timing, [item])
 
     def call_only(self, reason: str) -> CallResult[Timing]:

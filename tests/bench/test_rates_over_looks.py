@@ -19,7 +19,7 @@ from pytest_gpubench import Kernel, Timing
 from pytest_gpubench.bench import request
 from pytest_gpubench.bench.comparison import as_declared
 from pytest_gpubench.bench.plan import plan_of
-from pytest_gpubench.bench.request import Inspection
+from pytest_gpubench.bench.request import MeasureRequest
 from pytest_gpubench.bench.work import Work
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.results.model import MemoryPeak, Outcome, Peaks
@@ -72,7 +72,7 @@ def settings_of(alpha: float) -> Settings:
 
 
 def judgement_of(settings: Settings, limits: Limits) -> Judgement:
-    return Inspection(settings, cpu_device(), limits).judgement(Work(moved_bytes=MOVED_BYTES))
+    return MeasureRequest(settings, cpu_device(), limits, (), {}).judgement(Work(moved_bytes=MOVED_BYTES))
 
 
 def measured(play: Play, settings: Settings, rep_s: float, limits: Limits = AT_LIMIT) -> Session:
@@ -176,7 +176,9 @@ def test_peaks_are_measured_before_the_first_look_and_not_again(monkeypatch: pyt
         return Peaks(memory=(MemoryPeak(read_share=0.5, moved_bytes=1, gbps=2000.0),))
 
     monkeypatch.setattr(request, "measured_peaks", note)
-    looked_for = Inspection(replace(settings_of(0.01), timer="wall"), cpu_device(), Limits(min_peak_fraction=0.9))
+    looked_for = MeasureRequest(
+        replace(settings_of(0.01), timer="wall"), cpu_device(), Limits(min_peak_fraction=0.9), (), {}
+    )
     judgement = looked_for.judgement(Work(MOVED_BYTES, 0.5, 10, "bfloat16"))
     assert asked == [("bfloat16",)]
     for _ in range(3):
@@ -213,7 +215,7 @@ def test_what_more_reps_cannot_settle_asks_for_none() -> None:
 
 def test_verdicts_come_in_the_order_in_which_limits_are_declared() -> None:
     limits = Limits(min_tflops=1, max_time_us=1, min_gbps=1, max_rel_std=0.1)
-    judgement = Inspection(settings_of(0.01), cpu_device(), limits).judgement(Work(MOVED_BYTES, None, 1))
+    judgement = MeasureRequest(settings_of(0.01), cpu_device(), limits, (), {}).judgement(Work(MOVED_BYTES, None, 1))
     judgement.look(timing_of((50.0,) * 20))
     names = [item.kind for item in judgement.verdicts]
     assert names == ["max_rel_std", "max_time_us", "min_gbps", "min_tflops"]

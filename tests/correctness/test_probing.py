@@ -31,8 +31,8 @@ def share(function: Callable[..., object], *args: object, seed: int = 0, **kwarg
 
 
 def mean_share(function: Callable[..., object], *args: Any) -> float:
-    *places, last = args
-    places, kwargs = (places, last) if isinstance(last, dict) else (args, {})
+    kwargs = args[-1] if isinstance(args[-1], dict) else {}
+    places = args[:-1] if kwargs else args
     return sum(share(function, *places, seed=seed, **kwargs) for seed in SEEDS) / len(SEEDS)
 
 

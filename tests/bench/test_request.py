@@ -9,7 +9,7 @@ import torch
 
 from pytest_gpubench import Measurement, ProfilerBusy, Timing
 from pytest_gpubench.bench import request
-from pytest_gpubench.bench.request import Inspection, with_work
+from pytest_gpubench.bench.request import MeasureRequest, with_work
 from pytest_gpubench.bench.work import Work
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.results.model import Outcome
@@ -37,8 +37,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def concluded(limits: Limits, **settings: Any) -> Measurement:
-    inspection = Inspection(Settings(**settings), cpu_device(), limits)
-    return inspection.conclude(Measurement(timing=TAKEN), call_of("softmax", lambda: None))
+    asked_for = MeasureRequest(Settings(**settings), cpu_device(), limits, (), {})
+    return asked_for.conclude(Measurement(timing=TAKEN), call_of("softmax", lambda: None))
 
 
 @pytest.mark.parametrize("asks", ["auto", "limits"])
@@ -91,7 +91,9 @@ def test_what_has_to_be_read_is_a_part_of_what_is_moved(
 def test_outputs_that_have_to_repeat_are_compared(step: int, outcome: Outcome) -> None:
     numbers = itertools.count(0, step)
     call = call_of("f", lambda: torch.tensor(float(next(numbers))))
-    found = Inspection(Settings(), cpu_device(), Limits(deterministic=True)).conclude(Measurement(timing=TAKEN), call)
+    found = MeasureRequest(Settings(), cpu_device(), Limits(deterministic=True), (), {}).conclude(
+        Measurement(timing=TAKEN), call
+    )
     assert [each.outcome for each in found.verdicts] == [outcome]
 
 
@@ -115,8 +117,8 @@ def observing(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> list[Excepti
 
 
 def observed(timing: Timing, limits: Limits, **settings: Any) -> Observed | None:
-    inspection = Inspection(Settings(**settings), cpu_device(), limits)
-    return inspection.conclude(Measurement(timing=timing), call_of("softmax", lambda: None)).observed
+    asked_for = MeasureRequest(Settings(**settings), cpu_device(), limits, (), {})
+    return asked_for.conclude(Measurement(timing=timing), call_of("softmax", lambda: None)).observed
 
 
 @pytest.mark.parametrize(
