@@ -200,13 +200,12 @@ import pytest, torch
 from hypothesis import given, strategies as st
 from itertools import cycle
 from pytest_gpubench import scripted
-from pytest_gpubench.timing.scripted import script_of
 
 def placed(at_home, elsewhere=None):
     "Return a function that takes these times, by where its argument lies."
     @scripted([at_home])
     def f(x):
-        script_of(f).samples = cycle([at_home if elsewhere is None or x.data_ptr() == home else elsewhere])
+        f.__gpu_bench_script__.samples = cycle([at_home if elsewhere is None or x.data_ptr() == home else elsewhere])
         return x * 2
     return f
 
