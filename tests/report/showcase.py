@@ -25,9 +25,7 @@ def showcase(seed: int = 1, slower: float = 1.0) -> SavedRun:
     off = Measurement(timing=timing_of((), "relu", unmeasured="switched off"))
     return SavedRun(
         records=(
-            compared(
-                chance, "test_softmax[4096-float16]", 84 * slower, 1.62 / slower, {"size": "4096", "dtype": "float16"}
-            ),
+            compared(chance, "test_softmax[4096-float16]", 84 * slower, 1.62 / slower, SOFTMAX),
             compared(chance, "test_layer_norm", 40, 1.1, outcome=Outcome.FAIL),
             compared(chance, "test_gelu", 12, 1.2, outcome=Outcome.INCONCLUSIVE),
             compared(chance, "test_hot", 30, 1.5, outcome=Outcome.INVALID, throttle_reasons=("SW power cap",)),
@@ -48,6 +46,7 @@ def showcase(seed: int = 1, slower: float = 1.0) -> SavedRun:
     )
 
 
+SOFTMAX = {"size": "4096", "dtype": "float16"}
 SWEEP = (256, 512, 1024, 2048, 4096, 8192)
 
 
@@ -63,52 +62,35 @@ def arm(chance: random.Random, label: str, median_us: float, reps: int = 80, **o
         *(kernel_of(name, 2, share * median_us, resources=(taken,)) for name, share in names.items()),
         kernel_of("Memset (Device)", 1, 0.05 * median_us, "memset"),
     )
-    known: dict[str, Any] = {
-        "moved_bytes": int(median_us * 3e6),
-        "flops": int(median_us * 3e6 * chance.choice([0.5, 2, 30])),
-    }
+    moved, intensity = int(median_us * 3e6), chance.choice([0.5, 2, 30])
+    known: dict[str, Any] = {"moved_bytes": moved, "flops": int(median_us * 3e6 * intensity)}
     known |= {"busy_us": tuple(samples), "span_us": tuple(sample + 0.5 for sample in samples)}
     known |= {"sm_clock_mhz": tuple(clocks), "kernels": kernels, "warmup_calls": 12, "elapsed_s": 0.8}
     return timing_of(samples, label, **(known | others))
 
 
 def pair(
-    chance: random.Random,
-    candidate_us: float,
-    ratio: float,
-    outcome: Outcome = Outcome.PASS,
-    enforced: bool = True,
-    example: str = "",
-    name: str = "triton",
-    **others: Any,
+    chance: random.Random, us: float, ratio: float, outcome: Outcome = Outcome.PASS, name: str = "triton", **others: Any
 ) -> tuple[Measurement, Measurement]:
-    reference, candidate = arm(chance, "torch_eager", candidate_us * ratio), arm(chance, name, candidate_us, **others)
+    """Return both arms of a comparison; others: of the candidate's timing, but for example and enforced."""
+    example, enforced = others.pop("example", ""), others.pop("enforced", True)
+    reference, candidate = arm(chance, "torch_eager", us * ratio), arm(chance, name, us, **others)
     logs = tuple(math.log(ratio) + chance.gauss(0, 0.01) for _ in range(40))
-    low, high = sorted(logs)[10], sorted(logs)[29]
-    ends = math.exp(low), math.exp(high)
+    ends = math.exp(sorted(logs)[10]), math.exp(sorted(logs)[29])
     found = speedup_over(reference.median_us, ratio, ends, quads=40, reference="torch_eager", seed=7, log_ratios=logs)
-    sentence = (
-        f"{name} is compared with torch_eager: {ratio:.3f}x, wanted at least {LIMIT:g}x (40 quads, 99.9 % interval)"
-    )
-    verdict = verdict_on(f"min_speedup={LIMIT}", outcome, sentence, enforced)
+    words = f"{ratio:.3f}x, wanted at least {LIMIT:g}x (40 quads, 99.9 % interval)"
+    verdict = verdict_on(f"min_speedup={LIMIT}", outcome, f"{name} is compared with torch_eager: {words}", enforced)
+    compared = Measurement(timing=candidate, role="candidate", example=example, speedup=found, verdicts=(verdict,))
     return (
         Measurement(timing=reference, role="reference", example=example),
-        Measurement(
-            timing=candidate, role="candidate", example=example, speedup=found, verdicts=(verdict,),
-            differences=("out PASS max_diff=1.2e-07 at (3, 17)",),
-        ),
-    )  # fmt: skip
+        msgspec.structs.replace(compared, differences=("out PASS max_diff=1.2e-07 at (3, 17)",)),
+    )
 
 
 def compared(
-    chance: random.Random,
-    name: str,
-    candidate_us: float,
-    ratio: float,
-    params: dict[str, str] | None = None,
-    **others: Any,
+    chance: random.Random, name: str, us: float, ratio: float, params: Any = None, **others: Any
 ) -> TestRecord:
-    arms = pair(chance, candidate_us, ratio, **others)
+    arms = pair(chance, us, ratio, **others)
     return record(*arms, nodeid=f"tests/perf/test_a.py::{name}", device=GPU, params=params or {})
 
 
@@ -120,15 +102,8 @@ def given_record(chance: random.Random) -> TestRecord:
         ratio = 1.8 - 0.7 * math.exp(-rows * columns / 3e5)
         outcome = Outcome.PASS if ratio > LIMIT else Outcome.FAIL
         example = f"shape=({rows}, {columns}), dtype=torch.float16"
-        measurements += pair(
-            chance,
-            3 + rows * columns / 2e4,
-            ratio,
-            outcome,
-            example=example,
-            moved_bytes=4 * rows * columns,
-            flops=10 * rows * columns,
-        )
+        work: dict[str, Any] = {"moved_bytes": 4 * rows * columns, "flops": 10 * rows * columns}
+        measurements += pair(chance, 3 + rows * columns / 2e4, ratio, outcome, example=example, **work)
     return record(*measurements, nodeid="tests/perf/test_b.py::test_every_shape", device=GPU)
 
 

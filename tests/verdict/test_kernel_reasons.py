@@ -147,3 +147,9 @@ def test_of_two_kernels_what_makes_one_slower_is_told(reference: Kernel, candida
 )
 def test_what_else_is_told_of_kernels(old: list[Kernel], new: list[Kernel], words: str | None) -> None:
     assert reasons(measured(*old), measured(*new)) == ((words,) if words else ())
+
+
+@pytest.mark.parametrize(("us", "said"), [(0.9, False), (1.1, True)])
+def test_an_added_kernel_has_a_hundredth_of_the_time(us: float, said: bool) -> None:
+    found = reasons(measured(small()), measured(small(us=100), one("bias", us)))
+    assert any("one more kernel: bias" in each for each in found) == said

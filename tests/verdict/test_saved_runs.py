@@ -44,7 +44,8 @@ def known(*measurements: Measurement) -> PastTest:
     return PastTest("t.py::test_it", "main", GPU, {}, {}, "", measurements)
 
 
-LIMIT = BaselineLimit(known(alone(10.0)), MEDIAN, "max_regression", "x")
+def limit(past: PastTest | Missing, tolerance: RegressionTolerance = MEDIAN) -> BaselineLimit:
+    return BaselineLimit(past, tolerance, "max_regression", "x")
 
 
 def compared_after(
@@ -78,18 +79,18 @@ def outcomes(past: BaselineLimit, new: list[Measurement], throttled: str = "warn
 )
 def test_arms_in_another_regime_are_no_failure(candidate_us: float, reference_us: float, found: str) -> None:
     """As on a CPU whose threads another process took: both arms took 300 times as long, and not equally so."""
-    limit = BaselineLimit(known(*pair(10.0, 20.0)), SPEEDUP, "max_regression", "x")
+    past = limit(known(*pair(10.0, 20.0)), SPEEDUP)
     new = list(pair(candidate_us, reference_us))
-    assert outcomes(limit, new) == [found]
-    candidate = compared_after(limit, [], new, 0.001, True)[1]
+    assert outcomes(past, new) == [found]
+    candidate = compared_after(past, [], new, 0.001, True)[1]
     assert ("look for other threads, clocks or libraries" in candidate.sentence) == (found == "inconclusive")
 
 
 def test_a_speedup_is_not_misled_by_drift_and_a_reference_is_not_judged() -> None:
     old, drifted = pair(10.0, 20.0), pair(11.0, 22.0)
-    assert outcomes(BaselineLimit(known(*old), SPEEDUP, "max_regression", "x"), list(drifted)) == ["pass"]
-    assert outcomes(BaselineLimit(known(*old), MEDIAN, "max_regression", "x"), list(drifted)) == ["fail"]
-    held = compared_after(BaselineLimit(known(*old), MEDIAN, "max_regression", "x"), [], drifted, 0.001, True)
+    assert outcomes(limit(known(*old), SPEEDUP), list(drifted)) == ["pass"]
+    assert outcomes(limit(known(*old), MEDIAN), list(drifted)) == ["fail"]
+    held = compared_after(limit(known(*old), MEDIAN), [], drifted, 0.001, True)
     assert [item.change is not None for item in judged(held)] == [True, True]
     assert judged(held)[0].verdicts == ()
 
@@ -103,7 +104,7 @@ def test_what_is_only_shown_has_a_change_and_no_verdict() -> None:
 
 
 def test_equal_measurements_are_told_apart_by_what_came_before() -> None:
-    past = BaselineLimit(known(alone(10.0), alone(20.0)), MEDIAN, "max_regression", "x")
+    past = limit(known(alone(10.0), alone(20.0)), MEDIAN)
     held = compared_after(past, [alone(10.0)], [alone(20.0)], 0.001, True)
     assert [each.outcome for each in held] == [Outcome.PASS]
     (change,) = compared_after(past, [alone(10.0)] * 2, [alone(20.0)], 0.001, True)
@@ -113,7 +114,7 @@ def test_equal_measurements_are_told_apart_by_what_came_before() -> None:
 def test_what_there_is_nothing_to_compare_with_is_not_judged() -> None:
     missing = Missing("no test", "it is new")
     new = alone(10.0)
-    held = compared_after(BaselineLimit(missing, MEDIAN, "max_regression", "x"), [], [new], 0.001, True)
+    held = compared_after(limit(missing, MEDIAN), [], [new], 0.001, True)
     (item,) = judged(held)
     (verdict,) = item.verdicts
     assert (verdict.kind, verdict.outcome, verdict.sentence) == ("max_regression", Outcome.NOT_JUDGED, "it is new")
@@ -121,7 +122,7 @@ def test_what_there_is_nothing_to_compare_with_is_not_judged() -> None:
     (shown,) = compared_after(BaselineLimit(missing, None), [], [new], 0.001, True)
     assert (shown.new, shown.missing, shown.notes) == (new, missing, ())
     skipped = msgspec.structs.replace(new, timing=msgspec.structs.replace(new.timing, samples_us=(), unmeasured="off"))
-    (change,) = compared_after(LIMIT, [], [skipped], 0.001, True)
+    (change,) = compared_after(limit(known(alone(10.0))), [], [skipped], 0.001, True)
     assert (change.new, change.missing, change.notes) == (skipped, None, ())
 
 
@@ -133,11 +134,11 @@ def test_what_else_differs_is_said() -> None:
     past = BaselineLimit(replace(known(*pair(10.0, 20.0)), changed=(DRIVER,)), SPEEDUP, "max_regression", "x")
     changes = compared_after(past, [], pair(10.0, 20.0), 0.001, True)
     assert [each.notes for each in changes] == [(OTHER_DRIVER,)] * 2  # a test warns of each sentence once
-    hot = BaselineLimit(known(alone(10.0, throttle_reasons=("SwPowerCap",))), MEDIAN, "max_regression", "x")
+    hot = limit(known(alone(10.0, throttle_reasons=("SwPowerCap",))), MEDIAN)
     assert compared_after(hot, [], [alone(10.0)], 0.001, True)[0].notes == (
         "the GPU was throttled in the baseline 'main' (SwPowerCap); save a new one",
     )
-    shared = BaselineLimit(known(alone(10.0, neighbours="pid 7 computed")), MEDIAN, "max_regression", "x")
+    shared = limit(known(alone(10.0, neighbours="pid 7 computed")), MEDIAN)
     assert compared_after(shared, [], [alone(10.0)], 0.001, True)[0].notes == (
         "in the baseline 'main': pid 7 computed; save a new one",
     )
@@ -169,7 +170,7 @@ def test_what_was_slower_while_throttled_says_nothing_of_the_code(
 
 def test_samples_that_are_no_times_are_invalid() -> None:
     bad = Measurement(timing=timing("a", 1.0, samples_us=(float("nan"),) * 41, timer="scripted"))
-    assert outcomes(LIMIT, [bad]) == ["invalid"]
+    assert outcomes(limit(known(alone(10.0))), [bad]) == ["invalid"]
     held = compared_after(BaselineLimit(known(alone(10.0)), None), [], [bad], 0.001, True)
     assert judged(held) == [bad]
     assert held[0].notes[0].startswith("a cannot be compared: ")
