@@ -1,5 +1,6 @@
 """Stopping rules: every way in which a measurement ends."""
 
+import itertools
 import random
 from collections.abc import Callable
 
@@ -56,33 +57,15 @@ def test_a_number_of_reps_is_taken_exactly(reps: int, taken: int, more: int, dec
         (FIRST_BATCH_S / (MIN_REPS + 0.5), MIN_REPS),
     ],
 )
+@pytest.mark.parametrize("affordable", [-3, 0, LEAST_REPS - 1, LEAST_REPS, MIN_REPS - 1, 99, 101, 10**6])
 @pytest.mark.parametrize("taken", [0, 3, LEAST_REPS - 1])
-@pytest.mark.parametrize("spent_s", [0.0, 0.1])
-@pytest.mark.parametrize("decided", [True, False])
-def test_the_first_batch_is_large_enough(cost_s: float, first: int, taken: int, spent_s: float, decided: bool) -> None:
+def test_the_first_batch_respects_time_but_has_enough_for_an_interval(
+    cost_s: float, first: int, affordable: int, taken: int
+) -> None:
     """The few reps that a warm-up or a probe took count, however precise they are, paid for or not."""
-    spent = budget(cost_s=cost_s, max_time_s=100, spent_s=spent_s)
-    assert next_batch(spent, STEADY[:taken], decided) == first - taken
-
-
-@pytest.mark.parametrize("taken", [0, 3, LEAST_REPS - 1])
-@pytest.mark.parametrize(
-    ("affordable", "more"),
-    [
-        (-3, 0),
-        (0, 0),
-        (LEAST_REPS - 1, LEAST_REPS - 1),
-        (LEAST_REPS, LEAST_REPS),
-        (MIN_REPS - 1, MIN_REPS - 1),
-        (99, 99),
-        (101, 100),
-    ],
-)
-def test_the_first_batch_respects_time_but_has_enough_for_an_interval(taken: int, affordable: int, more: int) -> None:
-    """As many of the 100 that are worthwhile as the time allows, and LEAST_REPS in all even if it does not."""
-    cost_s = FIRST_BATCH_S / 100.5
-    tight = budget(cost_s=cost_s, max_time_s=cost_s * (affordable + 0.5))
-    assert next_batch(tight, STEADY[:taken], True) == max(min(more, 100 - taken), LEAST_REPS - taken)
+    for spent_s, decided in itertools.product((0.0, 0.1), (True, False)):
+        tight = budget(cost_s=cost_s, max_time_s=spent_s + cost_s * (affordable + 0.5), spent_s=spent_s)
+        assert next_batch(tight, STEADY[:taken], decided) == max(min(affordable, first - taken), LEAST_REPS - taken)
 
 
 @pytest.mark.parametrize(

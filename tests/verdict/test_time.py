@@ -20,7 +20,6 @@ from pytest_gpubench.units import round_to_digits
 from pytest_gpubench.verdict.decision import at_least, at_most, time_interval
 from pytest_gpubench.verdict.limits import Judgement, Limits
 from pytest_gpubench.verdict.limits.base import Seen
-from tests.results.measured import present
 from tests.results.measured import timing_of as timing
 from tests.verdict.judging import alphas, check_printed, judge
 
@@ -191,43 +190,36 @@ samples_of_all_sizes = st.builds(
 )
 
 
-@given(samples_of_all_sizes, st.floats(1e-3, 1e3), alphas)
-def test_the_times_in_the_sentence_are_the_stored_ones(samples_us: list[float], factor: float, alpha: float) -> None:
-    """In microseconds; printed with four digits, so they are wrong by half of the last one at most."""
-    stored = timing(samples_us)
-    [found] = judge(stored, Limits(max_time_us=factor * stored.median_us), alpha)
-    assume("resemble their neighbours" not in found.sentence)  # said in words that the pattern has not
-    printed = present(SENTENCE.fullmatch(found.sentence))
-    interval = time_interval(stored, alpha)
-    open_ = "is too close to tell" if interval else "cannot be judged"
-    words = {PASS: "is fast enough", FAIL: "is too slow", INCONCLUSIVE: open_}
-    check_printed(printed["found"], 1, stored.median_us, 5.1e-4)
-    check_printed(printed["low"], 1, interval and interval.low, 5.1e-4)
-    check_printed(printed["high"], 1, interval and interval.high, 5.1e-4)
-    check_printed(printed["most"], 1, factor * stored.median_us, 1e-9)
-    assert (printed["word"], int(printed["reps"])) == (words[found.outcome], stored.reps)
+@given(samples_of_all_sizes, st.floats(1e-3, 1e3), alphas, st.booleans())
+def test_the_numbers_in_the_sentence_are_the_stored_ones(
+    samples_us: list[float], factor: float, alpha: float, on_time: bool
+) -> None:
+    """Times in microseconds with four digits, shares with two: they are wrong by half of the last one at most."""
+    stored, independent = timing(samples_us), independent_for("std", samples_us)  # told where half of the reps or fewer
+    if on_time:
+        name, most, found, interval = (
+            "max_time_us",
+            factor * stored.median_us,
+            stored.median_us,
+            time_interval(stored, alpha),
+        )
+        kept, broken, scale, rel, least = "is fast enough", "is too slow", 1.0, 5.1e-4, least_count(alpha)
+    else:
+        name, most, found, interval = "max_rel_std", factor / 1001, stored.rel_std, None
+        kept, broken, scale, rel, least = "is steady", "is unsteady", 0.01, 5.1e-2, 10
+        interval = rel_std_interval(samples_us, alpha, independent) if stored.reps >= least else None
+    [verdict] = judge(stored, Limits(**{name: most}), alpha)
+    assume("resemble their neighbours" not in verdict.sentence)  # said in words that the pattern has not
+    printed = SENTENCE.fullmatch(verdict.sentence)
+    assert printed is not None
+    words = {PASS: kept, FAIL: broken, INCONCLUSIVE: "is too close to tell" if interval else "cannot be judged"}
+    check_printed(printed["found"], scale, found, rel)
+    check_printed(printed["low"], scale, interval and interval.low, rel)
+    check_printed(printed["high"], scale, interval and interval.high, rel)
+    check_printed(printed["most"], scale, most, 1e-9 if on_time else rel)
+    assert (printed["word"], int(printed["reps"])) == (words[verdict.outcome], stored.reps)
     assert 100 - float(printed["percent"]) == pytest.approx(100 * alpha, rel=0.06)
-    assert printed["least"] == (None if interval else str(least_count(alpha)))
-
-
-@given(samples_of_all_sizes, st.floats(1e-3, 0.999), alphas)
-def test_the_shares_in_the_sentence_are_the_stored_ones(samples_us: list[float], most: float, alpha: float) -> None:
-    """Printed with two digits."""
-    stored = timing(samples_us)
-    [found] = judge(stored, Limits(max_rel_std=most), alpha)
-    assume("resemble their neighbours" not in found.sentence)
-    printed = present(SENTENCE.fullmatch(found.sentence))
-    independent = independent_for("std", samples_us)  # fewer than the reps are not told until they are half of them
-    interval = rel_std_interval(samples_us, alpha, independent) if stored.reps >= 10 else None
-    open_ = "is too close to tell" if interval else "cannot be judged"
-    words = {PASS: "is steady", FAIL: "is unsteady", INCONCLUSIVE: open_}
-    check_printed(printed["found"], 0.01, stored.rel_std, 5.1e-2)
-    check_printed(printed["low"], 0.01, interval and interval.low, 5.1e-2)
-    check_printed(printed["high"], 0.01, interval and interval.high, 5.1e-2)
-    check_printed(printed["most"], 0.01, most, 5.1e-2)
-    assert (printed["word"], int(printed["reps"])) == (words[found.outcome], stored.reps)
-    assert 100 - float(printed["percent"]) == pytest.approx(100 * alpha, rel=0.06)
-    assert printed["least"] == (None if interval else "10")
+    assert printed["least"] == (None if interval else str(least))
 
 
 @given(alphas, st.integers(1, 200))
