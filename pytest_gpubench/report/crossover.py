@@ -55,14 +55,12 @@ def where_faster(steps: Sequence[Step], param: str) -> str:
     if not stretches or len(stretches[0]) == len(decided):
         everywhere = "everywhere" if len(decided) == len(steps) else "wherever it is decided"
         return f"{'faster' if stretches else 'slower'} {everywhere}"
-    words = []
+    told = []
     for first, last in ((stretch[0], stretch[-1]) for stretch in stretches):
         if last is decided[-1]:
-            words.append(f"from {param}={first.value} on")
+            told.append(f"from {param}={first.value} on")
         elif first is decided[0]:
-            words.append(f"up to {param}={last.value}")
+            told.append(f"up to {param}={last.value}")
         else:
-            words.append(
-                f"at {param}={first.value}" if first is last else f"from {param}={first.value} to {last.value}"
-            )
-    return f"faster {' and '.join(words)}"
+            told.append(f"at {param}={first.value}" if first is last else f"from {param}={first.value} to {last.value}")
+    return f"faster {' and '.join(told)}"

@@ -105,9 +105,7 @@ def fit(first: str, parts: Sequence[Part], limit_bytes: int) -> str:
     """Return the parts with as many of their lines as there is room for, the most important first."""
     frames = [*(text for part in parts for text in (*part.frame, part.head)), first]
     left = limit_bytes - sum(_size(text) + 1 for text in frames) - NOTE_BYTES * len(parts)
-    ordered = sorted(
-        (rank, number, index) for number, part in enumerate(parts) for index, (rank, _) in enumerate(part.lines)
-    )
+    ordered = sorted((rank, nth, at) for nth, part in enumerate(parts) for at, (rank, _) in enumerate(part.lines))
     kept: list[list[int]] = [[] for _ in parts]
     for _, number, index in ordered:
         left -= _size(parts[number].lines[index][1])
@@ -134,9 +132,7 @@ def _standings_of(
     for record in records:
         verdicts = [verdict for item in record.measurements for verdict in item.verdicts]
         judged = judged_kinds(verdicts)
-        own = [
-            _standing(each) for each in verdicts if each.outcome is not Outcome.NOT_JUDGED or each.kind not in judged
-        ]
+        own = [_standing(one) for one in verdicts if one.outcome is not Outcome.NOT_JUDGED or one.kind not in judged]
         measured = any(item.timing.measured for item in record.measurements)
         own.append("without a limit" if measured else "not measured")
         worst = min([*own, found.get(record.nodeid, order[-1])], key=order.index)
@@ -181,10 +177,8 @@ def _trouble_part(rows: Sequence[Row], failures: Mapping[str, str], silent: Mapp
     ]
     found += [("not judged", f"{WARNING}NOT JUDGED", nodeid, "", [why]) for nodeid, why in silent.items()]
     lines = [
-        (1 + TROUBLES.index(name), table_row([sign, code(nodeid), code(variant), found_cell(sentences)]))
-        for name, sign, nodeid, variant, sentences in sorted(
-            [*found, *judged], key=lambda each: TROUBLES.index(each[0])
-        )
+        (1 + TROUBLES.index(name), table_row([sign, code(nodeid), code(variant), found_cell(why)]))
+        for name, sign, nodeid, variant, why in sorted([*found, *judged], key=lambda each: TROUBLES.index(each[0]))
     ]
     return Part("What to look at", table_head(["Verdict", "Test", "Function", "What was found"]), lines, "verdicts")
 

@@ -36,9 +36,8 @@ def remedy_lines(records: Sequence[TestRecord]) -> list[str]:
         lines.append(f"unsteady SM clocks in {named(clocks)}: {STEADY_CLOCKS}")
     if any(throttled.values()):
         lines.append(f"the GPU was throttled in {named(throttled)}: {COOL}")
-    lines += dict.fromkeys(
-        item.timing.remark for record in records for item in record.measurements if item.timing.remark
-    )
+    remarks = (item.timing.remark for record in records for item in record.measurements)
+    lines += dict.fromkeys(filter(None, remarks))
     if few:
         least_reps = max(least for _, least in few)
         tests = {record.nodeid: f"at least {least} reps" for record, least in few}

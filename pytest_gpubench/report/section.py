@@ -66,9 +66,8 @@ def _measurement_lines(row: Row, said: str) -> list[str]:
         clock = _metrics_told("SM clock", timing, "us")
         least, first, third, most = map(format_time, (timing.min_us, *timing.quartiles_us[::2], timing.max_us))
         spread = f"  min {least}, quartiles {first} and {third}, max {most}"
-        lines.append(
-            _Sentence("; ".join([spread, *([] if clock == "-" else [f"SM clock {clock}"]), _flags_text(timing)]))
-        )
+        parts = [spread, *([] if clock == "-" else [f"SM clock {clock}"]), _flags_text(timing)]
+        lines.append(_Sentence("; ".join(parts)))
     return [*lines, *kernel_lines(timing), *region_lines(timing.regions), *_verdict_lines(row, said)]
 
 

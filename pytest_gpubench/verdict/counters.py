@@ -65,9 +65,8 @@ def compare_counters(
         None if math.isclose(*(estimate.interval or (1, 1)), rel_tol=1e-9) else estimate.interval,
         digits=6 if abs(estimate.ratio - 1) < NEAR_ONE else 4,
     )
-    sentence = (
-        f"{words}{against}: {ratio}, wanted at most {1 + tolerance.margin:.12g}x ({_captured(old, new, processes)})"
-    )
+    wanted = f"wanted at most {1 + tolerance.margin:.12g}x ({_captured(old, new, processes)})"
+    sentence = f"{words}{against}: {ratio}, {wanted}"
     if further:
         outcome, sentence = Outcome.INCONCLUSIVE, f"{sentence}; a second process has to confirm it"
     return replace(found, estimate=replace(estimate, further=further), outcome=outcome, sentence=sentence)

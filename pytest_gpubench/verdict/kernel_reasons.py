@@ -42,10 +42,8 @@ def kernel_causes(old: Measurement, new: Measurement, least: float) -> Iterator[
     before, after = old.timing.kernels, new.timing.kernels
     if not before or not after:
         return
-    names, total_us = (
-        distinct_names(each.name for each in (*after, *before)),
-        sum(each.median_us for each in after) or 1.0,
-    )
+    names = distinct_names(each.name for each in (*after, *before))
+    total_us = sum(each.median_us for each in after) or 1.0
     pairs, added = _paired(before, after)
     for was, now in pairs:
         share = (now.median_us - was.median_us) / total_us

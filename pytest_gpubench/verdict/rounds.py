@@ -179,13 +179,11 @@ def measured_series(runs: Sequence[ArmRun], metric: str) -> list[RoundSeries]:
     """Return each measurement's times in all runs; of a speedup those of candidates."""
     tables = []
     for each in runs:
-        by_test: dict[str, list[RecordedMeasurement]] = {}
+        tests: dict[str, list[RecordedMeasurement]] = {}
         for record in each.run.records:
-            by_test.setdefault(record.nodeid, []).extend(
-                RecordedMeasurement(record, one) for one in record.measurements
-            )
+            tests.setdefault(record.nodeid, []).extend(RecordedMeasurement(record, one) for one in record.measurements)
         table: dict[tuple[str, MeasurementKey], RecordedMeasurement] = {}
-        for nodeid, found in by_test.items():  # by keys that are the same whatever a reference is called
+        for nodeid, found in tests.items():  # by keys that are the same whatever a reference is called
             keys = keys_of([one.measurement for one in found], by_reference=False)
             table |= {(nodeid, key): one for key, one in zip(keys, found, strict=True)}
         tables.append(table)

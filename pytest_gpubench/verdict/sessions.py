@@ -155,10 +155,7 @@ def estimate_change(
     outweigh it: a process may be held up.
     """
     olds, news = (
-        [
-            *(each for each in earlier if each.timing.measured and not each.why_invalid and _way(each) == _way(item)),
-            item,
-        ]
+        [*(one for one in earlier if one.timing.measured and not one.why_invalid and _way(one) == _way(item)), item]
         for earlier, item in ((sessions.old, old), (sessions.new, new))
     )
     pairs = [[change_between(one, other, tolerance, alpha) for other in news] for one in olds]
@@ -205,9 +202,8 @@ def _estimate_across(
                 "or compare with `pytest-gpubench ab`"
             )
     needed = 2 if parting.is_beyond_modes else parting.to_part or SAVED_SESSIONS  # which decide as much as more would
-    at_best = outcome_of(
-        change_across(estimates, spread.half_width(alpha, counts[0], max(needed, counts[1]))), tolerance
-    )
+    width = spread.half_width(alpha, counts[0], max(needed, counts[1]))
+    at_best = outcome_of(change_across(estimates, width), tolerance)
     is_reachable = at_best is Outcome.PASS or (at_best is Outcome.FAIL and parting.may_fail)
     further = max(needed - counts[1], 0) if outcome is not Outcome.PASS and is_reachable else 0
     return replace(estimate, doubt=parting.doubt, remedy=remedy, further=further)

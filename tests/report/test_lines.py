@@ -153,9 +153,8 @@ def test_a_warning_names_three_tests(number: int, more: str) -> None:
 def test_too_few_reps_say_how_many_it_takes(quads: int, interval: bool, said: bool) -> None:
     lines = warnings_of([record(*arms(timing("a", 10.0), timing("eager", 20.0), quads=quads, interval=interval))])
     assert len(lines) == said
-    assert all(
-        line.endswith("take 10 (--gpu-bench-reps=10), or give them time (--gpu-bench-budget-s)") for line in lines
-    )
+    remedy = "take 10 (--gpu-bench-reps=10), or give them time (--gpu-bench-budget-s)"
+    assert all(line.endswith(remedy) for line in lines)
 
 
 def test_what_the_test_itself_warns_of_is_not_said_twice() -> None:

@@ -110,11 +110,8 @@ def region(path: str, calls: int, total_ns: int, share: float) -> Region:
 
 
 def test_regions_are_indented_as_they_are_nested() -> None:
-    found = (
-        region("forward", 1, 80_000, 0.8),
-        region("forward/attention", 2, 60_000, 0.6),
-        region(OUTSIDE, 0, 20_000, 0.2),
-    )
+    whole, part = region("forward", 1, 80_000, 0.8), region("forward/attention", 2, 60_000, 0.6)
+    found = whole, part, region(OUTSIDE, 0, 20_000, 0.2)
     section = report_section(record(Measurement(timing=timing("step", 100.0, regions=found))))
     lines = section[section.index("  regions:") :].splitlines()
     assert lines == [

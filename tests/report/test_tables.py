@@ -134,10 +134,8 @@ def test_what_is_invalid_is_shown_without_numbers_and_what_was_not_meant_to_be_m
     many = [item for _ in range(9) for item in arms(timing("b", 10.0), timing("eager", 20.0))]
     assert [row["Function"] for row in table(record(*invalid, *skipped), verbose=True)] == ["eager", "b"]
     [row] = table(record(*invalid, *skipped))
-    found = [
-        row.get(name, "-") for name in ("Verdict", "Function", "Median (us)", "Reference (us)", "Speedup", "Limit")
-    ]
-    assert found == ["INVALID", "b", "-", "20.00 eager", "-", ">= 2x"]
+    names = "Verdict", "Function", "Median (us)", "Reference (us)", "Speedup", "Limit"
+    assert [row.get(name, "-") for name in names] == ["INVALID", "b", "-", "20.00 eager", "-", ">= 2x"]
     [row] = table(record(*many, *invalid))
     assert (row["Function"].partition(",")[0], row["Verdict"]) == ("b (worst of 10", "INVALID")
     assert render([record(*skipped)], Settings(), Screen()) == ""

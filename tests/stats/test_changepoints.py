@@ -57,11 +57,7 @@ def test_a_series_has_the_same_changes_each_time() -> None:
 
 @pytest.mark.parametrize(
     ("alpha", "series", "most"),
-    [
-        (0.05, 100, 12),
-        pytest.param(0.05, 300, 24, marks=pytest.mark.slow),
-        pytest.param(0.2, 300, 80, marks=pytest.mark.slow),
-    ],
+    [(0.05, 100, 12), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((0.05, 300, 24), (0.2, 300, 80)))],
 )
 def test_alpha_is_what_is_asked_for(alpha: float, series: int, most: int) -> None:
     """This share of the series is expected at most; so that it is no idle bound, half as many are at least."""
@@ -69,6 +65,7 @@ def test_alpha_is_what_is_asked_for(alpha: float, series: int, most: int) -> Non
     assert 0.4 * series * alpha <= sum(map(bool, found)) <= most
 
 
+SLOW = pytest.mark.slow
 CHANGES = {
     "middle": (20, {10: 1.03}, 80),
     "five last": (30, {25: 1.03}, 80),
@@ -83,12 +80,7 @@ CHANGES = {
 
 @pytest.mark.parametrize(
     ("name", "number"),
-    [
-        ("middle", 20),
-        ("short", 20),
-        ("repaired", 20),
-        *(pytest.param(name, 100, marks=pytest.mark.slow) for name in CHANGES),
-    ],
+    [("middle", 20), ("short", 20), ("repaired", 20), *(pytest.param(each, 100, marks=SLOW) for each in CHANGES)],
 )
 def test_changes_are_found_where_they_are(name: str, number: int) -> None:
     """In so many series whose values scatter by 1 %."""

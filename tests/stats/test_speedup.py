@@ -120,10 +120,8 @@ def check_ranks(looks: tuple[int, ...], alpha: float) -> None:
     assert all(chance <= most for chance, most in zip(chances_of_failing(looks, ranks), allowed, strict=True))
     for look, rank in enumerate(ranks):
         larger = (*ranks[:look], (rank or 0) + 1)
-        assert (
-            chances_of_failing(looks[: look + 1], larger)[look] * (1 + Fraction(1, 10**11))
-            > spendable(looks, alpha)[look]
-        )
+        failing = chances_of_failing(looks[: look + 1], larger)[look]
+        assert failing * (1 + Fraction(1, 10**11)) > spendable(looks, alpha)[look]
 
 
 @given(plans, alphas)

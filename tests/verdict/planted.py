@@ -18,9 +18,7 @@ NORM = "layer_norm_kernel"
 def measured(*kernels: Kernel, role: Literal["", "reference", "candidate"] = "", **others: Any) -> Measurement:
     """Return a measurement of a call with these kernels, which took their times together."""
     us = sum(each.median_us for each in kernels) or others.pop("us", 100.0)
-    found = {
-        name: others.pop(name) for name in ("overhead", "verdicts", "speedup", "change", "observed") if name in others
-    }
+    found = {key: others.pop(key) for key in ("overhead", "verdicts", "speedup", "change", "observed") if key in others}
     return Measurement(timing=timing_of([us] * 20, "norm", kernels=kernels, **others), role=role, **found)
 
 
@@ -74,11 +72,7 @@ CODES = {
         Code(loads=8, load_bytes=4, stores=8, store_bytes=4),
         "loads in its code 2 of 16 B -> 8 of 4 B, stores 2 of 16 B -> 8 of 4 B",
     ),
-    "a row loaded twice": (
-        Code(loads=2, load_bytes=4),
-        Code(loads=4, load_bytes=4),
-        "loads in its code 2 of 4 B -> 4 of",
-    ),
+    "a row read twice": (Code(loads=2, load_bytes=4), Code(loads=4, load_bytes=4), "loads in its code 2 of 4 B -> 4"),
     "more arithmetic": (Code(instructions=60), Code(instructions=248), "instructions in its code 60 -> 248"),
     "atomics": (Code(stores=1, store_bytes=4), Code(atomics=1), "atomics in its code 0 -> 1"),
 }

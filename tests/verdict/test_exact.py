@@ -67,12 +67,7 @@ FUSED_ADD = "vectorized_elementwise_kernel<CUDAFunctor_add>"
             FAIL,
             f"launches no kernel named *gemm* or softmax*, only 1 x cunn_SoftMaxForward, 1 x {FUSED_ADD}",
         ),
-        (
-            Limits(forbid_kernels=("*gemm*", "softmax*")),
-            NETWORK,
-            PASS,
-            "launches no kernel named *gemm* or softmax*, as",
-        ),
+        (Limits(forbid_kernels=("*gemm*", "softmax*")), NETWORK, PASS, "launches no kernel named *gemm* or softmax*, "),
         (
             Limits(forbid_kernels=("*gemm*", "*SoftMax*")),
             timing((2, SOFTMAX), (1, ADD)),
@@ -300,7 +295,7 @@ KERNELS_OR_GPUS = "kernels, as in {'*softmax*': 64}, or GPUs, as in {'H200': 64}
         (
             "max_registers",
             {"*norm*": 64, "H200": 64},
-            f"{KERNELS_OR_GPUS}, not both: a name with a wildcard is that of ke",
+            f"{KERNELS_OR_GPUS}, not both: a name with a wildcard is that of",
         ),
         ("max_registers", {"H200": {"A100": 64}}, "what a GPU has must be a limit, or one for each kernel, as in {'*s"),
         ("max_registers", {"*norm*": {"H200": 64}}, "it must be a whole number"),

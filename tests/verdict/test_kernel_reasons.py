@@ -106,7 +106,7 @@ def beside(reference: Kernel, candidate: Kernel) -> tuple[str, ...]:
     return reasons(measured(reference, role="reference"), measured(candidate, role="candidate"))
 
 
-FOUR = f"{NORM}: a 1 -> 2, b 1 -> 2, c 1 -> 2, d 1 -> 2"
+FIVE = {value: code(a=value, b=value, c=value, d=value, e=value) for value in "12"}
 COPIES = "elementwise_kernel<direct_copy_kernel_cuda>"
 FORWARD, LOADS = small(name="softmax_warp_forward"), Code(constants={"B": "1"}, loads=2, load_bytes=16)
 NARROW = Code(constants={"B": "2"}, loads=4, load_bytes=4, atomics=2)
@@ -135,11 +135,7 @@ def test_of_two_kernels_what_makes_one_slower_is_told(reference: Kernel, candida
     [
         ([small(name="one")], [small(name="other", us=90)], "other in place of one"),
         ([small(), one("bias", 5.0)], [small(), one(COPY, 35.0)], f"one more kernel: {COPIES} (38 % of the time)"),
-        (
-            [small(code=code(**dict.fromkeys("abcde", "1")))],
-            [small(us=90, code=code(**dict.fromkeys("abcde", "2")))],
-            FOUR,
-        ),
+        ([small(code=FIVE["1"])], [small(us=90, code=FIVE["2"])], f"{NORM}: a 1 -> 2, b 1 -> 2, c 1 -> 2, d 1 -> 2"),
         ([small()], [small(us=90, code=code(BLOCK="1"))], None),  # code of which one is not known
         ([small()], [small(us=57.0, registers=72)], None),  # it takes no longer
         ([small()], [small(us=57.1, registers=72)], f"{NORM}: registers 64 -> 72"),

@@ -94,7 +94,8 @@ def test_what_differs_by_little_is_no_cause(old: Measurement, new: Measurement, 
 
 
 def test_what_a_call_does_beside_its_kernels_is_told_after_them() -> None:
-    old, new = measured(small(), observed=Observed()), measured(small(us=60, registers=72), observed=WAITING)
+    more = Observed(runtime_waits={"cudaStreamSynchronize": 1}, kernels={NORM: 2})  # of launches the kernels tell
+    old, new = measured(small(), observed=Observed()), measured(small(us=60, registers=72), observed=more)
     assert [each.split()[0] for each in reasons(old, new)] == [f"{NORM}:", "the"]
 
 

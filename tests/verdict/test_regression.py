@@ -89,10 +89,8 @@ def test_outcomes_change_at_the_tolerance(low: float, high: float, tolerance: st
 )
 def test_a_baseline_is_stale_where_all_is_faster_beyond_tolerance(high: float, tolerance: str, stale: bool) -> None:
     notes = judged(measured(0.8, 0.7, high), tolerance).notes
-    told = (
-        "baseline stale: softmax is faster than the baseline, 1.250x as fast as in the baseline 'main'; save a new one"
-    )
-    assert notes == ((told,) if stale else ())
+    told = "baseline stale: softmax is faster than the baseline, 1.250x as fast as in the baseline 'main'; save a new "
+    assert [each.startswith(told) for each in notes] == [True] * stale
     for text in ("median:5%", "median:5us"):
         assert not judged(ChangeEstimate(0.5, None, "median", ALPHA, 289, 144.5), text).notes
 
@@ -112,9 +110,8 @@ def test_a_speedup_falls_back_on_the_median_where_there_is_none() -> None:
     candidate = pair("mine", 200)[1]
     assert metric_of(candidate, candidate) == "speedup"
     assert metric_of(alone(), alone()) == "median"
-    bare = msgspec.structs.replace(
-        candidate, speedup=msgspec.structs.replace(present(candidate.speedup), log_ratios=())
-    )
+    without = msgspec.structs.replace(present(candidate.speedup), log_ratios=())
+    bare = msgspec.structs.replace(candidate, speedup=without)
     assert metric_of(bare, candidate) == "median"
     assert metric_of(candidate, candidate, "q1:3%") == "q1"
 

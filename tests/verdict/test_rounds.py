@@ -67,10 +67,8 @@ def test_a_slower_head_has_its_reasons() -> None:
     """What its last run has that BASE's has not; the toolchain is that of each version's environment."""
     kernels = {"BASE": (kernel("softmax", 1, 10.0),), "HEAD": (kernel("softmax", 1, 10.0), kernel("copy_", 1, 5.0))}
     taken = take(lambda arm, number: (retimed(timed({"BASE": 10, "HEAD": 15}[arm]), kernels=kernels[arm]),))
-    runs = [
-        replace(each, run=msgspec.structs.replace(each.run, machine_info={"triton": f"of {each.arm}"}))
-        for each in taken
-    ]
+    of = {arm: {"triton": f"of {arm}"} for arm in kernels}
+    runs = [replace(each, run=msgspec.structs.replace(each.run, machine_info=of[each.arm])) for each in taken]
     found = only(judge_rounds(runs, *RULE))
     assert found.outcome is Outcome.FAIL
     assert found.reasons == ("one more kernel: copy_ (33 % of the time)", "triton of BASE -> of HEAD")
@@ -236,6 +234,11 @@ def test_a_slower_reference_excuses_the_candidate(
     assert [each.label for each in found] == (["f"] if metric == "speedup" else ["torch", "f"])
     assert {each.outcome for each in found} == {outcome}
     assert present(found[-1].estimate).metric == metric
+
+
+def test_a_speedup_that_fell_is_a_regression() -> None:
+    found = only(judge_rounds(take(lambda arm, number: (raced(12 if arm == "HEAD" else 10, 20),)), *RULE))
+    assert (found.outcome, round(present(found.estimate).ratio, 6)) == (Outcome.FAIL, 1.2)
 
 
 @pytest.mark.parametrize("head", [timed(10, role="candidate"), raced(10, 30, "another reference")])

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from pytest_gpubench import Measurement
@@ -10,7 +11,7 @@ from pytest_gpubench.stats.process_spread import ProcessSpread
 from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.sessions import Sessions, compare_measurements
-from tests.results.measured import ALPHA, alone, pair, present
+from tests.results.measured import ALPHA, alone, pair, present, verdict
 
 SAVED = "the baseline 'main'"
 FIVE = [alone(us=289 * (1 + step / 1000)) for step in (-4, 4, -2, 2, 0)]
@@ -171,7 +172,8 @@ def test_the_middle_of_the_sessions_is_compared_and_not_the_latest() -> None:
 
 def test_what_was_measured_in_another_way_is_no_session() -> None:
     others = [alone(us=500, timer="events"), alone(us=500, cache="hot"), alone(us=500, samples_us=(), unmeasured="off")]
-    estimate = present(compared("median:5%", 289, [*others, alone()]).estimate)
+    wrong = msgspec.structs.replace(alone(us=500), verdicts=(verdict("max_time_us=1", Outcome.INVALID),))
+    estimate = present(compared("median:5%", 289, [*others, wrong, alone()]).estimate)
     assert estimate.sessions == (1, 1)
     assert estimate.ratio == pytest.approx(1.0)
 

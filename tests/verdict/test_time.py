@@ -197,15 +197,11 @@ def test_the_numbers_in_the_sentence_are_the_stored_ones(
     """Times in microseconds with four digits, shares with two: they are wrong by half of the last one at most."""
     stored, independent = timing(samples_us), independent_for("std", samples_us)  # told where half of the reps or fewer
     if on_time:
-        name, most, found, interval = (
-            "max_time_us",
-            factor * stored.median_us,
-            stored.median_us,
-            time_interval(stored, alpha),
-        )
+        name, most, found = "max_time_us", factor * stored.median_us, stored.median_us
+        interval = time_interval(stored, alpha)
         kept, broken, scale, rel, least = "is fast enough", "is too slow", 1.0, 5.1e-4, least_count(alpha)
     else:
-        name, most, found, interval = "max_rel_std", factor / 1001, stored.rel_std, None
+        name, most, found = "max_rel_std", factor / 1001, stored.rel_std
         kept, broken, scale, rel, least = "is steady", "is unsteady", 0.01, 5.1e-2, 10
         interval = rel_std_interval(samples_us, alpha, independent) if stored.reps >= least else None
     [verdict] = judge(stored, Limits(**{name: most}), alpha)

@@ -70,9 +70,7 @@ def page_content(run: SavedRun, baseline: SavedRun | None, history: Sequence[Sav
         "least_runs": LEAST_SERIES,
         "metrics": [(metric.name, metric.page, metric.unit) for metric in METRICS if metric.page],
         "devices": sorted(_device_names(run)),
-        "kernels": [
-            list(dict.fromkeys((short, name))) for name, short in distinct_names(measured.kernel_numbers).items()
-        ],
+        "kernels": [[*dict.fromkeys((short, name))] for name, short in distinct_names(measured.kernel_numbers).items()],
         "tests": tests,
         "sweeps": [_sweep_content(sweep, places) for sweep in sweeps_of(run.records)],
         "rooflines": roofline_contents(run.records),
@@ -165,9 +163,7 @@ def _test_content(record: TestRecord, measured: Measured) -> dict[str, Any]:
         "extra": _texts_by_name(record.extra_info),
         "rate": rate.name if (rate := rate_metric(record.measurements)) else "",
         "size": size_that_matters(points) or "",
-        "items": [
-            item | {"ref": reference} for item, reference in zip(measured.items(record), references, strict=True)
-        ],
+        "items": [item | {"ref": at} for item, at in zip(measured.items(record), references, strict=True)],
     }
 
 

@@ -58,12 +58,10 @@ class Limits:
         """Return a verdict for each limit of a stage."""
         verdicts = []
         for part in (part for limit in self if limit.stage == stage for part in limit.parts()):
-            outcome, sentence = part.judge(seen)
+            outcome, told = part.judge(seen)
             found = part.found(seen) if outcome not in (Outcome.INVALID, Outcome.NOT_JUDGED) else ""
             kind, asked = part.name, as_written(part.asked)
-            verdict = Verdict(
-                kind=kind, asked=asked, outcome=outcome, sentence=sentence, enforced=enforced, found=found
-            )
+            verdict = Verdict(kind=kind, asked=asked, outcome=outcome, sentence=told, enforced=enforced, found=found)
             verdicts.append(verdict)
         return tuple(verdicts)
 
@@ -121,9 +119,7 @@ class Judgement:
         self.looks += 1
         found = self._judged(timing, self.alpha)
         if self.pass_alpha is not None:
-            lenient = self._judged(
-                timing, self.pass_alpha
-            )  # which passes some of what the smaller one leaves undecided
+            lenient = self._judged(timing, self.pass_alpha)  # passes some of what the smaller alpha leaves undecided
             passed = Outcome.INCONCLUSIVE, Outcome.PASS
             pairs = zip(found, lenient, strict=True)
             found = tuple(more if (less.outcome, more.outcome) == passed else less for less, more in pairs)

@@ -118,9 +118,8 @@ class OnKernels(Limit):
         if not all(kernel.resources for kernel in kernels):
             needs = "an NVIDIA GPU with a driver of CUDA 12.3 or later"
             return Outcome.NOT_JUDGED, f"{timing.label} was not judged by {self.named}, which needs {needs}"
-        missing = patterns_unmatched(
-            [each for each in limits if each != "*"], msgspec.structs.replace(timing, kernels=kernels)
-        )
+        patterns = [each for each in limits if each != "*"]
+        missing = patterns_unmatched(patterns, msgspec.structs.replace(timing, kernels=kernels))
         words = f"it launches no kernel named {' or '.join(missing)}, only {listed(timing.kernels)}"
         return self._invalid(timing, words) if missing else None
 
