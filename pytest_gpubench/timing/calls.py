@@ -253,8 +253,17 @@ class BackwardPass:
     """The arguments of the last rep that was prepared."""
 
     def prepare(self) -> Prepared:
-        """Run forward, untimed; return the backward run, or both."""
-        self.put_back_upstream()
+        """Put the upstream gradients back, and run forward, untimed; return the backward run, or both.
+
+        Note whether the first calls of the function that used those gradients last changed them.
+        """
+        upstream = self.arguments.upstream
+        user = upstream.latest() if upstream.latest is not None else None
+        if user is not None and user.calls < LOOKED_AT and not user.overwrites_upstream:
+            user.overwrites_upstream = not all(map(torch.equal, upstream.given.values(), upstream.drawn.values()))
+        upstream.put_back()
+        upstream.latest = ref(self)
+        self.calls += 1
         self.given = args, kwargs = self.arguments.fresh()
         if not self.with_forward or self.leaves is None:
             outputs = self.forward(args, kwargs)
@@ -302,16 +311,6 @@ class BackwardPass:
     def gradients(self, outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return the upstream gradient of each output."""
         return self.arguments.upstream.of(outputs, GRADIENT_SEED)
-
-    def put_back_upstream(self) -> None:
-        """Put the upstream gradients back; note whether the first calls of the function that used them changed them."""
-        upstream = self.arguments.upstream
-        user = upstream.latest() if upstream.latest is not None else None
-        if user is not None and user.calls < LOOKED_AT and not user.overwrites_upstream:
-            user.overwrites_upstream = not all(map(torch.equal, upstream.given.values(), upstream.drawn.values()))
-        upstream.put_back()
-        upstream.latest = ref(self)
-        self.calls += 1
 
 
 def backward_of(call: Call) -> BackwardPass | None:

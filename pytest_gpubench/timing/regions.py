@@ -232,7 +232,14 @@ def regions_by_launch(timer: ProfilerTimer, call: Call, idle_s: float, reps: int
     session, marked = timer.session(), replace(call, prepare=prepare)
     windows = [rep.records for rep in reps_of(session, marked, reps, idle_s)]
     check_launches(session.records, windows)
-    parts = [times_by_launch(trace, window) for trace, window in zip(traces, windows, strict=True)]
+    parts = [Counter[str]() for _ in traces]
+    for own_ns, trace, window in zip(parts, traces, windows, strict=True):
+        marks, states = sorted(each.launch for each in window if each.name == MARK), trace.states
+        if len(marks) != len(states):
+            raise IncompleteRecords(f"regions have {count(len(states), 'boundary mark')}, but {len(marks)} came back")
+        for record in window:
+            if record.name != MARK:
+                own_ns[[OUTSIDE, *states][bisect_right(marks, record.launch)]] += record.duration_ns
     rest = [Rep(0.0, tuple(each for each in window if each.name != MARK)) for window in windows]
     check_same_kernels(call, [*sample.reps[:1], *rest])
     return summarise_regions(call.label, traces, parts)
@@ -262,18 +269,6 @@ def check_launches(records: Sequence[Record], windows: Sequence[Sequence[Record]
                     f"the profiler does not say when {record.name} was launched "
                     f"(as number {record.launch}, in a rep from {begin} to {end}), so its region is not known"
                 )
-
-
-def times_by_launch(trace: RegionTrace, window: Sequence[Record]) -> dict[str, int]:
-    """Return the nanoseconds of each region's own records; raise IncompleteRecords where a mark is missing."""
-    marks = sorted(record.launch for record in window if record.name == MARK)
-    if len(marks) != len(trace.states):
-        raise IncompleteRecords(f"regions have {count(len(trace.states), 'boundary mark')}, but {len(marks)} came back")
-    own_ns, states = Counter[str](), [OUTSIDE, *trace.states]
-    for record in window:
-        if record.name != MARK:
-            own_ns[states[bisect_right(marks, record.launch)]] += record.duration_ns
-    return own_ns
 
 
 def summarise_regions(

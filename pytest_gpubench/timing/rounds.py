@@ -76,15 +76,6 @@ class Interleaved:
         """Return the readings of two arms, round by round."""
         return [Quad(times[reference], times[candidate]) for times in self.rounds]
 
-    def add_round(self, readings: Mapping[str, Sequence[float]]) -> None:
-        """Add the readings of each arm."""
-        self.rounds.append(
-            {
-                name: tuple(dithered(each, self.tick_us, self.chance) if self.tick_us else each for each in times)
-                for name, times in readings.items()
-            }
-        )
-
 
 def dithered(time_us: float, tick_us: float, chance: random.Random) -> float:
     """Return a reading of a clock that ticks, moved by chance by less than a tick, triangularly distributed.
@@ -231,7 +222,12 @@ def _keep_rounds(reps: Taken, taken: Interleaved, wanted: int) -> None:
             readings.setdefault(turn.name, []).append(rep.elapsed_us)
             sample.reps.append(replace(rep, reading=turn.reading))
             sample.throttle_mask |= turn.reading.throttle_mask or 0
-        taken.add_round(readings)
+        if taken.tick_us:  # arm by arm: the seed's numbers are dealt in this order
+            readings = {
+                name: [dithered(each, taken.tick_us, taken.chance) for each in times]
+                for name, times in readings.items()
+            }
+        taken.rounds.append({name: tuple(times) for name, times in readings.items()})
 
 
 def check_same_kernels(call: Call, reps: Sequence[Rep]) -> None:

@@ -107,11 +107,6 @@ class PlainCall:
     returned_s: float
     """The host's time until the call returned."""
 
-    @property
-    def is_ahead(self) -> bool:
-        """True if the host waited for the device, and not the device for the host."""
-        return self.returned_s <= min(AHEAD * self.host_s, MOST_LAUNCHING_S)
-
 
 def plain_call(device: Device, call: Call, number: int) -> PlainCall:
     """Make one call without a profiler, as compilers and autotuners may use one of their own."""
@@ -136,7 +131,8 @@ def call_until_steady(device: Device, call: Call, made: int = 0) -> Warmth:
         last_s = max(call.host_s for call in calls[-2:])
         if len(calls) >= max(2, MIN_CALLS - made) and last_s <= STEADY_RATIO * fastest_s + STEADY_SLACK_S:
             break
-        if made and calls[-1].is_ahead and CUDA_GRAPHS not in sys.modules:
+        is_ahead = calls[-1].returned_s <= min(AHEAD * calls[-1].host_s, MOST_LAUNCHING_S)
+        if made and is_ahead and CUDA_GRAPHS not in sys.modules:
             break
     return Warmth(len(calls), min(call.device_us for call in calls), fastest_s)
 
