@@ -108,10 +108,6 @@ class Arguments:
         """Return a warning where calls change them, unless that is meant."""
         return ["overwrites"] if self.memory is not None and self.memory.names and not self.overwrites else []
 
-    @property
-    def launched(self) -> bool:
-        """True if the last `fresh`, though nothing has to be made, may have launched work on the device."""
-        return self.memory is not None and self.memory.launched
 
     def fresh(self) -> tuple[tuple[object, ...], dict[str, object]]:
         """Return the arguments of the next rep, as they were given."""
@@ -178,7 +174,8 @@ def make_call(
     def prepare() -> Prepared:
         args, kwargs = arguments.fresh()
         mark_step()
-        return Prepared(functools.partial(function, *args, **kwargs), args, kwargs, on_device=arguments.launched)
+        launched = arguments.memory is not None and arguments.memory.launched
+        return Prepared(functools.partial(function, *args, **kwargs), args, kwargs, on_device=launched)
 
     return Call(name, prepare, function, arguments.setup is not None, arguments.flags, inputs)
 
