@@ -60,10 +60,6 @@ def numbered(number: int) -> Rep:
     return rep(100 + number / 1024)
 
 
-def number_of(taken: Rep) -> int:
-    return round(1024 * (taken.elapsed_us - 100))
-
-
 @dataclass
 class ProfilerEvent:
     """What the profiler says of a record: of the host's where its name begins with cuda, unless told otherwise."""
@@ -175,19 +171,10 @@ def call_of(function: Callable[[], object]) -> Call:
     return call_of_name("softmax", function)
 
 
-def watching(masks: Iterable[int] = ()) -> Callable[[], Reading]:
-    """Return a watch that sees these throttle reasons, one per look, and then nothing at all."""
-    rest = chain(map(read, masks), repeat(Reading()))
-    return lambda: next(rest)
-
-
 def instrument_of(timer: Timer, masks: Iterable[int] = ()) -> Instrument:
-    """Return a timer with a watch that sees these throttle reasons."""
-    return Instrument(timer, watching(masks), Pacing(None))
-
-
-def read(mask: int) -> Reading:
-    return Reading(throttle_mask=mask)
+    """Return a timer with a watch that sees these throttle reasons, one per look, and then nothing at all."""
+    readings = chain((Reading(throttle_mask=mask) for mask in masks), repeat(Reading()))
+    return Instrument(timer, readings.__next__, Pacing(None))
 
 
 class ArmsTimer(FakeTimer):

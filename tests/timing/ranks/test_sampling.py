@@ -21,19 +21,9 @@ from tests.timing.ranks.jobs import PLAN, nothing
 GIVEN_UP = r"rank 1: other kernels \(measured 3 times\)"
 
 
-class TwoPeers:
-    """Stands for a second rank that says the same as the first, but for what is planted."""
-
-    def __init__(self, others: Callable[[object], object]) -> None:
-        self.others = others
-
-    def tell(self, mine: object) -> list[Any]:
-        return [mine, self.others(mine)]
-
-
 def sampler_of(timer: Any, others: Callable[[Any], object]) -> RankSampler:
     """Return a sampler of a rank that is never throttled; `others` says what the second rank tells."""
-    peers: Any = TwoPeers(others)
+    peers: Any = SimpleNamespace(tell=lambda mine: [mine, others(mine)])
     return RankSampler(timer, make_call(nothing, label="f"), lambda: 0, peers)
 
 
