@@ -108,7 +108,6 @@ class Arguments:
         """Return a warning where calls change them, unless that is meant."""
         return ["overwrites"] if self.memory is not None and self.memory.names and not self.overwrites else []
 
-
     def fresh(self) -> tuple[tuple[object, ...], dict[str, object]]:
         """Return the arguments of the next rep, as they were given."""
         if self.memory is not None:

@@ -22,7 +22,7 @@ from pytest_gpubench.results.model import Timing, text_of
 from pytest_gpubench.settings.cache import Cache
 from pytest_gpubench.stats.stopping import Budget, next_batch
 from pytest_gpubench.timing.attempts import ATTEMPTS, NOT_COMPLETE, Pauses, until_complete
-from pytest_gpubench.timing.base import PROBE_REPS, Call, Rep, collection_off
+from pytest_gpubench.timing.base import PROBE_REPS, Call, Rep, Timer, collection_off
 from pytest_gpubench.timing.calls import make_arguments, make_call, refuse_untimeable
 from pytest_gpubench.timing.events import HOST_BOUND, REMEMBERED, lead_for, new_event, spin
 from pytest_gpubench.timing.measurement import Plan, summarise
@@ -38,21 +38,6 @@ from pytest_gpubench.units import count
 # reps that all ranks begin together: their hosts wait for each other, and then their GPUs
 
 LONGEST_SPIN_US = 5_000.0
-
-
-class SynchronisedWallTimer(WallTimer):
-    """Read the host's clock around a call that all ranks begin together."""
-
-    def __init__(self, device: Device, cache: Cache, peers: Peers) -> None:
-        super().__init__(device, cache)
-        flush = self.flush
-
-        def flush_and_meet() -> None:
-            flush()
-            peers.meet()
-
-        self.flush = flush_and_meet
-        self.takes_off = False  # ranks wait for each other's cores
 
 
 class SynchronisedProfilerTimer(ProfilerTimer):
@@ -108,9 +93,6 @@ class SynchronisedSession(ProfilerSession):
         ]
 
 
-SynchronisedTimer = SynchronisedWallTimer | SynchronisedProfilerTimer
-
-
 # reps that all keep, or take again, together: one that a rank cannot use is of no use to any
 
 
@@ -118,7 +100,7 @@ SynchronisedTimer = SynchronisedWallTimer | SynchronisedProfilerTimer
 class RankSampler:
     """Take reps of a call in agreement with the other ranks."""
 
-    timer: SynchronisedTimer
+    timer: Timer
     call: Call
     watch: Callable[[], int]
     """Returns what throttles this rank's GPU."""
@@ -285,8 +267,20 @@ def do_job(job: Job, assignment: Assignment, say: Callable[[str], None]) -> Timi
     return summarise(call, timer, device, job.plan, warmth, sample, time.perf_counter() - started_s)
 
 
-def _timer_on(device: Device, cache: Cache, peers: Peers) -> SynchronisedTimer:
-    return (SynchronisedWallTimer if device.type == "cpu" else SynchronisedProfilerTimer)(device, cache, peers)
+def _timer_on(device: Device, cache: Cache, peers: Peers) -> Timer:
+    """Return a timer of a call that all ranks begin together."""
+    if device.type == "cuda":
+        return SynchronisedProfilerTimer(device, cache, peers)
+    timer = WallTimer(device, cache)
+    flush = timer.flush
+
+    def flush_and_meet() -> None:
+        flush()
+        peers.meet()
+
+    timer.flush = flush_and_meet
+    timer.takes_off = False  # ranks wait for each other's cores
+    return timer
 
 
 def call_once(call: Call, job: Job, rank: Rank, device: Device, peers: Peers) -> None:
