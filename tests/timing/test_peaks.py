@@ -155,23 +155,6 @@ def test_too_little_room_is_said(
     assert found.remarks == (f"memory: {remark}",)
 
 
-BOTH = "memory: throttled by software power cap, software thermal slowdown while it was measured"
-
-
-@pytest.mark.parametrize(
-    ("masks", "gbps", "remarks"),
-    [([0] + [POWER] * (MEMORY_REPS - 1), 21, ()), ([POWER, HEAT], 42, (BOTH,)), ([HEAT, POWER], 42, (BOTH,))],
-    ids=["the slow first is clean", "power first", "heat first"],
-)
-def test_throttled_reps_count_only_where_there_are_no_others(
-    played: Played, masks: list[int], gbps: float, remarks: tuple[str, ...]
-) -> None:
-    read = cycle(masks)
-    found = peaks_of(gpu(nvml=SimpleNamespace(throttle_mask=lambda: next(read))))
-    assert found.copy_gbps == pytest.approx(gbps)
-    assert found.remarks == remarks
-
-
 # matmuls
 
 
@@ -188,6 +171,27 @@ def small(monkeypatch: pytest.MonkeyPatch, played: Played) -> Played:
 
     played.time_us = time_us
     return played
+
+
+BOTH = "throttled by software power cap, software thermal slowdown while"
+REMARKS = (f"memory: {BOTH} it was measured", f"float64 matmuls: {BOTH} they were measured")
+
+
+@pytest.mark.parametrize(
+    ("masks", "dtypes", "gbps", "remarks"),
+    [
+        ([0] + [POWER] * (MEMORY_REPS - 1), (), 21, ()),  # the slow first is clean
+        ([POWER, HEAT], ["float64"], 42, REMARKS),
+        ([HEAT, POWER], ["float64"], 42, REMARKS),
+    ],
+)
+def test_throttled_reps_count_only_where_there_are_no_others(
+    small: Played, masks: list[int], dtypes: Sequence[str], gbps: float, remarks: tuple[str, ...]
+) -> None:
+    read = cycle(masks)
+    found = peaks_of(gpu(nvml=SimpleNamespace(throttle_mask=lambda: next(read))), dtypes)
+    assert found.copy_gbps == pytest.approx(gbps)
+    assert found.remarks == remarks
 
 
 def test_the_fastest_matmul_counts_and_is_known_from_then_on(small: Played) -> None:
