@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.settings.cache import Cache
@@ -16,17 +15,6 @@ from pytest_gpubench.timing.l2flush import make_flush
 
 SCHEDULED = "/proc/thread-self/schedstat"
 """Nanoseconds for which this thread ran, for which it waited for a core, and how often it got one."""
-
-
-class Scheduled(NamedTuple):
-    """Times that the scheduler has counted so far."""
-
-    ran_ns: int
-    """For how long the calling thread had a core."""
-    all_ran_ns: int
-    """For how long the threads of this process had cores, together."""
-    waited_ns: int
-    """For how long the calling thread waited for a core; 0 where Linux does not tell."""
 
 
 class Schedule:
@@ -42,8 +30,8 @@ class Schedule:
         if self._file is not None:
             os.close(self._file)
 
-    def read(self, waited_first: bool = False) -> Scheduled:
-        """Return the times so far.
+    def read(self, waited_first: bool = False) -> tuple[int, int, int]:
+        """Return the nanoseconds for which the thread had a core, all of its process had, and it waited for one.
 
         Reading a thread's CPU time makes Linux (6.6 on) see that its slice is over, as the flush often uses it up:
         others get the core now, and the call begins with a new slice. The waiting is read after that, and
@@ -51,7 +39,7 @@ class Schedule:
         """
         waited_ns = self.waited_ns() if waited_first else 0
         ran_ns, all_ran_ns = time.thread_time_ns(), time.process_time_ns()
-        return Scheduled(ran_ns, all_ran_ns, waited_ns if waited_first else self.waited_ns())
+        return ran_ns, all_ran_ns, waited_ns if waited_first else self.waited_ns()
 
     def waited_ns(self) -> int:
         """Return for how long the thread has waited for a core; 0 where Linux does not tell."""
@@ -118,10 +106,10 @@ class WallSession(Session):
         return self.taken
 
 
-def held_up_ns(elapsed_ns: int, before: Scheduled, after: Scheduled) -> int:
+def held_up_ns(elapsed_ns: int, before: Sequence[int], after: Sequence[int]) -> int:
     """Return for how long others kept a thread from a core, as far as no thread of its own process had one instead.
 
-    Never more than the thread was without a core.
+    Never more than the thread was without a core. before, after: what the scheduler counted then.
     """
     ran_ns, all_ran_ns, waited_ns = (now - then for now, then in zip(after, before, strict=True))
     return max(0, min(waited_ns - max(0, all_ran_ns - ran_ns), elapsed_ns - ran_ns))
