@@ -51,6 +51,7 @@ utils = SimpleNamespace(
     _pytree=SimpleNamespace(tree_flatten_with_path=_flatten, tree_any=_nothing, tree_leaves=_leaves)
 )
 sys.modules["torch.utils"] = cast(Any, utils)
+sys.modules["torch._subclasses"] = cast(Any, SimpleNamespace(FakeTensor=type("FakeTensor", (Tensor,), {})))
 
 
 float32 = dtype()
