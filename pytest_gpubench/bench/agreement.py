@@ -74,8 +74,8 @@ class Agreement:
     """The seed of the random numbers that calls draw while values are varied; it cannot be known beforehand."""
     overwrites: Overwrites = False
     """The arguments that a candidate may change, whatever the reference does to them."""
-    graph_users: set[str] = field(default_factory=set)
-    """The arms whose calls used a CUDA graph of torch.compile."""
+    uses_cuda_graphs: bool = False
+    """True if the call of an arm was seen to use a CUDA graph of torch.compile."""
     margins: bool = True
     """True to look for reads and writes beyond the arguments."""
 
@@ -103,12 +103,9 @@ class Agreement:
 
         Raises BadRequest if it neither returns anything nor changes an argument.
         """
-        live = self._run(self.reference)
-        if (memory := self.memory or self.arguments.setup) is None:
-            expected = live.copied()
-        else:
-            run = partial(self._run, self.reference)
-            expected = rerun_where_results_were_there(run, live, memory, self.tolerance)
+        memory, run = self.memory or self.arguments.setup, partial(self._run, self.reference)
+        assert memory is not None, "arguments are kept, or made"
+        expected = rerun_where_results_were_there(run, run(), memory, self.tolerance)
         if not expected.changed and all(leaf is None for _, leaf in flatten(expected.outputs)):
             raise BadRequest(
                 "there is nothing to compare: the reference returns no output and changes no argument; let it return "
@@ -277,14 +274,8 @@ class Agreement:
         refuse_opaque_tensors(who, outputs)
         refuse_switching(who, self.switches)
         ran = Ran(outputs, self._gradients(outputs, args, kwargs, outputs))
-        if used_cuda_graphs():
-            self.graph_users.add(who)
+        self.uses_cuda_graphs |= used_cuda_graphs()
         return ran
-
-    @property
-    def uses_cuda_graphs(self) -> bool:
-        """True if the call of an arm was seen to use a CUDA graph of torch.compile."""
-        return bool(self.graph_users)
 
     def _refuse_shared_memory(
         self, name: str, outputs: object, expected: Ran, shared: Sequence[tuple[str, str]], changed: Sequence[str]
