@@ -1,5 +1,6 @@
 """Agreements, and calls of two arms, for tests of a comparison."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -19,7 +20,7 @@ from pytest_gpubench.timing.base import call_of
 from pytest_gpubench.timing.calls import Backward, make_call
 from pytest_gpubench.timing.comparison import Match
 from pytest_gpubench.timing.rounds import Interleaved, Sample
-from tests.timing.fakes import ArmsTimer, rep
+from tests.timing.fakes import ArmsTimer, Clock, rep
 
 MIB = 2**20
 CACHE_BYTES = 50 * MIB
@@ -77,9 +78,7 @@ def taken_before() -> Interleaved:
 
 def checked_rounds(
     candidate: Callable[..., object],
-    timer: ArmsTimer,
-    monkeypatch: pytest.MonkeyPatch,
-    drawn: int = 1,
+    timer: ArmsTimer | None = None,
     reference: Callable[..., object] = double,
     setup: Callable[[], object] | None = None,
     another: Callable[..., object] | None = None,
@@ -88,9 +87,8 @@ def checked_rounds(
 ) -> CheckedRounds:
     """Return the checks of a candidate that was right when it was checked, and timed since.
 
-    drawn: 1 for no look at the inputs before a rep, 0 for one before each.
+    timer: None is one for which all calls take as long. The inputs were looked at in the first calls alone.
     """
-    monkeypatch.setattr("secrets.randbelow", lambda below: drawn)
     x = () if setup is not None else (torch.arange(4.0, requires_grad=backward != "forward"),)
     arguments = VariedArguments.of(kept_arguments([reference, candidate], x, None, setup))
     agreement = replace(agreement_of(reference, *x, setup=setup, backward=backward), arguments=arguments)
@@ -101,8 +99,10 @@ def checked_rounds(
     match = Match(calls, "r")
     way = OtherValues(agreement, expected).find() if vary else None
     recorder.begin()
-    for order in match.orders(5):
-        for name in order:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("secrets.randbelow", lambda below: 1)
+        for name in itertools.chain(*match.orders(5)):
             calls[name].prepare()()
+    timer = timer or ArmsTimer(Clock(), lambda *at: rep(100, "ab"))
     taken = Interleaved({name: Sample([rep(100, "ab")] * 40) for name in functions})
     return CheckedRounds(recorder, match, timer, taken, expected, way)

@@ -13,7 +13,6 @@ from pytest_gpubench.bench.gradients import input_gradients
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 from tests.bench.calls import agreement_of, check, checked_rounds, double
-from tests.timing.fakes import ArmsTimer, Clock, rep
 
 Function = Callable[..., Any]
 
@@ -110,15 +109,12 @@ def test_a_gradient_that_is_wrong_when_it_is_timed(backward: Backward) -> None:
     ("candidate", "is_kept"), [(double, False), (lambda x: x + x, False), (InPlace.apply, False), (Cached.apply, True)]
 )
 @pytest.mark.parametrize("reference", [double, InPlace.apply])
-def test_gradients_of_timed_calls(
-    reference: Function, candidate: Function, is_kept: bool, backward: Backward, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gradients_of_timed_calls(reference: Function, candidate: Function, is_kept: bool, backward: Backward) -> None:
     """Also where they lie in the upstream gradient's memory, which both functions share.
 
     That of a linear function depends on no input: the upstream gradient has to change.
     """
-    timer = ArmsTimer(Clock(), lambda *at: rep(100, "ab"))
-    checked = checked_rounds(candidate, timer, monkeypatch, reference=reference, backward=backward)
+    checked = checked_rounds(candidate, reference=reference, backward=backward)
     kept = r"^c returns what it had computed before"
     with pytest.raises(InvalidResult, match=kept) if is_kept else nullcontext():
         checked.check()

@@ -44,38 +44,29 @@ def concluded(limits: Limits, **settings: Any) -> Measurement:
 @pytest.mark.parametrize("asks", ["auto", "limits"])
 def test_a_limit_asks_and_is_judged_by_them(asked: list[str], asks: str) -> None:
     found = concluded(Limits(max_registers=64), resources=asks)
-    assert asked == ["softmax"]
-    assert found.timing.kernels == KERNELS
+    assert (asked, found.timing.kernels) == (["softmax"], KERNELS)
     assert [each.outcome for each in found.verdicts] == [Outcome.FAIL]
 
 
-KEEPING: list[dict[str, Any]] = [
-    {"save": "main"},
-    {"autosave": True},
-    {"compare": "main"},
-    {"json": "run.json"},
-    {"html": "page.html"},
-]
-
-
-@pytest.mark.parametrize("settings", KEEPING, ids=lambda settings: next(iter(settings)))
-def test_a_run_that_is_kept_has_them(asked: list[str], settings: dict[str, Any]) -> None:
-    assert concluded(Limits(max_kernels=1), **settings).timing.kernels == KERNELS
-    assert asked == ["softmax"]
-
-
 @pytest.mark.parametrize(
-    ("limits", "settings"),
+    ("limits", "settings", "asks"),
     [
-        (Limits(max_kernels=1), {}),
-        (Limits(max_registers=64), {"timer": "scripted"}),
-        (Limits(), {"timer": "scripted", "save": "main"}),
-        (Limits(max_kernels=1), {"save": "main", "html": "page.html", "resources": "limits"}),
+        (Limits(max_kernels=1), {"save": "main"}, True),
+        (Limits(max_kernels=1), {"autosave": True}, True),
+        (Limits(max_kernels=1), {"compare": "main"}, True),
+        (Limits(max_kernels=1), {"json": "run.json"}, True),
+        (Limits(max_kernels=1), {"html": "page.html"}, True),
+        (Limits(max_kernels=1), {}, False),
+        (Limits(max_registers=64), {"timer": "scripted"}, False),
+        (Limits(), {"timer": "scripted", "save": "main"}, False),
+        (Limits(max_kernels=1), {"save": "main", "html": "page.html", "resources": "limits"}, False),
     ],
 )
-def test_no_other_run_asks(asked: list[str], limits: Limits, settings: dict[str, Any]) -> None:
-    assert concluded(limits, **settings).timing == TAKEN
-    assert asked == []
+def test_a_run_that_is_kept_has_them_and_no_other(
+    asked: list[str], limits: Limits, settings: dict[str, Any], asks: bool
+) -> None:
+    assert concluded(limits, **settings).timing.kernels == (KERNELS if asks else TAKEN.kernels)
+    assert asked == ["softmax"] * asks
 
 
 @pytest.mark.parametrize(
