@@ -215,8 +215,7 @@ class CompareRequest(Request[Comparison]):
         work = work_of(call, args, kwargs, expected.own_outputs, self.bytes or None, self.flops, wants_flops)
         rule = (self.speedups, self.settings.alpha, self.settings.precision, is_enforced(self.settings, self.device))
         judges = {
-            name: Judges(on_time, SpeedupJudgement(name, *rule, self.pass_alpha))
-            for name, on_time in self.judgements(self.judged, work).items()
+            name: Judges(self.judgement(work), SpeedupJudgement(name, *rule, self.pass_alpha)) for name in self.judged
         }
 
         def look(taken: Interleaved, looks: tuple[int, ...]) -> bool:

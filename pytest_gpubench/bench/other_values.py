@@ -8,8 +8,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import torch
-
 from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.output_rules import is_finite
 from pytest_gpubench.bench.ran import Ran
@@ -49,7 +47,8 @@ class OtherValues:
             raise UnfairComparison(self.hidden[0])
         if agreement.backward != "forward":
             return "as given"
-        if not _has_single_numbers(agreement):  # which a search draws: they have no order to change
+        tensors = tensors_in(agreement.fresh())
+        if not tensors or any(each.numel() >= 2 for each in tensors):  # single numbers of a search have no order
             agreement.remarks.append(UNVARIED.format(name_of(agreement.reference)))
         return None
 
@@ -87,26 +86,16 @@ def _ways(agreement: Agreement) -> Iterator[Way]:
     yield from ways
 
 
-def _has_single_numbers(agreement: Agreement) -> bool:
-    """Tell whether the arguments' tensors have one element each, or none."""
-    tensors = tensors_in(agreement.fresh())
-    return bool(tensors) and all(tensor.numel() < 2 for tensor in tensors)
-
-
 def _is_comparable(agreement: Agreement, outputs: object, expected: object) -> bool:
     """Tell whether outputs are finite, or not so only where the reference's were not finite to begin with."""
     before = dict(tensors_of(flatten(expected)))
     for name, found in tensors_of(flatten(outputs)):
         if found.is_floating_point() and not is_finite(found):
-            allowed = agreement.tolerance.equal_nan or not _has_nan(found)
+            blocks = [found[block] for block in blocks_of(found, temporaries=16)]
+            allowed = agreement.tolerance.equal_nan or not any(bool(each.isnan().any()) for each in blocks)
             if not allowed or name not in before or is_finite(before[name]):
                 return False
     return True
-
-
-def _has_nan(tensor: torch.Tensor) -> bool:
-    """Tell whether an element of a tensor is NaN."""
-    return any(bool(tensor[block].isnan().any()) for block in blocks_of(tensor, temporaries=16))
 
 
 def _hidden_changes(agreement: Agreement, outputs: object, expected: object) -> list[str]:

@@ -35,7 +35,8 @@ class Pace:
         """
         if not self.timer.sees_kernels:
             return
-        usual_us = {name: _usual_us(sample.samples_us) for name, sample in self.taken.samples.items()}
+        sorted_us = {name: sorted(sample.samples_us) for name, sample in self.taken.samples.items()}
+        usual_us = {name: each[9 * (len(each) - 1) // 10] for name, each in sorted_us.items()}  # of nine in ten calls
         for name in names:
             if self._is_slower(name, found_us, usual_us) and all(self._is_slower_again(name) for _ in range(TRIALS)):
                 raise InvalidResult(
@@ -60,8 +61,3 @@ class Pace:
 
     def _take(self) -> dict[str, float]:
         return take_once_more(self.match, self.timer, self.taken, [*self.match.calls])
-
-
-def _usual_us(samples_us: Sequence[float]) -> float:
-    """Return the time that nine of ten calls do not exceed."""
-    return sorted(samples_us)[9 * (len(samples_us) - 1) // 10]

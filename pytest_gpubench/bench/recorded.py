@@ -126,10 +126,15 @@ class RecordedRequest(Request[RecordedComparison]):
             unmeasured = next((item.timing for item in measured if item.timing.unmeasured), measured[1].timing)
             measured[1] = self._with_verdict(measured[1], Seen(unmeasured))
             return CallResult(RecordedComparison(tuple(comparisons), None, None), measured)
-        shapes = [
-            shape_speedup(reference.timing, candidate, calls, self.shape_settings.alpha)
-            for (reference, candidate), calls in zip(pairs, self.counts, strict=True)
-        ]
+        shapes = []
+        for (reference, candidate), calls in zip(pairs, self.counts, strict=True):
+            timing, found = reference.timing, candidate.speedup
+            assert found is not None, "it was timed"
+            # the time is looked at once in so many looks; where there are too few reps, their range stands for it
+            looked_us = time_interval(timing, self.shape_settings.alpha / len(LOOKS))
+            low_us, high_us = looked_us or (timing.min_us, timing.max_us)
+            totals_us = Interval(calls * low_us, calls * high_us)
+            shapes.append(ShapeSpeedup(found.ratio, found.interval, calls * timing.median_us, totals_us))
         ratio, interval = weighted_speedup(shapes)
         most = max(range(len(shapes)), key=lambda place: shapes[place].total_us)
         total_us = sum(each.total_us for each in shapes)
@@ -160,17 +165,6 @@ def request_of(
         for call, label in zip(calls, labels_of(calls), strict=True)
     ]
     return RecordedRequest.of(parts, [call.calls for call in calls])
-
-
-def shape_speedup(reference: Timing, candidate: Measurement, calls: int, alpha: float) -> ShapeSpeedup:
-    """Return the speedup of one shape; the time of the reference is looked at once in so many looks.
-
-    Where there are too few reps for that, their range stands for the interval of the time.
-    """
-    assert candidate.speedup is not None, "it was timed"
-    times_us = time_interval(reference, alpha / len(LOOKS)) or Interval(reference.min_us, reference.max_us)
-    totals_us = Interval(calls * times_us.low, calls * times_us.high)
-    return ShapeSpeedup(candidate.speedup.ratio, candidate.speedup.interval, calls * reference.median_us, totals_us)
 
 
 def weighted_speedup(shapes: Sequence[ShapeSpeedup]) -> tuple[float, Interval | None]:

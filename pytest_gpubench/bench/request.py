@@ -1,7 +1,7 @@
 """A request: what one public call asks for, measures, is judged by and returns; and the plain one, of `measure`."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar
@@ -157,11 +157,6 @@ class Request(ABC, Generic[T]):
 
         Ask for it before the warm-up: the GPU's peaks are measured now, and must not be between the reps.
         """
-        return self.judgements([""], work, single)[""]
-
-    def judgements(self, names: Iterable[str], work: Work, single: bool = False) -> dict[str, Judgement]:
-        """Return judgements of timings of the same work, by name; see `judgement`."""
-        alpha, enforced = self.settings.alpha, is_enforced(self.settings, self.device)
         peaks = self.peaks(work)
 
         def known(timing: Timing) -> Seen:
@@ -169,7 +164,8 @@ class Request(ABC, Generic[T]):
             return Seen(found, 0, 0, peaks, work.dtype, work.read_share, self.takes_work)
 
         single = single or self.settings.reps is not None
-        return {name: Judgement(self.limits, alpha, enforced, single, self.pass_alpha, known) for name in names}
+        enforced = is_enforced(self.settings, self.device)
+        return Judgement(self.limits, self.settings.alpha, enforced, single, self.pass_alpha, known)
 
     def conclude(self, item: Measurement, call: Call, others: Sequence[Timing] = ()) -> Measurement:
         """Return a measurement, which has its verdicts on time and rates, with those on its structure.

@@ -318,6 +318,14 @@ def test_work_that_the_reference_leaves_too_may_be_left() -> None:
     checked_rounds(lambda x: first(x), reference=first).check()
 
 
+def test_arms_that_share_no_memory_are_called_with_the_values_as_given_again() -> None:
+    timer = ArmsTimer(Clock(), lambda *at: rep(100, "ab"))
+    checked = checked_rounds(double, timer)
+    checked.recorder.arms = 0
+    checked.check()
+    assert timer.names_by_session == ["cc"]
+
+
 def test_where_no_other_values_tell_anything_there_is_one_round() -> None:
     timer = ArmsTimer(Clock(), lambda *at: rep(100, "ab"))
     checked_rounds(torch.ones_like, timer, reference=torch.ones_like).check()
