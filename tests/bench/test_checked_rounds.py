@@ -344,6 +344,19 @@ def test_an_output_that_a_function_holds_is_not_put_back_while_it_is_kept(monkey
     checked.check()
 
 
+@pytest.mark.parametrize(("slow_us", "is_refused"), [(120.0, False), (130.0, True)])
+def test_one_that_is_slower_whenever_the_values_change(slow_us: float, is_refused: bool) -> None:
+    seen = [0.0]
+
+    def candidate(x: torch.Tensor) -> torch.Tensor:
+        seen.append(x[0].item())
+        return x * 2
+
+    timer = ArmsTimer(Clock(), lambda name, number: rep(slow_us if name == "c" and seen[-2:] == [0, 3] else 100, "ab"))
+    with pytest.raises(InvalidResult, match=r"^c took 130\.0 us when the") if is_refused else nullcontext():
+        checked_rounds(candidate, timer).check()
+
+
 @pytest.mark.parametrize("incomplete", [False, True])
 @pytest.mark.parametrize(
     ("others", "raised"),
