@@ -1,5 +1,6 @@
 """Crossovers: the size from which on a candidate is faster, by the intervals of its speedups."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -110,11 +111,8 @@ def test_a_line() -> None:
 
 
 def test_other_parameters_are_the_same_along_a_line() -> None:
-    records = [
-        compared(ratio * factor, n=n, dtype=dtype)
-        for dtype, factor in (("float16", 1.0), ("float32", 2.0))
-        for n, ratio in RATIOS.items()
-    ]
+    kinds = itertools.product((("float16", 1.0), ("float32", 2.0)), RATIOS.items())
+    records = [compared(ratio * factor, n=n, dtype=dtype) for (dtype, factor), (n, ratio) in kinds]
     records.append(compared(0.5, n="8", dtype="int8"))
     (line,) = crossovers(records)
     assert line.startswith("softmax over torch by n at dtype=float16, faster from n=2048 on: 512 ")

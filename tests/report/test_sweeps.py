@@ -13,14 +13,11 @@ from tests.report.records import arms, record, timing, verdict
 
 def swept(*cases: dict[str, str], **others: Any) -> list[TestRecord]:
     """Return the records of a parametrised test; case by case it takes 10, 20, 30, ... us, and its reference 25."""
-    return [
-        record(
-            *arms(timing("ours", 10.0 * place, **others), timing("torch", 25.0, **others)),
-            nodeid=f"tests/test_a.py::test_it[{place}]",
-            params=params,
-        )
-        for place, params in enumerate(cases, 1)
-    ]
+    found = []
+    for place, params in enumerate(cases, 1):
+        pair = arms(timing("ours", 10.0 * place, **others), timing("torch", 25.0, **others))
+        found.append(record(*pair, nodeid=f"tests/test_a.py::test_it[{place}]", params=params))
+    return found
 
 
 def case(n: object, *arms: Measurement, **others: Any) -> TestRecord:

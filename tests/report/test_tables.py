@@ -254,12 +254,9 @@ def test_a_change_is_coloured_where_it_is_judged(limit: str, style: str) -> None
 
 def test_verbose_names_only_what_has_kernels_or_regions() -> None:
     region = Region(path="attention", calls=2, total_ns=(60_000,), own_ns=(60_000,), share=0.6)
-    items = [
-        timing("bare", 10.0, kernels=()),
-        timing("parts", 10.0, kernels=(), regions=(region,)),
-        timing("both", 10.0, regions=(region,)),
-    ]
-    text = render([record(*(Measurement(timing=one) for one in items))], Settings(verbose=True), Screen())
+    bare = [timing("bare", 10.0, kernels=()), timing("parts", 10.0, kernels=(), regions=(region,))]
+    items = [Measurement(timing=one) for one in (*bare, timing("both", 10.0, regions=(region,)))]
+    text = render([record(*items)], Settings(verbose=True), Screen())
     heads = [line for line in text.splitlines() if line.startswith("test_it ") and ":" not in line and "us" not in line]
     assert [line for line in heads if len(line.split()) == 2] == ["test_it parts", "test_it both"]
     assert text.count("regions:") == 2

@@ -292,11 +292,7 @@ KERNELS_OR_GPUS = "kernels, as in {'*softmax*': 64}, or GPUs, as in {'H200': 64}
         ("max_registers", "64", "it must be a whole number"),
         ("max_registers", {}, f"a mapping must name {KERNELS_OR_GPUS}"),
         ("max_registers", {1: 64}, f"a mapping must name {KERNELS_OR_GPUS}"),
-        (
-            "max_registers",
-            {"*norm*": 64, "H200": 64},
-            f"{KERNELS_OR_GPUS}, not both: a name with a wildcard is that of",
-        ),
+        ("max_registers", {"*norm*": 64, "H200": 64}, f"{KERNELS_OR_GPUS}, not both: a name with a wildcard is that"),
         ("max_registers", {"H200": {"A100": 64}}, "what a GPU has must be a limit, or one for each kernel, as in {'*s"),
         ("max_registers", {"*norm*": {"H200": 64}}, "it must be a whole number"),
         ("max_registers", {"H200": {}}, f"a mapping must name {KERNELS_OR_GPUS}"),

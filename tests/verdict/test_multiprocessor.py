@@ -106,12 +106,7 @@ FIVE_AND_THREE = taking("a", blocks_per_sm=5), taking("b", blocks_per_sm=3)
             "norm: max_registers={'H200': 64, 'a': 16} cannot be judged: a is a kernel, and a name without a wildcard "
             "is that of a GPU: write '*a*'",
         ),
-        (
-            Limits(max_registers={"*memcpy*": 16}),
-            (A72, COPY),
-            INVALID,
-            "norm: max_registers={'*memcpy*': 16} cannot be",
-        ),
+        (Limits(max_registers={"*memcpy*": 16}), (A72, COPY), INVALID, "norm: max_registers={'*memcpy*': 16} cannot b"),
         (Limits(max_tail=0.3), (OF_924,), PASS, "norm: a leaves 30 % of the GPU idle in its only wave"),
         (Limits(max_tail=0.3), (OF_923,), FAIL, "norm: a leaves 30.08 % of the GPU idle"),  # in the last bit
     ],

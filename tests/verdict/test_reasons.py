@@ -148,14 +148,13 @@ def test_reasons_are_few_single_lines(old: Measurement, new: Measurement) -> Non
 
 def test_each_candidate_is_explained_by_the_reference_before_it() -> None:
     """As in the comparisons of a model's recorded calls."""
-    failed = [judged("min_speedup")] * 2
-    small_ones = [measured(small(), role="reference"), measured(small(), one(COPY, 35.0), role="candidate")]
-    copied = [measured(one(COPY, 35.0), role="reference"), measured(one(COPY, 70.0, 2), role="candidate")]
-    items = [*small_ones, *copied]
-    items[1], items[3] = (
-        msgspec.structs.replace(item, verdicts=verdicts)
-        for item, verdicts in zip((items[1], items[3]), failed, strict=True)
-    )
+    failed = judged("min_speedup")
+    items = [
+        measured(small(), role="reference"),
+        measured(small(), one(COPY, 35.0), role="candidate", verdicts=failed),
+        measured(one(COPY, 35.0), role="reference"),
+        measured(one(COPY, 70.0, 2), role="candidate", verdicts=failed),
+    ]
     copy = "elementwise_kernel<direct_copy_kernel_cuda>"
     assert [[each.reasons for each in item.verdicts] for item in explained_by_references(items)] == [
         [],

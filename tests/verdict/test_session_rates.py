@@ -3,6 +3,7 @@
 From 60 tests of a few cells, and with `-m slow` from 2,000 of each.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -107,14 +108,11 @@ def shares(cell: Cell, slower: float, tests: int) -> dict[Outcome, float]:
 
 ORDINARY = [
     Cell(f"sd {std:.1%}", partial(spread, std=std), saved, suite)
-    for std in (0.003, 0.008)
-    for saved in (1, 5)
-    for suite in (1, 3, 10, 30)
+    for std, saved, suite in itertools.product((0.003, 0.008), (1, 5), (1, 3, 10, 30))
 ]
 MODES = [
     Cell(f"two modes 8 % apart, {share:.0%} slow", partial(modes, share=share), saved)
-    for share in (0.2, 0.5, 0.8)
-    for saved in (1, 5)
+    for share, saved in itertools.product((0.2, 0.5, 0.8), (1, 5))
 ]
 HARD = [
     *MODES,
