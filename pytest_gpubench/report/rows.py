@@ -173,13 +173,7 @@ def sort(rows: Sequence[Row], key: str) -> list[Row]:
     return sorted(rows, key=lambda row: (not row.timing.measured, values[id(row)] is None, values[id(row)] or 0.0))
 
 
-STYLES = {
-    Outcome.PASS: "green",
-    Outcome.FAIL: "bold red",
-    Outcome.INVALID: "bold red",
-    Outcome.INCONCLUSIVE: "yellow",
-    Outcome.NOT_JUDGED: "yellow",
-}
+STYLES = dict(zip(FROM_BEST, ("green", "yellow", "yellow", "bold red", "bold red"), strict=True))
 MEDIAN = BY_NAME["median"]
 MOST_KERNELS = 20
 """Kernels of one call that are listed; the shortest of more are summed up."""

@@ -49,13 +49,11 @@ MISSING = {"host": Ending.OTHER_HOST, "no run": Ending.NO_RUN, "not asked": Endi
 def rule_for(ending: Ending, settings: Settings) -> Rule:
     """Return the effect of an ending on its test."""
     missing = settings.missing_baseline
+    no_run = "ignore" if missing == "ignore" else "fail"
     value, remedy = {
         Ending.INCONCLUSIVE: (settings.inconclusive, "--gpu-bench-inconclusive=warn passes it with a warning"),
         Ending.NOT_JUDGED: ("fail" if settings.strict else "warn", "without --gpu-bench-strict it is a warning"),
-        Ending.NO_RUN: (
-            "ignore" if missing == "ignore" else "fail",
-            "for a first run, --gpu-bench-missing-baseline=ignore goes on without",
-        ),
+        Ending.NO_RUN: (no_run, "for a first run, --gpu-bench-missing-baseline=ignore goes on without"),
         Ending.NO_TEST: (missing, "--gpu-bench-missing-baseline=warn goes on without"),
         Ending.OTHER_HOST: (settings.host_mismatch, "--gpu-bench-host-mismatch=warn goes on without"),
     }[ending]

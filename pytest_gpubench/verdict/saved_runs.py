@@ -120,9 +120,8 @@ def _with_verdict(
         item = explained(item, found.old, versions=changed)
         return replace(found, outcome=Outcome.NOT_JUDGED, notes=notes, new=item)
     found = invalidated(found, limit.tolerance, item.timing, reference, throttled)
-    verdict = Verdict(
-        kind=limit.kind, asked=limit.asked, outcome=found.outcome, sentence=found.sentence, enforced=enforced
-    )
+    told, outcome = found.sentence, found.outcome
+    verdict = Verdict(kind=limit.kind, asked=limit.asked, outcome=outcome, sentence=told, enforced=enforced)
     item = msgspec.structs.replace(item, verdicts=(*item.verdicts, verdict))
     return replace(found, new=explained(item, found.old, versions=changed))
 
@@ -131,13 +130,9 @@ def with_change(item: Measurement, found: Change, baseline: str) -> Measurement:
     """Return a measurement with the change that was found, if any."""
     if found.estimate is None or found.old is None:
         return item
-    change = PastChange(
-        baseline=baseline,
-        metric=found.estimate.metric,
-        ratio=found.estimate.ratio,
-        interval=found.estimate.interval,
-        old_us=found.old.timing.median_us,
-    )
+    metric, ratio, interval = found.estimate.metric, found.estimate.ratio, found.estimate.interval
+    old_us = found.old.timing.median_us
+    change = PastChange(baseline=baseline, metric=metric, ratio=ratio, interval=interval, old_us=old_us)
     return msgspec.structs.replace(item, change=change)
 
 

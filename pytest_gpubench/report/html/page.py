@@ -44,11 +44,7 @@ def page_content(run: SavedRun, baseline: SavedRun | None, history: Sequence[Sav
     past = OlderRuns(by_run_key(baseline) if baseline else None, [by_run_key(each) for each in older])
     measured = Measured(run, past)
     tests = [_test_content(record, measured) for record in run.records]
-    places = {
-        id(item): (test, place)
-        for test, record in enumerate(run.records)
-        for place, item in enumerate(record.measurements)
-    }
+    places = {id(one): (at, n) for at, record in enumerate(run.records) for n, one in enumerate(record.measurements)}
     facts = {name: ", ".join(map(printable, values)) for name, values in run_facts(run).items()}
     commit = run.commit_info
     branch, dirty = f" on {commit.branch}" if commit.branch else "", ", dirty" if commit.dirty else ""

@@ -73,16 +73,12 @@ def speedup_verdict(label: str, speedup: Speedup, candidate_us: float, wanted: f
     outcome = at_least(speedup.interval, wanted)
     unit, found = choose_time_unit([candidate_us]), ratio_text(speedup.ratio, speedup.interval)
     needed = "" if speedup.interval else f"{least_reps(speedup.alpha)} reps"
-    return Verdict(
-        kind=MinSpeedup.name,
-        asked=repr(wanted),
-        outcome=outcome,
-        sentence=f"{label} is {_speedup_words(speedup.ratio, outcome)} {speedup.reference}: {found}, "
-        f"wanted at least {wanted:g}x "
-        f"({format_time(candidate_us, unit)} against {format_time(speedup.reference_us, unit)}, "
-        f"{judged_by(count(speedup.quads, 'quad'), speedup.alpha, needed)})",
-        enforced=enforced,
+    told = (
+        f"{label} is {_speedup_words(speedup.ratio, outcome)} {speedup.reference}: {found}, wanted at least "
+        f"{wanted:g}x ({format_time(candidate_us, unit)} against {format_time(speedup.reference_us, unit)}, "
+        f"{judged_by(count(speedup.quads, 'quad'), speedup.alpha, needed)})"
     )
+    return Verdict(kind=MinSpeedup.name, asked=repr(wanted), outcome=outcome, sentence=told, enforced=enforced)
 
 
 def _speedup_words(ratio: float, outcome: Outcome) -> str:
@@ -141,14 +137,7 @@ class SpeedupJudgement:
         if not self.limits:
             return ()
         if self.name not in self.limits:
-            sentence = f"{self.name}: no min_speedup for it, only for {', '.join(self.limits)}"
-            return (
-                Verdict(
-                    kind=MinSpeedup.name,
-                    asked=repr(dict(self.limits)),
-                    outcome=Outcome.NOT_JUDGED,
-                    sentence=sentence,
-                    enforced=self.enforced,
-                ),
-            )
+            told = f"{self.name}: no min_speedup for it, only for {', '.join(self.limits)}"
+            asked, outcome = repr(dict(self.limits)), Outcome.NOT_JUDGED
+            return (Verdict(kind=MinSpeedup.name, asked=asked, outcome=outcome, sentence=told, enforced=self.enforced),)
         return (speedup_verdict(self.name, speedup, candidate_us, self.limits[self.name], self.enforced),)
