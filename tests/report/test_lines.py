@@ -216,6 +216,11 @@ def test_of_very_many_the_section_shows_the_last() -> None:
     assert "alone: 9.000 us (median of 9 reps, cold, profiler) (the last of 9)" in text
     assert "b against eager (the last of 9): 1.111x" in text
     assert report_section(record(*alone[:8])).count("median of") == 8
+    for failing in (3, 5):
+        alone[failing] = msgspec.structs.replace(alone[failing], verdicts=(verdict("max_time_us=1", Outcome.FAIL),))
+    assert "alone: 6.000 us (median of 9 reps, cold, profiler) (the last to fail, of 9)" in report_section(
+        record(*alone)
+    )
 
 
 class OddFloat(float):
@@ -260,6 +265,11 @@ def test_properties_are_plain_and_their_names_are_used_once() -> None:
 )
 def test_the_verdict_of_a_measurement_is_its_worst(outcomes: tuple[Outcome, ...], worst: str) -> None:
     assert ("gpu_bench.a.verdict", worst) in median_properties(judged(*outcomes))
+
+
+def test_the_worst_example_of_a_function_stands_for_all() -> None:
+    items = [Measurement(timing=timing("a", 10.0 * n), example=f"n={n}") for n in (1, 3, 2)]
+    assert median_properties(record(*items)) == [("gpu_bench.a.median_us", 30.0)]
 
 
 def test_all_reasons_are_a_property_each_once() -> None:

@@ -54,6 +54,8 @@ def test_a_number_or_a_shape_has_an_axis(texts: tuple[str, ...], axis: str, valu
 )
 def test_what_has_less_than_two_places_is_no_sweep(texts: tuple[str, ...]) -> None:
     assert sweeps_of(swept(*over("n", *texts))) == []
+    examples = [case(n, Measurement(timing=timing("ours", 9.0), example="x=1")) for n in (1, 2)]
+    assert sweeps_of(examples) == []
 
 
 def test_parameters_that_change_together_are_one_axis() -> None:
