@@ -19,9 +19,8 @@ def median_properties(record: TestRecord) -> list[tuple[str, object]]:
     items = [item for item in record.measurements if id(item) in kept]
     told = [(item.timing.label, values) for item in items if (values := _values_of(item))]
     names = numbered((f"gpu_bench.{printable(label)}" for label, _ in told), "#")
-    return [
-        (f"{name}.{key}", value) for name, (_, values) in zip(names, told, strict=True) for key, value in values.items()
-    ]
+    named = [(name, values.items()) for name, (_, values) in zip(names, told, strict=True)]
+    return [(f"{name}.{key}", value) for name, items in named for key, value in items]
 
 
 def _values_of(item: Measurement) -> dict[str, float | str]:

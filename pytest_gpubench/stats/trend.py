@@ -48,7 +48,5 @@ def steps(points: Sequence[Point], name: str) -> list[tuple[float, float]]:
             values.setdefault(point.sizes[name], []).append(point.value)
     sizes = sorted(values)
     length = math.ceil(len(sizes) / MOST_STEPS)
-    stretches = [sizes[start : start + length] for start in range(0, len(sizes), length or 1)]
-    return [
-        (stretch[-1], statistics.median(value for size in stretch for value in values[size])) for stretch in stretches
-    ]
+    parts = [sizes[start : start + length] for start in range(0, len(sizes), length or 1)]
+    return [(part[-1], statistics.median(value for size in part for value in values[size])) for part in parts]

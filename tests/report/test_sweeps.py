@@ -64,6 +64,8 @@ def test_parameters_that_change_together_are_one_axis() -> None:
     (others,) = sweeps_of(swept({"m": "2", "n": "3", "dtype": "a"}, {"m": "4", "n": "5", "dtype": "a"}))
     assert (others.axis, others.values) == ("m x n", {6: "2x3", 20: "4x5"})
     assert {each.fixed for each in others.series} == {"dtype=a"}
+    (alike,) = sweeps_of(swept({"m": "2", "n": "3", "k": "1"}, {"m": "4", "n": "5", "k": "1"}))
+    assert (alike.axis, {each.fixed for each in alike.series}) == ("m x n", {"k=1"})
 
 
 def test_each_parameter_of_a_grid_has_a_sweep_the_longest_first() -> None:

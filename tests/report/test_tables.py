@@ -171,6 +171,8 @@ def test_sorting_and_grouping_hold_for_comparisons() -> None:
         endings = files.get(key, (" in test_a.py", " in test_b.py")) if len(expected) > 1 else ("",)
         wanted = [f"gpu_bench: {title}{ending}" for title, ending in zip(expected, endings, strict=True)]
         assert list(tables(slow, fast, group_by=key)) == wanted
+    bare = record(*arms(timing("a", 30.0), timing("eager", 20.0)), nodeid="test_c.py::test_c")  # of no class
+    assert list(tables(slow, bare, group_by="class")) == ["gpu_bench: test_a.py", "gpu_bench: test_c.py"]
 
 
 @pytest.mark.parametrize(
