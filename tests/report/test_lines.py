@@ -59,6 +59,7 @@ def test_the_last_line_counts_the_verdicts(found: TestRecord, settings: Settings
     [
         ((Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE), "3 would be judged *, 1 of them would fail"),
         ((Outcome.PASS,), "1 would be judged *, none of them would fail"),
+        ((Outcome.FAIL, Outcome.INVALID), "2 would be judged *, 2 of them would fail"),
         ((Outcome.PASS, Outcome.NOT_JUDGED), "1 would be judged *, none of them would fail; 1 not judged on a CPU"),
     ],
 )
@@ -69,6 +70,15 @@ def test_without_a_gpu_one_line_counts_what_would_fail(outcomes: tuple[Outcome, 
     assert summary_lines([found], Settings())[-1] == f"gpu_bench: limits: no GPU was found: {words}"
     raised = msgspec.structs.replace(judged(Outcome.INCONCLUSIVE), device=cpu)
     assert summary_lines([raised], Settings())[-1].endswith("or look for what disturbs the CPU)")
+
+
+def test_the_first_line_says_how_a_device_was_measured() -> None:
+    items = [Measurement(timing=timing("a", 1.0, timer=timer)) for timer in ("profiler", "profiler", "graph")]
+    alike, several = (summary_lines([record(*found)], Settings()) for found in (items[:2], items))
+    where = "in 1 test on NVIDIA H200 (GPU): "
+    assert alike == [f"gpu_bench: 2 measurements {where}profiler timer, cold cache; 0.0 s"]
+    ways = "2 with profiler timer, cold cache; 1 with graph timer, cold cache"
+    assert several == [f"gpu_bench: 3 measurements {where}{ways}; 0.0 s"]
 
 
 def test_examples_of_a_search_count_as_one() -> None:
