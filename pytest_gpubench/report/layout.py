@@ -104,12 +104,7 @@ def lay_out(title: str, columns: Sequence[Column], screen: Screen) -> str:
     """Return a table as text; its lines are wider than the screen only where columns that must stay do not fit."""
     chosen, widths = _fit_columns(columns, screen.width)
     shown, indent = [each for each in chosen if each.is_shown], " " * _indent(chosen)
-    texts = [
-        [_padded(text, style, width, column.right, screen) for text, style in zip(cells, styles, strict=True)]
-        for column, width in zip(shown, widths, strict=True)
-        for cells in [[column.header, *column.cells]]
-        for styles in [["bold", *(column.styles or [""] * len(column.cells))]]
-    ]
+    texts = [_padded(column, width, screen) for column, width in zip(shown, widths, strict=True)]
     head, *rows = map((" " * GAP).join, zip(*texts, strict=True))
     lines = [_styled(title, "bold", screen)] if title else []
     lines += [indent + head, "─" * (len(indent) + _total(widths))]
@@ -127,12 +122,17 @@ def _own_lines(column: Column, at: int, screen: Screen) -> list[str]:
     return [f"  {_styled(line, style, screen)}" for line in Screen(screen.width - 2).wrapped(text)]
 
 
-def _padded(text: str, style: str, width: int, right: bool, screen: Screen) -> str:
+def _padded(column: Column, width: int, screen: Screen) -> list[str]:
+    """Return the header and the cells of a column in their styles, each of this width."""
     from rich.cells import cell_len
 
-    short = shorten(text, width)
-    room, shown = " " * (width - cell_len(short)), _styled(short, style, screen)
-    return room + shown if right else shown + room
+    texts, styles = [column.header, *column.cells], ["bold", *(column.styles or [""] * len(column.cells))]
+    found = []
+    for text, style in zip(texts, styles, strict=True):
+        short = shorten(text, width)
+        room, shown = " " * (width - cell_len(short)), _styled(short, style, screen)
+        found.append(room + shown if column.right else shown + room)
+    return found
 
 
 def _styled(text: str, style: str, screen: Screen) -> str:

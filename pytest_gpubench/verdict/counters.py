@@ -60,11 +60,9 @@ def compare_counters(
     assert tolerance.margin is not None
     outcome = at_most(estimate.interval, 1 + tolerance.margin)
     further = max(least - processes, 0) if outcome is Outcome.FAIL else 0
-    ratio = ratio_text(
-        estimate.ratio,
-        None if math.isclose(*(estimate.interval or (1, 1)), rel_tol=1e-9) else estimate.interval,
-        digits=6 if abs(estimate.ratio - 1) < NEAR_ONE else 4,
-    )
+    is_exact = math.isclose(*(estimate.interval or (1, 1)), rel_tol=1e-9)
+    digits = 6 if abs(estimate.ratio - 1) < NEAR_ONE else 4
+    ratio = ratio_text(estimate.ratio, None if is_exact else estimate.interval, digits=digits)
     wanted = f"wanted at most {1 + tolerance.margin:.12g}x ({_captured(old, new, processes)})"
     sentence = f"{words}{against}: {ratio}, {wanted}"
     if further:

@@ -38,7 +38,7 @@ def is_against_reference(old: Measurement, new: Measurement) -> bool:
 
 
 def kernel_causes(old: Measurement, new: Measurement, least: float) -> Iterator[Cause]:
-    """Yield a cause for each kernel that changed, and one for all that were added; least: as `worth_telling` has it."""
+    """Yield a cause for each kernel that changed, and one for all that were added, with this share of the time at least."""
     before, after = old.timing.kernels, new.timing.kernels
     if not before or not after:
         return
@@ -50,7 +50,7 @@ def kernel_causes(old: Measurement, new: Measurement, least: float) -> Iterator[
         words = _kernel_words(was, now, names, is_against_reference(old, new)) if share >= least else ""
         if words:
             yield Cause(share, words if len(after) == 1 else f"{words} ({times(was.median_us, now.median_us)})")
-    share, launches = (sum(each.median_us for each in added) / total_us, sum(each.launches for each in added))
+    share, launches = sum(each.median_us for each in added) / total_us, sum(each.launches for each in added)
     if added and share >= least:  # `one more kernel: copy_ (38 % of the time)`
         told = [
             (f"{each.launches} x " if each.launches > 1 else "")

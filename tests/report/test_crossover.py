@@ -101,6 +101,9 @@ def test_a_line() -> None:
     assert crossovers(records, group_by="param:n") == [line]
     assert crossovers(records, group_by="param:m") == []
     assert crossovers(records, group_by="file") == [line]
+    twice = [compared(ratio, f"test_{name}.py::test_it", n=n) for name in "ab" for n, ratio in RATIOS.items()]
+    where = "test_b.py::test_it (NVIDIA H200, profiler, cold)"  # of two tests alike
+    assert sum(each == f"gpu_bench: {where}: {line}" for each in summary_lines(twice, Settings())) == 1
     without = [compared(ratio, n=n) for n, ratio in (("8", 1.2), ("16", 1.3), ("32", 1.005))]
     assert crossovers(without) == []
     assert crossovers(without, verbose=True) == [

@@ -51,6 +51,7 @@ def test_every_number_of_a_row_is_the_stored_one_to_five_digits() -> None:
     assert item["speedup"]["ratios"] == pytest.approx([math.exp(each) for each in speedup.log_ratios], rel=1e-4)
     assert test["items"][item["ref"]]["label"] == speedup.reference
     assert item["verdicts"][0]["sentence"] == stored.verdicts[0].sentence
+    assert {name for name, value in item.items() if value in (None, "", [], {}, 0)} <= {"ref"}
     taken = "64 registers, 2 KiB shared, 1 block per SM, 2.00 waves"
     assert [each[4] for each in test["items"][0]["launched"]] == [taken, ""]
     assert (row["status"], item["differences"]) == ("pass", list(stored.differences))
