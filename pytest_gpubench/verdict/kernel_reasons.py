@@ -38,7 +38,7 @@ def is_against_reference(old: Measurement, new: Measurement) -> bool:
 
 
 def kernel_causes(old: Measurement, new: Measurement, least: float) -> Iterator[Cause]:
-    """Yield a cause for each kernel that changed, and one for all that were added, with this share of the time at least."""
+    """Yield a cause for each kernel that changed, and one for all that were added; least: the share of the time."""
     before, after = old.timing.kernels, new.timing.kernels
     if not before or not after:
         return
