@@ -4,17 +4,23 @@ import faulthandler
 import os
 import pickle
 import signal
+import sys
 import threading
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial, reduce
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from operator import or_
 from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
 
 from pytest_gpubench.errors import GpuBenchError, MeasurementError, NothingRecorded, WrongResult, causes_of, is_ours
 from pytest_gpubench.gpu.device import Device, cpu_device, cuda_device
@@ -28,12 +34,58 @@ from pytest_gpubench.timing.events import HOST_BOUND, REMEMBERED, lead_for, new_
 from pytest_gpubench.timing.measurement import Plan, summarise
 from pytest_gpubench.timing.pacing import Pacing, rest
 from pytest_gpubench.timing.profiler import ProfilerSession, ProfilerTimer
-from pytest_gpubench.timing.ranks.job import Job, Rank
-from pytest_gpubench.timing.ranks.peers import Peers
+from pytest_gpubench.timing.ranks.job import LOOPBACK, START_TIMEOUT_S, Job, Rank
 from pytest_gpubench.timing.rounds import Sample, check_same_kernels
 from pytest_gpubench.timing.wall import WallTimer
 from pytest_gpubench.timing.warmup import Warmth
 from pytest_gpubench.units import count
+
+# ranks as each other's peers: their hosts and GPUs wait for each other, and their hosts talk
+
+
+class Peers:
+    """The other ranks, over a process group for the GPUs and one for the hosts."""
+
+    def __init__(self, rank: Rank, port: int, timeout_s: float) -> None:
+        os.environ.update(
+            RANK=str(rank.index),
+            LOCAL_RANK=str(rank.index),
+            WORLD_SIZE=str(rank.world_size),
+            LOCAL_WORLD_SIZE=str(rank.world_size),
+            NCCL_NVLS_ENABLE="0",
+        )
+        if sys.platform == "linux":
+            for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+                os.environ.setdefault(name, "lo")
+        if rank.device.type == "cuda":
+            torch.cuda.set_device(rank.device)
+        # the test's process gives up before this: it can say more
+        patience = timedelta(seconds=START_TIMEOUT_S + 2 * timeout_s)
+        store = dist.TCPStore(  # type: ignore[attr-defined] # public, though its home is C++
+            LOOPBACK, port, is_master=False, timeout=patience
+        )
+        backend = "nccl" if rank.device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank.index, world_size=rank.world_size, timeout=patience)
+        self._world_size = rank.world_size
+        self._hosts = dist.new_group(backend="gloo", timeout=patience)
+        self._on_host = torch.zeros(1)
+        self._on_device = torch.zeros(1, device=rank.device)
+        self.meet_on_device()
+
+    def meet(self) -> None:
+        """Wait, on the host, until all are here."""
+        dist.all_reduce(self._on_host, group=self._hosts)
+
+    def meet_on_device(self) -> None:
+        """Have the devices wait for each other in their queues."""
+        dist.all_reduce(self._on_device)
+
+    def tell(self, mine: object) -> list[Any]:
+        """Return each rank's message, in their order."""
+        told: list[Any] = [None] * self._world_size
+        dist.all_gather_object(told, mine, group=self._hosts)
+        return told
+
 
 # reps that all ranks begin together: their hosts wait for each other, and then their GPUs
 
@@ -222,8 +274,6 @@ def run_worker(assignment: Assignment, pickled: bytes, pipe: Connection) -> None
             os._exit(1)  # leaving the group in order would wait for ranks that may never come
         pipe.send(("done", timing))
         faulthandler.unregister(signal.SIGUSR1)
-    import torch.distributed as dist
-
     dist.destroy_process_group()
 
 
