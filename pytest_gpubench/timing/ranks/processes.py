@@ -16,6 +16,8 @@ from typing import Any, NoReturn
 
 import msgspec
 import torch
+import torch.distributed as dist
+from torch import multiprocessing
 
 from pytest_gpubench.child_process import how_ended
 from pytest_gpubench.errors import BadRequest, MeasurementError, annotate
@@ -66,8 +68,6 @@ def serve_on_loopback() -> Any:
 
     The server is here from the start and its port its own: no other process can take it between two steps.
     """
-    import torch.distributed as dist
-
     with socket.create_server((LOOPBACK, 0)) as server:
         port = server.getsockname()[1]
         return dist.TCPStore(  # type: ignore[attr-defined] # public, though its home is C++
@@ -139,8 +139,6 @@ class Processes:
                 self._end()
 
     def _start(self, port: int, folder: Path) -> None:
-        from torch import multiprocessing
-
         context = multiprocessing.get_context("spawn")
         for index, device in enumerate(self.devices):
             here, there = context.Pipe(duplex=False)
