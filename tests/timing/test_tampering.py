@@ -16,21 +16,10 @@ from pytest_gpubench import InvalidResult
 from pytest_gpubench.timing import tampering
 
 RELIED_ON = (
-    "time.perf_counter",
-    "time.perf_counter_ns",
-    "time.process_time_ns",
-    "time.thread_time_ns",
-    "os.open",
-    "os.pread",
-    "torch.cuda.synchronize",
-    "torch.cuda.Event.record",
-    "torch.cuda.Event.elapsed_time",
-    "torch.cuda.Event.synchronize",
-    "torch.cuda.Event.query",
-    "torch.cuda._sleep",
-    "torch.cuda.CUDAGraph.replay",
-    "torch.autograd.profiler.profile.__enter__",
-    "torch.autograd.profiler.profile.__exit__",
+    *(f"time.{name}" for name in ("perf_counter", "perf_counter_ns", "process_time_ns", "thread_time_ns")),
+    *("os.open", "os.pread", "torch.cuda.synchronize", "torch.cuda._sleep", "torch.cuda.CUDAGraph.replay"),
+    *(f"torch.cuda.Event.{name}" for name in ("record", "elapsed_time", "synchronize", "query")),
+    *(f"torch.autograd.profiler.profile.__{name}__" for name in ("enter", "exit")),
 )
 
 

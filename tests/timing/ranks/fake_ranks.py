@@ -1,4 +1,4 @@
-"""Processes of ranks that are none: each says its messages through its pipe, and nothing is started."""
+"""Jobs of ranks, and processes that are none: each says its messages through its pipe, and nothing is started."""
 
 import multiprocessing
 import os
@@ -12,8 +12,26 @@ from typing import Any
 import pytest
 import torch
 
+from pytest_gpubench import Timing
+from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.timing.ranks import processes
 from pytest_gpubench.timing.ranks.worker import Assignment, Failure
+from tests.results.measured import timing_of
+
+PLAN = Plan(cache="hot", reps=20, warmup=1, precision=0.02, max_time_s=5)
+
+
+def nothing() -> None:
+    pass
+
+
+def timing(*samples_us: float, **others: Any) -> Timing:
+    return timing_of(samples_us, "f", **others)
+
+
+def notes(error: BaseException) -> list[str]:
+    return list(getattr(error, "__notes__", []))
+
 
 MEASURING, DONE = ("doing", "measuring"), ("done", None)
 Message = tuple[str, object]

@@ -7,7 +7,7 @@ import pytest
 from pytest_gpubench import BadRequest
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing.ranks import Job, measure_ranks
-from tests.timing.ranks.jobs import PLAN, nothing
+from tests.timing.ranks.fake_ranks import PLAN, nothing
 
 TOGETHER, FUNCTION, TOP = "together, or neither", "it must be a function", "at the top of a module that can be imported"
 

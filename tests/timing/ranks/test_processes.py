@@ -19,8 +19,7 @@ from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.ranks import Job, measure_ranks, processes
 from pytest_gpubench.timing.ranks.worker import Failure
 from tests.gpu.recording_nvml import Recording
-from tests.timing.ranks.fake_ranks import DONE, MEASURING, FakeRanks, Start, failed
-from tests.timing.ranks.jobs import PLAN, notes, nothing
+from tests.timing.ranks.fake_ranks import DONE, MEASURING, PLAN, FakeRanks, Start, failed, notes, nothing
 
 OURS = f"{Path(pytest_gpubench.__file__).parent}{os.sep}"
 

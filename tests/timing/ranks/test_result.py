@@ -10,8 +10,7 @@ from pytest_gpubench import MeasurementError, NotMeasured, Ranks, Timing
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing.ranks import Job, measure_ranks
 from tests.results.measured import kernel
-from tests.timing.ranks.fake_ranks import Start
-from tests.timing.ranks.jobs import PLAN, nothing, timing
+from tests.timing.ranks.fake_ranks import PLAN, Start, nothing, timing
 
 Combine = Callable[..., Ranks]
 

@@ -16,7 +16,7 @@ from pytest_gpubench.timing.ranks import Job, worker
 from pytest_gpubench.timing.ranks.worker import Assignment, RankSampler
 from pytest_gpubench.timing.rounds import Sample
 from tests.timing.fakes import Clock, FakeTimer, numbered, rep
-from tests.timing.ranks.jobs import PLAN, nothing
+from tests.timing.ranks.fake_ranks import PLAN, nothing
 
 GIVEN_UP = r"rank 1: other kernels \(measured 3 times\)"
 

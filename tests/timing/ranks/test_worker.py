@@ -32,7 +32,7 @@ from pytest_gpubench.timing.pacing import Pacing
 from pytest_gpubench.timing.ranks import Job, measure_ranks, worker
 from pytest_gpubench.timing.ranks.worker import Assignment, Failure
 from tests import fork_server
-from tests.timing.ranks.jobs import PLAN, notes, nothing
+from tests.timing.ranks.fake_ranks import PLAN, notes, nothing
 
 PATIENT_S, IMPATIENT_S = 60.0, 3.0
 
