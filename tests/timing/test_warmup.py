@@ -221,8 +221,9 @@ def test_a_rep_costs_what_the_timers_own_clock_says(clock: Clock, monkeypatch: p
     """As where busy processes have the core for nine tenths of the time; a throttled GPU is not waited for."""
     timer = by_pass(clock, [100.0])
     monkeypatch.setattr(timer, "clock_s", lambda: clock.perf_counter() / 10)
-    assert passes(timer, masks=[POWER] * 999).rep_cost_s == pytest.approx(timer.cost_s / 10)
-    assert clock.slept_s == []
+    warmth = passes(timer, masks=[POWER] * 999)
+    assert warmth.rep_cost_s == pytest.approx(timer.cost_s / 10)
+    assert (warmth.sample.reps, clock.slept_s) == ([], [])
 
 
 @pytest.mark.parametrize(
