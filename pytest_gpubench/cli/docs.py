@@ -21,27 +21,23 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show a page: laid out on a terminal, else as Markdown."""
+    pages = {topic: (PAGES_FOLDER / f"{topic}.md").read_text(encoding="utf-8") for topic in topics()}
     if arguments.topic is None:
-        width = max(map(len, topics()))
-        titles = {topic: read_page(topic).splitlines()[0].removeprefix("# ") for topic in topics()}
+        width = max(map(len, pages))
+        titles = {topic: page.splitlines()[0].removeprefix("# ") for topic, page in pages.items()}
         write("\n".join(f"{topic:<{width}}  {title}" for topic, title in titles.items()))
-    elif arguments.topic not in topics():
-        raise BadRequest(f"there is no page {arguments.topic!r}; the pages are {', '.join(topics())}")
+    elif arguments.topic not in pages:
+        raise BadRequest(f"there is no page {arguments.topic!r}; the pages are {', '.join(pages)}")
     elif sys.stdout.isatty():
         from rich.console import Console
         from rich.markdown import Markdown
 
-        Console().print(Markdown(LINK.sub(r"\1", read_page(arguments.topic))))
+        Console().print(Markdown(LINK.sub(r"\1", pages[arguments.topic])))
     else:
-        write_raw(read_page(arguments.topic).rstrip("\n"))
+        write_raw(pages[arguments.topic].rstrip("\n"))
     return 0
 
 
 def topics() -> list[str]:
     """Return the names of all pages."""
     return sorted(path.stem for path in PAGES_FOLDER.glob("*.md"))
-
-
-def read_page(topic: str) -> str:
-    """Return a page in Markdown."""
-    return (PAGES_FOLDER / f"{topic}.md").read_text(encoding="utf-8")

@@ -19,8 +19,6 @@ EXAMPLES = """merge shard1.json shard2.json -o all.json
 merge h200.json a100.json -o nightly.json --name nightly
 merge first.json again.json -o all.json --keep last"""
 
-PathAndRun = tuple[Path, SavedRun]
-
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("which", nargs="+", metavar="RUN", help=RUN_HELP)
@@ -61,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _merge_records(sources: Sequence[PathAndRun], keep: str | None) -> list[TestRecord]:
+def _merge_records(sources: Sequence[tuple[Path, SavedRun]], keep: str | None) -> list[TestRecord]:
     """Return the tests of all runs, in their order; repeats within one run stay.
 
     Raises BadRequest for a test that two of them measured, unless it is said which to keep.
@@ -82,7 +80,7 @@ def _merge_records(sources: Sequence[PathAndRun], keep: str | None) -> list[Test
     return [record for _, records in kept.values() for record in records]
 
 
-def _merge_commits(sources: Sequence[PathAndRun], any_commit: bool) -> CommitInfo:
+def _merge_commits(sources: Sequence[tuple[Path, SavedRun]], any_commit: bool) -> CommitInfo:
     """Return the commit of all runs; raise BadRequest where they are of several, unless they may be."""
     known = [(path, run.commit_info) for path, run in sources if run.commit_info.id]
     for path, commit in known[1:]:
@@ -94,7 +92,6 @@ def _merge_commits(sources: Sequence[PathAndRun], any_commit: bool) -> CommitInf
             )
     if not known:
         return sources[0][1].commit_info
-    dirty = [commit.dirty for _, commit in known]
-    mixed = len({commit.id for _, commit in known}) > 1
     last = known[-1][1]
-    return msgspec.structs.replace(last, dirty=True if mixed or True in dirty else last.dirty)
+    is_dirty = any(commit.dirty or commit.id != last.id for _, commit in known)
+    return msgspec.structs.replace(last, dirty=is_dirty or last.dirty)

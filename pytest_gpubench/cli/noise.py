@@ -197,13 +197,9 @@ class SafeLimits(NamedTuple):
 
 def safe_limits(calls: Sequence[CallNoise]) -> SafeLimits:
     """Return the strictest limits that are safe for each of these calls, as round numbers."""
-    margin = _rounded_up(max(call.least_margin for call in calls))
-    tolerance = _rounded_up(max(call.least_tolerance for call in calls))
+    least = max(call.least_margin for call in calls), max(call.least_tolerance for call in calls)
+    margin, tolerance = (next((each for each in ROUND_SHARES if each >= share), None) for share in least)
     return SafeLimits(None if margin is None else round(1 - margin, 3), tolerance)
-
-
-def _rounded_up(share: float) -> float | None:
-    return next((each for each in ROUND_SHARES if each >= share), None)
 
 
 def advice(calls: Sequence[CallNoise]) -> str:

@@ -55,9 +55,12 @@ def run(arguments: argparse.Namespace) -> int:
     asked = [(name, path) for name in FORMS if (path := getattr(arguments, name)) is not None]
     asked += [(arguments.format, "-")] if arguments.format else []
     if not asked:
+        settings, screen = Settings(verbose=arguments.verbose), Screen.current(has_colour())
         for path in find_paths(arguments.which, arguments):
             found = _select(read_run(path), arguments.test)
-            write("\n".join([printable(run_title(path, found)), _run_text(found, arguments.verbose)]))
+            table = render(found.records, settings, screen)
+            lines = [line for each in summary_lines(found.records, settings) for line in screen.wrapped(each)]
+            write("\n".join([printable(run_title(path, found)), "", *([table, ""] if table else []), *lines]))
         return 0
     found = _select(read_run(find_path(arguments.which, arguments)), arguments.test)
     for name, target in asked:
@@ -68,14 +71,6 @@ def run(arguments: argparse.Namespace) -> int:
             write_text(text, Path(target))
             print(safe_line(f"{target}: {count(len(found.records), 'test')} as {name}"), file=sys.stderr)
     return 0
-
-
-def _run_text(run: SavedRun, verbose: bool) -> str:
-    settings = Settings(verbose=verbose)
-    screen = Screen.current(has_colour())
-    table = render(run.records, settings, screen)
-    lines = [line for sentence in summary_lines(run.records, settings) for line in screen.wrapped(sentence)]
-    return "\n".join(["", *([table, ""] if table else []), *lines])
 
 
 def _select(run: SavedRun, pattern: str | None) -> SavedRun:

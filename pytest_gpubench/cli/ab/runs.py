@@ -41,34 +41,34 @@ READY_S = 60.0
 """The time in which runs that are started together may start; one that takes longer starts beside the others."""
 
 
+@dataclass
 class WaitingProcess:
     """A run of pytest that has been started, and waits for its turn before its first test."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", connection: socket.socket) -> None:
-        self._process = process
-        self._connection = connection
-        self.has_begun = False
+    process: "subprocess.Popen[bytes]"
+    connection: socket.socket
+    has_begun: bool = False
 
     def wait_until_ready(self) -> dict[str, str]:
         """Return a hash of each test's source once it waits for its turn; empty for tests that measure nothing.
 
         None of any where it has ended, or after READY_S, as it may wait for others.
         """
-        self._connection.settimeout(READY_S)
+        self.connection.settimeout(READY_S)
         try:
-            with self._connection.makefile() as lines:
+            with self.connection.makefile() as lines:
                 return dict(json.loads(lines.readline()))
         except (OSError, ValueError):
             return {}
         finally:
-            self._connection.shutdown(socket.SHUT_RD)  # one that comes late waits for no reader
+            self.connection.shutdown(socket.SHUT_RD)  # one that comes late waits for no reader
 
     def run(self) -> int:
         """Let it run its tests, and return its exit status."""
         self.has_begun = True
         with suppress(OSError):  # it has ended before its first test
-            self._connection.sendall(b"!")
-        return self._process.wait()
+            self.connection.sendall(b"!")
+        return self.process.wait()
 
 
 @contextmanager
