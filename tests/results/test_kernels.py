@@ -195,23 +195,12 @@ def timing(label: str, *kernels: Kernel) -> Timing:
     return timing_of((9.0,), label, kernels=kernels)
 
 
-MIXED = timing(
-    "block",
-    kernel("ampere_sgemm_128x64_tn", 2, 6.0),
-    kernel("Memcpy DtoD (Device -> Device)", 1, 1.0, "memcpy"),
-    kernel("nvjet_tst_64x8", 1, 2.0),
-    kernel("triton_poi_fused_clone_0", 1, 1.0),
-)
+MIXED = timing("block", kernel("a", 2, 6.0), kernel("copy", 1, 1.0, "memcpy"), kernel("b", 1, 2.0), kernel("c", 1, 1.0))
 
 
 def test_breakdown_is_by_kernel_the_longest_first() -> None:
-    shares = breakdown(MIXED, 4)
-    assert [(share.name, share.launches, share.median_us, share.share) for share in shares] == [
-        ("ampere_sgemm_128x64_tn", 2, 6.0, 0.6),
-        ("nvjet_tst_64x8", 1, 2.0, 0.2),
-        ("Memcpy DtoD (Device -> Device)", 1, 1.0, 0.1),
-        ("triton_poi_fused_clone_0", 1, 1.0, 0.1),
-    ]
+    found = [(share.name, share.launches, share.median_us, share.share) for share in breakdown(MIXED, 4)]
+    assert found == [("a", 2, 6.0, 0.6), ("b", 1, 2.0, 0.2), ("copy", 1, 1.0, 0.1), ("c", 1, 1.0, 0.1)]
 
 
 def test_shares_are_of_the_means_where_every_kernel_has_one() -> None:

@@ -65,16 +65,12 @@ def test_sentences() -> None:
     assert str(phases(1.0)) == f"{phases(None)}; the phases take 1.000x {times}"
 
 
-def test_a_phase_by_its_name() -> None:
+def test_a_phase_by_its_name_and_without_numbers() -> None:
     assert phases()["decoder"] is DECODER
     with pytest.raises(BadRequest, match=r"phases\['loss'\]: there is no such phase, only encoder, decoder"):
         phases()["loss"]
-
-
-def test_without_numbers() -> None:
     found = phases(None, phases=(), unmeasured="switched off")
-    assert not found.measured
-    assert str(found) == "both: not measured (switched off)"
+    assert (found.measured, str(found)) == (False, "both: not measured (switched off)")
     with pytest.raises(NotMeasured, match=r"phases\['encoder'\] has no numbers: switched off"):
         found["encoder"]
 

@@ -47,23 +47,13 @@ def test_numbers(name: str, of_six: object, of_one: object) -> None:
 
 
 PROPERTIES = {name for name, value in vars(Timing).items() if isinstance(value, (property, cached_property))}
-KNOWN_WITHOUT_SAMPLES = {
-    "cycles": (),
-    "median_cycles": None,
-    "memory_clock_mhz": (),
-    "temperature_c": (),
-    "power_w": (),
-    "throttle_masks": (),
-    "max_temperature_c": None,
+KNOWN_WITHOUT_SAMPLES: dict[str, object] = {
+    **dict.fromkeys(("cycles", "memory_clock_mhz", "temperature_c", "power_w", "throttle_masks", "resources"), ()),
+    **dict.fromkeys(("median_cycles", "median_busy_us", "median_span_us", "median_sm_clock_mhz"), None),
+    **dict.fromkeys(("max_temperature_c", "gbps", "tflops"), None),
     "measured": False,
     "reps": 0,
-    "median_busy_us": None,
-    "median_span_us": None,
-    "gbps": None,
-    "tflops": None,
-    "median_sm_clock_mhz": None,
     "launches": 0,
-    "resources": (),
 }
 
 

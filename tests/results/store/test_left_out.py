@@ -114,13 +114,9 @@ def test_a_failed_run_is_found_by_its_own_name_only_or_where_there_is_no_other(t
     (again,) = storage.save_each(run_of({TESTS[0]}, 2), "main", has_failed=True)
     assert storage.find("main") == baselines_of(storage, "main") == baselines_of(storage, "latest") == [kept]
     assert storage.find("latest") == [again]
+    (unnamed,) = storage.save_each(run_of({TESTS[0]}, 0), has_failed=True)
+    assert (unnamed.name.endswith("~failed.json"), read_run(unnamed).name) == (True, "")
 
 
 def baselines_of(storage: Storage, which: str) -> list[Path]:
     return [path for path, _ in storage.baselines(which)]
-
-
-def test_a_failed_run_without_a_name(tmp_path: Path) -> None:
-    (path,) = Storage(tmp_path).save_each(run_of({TESTS[0]}, 0), has_failed=True)
-    assert path.name.endswith("~failed.json")
-    assert read_run(path).name == ""
