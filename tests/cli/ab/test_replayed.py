@@ -18,7 +18,7 @@ from pytest_gpubench.verdict.replays import Replay
 from tests.cli.stored import Command, dated
 from tests.replay.fake_graphs import FakeFunction
 from tests.replay.on_cpu import OnCpu, make_on_cpu, numbers
-from tests.results.measured import alone, record, run
+from tests.results.measured import alone, kernel, record, run
 from tests.timing.fakes import ArmsTimer, Clock, rep
 from tests.timing.test_events import FakeGpu, gpu
 from tests.timing.test_graph import streams
@@ -55,7 +55,7 @@ def timed(on_cpu: OnCpu, times_us: Times, monkeypatch: pytest.MonkeyPatch, noise
 def save_runs(on_cpu: OnCpu, images: list[bytes], label: str = "scale") -> None:
     """Save a run for each image, whose test keeps a call of it; none where it is empty."""
     for number, image in enumerate(images, 1):
-        item = alone(label, 10.0)
+        item = alone(label, 10.0, kernels=(kernel("scale"), *([kernel("copy_")] if image == b"slow" else [])))
         if image:
             on_cpu.cuda.images[image] = [FakeFunction("scale", (8, 8, 8, 4))]
             on_cpu.by_image = image
@@ -116,6 +116,7 @@ def test_runs_of_the_same_code_are_not_timed(on_cpu: OnCpu, command: Command, mo
     status, out, _ = command(*WORDS)
     told = "slower since run 0009 (2026-03-10 12:30 UTC, 00000009), with triton 3.6 -> 3.7 (2 comparisons)"
     assert (status, f"{NODEID} [scale] is {told}" in out) == (1, True)
+    assert "with it: one more kernel: copy_" in out
     assert len(on_cpu.cuda.loaded) == 4  # of one pair, in both orders
     timed(on_cpu, {fast: 10.0, slow: 10.05}, monkeypatch)
     status, out, _ = command(*WORDS)

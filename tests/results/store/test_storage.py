@@ -105,7 +105,7 @@ def test_processes_that_save_at_once_share_no_number(tmp_path: Path) -> None:
     root = Path(__file__).parents[3]
     workers = []
     for name in "abc":
-        command = [sys.executable, "-c", SAVE, tmp_path / "runs", name]
+        command = [sys.executable, "-c", SAVE, str(tmp_path / "runs"), name]
         workers.append(subprocess.Popen(command, cwd=root, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
     for worker in workers:
         assert worker.stdout is not None
