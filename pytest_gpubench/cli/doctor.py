@@ -112,7 +112,7 @@ def state_lines(device: "Device") -> list[str]:
     if nvml is None:
         return ["other processes, ECC, persistence: not known without NVML"]
     mode, kind = nvml.ask("EccMode"), nvml.library.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
-    errors = nvml.ask("TotalEccErrors", kind, nvml.library.NVML_VOLATILE_ECC) if mode and mode[0] else None
+    errors = nvml.ask("TotalEccErrors", kind, nvml.library.NVML_VOLATILE_ECC)
     since = "" if errors is None else f", {count(int(errors), 'uncorrected error')} since the driver was loaded"
     known = {
         "ECC": mode and (f"on{since}" if mode[0] else "off"),

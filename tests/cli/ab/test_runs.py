@@ -3,14 +3,16 @@
 import json
 import os
 import re
+import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_gpubench import BadFile, BadRequest
 from pytest_gpubench.cli import main
-from pytest_gpubench.cli.ab.runs import read_ended
+from pytest_gpubench.cli.ab.runs import WaitingProcess, read_ended
 from pytest_gpubench.results.model import SavedRun, TestRecord
 from tests.cli.ab.faked import CPU, NODEID, FakePytest, Git, call, commit, left, write_results
 from tests.results.measured import timing_of
@@ -103,6 +105,18 @@ def test_a_run_that_ends_before_its_turn_ends_those_that_wait(
     for pid in (one, other):
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_a_run_that_is_late_is_not_kept_from_its_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it says of them may be more than a socket holds, and nobody reads it any more."""
+    monkeypatch.setattr("pytest_gpubench.cli.ab.runs.READY_S", 0.01)
+    own, other = socket.socketpair()
+    process: Any = None
+    with own, other:
+        assert WaitingProcess(process, own).wait_until_ready() == {}
+        other.settimeout(5)
+        with pytest.raises(BrokenPipeError):
+            other.sendall(bytes(10**7))
 
 
 @pytest.mark.parametrize("is_written", [True, False])

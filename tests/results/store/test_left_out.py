@@ -67,6 +67,13 @@ DELETED_ELSEWHERE = [
 ]
 
 
+GONE_SINCE = [
+    Saved("main", ("measured", *others), False)
+    for others in (("measured",) * 2, ("left out",) * 2, ("left out", "gone"))
+]
+
+
+@example(GONE_SINCE, "main")
 @example(DELETED_ELSEWHERE, "main")
 @given(st.lists(runs, min_size=1, max_size=4), st.sampled_from(["main", "other", "latest"]))
 def test_each_test_is_that_of_the_newest_run_that_did_not_leave_it_out(saves: list[Saved], name: str) -> None:
