@@ -27,13 +27,13 @@ SHORT = settings(
 def test_what_does_not_fit_is_rejected_and_given_back(gpu_bench: GpuBench) -> None:
     """The input fits; the copies that a comparison makes of it and of the outputs do not."""
     total = torch.cuda.get_device_properties(gpu_bench.device).total_memory
-    free, warnings = list[int](), list[str]()
+    seen, warnings = list[int](), list[str]()
 
     @SHORT
     @example(share=3)
     @given(share=st.just(10**6))
     def compared(share: int) -> None:
-        free.append(torch.cuda.mem_get_info(gpu_bench.device)[0])
+        seen.append(torch.cuda.memory_allocated(gpu_bench.device))
         x = torch.ones(total // share, dtype=torch.uint8, device=gpu_bench.device)
         gpu_bench.compare(lambda x: x + 1, lambda x: 1 + x, args=(x,), names=("add", "again"))
 
@@ -42,8 +42,8 @@ def test_what_does_not_fit_is_rejected_and_given_back(gpu_bench: GpuBench) -> No
     with intercepting_examples(compared, lambda example: None, {}, "reject", warnings.append):
         cast(Any, compared)()
     assert warnings == ["1 example did not fit into GPU memory (share=3)"]
-    assert torch.cuda.memory_allocated(gpu_bench.device) < before + GIB
-    assert min(free[1:]) > free[0] - 2 * GIB
+    assert len(seen) >= 2
+    assert max(*seen, torch.cuda.memory_allocated(gpu_bench.device)) < before + GIB
 
 
 def test_kernels_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
