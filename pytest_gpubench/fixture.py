@@ -173,7 +173,7 @@ class GpuBench(Spelled):
         overwrites: True, or names of arguments (`args[0]`), if candidates may change them. Without it, calls have to
         leave in their arguments what the reference does.
         margins: False leaves out the check for reads and writes beyond the arguments.
-        vary: False leaves out the last check, which changes the values of the inputs in the same memory.
+        vary: False leaves out the check that changes the values of the inputs in the same memory.
         batch_invariant: True if each row of the outputs must be, bit by bit, what a batch of that row alone gives: rows
         along the first axis of the first tensor, or of the arguments that are named (`args[0]`).
         bytes: as in `measure`; None takes the size of inputs and outputs less the L2 cache, unless the reference is
