@@ -114,7 +114,8 @@ def check_interval(found: Judgement, within: float) -> None:
 def test_no_attack_passes(judged: Judged, name: str) -> None:
     spec, body = ATTACKS.get(name) or (SMOOTH, SLOW_ATTACKS[name])
     found = judged(spec, f"{KERNEL}\n{body}\n", SHORT_S if name in SLOW_ATTACKS else LONG_S)
-    assert found.status not in ("pass", "crash", "compile_error"), summary_of(found)
+    assert found.status not in ("pass", "compile_error"), summary_of(found)
+    assert found.status != "crash" or not name.startswith(("does", "saves", "works")), summary_of(found)
     assert found.score == 0
 
 
