@@ -66,6 +66,8 @@ class Candidate:
         """Bytes that the GPU's memory moves in a microsecond; None if unknown, and on the CPU."""
         self.alone: Callable[[], AbstractContextManager[object]] = nullcontext
         """Stops what else uses the GPU while calls are timed."""
+        self.meanwhile: Callable[[], object] = lambda: None
+        """Is called while the candidate is loaded, and in its first call, in which it may compile."""
         self._counted = 0
         """The calls released so far."""
         self._reported: tuple[Node, list[Leaf]] | None = None
@@ -88,7 +90,7 @@ class Candidate:
         """Load its file."""
         entry_path = self.process.box / "entry"
         entry_path.write_bytes(entry)
-        self.process.ask("load", entry=str(entry_path), path=str(path))
+        self.process.ask("load", meanwhile=self.meanwhile, entry=str(entry_path), path=str(path))
 
     # inputs
 
@@ -145,9 +147,9 @@ class Candidate:
 
     # calls
 
-    def first(self) -> None:
+    def first(self, meanwhile: Callable[[], object] = lambda: None) -> None:
         """Call it once."""
-        self._reported = self.process.ask("first").output
+        self._reported = self.process.ask("first", meanwhile=meanwhile).output
 
     def approach(self, index: int) -> None:
         """Call once before a rep on this set, before its inputs are written."""

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -98,15 +98,22 @@ class Process:
 
     # messages
 
-    def ask(self, do: str, descriptors: Sequence[int] = (), **message: Any) -> Reply:
-        """Have a message answered, and return the reply; raise Ended for an error."""
-        with self.running():
-            try:
+    def ask(
+        self, do: str, descriptors: Sequence[int] = (), meanwhile: Callable[[], object] = lambda: None, **message: Any
+    ) -> Reply:
+        """Have a message answered, and return the reply; raise Ended for an error.
+
+        meanwhile: is called once the message is sent; the time that it takes is not the process's.
+        """
+        try:
+            with self.running():
                 self.channel.send({"do": do, **message}, descriptors, self._look)
-            except Closed:
-                raise self._death() from None
-            except Broken as error:
-                raise BadRequest(f"the spec's inputs have too many tensors or values to be sent: {error}") from None
+        except Closed:
+            raise self._death() from None
+        except Broken as error:
+            raise BadRequest(f"the spec's inputs have too many tensors or values to be sent: {error}") from None
+        meanwhile()
+        with self.running():
             reply = self._hear()
         if self.has_ended:  # and a child of it has answered
             raise self._death()

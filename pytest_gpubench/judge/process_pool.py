@@ -103,7 +103,7 @@ class ProcessPool:
             refuse_open_files(process.isolation)
             candidate = Candidate(process, self.device)
             candidate.practise()
-            candidate.alone = self.alone
+            candidate.alone, candidate.meanwhile = self.alone, self._prepare
             if self._cache is None and self.device.type == "cuda":
                 self._cache = Path(tempfile.mkdtemp(prefix="gpu_bench_judge_cache_"))
                 shutil.copytree(process.cache, self._cache, dirs_exist_ok=True)

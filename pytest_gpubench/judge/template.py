@@ -28,8 +28,10 @@ IMPORTED = (
     "torch.profiler",
     "torch.utils._pytree",
     "triton",
+    "pytest_gpubench.judge.spec",
     "pytest_gpubench.judge.worker",
     "pytest_gpubench.replay.capture",
+    "pytest_gpubench.replay.replayed",
     "pytest_gpubench.timing.kernels",
 )
 FIRST_FORK_S = 180.0

@@ -91,6 +91,7 @@ class Trial:
 
         def checked() -> None:
             self.candidate.begin_case(self.ready.example, 1, self.ready.outputs)
+            self.candidate.first(self.candidate.meanwhile)
             self._check(self.ready.example)
 
         return self._judged(checked)
@@ -122,6 +123,7 @@ class Trial:
         self.reference.begin_case(example, sets)
         self.reference.launch(b"" if self.cost is None else self.ready.saved)
         self.candidate.begin_case(example, sets, self.ready.outputs)
+        self.candidate.first()
         self._check(example)
         self.is_checked = True
         self.stopwatch.lap("checking")
@@ -146,7 +148,6 @@ class Trial:
     # outputs
 
     def _check(self, example: tuple[Any, ...]) -> None:
-        self.candidate.first()
         self.candidate.fill([example])  # it may have overwritten them
         self.candidate.first()
         lines = self.reference.require(self.candidate.output(), example, "in its first call")

@@ -190,6 +190,7 @@ def _warm_gpu(device: Device, memory_bytes: int) -> "GpuMemory":
     torch.matmul(given, given)
     runner = Runner(_doubling(), [(given,)], device)
     runner.first()
+    copy_elements([torch.empty_like(given)], [given])
     saved = saved_call(runner, device)
     if isinstance(saved, bytes):
         ReplayedCall(saved, device)(given)
