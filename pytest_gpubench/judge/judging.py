@@ -286,6 +286,7 @@ class Judge:
         """Return the spec's cases, made ready once; raise UnfairComparison where no computing is needed to be right."""
         if not self._cases:
             self._readied = True
+            self._pool.await_ends()  # the reference's tracing tax is measured
             try:
                 self._cases = [ReadyCase.of(self.spec, case, self.device) for case in self.spec.cases]
             except GpuBenchError:

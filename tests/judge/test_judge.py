@@ -21,6 +21,7 @@ from pytest_gpubench.judge.isolation import landlock
 from pytest_gpubench.judge.judgement import CaseJudgement
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.process import Process, _processes_and_bytes
+from pytest_gpubench.judge.process_pool import ProcessPool
 from pytest_gpubench.judge.reference import ReadyCase
 from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.judge.spec import read_spec
@@ -286,7 +287,7 @@ def test_an_error_in_the_referee_costs_one_candidate(tmp_path: Path, monkeypatch
 )
 def test_a_reference_that_cannot_be_called_ends_the_command(tmp_path: Path, reference: str, message: str) -> None:
     judge = Judge.__new__(Judge)
-    judge.device, judge._cases, judge._readied = cpu_device(), (), False
+    judge.device, judge._cases, judge._readied, judge._pool = cpu_device(), (), False, ProcessPool(cpu_device())
     (tmp_path / "spec.py").write_text(
         f"import torch\ndef reference(x): return {reference}\ndef inputs(seed): return torch.rand(4)\n"
     )
