@@ -19,79 +19,59 @@ F_SETOWN, F_SETSIG, F_SETOWN_EX = 8, 10, 15
 FIOSETOWN, SIOCSPGRP = 0x8901, 0x8902
 """These make a file send any signal to any process."""
 
+MACHINES = ("x86_64", "aarch64")
+"""Each row below has the numbers of both; None for a call that one of them lacks."""
 FORBIDDEN = {
-    "x86_64": {
-        "ptrace": 101, "process_vm_readv": 310, "process_vm_writev": 311, "setsid": 112,
-        "rt_sigqueueinfo": 129, "rt_tgsigqueueinfo": 297, "tkill": 200, "pidfd_open": 434, "pidfd_getfd": 438,
-        "pidfd_send_signal": 424, "io_uring_setup": 425, "mount": 165, "umount2": 166, "unshare": 272, "setns": 308,
-        "bpf": 321, "perf_event_open": 298, "add_key": 248, "request_key": 249, "keyctl": 250, "userfaultfd": 323,
-        "kexec_load": 246, "init_module": 175, "finit_module": 313, "chroot": 161, "reboot": 169, "setpriority": 141,
-        "socket": 41, "ioprio_set": 251,
-        "shmget": 29, "semget": 64, "msgget": 68, "mq_open": 240,
-    },
-    "aarch64": {
-        "ptrace": 117, "process_vm_readv": 270, "process_vm_writev": 271, "setsid": 157,
-        "rt_sigqueueinfo": 138, "rt_tgsigqueueinfo": 240, "tkill": 130, "pidfd_open": 434, "pidfd_getfd": 438,
-        "pidfd_send_signal": 424, "io_uring_setup": 425, "mount": 40, "umount2": 39, "unshare": 97, "setns": 268,
-        "bpf": 280, "perf_event_open": 241, "add_key": 217, "request_key": 218, "keyctl": 219, "userfaultfd": 282,
-        "kexec_load": 104, "init_module": 105, "finit_module": 273, "chroot": 51, "reboot": 142, "setpriority": 140,
-        "socket": 198, "ioprio_set": 30,
-        "shmget": 194, "semget": 190, "msgget": 186, "mq_open": 180,
-    },
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "setsid": (112, 157),
+    "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240), "tkill": (200, 130), "pidfd_open": (434, 434),
+    "pidfd_getfd": (438, 438), "pidfd_send_signal": (424, 424), "io_uring_setup": (425, 425), "mount": (165, 40),
+    "umount2": (166, 39), "unshare": (272, 97), "setns": (308, 268), "bpf": (321, 280), "perf_event_open": (298, 241),
+    "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219), "userfaultfd": (323, 282),
+    "kexec_load": (246, 104), "init_module": (175, 105), "finit_module": (313, 273), "chroot": (161, 51),
+    "reboot": (169, 142), "setpriority": (141, 140), "socket": (41, 198), "ioprio_set": (251, 30), "shmget": (29, 194),
+    "semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180),
 }  # fmt: skip
 IGNORED = {
-    "x86_64": {
-        "chmod": 90, "fchmod": 91, "fchmodat": 268, "fchmodat2": 452,
-        "chown": 92, "fchown": 93, "lchown": 94, "fchownat": 260, "setpgid": 109,
-    },
-    "aarch64": {"fchmod": 52, "fchmodat": 53, "fchmodat2": 452, "fchown": 55, "fchownat": 54, "setpgid": 154},
+    "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452), "chown": (92, None),
+    "fchown": (93, 55), "lchown": (94, None), "fchownat": (260, 54), "setpgid": (109, 154),
 }  # fmt: skip
 """Calls that do nothing and return success, as tools such as ninja fail otherwise.
 
 Landlock does not keep a process from changing the mode of any file; and all processes have to stay in one group.
 """
 OWN_PROCESS_ONLY = {
-    "x86_64": {
-        "kill": 62, "tgkill": 234, "prlimit64": 302, "sched_setaffinity": 203, "sched_setscheduler": 144,
-        "sched_setparam": 142, "sched_setattr": 314,
-    },
-    "aarch64": {
-        "kill": 129, "tgkill": 131, "prlimit64": 261, "sched_setaffinity": 122, "sched_setscheduler": 119,
-        "sched_setparam": 118, "sched_setattr": 274,
-    },
+    "kill": (62, 129), "tgkill": (234, 131), "prlimit64": (302, 261), "sched_setaffinity": (203, 122),
+    "sched_setscheduler": (144, 119), "sched_setparam": (142, 118), "sched_setattr": (314, 274),
 }  # fmt: skip
 """Calls whose first argument is a process: the candidate's own, or 0, which means itself (of `kill`: its group)."""
-SECOND_ARGUMENTS = {
-    "x86_64": {72: (F_SETOWN, F_SETSIG, F_SETOWN_EX), 16: (FIOSETOWN, SIOCSPGRP)},
-    "aarch64": {25: (F_SETOWN, F_SETSIG, F_SETOWN_EX), 29: (FIOSETOWN, SIOCSPGRP)},
-}
-"""Forbidden second arguments, by system call: those of fcntl and ioctl."""
-CLONE = {"x86_64": 56, "aarch64": 220}
-ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+SECOND_ARGUMENTS = {"fcntl": (F_SETOWN, F_SETSIG, F_SETOWN_EX), "ioctl": (FIOSETOWN, SIOCSPGRP)}
+"""Second arguments that are forbidden."""
+OTHERS = {"fcntl": (72, 25), "ioctl": (16, 29), "clone": (56, 220), "seccomp": (317, 277)}
+ARCHITECTURES = (0xC000003E, 0xC00000B7)
 SET_MODE_FILTER, ALL_THREADS = 1, 1
-SECCOMP = {"x86_64": 317, "aarch64": 277}
 
 
 def program(machine: str, pid: int) -> bytes:
     """Return the filter: forbidden calls fail with EPERM."""
+    at = MACHINES.index(machine)
     rows = [
         _row(LOAD, ARCH_AT),
-        _row(JUMP_EQUAL, ARCHITECTURES[machine], 1, 0),
+        _row(JUMP_EQUAL, ARCHITECTURES[at], 1, 0),
         _row(RETURN, ERRNO_EPERM),
         _row(LOAD, NUMBER_AT),
     ]
     if machine == "x86_64":
         rows += [_row(JUMP_ABOVE, X32_BIT, 0, 1), _row(RETURN, ERRNO_EPERM)]
-    for numbers, answer in ((FORBIDDEN, ERRNO_EPERM), (IGNORED, ERRNO_0)):
-        for number in numbers[machine].values():
-            rows += [_row(JUMP_EQUAL, number, 0, 1), _row(RETURN, answer)]
-    for number in OWN_PROCESS_ONLY[machine].values():
-        rows += _call(number, [_row(LOAD, FIRST_AT), *_allow(0, pid), _row(RETURN, ERRNO_EPERM)])
-    for number, forbidden in SECOND_ARGUMENTS[machine].items():
-        rows += _call(number, [_row(LOAD, SECOND_AT), *_forbid(*forbidden), _row(RETURN, ALLOW)])
+    for table, answer in ((FORBIDDEN, ERRNO_EPERM), (IGNORED, ERRNO_0)):
+        rows += _answer(answer, *(each[at] for each in table.values()))
+    for numbers in OWN_PROCESS_ONLY.values():
+        rows += _call(numbers[at], [_row(LOAD, FIRST_AT), *_answer(ALLOW, 0, pid), _row(RETURN, ERRNO_EPERM)])
+    for name, forbidden in SECOND_ARGUMENTS.items():
+        answers = _answer(ERRNO_EPERM, *forbidden)
+        rows += _call(OTHERS[name][at], [_row(LOAD, SECOND_AT), *answers, _row(RETURN, ALLOW)])
     rows += _call(CLONE3, [_row(RETURN, ERRNO_ENOSYS)])
     flags = [_row(LOAD, FIRST_AT), _row(AND, NEW_NAMESPACES), _row(JUMP_EQUAL, 0, 1, 0), _row(RETURN, ERRNO_EPERM)]
-    rows += _call(CLONE[machine], [*flags, _row(RETURN, ALLOW)])
+    rows += _call(OTHERS["clone"][at], [*flags, _row(RETURN, ALLOW)])
     return b"".join([*rows, _row(RETURN, ALLOW)])
 
 
@@ -100,12 +80,10 @@ def _call(number: int, rows: list[bytes]) -> list[bytes]:
     return [_row(JUMP_EQUAL, number, 0, len(rows) + 1), *rows, _row(LOAD, NUMBER_AT)]
 
 
-def _allow(*values: int) -> list[bytes]:
-    return [row for each in values for row in (_row(JUMP_EQUAL, each, 0, 1), _row(RETURN, ALLOW))]
-
-
-def _forbid(*values: int) -> list[bytes]:
-    return [row for each in values for row in (_row(JUMP_EQUAL, each, 0, 1), _row(RETURN, ERRNO_EPERM))]
+def _answer(answer: int, *values: int | None) -> list[bytes]:
+    """Return rows that answer so where one of these values is loaded."""
+    known = [each for each in values if each is not None]
+    return [row for each in known for row in (_row(JUMP_EQUAL, each, 0, 1), _row(RETURN, answer))]
 
 
 def _row(code: int, value: int, true: int = 0, false: int = 0) -> bytes:
@@ -119,11 +97,11 @@ class _Program(ctypes.Structure):
 def restrict() -> str:
     """Forbid all threads of this process what no candidate needs; raise OSError where that cannot be done."""
     machine = platform.machine()
-    if machine not in FORBIDDEN:
+    if machine not in MACHINES:
         raise OSError(f"no list of system calls for {machine}")
     rows = program(machine, os.getpid())
     given = _Program(len(rows) // 8, rows)
     libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    if syscall(SECCOMP[machine], SET_MODE_FILTER, ALL_THREADS, ctypes.byref(given)) != 0:
+    if syscall(OTHERS["seccomp"][MACHINES.index(machine)], SET_MODE_FILTER, ALL_THREADS, ctypes.byref(given)) != 0:
         raise OSError(ctypes.get_errno(), "seccomp")
     return "network, other processes, new namespaces"
