@@ -33,19 +33,13 @@ __all__ = ["Judgement", "judge_candidate"]
 
 
 class _Callable(ModuleType):
-    """A module that is called like the function it is named after."""
+    """A module that is called like the function it is named after; it imports nothing before that is used."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> "Judgement":
-        return self.judge_candidate(*args, **kwargs)  # type: ignore[no-any-return]
+    Judgement = property(lambda self: import_module(f"{__name__}.judgement").Judgement)
+    judge_candidate = property(lambda self: import_module(f"{__name__}.judging").judge_candidate)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.judge_candidate(*args, **kwargs)
 
 
 sys.modules[__name__].__class__ = _Callable
-
-
-if not TYPE_CHECKING:  # which would believe that every name exists
-
-    def __getattr__(name: str) -> Any:
-        homes = {"Judgement": "judgement", "judge_candidate": "judging"}
-        if name not in homes:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{homes[name]}"), name)

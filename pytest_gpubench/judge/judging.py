@@ -5,8 +5,8 @@ import gc
 import hashlib
 import pickle
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,20 +37,6 @@ LONGEST_NAME = 200
 TIMEOUT_S = 60.0
 AHEAD_BYTES = 4 * 2**30
 """The memory that a GPU must have for each process warmed ahead, which uses 0.5 GiB of it."""
-
-
-@contextmanager
-def _one_thread(device: Device) -> Iterator[None]:
-    """Let torch use one thread on the CPU, as in the candidate's process: spinning threads of both delay each other."""
-    import torch
-
-    before = torch.get_num_threads()
-    if device.type == "cpu":
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _read(path: Path) -> bytes:
@@ -220,8 +206,13 @@ class Judge:
 
     def __call__(self, candidate: Path) -> Judgement:
         """Judge a candidate's file, alone on its GPU; a close FAIL again, in other processes."""
-        title = f"judge {candidate.name}"
-        with turn_at(self.device, self.lock_folder, None, title, claims=False), _one_thread(self.device):
+        import torch
+
+        title, threads = f"judge {candidate.name}", torch.get_num_threads()
+        with turn_at(self.device, self.lock_folder, None, title, claims=False), ExitStack() as held:
+            if self.device.type == "cpu":  # as in the candidate's process: spinning threads of both delay each other
+                held.callback(torch.set_num_threads, threads)
+                torch.set_num_threads(1)
             found = [self._judge(candidate)]
             if fails_closely(found[0]):
                 while found[-1].status == "fail" and len(found) < PROCESSES:
