@@ -1,6 +1,7 @@
 """The candidate's process as the referee controls it, and its isolation."""
 
 import os
+import shutil
 import socket
 import struct
 import subprocess
@@ -18,7 +19,14 @@ from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge import process as process_module
 from pytest_gpubench.judge.channel import Channel, Reply
 from pytest_gpubench.judge.isolation import library_folders, seccomp
-from pytest_gpubench.judge.process import Ended, Process, ended_by, gpu_for_process, remove_folder
+from pytest_gpubench.judge.process import (
+    Ended,
+    Process,
+    copy_triton_cache,
+    ended_by,
+    gpu_for_process,
+    remove_folder,
+)
 
 
 @pytest.mark.parametrize(
@@ -203,6 +211,23 @@ def test_a_folder_is_as_large_as_what_its_files_take(tmp_path: Path, monkeypatch
     monkeypatch.setattr(process_module, "MOST_FOLDERS_AND_FILES", 3)
     with pytest.raises(Ended, match="more than 3 folders and files"):
         process_module._bytes_in(tmp_path)
+
+
+def test_a_copy_of_tritons_cache_is_one(tmp_path: Path) -> None:
+    """Without a cache each process would compile the kernels of a measurement, for a second."""
+    pytest.importorskip("triton")
+    from triton.runtime.cache import get_cache_manager
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_CACHE_DIR", str(tmp_path / "first"))
+        cache = get_cache_manager("ab12")
+        cache.put_group("kernel.json", {"kernel.json": cache.put("{}", "kernel.json")})
+        copy_triton_cache(tmp_path / "first", tmp_path / "copy")
+        shutil.rmtree(tmp_path / "first")
+        patch.setenv("TRITON_CACHE_DIR", str(tmp_path / "copy"))
+        assert get_cache_manager("ab12").get_group("kernel.json") == {
+            "kernel.json": next(str(each) for each in (tmp_path / "copy").glob("*/kernel.json"))
+        }
 
 
 def test_a_folder_too_deep_for_python_is_removed(tmp_path: Path) -> None:

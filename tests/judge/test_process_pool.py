@@ -108,12 +108,13 @@ def test_a_process_that_ended_while_it_waited_is_not_taken() -> None:
 
 def test_another_process_is_tried_while_one_ends() -> None:
     """It is killed before, and waited for after that; no more than two are ready."""
-    pool, done = FakePool([True] * 4), list[object]()
+    pool, done = FakePool([True] * 9), list[object]()
+    pool.ahead = 3
     pool.start(1)
     process = SimpleNamespace(send=lambda number: done.append((number, len(pool._ready))))
-    for _ in range(3):
+    for _ in range(4):
         pool.end(SimpleNamespace(process=process, end=lambda: done.append(len(pool._ready))))  # type: ignore[arg-type]
-    assert done == [(signal.SIGKILL, 0), 1, (signal.SIGKILL, 1), 2, (signal.SIGKILL, 2), 2]
+    assert done == [each for ready in (0, 1, 2, 2) for each in ((signal.SIGKILL, ready), min(ready + 1, 2))]
 
 
 def test_those_that_end_have_ended_before_anything_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +123,10 @@ def test_those_that_end_have_ended_before_anything_is_timed(monkeypatch: pytest.
     monkeypatch.setattr(pool, "_has_room", lambda: True)
     for number in range(2 + MOST_ENDING):
         process = SimpleNamespace(send=lambda signalled: None)
-        pool.end(SimpleNamespace(process=process, end=lambda number=number: done.append(number)))  # type: ignore[arg-type]
+        candidate: Any = SimpleNamespace(process=process, end=lambda number=number: done.append(number))
+        pool.end(candidate)
+        if number < MOST_ENDING:
+            pool.end(candidate)  # when its judgement is over
         assert len(done) == (0 if number < MOST_ENDING else 1 + MOST_ENDING)
     with pool.alone():
         assert len(done) == 2 + MOST_ENDING
