@@ -65,14 +65,14 @@ class ProcessPool:
         if candidate not in self._ending:
             self._ending.append(candidate)
         if len(self._ending) > MOST_ENDING or not self._has_room():
-            self.await_ends()
+            self._await_ends()
 
     def _has_room(self) -> bool:
         import torch
 
         return self.device.type == "cuda" and torch.cuda.mem_get_info(self.device.torch_device)[0] > self.memory_bytes
 
-    def await_ends(self) -> None:
+    def _await_ends(self) -> None:
         """Wait until those that were killed have ended, and prepare others meanwhile."""
         try:
             if self._ending:
@@ -128,7 +128,7 @@ class ProcessPool:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Wait for those that end, and stop the processes that warm up: a GPU takes turns with them too."""
-        self.await_ends()
+        self._await_ends()
         waiting = [*self._waiting]
         for process in waiting:
             process.send(signal.SIGSTOP)

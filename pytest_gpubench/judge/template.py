@@ -27,7 +27,7 @@ START = "import sys; from pytest_gpubench.judge.template import serve; serve(int
 IMPORTED = (
     "torch.profiler",
     "torch.utils._pytree",
-    "triton",
+    "triton.compiler.code_generator",
     "pytest_gpubench.judge.spec",
     "pytest_gpubench.judge.worker",
     "pytest_gpubench.replay.capture",

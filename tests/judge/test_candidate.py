@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ class Process:
     allowed_s = left_s = 0.01
     pid = 0
     memory_bytes = 2**30
+    box = Path()
     running = staticmethod(nullcontext)
 
     def __init__(self) -> None:
@@ -34,6 +36,7 @@ class Process:
 
     def ask(self, do: str, files: object = (), **message: Any) -> Reply:
         self.done.append(do)
+        message.get("meanwhile", lambda: None)()
         if do == "queue":
             self.queued += range(message["first"], message["first"] + message["calls"])
         return self.reply
@@ -155,6 +158,17 @@ def test_a_process_that_does_not_double_in_practice_is_refused(monkeypatch: pyte
     monkeypatch.setattr(candidate, "kept_output", lambda: 2 * given if is_right else given)
     with nullcontext() if is_right else pytest.raises(MeasurementError, match="cannot read what a new candidate's"):
         candidate.practise()
+
+
+def test_something_else_is_done_while_it_is_loaded_and_compiles(tmp_path: Path) -> None:
+    process = Process()
+    process.box = tmp_path
+    candidate = Candidate(process, cpu_device())  # type: ignore[arg-type]
+    candidate.meanwhile = lambda: process.done.append("else")
+    candidate.load(b"", tmp_path)
+    candidate.first(candidate.meanwhile)
+    candidate.first()
+    assert process.done == ["load", "else", "first", "else", "first"]
 
 
 # released calls

@@ -4,7 +4,7 @@ import gc
 import os
 import weakref
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -292,8 +292,17 @@ def test_a_reference_that_cannot_be_called_ends_the_command(tmp_path: Path, refe
         f"import torch\ndef reference(x): return {reference}\ndef inputs(seed): return torch.rand(4)\n"
     )
     judge.spec = read_spec(tmp_path / "spec.py")
+    alone: list[str] = []
+
+    @contextmanager
+    def noting() -> Iterator[None]:
+        alone.append("a reference is measured where nothing else uses the GPU")
+        yield
+
+    judge._pool.alone = noting  # type: ignore[method-assign]
     with pytest.raises(BadRequest, match=message):
         judge._ready_cases()
+    assert alone
 
 
 def test_a_judge_takes_another_spec_and_its_own_again(judge: Judge, spec: Path, tmp_path: Path) -> None:

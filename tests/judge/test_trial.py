@@ -1,6 +1,7 @@
 """The trial of a candidate: checks of its times, without a process."""
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,8 +48,15 @@ def test_a_replayed_call_has_the_referees_clock_as_its_witness(
     ignore = lambda *given, **named: None  # noqa: E731
     launched: list[object] = []
     reference: Any = SimpleNamespace(begin_case=ignore, launch=launched.append, compared=0)
-    candidate: Any = SimpleNamespace(begin_case=ignore, first=ignore, alone=nullcontext)
     known: list[object] = []
+
+    @contextmanager
+    def alone() -> Iterator[None]:
+        known.append("alone")
+        yield
+        known.append("not alone")
+
+    candidate: Any = SimpleNamespace(begin_case=ignore, first=ignore, alone=alone)
     candidate.process = SimpleNamespace(ask=lambda do, **message: known.append(message.get("known")))
     reference.runner = SimpleNamespace(taxes=["tax"])
     ready: Any = SimpleNamespace(device=None, reference=reference, example=(), outputs=[], name="", saved=b"call")
@@ -60,7 +68,8 @@ def test_a_replayed_call_has_the_referees_clock_as_its_witness(
     judged = trial.judge()
     assert asked == ([] if cost is None else [5.0, 5])
     assert launched == [b"call" if cost else b""], "both arms are launched alike"
-    assert known == [["tax"] if cost else ()], "a candidate's own process is told nothing of the reference"
+    own = ["tax"] if cost else ()
+    assert known == ["alone", own, "not alone"], "a candidate's own process is told nothing of the reference"
     assert (judged.timed_by, judged.clock_us) == (("candidate", None) if cost is None else ("referee", found))
     assert list(judged.phases_s) == ["checking", "warming up", "timing", "witness"][: 3 + (cost is not None)]
 
