@@ -27,7 +27,7 @@ START = "import sys; from pytest_gpubench.judge.template import serve; serve(int
 IMPORTED = (
     "torch.profiler",
     "torch.utils._pytree",
-    "triton.compiler.code_generator",
+    "triton",
     "pytest_gpubench.judge.spec",
     "pytest_gpubench.judge.worker",
     "pytest_gpubench.replay.capture",
@@ -118,7 +118,7 @@ def serve(descriptor: int) -> None:
             os._exit(0)
         settings = msgspec.json.decode(message)
         if settings["device"] != "cpu":
-            _hash_triton()
+            _warm_triton()
         if os.fork() == 0:
             try:
                 _fork_an_orphan(link, settings, files)
@@ -130,8 +130,12 @@ def serve(descriptor: int) -> None:
             link.send(b"no process")
 
 
-def _hash_triton() -> None:
-    """Let Triton hash itself, 500 MB, once for all processes; its versions have the function in different places."""
+def _warm_triton() -> None:
+    """Import Triton's compiler, and let it hash itself, 500 MB, once for all processes that compile for a GPU.
+
+    Its versions have that function in different places.
+    """
+    importlib.import_module("triton.compiler.code_generator")
     for place in ("triton.runtime.cache", "triton.compiler.compiler"):
         if triton_key := getattr(importlib.import_module(place), "triton_key", None):
             triton_key()
