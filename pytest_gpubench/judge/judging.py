@@ -27,7 +27,6 @@ from pytest_gpubench.judge.reference import ReadyCase
 from pytest_gpubench.judge.replayer import Replayer, saved_by
 from pytest_gpubench.judge.spec import Case, Spec, read_spec
 from pytest_gpubench.judge.trial import Rules, Trial
-from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
 from pytest_gpubench.units import printable, safe_lines, shortened
 from pytest_gpubench.verdict.limits import Limits
 
@@ -278,7 +277,10 @@ class Judge:
         """Return the spec's cases, made ready once; raise UnfairComparison where no computing is needed to be right."""
         if not self._cases:
             self._readied = True
-            if self.device.type == "cuda":  # CUPTI takes seconds to start, while processes warm up
+            if self.device.type == "cuda":
+                from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
+
+                # CUPTI takes seconds to start, while processes warm up
                 take_reps_of_noop(ProfilerTimer(self.device, "cold"), 1)
             try:
                 with self._pool.alone():  # what tracing adds to the reference is measured
