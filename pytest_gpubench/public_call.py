@@ -4,8 +4,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -257,62 +256,23 @@ def keep_calls(
         raise
 
 
-def with_replays(
-    past: BaselineLimit,
-    keys: Sequence[MeasurementKey],
-    calls: "ReplayableCalls | None",
-    request: Request[T],
-    measured: Sequence[Measurement],
-    say: Say,
-) -> BaselineLimit:
-    """Return the saved test with what replays of its calls say, where its tolerance is one that they answer for.
-
-    Raises BadFile for a saved call that is damaged.
-    """
-    tolerance, found = past.tolerance, past.found
-    if calls is None or tolerance is None or not is_replayed_for(tolerance) or isinstance(found, Missing):
-        return past
-    replays = {}
-    with one_at_a_time(request.title):
-        for key, item in zip(keys, measured, strict=True):
-            old = found.counterpart(item, key)
-            if item.timing.measured and item.role != "reference" and not isinstance(old, Missing):
-                say(f"replaying {item.timing.label}")
-                replays[key] = calls.replay(item, old, tolerance, plan_of(request.settings), say)
-    return replace(past, replays=replays)
-
-
-def is_replayed_for(tolerance: RegressionTolerance | None) -> bool:
-    """Tell whether replays answer for a tolerance: a share, of a metric of the typical time."""
-    return tolerance is not None and tolerance.margin is not None and tolerance.metric in REPLAYED_METRICS
-
-
 def compare_with_past(
     test: CurrentTest,
-    request: Request[T],
+    request: Request[Any],
     measured: Sequence[Measurement],
     say: Say = lambda text: None,
     calls: "ReplayableCalls | None" = None,
 ) -> list[Change]:
     """Compare with a saved run, if there is one: with its calls, or over fresh processes while these may decide.
 
-    Examples of @given are new in each run: not compared.
+    Examples of @given are new in each run: not compared. Raises BadFile for a saved call that is damaged.
     """
     past = None if request.settings.disable else saved_run(test, request)
     if past is None:
         return []
     try:
         keys = test.keys.read_after(test.measurements, measured)
-        past = with_replays(past, keys, calls, request, measured, say)
-        changes = _compare(test, request, past, measured)
-        if not any(each.fails_test for item in measured for each in item.verdicts):
-            past, changes = _with_fresh_processes(test, request, past, measured, changes, say)
-        failed = [each for each in changes if each.outcome is Outcome.FAIL and each.old is not None]
-        lacks = any(each.new is not None and not each.new.timing.counts for each in failed)
-        has_explanation = any(each.old.timing.counts for each in failed if each.old)
-        if request.settings.counters == "on-fail" and lacks and has_explanation:
-            names = test.counters | COUNTER_BY_NAME.keys()
-            changes = _compare(test, request, past, with_counts(test, request, measured, names, say))
+        changes = PastComparison(test, request, measured, keys, say).changes(past, calls)
     except Exception:
         test.measurements += measured  # nothing that was measured is lost
         raise
@@ -320,42 +280,81 @@ def compare_with_past(
     return changes
 
 
-def _with_fresh_processes(
-    test: CurrentTest,
-    request: Request[T],
-    past: BaselineLimit,
-    measured: Sequence[Measurement],
-    changes: list[Change],
-    say: Say,
-) -> tuple[BaselineLimit, list[Change]]:
-    """Return the changes over as many fresh processes as decide them, or as can be had, and with these their limit."""
-    fresh = partial(_counted_again, test, request, measured, say) if past.is_on_counter else test.fresh
-    if fresh is None or not is_enforced(request.settings, request.device):
+@dataclass(frozen=True)
+class PastComparison:
+    """What a public call measured, compared with a saved test."""
+
+    test: CurrentTest
+    request: Request[Any]
+    measured: Sequence[Measurement]
+    keys: Sequence[MeasurementKey]
+    say: Say
+
+    def changes(self, past: BaselineLimit, calls: "ReplayableCalls | None") -> list[Change]:
+        """Return the changes since a saved test, judged in the way that tells most."""
+        past = self._with_replays(past, calls)
+        found = self._compare(past, self.measured)
+        if not any(each.fails_test for item in self.measured for each in item.verdicts):
+            past, found = self._with_fresh_processes(past, found)
+        failed = [each for each in found if each.outcome is Outcome.FAIL and each.old is not None]
+        lacks = any(each.new is not None and not each.new.timing.counts for each in failed)
+        has_explanation = any(each.old.timing.counts for each in failed if each.old)
+        if self.request.settings.counters == "on-fail" and lacks and has_explanation:
+            names = self.test.counters | COUNTER_BY_NAME.keys()
+            return self._compare(past, with_counts(self.test, self.request, self.measured, names, self.say))
+        return found
+
+    def _compare(self, past: BaselineLimit, measured: Sequence[Measurement]) -> list[Change]:
+        settings = self.request.settings
+        enforced = is_enforced(settings, self.request.device)
+        return compare_with_baseline(past, self.keys, measured, settings.alpha, enforced, settings.throttled)
+
+    def _with_replays(self, past: BaselineLimit, calls: "ReplayableCalls | None") -> BaselineLimit:
+        """Return the saved test with what replays of its calls say, where its tolerance is one that they answer for."""
+        tolerance, found = past.tolerance, past.found
+        if calls is None or tolerance is None or not is_replayed_for(tolerance) or isinstance(found, Missing):
+            return past
+        replays = {}
+        with one_at_a_time(self.request.title):
+            for key, item in zip(self.keys, self.measured, strict=True):
+                old = found.counterpart(item, key)
+                if item.timing.measured and item.role != "reference" and not isinstance(old, Missing):
+                    self.say(f"replaying {item.timing.label}")
+                    replays[key] = calls.replay(item, old, tolerance, plan_of(self.request.settings), self.say)
+        return replace(past, replays=replays)
+
+    def _with_fresh_processes(self, past: BaselineLimit, first: list[Change]) -> tuple[BaselineLimit, list[Change]]:
+        """Return the changes over as many fresh processes as decide them, or as can be had, and their limit."""
+        fresh, changes = self._counted_again if past.is_on_counter else self.test.fresh, first
+        if fresh is None or not is_enforced(self.request.settings, self.request.device):
+            return past, changes
+        for number in itertools.count(1):
+            wanted = max((each.further for each in changes), default=0)
+            if not wanted:
+                break
+            self.say(f"measuring again in a fresh process, {wanted} more at most")
+            further = past.with_session(fresh(number), self.keys)
+            if isinstance(further, str):
+                self.test.warn(f"not measured again in a fresh process: {further}")
+                break
+            past, changes = further, self._compare(further, self.measured)
+        doubtful = [change for outcome in DOUBTFUL for change in first if change.outcome is outcome]
+        if doubtful and not any(each.outcome in DOUBTFUL for each in changes):
+            self.test.warn(f"PASS in a fresh process, after another outcome in the first: {doubtful[0].sentence}")
         return past, changes
-    keys, first = test.keys.read_after(test.measurements, measured), changes
-    for number in itertools.count(1):
-        wanted = max((each.further for each in changes), default=0)
-        if not wanted:
-            break
-        say(f"measuring again in a fresh process, {wanted} more at most")
-        further = past.with_session(fresh(number), keys)
-        if isinstance(further, str):
-            test.warn(f"not measured again in a fresh process: {further}")
-            break
-        past, changes = further, _compare(test, request, further, measured)
-    doubtful = [change for outcome in DOUBTFUL for change in first if change.outcome is outcome]
-    if doubtful and not any(each.outcome in DOUBTFUL for each in changes):
-        test.warn(f"PASS in a fresh process, after another outcome in the first: {doubtful[0].sentence}")
-    return past, changes
+
+    def _counted_again(self, number: int) -> TestRecord | str:
+        """Return the test with the counters of another process, or why there is none; number: of the process."""
+        test = self.test
+        again = with_counts(test, self.request, self.measured, test.counters, self.say, again=True)
+        why = next((each.timing.counts.untaken for each in again if each.timing.counts), "")
+        measurements = (*test.measurements, *again)
+        return why or TestRecord(nodeid=test.nodeid, device=self.request.device.facts, measurements=measurements)
 
 
-def _counted_again(
-    test: CurrentTest, request: Request[Any], measured: Sequence[Measurement], say: Say, number: int
-) -> TestRecord | str:
-    """Return the test with the counters of another process, or why there is none; number: of this process."""
-    again = with_counts(test, request, measured, test.counters, say, again=True)
-    why = next((each.timing.counts.untaken for each in again if each.timing.counts), "")
-    return why or TestRecord(nodeid=test.nodeid, device=request.device.facts, measurements=(*test.measurements, *again))
+def is_replayed_for(tolerance: RegressionTolerance | None) -> bool:
+    """Tell whether replays answer for a tolerance: a share, of a metric of the typical time."""
+    return tolerance is not None and tolerance.margin is not None and tolerance.metric in REPLAYED_METRICS
 
 
 def saved_run(test: CurrentTest, request: Request[T]) -> BaselineLimit | None:
@@ -368,14 +367,6 @@ def saved_run(test: CurrentTest, request: Request[T]) -> BaselineLimit | None:
         test.warn(f"{request.title} was not compared with the saved run: ranks are not")
         return None
     return past
-
-
-def _compare(
-    test: CurrentTest, request: Request[T], past: BaselineLimit, measured: Sequence[Measurement]
-) -> list[Change]:
-    settings, keys = request.settings, test.keys.read_after(test.measurements, measured)
-    enforced = is_enforced(settings, request.device)
-    return compare_with_baseline(past, keys, measured, settings.alpha, enforced, settings.throttled)
 
 
 def enforce_missing(test: CurrentTest, settings: Settings, device: Device, changes: Sequence[Change]) -> None:
