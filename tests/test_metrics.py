@@ -67,10 +67,6 @@ def test_every_writer_shows_a_metric_that_has_a_name_there(
     content = content_of(whole)
     assert ([metric.name, metric.page, metric.unit] in content["metrics"]) == bool(metric.page)
     assert not metric.page or metric.name in content["tests"][0]["items"][1]
-
-
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_what_was_not_measured_has_a_dash(metric: Any) -> None:
     assert metric.text(Measurement(timing=unmeasured("f", "switched off"))) == "-"
 
 

@@ -41,11 +41,9 @@ def test_a_planted_read_has_to_be_named(sentence: str | None, outcome: str) -> N
     assert outcome_of(PLANTED[0], sentence) == outcome
 
 
-def test_a_harmless_read_has_to_pass() -> None:
-    assert [outcome_of(HARMLESS[0], sentence) for sentence in (None, "it reads past args[0]")] == ["passed", "flagged"]
-
-
 def test_the_study_of_margins_has_what_its_page_says() -> None:
+    """A harmless read has to pass."""
+    assert [outcome_of(HARMLESS[0], sentence) for sentence in (None, "it reads past args[0]")] == ["passed", "flagged"]
     names = [each.name for each in (*PLANTED, *HARMLESS)] + [*HONEST]
     assert len(PLANTED) == 40
     assert len(HONEST) >= 100

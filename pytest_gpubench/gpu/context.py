@@ -11,6 +11,7 @@ from pytest_gpubench.errors import causes_of, first_line
 from pytest_gpubench.units import printable
 
 SUSPICIOUS = re.compile(r"cuda|cublas|cudnn|nccl|accelerator", re.IGNORECASE)
+CUDA_LIBRARY = "libcuda.so.1"
 CUDA_ERROR_NOT_INITIALIZED = 3
 
 
@@ -27,7 +28,7 @@ def cuda_was_started(modules: Mapping[str, Any] = sys.modules) -> bool:
     import ctypes
 
     try:  # tells whether cuInit was called
-        driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+        driver = ctypes.CDLL(CUDA_LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
         return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != CUDA_ERROR_NOT_INITIALIZED)
     except (OSError, AttributeError):
         return False

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from pytest_gpubench.errors import InvalidResult
+from pytest_gpubench.gpu.context import CUDA_LIBRARY
 from pytest_gpubench.units import format_bytes
 
 LIMIT_PERSISTING_L2_CACHE_SIZE = 6
@@ -65,7 +66,7 @@ def make_ordinary(driver: Any) -> None:
 def load_driver() -> Any:
     """Return the CUDA driver's library; None where there is none."""
     try:
-        return ctypes.CDLL("libcuda.so.1")
+        return ctypes.CDLL(CUDA_LIBRARY)
     except OSError:
         return None
 

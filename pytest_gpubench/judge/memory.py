@@ -6,7 +6,8 @@ import mmap
 import os
 from typing import TYPE_CHECKING
 
-from pytest_gpubench.replay.driver import LIBRARY, Driver, handle, out
+from pytest_gpubench.gpu.context import CUDA_LIBRARY
+from pytest_gpubench.replay.driver import Driver, handle, out
 
 if TYPE_CHECKING:
     import torch
@@ -58,7 +59,7 @@ class GpuMemory(Driver):
     LAZY_PEER_ACCESS = 1
 
     def __init__(self, device: "torch.device") -> None:
-        super().__init__(ctypes.CDLL(LIBRARY))
+        super().__init__(ctypes.CDLL(CUDA_LIBRARY))
         self._device = device
 
     def allocate(self, size: int) -> tuple["torch.Tensor", str]:

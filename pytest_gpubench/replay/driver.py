@@ -8,10 +8,10 @@ from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 from pytest_gpubench.errors import GpuBenchError
+from pytest_gpubench.gpu import persisting
 from pytest_gpubench.results.model import Resources
 
 Dim = tuple[int, int, int]
-LIBRARY = "libcuda.so.1"
 CAPTURING = 1
 KERNEL_NODE, CHILD_GRAPH_NODE = 0, 4
 STATIC_SHARED, LOCAL, REGISTERS = 1, 3, 4
@@ -215,11 +215,8 @@ def find_driver() -> Driver | None:
 
 def load_driver(kind: type[D]) -> D | None:
     """Return the driver with the functions that this kind of it needs; None where it lacks one, or there is none."""
-    try:
-        library = ctypes.CDLL(LIBRARY)
-    except OSError:
-        return None
-    return kind(library) if all(hasattr(library, name) for name in kind.needed) else None
+    library = persisting.load_driver()
+    return kind(library) if library is not None and all(hasattr(library, name) for name in kind.needed) else None
 
 
 def handle(value: int) -> ctypes.c_void_p:

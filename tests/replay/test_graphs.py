@@ -90,9 +90,10 @@ def build(cuda: FakeGraphs, data: CallData, starts: list[int], held: ExitStack) 
     return builder.build(data, held.enter_context(builder.loaded(data, IMAGES)), starts, held)
 
 
-def test_nodes_follow_what_they_wait_for() -> None:
+def test_a_graph_is_read_with_all_that_it_is_launched_with() -> None:
+    """Nodes follow what they wait for; addresses become places in regions, and zeros, and other numbers stay."""
     cuda = library()
-    graph, _ = read(cuda, captured(cuda))
+    graph, locating = read(cuda, captured(cuda))
     assert [each.kind for each in graph.nodes] == ["memset", "kernel", "empty", "memcpy", "child"]
     assert [(each.start, each.end, each.ports) for each in graph.edges] == [
         (0, 1, PORTS),
@@ -100,36 +101,23 @@ def test_nodes_follow_what_they_wait_for() -> None:
         (2, 3, PORTS),
         (3, 4, PORTS),
     ]
-
-
-def test_a_kernel_is_read_with_all_that_it_is_launched_with() -> None:
-    cuda = library()
-    graph, _ = read(cuda, captured(cuda))
     kernel = graph.nodes[1].kernel
     assert kernel is not None
     assert (kernel.symbol, kernel.image, kernel.grid, kernel.block) == ("mine", "1" * 64, (7, 2, 1), (64, 1, 1))
     assert kernel.dynamic_shared_bytes == 4096
     assert kernel.launch_attributes == {2: b"\1", 4: b"\2\0\0\0\1\0\0\0\1"}
     assert kernel.function_attributes == {8: 4096}
-
-
-def test_addresses_become_places_in_regions_and_zeros() -> None:
-    """Other numbers stay: one below all addresses, and one that lies in no memory."""
-    cuda = library()
-    graph, locating = read(cuda, captured(cuda))
     used = [(each.region.kind, each.region.names) for each in locating.used]
     assert used == [("own", ()), ("input", ("args[0]",))]
-    memset, kernel, _, memcpy, child = graph.nodes
-    assert [(each.value, each.offset, each.region, each.distance) for each in kernel.pointers] == [
-        (0, 0, 1, 0),
-        (1, 0, 0, 8),
-    ]
-    assert kernel.values == (word(0), word(0), b"\5\0\0\0")
+    memset, launch, _, memcpy, child = graph.nodes
+    places = [(each.value, each.offset, each.region, each.distance) for each in launch.pointers]
+    assert places == [(0, 0, 1, 0), (1, 0, 0, 8)]
+    assert launch.values == (word(0), word(0), b"\5\0\0\0")
     assert [(each.offset, each.region, each.distance) for each in memset.pointers] == [(0, 0, 1024)]
     assert [(each.offset, each.region, each.distance) for each in memcpy.pointers] == [(48, 1, 256), (136, 0, 0)]
     assert child.child is not None
     (inner,) = child.child.nodes
-    assert inner.values == (word(3) + word(0) + word(0), word(5))
+    assert inner.values == (word(3) + word(0) + word(0), word(5)), "5 is below all addresses, 3 too"
     assert [(each.value, each.offset, each.distance) for each in inner.pointers] == [(0, 8, 512), (0, 16, 1024)]
 
 
@@ -313,12 +301,9 @@ def test_a_word_that_stays_where_its_memory_moves_is_a_number(start: int, also_m
     assert [each.region.kind for each in locating.used] == ["own" if start == OWN else "input"]
 
 
-def test_a_word_that_moves_where_its_memory_stays_is_a_number() -> None:
+def test_words_that_move_with_their_memory_are_addresses_and_others_are_numbers() -> None:
     first, again = (launched_with(word(0x7F2000000000 + at) + word(1)) for at in (0, 8))
     assert located(first, again)[0].pointers == located(again, first)[0].pointers == ()
-
-
-def test_words_that_move_with_their_memory_are_addresses() -> None:
     first, again = (launched_with(word(at + 64) + word(at + 128)) for at in (INPUT, ELSEWHERE))
     assert [each.distance for each in located(first, again)[0].pointers] == [64, 128]
 
