@@ -105,6 +105,8 @@ def test_files_that_cannot_be_used(tmp_path: Path, text: str | None, words: str)
 def test_an_operator_that_was_not_called(shapes: Path) -> None:
     with pytest.raises(BadRequest, match=r"holds no calls of 'aten.mull', but of aten.mul.Tensor and 2 others$"):
         read(shapes, "aten.mull")
+    with pytest.raises(BadRequest, match=r"holds no calls of 'none', but of aten.\S+, aten.\S+, aten.\S+$"):
+        read(shapes, "none")
     with pytest.raises(InvalidArgument, match=r"^recorded\('.*shapes.json'\): .*'aten.mu', but of aten.mul.Tensor"):
         gst.recorded(shapes, "aten.mu")
 

@@ -94,6 +94,15 @@ def test_tolerances_that_replays_do_not_answer_for_are_judged_by_numbers(toleran
     assert [each.outcome for each in change.new.verdicts] == [Outcome.PASS] * bool(tolerance)
 
 
+def test_a_reference_is_not_replayed() -> None:
+    calls, reference = Calls({"a": SLOWER}), msgspec.structs.replace(taken_at(10.0), role="reference")
+    past = held_against(10.0)
+    assert isinstance(past.found, PastTest)
+    past = replace(past, found=replace(past.found, measurements=(reference,)))
+    compare_with_past(running(past), request_of(), [reference], calls=cast(Any, calls))
+    assert calls.asked == []
+
+
 def test_a_damaged_call_is_an_error_that_loses_no_measurement() -> None:
     test = running(held_against(10.0))
     calls = Calls(error=BadFile("calls/ab/cd is damaged: save the run again"))

@@ -143,7 +143,7 @@ class LazyTensor:
             interpreted = os.environ.get("TRITON_INTERPRET", "0").strip().lower() in ("1", "true", "yes", "on", "y")
             is_gpu = not interpreted and torch.cuda.is_available()
             device = torch.device("cuda", torch.cuda.current_device()) if is_gpu else torch.device("cpu")
-        packed = (*(min(1, side) for side in shape[:1]), *shape[1:]) if is_expanded else shape
+        packed = (1, *shape[1:]) if is_expanded and shape else shape
         made = _filled_tensor(packed, self.dtype, self.values, self.seed, device)
         if is_expanded:
             made = made.expand(shape)

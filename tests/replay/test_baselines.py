@@ -112,7 +112,9 @@ def test_a_call_of_a_library_is_kept_where_all_are(
     """And replayed wherever it was kept, whatever is kept today."""
     monkeypatch.setattr(LoadedImages, "image_of", lambda self, function, symbol: IMAGE)
     on_cpu.by_image = b""
-    found = calls_of(on_cpu, Settings(storage="runs", save_calls=kept)).with_call(ITEM)
+    calls = calls_of(on_cpu, Settings(storage="runs", save_calls=kept))
+    found, made = calls.with_call(ITEM), on_cpu.calls
+    assert (calls.with_call(ITEM), on_cpu.calls) == (found, made), "it is captured once"
     why = "it launches kernels that Triton did not compile: scale (--gpu-bench-save-calls=all keeps such calls)"
     assert (bool(found.call), found.no_call) == (is_kept, "" if is_kept else why)
     assert replayed(calls_of(on_cpu), found) == (Replay(None) if is_kept else "")

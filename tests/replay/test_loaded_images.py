@@ -117,6 +117,23 @@ def test_a_section_without_contents_has_no_end(kept: Kept, memory: ProcessMemory
     assert memory.image_at(kept(bytes(image))) == image
 
 
+@pytest.mark.parametrize(("size", "is_read"), [(2**27, True), (2**28, False)])
+def test_so_much_memory_is_no_image(
+    size: int, is_read: bool, kept: Kept, memory: ProcessMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A header that says so is of none: it is not read."""
+    image, read, sizes = bytearray(cuda_image()), ProcessMemory.read, list[int]()
+    struct.pack_into("<Q", image, HEADER.unpack_from(image)[6] + 32, size)  # that of the first section
+
+    def noting(self: ProcessMemory, address: int, asked: int) -> bytes:
+        sizes.append(asked)
+        return read(self, address, asked)
+
+    monkeypatch.setattr(ProcessMemory, "read", noting)
+    assert memory.image_at(kept(bytes(image))) == b""
+    assert (max(sizes) > size) is is_read
+
+
 def test_memory_that_is_not_there_is_empty(memory: ProcessMemory) -> None:
     assert memory.read(0, 8) == b""
     assert memory.read(2**70, 8) == b""
