@@ -9,7 +9,7 @@ import torch
 
 from pytest_gpubench.correctness.inputs import room_on
 from pytest_gpubench.correctness.leaves import flatten
-from pytest_gpubench.correctness.memory import memory_of
+from pytest_gpubench.correctness.memory import bytes_at, memory_of
 from pytest_gpubench.correctness.poison import POISON
 
 MOST_WATCHED_BYTES = 2**20
@@ -281,18 +281,6 @@ def spans_beside(storages: Mapping[int, int], filled: Sequence[Span]) -> dict[in
     return found
 
 
-class _Words:
-    """Memory at an address, for torch.as_tensor."""
-
-    def __init__(self, address: int, shape: Sequence[int]) -> None:
-        self.__cuda_array_interface__ = {
-            "shape": tuple(shape),
-            "typestr": "<i2",
-            "data": (address, False),
-            "version": 3,
-        }
-
-
 def _words_at(address: int, size_bytes: int, device: torch.device) -> torch.Tensor:
-    """Return the memory at an address as a tensor of two-byte words."""
-    return torch.as_tensor(_Words(address, [size_bytes // 2]), device=device)
+    """Return the memory at an even address as a tensor of two-byte words."""
+    return bytes_at(address, size_bytes // 2 * 2, device).view(torch.int16)
