@@ -11,6 +11,8 @@ import torch
 from pytest_gpubench import UnfairComparison, WrongResult
 from tests.bench.calls import agreement_of, double
 
+X = torch.arange(4.0)
+
 
 @pytest.mark.parametrize(
     ("outputs", "raised", "noted"),
@@ -108,17 +110,31 @@ def test_golden_is_not_given_the_memory_that_outputs_lie_in(again: bool) -> None
     agreement.check("mine", in_place, agreement.run_reference())
 
 
-def test_golden_has_to_leave_switches_as_it_found_them() -> None:
+@pytest.mark.parametrize("who", ["the reference 'reference'", "'mine'", "golden=", "setup"])
+def test_every_function_has_to_leave_switches_as_it_found_them_but_setup(who: str) -> None:
+    """As it found them when the comparison began."""
     threads = torch.get_num_threads()
 
-    def golden(x: torch.Tensor) -> torch.Tensor:
-        torch.set_num_threads(threads + 1)
-        return x.double() * 2
+    def acting(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
+        def reference(x: torch.Tensor) -> torch.Tensor:
+            torch.set_num_threads(threads + 2 if name == who else torch.get_num_threads())
+            return x.double() * 2
 
-    agreement = replace(agreement_of(double, torch.arange(4.0)), golden=golden)
-    with pytest.raises(UnfairComparison, match=r"^golden= changed torch\.set_num_threads from"):
-        agreement.check("mine", double, agreement.run_reference())
-    assert torch.get_num_threads() == threads
+        return reference
+
+    def setup() -> tuple[torch.Tensor]:
+        acting("setup")(X)
+        return (X,)
+
+    agreement = replace(agreement_of(acting("the reference 'reference'"), setup=setup), golden=acting("golden="))
+    torch.set_num_threads(threads + 1)
+    refused = pytest.raises(UnfairComparison, match=rf"^{who} changed torch\.set_num_threads from {threads + 1}")
+    try:
+        with nullcontext() if who == "setup" else refused, agreement.leaving_state():
+            agreement.check("mine", acting("'mine'"), agreement.run_reference())
+        assert torch.get_num_threads() == threads + 1 + (who == "setup")
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_golden_has_the_gradients_of_the_references_outputs() -> None:
