@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -126,7 +127,9 @@ def test_every_function_has_to_leave_switches_as_it_found_them_but_setup(who: st
         acting("setup")(X)
         return (X,)
 
-    agreement = replace(agreement_of(acting("the reference 'reference'"), setup=setup), golden=acting("golden="))
+    given: dict[str, Any] = {"setup": setup} if who == "setup" else {}
+    agreement = agreement_of(acting("the reference 'reference'"), *([] if given else [X]), **given)
+    agreement = replace(agreement, golden=acting("golden="))
     torch.set_num_threads(threads + 1)
     refused = pytest.raises(UnfairComparison, match=rf"^{who} changed torch\.set_num_threads from {threads + 1}")
     try:
