@@ -63,13 +63,18 @@ def explained(
 
     old: the same in a saved run. reference: what it is a candidate against. None where there is none.
     """
-    verdicts = tuple(
-        msgspec.structs.replace(each, reasons=_reasons_for(each, item, old, reference, versions))
-        if each.outcome in WITH_REASONS and not each.reasons
-        else each
-        for each in item.verdicts
-    )
-    return msgspec.structs.replace(item, verdicts=verdicts) if verdicts != item.verdicts else item
+    verdicts = list[Verdict]()
+    for each in item.verdicts:
+        limit, metric, found = BY_NAME.get(each.kind), _metric_of(each, item), each.reasons
+        if each.outcome in WITH_REASONS and not found:
+            if limit is MaxRelStd:
+                found = _of_unsteady_reps(item.timing)
+            elif limit is not None and "reference" in limit.needed:
+                found = () if reference is None else reasons(reference, item)
+            elif old is not None and (_is_on_speed(each) or is_counter(metric)):
+                found = reasons(old, item, versions, metric)
+        verdicts.append(msgspec.structs.replace(each, reasons=found))
+    return msgspec.structs.replace(item, verdicts=tuple(verdicts)) if tuple(verdicts) != item.verdicts else item
 
 
 def explained_by_references(measured: Sequence[Measurement]) -> list[Measurement]:
@@ -101,23 +106,6 @@ def explained_change(change: Change, versions: Sequence[FactChange]) -> Change:
         return change
     metric = "median" if change.estimate is None else change.estimate.metric
     return replace(change, reasons=reasons(change.old, change.new, versions, metric))
-
-
-def _reasons_for(
-    verdict: Verdict,
-    item: Measurement,
-    old: Measurement | None,
-    reference: Measurement | None,
-    versions: Sequence[FactChange],
-) -> tuple[str, ...]:
-    limit = BY_NAME.get(verdict.kind)
-    if limit is MaxRelStd:
-        return _of_unsteady_reps(item.timing)
-    if limit is not None and "reference" in limit.needed:
-        return () if reference is None else reasons(reference, item)
-    if old is None or not (_is_on_speed(verdict) or is_counter(_metric_of(verdict, item))):
-        return ()
-    return reasons(old, item, versions, _metric_of(verdict, item))
 
 
 def _of_unsteady_reps(timing: Timing) -> tuple[str, ...]:

@@ -98,9 +98,7 @@ def shown(browser: Any, address: str) -> Iterator[Shown]:
 
 
 def test_the_front_page_counts_filters_and_searches(shown: Shown) -> None:
-    tiles = {
-        each.get_attribute("data-filter"): each.inner_text().split()[0] for each in shown.page.locator(".tile").all()
-    }
+    tiles = {one.get_attribute("data-filter"): one.inner_text().split()[0] for one in shown.page.locator(".tile").all()}
     assert tiles == {
         "fail": "3", "invalid": "1", "inconclusive": "1", "pass": "7", "slower": "0", "faster": "0", "changed": "2",
         "soft": "1", "none": "1", "unmeasured": "2", "all": "16",

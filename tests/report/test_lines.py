@@ -228,9 +228,7 @@ def test_of_very_many_the_section_shows_the_last() -> None:
     assert report_section(record(*alone[:8])).count("median of") == 8
     for failing in (3, 5):
         alone[failing] = msgspec.structs.replace(alone[failing], verdicts=(verdict("max_time_us=1", Outcome.FAIL),))
-    assert "alone: 6.000 us (median of 9 reps, cold, profiler) (the last to fail, of 9)" in report_section(
-        record(*alone)
-    )
+    assert "alone: 6.000 us (median of 9 reps, cold, profiler) (the last to fail" in report_section(record(*alone))
 
 
 class OddFloat(float):

@@ -85,9 +85,7 @@ class Model:
 
 
 SHARED = Model("shared GPU: 3 % drift, 2 % jitter", lambda rng, trials: 0.03 * wander(rng, trials, 0.99), std=0.02)
-SLOT = Model(
-    "every second call takes 3 % longer", lambda _, trials: math.log1p(0.03) * (CALLS % 2) * np.ones((trials, 1))
-)
+SLOT = Model("3 % in every second call", lambda _, trials: math.log1p(0.03) * (CALLS % 2) * np.ones((trials, 1)))
 MODELS = [
     Model("quiet: 0.3 % jitter"),
     Model("3 % AR(1) drift", lambda rng, trials: 0.03 * wander(rng, trials, 0.99)),
@@ -106,9 +104,7 @@ MODELS = [
     Model("period of 3 calls", partial(periodic, period=3)),
     Model("period of 8 calls", partial(periodic, period=8)),
     Model("period of 20 calls", partial(periodic, period=20)),
-    Model(
-        "2 % in four calls of eight", lambda rng, n: np.where((CALLS + rng.integers(0, 8, (n, 1))) // 4 % 2, 0.02, 0.0)
-    ),
+    Model("2 % in 4 of 8 calls", lambda rng, n: np.where((CALLS + rng.integers(0, 8, (n, 1))) // 4 % 2, 0.02, 0.0)),
     Model("32 ns tick at 1.5 us, calm", std=0.0003, tick=0.032 / 1.5),
     Model("5 % tick", tick=0.05),
     Model("candidate is noisy alone", std=0.0005, alone=0.02),
@@ -185,9 +181,7 @@ def verdicts(votes: Floats, limit: float, alpha: float, tick: float = 0.0) -> Ve
     """Return what `decide` says of each row, at the first look at which it is decided."""
     failed, passed = np.zeros(len(votes), bool), np.zeros(len(votes), bool)
     quads = np.full(len(votes), LOOKS[-1])
-    low, high = (
-        (votes < math.log(limit) + off).sum(axis=2).cumsum(axis=1) for off in (-ROUNDED * tick, ROUNDED * tick)
-    )
+    low, high = ((votes < math.log(limit) + by).sum(axis=2).cumsum(axis=1) for by in (-ROUNDED * tick, ROUNDED * tick))
     for look, rank in zip(LOOKS, critical_ranks(LOOKS, alpha), strict=True):
         undecided = ~(failed | passed)
         failed |= undecided & (5 * look - low[:, look - 1] < (rank or 0))

@@ -64,11 +64,7 @@ def test_what_is_no_tolerance_is_refused(text: str, told: str) -> None:
 @pytest.mark.parametrize(
     ("metric", "known", "told"),
     [
-        *[
-            ("median", {kind: no}, "at least 0")
-            for kind in ("margin", "absolute_us")
-            for no in (-1, math.nan, math.inf)
-        ],
+        *[("median", {key: no}, "at least 0") for key in ("margin", "absolute_us") for no in (-1, math.nan, math.inf)],
         *[("median", known, "either a share or a time") for known in ({}, {"margin": 0.1, "absolute_us": 1.0})],
         ("p99", {"margin": 0.1}, "'p99' cannot be compared"),
     ],

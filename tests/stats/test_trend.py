@@ -19,16 +19,12 @@ POINTS = st.lists(st.builds(Point, st.dictionaries(st.sampled_from("abc"), st.in
 
 
 def points(ratios: Sequence[float], **columns: Sequence[int]) -> list[Point]:
-    return [
-        Point({name: column[index] for name, column in columns.items()}, ratio) for index, ratio in enumerate(ratios)
-    ]
+    return [Point({name: of[index] for name, of in columns.items()}, ratio) for index, ratio in enumerate(ratios)]
 
 
 def plain_ranks(values: Sequence[float]) -> list[float]:
     """Return ranks by their definition: of those below, and the mean of its own places."""
-    return [
-        sum(other < value for other in values) + (sum(other == value for other in values) - 1) / 2 for value in values
-    ]
+    return [sum(each < value for each in values) + (sum(each == value for each in values) - 1) / 2 for value in values]
 
 
 def plain_correlation(first: Sequence[float], second: Sequence[float]) -> float:

@@ -88,11 +88,7 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "more bytes": ({"moved_bytes": 2**28}, {"moved_bytes": 2**29}, "moves at least 256 MiB -> 512 MiB"),
     "more operations": ({"flops": 10**9}, {"flops": 2 * 10**9}, "computes 1e+09 -> 2e+09 operations"),
     "a wait": ({"overhead": launched(12)}, {"overhead": launched(None)}, "the host waits for the GPU within the call"),
-    "an allocation": (
-        {"observed": took(2**20)},
-        {"observed": took(65 * 2**20)},
-        "allocates 1 MiB -> 65 MiB of GPU memory",
-    ),
+    "an allocation": ({"observed": took(2**20)}, {"observed": took(2**26)}, "allocates 1 MiB -> 64 MiB of GPU"),
 }
 """What is known of a call before and now."""
 BY_THE_HOST = {

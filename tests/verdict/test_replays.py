@@ -15,7 +15,7 @@ from tests.results.measured import present
 
 FOUND = Change("test_a.py::test_f", "f", Outcome.NOT_JUDGED, "")
 TWO_PERCENT = parse_tolerance("median:2%")
-LIMIT = 1 / 1.02
+LIMIT, TINY, UNDECIDED = 1 / 1.02, 1e-6, Outcome.INCONCLUSIVE
 
 
 def changed(low: float, ratio: float, high: float, doubt: str = "") -> Change:
@@ -27,11 +27,7 @@ def changed(low: float, ratio: float, high: float, doubt: str = "") -> Change:
 
 @pytest.mark.parametrize(
     ("low", "high", "outcome"),
-    [
-        (LIMIT + 1e-6, 1.1, Outcome.PASS),
-        (0.9, LIMIT - 1e-6, Outcome.FAIL),
-        (LIMIT - 1e-6, LIMIT + 1e-6, Outcome.INCONCLUSIVE),
-    ],
+    [(LIMIT + TINY, 1.1, Outcome.PASS), (0.9, LIMIT - TINY, Outcome.FAIL), (LIMIT - TINY, LIMIT + TINY, UNDECIDED)],
 )
 def test_the_whole_interval_decides(low: float, high: float, outcome: Outcome) -> None:
     """As the rounds were looked at: the two limits are one."""
