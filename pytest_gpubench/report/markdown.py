@@ -90,7 +90,7 @@ def markdown_summary(
     below SUMMARY_BYTES by leaving out what passed first. No text of a run becomes markup, a link or a mention.
     """
     told = failures or {}
-    standings = _standings_of(run.records, told, silent or {})
+    standings = _standings(run.records, told, silent or {})
     shown = [row for record in run.records for row in rows_of(record)]
     parts = [
         _trouble_part(shown, told, silent or {}),
@@ -124,9 +124,7 @@ def _size(text: str) -> int:
     return len(text.encode()) + 1
 
 
-def _standings_of(
-    records: Iterable[TestRecord], failures: Mapping[str, str], silent: Mapping[str, str]
-) -> dict[str, str]:
+def _standings(records: Iterable[TestRecord], failures: Mapping[str, str], silent: Mapping[str, str]) -> dict[str, str]:
     order = list(STANDINGS)
     found = dict.fromkeys(silent, "not judged") | dict.fromkeys(failures, "failed")
     for record in records:

@@ -140,19 +140,17 @@ def _student(before: Sequence[float], after: Sequence[float]) -> float:
 Divided = tuple[float, list[int]]
 
 
-def _is_rare(
-    values: Sequence[float], best: Callable[[Sequence[float]], Divided], strength: float, alpha: float
-) -> bool:
+def _is_rare(logs: Sequence[float], best: Callable[[Sequence[float]], Divided], strength: float, alpha: float) -> bool:
     """Tell whether at most a share alpha of random orders, the given one counted, divides as well.
 
     It stops at the order that settles it against a change: most series have none, and cost little.
     """
     orders = max(PERMUTATIONS + 1, math.ceil(1 / alpha))
     allowed, as_good = int(alpha * orders + 1e-9) - 1, 0
-    least = strength * math.sqrt(LEAST_RUNS * (len(values) - LEAST_RUNS)) / (1 if best is _best_step else 2)
+    least = strength * math.sqrt(LEAST_RUNS * (len(logs) - LEAST_RUNS)) / (1 if best is _best_step else 2)
     chance = random.Random(SHUFFLE_SEED)
     for _ in range(orders - 1):
-        sums = _sums(chance.sample(values, len(values)))
+        sums = _sums(chance.sample(logs, len(logs)))
         if max(sums) < least and min(sums) > -least:  # nor is any part of it as far from the others
             continue
         as_good += best(sums)[0] >= strength * (1 - 1e-12)

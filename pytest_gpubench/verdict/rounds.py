@@ -273,12 +273,10 @@ def _unmeasured(series: RoundSeries, change: Change) -> Change:
     return replace(change, outcome=outcome, sentence=f"not measured in {' and '.join(lacking)}{why}")
 
 
-def change_of_pairs(
-    log_ratios: Sequence[float], metric: str, alpha: float, least_spread: float = 0.0
-) -> ChangeEstimate:
+def change_of_pairs(log_ratios: Sequence[float], metric: str, alpha: float, least: float = 0.0) -> ChangeEstimate:
     """Return HEAD's slowdown, with an interval each end of which is wrong with a chance of at most alpha.
 
-    least_spread: the standard deviation that the pairs are taken to have at least. No interval with a single pair.
+    least: the standard deviation that the pairs are taken to have at least. No interval with a single pair.
     """
     rank = lower_rank(len(log_ratios), 2 * alpha)
     if rank is not None:
@@ -288,7 +286,7 @@ def change_of_pairs(
     mean = statistics.fmean(log_ratios)
     if len(log_ratios) < 2:
         return ChangeEstimate(math.exp(mean), None, metric, alpha)
-    spread = max(statistics.stdev(log_ratios), least_spread)
+    spread = max(statistics.stdev(log_ratios), least)
     half = student_t(alpha, len(log_ratios) - 1) * spread / math.sqrt(len(log_ratios))
     return ChangeEstimate(math.exp(mean), Interval(math.exp(mean - half), math.exp(mean + half)), metric, alpha)
 

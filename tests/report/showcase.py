@@ -21,15 +21,15 @@ LIMIT = 1.2
 def showcase(seed: int = 1, slower: float = 1.0) -> SavedRun:
     """Return a run with every outcome, a sweep, examples of hypothesis, and hostile names."""
     chance = random.Random(seed)
-    sweep = [compared(chance, f"test_rows[{rows}]", rows / 40, 1.7, {"rows": str(rows)}) for rows in SWEEP]
+    sweep = [raced(chance, f"test_rows[{rows}]", rows / 40, 1.7, {"rows": str(rows)}) for rows in SWEEP]
     off = Measurement(timing=timing_of((), "relu", unmeasured="switched off"))
     return SavedRun(
         records=(
-            compared(chance, "test_softmax[4096-float16]", 84 * slower, 1.62 / slower, SOFTMAX),
-            compared(chance, "test_layer_norm", 40, 1.1, outcome=Outcome.FAIL),
-            compared(chance, "test_gelu", 12, 1.2, outcome=Outcome.INCONCLUSIVE),
-            compared(chance, "test_hot", 30, 1.5, outcome=Outcome.INVALID, throttle_reasons=("SW power cap",)),
-            compared(chance, "test_unforced", 55, 1.05, outcome=Outcome.FAIL, enforced=False),
+            raced(chance, "test_softmax[4096-float16]", 84 * slower, 1.62 / slower, SOFTMAX),
+            raced(chance, "test_layer_norm", 40, 1.1, outcome=Outcome.FAIL),
+            raced(chance, "test_gelu", 12, 1.2, outcome=Outcome.INCONCLUSIVE),
+            raced(chance, "test_hot", 30, 1.5, outcome=Outcome.INVALID, throttle_reasons=("SW power cap",)),
+            raced(chance, "test_unforced", 55, 1.05, outcome=Outcome.FAIL, enforced=False),
             *sweep,
             given_record(chance),
             timed(chance, 84 * slower),
@@ -87,9 +87,7 @@ def pair(
     )
 
 
-def compared(
-    chance: random.Random, name: str, us: float, ratio: float, params: Any = None, **others: Any
-) -> TestRecord:
+def raced(chance: random.Random, name: str, us: float, ratio: float, params: Any = None, **others: Any) -> TestRecord:
     arms = pair(chance, us, ratio, **others)
     return record(*arms, nodeid=f"tests/perf/test_a.py::{name}", device=GPU, params=params or {})
 

@@ -45,7 +45,9 @@ def test_calls_are_found_by_their_test_and_place() -> None:
     ],
 )
 def test_what_reads_no_memory_or_has_no_number_that_can_be_true_has_no_place(item: Measurement) -> None:
-    assert content_of(record(item))["rooflines"] == []
+    content = content_of(record(item))
+    assert content["rooflines"] == []
+    assert 0 not in content["tests"][0]["items"][0].values()
 
 
 def test_references_have_a_place_too() -> None:

@@ -231,9 +231,7 @@ def changed(test: TestRecord, **change: object) -> TestRecord:
         ),
     ],
 )
-def test_changes_since_saved_runs_have_a_column(
-    tests: tuple[TestRecord, ...], name: str, cells_below: list[str]
-) -> None:
+def test_changes_since_runs_have_a_column(tests: tuple[TestRecord, ...], name: str, cells_below: list[str]) -> None:
     header, *rows = section(markdown_summary(run_of(*tests)), "All measurements")
     assert [row[header.index(name)] for row in rows] == cells_below
     assert "Against" not in markdown_summary(run_of(PASSED, FREE))

@@ -49,9 +49,7 @@ def test_each_call_is_linked_with_the_trace_that_lies_beside_the_page(tmp_path: 
         ),
     ],
 )
-def test_roles_examples_and_bare_timers_are_told(
-    items: Sequence[Measurement], words: list[str], tmp_path: Path
-) -> None:
+def test_roles_examples_and_timers_are_told(items: Sequence[Measurement], words: list[str], tmp_path: Path) -> None:
     page = page_of(tmp_path, [record(*items)])
     assert all(each in page for each in words)
     assert ("launch" in page.split("##", 1)[1]) == (len(items) == 2)

@@ -59,9 +59,7 @@ def test_a_number_of_reps_is_taken_exactly(reps: int, taken: int, more: int, dec
 )
 @pytest.mark.parametrize("affordable", [-3, 0, LEAST_REPS - 1, LEAST_REPS, MIN_REPS - 1, 99, 101, 10**6])
 @pytest.mark.parametrize("taken", [0, 3, LEAST_REPS - 1])
-def test_the_first_batch_respects_time_but_has_enough_for_an_interval(
-    cost_s: float, first: int, affordable: int, taken: int
-) -> None:
+def test_the_first_batch_has_enough_within_time(cost_s: float, first: int, affordable: int, taken: int) -> None:
     """The few reps that a warm-up or a probe took count, however precise they are, paid for or not."""
     for spent_s, decided in itertools.product((0.0, 0.1), (True, False)):
         tight = budget(cost_s=cost_s, max_time_s=spent_s + cost_s * (affordable + 0.5), spent_s=spent_s)

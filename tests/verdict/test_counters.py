@@ -179,9 +179,7 @@ BESIDE, HOT = {"neighbours": "pid 7 computed"}, {"throttle_reasons": ("SwPowerCa
         ("l2_bytes:1%", BESIDE, 2.0, INVALID),
     ],
 )
-def test_surroundings_may_invalidate(
-    tolerance: str, surroundings: dict[str, Any], now: float, outcome: Outcome
-) -> None:
+def test_surroundings_invalidate(tolerance: str, surroundings: dict[str, Any], now: float, outcome: Outcome) -> None:
     name = tolerance.partition(":")[0]
     old, new = (
         Measurement(timing=reps("norm", 10.0 * times, counts=Counts(captures={name: (1e9 * times,) * 3}), **others))

@@ -52,8 +52,6 @@ NEVER = "was not judged by any measurement"
         ({"max_time_us": 5, "max_kernels": 1}, [("max_time_us=5", Outcome.PASS)], ["perf(max_kernels=1) " + NEVER]),
     ],
 )
-def test_limits_without_a_verdict(
-    limits: dict[str, Any], verdicts: list[tuple[str, Outcome]], sentences: list[str]
-) -> None:
+def test_unjudged_limits(limits: dict[str, Any], verdicts: list[tuple[str, Outcome]], sentences: list[str]) -> None:
     found = [verdict(limit, outcome, f"{limit} so") for limit, outcome in verdicts]
     assert unjudged(Limits(**limits), found) == sentences

@@ -221,9 +221,7 @@ def test_both_sides_of_the_margin(factor: float, outcome: Outcome, words: str) -
 @pytest.mark.parametrize(
     ("metric", "outcome"), [("speedup", Outcome.PASS), ("median", Outcome.FAIL), ("mean", Outcome.FAIL)]
 )
-def test_a_slower_reference_excuses_the_candidate(
-    metric: Literal["speedup", "median", "mean"], outcome: Outcome
-) -> None:
+def test_a_slower_reference_excuses(metric: Literal["speedup", "median", "mean"], outcome: Outcome) -> None:
     """HEAD always ran on a clock that was 10 % lower: the ratio of speedups is 1."""
 
     def measured(arm: CommitArm, number: int) -> Sequence[Measurement]:

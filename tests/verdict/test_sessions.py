@@ -103,9 +103,7 @@ def test_sessions_that_overlap_are_no_fail(old: list[float], new: list[float], p
         ([289, 289, 320, 289, 289], [320], Outcome.INCONCLUSIVE, 0, "1 and 5"),
     ],
 )
-def test_one_slow_process_counts_less(
-    old: list[float], new: list[float], outcome: Outcome, further: int, counted: str
-) -> None:
+def test_one_slow_process(old: list[float], new: list[float], outcome: Outcome, further: int, counted: str) -> None:
     found = between(alones(old), alones(new))
     assert (found.outcome, found.further) == (outcome, further)
     assert f"30 and 30 reps in each of {counted} sessions" in found.sentence

@@ -81,7 +81,7 @@ def test_a_drift_may_go_on(most: float, outcome: Outcome) -> None:
         ("profiler", 8.0, 2.0, FAIL),
     ],
 )
-def test_the_fastest_rep_may_be_all_that_a_held_up_call_takes(
+def test_the_fastest_rep_may_be_all_of_a_held_up_call(
     timer: str, others_us: float, most: float, outcome: Outcome
 ) -> None:
     found = timing([1.0] + [others_us] * 29, timer=timer)
@@ -191,9 +191,7 @@ samples_of_all_sizes = st.builds(
 
 
 @given(samples_of_all_sizes, st.floats(1e-3, 1e3), alphas, st.booleans())
-def test_the_numbers_in_the_sentence_are_the_stored_ones(
-    samples_us: list[float], factor: float, alpha: float, on_time: bool
-) -> None:
+def test_numbers_in_sentences_are_stored(samples_us: list[float], factor: float, alpha: float, on_time: bool) -> None:
     """Times in microseconds with four digits, shares with two: they are wrong by half of the last one at most."""
     stored, independent = timing(samples_us), independent_for("std", samples_us)  # told where half of the reps or fewer
     if on_time:
