@@ -156,7 +156,9 @@ def test_each_candidate_is_explained_by_the_reference_before_it() -> None:
         measured(one(COPY, 70.0, 2), role="candidate", verdicts=failed),
     ]
     copy = "elementwise_kernel<direct_copy_kernel_cuda>"
-    assert [[each.reasons for each in item.verdicts] for item in explained_by_references(items)] == [
+    found = explained_by_references(items)
+    assert [explained(item) for item in found] == found, "reasons stay"
+    assert [[each.reasons for each in item.verdicts] for item in found] == [
         [],
         [(f"one more kernel: {copy} (38 % of the time)",)],
         [],
