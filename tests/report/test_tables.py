@@ -396,6 +396,13 @@ def test_flags_without_room_stand_above_their_row() -> None:
     ]
 
 
+def test_the_id_of_a_test_without_room_stands_once_above_its_rows() -> None:
+    name = f"a.py::test_{'a' * 70}"
+    pairs = [arms(timing(label, 12.0), timing("eager", 20.0)) for label in ("fused", "other")]
+    text = render([record(*pairs[0], *pairs[1], nodeid=name)], Settings(), Screen(60))
+    assert text.splitlines().count(name.removeprefix("a.py::")) == 1
+
+
 def test_limits_without_room_stand_above_their_row() -> None:
     limits = [verdict(limit, Outcome.PASS) for limit in (max(LIMITS, key=len), "min_speedup=1.5")]
     items = arms(timing("fused", 12.0), timing("eager", 24.0), *limits)
