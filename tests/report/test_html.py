@@ -15,7 +15,7 @@ from pytest_gpubench.results.model import CommitInfo, Outcome, SavedRun, TestRec
 from pytest_gpubench.stats.summary import Interval
 from tests.report.page import content_in, content_of, page_content
 from tests.report.showcase import GPU, NASTY, given_record, history, pair, showcase
-from tests.results.measured import alone, present, record, run, timing_of
+from tests.results.measured import BARE_GPU, alone, present, record, run, timing_of
 from tests.results.measured import verdict as verdict_on
 from tests.results.saved import make_run
 
@@ -67,6 +67,12 @@ def test_the_front_page_says_where_and_when(page: str) -> None:
 def test_a_commit_that_is_not_known_says_why() -> None:
     saved = msgspec.structs.replace(make_run(1), commit_info=CommitInfo(error="git is not installed"))
     assert dict(page_content(saved)["facts"])["Commit"] == "not known: git is not installed"
+
+
+def test_a_test_has_the_facts_that_are_known() -> None:
+    facts = dict(content_of(record(alone(), device=BARE_GPU))["tests"][0]["facts"])
+    assert {name: value for name, value in facts.items() if value == "None"} == {}
+    assert (facts["device"], facts["host"], facts["NVML"]) == ("NVIDIA H200", "here", "usable")
 
 
 def test_each_outcome_has_its_row(page: str) -> None:
