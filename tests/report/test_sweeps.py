@@ -72,6 +72,8 @@ def test_each_parameter_of_a_grid_has_a_sweep_the_longest_first() -> None:
     grid = [{"m": m, "n": n} for m in ("1", "2") for n in ("1", "2", "3")]
     found = sweeps_of(swept(*grid))
     assert [(each.param, len(each.series)) for each in found] == [("n", 4), ("m", 6)]
+    again = [*swept(*grid), swept(*grid)[0]]  # a test that was run again replaces itself
+    assert [each.param for each in sweeps_of(again)] == ["n", "m"]
 
 
 def test_devices_and_ways_of_timing_are_apart() -> None:
