@@ -1,9 +1,11 @@
 """The wall timer on the CPU, arguments of calls, and the interpreter's notice."""
 
 import os
+import sys
 import time
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 import pytest
@@ -146,6 +148,17 @@ def double(x: torch.Tensor) -> torch.Tensor:
 def test_a_call_is_named_like_its_function() -> None:
     functions = (double, partial(partial(double), 3), torch.nn.Linear(2, 2))
     assert [make_call(each).label for each in functions] == ["double", "double", "Linear"]
+
+
+def test_a_step_of_cuda_graphs_begins_before_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Untimed: outputs of the call before are no longer needed."""
+    calls: list[str] = []
+    monkeypatch.setitem(sys.modules, "torch._inductor.cudagraph_trees", ModuleType("trees"))
+    monkeypatch.setattr("torch.compiler.cudagraph_mark_step_begin", lambda: calls.append("step"))
+    timed = make_call(lambda: calls.append("timed")).prepare()
+    assert calls == ["step"]
+    timed()
+    assert calls == ["step", "timed"]
 
 
 def test_backward_is_timed_alone_and_gradients_do_not_add_up() -> None:
