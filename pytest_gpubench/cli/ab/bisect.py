@@ -57,24 +57,20 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.replay is None:
             return STATUS[_bisect(arguments)]
-        _refuse_options_of_commits(arguments)
+        about_commits = {
+            "PYTEST_ARGS": arguments.pytest_arguments,
+            "--setup": arguments.setup,
+            "--tests": arguments.tests,
+            "--keep": arguments.keep,
+            "--rounds": arguments.rounds != ROUNDS,
+            "--metric": arguments.metric not in ("speedup", "median"),
+        }
+        if given := [name for name, value in about_commits.items() if value]:
+            raise BadRequest(f"--replay searches saved runs, and runs no tests: leave out {', '.join(given)}")
         return STATUS[bisect_runs(arguments)]
     except GpuBenchError as error:
         complain("bisect", [str(error)])
         return STATUS["skip"]
-
-
-def _refuse_options_of_commits(arguments: argparse.Namespace) -> None:
-    about_commits = {
-        "PYTEST_ARGS": arguments.pytest_arguments,
-        "--setup": arguments.setup,
-        "--tests": arguments.tests,
-        "--keep": arguments.keep,
-        "--rounds": arguments.rounds != ROUNDS,
-        "--metric": arguments.metric not in ("speedup", "median"),
-    }
-    if given := [name for name, value in about_commits.items() if value]:
-        raise BadRequest(f"--replay searches saved runs, and runs no tests: leave out {', '.join(given)}")
 
 
 def _bisect(arguments: argparse.Namespace) -> Answer:

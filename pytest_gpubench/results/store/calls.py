@@ -108,22 +108,18 @@ class CallStore:
         with explaining_os_errors(self.key, "read"):
             if not self.key.exists():
                 self.key.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                with suppress(FileExistsError):  # another process has just made it
-                    _write_new(self.key, secrets.token_bytes(KEY_BYTES))
+                temporary = self.key.with_name(f"{self.key.name}.{secrets.token_hex(8)}")
+                with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                    file.write(secrets.token_bytes(KEY_BYTES))
+                try:
+                    os.link(temporary, self.key)
+                except FileExistsError:  # another process has just made it
+                    pass
+                finally:
+                    temporary.unlink()
             return self.key.read_bytes()
 
 
 def is_name(text: str) -> bool:
     """Tell whether a text is a SHA-256."""
     return re.fullmatch(r"[0-9a-f]{64}", text) is not None
-
-
-def _write_new(path: Path, data: bytes) -> None:
-    """Write a file that only its owner can read, whole or not at all; raise FileExistsError where there is one."""
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(data)
-    try:
-        os.link(temporary, path)
-    finally:
-        temporary.unlink()

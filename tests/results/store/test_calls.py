@@ -74,6 +74,16 @@ def test_only_the_user_can_read_the_key_which_is_made_once(store: CallStore) -> 
     assert store.key.read_bytes() == key
 
 
+def test_a_key_that_another_process_has_just_made_is_taken(store: CallStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(temporary: Path, key: Path) -> None:
+        key.write_bytes(b"k" * 32)
+        raise FileExistsError
+
+    monkeypatch.setattr(os, "link", made)
+    assert store.read(store.add(DATA)) == DATA
+    assert (os.listdir(store.key.parent), store.key.read_bytes()) == (["calls.key"], b"k" * 32)
+
+
 @pytest.mark.parametrize("state", ["", "/state"])
 def test_the_key_lies_in_the_users_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, state: str) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", state)
