@@ -47,12 +47,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-slower", metavar="SHARE", default="3%", help="how much slower is too slow: 3%%, 5us (default: 3%%)"
     )
-    parser.add_argument(
-        "--metric",
-        choices=(*COMPARED_METRICS, *COUNTER_BY_NAME),
-        default="median",
-        help="what is compared: a statistic of times, or a counter that both runs have (default: median)",
-    )
+    help = "what is compared: a statistic of times, or a counter that both runs have (default: median)"
+    parser.add_argument("--metric", choices=(*COMPARED_METRICS, *COUNTER_BY_NAME), default="median", help=help)
     add_alpha(parser, 0.001, "the chance of a wrong FAIL")
     parser.add_argument("--sort", action="store_true", help="the slowest first, not in the order of the new run")
     parser.add_argument("--only-changes", action="store_true", help="leave out what is not known to have changed")
@@ -60,12 +56,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--inconclusive", choices=("fail", "warn"), default="warn", help="what a comparison without a decision does"
     )
-    parser.add_argument(
-        "--host-mismatch",
-        choices=("error", "warn", "ignore"),
-        default="error",
-        help="what a GPU that only one run has, or a test that was measured with another timer, does (default: error)",
-    )
+    help = "what a GPU that only one run has, or a test that was measured with another timer, does (default: error)"
+    parser.add_argument("--host-mismatch", choices=("error", "warn", "ignore"), default="error", help=help)
     add_storage(parser)
 
 

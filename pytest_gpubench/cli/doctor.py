@@ -34,30 +34,17 @@ WITHOUT_GPU = "tests measure on the CPU and show their limits; --gpu-bench-devic
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="do not measure bandwidth")
-    parser.add_argument(
-        "--noise",
-        action="store_true",
-        help=f"only measure how small a slowdown is seen here, in fresh processes (about {noise.SECONDS} s)",
-    )
-    parser.add_argument(
-        "--counters",
-        action="store_true",
-        help=f"only take the counters of a dozen calls by ncu, and tell which repeat (about {COUNTER_SECONDS} s)",
-    )
+    help = f"only measure how small a slowdown is seen here, in fresh processes (about {noise.SECONDS} s)"
+    parser.add_argument("--noise", action="store_true", help=help)
+    help = f"only take the counters of a dozen calls by ncu, and tell which repeat (about {COUNTER_SECONDS} s)"
+    parser.add_argument("--counters", action="store_true", help=help)
     add_output(parser, "--json", help="write what --noise finds as JSON")
-    parser.add_argument(
-        "--restore-clocks",
-        action="store_true",
-        help="only give back the clocks that runs with --gpu-bench-lock-clocks left locked when they died",
-    )
+    help = "only give back the clocks that runs with --gpu-bench-lock-clocks left locked when they died"
+    parser.add_argument("--restore-clocks", action="store_true", help=help)
     folder = environment_name("lock_folder")
-    parser.add_argument(
-        "--lock-folder",
-        type=Path,
-        metavar="FOLDER",
-        default=os.environ.get(folder) or None,
-        help=f"where those runs kept their locks (default: ${folder}, else {LOCK_FOLDER_NAME} of the temp folder)",
-    )
+    help = f"where those runs kept their locks (default: ${folder}, else {LOCK_FOLDER_NAME} of the temp folder)"
+    default = os.environ.get(folder) or None
+    parser.add_argument("--lock-folder", type=Path, metavar="FOLDER", default=default, help=help)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -48,23 +48,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("candidate", nargs="?", type=Path, metavar="CANDIDATE.py", help="defines the spec's function")
     parser.add_argument("--spec", required=True, type=Path, metavar="SPEC.py", help="reference, inputs, limits")
     add_output(parser, "--json", help="write the judgement as JSON to a file, - for standard output")
-    parser.add_argument(
-        "--jsonl",
-        action="store_true",
-        help='read a candidate a line, a path or {"candidate": path, "spec": path}, and write a judgement a line',
+    help = 'read a candidate a line, a path or {"candidate": path, "spec": path}, and write a judgement a line'
+    parser.add_argument("--jsonl", action="store_true", help=help)
+    help = 'answer requests over a Unix socket, {"candidate": path} a line, until SIGTERM; those sent are answered'
+    parser.add_argument("--serve", type=Path, metavar="SOCKET", help=help)
+    help = (
+        "time what cannot be replayed in the candidate's own process, and believe that, as a spec's trust_claims = True"
     )
-    parser.add_argument(
-        "--serve",
-        type=Path,
-        metavar="SOCKET",
-        help='answer requests over a Unix socket, {"candidate": path} a line, until SIGTERM; those sent are answered',
-    )
-    parser.add_argument(
-        "--trust-claims",
-        action="store_true",
-        help="time what cannot be replayed in the candidate's own process, and believe that, as trust_claims = True in "
-        "a spec does",
-    )
+    parser.add_argument("--trust-claims", action="store_true", help=help)
     help = "for loading, and for each case (default: 60)"
     add_value(parser, "--timeout", parse=seconds, metavar="SECONDS", help=help, default=60.0)
     help = "what the candidate may take of the host, and of the GPU (default: 16GiB)"

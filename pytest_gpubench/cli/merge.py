@@ -23,12 +23,8 @@ merge first.json again.json -o all.json --keep last"""
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("which", nargs="+", metavar="RUN", help=RUN_HELP)
     add_output(parser, "-o", "--output", required=True, help="the file to write")
-    parser.add_argument(
-        "--keep",
-        choices=("first", "last"),
-        help="of a test measured twice on one model of GPU, keep the result of the RUN named first or last "
-        "(default: refuse)",
-    )
+    help = "of a test measured twice on one GPU model, keep the result of the RUN named first or last (default: refuse)"
+    parser.add_argument("--keep", choices=("first", "last"), help=help)
     parser.add_argument("--any-commit", action="store_true", help="merge runs of different commits, too")
     parser.add_argument("--name", default="", help="the name of the new run")
     add_storage(parser)

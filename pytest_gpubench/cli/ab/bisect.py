@@ -42,12 +42,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bad", metavar="BAD", nargs="?", help="a later one in which a test is slow")
     add_arguments(parser)
     group = parser.add_argument_group("saved runs in place of commits")
-    group.add_argument(
-        "--replay",
-        metavar="TEST",
-        help="GOOD and BAD are saved runs: search those between for the first in which the kept call of a test of this "
-        "name is slower; * and ? stand for others",
+    help = (
+        "GOOD and BAD are saved runs: search those between for the first in which the kept call of a test of this name "
+        "is slower; * and ? stand for others"
     )
+    group.add_argument("--replay", metavar="TEST", help=help)
     add_trust_calls(group)
     add_storage(group)
 

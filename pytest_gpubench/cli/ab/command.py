@@ -49,11 +49,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("head", metavar="HEAD", nargs="?", help="the commit to judge; without one, the working tree")
     add_arguments(parser)
     for arm in COMMIT_ARMS:
-        parser.add_argument(
-            f"--{arm.lower()}-python",
-            metavar="PROGRAM",
-            help=f"the Python that runs {arm}, as in venv/bin/python (default: this one)",
-        )
+        help = f"the Python that runs {arm}, as in venv/bin/python (default: this one)"
+        parser.add_argument(f"--{arm.lower()}-python", metavar="PROGRAM", help=help)
     add_output(parser, "--markdown", help="write the table as Markdown, for a comment or a summary")
     add_output(parser, "--json", help="write the findings as JSON")
     add_output(parser, "--html", help="write a page to look at in a browser")
@@ -74,18 +71,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what is compared: the speedup over a test's reference where it has one, else its median; median, mean; "
         f"or a counter, by ncu: {', '.join(COUNTER_BY_NAME)} (default: speedup)",
     )
-    parser.add_argument(
-        "--setup",
-        metavar="COMMAND",
-        help="run this once in each worktree, before the first run; never in the working tree",
-    )
-    parser.add_argument(
-        "--tests",
-        metavar="PATH",
-        action="append",
-        default=[],
-        help="take this file or folder from the newer commit for both, so tests that it adds or changes count",
-    )
+    help = "run this once in each worktree, before the first run; never in the working tree"
+    parser.add_argument("--setup", metavar="COMMAND", help=help)
+    help = "take this file or folder from the newer commit for both, so tests that it adds or changes count"
+    parser.add_argument("--tests", metavar="PATH", action="append", default=[], help=help)
     parser.add_argument("--keep", action="store_true", help="keep the worktrees, the results and what pytest printed")
 
 
