@@ -118,25 +118,19 @@ def test_autotuners_time_by_themselves(module: str, found: object, found_given: 
 
 
 @pytest.mark.usefixtures("own_timer")
-def test_what_runs_while_a_call_is_measured_times_by_itself() -> None:
+def test_the_inner_of_two_contexts_is_handed_the_call() -> None:
+    """What runs while a call is measured times by itself."""
     inner: list[object] = []
 
     def measure(timed: Timed) -> Sequence[float]:
         inner.append(time_it(add))
-        return [1.0]
+        return [2.0]
 
-    with adopting(measure):
-        assert (time_it(add), time_it(add)) == ([1.0], [1.0])
-    assert inner == [OWN] * 2
-
-
-@pytest.mark.usefixtures("own_timer")
-def test_the_inner_of_two_contexts_is_handed_the_call() -> None:
     with adopting(lambda timed: [1.0]):
-        with adopting(lambda timed: [2.0]):
-            assert time_it(add) == [2.0]
+        with adopting(measure):
+            assert (time_it(add), time_it(add)) == ([2.0], [2.0])
         assert time_it(add) == [1.0]
-    assert time_it(add) == OWN
+    assert [time_it(add), *inner] == [OWN] * 3
 
 
 def test_timers_that_are_not_installed_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

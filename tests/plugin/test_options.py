@@ -211,24 +211,16 @@ def test_a_bad_environment_or_ini_names_its_spelling(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("name", MARKED)
 def test_an_explicit_option_overrules_a_marker(name: str) -> None:
-    _, value = OTHER_VALUES[name]
-    open_ = Resolver(Settings(), frozenset())
-    assert getattr(open_.override(open_.run, {name: value}, "perf({}=...)"), name) == value
-    given = Resolver(Settings(), frozenset({name}))
-    assert getattr(given.override(given.run, {name: value}, "perf({}=...)"), name) == getattr(Settings(), name)
-
-
-@pytest.mark.parametrize("name", MARKED)
-def test_a_number_in_code_is_no_text(name: str) -> None:
     """On a command line all is text; a marker or a call that gives a number as one means something else."""
     text, value = OTHER_VALUES[name]
-    resolver = Resolver(Settings(), frozenset())
-    if isinstance(value, str):
-        assert getattr(resolver.override(resolver.run, {name: text}, "perf({}=...)"), name) == value
-        return
-    sentence = rf"^perf\({name}=...\): '{text}' is not valid, it must be a number, not a text$"
-    with pytest.raises(BadRequest, match=sentence):
-        resolver.override(resolver.run, {name: text}, "perf({}=...)")
+    found = Resolver(Settings(), frozenset())
+    assert getattr(found.override(found.run, {name: value}, "perf({}=...)"), name) == value
+    given = Resolver(Settings(), frozenset({name}))
+    assert getattr(given.override(given.run, {name: value}, "perf({}=...)"), name) == getattr(Settings(), name)
+    if not isinstance(value, str):
+        sentence = rf"^perf\({name}=...\): '{text}' is not valid, it must be a number, not a text$"
+        with pytest.raises(BadRequest, match=sentence):
+            found.override(found.run, {name: text}, "perf({}=...)")
 
 
 def test_help_names_every_flag_and_default(pytester: pytest.Pytester) -> None:

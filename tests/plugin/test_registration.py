@@ -24,12 +24,6 @@ PERF = "def test_perf(gpu_bench): pass\n"
 MARKED = "import pytest\n@pytest.mark.{}\ndef test_marked(): pass\n"
 
 
-def has_hooks(pytester: pytest.Pytester, source: str, *arguments: str) -> bool:
-    pytester.makeconftest(SHOW)
-    pytester.makepyfile(source)
-    return "HOOKS True" in pytester.runpytest(*arguments).stdout.lines
-
-
 def test_a_run_without_perf_tests_imports_the_entry_only(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(SHOW)
     pytester.makepyfile(PLAIN)
@@ -42,32 +36,32 @@ def test_a_run_without_perf_tests_imports_the_entry_only(pytester: pytest.Pytest
 
 
 @pytest.mark.parametrize(
-    ("source", "arguments", "expected"),
+    ("source", "argument", "expected"),
     [
-        (PLAIN, [], False),
-        (PLAIN + PERF, [], True),
-        (PLAIN + PERF, ["-m", "not perf"], False),
-        (MARKED.format("perf"), [], True),
-        (MARKED.format("gpu_turn"), [], True),
-        (MARKED.format("skip"), [], False),
-        (PLAIN, ["--gpu-bench-device=cpu"], True),
-        (PLAIN, ["-o", "gpu_bench_device=cpu"], True),
+        (PLAIN, "-q", False),
+        (PLAIN + PERF, "-q", True),
+        (PLAIN + PERF, "-mnot perf", False),
+        (MARKED.format("perf"), "-q", True),
+        (MARKED.format("gpu_turn"), "-q", True),
+        (MARKED.format("skip"), "-q", False),
+        (PLAIN, "--gpu-bench-device=cpu", True),
+        (PLAIN, "-ogpu_bench_device=cpu", True),
+        (PLAIN, "GPU_BENCH_DEVICE", True),
+        (PLAIN, "GPU_BENCHES", False),
+        (PLAIN, "tox.ini", True),
     ],
 )
 def test_hooks_are_registered_where_they_are_needed(
-    pytester: pytest.Pytester, source: str, arguments: list[str], expected: bool
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, source: str, argument: str, expected: bool
 ) -> None:
-    assert has_hooks(pytester, source, *arguments) is expected
-
-
-def test_what_is_asked_elsewhere_registers_them(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPU_BENCHES", "cpu")
-    assert not has_hooks(pytester, PLAIN)
-    monkeypatch.setenv("GPU_BENCH_DEVICE", "cpu")
-    assert has_hooks(pytester, PLAIN)
-    monkeypatch.delenv("GPU_BENCH_DEVICE")
-    pytester.makeini("[pytest]\ngpu_bench_device = cpu")
-    assert has_hooks(pytester, PLAIN)
+    pytester.makeconftest(SHOW)
+    pytester.makepyfile(source)
+    if argument == "tox.ini":
+        pytester.makeini("[pytest]\ngpu_bench_device = cpu")
+    elif not argument.startswith("-"):
+        monkeypatch.setenv(argument, "cpu")
+    lines = pytester.runpytest(*([argument] if argument.startswith("-") else [])).stdout.lines
+    assert ("HOOKS True" in lines) is expected
 
 
 @pytest.mark.usefixtures("forked")

@@ -38,12 +38,6 @@ def test_without_a_terminal_reporter(pytester: pytest.Pytester) -> None:
     assert pytester.runpytest("-p", "no:terminal").ret == 0
 
 
-def test_collecting_only_measures_and_starts_nothing(bench_run: BenchRun) -> None:
-    result = bench_run(THREE, "--collect-only", timer="profiler")
-    assert result.ret == 0
-    assert "gpu_bench:" not in result.stdout.str()
-
-
 def test_importing_the_plugin_loads_nothing_heavy() -> None:
     """No package beyond Python's own and pytest's."""
     code = """

@@ -59,14 +59,6 @@ def test_a_process_that_ends_in_the_midst_of_a_test(pytester: pytest.Pytester, n
     assert list(notes.glob("run-*")) == []
 
 
-@pytest.mark.usefixtures("stubbed_torch")
-def test_a_worker_that_ends_fails_its_test(bench_run: BenchRun, notes: Path) -> None:
-    ends = ENDS["another program, before it measures"]
-    result = bench_run(f"import os\ndef test_it(gpu_bench): {ends}", "-n1")
-    result.assert_outcomes(failed=1)
-    assert list(notes.glob("run-*")) == []
-
-
 @pytest.mark.parametrize("body", ["gpu_bench(fast)", "assert 0", "raise KeyboardInterrupt", "pytest.exit('now')"])
 def test_a_run_that_ends_leaves_no_note(bench_run: BenchRun, notes: Path, body: str) -> None:
     source = f"import os\ndef test_it(gpu_bench):\n    assert len(os.listdir({str(notes)!r})) == 1\n    {body}"

@@ -40,8 +40,7 @@ def test_subtests_are_parts_of_one_test(record_run: RecordRun) -> None:
     recorder = record_run("""
 def test_it(gpu_bench, subtests):
     for n in (1, 2, 3):
-        with subtests.test(n=n):
-            gpu_bench.measure(fast, label=f"n{n}")
+        with subtests.test(n=n): gpu_bench.measure(fast, label=f"n{n}")
     gpu_bench.phases({"a": fast})
 """)
     (record,) = recorder.records
@@ -56,8 +55,7 @@ def test_a_subtest_that_fails_says_what_it_measured(bench_run: BenchRun) -> None
     result = bench_run(f"""
 {BROKEN}def test_it(gpu_bench, subtests):
     for function in (fast, slow):
-        with subtests.test(function=function.__name__):
-            gpu_bench.measure(function)
+        with subtests.test(function=function.__name__): gpu_bench.measure(function)
 """)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     text = result.stdout.str()
@@ -69,9 +67,9 @@ def test_a_subtest_that_fails_says_what_it_measured(bench_run: BenchRun) -> None
 # again
 
 
-def test_only_the_last_of_two_runs_counts(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
+def test_only_the_last_of_two_runs_counts(bench_run: BenchRun) -> None:
     """As with --reruns: the first is too slow, the second is not, or measures nothing."""
-    pytester.makeconftest(RUN_TWICE)
+    Path("conftest.py").write_text(RUN_TWICE)
     source = f"""
 functions = [slow, fast]
 {BROKEN}def test_it(gpu_bench): gpu_bench.measure(functions.pop(0), label="f")
@@ -89,17 +87,17 @@ def test_again(gpu_bench):
         ["gpu_bench: warning: *::test_it: it was run 2 times: what is shown and kept is of the last"]
     )
     assert "gpu_bench: limits: 1 pass" in result.stdout.str().splitlines()
-    saved = json.loads((pytester.path / "run.json").read_text())
+    saved = json.loads(Path("run.json").read_text())
     assert [round(1e6 * each["stats"]["median"], 6) for each in saved["benchmarks"]] == [10.0]
-    assert "1 passed" in (pytester.path / "run.md").read_text().splitlines()[0]
-    assert (pytester.path / "run.xml").read_text().count('name="gpu_bench.f.median_us"') == 1
+    assert "1 passed" in Path("run.md").read_text().splitlines()[0]
+    assert Path("run.xml").read_text().count('name="gpu_bench.f.median_us"') == 1
     result = bench_run(source.replace("def test_again", f"{BROKEN}def test_again"))
     result.stdout.fnmatch_lines(["*perf(max_time_us=15) was never judged: the test measured nothing*"])
 
 
-def test_what_is_reported_and_then_interrupted_is_kept_once(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
+def test_what_is_reported_and_then_interrupted_is_kept_once(bench_run: BenchRun) -> None:
     """As by --pdb and quit: the results were on their way already."""
-    pytester.makeconftest("""
+    Path("conftest.py").write_text("""
 import pytest
 
 @pytest.hookimpl(trylast=True)
@@ -114,53 +112,46 @@ def pytest_runtest_logreport(report):
 # marked while it runs
 
 
-@pytest.mark.parametrize(
-    "way",
-    [
-        "@pytest.fixture(autouse=True)\ndef limit(request, us): request.applymarker(pytest.mark.perf(max_time_us=us))\n"
-        "def test_it(gpu_bench): gpu_bench.measure(slow)",
-        "@pytest.fixture(autouse=True)\ndef limit(request, us):\n"
-        "    request.node.add_marker(pytest.mark.perf(max_time_us=us))\n"
-        "@pytest.mark.perf(max_rel_std=0.5)\ndef test_it(gpu_bench): gpu_bench.measure(slow)",
-        "def test_it(request, us, gpu_bench):\n    request.applymarker(pytest.mark.perf(max_time_us=us))\n"
-        "    gpu_bench.measure(slow)",
-    ],
-)
-def test_a_mark_of_a_fixture_or_the_test_itself_holds(bench_run: BenchRun, way: str) -> None:
-    result = bench_run(f"@pytest.fixture(params=[21, 19])\ndef us(request): return request.param\n{way}")
-    result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["FAILED *::test_it[[]19] - *"])
+def test_a_mark_of_a_fixture_or_the_test_itself_holds(bench_run: BenchRun) -> None:
+    result = bench_run("""
+pytestmark = pytest.mark.parametrize("us", [21, 19])
+@pytest.fixture
+def applied(request, us): request.applymarker(pytest.mark.perf(max_time_us=us))
+@pytest.fixture
+def added(request, us): request.node.add_marker(pytest.mark.perf(max_time_us=us))
+def test_applied(applied, gpu_bench): gpu_bench.measure(slow)
+@pytest.mark.perf(max_rel_std=0.5)
+def test_added(added, gpu_bench): gpu_bench.measure(slow)
+def test_itself(request, us, gpu_bench):
+    request.applymarker(pytest.mark.perf(max_time_us=us))
+    gpu_bench.measure(slow)
+""")
+    result.assert_outcomes(passed=3, failed=3)
+    result.stdout.fnmatch_lines([f"FAILED *::test_{way}[[]19] - *" for way in ("applied", "added", "itself")])
 
 
-LATE_MARKS = {
-    "max_time_us=15": "perf(max_time_us=15) was put on the test after it had measured: put it on before",
-    "gpus=2": "perf(gpus=2) was put on the test after it had measured: put it on before",
-    "reps=7": "perf(reps=7) was put on the test after it had measured: put it on before",
-    "speed=1": "perf(speed=...) is not known*",
-    "": None,
-}
-
-
-@pytest.mark.parametrize("then", ["gpu_bench.measure(fast)", "pass"])
-def test_a_mark_that_comes_too_late_is_refused_unless_it_asks_for_nothing(check_rows: CheckRows, then: str) -> None:
-    test = """
+LATE = """
 @pytest.mark.perf(max_rel_std=0.5)
 def test_it(request, gpu_bench):
     gpu_bench.measure(fast)
     request.applymarker(pytest.mark.perf({}))
     {}
 """
-    check_rows("", {test.format(mark, then): sentence for mark, sentence in LATE_MARKS.items()})
-
-
-def test_a_test_that_runs_gets_no_more_gpus(bench_run: BenchRun) -> None:
-    result = bench_run("""
+TOO_LATE = "perf({}) was put on the test after it had measured: put it on before"
+LATE_MARKS = {each: TOO_LATE.format(each) for each in ("max_time_us=15", "gpus=2", "reps=7")}
+MORE_GPUS = """
 def test_it(request, gpu_bench):
     request.applymarker(pytest.mark.perf(gpus=2))
     gpu_bench.measure(fast)
-""")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["E *perf(gpus=2) was put on the running test*decorate it"])
+"""
+
+
+def test_a_mark_that_comes_too_late_is_refused_unless_it_asks_for_nothing(check_rows: CheckRows) -> None:
+    """A test that runs gets no more GPUs."""
+    marks: dict[str, str | None] = {**LATE_MARKS, "speed=1": "perf(speed=...) is not known*", "": None}
+    thens = ("gpu_bench.measure(fast)", "pass")
+    tests = {LATE.format(mark, then): sentence for mark, sentence in marks.items() for then in thens}
+    check_rows("", tests | {MORE_GPUS: "perf(gpus=2) was put on the running test*decorate it"})
 
 
 # not to fail
@@ -191,12 +182,13 @@ def test_leaving(gpu_bench):
 # not at all
 
 
-@pytest.mark.parametrize("dry", ["--setup-only", "--setup-plan", "--collect-only", "--fixtures"])
-def test_tests_that_are_not_run_need_not_measure(bench_run: BenchRun, dry: str) -> None:
+def test_tests_that_are_not_run_need_not_measure(bench_run: BenchRun) -> None:
     options = ("--gpu-bench-save=x", "--gpu-bench-sessions=2", "--gpu-bench-require=all")
-    result = bench_run("def test_it(gpu_bench): gpu_bench.measure(fast)", dry, *options)
-    assert result.ret == pytest.ExitCode.OK
-    result.stdout.no_fnmatch_line("*session 1 of 2*")
+    for dry in ("--setup-only", "--setup-plan", "--collect-only", "--fixtures"):
+        result = bench_run("def test_it(gpu_bench): gpu_bench.measure(fast)", dry, *options)
+        assert result.ret == pytest.ExitCode.OK
+        result.stdout.no_fnmatch_line("*session 1 of 2*")
+        assert dry != "--collect-only" or "gpu_bench:" not in result.stdout.str()
     assert not list(Path().glob(".gpu_benchmarks/**/*.json"))
 
 

@@ -241,6 +241,7 @@ def test_a_worker_that_dies_costs_only_its_test(host: Host, what: str) -> None:
     output = host.output("-n2", *(["-p", "pytest_timeout"] if hung else []), status=1)
     assert "1 failed, 14 passed in" in output
     assert re.search("worker 'gw[01]' crashed while running 'test_it.py::test_culprit'", output)
+    assert list((host.folder / "locks").glob("run-*")) == []  # a worker notes no test
     assert "12 measurements in 12 tests" in output
     by_worker = {str(record.extra_info["pid"]): record.extra_info["seen"] for record in host.records()}
     assert set(by_worker.values()) <= {"GPU-a", "GPU-b"}  # the replacement took the place that became free
