@@ -1,6 +1,5 @@
 """The saved run that this run is compared with: found, passed on to workers, and looked up for each test."""
 
-import functools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,11 +55,8 @@ class ComparedRun:
         if is_distributing(config):
             hand_on(config, BASELINE, (None if self.baseline is None else self.baseline.encode(), self._missing))
 
-    def attach(self, test: "CurrentTest") -> None:
-        """Let a test look up the saved one that it is compared with, once for each device."""
-        test.past = functools.cache(functools.partial(self._past_of, test))
-
-    def _past_of(self, test: "CurrentTest", facts: DeviceFacts) -> "BaselineLimit | None":
+    def past_of(self, test: "CurrentTest", facts: DeviceFacts) -> "BaselineLimit | None":
+        """Return the saved test that a test is compared with on a device, and its limit; None if with nothing."""
         from pytest_gpubench.results.provenance import installed_tools
         from pytest_gpubench.verdict.limits.regression import MaxRegression
         from pytest_gpubench.verdict.saved_runs import BaselineLimit

@@ -49,11 +49,21 @@ class EndSignals:
         if is_worker(self.config) or is_dry(self.config) or threading.current_thread() is not threading.main_thread():
             return
         self._numbers = [number for number in END_SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
-        if self._numbers:
-            self._watch(session)
-            for number in self._numbers:
-                signal.signal(number, self._handle)
-            os.register_at_fork(before=self._hold, after_in_parent=self._release, after_in_child=self._forget)
+        if not self._numbers:
+            return
+        others = signal.set_wakeup_fd(-1)
+        if others != -1:
+            signal.set_wakeup_fd(others)
+        else:  # have a thread told of the signals, whatever the main thread does
+            reader, self._wakeup = socket.socketpair()
+            self._wakeup.setblocking(False)
+            signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
+            threading.Thread(
+                target=self._end_stuck, args=(reader, session), name="gpu_bench signals", daemon=True
+            ).start()
+        for number in self._numbers:
+            signal.signal(number, self._handle)
+        os.register_at_fork(before=self._hold, after_in_parent=self._release, after_in_child=self._forget)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
@@ -107,30 +117,15 @@ class EndSignals:
 
     # a main thread that is stuck
 
-    def _watch(self, session: pytest.Session) -> None:
-        """Have a thread told of the signals, whatever the main thread does."""
-        others = signal.set_wakeup_fd(-1)
-        if others != -1:
-            signal.set_wakeup_fd(others)
-            return
-        reader, self._wakeup = socket.socketpair()
-        self._wakeup.setblocking(False)
-        signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
-        threading.Thread(target=self._end_stuck, args=(reader, session), name="gpu_bench signals", daemon=True).start()
-
     def _end_stuck(self, reader: socket.socket, session: pytest.Session) -> None:
         """Write the files and end the process where the main thread does not handle a signal."""
         with reader:
             while number := reader.recv(1):
                 came_s = time.monotonic()
                 time.sleep(STUCK_AFTER_S)
-                if (
-                    number[0] not in self._numbers
-                    or self._handled_s > came_s - STUCK_AFTER_S
-                    or not self.results.selected
-                ):
-                    continue
-                if not self._is_ending:
-                    session.exitstatus = pytest.ExitCode.INTERRUPTED
-                    self.files.pytest_sessionfinish(session)
-                os._exit(128 + number[0])
+                is_stuck = number[0] in self._numbers and self._handled_s <= came_s - STUCK_AFTER_S
+                if is_stuck and self.results.selected:
+                    if not self._is_ending:
+                        session.exitstatus = pytest.ExitCode.INTERRUPTED
+                        self.files.pytest_sessionfinish(session)
+                    os._exit(128 + number[0])

@@ -81,21 +81,17 @@ class HeldGpus:
             reading = foreign.read_gpu(Nvml.open(uuid))
         except RuntimeError:
             return None
-        listed = {process.pid for process in reading.processes or ()}
         reading = reading if idle else replace(reading, utilisation=None)
         # a torch that was started need not have a context
         has_started: bool = self.uuids[0] == uuid and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         has_context = has_started and torch.cuda.memory_reserved() > 0
-        return foreign.find_foreign(reading, self._own_processes(uuid, listed), uses_gpu=has_context)
-
-    def _own_processes(self, uuid: str, listed: set[int]) -> frozenset[int]:
-        """Return the processes of this run and of others that take turns; their children only if that matters."""
-        roots = {os.getpid(), *claimants(uuid, lock_folder(self.settings.lock_folder))}
-        if listed <= roots:
-            return frozenset(roots)
-        controller, namespace = handed_on(self.config, CONTROLLER) or (0, None)
-        is_here = namespace == pid_namespace() and controller == os.getppid()
-        return family([*roots, controller] if is_here else roots)
+        # processes of this run, and of others that take turns; their children only if that matters
+        own = frozenset({os.getpid(), *claimants(uuid, lock_folder(self.settings.lock_folder))})
+        if not {process.pid for process in reading.processes or ()} <= own:
+            controller, namespace = handed_on(self.config, CONTROLLER) or (0, None)
+            is_here = namespace == pid_namespace() and controller == os.getppid()
+            own = family([*own, controller] if is_here else own)
+        return foreign.find_foreign(reading, own, uses_gpu=has_context)
 
 
 class TooFewGpus(Exception):

@@ -230,7 +230,7 @@ class Lifecycle:
             test.note_what_breaks = functools.partial(write_note, self.naming_notes)
         else:
             test.find_what_broke = functools.partial(self.naming.what_broke, item.nodeid)
-        self.compared.attach(test)
+        test.past = functools.cache(functools.partial(self.compared.past_of, test))
         if test.settings.timer not in SAME_IN_EVERY_PROCESS:
             test.fresh = functools.cache(lambda number: self.confirming.record(item.nodeid))
         return test

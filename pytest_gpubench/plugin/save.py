@@ -73,10 +73,15 @@ class OutputFiles:
                 if self._has_anything(name):
                     self._lines += [(line, False) for line in write(given)]
                 elif given and (self.config.getoption(ini_name(name), None) is not None or self.results.selected):
-                    self._say_unwritten(name, given)
+                    if name == "save":
+                        raise BadRequest(f"{flag_name('save')}={given}: nothing was measured, so nothing is saved")
+                    unwritten = f"{given} was not written, as nothing was measured"
+                    self._lines.append((self._no_trace() if name == "trace" else unwritten, False))
             except Exception as error:  # whatever it is, it must not cost the table or the other files
                 known = isinstance(error, (BadFile, BadRequest, OSError))
-                self._fail(str(error) if known else f"{type(error).__name__}: {error}")
+                line = str(error) if known else f"{type(error).__name__}: {error}"
+                self._lines.append((line, True))
+                self.status.fail(line)
         self._write_step_summary()
 
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
@@ -95,19 +100,6 @@ class OutputFiles:
     def _silent(self) -> dict[str, str]:
         """Return why tests that have a limit, or had a number, have no verdict."""
         return self.results.silent | dict.fromkeys(self.missing.found, "in the baseline, but not in this run")
-
-    def _say_unwritten(self, name: str, given: str) -> None:
-        """Say that a file was not written that the command line asks for, or all runs of perf tests should write."""
-        if name == "save":
-            self._fail(f"{flag_name('save')}={given}: nothing was measured, so nothing is saved")
-        elif name == "trace":
-            self._lines.append((self._no_trace(), False))
-        else:
-            self._lines.append((f"{given} was not written, as nothing was measured", False))
-
-    def _fail(self, line: str) -> None:
-        self._lines.append((line, True))
-        self.status.fail(line)
 
     def _run(self) -> SavedRun:
         """Return the run as it ended: all files have the same time and the same look at the commit."""
@@ -160,25 +152,20 @@ class OutputFiles:
         runs = self.compared.runs
         records = tuple(record for run in runs for record in run.records)
         compared = msgspec.structs.replace(runs[0], records=records) if runs else None
-        write_text(html_page(self._run(), compared, self._history()), Path(path))
-        return [f"page written to {path}"]
-
-    def _history(self) -> list[SavedRun]:
-        """Return the latest saved runs of the GPUs of this run, without this run."""
-        storage, history = Storage(Path(self.settings.storage)), []
+        storage, stored, history, lines = Storage(Path(self.settings.storage)), [], [], []
         models = sorted({record.device.name for record in self._run().records})
         try:
             stored = [one.path for model in models for one in storage.runs(model)[-HISTORY_RUNS:]]
         except BadFile as error:
-            self._lines.append((f"the page shows no history: {error}", False))
-            return []
-        for path in stored:
+            lines.append(f"the page shows no history: {error}")
+        for file in stored:
             try:
-                if path not in self.saved:
-                    history.append(read_run(path))
+                if file not in self.saved:  # this run itself
+                    history.append(read_run(file))
             except BadFile as error:
-                self._lines.append((f"left out of the page: {error}", False))
-        return history
+                lines.append(f"left out of the page: {error}")
+        write_text(html_page(self._run(), compared, history), Path(path))
+        return [*lines, f"page written to {path}"]
 
     def _write_markdown(self, path: str) -> list[str]:
         write_text(self._summary(), Path(path))

@@ -5,7 +5,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TextIO
 
 import pytest
 
@@ -53,13 +52,11 @@ class Progress:
                 elapsed_s = time.monotonic() - self._since
                 if not stop.is_set() and self._text and elapsed_s >= PATIENCE_S:
                     frame += 1
-                    self._show(printable(f" {FRAMES[frame % len(FRAMES)]} {self._text}, {elapsed_s:.0f} s"))
-
-    def _show(self, line: str) -> None:
-        self._erase()
-        line = line[: max(0, self._columns_left() - 1)]
-        self._write(line)
-        self._shown = len(line)
+                    line = printable(f" {FRAMES[frame % len(FRAMES)]} {self._text}, {elapsed_s:.0f} s")
+                    self._erase()
+                    line = line[: max(0, self._columns_left() - 1)]
+                    self._write(line)
+                    self._shown = len(line)
 
     def _erase(self) -> None:
         if self._shown:
@@ -93,10 +90,18 @@ def announce(config: pytest.Config, sentence: str) -> None:
 
 
 def progress(config: pytest.Config) -> Callable[[str], None]:
-    """Return a function that shows a test's current activity on the terminal; call it before stdout is captured."""
-    terminal = _open_terminal(config)
-    if terminal is None:
+    """Return a function that shows a test's current activity on the terminal; call it before stdout is captured.
+
+    Where stdout is no terminal, it shows nothing.
+    """
+    try:
+        if is_worker(config) or config.getoption("capture", "no") == "no" or not sys.stdout.isatty():
+            return lambda text: None
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        terminal = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding=encoding, errors="backslashreplace")
+    except Exception:  # a stdout of somebody else's may lack any of these
         return lambda text: None
+    config.add_cleanup(terminal.close)
 
     def show(text: str) -> None:
         terminal.write(text)
@@ -109,18 +114,3 @@ def progress(config: pytest.Config) -> Callable[[str], None]:
         return writer.fullwidth - writer.width_of_current_line
 
     return Progress(show, columns_left).say
-
-
-def _open_terminal(config: pytest.Config) -> TextIO | None:
-    """Return the terminal behind stdout; None where there is none to show progress on."""
-    if is_worker(config) or config.getoption("capture", "no") == "no":
-        return None
-    try:
-        if not sys.stdout.isatty():
-            return None
-        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-        terminal = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding=encoding, errors="backslashreplace")
-    except Exception:  # a stdout of somebody else's may lack any of these
-        return None
-    config.add_cleanup(terminal.close)
-    return terminal
