@@ -139,7 +139,6 @@ class GpuTurns:
                     self._take(item)
             except Exception as error:  # raised again in the test's setup
                 self._refusal = error
-                self.release()
             return (yield)
         finally:
             self.release()
@@ -229,10 +228,7 @@ class GpuTurns:
 
     def _choose(self, device: Device, count: int) -> tuple[str, ...]:
         """Return the UUIDs of the current GPU and of those after it, in CUDA's order."""
-        if self.pin is not None and self.pin.problem is None:
-            shown = self.pin.uuids
-        else:
-            shown = self._visible = self._visible or tuple(gpu.uuid for gpu in visible.find_visible())
+        shown = self._visible = self._visible or tuple(gpu.uuid for gpu in visible.find_visible())
         uuid = device.facts.uuid or "GPU-unknown"
         current = next((each for each in shown if same_gpu(each, uuid)), uuid)
         gpus = (current, *(each for each in shown if each != current))

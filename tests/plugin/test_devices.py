@@ -1,5 +1,6 @@
 """Runs without a GPU: measurements, refusals and messages."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -133,11 +134,9 @@ def test_triton_runs_in_its_interpreter_and_is_not_timed(pytester: pytest.Pytest
 
 
 def test_the_environment_is_left_as_it_was(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
-    before = os.environ.get("TRITON_INTERPRET")
-    bench_run("def test_it(): pass")
-    assert os.environ.get("TRITON_INTERPRET") == before
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    bench_run("import os\ndef test_it(): assert os.environ['TRITON_INTERPRET'] == '1'").assert_outcomes(passed=1)
+    assert "TRITON_INTERPRET" not in os.environ
 
 
 @pytest.mark.usefixtures("forked")

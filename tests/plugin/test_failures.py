@@ -97,6 +97,11 @@ def test_elsewhere(gpu_bench): gpu_bench(fast)
 
 @pytest.mark.perf(max_time_us=40)
 def test_left_out(gpu_bench): pytest.skip("not today")
+
+@pytest.mark.perf(max_time_us=40)
+def test_judged(gpu_bench):
+    gpu_bench(fast)
+    pytest.skip("it has been judged")
 """,
         "--gpu-bench-markdown=run.md",
         GITHUB_ACTIONS="true",
@@ -106,11 +111,11 @@ def test_left_out(gpu_bench): pytest.skip("not today")
             "gpu_bench: 1 test with limits skipped or xfailed, not judged: *::test_left_out (not today)",
             "::warning file=*test_elsewhere::fast: no max_time_us for *, only for H200",
             "::warning file=*test_left_out::the limits of the test were not judged: not today",
-            "*=== 1 skipped, 1 not judged in *",
+            "*=== 2 skipped, 1 not judged in *",
         ]
     )
     summary = Path("run.md").read_text(encoding="utf-8")
-    assert summary.startswith("## GPU benchmarks: ⚠️ 2 not judged on ")
+    assert summary.startswith("## GPU benchmarks: ⚠️ 2 not judged, ✅ 1 passed on ")
     assert summary.count("⚠️ NOT JUDGED |") == 3  # both among what to look at, one among all measurements
 
 

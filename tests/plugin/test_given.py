@@ -260,17 +260,6 @@ def test_it(gpu_bench, value, lazy):
     bench_run(source).assert_outcomes(passed=1)
 
 
-def test_the_section_ends_with_the_example_that_is_reported(record_run: RecordRun) -> None:
-    """Though it was measured before others were tried."""
-    body = "gpu_bench.measure(add(40.0 + n if n > 20 else 5.0), (torch.ones(n),), label='add')"
-    recorder = record_run(limited(body, marks="max_time_us=20"))
-    report = recorder.call
-    (section,) = [text for title, text in report.sections if title == "gpu_bench"]
-    assert "n=21," in report.longreprtext
-    assert "add: 61.00 us" in section
-    assert recorder.records[0].measurements[-1].example == "n=21"
-
-
 # phases
 
 

@@ -273,7 +273,7 @@ def listed():
     with open("gpus.lock", "w") as lock:  # both workers add theirs, and read it at any time
         fcntl.flock(lock, fcntl.LOCK_EX)
         table = json.loads(open("gpus.json").read())
-        table["GPU-a"] += [os.getpid(), child.pid]
+        table["GPU-a"] += [os.getpid(), child.pid, os.getppid()]
         with open("gpus.new", "w") as file:
             json.dump(table, file)
         os.replace("gpus.new", "gpus.json")

@@ -93,6 +93,7 @@ VERSIONS = {
     "left_out": (ONE, f"import pytest; pytest.skip('', allow_module_level=True)\n{ONE}", ["test_one"]),
     "needs": (ONE, f"import pytest; pytest.importorskip('no_such')\n{ONE}", ["test_one"]),
     "less": (HELPED, HELPED.replace("helper", "helped"), ["test_helped: slow"]),
+    "changed": (ONE.replace("gpu_bench(fast)", "gpu_bench(fast); gpu_bench(slow)"), ONE, []),
     "skipped": (ONE, ONE.replace("gpu_bench(fast)", "pytest.skip('no')"), []),
     "fails": (ONE, ONE.replace("gpu_bench(fast)", "assert 0"), []),
     "uncollected": (ONE, f"assert 0\n{ONE}", []),

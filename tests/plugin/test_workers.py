@@ -181,8 +181,8 @@ BREAK_LATER = """
 
 @pytest.mark.parametrize(
     ("what", "workers"),
-    [(BREAK, "-n2"), (BREAK, "-n1 --dist=worksteal"), (BREAK_LATER, "-n1")],
-    ids=["raised", "stealing", "left running"],
+    [(BREAK, "-n2"), (BREAK, "-n1 --dist=worksteal"), (BREAK, "-n1 --dist=loadfile"), (BREAK_LATER, "-n1")],
+    ids=["raised", "stealing", "by file", "left running"],
 )
 def test_a_broken_context_costs_only_the_test_that_broke_it(host: Host, what: str, workers: str) -> None:
     host.write(SOMETHING_HAPPENS.format(what=what))
