@@ -119,17 +119,15 @@ class Lifecycle:
         self._phase, self._is_reported = "setup", False
         ours = f"{items.FIXTURE}."
         item.user_properties = [each for each in item.user_properties if not str(each[0]).startswith(ours)]
-        if not items.is_perf(item):
-            return
+        refusal = ""
         try:
-            device = None
-            if items.uses_fixture(item) and not self.settings.disable:
-                device = required_device(self.settings.device, self.settings.require_gpu)
-            test = self.current_test()
+            test = self.current_test() if items.is_perf(item) else None
+            if test is not None and items.uses_fixture(item) and not self.settings.disable:
+                test.device = required_device(self.settings.device, self.settings.require_gpu)
         except (BadRequest, DeviceUnavailable) as error:
-            pytest.fail(str(error), pytrace=False)
-        if test is not None and device is not None:
-            test.device = device
+            refusal = str(error)
+        if refusal:  # outside of the handler, whose error would be shown too
+            pytest.fail(refusal, pytrace=False)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:

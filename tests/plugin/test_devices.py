@@ -61,7 +61,10 @@ def test_what_is_measured_on_fits_the_terminal(
     ("arguments", "sentence"),
     [
         (["--gpu-bench-device=cuda"], "asked for device cuda, but *: use --gpu-bench-device=auto or cpu"),
-        (["--gpu-bench-require-gpu", "--gpu-bench-device=cpu"], "*the device is the CPU: --gpu-bench-device=cpu"),
+        (
+            ["--gpu-bench-require-gpu", "--gpu-bench-device=cpu"],
+            "*the device is the CPU (--gpu-bench-device=cpu): measure on a GPU, or leave it out",
+        ),
     ],
 )
 def test_a_missing_gpu_fails_every_perf_test_and_no_other(
