@@ -1,9 +1,34 @@
 """The names of counters: what each is made of, and which are taken together."""
 
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
 import pytest
 
-from pytest_gpubench.counted import groups_of
+from pytest_gpubench import counted
+from pytest_gpubench.bench.request import CallResult
+from pytest_gpubench.counted import groups_of, judged_by_counters
 from pytest_gpubench.counters import COUNTERS, counter_named
+from pytest_gpubench.results.model import Measurement, Outcome
+from pytest_gpubench.running_test import CurrentTest
+from pytest_gpubench.verdict.limits import Limits
+from tests.bench.calls import COLD, CPU
+from tests.results.measured import timing, verdict
+
+
+def test_reasons_are_found_anew_where_there_are_counters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were found before know none."""
+    monkeypatch.setattr(counted, "why_uncounted", lambda test, request: "")
+    test = CurrentTest("here", COLD, Limits(), counters=frozenset({"instructions"}), captures=lambda *asked: {})
+    slow = msgspec.structs.replace(verdict("max_time_us=1", Outcome.FAIL, "slow"), reasons=("an old one",))
+    given = {"settings": COLD, "device": CPU, "limits": Limits(), "title": "f"}
+    request: Any = SimpleNamespace(**given, with_measurements=lambda result, measured: result)
+    item = Measurement(timing=timing("f", 1.0), verdicts=(slow,))
+    found = judged_by_counters(test, request, CallResult(None, (item,)), lambda text: None)
+    (judged,) = found.measurements
+    assert cast(Any, judged.timing.counts).untaken
+    assert [each.reasons for each in judged.verdicts] == [()]
 
 
 def test_each_counter_is_in_one_group_and_has_names_of_its_own() -> None:
