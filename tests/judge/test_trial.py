@@ -110,3 +110,15 @@ def test_there_are_as_many_sets_as_memory_has_room_for(memory_bytes: int, sets: 
     trial = trial_of(10.0, 10.0)
     trial.candidate = SimpleNamespace(process=SimpleNamespace(memory_bytes=memory_bytes))  # type: ignore[assignment]
     assert trial._sets_for((torch.zeros(256),)) == sets
+
+
+def test_something_else_is_done_in_the_first_call_of_a_candidate() -> None:
+    """It may compile then."""
+    given: list[object] = []
+    candidate: Any = SimpleNamespace(begin_case=lambda *given: None, first=given.append, meanwhile="prepare")
+    reference = SimpleNamespace(compared=0)
+    ready: Any = SimpleNamespace(device=None, reference=reference, example=(), outputs=[], name="")
+    trial: Any = Trial(candidate, ready, Rules(Limits()))
+    trial._check = lambda example: None
+    assert trial.check().status == "pass"
+    assert given == ["prepare"]
