@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import msgspec
 import pytest
+import torch
 
 import pytest_gpubench
 from pytest_gpubench import BadFile, BadRequest, Judgement, UnfairComparison
@@ -207,6 +208,25 @@ def test_a_candidate_is_judged_in_a_turn_at_the_gpu(
     monkeypatch.setattr(judging, "turn_at", turn)
     judge(tmp_path / "nothing.py")
     assert turns == [(judge.device, judge.lock_folder, None, "judge nothing.py", False)]
+
+
+def test_torch_has_one_thread_while_a_candidate_is_judged_on_a_cpu(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As in its process: spinning threads of both would delay each other."""
+    threads, found = [torch.get_num_threads()], judge(tmp_path / "nothing.py")
+
+    def judge_once(path: Path) -> Judgement:
+        threads.append(torch.get_num_threads())
+        return found
+
+    monkeypatch.setattr(judge, "_judge", judge_once)
+    torch.set_num_threads(2)
+    try:
+        judge(tmp_path / "nothing.py")
+        assert [*threads[1:], torch.get_num_threads()] == [1, 2]
+    finally:
+        torch.set_num_threads(threads[0])
 
 
 def test_each_of_several_cases_gives_its_memory_back(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
