@@ -9,7 +9,7 @@ import torch
 
 from pytest_gpubench import BadRequest, InvalidResult, UnfairComparison
 from pytest_gpubench.bench.output_rules import refuse_strange_tensors, work_left
-from tests.bench.calls import Lazy, agreement_of
+from tests.bench.calls import Lazy, agreement_of, recorded
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,11 @@ def test_work_left_to_whoever_reads_an_output(make: Callable[[], object], work: 
 
 
 def test_work_that_the_reference_left_is_known_of_its_copies() -> None:
-    expected = agreement_of(lambda x: x[:1].expand(8), ROW).run_reference()
+    agreement = agreement_of(lambda x: (x[:1] * 2).expand(8), ROW)
+    expected, recorder = agreement.run_reference(), recorded(agreement.reference, agreement)
     refuse_strange_tensors("mine", ROW[:1].expand(8), expected.outputs, expected.left)
+    recorder.set_aside(["reference"], expected)
+    assert recorder.aside["reference"].left == expected.left != frozenset()
 
 
 def test_an_output_in_the_layout_of_mkldnn() -> None:

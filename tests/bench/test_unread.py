@@ -74,6 +74,14 @@ def test_what_the_reference_reads_stays(reference: Callable[..., Any]) -> None:
     agreement.check("mine", lambda x, out: reference(x, out.clone()), expected)
 
 
+def test_a_result_that_is_there_but_for_rounding_is_not_left_there() -> None:
+    agreement = agreement_of(into_without_output, X, X * 2 * (1 + 2**-23))
+    expected = agreement.run_reference()
+    assert expected.changed == ("args[1]",)
+    with pytest.raises(WrongResult, match=r"^mine is wrong: args\[1\]: 4 of 8"):
+        agreement.check("mine", half_without_output, expected)
+
+
 # arguments that setup gives
 
 
