@@ -18,7 +18,7 @@ from pytest_gpubench.bench.plan import is_enforced, is_kept, plan_of, unmeasured
 from pytest_gpubench.bench.producer import check_producer
 from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.bench.request import CallResult, Request, Say, carrying, with_work
-from pytest_gpubench.bench.work import work_of
+from pytest_gpubench.bench.work import Work, work_of
 from pytest_gpubench.correctness import Difference
 from pytest_gpubench.correctness.pool import PoisonedPool, pool_on
 from pytest_gpubench.errors import BadRequest
@@ -213,10 +213,7 @@ class CompareRequest(Request[Comparison]):
         call, wants_flops = self.calls[self.reference], self.wants_flops and self.flops is None
         args, kwargs = self.agreement.fresh()
         work = work_of(call, args, kwargs, expected.own_outputs, self.bytes or None, self.flops, wants_flops)
-        rule = (self.speedups, self.settings.alpha, self.settings.precision, is_enforced(self.settings, self.device))
-        judges = {
-            name: Judges(self.judgement(work), SpeedupJudgement(name, *rule, self.pass_alpha)) for name in self.judged
-        }
+        judges = self._judges(work)
 
         def look(taken: Interleaved, looks: tuple[int, ...]) -> bool:
             check_cache()
@@ -228,9 +225,7 @@ class CompareRequest(Request[Comparison]):
 
         taken, timings = measure_in_turn(match, timer, self.device, plan, look, say)
         CheckedRounds(recorder, match, timer, taken, expected, way, self.settings.cache).check()
-        if self.agreement.grads and not recorder.passes:  # a timed backward run has left its own gradients
-            for name in self.judged:
-                self.agreement.check(name, self.calls[name].function, expected, " after it was timed")
+        self._check_gradients_again(recorder, expected)
         self._check_floors(timings, expected)
         timings = {name: with_work(timing, work) for name, timing in timings.items()}
         measured = [
@@ -240,6 +235,18 @@ class CompareRequest(Request[Comparison]):
         with carrying(measured):
             self._inspect(measured)
         return CallResult(self._comparison(measured), measured)
+
+    def _check_gradients_again(self, recorder: OutputRecorder, expected: Ran) -> None:
+        """Check the gradients of calls that were timed without; a timed backward run has left its own."""
+        if self.agreement.grads and not recorder.passes:
+            for name in self.judged:
+                self.agreement.check(name, self.calls[name].function, expected, " after it was timed")
+
+    def _judges(self, work: Work) -> dict[str, Judges]:
+        rule = (self.speedups, self.settings.alpha, self.settings.precision, is_enforced(self.settings, self.device))
+        return {
+            name: Judges(self.judgement(work), SpeedupJudgement(name, *rule, self.pass_alpha)) for name in self.judged
+        }
 
     def _check_floors(self, timings: Mapping[str, Timing], expected: Ran) -> None:
         written = {"forward": expected.own_outputs, "backward": expected.gradients}

@@ -52,6 +52,13 @@ def test_every_call_is_given_the_same(layout: str) -> None:
     assert memory.launched
 
 
+def test_tensors_that_overlap_are_one_region() -> None:
+    """Also one that lies within another, and one that begins after that."""
+    x = torch.zeros(8)
+    memory = memory_of(x[:4], x[1:2], x[3:5], x[5:])
+    assert [region.names for region in memory.regions] == [["args[0]", "args[1]", "args[2]"], ["args[3]"]]
+
+
 def test_what_lies_beside_a_view_is_left_alone() -> None:
     x = torch.zeros(8)
     memory = memory_of(x[2:4])
