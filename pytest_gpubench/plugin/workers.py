@@ -12,7 +12,6 @@ import pytest
 
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable
 from pytest_gpubench.gpu import context, visible
-from pytest_gpubench.gpu.holder import Holder, command_line
 from pytest_gpubench.gpu.lock import Claim, claim_gpu
 from pytest_gpubench.gpu.lock_file import lock_folder
 from pytest_gpubench.gpu.processes import pid_namespace
@@ -133,14 +132,10 @@ class Workers:
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         self.config = config
         self.settings = settings
-
         try:  # most workers have pinned themselves before the first conftest was imported
             self.pin = pin_worker(settings) if is_worker(config) else None
         except DeviceUnavailable as error:
             raise BadRequest(str(error)) from None
-        if self.pin is not None:
-            command = command_line(run_arguments(config))  # known only now
-            self.pin.claim.file.write(Holder.of_this_process(command=command))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
