@@ -119,11 +119,15 @@ class Lifecycle:
         self._phase, self._is_reported = "setup", False
         ours = f"{items.FIXTURE}."
         item.user_properties = [each for each in item.user_properties if not str(each[0]).startswith(ours)]
-        refusal = ""
+        if not items.is_perf(item):
+            return
+        device, refusal = None, ""
         try:
-            test = self.current_test() if items.is_perf(item) else None
-            if test is not None and items.uses_fixture(item) and not self.settings.disable:
-                test.device = required_device(self.settings.device, self.settings.require_gpu)
+            if items.uses_fixture(item) and not self.settings.disable:  # first, as it says what is wrong with torch
+                device = required_device(self.settings.device, self.settings.require_gpu)
+            test = self.current_test()
+            if test is not None and device is not None:
+                test.device = device
         except (BadRequest, DeviceUnavailable) as error:
             refusal = str(error)
         if refusal:  # outside of the handler, whose error would be shown too
