@@ -16,8 +16,6 @@ from typing import Any, NoReturn
 
 import msgspec
 import torch
-import torch.distributed as dist
-from torch import multiprocessing
 
 from pytest_gpubench.child_process import how_ended
 from pytest_gpubench.errors import BadRequest, MeasurementError, annotate
@@ -70,7 +68,7 @@ def serve_on_loopback() -> Any:
     """
     with socket.create_server((LOOPBACK, 0)) as server:
         port = server.getsockname()[1]
-        return dist.TCPStore(  # type: ignore[attr-defined] # public, though its home is C++
+        return torch.distributed.TCPStore(  # type: ignore[attr-defined] # public, though its home is C++
             LOOPBACK,
             port,
             is_master=True,
@@ -139,7 +137,7 @@ class Processes:
                 self._end()
 
     def _start(self, port: int, folder: Path) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = torch.multiprocessing.get_context("spawn")
         for index, device in enumerate(self.devices):
             here, there = context.Pipe(duplex=False)
             dump = folder / f"{index}.txt"

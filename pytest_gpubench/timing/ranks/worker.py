@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from pytest_gpubench.errors import GpuBenchError, MeasurementError, NothingRecorded, WrongResult, causes_of, is_ours
 from pytest_gpubench.gpu.device import Device, cpu_device, cuda_device
@@ -61,29 +60,31 @@ class Peers:
             torch.cuda.set_device(rank.device)
         # the test's process gives up before this: it can say more
         patience = timedelta(seconds=START_TIMEOUT_S + 2 * timeout_s)
-        store = dist.TCPStore(  # type: ignore[attr-defined] # public, though its home is C++
+        store = torch.distributed.TCPStore(  # type: ignore[attr-defined] # public, though its home is C++
             LOOPBACK, port, is_master=False, timeout=patience
         )
         backend = "nccl" if rank.device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, store=store, rank=rank.index, world_size=rank.world_size, timeout=patience)
+        torch.distributed.init_process_group(
+            backend, store=store, rank=rank.index, world_size=rank.world_size, timeout=patience
+        )
         self._world_size = rank.world_size
-        self._hosts = dist.new_group(backend="gloo", timeout=patience)
+        self._hosts = torch.distributed.new_group(backend="gloo", timeout=patience)
         self._on_host = torch.zeros(1)
         self._on_device = torch.zeros(1, device=rank.device)
         self.meet_on_device()
 
     def meet(self) -> None:
         """Wait, on the host, until all are here."""
-        dist.all_reduce(self._on_host, group=self._hosts)
+        torch.distributed.all_reduce(self._on_host, group=self._hosts)
 
     def meet_on_device(self) -> None:
         """Have the devices wait for each other in their queues."""
-        dist.all_reduce(self._on_device)
+        torch.distributed.all_reduce(self._on_device)
 
     def tell(self, mine: object) -> list[Any]:
         """Return each rank's message, in their order."""
         told: list[Any] = [None] * self._world_size
-        dist.all_gather_object(told, mine, group=self._hosts)
+        torch.distributed.all_gather_object(told, mine, group=self._hosts)
         return told
 
 
@@ -274,7 +275,7 @@ def run_worker(assignment: Assignment, pickled: bytes, pipe: Connection) -> None
             os._exit(1)  # leaving the group in order would wait for ranks that may never come
         pipe.send(("done", timing))
         faulthandler.unregister(signal.SIGUSR1)
-    dist.destroy_process_group()
+    torch.distributed.destroy_process_group()
 
 
 def end_with_parent() -> None:
