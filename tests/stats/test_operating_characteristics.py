@@ -50,7 +50,7 @@ def modes(rng: np.random.Generator, trials: int, dwell: float) -> Floats:
     """Switch between two speeds that are 2.5 % apart, each of which lasts so many calls on average."""
     switches = rng.random((trials, LAUNCHES)) < 1 / dwell
     switches[:, 0] = rng.random(trials) < 0.5
-    return 0.025 * (switches.cumsum(axis=1) % 2)
+    return 0.025 * (switches.cumsum(axis=1) % 2).astype(float)
 
 
 def bursts(rng: np.random.Generator, trials: int) -> Floats:
