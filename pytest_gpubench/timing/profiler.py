@@ -7,7 +7,7 @@ What was measured about measuring, on an H200 with torch 2.11: a session costs a
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache as memoise
@@ -54,8 +54,8 @@ class ProfilerTimer(Timer):
 
     @property
     def producer(self) -> str:
-        """The name of the producer that runs before each rep; empty where none does."""
-        return str(self.cache) if isinstance(self.cache, Producer) and not self.cache.is_left_out else ""
+        """The name of the producer; empty where there is none."""
+        return str(self.cache) if isinstance(self.cache, Producer) else ""
 
     def session(self) -> "ProfilerSession":
         """Return a new profiler session; it starts when it is entered."""
@@ -95,6 +95,8 @@ class ProfilerSession(Session):
         self.taken: list[Call] = []
         self.records: list[Record] = []
         self.clocks: list[float | None] = []
+        self.left_out: set[int] = set()
+        """The reps, by number, before which the producer did not run."""
 
     def __enter__(self) -> "ProfilerSession":
         self._tracing = tracing(self.timer.device)
@@ -105,6 +107,8 @@ class ProfilerSession(Session):
         """Take one rep; the device is idle when its first sentinel starts, and again when its last one does."""
         timer, synchronize, slot = self.timer, self.timer.device.synchronize, 2 * len(self.taken)
         timed = call.prepare()
+        if isinstance(timer.cache, Producer) and timer.cache.is_left_out:
+            self.left_out.add(len(self.taken))
         if idle_s:
             synchronize()
             rest(idle_s)
@@ -152,14 +156,15 @@ class ProfilerSession(Session):
             raise NothingRecorded(
                 f"the profiler recorded nothing, not even gpu_bench's own kernels: {who}; run without it"
             )
-        windows = split_reps(self.records, self.taken, self.timer.flush_kernel, self.timer.producer)
+        timer = self.timer
+        windows = split_reps(self.records, self.taken, timer.flush_kernel, timer.producer, self.left_out)
         begin_ns = [record.end_ns for record in self.records if record.name == BEGIN]
         end_ns = [record.start_ns for record in self.records if record.name == END]
         traced = [
             Rep(sum(record.duration_ns for record in window) / 1e3, tuple(window), clock, window_us=(end - begin) / 1e3)
             for window, clock, begin, end in zip(windows, self.clocks, begin_ns, end_ns, strict=True)
         ]
-        return [untaxed(rep, self.timer.taxes.of(call)) for rep, call in zip(traced, self.taken, strict=True)]
+        return [untaxed(rep, timer.taxes.of(call)) for rep, call in zip(traced, self.taken, strict=True)]
 
 
 @contextmanager
@@ -225,12 +230,17 @@ def take_reps_of_noop(timer: ProfilerTimer, reps: int = 20) -> Sequence[Rep]:
 
 
 def split_reps(
-    records: Sequence[Record], calls: Sequence[Call], flush: str | None = None, producer: str = ""
+    records: Sequence[Record],
+    calls: Sequence[Call],
+    flush: str | None = None,
+    producer: str = "",
+    left_out: Container[int] = (),
 ) -> list[list[Record]]:
     """Return the records of each rep: those between its two sentinels.
 
     flush: the kernel that each rep needs once before it; None for a hot cache.
     producer: the name of what runs between that and the first sentinel; empty where nothing does.
+    left_out: the reps, by number, before which it did not run.
 
     Raises IncompleteRecords where a sentinel or a flush is missing, a record has no length or lies across a sentinel,
     or work appears outside of every rep though nothing was prepared there; NothingRecorded where every rep of a call,
@@ -248,7 +258,10 @@ def split_reps(
             if done_ns > record.start_ns:
                 raise IncompleteRecords("a record from before a rep reaches into it")
             current, begun_ns = [], record.end_ns
-            produced.append(_take_flush(outside[-1], flush, bool(producer)))
+            produces = bool(producer) and len(windows) not in left_out
+            launched = _take_flush(outside[-1], flush, produces)
+            if produces:
+                produced.append(launched)
         elif record.name == END and current is not None:
             if any(inner.end_ns > record.start_ns for inner in current):
                 raise IncompleteRecords("a record reaches beyond the end of its rep")
@@ -267,8 +280,7 @@ def split_reps(
     if current is not None or len(windows) != len(calls):
         raise IncompleteRecords(f"{count(len(calls), 'rep')} taken, but {len(windows)} came back")
     _check_outside(outside, calls)
-    if producer:
-        _check_produced(produced, producer)
+    _check_produced(produced, producer)
     _check_empty(windows, calls)
     return windows
 
@@ -289,7 +301,7 @@ def _take_flush(before: list[Record], flush: str | None, produces: bool) -> list
 
 
 def _check_produced(produced: Sequence[Sequence[Record]], producer: str) -> None:
-    """Raise unless a producer launched something before the reps, and the same before each of them."""
+    """Raise unless a producer launched something before the reps, and the same before each rep that it ran before."""
     lists = [kernel_list(records) for records in produced]
     if lists and not any(lists):
         raise NothingRecorded(f"{producer} launched nothing on the GPU: are its tensors on the GPU?")

@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from weakref import ReferenceType, ref
 
 import pytest
@@ -12,7 +11,6 @@ import torch
 from pytest_gpubench import IncompleteRecords, InvalidResult, KernelsDiffer, UnfairComparison, WrongResult
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.ran import Ran
-from pytest_gpubench.settings.cache import Producer
 from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.comparison import take_once_more
 from tests.bench.calls import Lazy, checked_rounds, double, match_of, taken_before
@@ -39,19 +37,6 @@ def test_other_kernels_in_one_more_round(times: int) -> None:
     timer = ArmsTimer(Clock(), play)
     with pytest.raises(KernelsDiffer, match="does not launch the same kernels in every call"):
         take_once_more(match_of(), timer, taken_before(), ["c"])
-
-
-def test_a_producer_is_left_out_of_the_other_values_alone() -> None:
-    """It writes the values as given; the next measurement needs it again."""
-    producer, left_out = Producer(lambda: None), list[bool]()
-
-    def candidate(x: torch.Tensor) -> torch.Tensor:
-        left_out.append(producer.is_left_out)
-        return double(x)
-
-    replace(checked_rounds(candidate), cache=producer).check()
-    assert set(left_out) == {False, True}
-    assert not producer.is_left_out
 
 
 @pytest.mark.parametrize(

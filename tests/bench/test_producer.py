@@ -1,7 +1,8 @@
 """A producer: it runs before each rep, and leaves what calls are given as it is."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -17,9 +18,11 @@ from pytest_gpubench.correctness import Tolerance
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.settings.cache import Producer
+from pytest_gpubench.timing import profiler
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.verdict.limits import Limits
-from tests.bench.calls import double
+from tests.bench.calls import checked_rounds, double
+from tests.timing.test_regions import FakeGpu, timer_of
 
 FIRST_CALLS = 3
 
@@ -173,3 +176,38 @@ def test_remembered_results_are_found_though_the_producer_writes_the_input() -> 
     with pytest.raises(InvalidResult, match=r"^c returns what it had computed before"):
         comparison(remembers, x, fill).measure(lambda text: None)
     assert cast(Producer, comparison(double, x, fill).settings.cache).is_left_out is False
+
+
+def test_a_producer_is_left_out_of_the_other_values_alone() -> None:
+    """It writes the values as given; the next measurement needs it again."""
+    producer, left_out = Producer(lambda: None), list[bool]()
+
+    def candidate(x: torch.Tensor) -> torch.Tensor:
+        left_out.append(producer.is_left_out)
+        return double(x)
+
+    replace(checked_rounds(candidate), cache=producer).check()
+    assert set(left_out) == {False, True}
+    assert not producer.is_left_out
+
+
+def test_the_profiler_does_not_miss_a_producer_that_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = FakeGpu()
+    producer, timer = Producer(lambda: gpu.launch("fill", 10)), timer_of(gpu)
+    timer.cache, timer.flush_kernel = producer, "flush"
+
+    def flush() -> None:
+        gpu.launch("flush", 10)
+        producer.run(gpu.wait)
+
+    def candidate(x: torch.Tensor) -> torch.Tensor:
+        gpu.launch("a", 50_000)
+        gpu.launch("b", 50_000)
+        return double(x)
+
+    timer.flush = flush
+    checked = replace(checked_rounds(candidate), timer=timer, cache=producer)
+    gpu.recorded.clear()
+    monkeypatch.setattr(profiler, "tracing", lambda device: nullcontext(gpu))
+    checked.check()
+    assert [each.label for each in gpu.recorded].count("fill") == 1

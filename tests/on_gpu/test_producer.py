@@ -50,6 +50,14 @@ def test_the_call_finds_what_the_producer_left(
     assert [each.name for each in produced.kernels] == [each.name for each in cold.kernels]
 
 
+def test_candidates_are_compared_after_a_producer(
+    gpu_bench: GpuBench, x: torch.Tensor, scale: Callable[[], object]
+) -> None:
+    """It is left out where their inputs have other values, in one session with where it is not."""
+    comparison = gpu_bench.compare(torch.neg, lambda x: x * -1, (x,), cache=scale)
+    assert comparison.reference.cache == "producer scale"
+
+
 def test_a_producer_of_other_memory_leaves_the_call_cold(gpu_bench: GpuBench, x: torch.Tensor) -> None:
     """The inputs, which the call before read, are flushed first."""
     out, other = torch.empty_like(x), torch.ones(32, device=gpu_bench.device)

@@ -79,21 +79,26 @@ OTHERS = "^producer p does not launch the same kernels before every rep: 1 x fil
 
 
 @pytest.mark.parametrize(
-    ("launched", "error", "sentence"),
+    ("launched", "left_out", "error", "sentence"),
     [
-        ([["fill"], ["fill", "fill"]], KernelsDiffer, OTHERS),
-        ([["fill"], []], KernelsDiffer, OTHERS),
-        ([[], []], NothingRecorded, r"^producer p launched nothing on the GPU: are its tensors on the GPU\?"),
-        ([["fill"], ["fill"]], None, ""),
-        ([], None, ""),
+        ([["fill"], ["fill", "fill"]], [], KernelsDiffer, OTHERS),
+        ([["fill"], []], [], KernelsDiffer, OTHERS),
+        ([["fill"], []], [1], None, ""),
+        ([[], ["fill"]], [0], None, ""),
+        ([[], ["fill"], []], [0], KernelsDiffer, OTHERS),
+        ([[], []], [1], NothingRecorded, "^producer p launched nothing on the GPU"),
+        ([[], []], [0, 1], None, ""),
+        ([[], []], [], NothingRecorded, r"^producer p launched nothing on the GPU: are its tensors on the GPU\?"),
+        ([["fill"], ["fill"]], [], None, ""),
+        ([], [], None, ""),
     ],
 )
-def test_a_producer_does_the_same_before_every_rep(
-    launched: list[list[str]], error: type[MeasurementError] | None, sentence: str
+def test_a_producer_does_the_same_before_every_rep_that_it_is_not_left_out_of(
+    launched: list[list[str]], left_out: list[int], error: type[MeasurementError] | None, sentence: str
 ) -> None:
     records = [each for number, names in enumerate(launched) for each in produced(*names, start_ns=200 * number)]
     with nullcontext() if error is None else pytest.raises(error, match=sentence):
-        split_reps(records, [call()] * len(launched), FLUSH, "producer p")
+        split_reps(records, [call()] * len(launched), FLUSH, "producer p", left_out)
 
 
 GOOD = [*rep(110, 160, kernel(112, 150)), *rep(210, 260, kernel(212, 250))]
