@@ -174,5 +174,5 @@ class VariedArguments(Arguments):
         if self.setup is not None:  # what lives on and cannot be put back would stay varied
             leaves = flatten(arguments)
             kept = dict(lying_in(leaves, [("", memory) for memory, values in self.setup.given if values is None]))
-            self.variation.apply([leaf for name, leaf in leaves if name not in kept])
+            Variation().begin(self.variation.way, [leaf for name, leaf in leaves if name not in kept])
         return arguments

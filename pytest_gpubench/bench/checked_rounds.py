@@ -9,7 +9,7 @@ A producer is left out of the first round: it writes the values as given.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -79,15 +79,21 @@ class CheckedRounds:
     def _varied(self, way: Way) -> Iterator[None]:
         """Give calls other values within."""
         producer = self.cache if isinstance(self.cache, Producer) else None
-        self.recorder.agreement.vary(way)
+        agreement = self.recorder.agreement
         try:
+            agreement.vary(way)
             if producer is not None:
                 producer.is_left_out = True
             yield
+        except BaseException:
+            with suppress(RuntimeError):  # of a broken GPU
+                agreement.end_variation()
+            raise
+        else:
+            agreement.end_variation()
         finally:
             if producer is not None:
                 producer.is_left_out = False
-            self.recorder.agreement.end_variation()
 
     def _call_reference(self) -> None:
         """Call the reference, untimed."""
@@ -110,10 +116,15 @@ class CheckedRounds:
         except Exception as error:
             if self.way != "as given":
                 annotate(error, f"gpu_bench: its inputs were {self.way}; vary=False leaves that out")
-            recorder.agreement.end_variation()  # one that is wrong for the values as given may not hide it so
-            recorder.forget_all()
-            recorder.take(rounds.take)
-            recorder.check_as_given(self._candidates, expected)
+            try:
+                recorder.agreement.end_variation()  # one that is wrong for the values as given may not hide it so
+                recorder.forget_all()
+                recorder.take(rounds.take)
+                recorder.check_as_given(self._candidates, expected)
+            except GpuBenchError:
+                raise
+            except RuntimeError:  # of a broken GPU
+                raise error from None
             raise
 
     def _times_us(self, rounds: UncountedRounds, varied: int) -> Mapping[str, float]:

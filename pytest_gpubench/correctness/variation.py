@@ -40,17 +40,14 @@ class Variation:
 
     way: Way = "as given"
     undo: list[Undo] = field(default_factory=list)
-    """The way to put back the tensors that every call is given again."""
+    """The ways to put back the tensors varied so far."""
 
     def begin(self, way: Way, arguments: Sequence[object]) -> None:
-        """Vary the tensors that every call is given, until `end`."""
+        """Vary these arguments, until `end`."""
         self.end()
         self.way = way
-        self.undo = self.apply(arguments)
-
-    def apply(self, arguments: Sequence[object]) -> list[Undo]:
-        """Vary the arguments of one call; return what puts them back, in the order of their change."""
-        return [vary(tensor, self.way, number) for number, tensor in enumerate(tensors_for(self.way, arguments))]
+        for number, tensor in enumerate(tensors_for(way, arguments)):  # there may be no room for the next
+            self.undo.append(vary(tensor, way, number))
 
     def end(self) -> None:
         """Put the tensors back, and vary nothing more."""

@@ -3,14 +3,17 @@
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from typing import Any, cast
 from weakref import ReferenceType, ref
 
 import pytest
 import torch
 
 from pytest_gpubench import IncompleteRecords, InvalidResult, KernelsDiffer, UnfairComparison, WrongResult
+from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.ran import Ran
+from pytest_gpubench.correctness.inputs import InputMemory
 from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.comparison import take_once_more
 from tests.bench.calls import Lazy, checked_rounds, double, match_of, taken_before
@@ -103,10 +106,8 @@ def test_what_the_reference_returned_is_no_output_of_a_candidate(
 
     monkeypatch.setattr("pytest_gpubench.correctness.held.MOST_OBJECTS", 0)  # what they hold would be put back
     latest = lambda x: kept[place] if next(calls) > 2 else x * 2  # noqa: E731
-    shared, stale = (
-        "^out of 'c' is memory of the reference's out",
-        "^c (returns what it had computed before|is wrong for)",
-    )
+    shared = "^out of 'c' is memory of the reference's out"
+    stale = "^c (returns what it had computed before|is wrong for)"
     with pytest.raises((UnfairComparison, InvalidResult, WrongResult), match=f"{shared}|{stale}"):
         checked_rounds(latest, reference=reference, vary=vary).check()
 
@@ -294,6 +295,31 @@ def test_a_candidate_that_was_wrong_before_it_refuses_other_values(
         checked_rounds(refusing).check()
     first = info.value.__context__ if wrong else info.value
     assert any("its inputs were turned round" in note for note in getattr(first, "__notes__", ()))
+
+
+def test_the_error_that_broke_the_gpu_is_not_hidden_by_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*given: object) -> None:
+        raise RuntimeError("device-side assert")
+
+    def breaking(x: torch.Tensor) -> torch.Tensor:
+        if x[0] > 1:
+            monkeypatch.setattr(Agreement, "end_variation", broken)
+            raise RuntimeError("device-side assert in the call")
+        return x * 2
+
+    with pytest.raises(RuntimeError, match=r"^device-side assert in the call"):
+        checked_rounds(breaking).check()
+
+
+def test_inputs_are_put_back_where_there_was_no_room_to_vary_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(memory: InputMemory) -> None:
+        raise torch.OutOfMemoryError
+
+    checked = checked_rounds(double)
+    monkeypatch.setattr(InputMemory, "begin_varied", refuse)
+    with pytest.raises(torch.OutOfMemoryError):
+        checked.check()
+    assert cast(Any, checked.recorder.agreement.arguments.args[0]).tolist() == [0, 1, 2, 3]
 
 
 def test_work_that_the_reference_leaves_too_may_be_left() -> None:

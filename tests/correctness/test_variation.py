@@ -155,7 +155,6 @@ def test_what_is_left_alone(tensor: torch.Tensor) -> None:
         varied = Variation()
         given = (tensor, 3, None, "text", {"again": tensor})
         varied.begin(way, given)
-        varied.apply(given)
         assert varied.undo == []
         varied.end()
     assert before == (None if before is None else bits_if_any(tensor))
@@ -180,7 +179,6 @@ def test_what_overlaps_itself_is_untouched(tensor: torch.Tensor, way: Any) -> No
     before = tensor.tolist()
     varied = Variation()
     varied.begin(way, (tensor,))
-    varied.apply((tensor,))
     assert (tensor.tolist(), varied.undo) == (before, [])
     varied.end()
     assert tensor.tolist() == before
@@ -287,3 +285,19 @@ def test_another_way_starts_from_the_values_as_given() -> None:
     assert x.tolist() == [0, 0, 0, 0]
     varied.end()
     assert x.tolist() == [0, 1, 2, 3]
+
+
+def test_tensors_are_put_back_where_there_was_no_room_to_vary_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, varied = torch.arange(4.0), torch.arange(4.0), Variation()
+
+    def vary_first(tensor: torch.Tensor, way: Any, number: int) -> Any:
+        if tensor is second:
+            raise torch.OutOfMemoryError
+        return vary(tensor, way, number)
+
+    monkeypatch.setattr("pytest_gpubench.correctness.variation.vary", vary_first)
+    with pytest.raises(torch.OutOfMemoryError):
+        varied.begin("turned round", (first, second))
+    assert first.tolist() == [3, 2, 1, 0]
+    varied.end()
+    assert first.tolist() == second.tolist() == [0, 1, 2, 3]
