@@ -202,7 +202,8 @@ def mend(graph: torch.cuda.CUDAGraph, pool: Any, stream: torch.cuda.Stream, devi
     """
     _unfinished.append(graph)
     names = ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool")  # the second before torch 2.8
-    index, end = device.torch_device.index or 0, next((getattr(torch._C, name, None) for name in names), None)
+    index = device.torch_device.index or 0
+    end = next((getattr(torch._C, name) for name in names if hasattr(torch._C, name)), None)
     with suppress(RuntimeError):  # raised where torch has closed the pool: the graph then frees the memory
         if end is not None:
             end(index, pool)

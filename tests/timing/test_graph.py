@@ -168,6 +168,17 @@ def test_a_failed_capture_is_mended_and_the_next_works(streams: FakeGpu) -> None
     assert len(take(timer, call)) == 1
 
 
+def test_the_pool_of_a_failed_capture_is_closed_before_torch_2_8_too(
+    streams: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The function that closes it had another name."""
+    monkeypatch.delattr(torch._C, "_cuda_endAllocateToPool")
+    old = "_cuda_endAllocateCurrentStreamToPool"
+    monkeypatch.setattr(torch._C, old, lambda *each: streams.log.append("end old pool"), raising=False)
+    assert reason_of(RuntimeError(CAPTURING)).startswith(SYNC)
+    assert streams.log.index("end old pool") + 1 == streams.log.index("release pool")
+
+
 def test_memory_that_torch_takes_back_is_not_freed_twice(streams: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     def closed(*each: object) -> None:
         raise RuntimeError("not currently recording")
