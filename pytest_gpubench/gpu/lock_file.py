@@ -51,13 +51,14 @@ class LockFile:
         taken = False
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            taken = self._has(descriptor)
-        except (BlockingIOError, FileNotFoundError):  # a cleaner of temp folders removes files that are open
+        except BlockingIOError:
             return False
         except OSError as error:
             raise BadRequest(
                 f"the lock folder {self.path.parent} is on a file system without locks ({error}): {REMEDY}"
             ) from None
+        else:
+            taken = self._has(descriptor)
         finally:
             if not taken:
                 os.close(descriptor)
@@ -75,7 +76,7 @@ class LockFile:
             if not self._has(descriptor):
                 return False
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except (OSError, BadRequest):
             return False
         os.set_inheritable(descriptor, False)
         self._held = descriptor, os.getpid()
@@ -115,8 +116,13 @@ class LockFile:
             return None
 
     def _has(self, descriptor: int) -> bool:
-        """Tell whether a descriptor is of the file that is there now; raise OSError where none is."""
-        return os.path.samestat(os.fstat(descriptor), os.stat(self.path, follow_symlinks=False))
+        """Tell whether a descriptor is of the file that is there now; raise BadRequest where that is not to be seen."""
+        try:
+            return os.path.samestat(os.fstat(descriptor), os.stat(self.path, follow_symlinks=False))
+        except FileNotFoundError:  # a cleaner of temp folders removes files that are open
+            return False
+        except OSError as error:
+            raise BadRequest(_why_not_opened(self.path, error)) from None
 
 
 class ForeignFile(OSError):
@@ -195,12 +201,12 @@ def _refusal(descriptor: int) -> str | None:
 
 
 def _why_not_opened(path: Path, error: OSError) -> str:
-    """Return in one sentence why a lock file cannot be opened."""
+    """Return in one sentence why a lock file cannot be opened, or not be seen any more."""
     folder = path.parent
-    if folder.is_symlink():
+    if os.path.islink(folder):  # pathlib's raise where that is not to be seen either
         return f"the lock folder {folder} is a symbolic link, which is not followed: remove it, or {REMEDY}"
-    if folder.exists() and not folder.is_dir():
+    if os.path.exists(folder) and not os.path.isdir(folder):
         return f"the lock folder {folder} is not a folder: remove it, or {REMEDY}"
-    if path.is_symlink():
+    if os.path.islink(path):
         return f"{path} is a symbolic link, which is not followed: remove it, or {REMEDY}"
     return f"the lock folder {folder} cannot be used ({error.strerror or error}): {REMEDY}"

@@ -6,6 +6,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,26 @@ def test_a_folder_without_locks_is_refused(folder: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("fcntl.flock", refuse)
     with pytest.raises(BadRequest, match=r"is on a file system without locks .*Function not implemented"):
         LockFile(folder, NAME).try_acquire()
+
+
+@pytest.mark.parametrize(
+    ("error", "is_refused"), [(FileNotFoundError(2, "gone"), False), (OSError(116, "Stale"), True)]
+)
+def test_a_file_that_cannot_be_seen_any_more_is_not_taken_for_a_lack_of_locks(
+    error: OSError, is_refused: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, follow_symlinks: bool = True) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.stat", refuse)
+        with (
+            pytest.raises(BadRequest, match=r"^the lock folder \S+ cannot be used \(Stale\)")
+            if is_refused
+            else nullcontext()
+        ):
+            assert not LockFile(folder, NAME).try_acquire()
+    assert is_free(folder)
 
 
 def fail_to_open(monkeypatch: pytest.MonkeyPatch, errors: Iterable[OSError]) -> None:
