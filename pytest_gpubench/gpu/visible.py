@@ -103,6 +103,8 @@ def _places(names: "list[int] | list[str]", uuids: Sequence[str]) -> list[int]:
     """Return the places of what is named, up to the first name of none, or of several."""
     found: list[int | None] = []
     for name in names:
-        named = [place for place, uuid in enumerate(uuids) if name == place or uuid.startswith(str(name))]
+        named = [
+            at for at, uuid in enumerate(uuids) if (at == name if isinstance(name, int) else uuid.startswith(name))
+        ]
         found.append(named[0] if len(named) == 1 else None)
     return _once(found)

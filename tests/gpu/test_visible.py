@@ -49,6 +49,12 @@ def test_instances_stand_for_a_gpu_that_is_split(listed: str | None, uuids: list
     assert [gpu.uuid for gpu in listed_of(SPLIT_HOST, listed)] == uuids
 
 
+def test_an_index_is_not_the_beginning_of_a_uuid() -> None:
+    """Where NVML gives one without a prefix."""
+    host: dict[str, Sequence[str]] = dict.fromkeys(["1aa", "0bb", "7cc"], ())
+    assert [[gpu.uuid for gpu in listed_of(host, number)] for number in "0127"] == [["1aa"], ["0bb"], ["7cc"], []]
+
+
 NUMBERS = ["0", "1", "2", "3", "4", " 1", "1x", "+2", "-1", "", " ", "x", "none", "NoDevFiles"]
 ENTRIES = st.sampled_from([*NUMBERS, *UUIDS, "GPU-", "GPU-aa", "GPU-aa1", "GPU-bb", "GPU-zz", "MIG-x"])
 
