@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -244,9 +244,8 @@ class CompareRequest(Request[Comparison]):
 
     def _judges(self, work: Work) -> dict[str, Judges]:
         rule = (self.speedups, self.settings.alpha, self.settings.precision, is_enforced(self.settings, self.device))
-        return {
-            name: Judges(self.judgement(work), SpeedupJudgement(name, *rule, self.pass_alpha)) for name in self.judged
-        }
+        time = self.judgement(work)
+        return {name: Judges(replace(time), SpeedupJudgement(name, *rule, self.pass_alpha)) for name in self.judged}
 
     def _check_floors(self, timings: Mapping[str, Timing], expected: Ran) -> None:
         written = {"forward": expected.own_outputs, "backward": expected.gradients}

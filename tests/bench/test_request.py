@@ -9,6 +9,7 @@ import torch
 
 from pytest_gpubench import Measurement, ProfilerBusy, Timing
 from pytest_gpubench.bench import request
+from pytest_gpubench.bench.comparison import CompareRequest
 from pytest_gpubench.bench.request import MeasureRequest, with_work
 from pytest_gpubench.bench.work import Work
 from pytest_gpubench.gpu.device import Device, cpu_device
@@ -16,7 +17,9 @@ from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.results.observed import Observed
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.timing.base import Call, call_of
+from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.verdict.limits import Limits
+from tests.bench.calls import agreement_of, double
 from tests.results.measured import kernel, resources, timing_of
 
 TAKEN = timing_of((5.0,), kernels=(kernel("a"),))
@@ -135,3 +138,16 @@ def test_a_profiler_of_the_tests_own_leaves_out_reasons_but_no_verdict(observing
     assert observed(timing_of((5.0,), timer="wall"), Limits(), save="main") is None
     with pytest.raises(ProfilerBusy):
         observed(timing_of((5.0,), timer="wall"), Limits(max_memory=1))
+
+
+def test_all_candidates_are_judged_by_the_same_peaks_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each measurement of a peak that failed is tried again."""
+    asked: list[object] = []
+    monkeypatch.setattr(request, "measured_peaks", lambda *given: asked.append(given))
+    agreement, settings = agreement_of(double, torch.ones(4)), Settings(device="cpu", timer="wall", reps=2, warmup=1)
+    calls = {name: make_call(double, agreement.arguments, label=name) for name in ("reference", "a", "b")}
+    given, limits = (agreement.arguments.args, None), Limits(min_gbps=1e-9)
+    found = CompareRequest(settings, cpu_device(), limits, given, calls, agreement).measure(lambda text: None)
+    for name, each in found.result.candidates.items():
+        assert each.verdicts[0].sentence.startswith(f"{name} cannot be judged")
+    assert len(asked) == 1
