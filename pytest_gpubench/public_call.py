@@ -282,7 +282,7 @@ def compare_with_past(
 
 @dataclass(frozen=True)
 class PastComparison:
-    """What a public call measured, compared with a saved test."""
+    """The measurements of a public call, compared with a saved test."""
 
     test: CurrentTest
     request: Request[Any]

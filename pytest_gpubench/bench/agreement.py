@@ -82,7 +82,7 @@ class Agreement:
     returned: OutputMemory = field(init=False)
     """The memory of what each arm returned in calls that are checked."""
     switches: Readings = field(default_factory=readings, init=False)
-    """What each call has to leave the switches of torch as."""
+    """The switches of torch, as each call has to leave them."""
 
     def __post_init__(self) -> None:
         self.returned = OutputMemory(self.memory)

@@ -1,4 +1,4 @@
-"""What timed calls return and leave: outputs in memory of their own, switches and inputs as they were."""
+"""Timed calls return outputs in memory of their own, and leave switches and inputs as they were."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -209,7 +209,7 @@ def in_call(number: int, deed: Callable[..., object]) -> Function:
 )
 @pytest.mark.parametrize("number", [1, 2, 5])
 def test_inputs_that_a_timed_call_changes(deed: Function, number: int) -> None:
-    """What moves is refused where it is to be put back, if chance has it looked at then, or at the end."""
+    """An input that moves is refused where it is to be put back, if chance has it looked at then, or at the end."""
     rounds = Rounds({"torch": double, "mine": in_call(number, deed)}, torch.arange(6.0).reshape(2, 3))
     changed = r"^a timed call of 'torch' or 'mine' changed args\[0\], which no|^a call changes where args\[0\] lies"
     with pytest.raises((UnfairComparison, MeasurementError), match=changed):

@@ -134,7 +134,7 @@ def test_who_hooks_in_later_is_left_there(triton: Knobs) -> None:
 
 
 def test_an_error_puts_back(triton: Knobs) -> None:
-    """What was begun before counting is not counted, nor what inductor compiles: it does not announce that."""
+    """A compilation that began before counting is not counted, nor one by inductor: it does not announce it."""
     with suppress(ValueError), counting_compilations():
         triton.before()
         raise ValueError

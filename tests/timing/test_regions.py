@@ -180,7 +180,7 @@ def test_kernels_belong_to_the_region_they_were_launched_in(gpu: FakeGpu) -> Non
 
 
 def test_other_streams_and_threads_are_no_exceptions(gpu: FakeGpu) -> None:
-    """What runs late belongs where it was launched, what another thread launches to the region that waits for it."""
+    """A late kernel belongs where it was launched, one that another thread launches to the region that waits for it."""
 
     def node() -> None:
         gpu.launch("reduce", 10)

@@ -274,7 +274,7 @@ def test_it_rests_when_the_clock_does(clock: Clock, clocks_mhz: list[float | Non
 def test_first_passes_of_all_calls_are_taken_in_one_session(
     clock: Clock, odd: int | None, max_reps: int, sizes: list[int]
 ) -> None:
-    """Where it does not hold them, or the kernels of one differ there, each is taken alone."""
+    """Each is taken alone if it does not hold them, or the kernels of one differ there."""
     timer = FakeTimer(clock, lambda number: rep(100, "ab" if number == odd else "a"))
     timer.max_reps = max_reps  # type: ignore[misc] # a constant of real timers
     warmths = warm_up(instrument_of(timer), cpu_device(), {name: call_of(lambda: None) for name in "xy"}, None)
