@@ -1,13 +1,15 @@
 """Calls in memory with margins: what reads or writes beyond its arguments is told, what does not is left alone."""
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import cast
 
 import pytest
 import torch
 
 from pytest_gpubench import WrongResult
 from pytest_gpubench.bench.guarded import GuardedCall
+from pytest_gpubench.correctness.pool import PoisonedPool
 from tests.bench.calls import agreement_of, double
 
 Function = Callable[..., torch.Tensor]
@@ -118,6 +120,27 @@ def test_a_candidate_that_is_wrong_elsewhere_alone_is_called_as_often_as_it_take
     agreement = agreement_of(double, torch.ones(3))
     GuardedCall(agreement, "mine", counted, agreement.run_reference(), None).check()
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize(("growths", "calls"), [(0, 1), (1, 2), (3, 4), (4, 4)])
+def test_a_call_that_needs_more_memory_than_was_filled_is_made_again(growths: int, calls: int) -> None:
+    class Pool:
+        growths = fills = 0
+
+        def fill(self) -> None:
+            self.fills += 1
+
+        @contextmanager
+        def use(self) -> Iterator[None]:
+            yield
+            self.growths += self.fills <= growths
+
+        def overwritten(self, outputs: object) -> list[str]:
+            return []
+
+    agreement, pool = agreement_of(double, torch.ones(3)), Pool()
+    GuardedCall(agreement, "mine", double, agreement.run_reference(), cast(PoisonedPool, pool)).check()
+    assert pool.fills == calls
 
 
 def with_index(use: Callable[[torch.Tensor, torch.Tensor, bool], torch.Tensor], breaks: bool) -> Function:

@@ -227,6 +227,19 @@ def test_a_change_that_is_undone_is_seen_by_the_rep_that_chance_chooses(monkeypa
         rounds.take(2)
 
 
+def test_an_output_in_the_memory_of_an_input_is_not_written_over_while_it_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where an input is looked at that a call was the first to change."""
+    monkeypatch.setattr(inputs, "FIRST_CALLS", 0)
+    rounds = Rounds({"torch": double, "mine": in_call(3, torch.zero_)}, torch.ones(3)).take()
+    rounds.recorder.end()
+    monkeypatch.setattr(inputs, "CALLS_PER_LOOK", 1)
+    rounds.take()
+    with pytest.raises(UnfairComparison, match=r"^a timed call of 'torch' or 'mine' changed args\[0\]"):
+        rounds.check()
+
+
 def test_what_is_said_to_be_overwritten_is_the_same_for_every_call() -> None:
     x = torch.arange(3.0)
     seen: list[list[float]] = []

@@ -169,3 +169,13 @@ def test_both_use_the_same_memory_where_it_fits(on_cpu: OnCpu) -> None:
     assert [each.data_ptr() for each in found[:2]] == [each.data_ptr() for each in memory[:2]]
     assert found[2].data_ptr() != memory[2].data_ptr()
     assert (found[2].nbytes, found[2].data_ptr() % 2**21) == (2 * own.bytes, own.misalignment)
+
+
+def test_no_two_regions_of_a_call_use_the_same_memory(on_cpu: OnCpu) -> None:
+    """Though both are as large as one of the other call."""
+    data, device = on_cpu.captured().data, torch.device("cpu")
+    twice = msgspec.structs.replace(data, regions=(*data.regions, data.regions[-1]))
+    memory = memory_for(data.regions, device)
+    *shared, new = shared_memory(twice, data, memory, device)
+    assert [each.data_ptr() for each in shared] == [each.data_ptr() for each in memory]
+    assert new.data_ptr() not in [each.data_ptr() for each in memory]

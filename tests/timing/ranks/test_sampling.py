@@ -38,6 +38,13 @@ def test_a_session_that_is_not_complete_for_one_rank_is_taken_again_by_all(clock
     assert timer.sizes == [4] * min(failures + 1, 3)
 
 
+@pytest.mark.parametrize(("kernels", "is_refused"), [("a", False), ("ab", True)])
+def test_a_session_has_the_kernels_of_the_sample_so_far(clock: Clock, kernels: str, is_refused: bool) -> None:
+    sampler = sampler_of(FakeTimer(clock, lambda number: rep(100, kernels)), lambda mine: (None, mine[1]))
+    with pytest.raises(KernelsDiffer, match=r"^rank 0: ") if is_refused else nullcontext():
+        sampler.take_session(4, 0.0, Sample([rep(100, "a")]))
+
+
 @pytest.mark.parametrize(
     ("told", "sizes", "discarded", "throttle_mask"),
     [([[0, 4, 0], [0]], [3, 1], 1, 0), ([[0, 4, 8], [4, 0], [2]], [3, 2, 1], 3, 4)],
