@@ -72,7 +72,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Pa
         refuse_misspelled((each.partition("=")[0] for each in args), flag_name)
         if _complete_flags(args):
             again = parser.parse_known_args(args, copy.copy(early_config.option))
-            early_config.known_args_namespace.file_or_dir = again.file_or_dir
+            for name in ("file_or_dir", *map(ini_name, ROWS)):
+                setattr(early_config.known_args_namespace, name, getattr(again, name))
     except BadRequest as error:
         raise usage_error(error) from None
     try:
@@ -100,8 +101,8 @@ def _complete_flags(args: list[str]) -> bool:
     """
     alone = {flag_name(name): row.optional for name, row in ROWS.items() if row.optional is not None}
     for word, after in pairwise(args):
-        is_test = after.startswith("-") or "--pyargs" in args or os.path.exists(after.partition("::")[0])
-        if word in alone and not is_test:
+        is_test = "::" in after or after.endswith(".py") or os.path.isdir(after) or "--pyargs" in args
+        if word in alone and not is_test and not after.startswith("-"):
             raise BadRequest(f"{word} takes its value after an equals sign: write {word}={after}")
     found = not alone.keys().isdisjoint(args)
     args[:] = [f"{each}={alone[each]}" if each in alone else each for each in args]

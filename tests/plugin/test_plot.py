@@ -1,5 +1,7 @@
 """--gpu-bench-plot: in the terminal, as files, and with nothing to draw."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.plugin.conftest import HEAD, BenchRun
@@ -38,9 +40,34 @@ def test_a_flag_alone_leaves_the_next_word_to_pytest(pytester: pytest.Pytester, 
     assert "test_b: time, us over n" in result.stdout.str()
 
 
-@pytest.mark.parametrize("option", ["plot", "compare"])
-def test_a_value_after_a_space_is_refused(bench_run: BenchRun, option: str) -> None:
-    result = bench_run(SWEPT, f"--gpu-bench-{option}", "charts")
+SEES_INTERPRETER = """
+import os
+def test_it(): print("SEEN", os.environ.get("TRITON_INTERPRET"))
+"""
+
+
+def test_a_flag_alone_leaves_the_other_options_as_they_are(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They count when conftests are imported, so that Triton interprets for a device that is the CPU."""
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.setattr("pytest_gpubench.gpu.visible.has_gpu_driver", lambda: True)
+    path = pytester.makepyfile(SEES_INTERPRETER)
+    result = pytester.runpytest_inprocess("-s", "--gpu-bench-device=cpu", "--gpu-bench-plot", path)
+    result.stdout.fnmatch_lines(["*SEEN 1*"])
+
+
+@pytest.mark.parametrize(("option", "word"), [("plot", "charts"), ("compare", "main"), ("compare", "base.json")])
+def test_a_value_after_a_space_is_refused(bench_run: BenchRun, option: str, word: str) -> None:
+    Path("base.json").touch()
+    result = bench_run(SWEPT, f"--gpu-bench-{option}", word)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     name = f"--gpu-bench-{option}"
-    result.stderr.fnmatch_lines([f"ERROR: {name} takes its value after an equals sign: write {name}=charts"])
+    result.stderr.fnmatch_lines([f"ERROR: {name} takes its value after an equals sign: write {name}={word}"])
+
+
+@pytest.mark.parametrize("word", ["nosuch/test_x.py", "nosuch.py::test_x"])
+def test_a_path_that_is_not_there_is_no_value(bench_run: BenchRun, word: str) -> None:
+    result = bench_run(SWEPT, "--gpu-bench-plot", word)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: file or directory not found: {word}"])
