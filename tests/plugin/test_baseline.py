@@ -115,6 +115,7 @@ REFUSED = {
     "--gpu-bench-save=latest": "*'latest' is not valid, latest means the newest run of any name: choose another*",
     "--gpu-bench-compare-fail=median:5%": "*median:5% compares with nothing: give --gpu-bench-compare too",
     "--gpu-bench-compare=taken": "*taken is damaged, or no saved run: JSON is malformed*",
+    "--gpu-bench-compare=taken.py": "*taken.py is Python source, and no saved run: write latest for the newest one*",
     "--gpu-bench-storage=taken": "*: 'taken' is not valid, it must be a folder, and is a file",
 }
 
@@ -122,7 +123,8 @@ REFUSED = {
 @pytest.mark.parametrize("option", REFUSED)
 def test_a_comparison_that_cannot_be_meant_is_refused(bench_run: BenchRun, option: str) -> None:
     """An empty variable is that of CI whose own is not set: nothing would be compared, and everything would pass."""
-    Path("taken").write_text("a file")
+    for name in ("taken", "taken.py"):
+        Path(name).write_text("a file")
     is_variable = option.startswith("GPU")
     result = bench_run(MEASURES, GPU_BENCH_COMPARE="") if is_variable else bench_run(MEASURES, option)
     assert result.ret == pytest.ExitCode.USAGE_ERROR

@@ -82,7 +82,7 @@ def read_run(path: Path) -> SavedRun:
             raise BadFile(f"{shown(path)} is not a file: name one that --gpu-bench-save or --gpu-bench-json wrote")
         data = path.read_bytes().removeprefix(BOM_UTF8)  # some editors and shells write one
     try:
-        file = _decode_file(data)
+        file = _decode_file(data, path.suffix == ".py")
         _check((*file.gpu_bench.records, *file.gpu_bench.earlier))
     except BadFile as error:
         raise BadFile(f"{shown(path)} {error}") from error.__cause__
@@ -105,7 +105,7 @@ def _check(records: Iterable[TestRecord]) -> None:
                 raise BadFile(f"has a number that cannot have been measured: {what}; save the run again")
 
 
-def _decode_file(data: bytes) -> File:
+def _decode_file(data: bytes, is_source: bool) -> File:
     """Decode a file; raise BadFile with the rest of a sentence that begins with its name."""
     try:
         block = msgspec.json.decode(data, type=_Outline).gpu_bench
@@ -122,6 +122,8 @@ def _decode_file(data: bytes) -> File:
     except msgspec.ValidationError as error:
         raise BadFile(f"has a field that is not as it should be: {error}; save the run again") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if is_source:
+            raise BadFile("is Python source, and no saved run: write latest for the newest one") from None
         raise BadFile(f"is damaged, or no saved run: {error}; save or copy it again, or name another") from error
 
 
