@@ -58,7 +58,8 @@ def gpus_needed(item: pytest.Item) -> int:
     unknown = [*map(repr_of, mark.args), *(name for name in mark.kwargs if name != GPUS)]
     if unknown:
         raise BadRequest(f"{TURN_NAME}() takes {GPUS}= only, found {unknown[0]}")
-    return checked_count(f"{TURN_NAME}({GPUS}={{}})", mark.kwargs.get(GPUS, 1), most=MOST_GPUS)
+    asked = mark.kwargs.get(GPUS)
+    return 1 if asked is None else checked_count(f"{TURN_NAME}({GPUS}={{}})", asked, most=MOST_GPUS)
 
 
 def merge_marks(item: pytest.Item) -> MergedMarks:
@@ -112,9 +113,10 @@ def parameters(item: pytest.Item) -> dict[str, str]:
     return {name: _parameter_text(value) for name, value in given.items()}
 
 
-def source_hash(function: object) -> str:
+def source_hash(item: pytest.Item) -> str:
     """Return a hash of a test function's syntax tree, without its docstring; empty where its source is not found."""
     try:
+        function: object = getattr(item, "obj", None)
         inner: Any = getattr(getattr(function, "hypothesis", None), "inner_test", function)
         definition = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(inner)))).body[0]
         if isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -123,7 +125,7 @@ def source_hash(function: object) -> str:
             if ast.get_docstring(definition) is not None:
                 del definition.body[0]
         return _digest(syntax(definition))
-    except Exception:  # no source, one that is too deep, or a function that is a foreign object
+    except Exception:  # no source, one that is too deep, or an item or a function that is a foreign object
         return ""
 
 

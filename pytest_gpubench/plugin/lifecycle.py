@@ -219,7 +219,7 @@ class Lifecycle:
             inherited=marks.inherited,
             params=items.parameters(item),
             gpus=marks.gpus,
-            source=items.source_hash(getattr(item, "obj", None)),
+            source=items.source_hash(item),
         )
         test.leaving = LEAVING
         if (held := self.turns.held) is not None:
@@ -317,7 +317,7 @@ class Lifecycle:
         if not report.failed and not test.has_failed_part:
             ending = None if hasattr(report, "wasxfail") else test.ending()
             report.gpu_bench_ending = "" if ending is None else ending.value  # type: ignore[attr-defined]
-            if report.skipped:  # by its own mark, which expects what is not enforced then: any other is failed by now
+            if report.skipped:  # by xfail, as any other test with a broken limit fails
                 for at, measured in enumerate(test.measurements):
                     verdicts = [
                         replace(each, enforced=False) if each.fails_test else each for each in measured.verdicts

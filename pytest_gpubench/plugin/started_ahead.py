@@ -58,7 +58,7 @@ class StartedAhead:
             return
 
         wait_for_startup()
-        sources = {name: source_hash(getattr(each, "obj", None)) * is_perf(each) for name, each in items.items()}
+        sources = {name: source_hash(each) if is_perf(each) else "" for name, each in items.items()}
         with socket.socket(fileno=place) as parent:
             with suppress(BrokenPipeError):
                 parent.sendall(json.dumps(sources).encode() + b"\n")

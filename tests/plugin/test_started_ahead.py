@@ -39,6 +39,30 @@ def test_it_tells_the_sources_of_its_perf_tests_and_begins_when_told(
     assert {name: bool(source) for name, source in found.items()} == known
 
 
+ODD = """
+import pytest
+
+class Odd(pytest.Item):
+    obj = property(lambda self: 1 / 0)
+    def runtest(self): pass
+
+def pytest_collection_modifyitems(session, items):
+    items.append(Odd.from_parent(session, name="odd"))
+    items[-1].add_marker("perf")
+"""
+
+
+def test_an_item_that_is_odd_loses_no_turn(pytester: pytest.Pytester, connection: socket.socket) -> None:
+    """One whose `obj` raises has no source."""
+    pytester.makeconftest(ODD)
+    connection.sendall(b"!")
+    result = pytester.runpytest_inprocess()
+    assert "an error of its own in pytest_runtestloop" not in result.stdout.str()
+    found = json.loads(connection.recv(999))
+    assert {name for name, source in found.items() if source} == {"test_a.py::test_perf"}
+    assert "::odd" in found
+
+
 @pytest.mark.parametrize("name", IMPORTED_LATER)
 def test_what_is_imported_before_the_wait_is_there(name: str) -> None:
     """No name of a module is out of date: importing it raises nothing."""
