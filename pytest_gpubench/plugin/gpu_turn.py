@@ -139,6 +139,7 @@ class GpuTurns:
                     self._take(item)
             except Exception as error:  # raised again in the test's setup
                 self._refusal = error
+                self.release()
             return (yield)
         finally:
             self.release()

@@ -118,6 +118,9 @@ def test_turn(): assert held() == ["GPU-a"]
 @pytest.mark.gpu_turn(gpus=2)
 def test_both(): assert held() == ["GPU-a", "GPU-b"]
 
+@pytest.mark.gpu_turn(gpus=None)
+def test_default(): assert held() == ["GPU-a"]
+
 def test_none(): assert held() == []
 
 @pytest.mark.gpu_turn(3)
@@ -139,9 +142,26 @@ def held():
 def test_a_mark_asks_for_a_turn(host: Host) -> None:
     host.write(MARKED)
     output = host.output(status=1)
-    assert "3 passed, 1 error in" in output
+    assert "4 passed, 1 error in" in output
     assert "gpu_turn() takes gpus= only, found 3" in output
     assert "@pytest.mark.gpu_turn(gpus=1): hold the GPU" in host.run("--markers")[1]
+
+
+NOTE_HELD = """
+def pytest_runtest_teardown(item):
+    with open("held", "a") as file:
+        print(item.module.held(), file=file)
+"""
+
+
+@pytest.mark.parametrize(("policy", "status", "gpus"), [("fail", 1, "[]"), ("accept", 0, "['GPU-a']")])
+def test_a_test_that_is_refused_holds_no_gpu(host: Host, stranger: int, policy: str, status: int, gpus: str) -> None:
+    host.write(MARKED)
+    host.list_processes({"GPU-a": [stranger], "GPU-b": []})
+    with (host.folder / "conftest.py").open("a") as file:
+        file.write(NOTE_HELD)
+    host.output("-k", "test_turn", f"--gpu-bench-busy={policy}", status=status)
+    assert (host.folder / "held").read_text() == f"{gpus}\n"
 
 
 SEVERAL = """
