@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -88,11 +89,15 @@ class StickyErrors:
         if getattr(report, "gpu_bench_undone", False):
             for plugin in self.config.pluginmanager.get_plugins():
                 if type(plugin).__name__ == "LogXML":
-                    xml: Any = plugin
-                    own = xml.node_reporter(report)
-                    xml.node_reporters = {key: each for key, each in xml.node_reporters.items() if each is not own}
-                    xml.node_reporters_ordered = [each for each in xml.node_reporters_ordered if each is not own]
+                    with suppress(Exception):  # one that is not pytest's
+                        self._remove_entry(plugin, report)
         return result
+
+    @staticmethod
+    def _remove_entry(xml: Any, report: pytest.TestReport) -> None:
+        own = xml.node_reporter(report)
+        xml.node_reporters = {key: each for key, each in xml.node_reporters.items() if each is not own}
+        xml.node_reporters_ordered = [each for each in xml.node_reporters_ordered if each is not own]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport, sched: Any) -> None:

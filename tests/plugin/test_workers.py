@@ -223,6 +223,25 @@ def test_what_cannot_run_after_a_broken_context_is_not_green(
     assert sum(map(int, skipped)) == (8 if "no:xdist" in arguments else 0)
 
 
+FOREIGN_XML = """
+import pytest
+
+class LogXML: pass
+
+def pytest_configure(config): config.pluginmanager.register(LogXML())
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logreport(report): report.gpu_bench_undone = True
+"""
+
+
+def test_a_foreign_plugin_named_as_pytests_own_ends_no_run(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(FOREIGN_XML)
+    result = bench_run("def test_it(gpu_bench): gpu_bench(fast)")
+    assert result.ret == pytest.ExitCode.OK
+    assert "INTERNALERROR" not in result.stdout.str()
+
+
 @pytest.mark.parametrize(
     "what",
     [
