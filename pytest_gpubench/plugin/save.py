@@ -152,20 +152,20 @@ class OutputFiles:
         runs = self.compared.runs
         records = tuple(record for run in runs for record in run.records)
         compared = msgspec.structs.replace(runs[0], records=records) if runs else None
-        storage, stored, history, lines = Storage(Path(self.settings.storage)), [], [], []
+        storage, stored, history = Storage(Path(self.settings.storage)), [], []
         models = sorted({record.device.name for record in self._run().records})
         try:
             stored = [one.path for model in models for one in storage.runs(model)[-HISTORY_RUNS:]]
         except BadFile as error:
-            lines.append(f"the page shows no history: {error}")
+            self._lines.append((f"the page shows no history: {error}", False))
         for file in stored:
             try:
                 if file not in self.saved:  # this run itself
                     history.append(read_run(file))
             except BadFile as error:
-                lines.append(f"left out of the page: {error}")
+                self._lines.append((f"left out of the page: {error}", False))
         write_text(html_page(self._run(), compared, history), Path(path))
-        return [*lines, f"page written to {path}"]
+        return [f"page written to {path}"]
 
     def _write_markdown(self, path: str) -> list[str]:
         write_text(self._summary(), Path(path))

@@ -102,6 +102,17 @@ def test_what_cannot_be_written_costs_neither_the_table_nor_the_rest(bench_run: 
     assert list(Path(".gpu_benchmarks").glob("*/0001_main.json"))
 
 
+def test_a_page_that_fails_costs_no_line(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench_run(MEASURES, "--gpu-bench-save=main")
+    (path,) = Path(".gpu_benchmarks").glob("*/0001_main.json")
+    path.write_text("{}")
+    monkeypatch.setattr(import_module("pytest_gpubench.report.html.page"), "html_page", lambda *args: 1 / 0)
+    result = bench_run(MEASURES, "--gpu-bench-html=page.html")
+    result.stdout.fnmatch_lines(
+        ["gpu_bench: left out of the page: *0001_main.json has no *", "gpu_bench: ZeroDivisionError: division by zero"]
+    )
+
+
 def test_an_error_of_our_own_costs_no_table(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
     markdown = import_module("pytest_gpubench.report.markdown")
     monkeypatch.setattr(markdown, "markdown_summary", lambda *args, **others: 1 / 0)
