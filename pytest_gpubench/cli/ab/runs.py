@@ -57,7 +57,9 @@ class WaitingProcess:
         self.connection.settimeout(READY_S)
         try:
             with self.connection.makefile() as lines:
-                return dict(json.loads(lines.readline()))
+                first = lines.read(1)
+                # a plugin of another version may say something else, and end no line
+                return dict(json.loads(first + lines.readline())) if first == "{" else {}
         except (OSError, ValueError):
             return {}
         finally:

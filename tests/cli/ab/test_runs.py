@@ -5,6 +5,7 @@ import os
 import re
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from pytest_gpubench import BadFile, BadRequest
 from pytest_gpubench.cli import main
-from pytest_gpubench.cli.ab.runs import WaitingProcess, read_ended
+from pytest_gpubench.cli.ab.runs import READY_S, WaitingProcess, read_ended
 from pytest_gpubench.results.model import SavedRun, TestRecord
 from tests.cli.ab.faked import CPU, NODEID, FakePytest, Git, call, commit, left, write_results
 from tests.results.measured import timing_of
@@ -108,7 +109,7 @@ def test_a_run_that_ends_before_its_turn_ends_those_that_wait(
 
 
 def test_a_run_that_is_late_is_not_kept_from_its_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it says of them may be more than a socket holds, and nobody reads it any more."""
+    """Its sources may be more than a socket holds, and nobody reads them any more."""
     monkeypatch.setattr("pytest_gpubench.cli.ab.runs.READY_S", 0.01)
     own, other = socket.socketpair()
     process: Any = None
@@ -117,6 +118,17 @@ def test_a_run_that_is_late_is_not_kept_from_its_tests(monkeypatch: pytest.Monke
         other.settimeout(5)
         with pytest.raises(BrokenPipeError):
             other.sendall(bytes(10**7))
+
+
+@pytest.mark.parametrize(("said", "sources"), [(b"ready", {}), (b'{"a": "b"}\n', {"a": "b"})])
+def test_a_run_of_another_version_is_not_waited_for(said: bytes, sources: dict[str, str]) -> None:
+    own, other = socket.socketpair()
+    process: Any = None
+    with own, other:
+        other.sendall(said)
+        began_s = time.monotonic()
+        assert WaitingProcess(process, own).wait_until_ready() == sources
+        assert time.monotonic() - began_s < READY_S / 2
 
 
 @pytest.mark.parametrize("is_written", [True, False])
