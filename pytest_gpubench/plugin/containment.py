@@ -1,4 +1,4 @@
-"""Errors in our own hooks, which cost their test at most, and the exit status of a run that fails for them, or others.
+"""Errors in our own hooks, which cost their test at most, and the exit status of a run that fails by our hooks.
 
 pytest itself fails a test for what is raised in its phases. Everywhere else an error ends the run with INTERNALERROR.
 """

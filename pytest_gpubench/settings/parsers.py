@@ -111,7 +111,7 @@ def group_key(text: str) -> str:
 
 
 def saved_name(text: str) -> str:
-    """Refuse a name that finds no run, or another."""
+    """Refuse an empty name, and latest, which finds the newest run of any name."""
     if not text.strip():
         raise ValueError("it must not be empty")
     if text.strip() == "latest":

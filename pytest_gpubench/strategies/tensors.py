@@ -27,7 +27,10 @@ RARE = 1024
 
 
 OutOfMemoryPolicy = Callable[[str, Mapping[str, int], Callable[[], object]], object]
-"""Returns what the last makes, or rejects the example where that has no room; its text and sizes are for the report."""
+"""Returns what its third argument makes, or rejects the example where that has no room.
+
+The first two, a text and sizes, are for the report.
+"""
 out_of_memory_policies: list[OutOfMemoryPolicy] = []
 """The policies of the running searches, the innermost last."""
 

@@ -16,7 +16,7 @@ PAST = "mine reads past args[1],\nor so"
 
 
 def test_a_process_notes_one_sentence_a_line(bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it starts is another process."""
+    """The variable is not passed on to processes that it starts."""
     monkeypatch.setenv(VARIABLE, "notes")
     bench_run(f"""
 def test_it(gpu_bench, monkeypatch):

@@ -92,7 +92,7 @@ def test_every_setting_works_in_every_spelling(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_worker_on_another_host_has_other_folders(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it does not find there is not its to write."""
+    """A folder of the controller that is absent there is no error, as a worker writes no files."""
     monkeypatch.setenv("GPU_BENCH_HTML", "absent/page.html")
     assert resolved(workerinput={}).run.html == "absent/page.html"
     with pytest.raises(BadRequest, match=r"^GPU_BENCH_HTML: 'absent/page.html' is not valid, there is no folder "):

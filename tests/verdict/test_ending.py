@@ -1,4 +1,4 @@
-"""What a limit does to its test where it ended without PASS, FAIL or INVALID."""
+"""The rules for limits that ended without PASS, FAIL or INVALID."""
 
 from typing import Any
 
