@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.plugin.conftest import HEAD
+from tests.plugin.conftest import HEAD, BenchRun
 from tests.plugin.test_given import GIVEN
 
 HELD = f"""{HEAD}{GIVEN.replace("max_examples=25", "max_examples=12")}
@@ -81,3 +81,26 @@ def test_nothing_is_held_after_a_test(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess("--gpu-bench-timer=scripted")
     result.assert_outcomes(passed=2 * len(PASSING) + len(FAILING), failed=len(FAILING))
     assert "_is_freed" not in result.stdout.str().partition("short test summary")[2]
+
+
+KEPT = f"""{GIVEN}
+from pytest_gpubench.plugin.registration import RUN
+
+kept = []
+
+@given(n=sizes)
+def test_it(gpu_bench, request, n):
+    test = request.config.stash[RUN].current_test()
+    gpu_bench(fast)
+    test.fresh = str  # which a scripted test has not
+    kept[:] = [test, test.search, test.past, test.fresh]
+
+def test_the_next():
+    test, *found = kept
+    assert [before is now for before, now in zip(found, (test.search, test.past, test.fresh))] == [False] * 3
+"""
+
+
+def test_a_test_that_is_over_holds_no_search_and_no_saved_run(bench_run: BenchRun) -> None:
+    """Whoever holds it then, as the frames of an error do."""
+    bench_run(KEPT).assert_outcomes(passed=2)
