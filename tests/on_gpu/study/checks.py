@@ -65,7 +65,6 @@ PARTS: dict[str, tuple[object, str]] = {
     "session: stop": (ProfilerSession, "__exit__"),
     "session: records": (ProfilerSession, "reps"),
     "pace": (Pace, "check"),
-    "inputs": (InputMemory, "look"),
 }
 """Parts of checks, which count within them alone."""
 MEANS = ("mean_ms", "mean_checks_ms")
