@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,7 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.jsonl:
                 passed = [_judge_line(judge, line.strip()) for line in sys.stdin if line.strip()]
                 return int(not all(passed))
-            judgement = judge(arguments.candidate)
+            with redirect_stdout(sys.stderr):
+                judgement = judge(arguments.candidate)
             if arguments.json == "-":
                 write_raw(judgement.to_json())
             else:
@@ -120,17 +121,18 @@ def _check_words(arguments: argparse.Namespace) -> None:
 def _judge(arguments: argparse.Namespace) -> "Judge":
     from pytest_gpubench.judge.judging import Judge
 
-    return Judge(
-        arguments.spec,
-        device=arguments.device,
-        timeout_s=arguments.timeout,
-        memory_bytes=arguments.memory,
-        budget_s=arguments.budget,
-        lock_folder=arguments.lock_folder,
-        search=arguments.search,
-        ahead=0 if arguments.candidate else _ahead(arguments, 1),
-        trust_claims=arguments.trust_claims,
-    )
+    with redirect_stdout(sys.stderr):  # a spec may print
+        return Judge(
+            arguments.spec,
+            device=arguments.device,
+            timeout_s=arguments.timeout,
+            memory_bytes=arguments.memory,
+            budget_s=arguments.budget,
+            lock_folder=arguments.lock_folder,
+            search=arguments.search,
+            ahead=0 if arguments.candidate else _ahead(arguments, 1),
+            trust_claims=arguments.trust_claims,
+        )
 
 
 def _serve(arguments: argparse.Namespace) -> int:
@@ -198,8 +200,9 @@ def _judge_line(judge: "Judge", line: str) -> bool:
         if isinstance(found["candidate"], str) and isinstance(found.get("spec"), str | None):
             candidate, spec = found["candidate"], found.get("spec")
     try:
-        judge.use_spec(spec)
-        judgement = judge(Path(candidate))
+        with redirect_stdout(sys.stderr):
+            judge.use_spec(spec)
+            judgement = judge(Path(candidate))
     except GpuBenchError as error:
         if spec is None:
             raise

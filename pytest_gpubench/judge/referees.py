@@ -22,24 +22,30 @@ class Referee:
     """A process that reads a candidate a line and writes a judgement a line; gpu: None for the one that it chooses."""
 
     def __init__(self, command: Sequence[str], gpu: str | None) -> None:
-        self.name = gpu or "the only device"
+        self.name, self._said = gpu or "the only device", ""
         self.process = subprocess.Popen(
             command,
             env=os.environ | ({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            errors="replace",
             bufsize=1,
             start_new_session=True,  # a signal to the server's group is the server's to handle
         )
 
     def answer(self, line: str) -> str:
-        """Return its answer to a line; empty if it has ended."""
+        """Return its answer to a line; empty if it has ended, as it has to after any other line: the next were late."""
         assert self.process.stdin is not None, "it was asked for"
         assert self.process.stdout is not None, "it was asked for"
         with suppress(BrokenPipeError):
             self.process.stdin.write(f"{line}\n")
-        if not (answer := self.process.stdout.readline()):
+        answer = self.process.stdout.readline()
+        if answer and not _is_answer(answer):
+            self._said = f" after it wrote {answer!r}, which is no judgement: its spec may write nothing"
+            self.process.kill()
+            answer = ""
+        if not answer:
             self.process.wait()
         return answer.rstrip("\n")
 
@@ -47,7 +53,16 @@ class Referee:
     def end(self) -> str:
         """The way in which its process has ended; empty while it has not."""
         code = self.process.poll()
-        return "" if code is None else f"the referee on {self.name} ended with {how_ended(code)}"
+        return "" if code is None else f"the referee on {self.name} ended with {how_ended(code)}{self._said}"
+
+
+def _is_answer(line: str) -> bool:
+    """Tell whether a line is a judgement, or says why there is none."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and not found.keys().isdisjoint({"status", "error"})
 
 
 class Referees:
@@ -63,12 +78,12 @@ class Referees:
         self._room = BoundedSemaphore(QUEUED + len(self._all))
         self._is_stopped = False
         self._failed: Exception | None = None
-        """What a reply raised."""
+        """The error that a reply raised."""
 
     @property
     def are_alive(self) -> bool:
         """False once none judges any more."""
-        return not all(each.end for each in self._all)
+        return self._failed is None and not all(each.end for each in self._all)
 
     def judge(self, line: str, reply: Respond) -> None:
         """Have a candidate judged, as soon as there is room for it; raise MeasurementError where no referee is left."""
@@ -92,6 +107,7 @@ class Referees:
                 reply(answer or json.dumps({"error": problem}))
         except Exception as error:
             self._failed = error
+            self._free.put(None)  # for what waits
         finally:
             self._room.release()
 

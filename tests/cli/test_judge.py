@@ -28,12 +28,15 @@ class FakeJudge(nullcontext[Any]):
     def __init__(self, *given: object, **more: object) -> None:
         super().__init__(self)
         FakeJudge.chosen = more
+        print("the spec is loaded")
 
     def use_spec(self, path: str | None) -> None:
         if path is not None:
             raise BadRequest("a bad spec")
 
     def __call__(self, path: Path) -> Judgement:
+        """Also print, as a spec may: standard output is for judgements."""
+        print("the reference is called")
         status: Any = path.stem
         return Judgement(
             status=status, reason="a reason", detail="line", candidate=str(path), spec="s", spec_digest="d"

@@ -20,11 +20,13 @@ from tests.docs.pages import blocks
 
 REFEREE = """
 import json, os, sys, time
+PRINTED = {"text": b"loading\\n", "nothing": b"\\n", "bytes": b"\\xff\\n", "number": b"1\\n", "dict": b"{}\\n"}
 for line in sys.stdin:
     asked = json.loads(line)
     while os.path.exists("wait"): time.sleep(0.01)
     with open("judged", "a") as file: file.write(asked["spec"] + " " + asked["candidate"] + "\\n")
     if asked["candidate"] == "ends.py": sys.exit(3)
+    os.write(1, PRINTED.get(asked["candidate"].removeprefix("print ")[:-3], b""))
     found = {"status": asked["candidate"][:-3], "score": 0.0}
     print(json.dumps({"error": "the spec is bad"} if asked["spec"] == "bad.py" else found), flush=True)
 """
@@ -166,6 +168,20 @@ def test_a_server_ends_with_its_referee(server: Server, ended: list[str]) -> Non
     while not ended:
         time.sleep(0.01)
     assert "ended with exit status 3" in ended[0]
+
+
+@pytest.mark.parametrize("printed", ["text", "nothing", "bytes", "number", "dict"])
+def test_a_referee_that_writes_anything_else_ends(server: Server, ended: list[str], printed: str) -> None:
+    """The judgement that comes after it would be taken for that of the next candidate."""
+    with connected(server) as end, end.makefile() as answers:
+        end.sendall(b'{"candidate": "print %s.py", "id": 1}\n' % printed.encode() + b'{"candidate": "pass.py"}\n' * 3)
+        found = [*map(json.loads, answers)]
+    assert "which is no judgement: its spec may write nothing" in found[0]["error"]
+    assert len(found) == 4
+    assert all("no referee is left" in each["error"] for each in found[1:])
+    while not ended:
+        time.sleep(0.01)
+    assert "ended with SIGKILL after it wrote" in ended[0]
 
 
 def test_a_server_ends_with_a_referee_that_was_given_nothing(server: Server, ended: list[str]) -> None:
