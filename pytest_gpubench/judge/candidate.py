@@ -66,7 +66,7 @@ class Candidate:
         """Bytes that the GPU's memory moves in a microsecond; None if unknown, and on the CPU."""
         self.alone: Callable[[], AbstractContextManager[object]] = nullcontext
         """Stops what else uses the GPU while calls are timed."""
-        self.meanwhile: Callable[[], object] = lambda: None
+        self.meanwhile: Callable[[Callable[[], None]], object] = lambda look: None
         """Is called while the candidate is loaded, and in its first call, in which it may compile."""
         self._counted = 0
         """The calls released so far."""
@@ -147,7 +147,7 @@ class Candidate:
 
     # calls
 
-    def first(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+    def first(self, meanwhile: Callable[[Callable[[], None]], object] = lambda look: None) -> None:
         """Call it once."""
         self._reported = self.process.ask("first", meanwhile=meanwhile).output
 

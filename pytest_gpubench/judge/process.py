@@ -99,11 +99,16 @@ class Process:
     # messages
 
     def ask(
-        self, do: str, descriptors: Sequence[int] = (), meanwhile: Callable[[], object] = lambda: None, **message: Any
+        self,
+        do: str,
+        descriptors: Sequence[int] = (),
+        meanwhile: Callable[[Callable[[], None]], object] = lambda look: None,
+        **message: Any,
     ) -> Reply:
         """Have a message answered, and return the reply; raise Ended for an error.
 
-        meanwhile: is called once the message is sent; the time that it takes is not the process's.
+        meanwhile: is called once the message is sent, with a function that raises Ended where the process has taken too
+        much; the time that it takes is not the process's.
         """
         try:
             with self.running():
@@ -112,7 +117,7 @@ class Process:
             raise self._death() from None
         except Broken as error:
             raise BadRequest(f"the spec's inputs have too many tensors or values to be sent: {error}") from None
-        meanwhile()
+        meanwhile(self.look)
         with self.running():
             reply = self._hear()
         if self.has_ended:  # and a child of it has answered
@@ -131,10 +136,17 @@ class Process:
             raise ended_by(reply)
         return reply
 
+    def look(self) -> None:
+        """Raise Ended where it has taken too much, whatever the time."""
+        with self.running():
+            self._look()
+
     @property
     def has_answered(self) -> bool:
         """True if a message of it can be read, or none can come any more."""
-        return bool(select.select([self.channel.socket], [], [], 0)[0])
+        poll = select.poll()  # select takes no descriptor from 1024 on
+        poll.register(self.channel.socket, select.POLLIN)
+        return bool(poll.poll(0))
 
     @property
     def has_ended(self) -> bool:
@@ -185,11 +197,11 @@ class Process:
         until_s = time.monotonic() + seconds
         with suppress(ChildProcessError):
             while self._code is None and time.monotonic() < until_s:
-                pid, status = os.waitpid(self.pid, os.WNOHANG)
-                if pid:
-                    self._code = os.waitstatus_to_exitcode(status)
-                else:
+                ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # `kill` frees its id
+                if ended is None:
                     time.sleep(1e-3)
+                else:
+                    self._code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
     def send(self, number: int) -> None:
         """Send all of its processes a signal, unless they were killed: their id may be another's by then."""

@@ -4,7 +4,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ from pytest_gpubench.errors import GpuBenchError, MeasurementError
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.isolation import NOT_AVAILABLE
-from pytest_gpubench.judge.process import Ended, Process
+from pytest_gpubench.judge.process import STOP_S, Ended, Process
 from pytest_gpubench.judge.template import Template
 
 MEMORY_BYTES = 16 * 2**30
@@ -65,14 +65,14 @@ class ProcessPool:
         if candidate not in self._ending:
             self._ending.append(candidate)
         if len(self._ending) > MOST_ENDING or not self._has_room():
-            self._await_ends()
+            self.await_ends()
 
     def _has_room(self) -> bool:
         import torch
 
         return self.device.type == "cuda" and torch.cuda.mem_get_info(self.device.torch_device)[0] > self.memory_bytes
 
-    def _await_ends(self) -> None:
+    def await_ends(self) -> None:
         """Wait until those that were killed have ended, and prepare others meanwhile."""
         try:
             if self._ending:
@@ -81,15 +81,16 @@ class ProcessPool:
             while self._ending:
                 self._ending.pop().end()
 
-    def _prepare(self, waits: bool = False) -> None:
+    def _prepare(self, look: Callable[[], None] = lambda: None, waits: bool = False) -> None:
         """Try processes that are warm, as many as a candidate needs, and start others; `get` raises what fails.
 
-        waits: wait until one is warm, unless one is ready.
+        look: called before each that is tried. waits: wait until one is warm, unless one is ready.
         """
         try:
             while self._waiting and len(self._ready) < MOST_READY:
                 if not self._waiting[0].has_answered and (self._ready or not waits):
                     break
+                look()
                 self._ready.append(self._tried(self._waiting.pop(0)))
             self.start(self.ahead)
         except MeasurementError:  # a candidate may have broken all of them
@@ -100,6 +101,7 @@ class ProcessPool:
         candidate = None
         try:
             process.wait_ready()
+            process.allow(2 * STOP_S)  # a candidate that is judged meanwhile may keep the GPU busy
             refuse_open_files(process.isolation)
             candidate = Candidate(process, self.device)
             candidate.practise()
@@ -128,7 +130,7 @@ class ProcessPool:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Wait for those that end, and stop the processes that warm up: a GPU takes turns with them too."""
-        self._await_ends()
+        self.await_ends()
         waiting = [*self._waiting]
         for process in waiting:
             process.send(signal.SIGSTOP)

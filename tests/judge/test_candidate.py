@@ -36,7 +36,7 @@ class Process:
 
     def ask(self, do: str, files: object = (), **message: Any) -> Reply:
         self.done.append(do)
-        message.get("meanwhile", lambda: None)()
+        message.get("meanwhile", lambda look: None)(lambda: None)
         if do == "queue":
             self.queued += range(message["first"], message["first"] + message["calls"])
         return self.reply
@@ -164,7 +164,7 @@ def test_something_else_is_done_while_it_is_loaded_and_compiles(tmp_path: Path) 
     process = Process()
     process.box = tmp_path
     candidate = Candidate(process, cpu_device())  # type: ignore[arg-type]
-    candidate.meanwhile = lambda: process.done.append("else")
+    candidate.meanwhile = lambda look: process.done.append("else")
     candidate.load(b"", tmp_path)
     candidate.first(candidate.meanwhile)
     candidate.first()

@@ -1,5 +1,7 @@
 """Verdicts on the time of a case; a close FAIL is judged again in other processes."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -148,9 +150,20 @@ def judge_in_turn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *judgements: 
     left = list(judgements)
     judge = Judge.__new__(Judge)
     judge.device, judge.lock_folder, judge.rules = CPU, tmp_path, Rules(LIMITS)
+    done = list[str]()
+    pool: Any = SimpleNamespace(await_ends=lambda: done.append("all have ended"))
+    judge._pool = pool
+
+    @contextmanager
+    def turn(*given: object, **options: object) -> Iterator[None]:
+        yield
+        done.append("the turn is over")
+
+    monkeypatch.setattr("pytest_gpubench.judge.judging.turn_at", turn)
     monkeypatch.setattr(judge, "_judge", lambda path: left.pop(0))
     found = judge(Path("candidate.py"))
     assert not left, "it was not judged again"
+    assert done == ["all have ended", "the turn is over"]
     return found
 
 

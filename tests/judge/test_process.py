@@ -1,5 +1,6 @@
 """The candidate's process as the referee controls it, and its isolation."""
 
+import fcntl
 import os
 import shutil
 import socket
@@ -127,14 +128,32 @@ def test_a_process_that_has_ended_is_over() -> None:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         with pytest.raises(Ended, match="the candidate's process ended with exit status 0"):
             process.ask("first")
+        assert os.waitpid(process.pid, os.WNOHANG)[0] == process.pid, "`kill` frees its id"
+
+
+def test_an_answer_is_seen_however_many_files_are_open() -> None:
+    with process_of("sleep", "1000") as (process, theirs):
+        end = process.channel.socket
+        with socket.socket(fileno=fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 1024)) as process.channel.socket:
+            assert not process.has_answered
+            theirs.send(Reply(kind="done"))
+            assert process.has_answered
+        process.channel.socket = end
 
 
 def test_only_time_that_a_process_is_waited_for_is_its_own() -> None:
     with process_of("sleep", "1000") as (process, theirs):
+        done = list[str]()
+
+        def wait(look: object) -> None:
+            time.sleep(1)
+            done.append("waited")
+
         time.sleep(0.02)
         assert process.left_s == 100
         threading.Timer(0.02, theirs.send, [Reply(kind="done")]).start()
-        assert process.ask("first", meanwhile=lambda: time.sleep(1)).kind == "done"
+        assert process.ask("first", meanwhile=wait).kind == "done"
+        assert done
         assert process.left_s > 99
         threading.Timer(0.02, theirs.send, [Reply(kind="done")]).start()
         assert process.ask("first").kind == "done"

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_gpubench import MeasurementError
 from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.process_pool import MOST_ENDING, ProcessPool, refuse_open_files
 
 
@@ -71,7 +72,8 @@ def test_a_candidate_that_fails_in_practice_gives_its_memory_back(
 
     candidate = SimpleNamespace(practise=fail, end=lambda: done.append("end"))
     monkeypatch.setattr("pytest_gpubench.judge.process_pool.Candidate", lambda process, device: candidate)
-    process: Any = SimpleNamespace(wait_ready=lambda: None, isolation={"landlock": "on"})
+    nothing, isolation = lambda *given: None, {"landlock": "on"}
+    process: Any = SimpleNamespace(wait_ready=nothing, isolation=isolation, allow=nothing)
     pool = ProcessPool(cpu_device(), _waiting=[process])
     pool.ahead = 0
     with pytest.raises(MeasurementError, match="the candidate's process does not work: no memory"):
@@ -151,6 +153,46 @@ def test_an_error_is_raised_where_no_process_works() -> None:
     with pytest.raises(MeasurementError, match="no memory"):
         pool.get()
     assert pool.closed == 1
+
+
+def test_a_candidate_is_timed_alone_and_others_are_prepared_while_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    candidate: Any = SimpleNamespace(practise=lambda: None)
+    allowed = list[float]()
+    monkeypatch.setattr("pytest_gpubench.judge.process_pool.Candidate", lambda process, device: candidate)
+    pool = ProcessPool(cpu_device())
+    isolation = {"landlock": "on"}
+    process: Any = SimpleNamespace(wait_ready=lambda: None, isolation=isolation, allow=allowed.append)
+    assert pool._tried(process) is candidate
+    assert vars(candidate).keys() == {"practise", "alone", "meanwhile"}
+    assert (candidate.alone, candidate.meanwhile) == (pool.alone, pool._prepare)
+    assert allowed == [10]
+
+
+def test_a_process_that_still_warms_up_is_not_waited_for_while_another_is_loaded() -> None:
+    pool = FakePool([True] * 9)
+    pool.start(1)
+    pool._waiting[0].has_answered = False  # type: ignore[misc]
+    pool._prepare()
+    assert not pool._ready
+    assert pool.get()
+
+
+def test_a_candidate_that_takes_too_much_while_others_are_tried_is_ended() -> None:
+    def look() -> None:
+        raise Ended("out_of_memory", "it took 17 GiB")
+
+    pool = FakePool([True] * 9)
+    pool.start(1)
+    with pytest.raises(Ended, match="17 GiB"):
+        pool._prepare(look)
+
+
+def test_a_candidate_that_is_ending_has_ended_with_the_pool() -> None:
+    pool, done = ProcessPool(cpu_device()), list[str]()
+    candidate: Any = SimpleNamespace(end=lambda: done.append("end"))
+    pool._ending.append(candidate)
+    pool.close()
+    assert done == ["end"]
 
 
 @pytest.mark.parametrize(
