@@ -106,7 +106,8 @@ class ProcessPool:
             candidate = Candidate(process, self.device)
             candidate.practise()
             candidate.alone, candidate.meanwhile = self.alone, self._prepare
-            if self._cache is None and self.device.type == "cuda":
+            is_closed = not _is_open(process.isolation)  # else a candidate could write what later ones run
+            if self._cache is None and self.device.type == "cuda" and is_closed:
                 self._cache = Path(tempfile.mkdtemp(prefix="gpu_bench_judge_cache_"))
                 shutil.copytree(process.cache, self._cache, dirs_exist_ok=True)
         except BaseException as error:
@@ -164,9 +165,13 @@ class ProcessPool:
 
 def refuse_open_files(isolation: Mapping[str, str]) -> None:
     """Raise MeasurementError where a candidate may write all files of this machine, the plugin's own among them."""
-    landlock = isolation.get("landlock", NOT_AVAILABLE)
-    if os.geteuid() == 0 and landlock.startswith(NOT_AVAILABLE):
+    if os.geteuid() == 0 and _is_open(isolation):
         raise MeasurementError(
             "judge runs as root, and nothing limits the files that a candidate may write (Landlock is "
-            f"{landlock}): run it as another user, or on Linux 5.13 or later"
+            f"{isolation.get('landlock', NOT_AVAILABLE)}): run it as another user, or on Linux 5.13 or later"
         )
+
+
+def _is_open(isolation: Mapping[str, str]) -> bool:
+    """Tell whether nothing limits the files that a process may write but its user's rights."""
+    return isolation.get("landlock", NOT_AVAILABLE).startswith(NOT_AVAILABLE)

@@ -3,15 +3,18 @@
 import os
 import signal
 from contextlib import nullcontext, suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from pytest_gpubench import MeasurementError
-from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.process_pool import MOST_ENDING, ProcessPool, refuse_open_files
+from pytest_gpubench.results.model import DeviceFacts
 
 
 class FakePool(ProcessPool):
@@ -166,6 +169,22 @@ def test_a_candidate_is_timed_alone_and_others_are_prepared_while_it_is_loaded(m
     assert vars(candidate).keys() == {"practise", "alone", "meanwhile"}
     assert (candidate.alone, candidate.meanwhile) == (pool.alone, pool._prepare)
     assert allowed == [10]
+
+
+@pytest.mark.parametrize(("landlock", "kept"), [("files", True), ("not available: an old kernel", False)])
+def test_a_cache_is_kept_where_no_candidate_can_write_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, landlock: str, kept: bool
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    candidate = SimpleNamespace(practise=lambda: None)
+    monkeypatch.setattr("pytest_gpubench.judge.process_pool.Candidate", lambda process, device: candidate)
+    (tmp_path / "kernel").touch()
+    nothing, isolation = lambda *given: None, {"landlock": landlock}
+    process: Any = SimpleNamespace(wait_ready=nothing, isolation=isolation, allow=nothing, cache=tmp_path)
+    pool = ProcessPool(Device(torch.device("cuda"), DeviceFacts(type="cuda", name="NVIDIA H200", host="")))
+    pool._tried(process)
+    assert (pool._cache is not None) == kept
+    pool.close()
 
 
 def test_a_process_that_still_warms_up_is_not_waited_for_while_another_is_loaded() -> None:
