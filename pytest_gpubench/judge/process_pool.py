@@ -19,8 +19,6 @@ from pytest_gpubench.judge.template import Template
 MEMORY_BYTES = 16 * 2**30
 MOST_READY = 2
 """A candidate on a GPU needs a process of its own, and one that replays its call."""
-MOST_ENDING = 4
-"""The processes that may be ending while another candidate is loaded."""
 
 
 @dataclass
@@ -64,7 +62,7 @@ class ProcessPool:
         candidate.process.send(signal.SIGKILL)
         if candidate not in self._ending:
             self._ending.append(candidate)
-        if len(self._ending) > MOST_ENDING or not self._has_room():
+        if not self._has_room():
             self.await_ends()
 
     def _has_room(self) -> bool:

@@ -8,7 +8,7 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -145,15 +145,17 @@ def test_only_time_that_a_process_is_waited_for_is_its_own() -> None:
     with process_of("sleep", "1000") as (process, theirs):
         done = list[str]()
 
-        def wait(look: object) -> None:
+        def wait(look: Callable[[], None]) -> None:
             time.sleep(1)
-            done.append("waited")
+            process._look = lambda: done.append("looked at")
+            look()
+            process._look = lambda: None
 
         time.sleep(0.02)
         assert process.left_s == 100
         threading.Timer(0.02, theirs.send, [Reply(kind="done")]).start()
         assert process.ask("first", meanwhile=wait).kind == "done"
-        assert done
+        assert done == ["looked at"]
         assert process.left_s > 99
         threading.Timer(0.02, theirs.send, [Reply(kind="done")]).start()
         assert process.ask("first").kind == "done"

@@ -13,7 +13,7 @@ import torch
 from pytest_gpubench import MeasurementError
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.judge.process import Ended
-from pytest_gpubench.judge.process_pool import MOST_ENDING, ProcessPool, refuse_open_files
+from pytest_gpubench.judge.process_pool import ProcessPool, refuse_open_files
 from pytest_gpubench.results.model import DeviceFacts
 
 
@@ -84,10 +84,10 @@ def test_a_candidate_that_fails_in_practice_gives_its_memory_back(
     assert done == ["end"]
 
 
-def test_a_candidate_that_is_ready_gives_its_memory_back_with_the_pool() -> None:
+@pytest.mark.parametrize("place", ["_ready", "_ending"])
+def test_a_candidate_gives_its_memory_back_with_the_pool(place: str) -> None:
     pool, done = ProcessPool(cpu_device()), list[str]()
-    candidate: Any = SimpleNamespace(end=lambda: done.append("end"))
-    pool._ready.append(candidate)
+    getattr(pool, place).append(SimpleNamespace(end=lambda: done.append("end")))
     pool.close()
     assert done == ["end"]
 
@@ -123,18 +123,17 @@ def test_another_process_is_tried_while_one_ends() -> None:
 
 
 def test_those_that_end_have_ended_before_anything_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not before, where the GPU has memory for another candidate; and no more than four end at a time."""
+    """Not before, where the GPU has memory for another candidate."""
     pool, done = FakePool([True] * 9), list[object]()
     monkeypatch.setattr(pool, "_has_room", lambda: True)
-    for number in range(2 + MOST_ENDING):
-        process = SimpleNamespace(send=lambda signalled: None)
-        candidate: Any = SimpleNamespace(process=process, end=lambda number=number: done.append(number))
-        pool.end(candidate)
-        if number < MOST_ENDING:
-            pool.end(candidate)  # when its judgement is over
-        assert len(done) == (0 if number < MOST_ENDING else 1 + MOST_ENDING)
+    pool.ahead = 0
+    process = SimpleNamespace(send=lambda signalled: None)
+    candidate: Any = SimpleNamespace(process=process, end=lambda: done.append("end"))
+    pool.end(candidate)
+    pool.end(candidate)  # when its judgement is over
+    assert not done
     with pool.alone():
-        assert len(done) == 2 + MOST_ENDING
+        assert done == ["end"]
 
 
 def test_processes_that_warm_up_are_stopped_while_a_call_is_timed() -> None:
@@ -204,14 +203,6 @@ def test_a_candidate_that_takes_too_much_while_others_are_tried_is_ended() -> No
     pool.start(1)
     with pytest.raises(Ended, match="17 GiB"):
         pool._prepare(look)
-
-
-def test_a_candidate_that_is_ending_has_ended_with_the_pool() -> None:
-    pool, done = ProcessPool(cpu_device()), list[str]()
-    candidate: Any = SimpleNamespace(end=lambda: done.append("end"))
-    pool._ending.append(candidate)
-    pool.close()
-    assert done == ["end"]
 
 
 @pytest.mark.parametrize(
