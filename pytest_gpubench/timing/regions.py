@@ -152,20 +152,20 @@ def forget_regions() -> None:
     _entered = False
 
 
-def noting_regions(timed: Callable[[], object], trace: RegionTrace) -> Prepared:
+def noting_regions(prepared: Prepared, trace: RegionTrace) -> Prepared:
     """Return the timed part of a rep, whose regions are noted while it runs, and only then."""
 
     def run() -> object:
         global _trace
         _trace = trace
         try:
-            output = timed()
+            output = prepared()
         finally:
             _trace = None
         trace.close()
         return output
 
-    return Prepared(run)
+    return replace(prepared, run=run)
 
 
 # reps of their own
@@ -198,15 +198,15 @@ def regions_by_clock(timer: Timer, device: Device, call: Call, idle_s: float, re
         return time.perf_counter_ns()
 
     def prepare() -> Prepared:
-        timed = call.prepare()
+        prepared = call.prepare()
         traces.append(RegionTrace(call.label, device, now_ns))
 
         def run() -> object:
-            began_ns, output = now_ns(), timed()
+            began_ns, output = now_ns(), prepared()
             ends.append((began_ns, now_ns()))
             return output
 
-        return noting_regions(run, traces[-1])
+        return noting_regions(replace(prepared, run=run), traces[-1])
 
     reps_of(timer.session(), replace(call, prepare=prepare), reps, idle_s)
     parts = [Counter[str]() for _ in traces]

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -111,10 +111,16 @@ def timer_of(gpu: FakeGpu) -> ProfilerTimer:
 
 
 def regions_on(
-    gpu: FakeGpu, function: Function, kernels: str = "", reps: int = 3, setup: Function | None = None
+    gpu: FakeGpu,
+    function: Function,
+    kernels: str = "",
+    reps: int = 3,
+    setup: Function | None = None,
+    memory: Any = None,
 ) -> tuple[Region, ...]:
     """Return the regions of a function whose timed reps launched these kernels; by default those it does launch."""
-    call, timer = make_call(function, make_arguments(setup=setup), label="step"), timer_of(gpu)
+    arguments = replace(make_arguments(setup=setup), memory=memory)
+    call, timer = make_call(function, arguments, label="step"), timer_of(gpu)
     with profiler.ProfilerSession(timer) as session:
         session.take(call, 0)
     (rep,) = session.reps()
@@ -177,6 +183,11 @@ def test_kernels_belong_to_the_region_they_were_launched_in(gpu: FakeGpu) -> Non
     assert all(len(each.own_ns) == 4 for each in found)
     assert [each.share for each in found] == [0.5, 0.375, 0.375, 0.125]
     assert (found[1].name, found[1].depth, found[1].median_us, found[0].own_median_us) == ("attention", 1, 0.06, 0.02)
+
+
+def test_what_a_call_overwrote_is_put_back_outside_of_its_regions(gpu: FakeGpu) -> None:
+    memory = SimpleNamespace(leaves=list, launched=True, names=["args[0]"], restore=lambda: gpu.launch("copy", 9))
+    assert own_ns(regions_on(gpu, one_region(gpu), memory=memory)) == {"all": [7] * 3, OUTSIDE: [0] * 3}
 
 
 def test_other_streams_and_threads_are_no_exceptions(gpu: FakeGpu) -> None:
