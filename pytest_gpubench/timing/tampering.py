@@ -42,9 +42,11 @@ RELIED_ON = (
 def replaced() -> str | None:
     """Return the name of a function that a measurement relies on and that is no longer a library's; None if all are.
 
-    A function is a library's if the file it is defined in lies where libraries are installed, or in this package.
+    A function is a library's if the file it is defined in lies where libraries are installed, or in this package. The
+    clocks are built in: a library that replaces one freezes or moves the time.
     """
-    return next((name for name in RELIED_ON if is_foreign(find(name))), None)
+    clocks = (name for name in RELIED_ON if name.startswith("time.") and not inspect.isbuiltin(find(name)))
+    return next(clocks, None) or next((name for name in RELIED_ON if is_foreign(find(name))), None)
 
 
 OPERATIONS = ("torch", "torch.Tensor", "torch.nn.functional", "torch.linalg", "torch.fft")

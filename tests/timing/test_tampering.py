@@ -43,6 +43,15 @@ def test_a_replaced_function_is_named(monkeypatch: pytest.MonkeyPatch, name: str
     assert tampering.replaced() is None
 
 
+@pytest.mark.parametrize("name", ["time.perf_counter", "torch.cuda.synchronize"])
+def test_a_clock_that_a_library_replaced_is_named_too(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """It freezes the time, as freezegun does."""
+    monkeypatch.setattr(name, pytest.importorskip)
+    found = tampering.replaced()
+    monkeypatch.undo()
+    assert found == (name if name.startswith("time") else None)
+
+
 # what libraries do is theirs
 
 
