@@ -122,16 +122,19 @@ class Arguments:
 
 def split_arguments(made: object) -> tuple[tuple[object, ...], dict[str, object]]:
     """Return positional and keyword arguments from what `setup` returned."""
-    if isinstance(made, dict):
-        return (), made
-    if not isinstance(made, tuple):
+    match made:
+        case tuple((tuple(), dict())):
+            args, kwargs = made
+        case dict():
+            args, kwargs = (), made
+        case _:
+            args, kwargs = made, {}
+    if not isinstance(args, tuple) or not all(isinstance(name, str) for name in kwargs):
         raise BadRequest(
             f"setup= must return a tuple of arguments, a dict of keywords, (tuple, dict) or None, "
-            f"found {type(made).__name__}: for a single argument, `return (x,)`"
+            f"found {repr_of(made)}: for a single argument, `return (x,)`"
         )
-    if len(made) == 2 and isinstance(made[0], tuple) and isinstance(made[1], dict):
-        return made
-    return made, {}
+    return args, kwargs
 
 
 def make_arguments(
@@ -291,7 +294,7 @@ class BackwardPass:
         if not outputs:
             raise BadRequest(
                 f"backward= was asked of {name_of(self.function)!r}, but none of its outputs requires a gradient: "
-                "set requires_grad on its inputs"
+                "set requires_grad on its inputs, and measure outside of torch.inference_mode()"
             )
         return outputs
 

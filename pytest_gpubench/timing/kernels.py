@@ -74,7 +74,8 @@ class Sentinels:
     """Launch the kernels that mark where a rep begins and ends, and read the clocks they noted."""
 
     def __init__(self, device: Device) -> None:
-        self.buffer = torch.zeros(2 * Timer.max_reps, 2, dtype=torch.int64, device=device.torch_device)
+        with torch.inference_mode(False):  # or `read_clocks` could not write to it outside of that mode
+            self.buffer = torch.zeros(2 * Timer.max_reps, 2, dtype=torch.int64, device=device.torch_device)
         grid = (device.facts.multiprocessors or 1,)
         self._begin: Any = gpu_bench_begin[grid]
         self._end: Any = gpu_bench_end[grid]

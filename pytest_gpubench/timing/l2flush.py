@@ -69,7 +69,8 @@ def flush_buffer(device: Device) -> "torch.Tensor":
 
     flush_bytes = CACHES_READ * device.cache_bytes
     try:
-        return torch.zeros(flush_bytes // 8 * 2, dtype=torch.int32, device=device.torch_device)
+        with torch.inference_mode(False):  # or nobody could write to it outside of that mode
+            return torch.zeros(flush_bytes // 8 * 2, dtype=torch.int32, device=device.torch_device)
     except RuntimeError as error:  # torch.OutOfMemoryError on a GPU, a plain RuntimeError on the CPU
         on_cpu = device.type == "cpu"
         free = "too little" if on_cpu else format_bytes(torch.cuda.mem_get_info(device.torch_device)[0])

@@ -48,7 +48,7 @@ def scripted(
     def attach(function: Callable[P, R]) -> Callable[P, R]:
         try:
             setattr(function, _ATTRIBUTE, Script(cycle(samples), tuple(names)))
-        except AttributeError:
+        except (AttributeError, TypeError):  # the second of built-in types
             name = repr_of(function)
             raise BadRequest(f"scripted(...)({name}) cannot be: it takes no attribute; wrap it in a function") from None
         return function

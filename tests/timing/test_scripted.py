@@ -47,9 +47,10 @@ def test_kernels_are_names(kernels: Any) -> None:
         scripted([1.0], kernels)
 
 
-def test_a_function_that_takes_no_attribute_is_refused() -> None:
+@pytest.mark.parametrize("function", [max, int])
+def test_a_function_that_takes_no_attribute_is_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(BadRequest, match="takes no attribute; wrap it in a function"):
-        scripted([1.0])(max)
+        scripted([1.0])(function)
 
 
 def test_a_producer_runs_before_each_call_and_one_name_is_one_kernel() -> None:

@@ -1,6 +1,7 @@
 """The wall timer on the CPU, arguments of calls, and the interpreter's notice."""
 
 import os
+import re
 import sys
 import time
 from functools import partial
@@ -127,11 +128,24 @@ def test_waiting_for_a_core_costs_no_reps(
 
 @pytest.mark.parametrize("cache_bytes", [1000, 1001, 1002, 1006])
 def test_a_cache_of_any_size_can_be_flushed(cache_bytes: int) -> None:
-    """By twice as much, which is kept."""
+    """By twice as much, which is kept: for tests that are not in the mode of the first one, too."""
     device = Device(torch.device("cpu"), DeviceFacts(type="cpu", name="CPU", host="here", cache_bytes=cache_bytes))
-    make_flush(device, "cold")()
+    with torch.inference_mode():
+        make_flush(device, "cold")()
+    make_flush(device, "dirty")()
     assert flush_buffer(device).nbytes == pytest.approx(2 * cache_bytes, abs=8)
     assert flush_buffer(device) is flush_buffer(device)
+
+
+def test_clocks_can_be_read_in_any_mode() -> None:
+    pytest.importorskip("triton")
+    from pytest_gpubench.timing.kernels import Sentinels
+
+    with torch.inference_mode():
+        sentinels = Sentinels(cpu_device())
+    sentinels.buffer[:6] = torch.tensor([[0, 1], [9_500, 5_001], [0, 0], [9_500, 5_000], [0, 1], [9_500, 5_000]])
+    assert sentinels.read_clocks(3) == [1900.0, None, None]  # the second has no beginning, the third is too short
+    assert sentinels.read_clocks(3) == [None] * 3
 
 
 def test_the_cpu_is_timed_by_the_wall() -> None:
@@ -213,3 +227,9 @@ def test_leaves_are_found_through_the_graph() -> None:
 )
 def test_what_setup_may_return(made: object, expected: object) -> None:
     assert Arguments((), {}, lambda: made).fresh() == expected
+
+
+@pytest.mark.parametrize("made", [3, [1], {1: 2}, ((1,), {2: 3})])
+def test_what_setup_may_not_return(made: object) -> None:
+    with pytest.raises(BadRequest, match=f"must return a tuple of arguments, .* found {re.escape(repr(made))}: for a"):
+        Arguments((), {}, lambda: made).fresh()

@@ -69,7 +69,7 @@ class Peers:
         )
         self._world_size = rank.world_size
         self._hosts = torch.distributed.new_group(backend="gloo", timeout=patience)
-        self._on_host = torch.zeros(1)
+        self._on_host = torch.zeros(1, device="cpu")
         self._on_device = torch.zeros(1, device=rank.device)
         self.meet_on_device()
 
