@@ -59,9 +59,18 @@ def upstream_gradient(output: torch.Tensor, seed: int) -> torch.Tensor:
     """Return normal noise in the shape of an output; 1 for a scalar, which is what a loss is given."""
     if output.ndim == 0:
         return torch.ones_like(output)
-    generator = torch.Generator(output.device).manual_seed(seed)
-    noise = torch.empty(output.shape, dtype=output.dtype, device=output.device)
-    return noise.normal_(generator=generator)
+    if output.is_nested:
+        raise BadRequest(
+            "backward= makes no upstream gradients for nested tensors: let the function return a loss, or values()"
+        )
+    return normal_noise(output.shape, output.dtype, output.device, seed)
+
+
+def normal_noise(shape: Sequence[int], dtype: torch.dtype, device: torch.device, seed: int) -> torch.Tensor:
+    """Return normal noise, the same for a seed, without a draw from the generators of others."""
+    generator = torch.Generator(device).manual_seed(seed)
+    drawn = dtype if dtype.itemsize > 1 else torch.float32  # torch draws no numbers of 8 bits
+    return torch.empty(shape, dtype=drawn, device=device).normal_(generator=generator).to(dtype)
 
 
 Backward = Literal["forward", "backward", "both"]
@@ -129,10 +138,12 @@ def split_arguments(made: object) -> tuple[tuple[object, ...], dict[str, object]
             args, kwargs = (), made
         case _:
             args, kwargs = made, {}
-    if not isinstance(args, tuple) or not all(isinstance(name, str) for name in kwargs):
+    odd = [repr_of(name) for name in kwargs if not isinstance(name, str)]
+    if odd or not isinstance(args, tuple):
+        found = f"the keyword {odd[0]}" if odd else type(made).__name__
         raise BadRequest(
             f"setup= must return a tuple of arguments, a dict of keywords, (tuple, dict) or None, "
-            f"found {repr_of(made)}: for a single argument, `return (x,)`"
+            f"found {found}: for a single argument, `return (x,)`"
         )
     return args, kwargs
 

@@ -16,6 +16,7 @@ from pytest_gpubench.gpu.nvml import reason_names
 from pytest_gpubench.gpu.readings import NO_READING, Reading
 from pytest_gpubench.results.model import MemoryPeak, Peaks
 from pytest_gpubench.timing.base import Call, call_of
+from pytest_gpubench.timing.calls import normal_noise
 from pytest_gpubench.timing.l2flush import flush_buffer
 from pytest_gpubench.timing.pacing import IDLE_PER_BUSY, Pacing
 from pytest_gpubench.timing.profiler import ProfilerTimer
@@ -252,8 +253,7 @@ def measure_matmul(device: Device, name: str) -> MeasuredMatmul:
 def matmuls(device: Device, name: str, rows: int, columns: int, depth: int) -> list[Call]:
     """Return products of so many rows and columns, the second factor stored by rows and by columns."""
     stored = getattr(torch, "float32" if name == "tfloat32" else name)
-    first = normal(device, rows, depth, stored)
-    second = normal(device, columns, depth, stored)
+    first, second = (normal_noise((lines, depth), stored, device.torch_device, 0) for lines in (rows, columns))
     if name.startswith("float8"):
         unit = torch.ones((), device=device.torch_device, dtype=torch.float32)
         multiply: Any = torch._scaled_mm
@@ -265,14 +265,6 @@ def matmuls(device: Device, name: str, rows: int, columns: int, depth: int) -> l
         call_of(f"{name} {rows} by columns", lambda: torch.mm(first, second.t(), out=out)),
         call_of(f"{name} {rows} by rows", lambda: torch.mm(first, by_rows, out=out)),
     ]
-
-
-def normal(device: Device, rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return normal noise, always the same, without a draw from the generators of others."""
-    generator = torch.Generator(device.torch_device).manual_seed(0)
-    drawn = torch.float32 if dtype.itemsize > 2 else torch.bfloat16
-    noise = torch.empty(rows, columns, dtype=drawn, device=device.torch_device).normal_(generator=generator)
-    return noise.to(dtype)
 
 
 # taking reps

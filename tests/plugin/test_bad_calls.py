@@ -20,7 +20,7 @@ NO_RESULTS = "there is nothing to compare: the reference returns no output and c
 BAD_CALLS = {
     "measure(fast, 3)": "args= must be a tuple of positional arguments, found int: write args=(x,) for one",
     "measure(fast, setup=3)": "setup= must be a function without arguments, found int",
-    "measure(fast, setup=lambda: 3)": "*found 3: for a single argument, `return (x,)`",
+    "measure(fast, setup=lambda: 3)": "*found int: for a single argument, `return (x,)`",
     "measure(fast, (1,), setup=lambda: (2,))": "setup= returned arguments, but args= or kwargs=*",
     "measure(fast, backward='sideways')": "backward='sideways' is not known*",
     "measure(fast, reps=0)": "measure(reps=...): 0 is not valid, it must be at least 1",

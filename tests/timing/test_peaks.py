@@ -14,6 +14,7 @@ from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.results.model import Peaks
 from pytest_gpubench.timing import kernels, peaks
 from pytest_gpubench.timing.base import Call, Rep, call_of
+from pytest_gpubench.timing.calls import normal_noise
 from pytest_gpubench.timing.peaks import copy_bandwidth, measured_peaks, parts
 from tests.results.measured import facts
 from tests.timing.fakes import HEAT, POWER, ArmsTimer, Clock
@@ -306,16 +307,17 @@ def test_what_was_measured_before_an_error_stays(small: Played) -> None:
 def test_the_matmuls_are_products(played: Played) -> None:
     for call in peaks.matmuls(gpu(), "float64", 8, 6, 4):
         product: Any = call.prepare()()
-        first, second = peaks.normal(gpu(), 8, 4, torch.float64), peaks.normal(gpu(), 6, 4, torch.float64)
+        first, second = (normal_noise((rows, 4), torch.float64, torch.device("cpu"), 0) for rows in (8, 6))
         torch.testing.assert_close(product, first @ second.t())
 
 
-def test_noise_leaves_the_generators_of_others_alone() -> None:
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.bfloat16, torch.complex64])
+def test_noise_leaves_the_generators_of_others_alone(dtype: torch.dtype) -> None:
     before = torch.get_rng_state()
-    noise = peaks.normal(gpu(), 64, 64, torch.bfloat16)
+    noise = normal_noise((64, 64), dtype, torch.device("cpu"), 3)
     assert torch.equal(torch.get_rng_state(), before)
-    assert noise.dtype is torch.bfloat16
-    assert 0.9 < noise.float().std() < 1.1
+    assert noise.dtype is dtype
+    assert 0.9 < noise.to(torch.complex64).std() < 1.1
 
 
 # the bandwidth of a copy

@@ -6,13 +6,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from pytest_gpubench import DeviceUnavailable, NothingRecorded
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.timing import profiler, startup
 from pytest_gpubench.timing.base import Record
 from pytest_gpubench.timing.calls import make_call
-from pytest_gpubench.timing.kernels import mean_clock_mhz
+from pytest_gpubench.timing.kernels import Sentinels, mean_clock_mhz
 from pytest_gpubench.timing.profiler import ProfilerTimer, read_records
 from tests.timing.fakes import ProfilerEvent
 from tests.timing.test_regions import FakeGpu, gpu, timer_of  # noqa: F401 # a fixture
@@ -138,6 +139,13 @@ def test_without_compiled_triton_it_is_said_what_to_do(
 )
 def test_the_clock_between_two_readings(begin: tuple[int, int], end: tuple[int, int], clock_mhz: float | None) -> None:
     assert mean_clock_mhz(begin, end) == clock_mhz
+
+
+def test_clocks_are_read_once_in_whatever_mode_the_first_test_was() -> None:
+    with torch.inference_mode():
+        sentinels = Sentinels(cpu_device())
+    sentinels.buffer[:2] = torch.tensor([[1000, 50_000], [1_981_000, 1_050_000]])
+    assert [sentinels.read_clocks(1) for _ in range(2)] == [[1980.0], [None]]
 
 
 def read_of(*events: ProfilerEvent) -> list[Record]:
