@@ -87,7 +87,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
     monkeypatch.setattr(peaks, "ProfilerTimer", timer)
     monkeypatch.setattr(peaks, "flush_buffer", lambda device: None)
     monkeypatch.setattr(peaks, "SIZES_BYTES", SIZES)
-    monkeypatch.setattr(kernels, "flush_of", lambda whole: whole.sum)
+    monkeypatch.setattr(kernels, "flush_of", lambda whole, replaces_code: whole.sum)
     monkeypatch.setattr(Device, "synchronize", lambda device: None)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     return timer
