@@ -54,17 +54,14 @@ def compare_counters(
     words = f"{label} {counted_text(name, statistics.median(new))}"
     against = f" against {number_text(name, statistics.median(old))} in {where}"
     estimate = change_of_captures(old, new, name, alpha)
-    if estimate is None:
-        outcome = Outcome.FAIL if min(new) > 0 == max(old) else Outcome.INCONCLUSIVE
-        return replace(found, outcome=outcome, sentence=f"{words}{against} ({_captured(old, new, processes)})")
     assert tolerance.margin is not None
     outcome = at_most(estimate.interval, 1 + tolerance.margin)
     further = max(least - processes, 0) if outcome is Outcome.FAIL else 0
     is_exact = math.isclose(*(estimate.interval or (1, 1)), rel_tol=1e-9)
     digits = 6 if abs(estimate.ratio - 1) < NEAR_ONE else 4
-    ratio = ratio_text(estimate.ratio, None if is_exact else estimate.interval, digits=digits)
+    ratio = f": {ratio_text(estimate.ratio, None if is_exact else estimate.interval, digits=digits)}"
     wanted = f"wanted at most {1 + tolerance.margin:.12g}x ({_captured(old, new, processes)})"
-    sentence = f"{words}{against}: {ratio}, {wanted}"
+    sentence = f"{words}{against}{ratio if math.isfinite(estimate.ratio) else ''}, {wanted}"
     if further:
         outcome, sentence = Outcome.INCONCLUSIVE, f"{sentence}; a second process has to confirm it"
     return replace(found, estimate=replace(estimate, further=further), outcome=outcome, sentence=sentence)
@@ -74,19 +71,17 @@ def _without(found: Change, sentence: str) -> Change:
     return replace(found, outcome=Outcome.NOT_JUDGED, sentence=sentence, missing=Missing("not asked", sentence))
 
 
-def change_of_captures(old: Sequence[float], new: Sequence[float], metric: str, alpha: float) -> ChangeEstimate | None:
-    """Return the ratio of a counter's medians with the interval that its captures allow.
-
-    1 where both count nothing; None where a capture of the older run alone does, and there is no ratio.
-    """
-    counts = len(old), len(new)
-    if not min(old):
-        same = ChangeEstimate(1.0, Interval(1.0, 1.0), metric, alpha, 0.0, 0.0, counts=counts)
-        return None if max(old) or max(new) else same
+def change_of_captures(old: Sequence[float], new: Sequence[float], metric: str, alpha: float) -> ChangeEstimate:
+    """Return the ratio of a counter's medians with the interval that its captures allow: infinite over nothing."""
     was, now = statistics.median(old), statistics.median(new)
     apart = max(spread_of_captures(old), spread_of_captures(new))
-    interval = Interval(min(new) / max(old) / (1 + apart), max(new) / min(old) * (1 + apart))
-    return ChangeEstimate(now / was, interval, metric, alpha, was, now, counts=counts)
+    low, high = _ratio(min(new), max(old)) / (1 + apart), _ratio(max(new), min(old)) * (1 + apart)
+    return ChangeEstimate(_ratio(now, was), Interval(low, high), metric, alpha, was, now, counts=(len(old), len(new)))
+
+
+def _ratio(new: float, old: float) -> float:
+    """Return how many times as much is counted; 1 where both count nothing."""
+    return new / old if old else math.inf if new else 1.0
 
 
 def _captures(items: Sequence[Measurement], name: str) -> tuple[list[float], int]:

@@ -1,5 +1,6 @@
 """The measurements of a running test, compared with those of a saved run."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -127,8 +128,8 @@ def _with_verdict(
 
 
 def with_change(item: Measurement, found: Change, baseline: str) -> Measurement:
-    """Return a measurement with the change that was found, if any."""
-    if found.estimate is None or found.old is None:
+    """Return a measurement with the change that was found, if any, and if that is a number: files hold no other."""
+    if found.estimate is None or found.old is None or not math.isfinite(sum(found.estimate.interval or (1.0,))):
         return item
     metric, ratio, interval = found.estimate.metric, found.estimate.ratio, found.estimate.interval
     old_us = found.old.timing.median_us

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from pytest_gpubench import Measurement, Timing, Verdict
 from pytest_gpubench.report.table import limit_text
@@ -19,6 +20,7 @@ from pytest_gpubench.verdict.reasons import reasons
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.rounds import judge_rounds
 from pytest_gpubench.verdict.saved_runs import BaselineLimit, compare_with_baseline
+from pytest_gpubench.verdict.sessions import compare_with_saved
 from tests.report.records import GPU
 from tests.results.measured import present, timing_of
 from tests.verdict.test_rounds import TEST, take
@@ -118,6 +120,7 @@ def change(tolerance: str, old: Measurement, *news: Measurement) -> Change:
         ([0, 0], [1, 1], FAIL),
         ([0, 0], [0, 1], INCONCLUSIVE),
         ([0, 5], [9, 9], INCONCLUSIVE),
+        ([0, 5], [0, 0], INCONCLUSIVE),
         ([5, 5], [0, 0], PASS),
     ],
 )
@@ -143,6 +146,28 @@ def test_a_fail_is_one_of_two_processes_that_agree() -> None:
     apart = change("instructions:0.1%", old, counted(1010, 1010, 1010), counted(990, 990, 990))
     assert (apart.outcome, apart.further) == (INCONCLUSIVE, 0)
     assert "(6 and 3 captures in 2 processes that differ by 2.0 %)" in apart.sentence
+
+
+def test_what_counted_nothing_before_fails_in_two_processes_too() -> None:
+    """As where an autotuner chose to spill in one; of a ratio that is no number nothing is kept."""
+    old, new = counted(0, 0), counted(4, 4)
+    first, both = change("instructions:0.1%", old, new), change("instructions:0.1%", old, new, new)
+    assert [(each.outcome, each.further) for each in (first, both)] == [(INCONCLUSIVE, 1), (FAIL, 0)]
+    assert both.sentence == (
+        "norm executes 4 instructions against 0 in the baseline 'main', wanted at most 1.001x (4 and 2 captures in 2 "
+        "processes, each the same)"
+    )
+    assert present(both.new).change is None
+    apart = change("instructions:0.1%", old, new, old)
+    assert (apart.outcome, apart.further) == (INCONCLUSIVE, 0)
+
+
+@pytest.mark.parametrize("now", [0, 4])
+def test_a_reference_is_not_judged_by_its_counters(now: int) -> None:
+    old, new = (structs.replace(counted(each), role="reference") for each in (0, now))
+    (key,) = KeyReader().read([new])
+    found = compare_with_saved("t", key, new, known(old), parse_tolerance("instructions:1%"), 0.001, (), False)
+    assert (found.outcome, found.sentence.startswith("the reference is not judged: ")) == (NOT_JUDGED, True)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -177,8 +178,9 @@ def _json_of(change: Change) -> dict[str, object]:
     }
     if estimate is None:
         return content
-    numbers = {"metric": estimate.metric, "base": estimate.old, "head": estimate.new, "slowdown": estimate.ratio}
-    return content | numbers | {"interval": estimate.interval and list(estimate.interval)}
+    slowdown, *ends = (each if math.isfinite(each) else None for each in (estimate.ratio, *(estimate.interval or ())))
+    numbers = {"metric": estimate.metric, "base": estimate.old, "head": estimate.new, "slowdown": slowdown}
+    return content | numbers | {"interval": ends or None}
 
 
 def _page_text(found: CommitComparison, checkouts: Mapping[CommitArm, Checkout]) -> str:

@@ -126,6 +126,6 @@ class FakePytest:
 
 
 def _timing(label: str, us: float, beside_others: bool) -> Timing:
-    counts = Counts(captures={"instructions": (1000 * us,) * 3})
+    counts = Counts(captures={"instructions": (1000 * us,) * 3, "l2_bytes": (max(us - 10, 0),) * 3})
     others = "pid 7 computed" if beside_others else ""
     return timing_of((us,), label, timer="wall", device="", counts=counts, neighbours=others)

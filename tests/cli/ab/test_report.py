@@ -93,6 +93,15 @@ def test_what_is_written_into_files(git: Git, fake: FakePytest, tmp_path: Path) 
     assert ("f is slower than in BASE: 1.040x" in page, '"word":"slower","baseline":"BASE"' in page) == (True, True)
 
 
+def test_what_counted_nothing_before_has_no_slowdown(git: Git, fake: FakePytest, tmp_path: Path) -> None:
+    """As JSON has no number for it."""
+    path = tmp_path / "ab.json"
+    assert compare(git, "10", "12", "--json", str(path), "--metric", "l2_bytes", "--rounds", "2") == 1
+    (found,) = json.loads(path.read_text(), parse_constant=pytest.fail)["findings"]
+    assert (found["outcome"], found["base"], found["head"]) == ("fail", 0, 2)
+    assert (found["slowdown"], found["interval"]) == (None, [None, None])
+
+
 def test_nothing_compared_is_said_in_the_comment_too(git: Git, fake: FakePytest, tmp_path: Path) -> None:
     """A comment is updated in place, and must not keep what an older commit was told."""
     commit(git, {"us": "10"})
