@@ -84,12 +84,14 @@ def compare_with_baseline(
     keys: of the new ones. throttled: "fail" calls INVALID what was slower while the GPU was throttled. NOT_JUDGED where
     the change is only shown.
     """
-    reference = next((each.timing for each in new if each.role == "reference"), None)
-    changes = (_change_of(limit, key, item, alpha) for key, item in zip(keys, new, strict=True))
-    return [
-        _with_verdict(limit, found, item, reference, enforced, throttled) if item.timing.measured else found
-        for found, item in zip(changes, new, strict=True)
-    ]
+    reference, changes = None, list[Change]()
+    for key, item in zip(keys, new, strict=True):  # candidates follow their reference
+        reference = item.timing if item.role == "reference" else reference
+        found = _change_of(limit, key, item, alpha)
+        changes.append(
+            _with_verdict(limit, found, item, reference, enforced, throttled) if item.timing.measured else found
+        )
+    return changes
 
 
 def _change_of(limit: BaselineLimit, key: MeasurementKey, item: Measurement, alpha: float) -> Change:

@@ -156,12 +156,13 @@ HOT = {"throttle_reasons": ("SwPowerCap",)}
         ("warn", MEDIAN, [alone(20.0, **HOT)], ["fail"]),
         ("fail", MEDIAN, [alone(10.0, **HOT)], ["pass"]),
         ("fail", SPEEDUP, pair(10.0, 30.0, **HOT), ["invalid"]),  # a throttled reference makes a candidate look good
+        ("fail", SPEEDUP, [*pair(10.0, 20.0), *pair(10.0, 20.0, **HOT)], ["pass", "invalid"]),
     ],
 )
 def test_what_was_slower_while_throttled_says_nothing_of_the_code(
     policy: str, tolerance: RegressionTolerance, new: Sequence[Measurement], found: list[str]
 ) -> None:
-    old = known(*pair(10.0, 20.0)) if len(new) > 1 else known(alone(10.0))
+    old = known(*pair(10.0, 20.0), *pair(10.0, 20.0)) if len(new) > 1 else known(alone(10.0))
     past = BaselineLimit(old, tolerance, "max_regression", "x")
     assert outcomes(past, list(new), policy) == found
     changes = compared_after(past, [], new, 0.001, True, policy)
