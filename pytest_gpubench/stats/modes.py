@@ -9,8 +9,8 @@ ticks have modes; of those with two modes 3 % apart, 18 % of the samples in one 
 import math
 import statistics
 from collections.abc import Sequence
-from itertools import pairwise
 
+from pytest_gpubench.stats.summary import steps_us
 from pytest_gpubench.units import MICROSECONDS_PER_UNIT, choose_time_unit, round_to_digits
 
 LEAST_SAMPLES = 40
@@ -21,8 +21,6 @@ LEAST_DISTANCE = 0.01
 """Modes closer than 1 % do not matter."""
 LEAST_STEPS = 5
 """The steps of the clock, by which samples differ at least, that a gap spans at least."""
-SAME_STEP_US = 2e-3
-"""Readings of one tick differ by up to 2 ns: the profiler rounds to nanoseconds."""
 LEAST_GAP = 1.3
 """A gap over what its sides are wide, from which on it parts two modes."""
 STRAY_SHARE = 0.02
@@ -36,7 +34,7 @@ NUMBER_WORDS = {2: "two", 3: "three"}
 def modes_text(samples_us: Sequence[float]) -> str:
     """Return the modes in words: `two modes: 157 us (18 %), 173 us`; empty where there is only one."""
     ordered, total = sorted(samples_us), len(samples_us)
-    steps = [step for one, other in pairwise(ordered) if (step := other - one) > SAME_STEP_US]
+    steps = steps_us(samples_us)
     if total < LEAST_SAMPLES or not steps:
         return ""
     sides = _split(ordered, max(LEAST_IN_MODE, math.ceil(LEAST_SHARE * total)), LEAST_STEPS * min(steps))

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_gpubench.stats.summary import median_interval, quartiles
+from pytest_gpubench.stats.summary import SAME_TICK_US, median_interval, quartiles
 
 CONFIDENCE_ALPHA = 0.05
 """The interval that `precision` is about is the 95 % one."""
@@ -97,9 +97,9 @@ def is_held_up(samples_us: Sequence[float]) -> bool:
 def is_tick_limited(samples_us: Sequence[float]) -> bool:
     """Tell whether the interval's ends are neighbouring ticks of the clock, with no reading between them.
 
-    Readings that differ by less than 2 ns are the same tick: the profiler rounds to nanoseconds.
+    Readings within SAME_TICK_US are of one tick.
     """
     interval = median_interval(samples_us, CONFIDENCE_ALPHA)
-    if interval is None or not 2e-3 < interval.width <= MAX_TICK_US:
+    if interval is None or not SAME_TICK_US < interval.width <= MAX_TICK_US:
         return False
-    return not any(interval.low + 2e-3 < sample < interval.high - 2e-3 for sample in samples_us)
+    return not any(interval.low + SAME_TICK_US < sample < interval.high - SAME_TICK_US for sample in samples_us)

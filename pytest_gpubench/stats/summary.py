@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 POWER_Z = statistics.NormalDist().inv_cdf(0.9)
@@ -59,6 +60,8 @@ def _upper_tail(angle: float, freedom: int) -> float:
     return 0.5 - (angle + (sine * total if freedom > 1 else 0.0)) / math.pi
 
 
+SAME_TICK_US = 2.5e-3
+"""Readings of one tick of a clock are closer: the profiler rounds to nanoseconds, and they differ by up to 2."""
 LEAST_FOR_STD = 10
 """The fewest samples that give the standard deviation an interval."""
 
@@ -87,6 +90,11 @@ def quartiles(samples: Sequence[float]) -> tuple[float, float, float]:
         return (samples[0],) * 3
     first, second, third = statistics.quantiles(samples, n=4, method="inclusive")
     return first, second, third
+
+
+def steps_us(samples_us: Sequence[float]) -> list[float]:
+    """Return the distances between neighbouring samples that are not readings of one tick."""
+    return [step for one, other in pairwise(sorted(samples_us)) if (step := other - one) > SAME_TICK_US]
 
 
 def rel_std(samples: Sequence[float]) -> float:

@@ -26,7 +26,6 @@ import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Literal
 
 from pytest_gpubench.counters import counter_named, is_counter
@@ -36,7 +35,7 @@ from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRe
 from pytest_gpubench.settings.cache import cache_words
 from pytest_gpubench.stats.process_spread import RunNoise, noise_of
 from pytest_gpubench.stats.regression import ChangeEstimate
-from pytest_gpubench.stats.summary import Interval, lower_rank, student_t
+from pytest_gpubench.stats.summary import Interval, lower_rank, steps_us, student_t
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import count, share_or_more
 from pytest_gpubench.verdict.counters import CONFIRMED, compare_counters
@@ -304,8 +303,6 @@ def _clock_spread(found: Iterable[RecordedMeasurement]) -> float:
     Medians a tick apart may be those of one kernel, and a few pairs that agree by chance would look certain. A tick is
     what the samples of a run differ by at least; spread evenly over it a median deviates by a tick over the root of 12.
     """
-    timings = [each.measurement.timing for each in found if len(set(each.measurement.timing.samples_us)) > 1]
-    ordered = [sorted(set(timing.samples_us)) for timing in timings]
-    steps_us = [min(later - sample for sample, later in pairwise(samples)) for samples in ordered]
-    steps = [step_us / timing.median_us for step_us, timing in zip(steps_us, timings, strict=True)]
-    return statistics.median(steps) / math.sqrt(6) if steps else 0.0
+    timings = [each.measurement.timing for each in found]
+    ticks = [min(steps) / timing.median_us for timing in timings if (steps := steps_us(timing.samples_us))]
+    return statistics.median(ticks) / math.sqrt(6) if ticks else 0.0

@@ -102,12 +102,16 @@ def test_order_statistics_from_where_alpha_allows_them(pairs: int, ends: tuple[f
     assert six.interval == pytest.approx([math.exp(-half), math.exp(half)], abs=1e-6)
 
 
-def test_pairs_that_agree_within_ticks_are_not_certain() -> None:
-    """Of a clock that ticks every 32 ns, two medians of 1 us may be a tick apart, or the same, by chance."""
+@pytest.mark.parametrize("rounded_us", [0.0, 0.002])
+def test_pairs_that_agree_within_ticks_are_not_certain(rounded_us: float) -> None:
+    """Of a clock that ticks every 32 ns, two medians of 1 us may be a tick apart, or the same, by chance.
+
+    Readings of one tick are up to 2 ns apart.
+    """
 
     def ticking(arm: CommitArm, number: int) -> Sequence[Measurement]:
         ticks = (1.024, 1.056, 1.056, 9.0) if arm == "HEAD" else (1.024, 1.024, 1.024, 9.0)
-        return (Measurement(timing=timing_of(ticks, "f")),)
+        return (Measurement(timing=timing_of((*ticks, 9.0 + rounded_us), "f")),)
 
     found = only(judge_rounds(take(ticking, rounds=1), *RULE))
     assert found.outcome is Outcome.INCONCLUSIVE
