@@ -49,7 +49,8 @@ class Screen:
     def wrapped(self, sentence: str) -> list[str]:
         """Return a sentence in lines that fit, broken between words, but not inside of a test's id."""
         text = TEST_ID.sub(lambda found: found[0].replace(" ", SPACE), printable(sentence))
-        lines = textwrap.wrap(text, self.width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        width = max(1, self.width)
+        lines = textwrap.wrap(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
         return [line.replace(SPACE, " ") for line in lines]
 
 

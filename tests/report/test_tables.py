@@ -471,6 +471,7 @@ def test_a_sentence_is_broken_between_words() -> None:
     name = "test_a.py::test_longer_than-a-line"
     assert Screen(20).wrapped(f"gpu_bench: too few reps in {name}") == ["gpu_bench: too few", "  reps in", f"  {name}"]
     assert Screen(20).wrapped("a\x1bb\nc") == ["a\\x1bb\\nc"]
+    assert Screen(0).wrapped("a b") == ["a", "  b"]
 
 
 @settings(max_examples=30)

@@ -13,7 +13,14 @@ from pytest_gpubench.report.crossover import faster_lines
 from pytest_gpubench.report.html import asset
 from pytest_gpubench.report.layout import Screen
 from pytest_gpubench.report.sweeps import Series, Sweep, SweepPoint, rate_metric
-from pytest_gpubench.units import MICROSECONDS_PER_UNIT, choose_time_unit, printable, round_to_digits
+from pytest_gpubench.units import (
+    MICROSECONDS_PER_UNIT,
+    choose_time_unit,
+    numbered,
+    printable,
+    round_to_digits,
+    shortened_inside,
+)
 
 MOST_SERIES = 8
 """Series of one sweep that are drawn, as there are no more colours; those that come first."""
@@ -182,6 +189,8 @@ def _scale(values: Sequence[float], is_log: bool, share: float) -> Scale:
 WIDTH, HEIGHT = 380, 270
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 12, 44
 HEAD = 34
+LONGEST_STEM = 200
+"""Letters of a file's name, of which file systems allow 255."""
 LINE, LETTER = 18, 7.0
 """The height of a line, and about the width of a letter."""
 STYLE = """
@@ -195,12 +204,9 @@ text { fill: var(--soft); } .title { fill: var(--text); font-weight: 600; }
 
 def svg_files(sweeps: Sequence[Sweep]) -> dict[str, str]:
     """Return a file for each sweep by its name: `test_norm.test_rows-n.svg`."""
-    files: dict[str, str] = {}
-    for sweep in sweeps:
-        stem = re.sub(r"[^\w.-]+", "_", printable(f"{sweep.test.replace('::', '.')}-{sweep.param}"))
-        taken = sum(name.startswith(stem) for name in files)
-        files[f"{stem}{f'-{taken + 1}' if taken else ''}.svg"] = svg_text(sweep)
-    return files
+    titles = [printable(f"{sweep.test.replace('::', '.')}-{sweep.param}") for sweep in sweeps]
+    stems = [shortened_inside(re.sub(r"[^\w.-]+", "_", title, flags=re.ASCII), LONGEST_STEM, "..") for title in titles]
+    return {f"{name}.svg": svg_text(sweep) for name, sweep in zip(numbered(stems, "-"), sweeps, strict=True)}
 
 
 def svg_text(sweep: Sweep) -> str:

@@ -101,3 +101,14 @@ def test_files_are_named_by_their_test_and_are_xml() -> None:
     other = [record(item, nodeid=each.nodeid, params=each.params) for each in records[:2]]  # of another device
     names = ["tests_test_a.py.test_it-n.svg", "tests_test_a.py.test_it-n-2.svg"]
     assert list(svg_files([*sweeps_of(records[:2]), *sweeps_of(other)])) == names
+
+
+@pytest.mark.parametrize(("folder", "kept"), [("a" * 178, True), ("a" * 179, False), ("é" * 250, False)])
+def test_a_file_is_named_so_that_it_can_be_written(folder: str, kept: bool) -> None:
+    """A path may be longer than a name, which has at most 255 bytes."""
+    item, ids = Measurement(timing=timing("f", 9.0)), [f"{folder}/t.py::test_in_some_{name}" for name in "ab"]
+    records = [record(item, nodeid=f"{each}[{n}]", params={"n": str(n)}) for each in ids for n in (1, 2)]
+    names = list(svg_files(sweeps_of(records)))
+    assert (names == [f"{folder}_t.py.test_in_some_{name}-n.svg" for name in "ab"]) == kept
+    assert max(len(name.encode()) for name in names) <= 204
+    assert len({*names}) == 2
