@@ -30,7 +30,7 @@ from pytest_gpubench.search.budget import TimeBudget
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.structure.ncu import Capture
 from pytest_gpubench.units import safe_lines
-from pytest_gpubench.verdict.ending import Ending, judged_kinds, rule_for, unjudged
+from pytest_gpubench.verdict.ending import Ending, judged_limits, rule_for, unjudged
 from pytest_gpubench.verdict.limits import BY_NAME, Limits
 from pytest_gpubench.verdict.limits.speedup import MinWeightedSpeedup
 from pytest_gpubench.verdict.saved_runs import BaselineLimit
@@ -192,7 +192,7 @@ class CurrentTest:
 
         On a CPU that nobody asked for it is a warning.
         """
-        judged = judged_kinds(self._verdicts())
+        judged = judged_limits(self._verdicts())
         compared = any(item.speedup is not None for item in self.measurements)
         compared = compared and (not self.limits.need("totals") or MinWeightedSpeedup.name in judged)
         if not self.limits or compared or (self.has_numbers and not self.limits.need("reference")):

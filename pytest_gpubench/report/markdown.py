@@ -23,7 +23,7 @@ from pytest_gpubench.results.baseline import toolchain
 from pytest_gpubench.results.kernels import breakdown
 from pytest_gpubench.results.model import SAME_CODE, Outcome, PastChange, SavedRun, TestRecord, Verdict
 from pytest_gpubench.units import bracketed, choose_time_unit, first_few, format_share, format_time, ratio_text
-from pytest_gpubench.verdict.ending import judged_kinds
+from pytest_gpubench.verdict.ending import judged_limits, limit_judged
 
 SUMMARY_BYTES = 1_000_000
 """A step of GitHub Actions may write 1 MiB: "Workflow commands for GitHub Actions" in GitHub's documentation, section
@@ -129,8 +129,9 @@ def _standings(records: Iterable[TestRecord], failures: Mapping[str, str], silen
     found = dict.fromkeys(silent, "not judged") | dict.fromkeys(failures, "failed")
     for record in records:
         verdicts = [verdict for item in record.measurements for verdict in item.verdicts]
-        judged = judged_kinds(verdicts)
-        own = [_standing(one) for one in verdicts if one.outcome is not Outcome.NOT_JUDGED or one.kind not in judged]
+        judged = judged_limits(verdicts)
+        counting = (one for one in verdicts if one.outcome is not Outcome.NOT_JUDGED or limit_judged(one) not in judged)
+        own = [_standing(one) for one in counting]
         measured = any(item.timing.measured for item in record.measurements)
         own.append("without a limit" if measured else "not measured")
         worst = min([*own, found.get(record.nodeid, order[-1])], key=order.index)

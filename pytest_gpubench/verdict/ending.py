@@ -11,7 +11,7 @@ from typing import Literal
 from pytest_gpubench.limits import as_written
 from pytest_gpubench.results.model import VALIDITY, Outcome, Verdict
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.verdict.limits import Limits
+from pytest_gpubench.verdict.limits import BY_NAME, Limits
 
 Action = Literal["fail", "warn", "ignore"]
 
@@ -60,19 +60,24 @@ def rule_for(ending: Ending, settings: Settings) -> Rule:
     return Rule(ACTIONS[value], remedy)
 
 
-def judged_kinds(verdicts: Iterable[Verdict]) -> set[str]:
-    """Return the limits that at least one measurement of a test was judged by."""
-    return {verdict.kind for verdict in verdicts if verdict.outcome is not Outcome.NOT_JUDGED}
+def judged_limits(verdicts: Iterable[Verdict]) -> set[str]:
+    """Return the limits that at least one measurement of a test was judged by, as `limit_judged` names them."""
+    return {limit_judged(verdict) for verdict in verdicts if verdict.outcome is not Outcome.NOT_JUDGED}
+
+
+def limit_judged(verdict: Verdict) -> str:
+    """Return the name of a verdict's limit, which measurements may have in other forms; of a part the part."""
+    limit = BY_NAME.get(verdict.kind)
+    return verdict.limit if limit is not None and limit.has_parts else verdict.kind
 
 
 def unjudged(limits: Limits, verdicts: Sequence[Verdict]) -> list[str]:
     """Return a sentence for each limit that no measurement of the test came to a verdict on."""
-    judged = judged_kinds(verdicts)
+    judged, known = judged_limits(verdicts), {each.kind for each in verdicts}
     if VALIDITY in judged:
         return []
-    sentences = {each.kind: each.sentence for each in verdicts if each.kind not in judged}
+    sentences = {limit_judged(each): each.sentence for each in verdicts if limit_judged(each) not in judged}
     for limit in limits:
-        if limit.parts() and limit.name not in judged:
-            sentence = f"perf({limit.name}={as_written(limit.asked)}) was not judged by any measurement"
-            sentences.setdefault(limit.name, sentence)
+        if limit.parts() and limit.name not in known:
+            sentences[limit.name] = f"perf({limit.name}={as_written(limit.asked)}) was not judged by any measurement"
     return list(sentences.values())

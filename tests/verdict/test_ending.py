@@ -47,6 +47,22 @@ NEVER = "was not judged by any measurement"
         ({"max_time_us": 5}, [], ["perf(max_time_us=5) " + NEVER]),
         ({"min_speedup": 2}, [("min_speedup=2", Outcome.NOT_JUDGED), ("min_speedup=2", Outcome.PASS)], []),
         ({"deterministic": False}, [], []),
+        # what has a verdict for each of its parts is judged by them
+        ({"forbid": ("sync", "alloc")}, [("forbid='sync'", Outcome.PASS)] * 2, []),
+        (
+            {"forbid": ("sync", "alloc")},
+            [("forbid='sync'", Outcome.PASS), ("forbid='alloc'", Outcome.NOT_JUDGED)],
+            ["forbid='alloc' so"],
+        ),
+        (
+            {"max_counters": {"loads": 1}},
+            [
+                (f"max_counters={{'{name}': 1}}", Outcome(how))
+                for name, how in (("loads", "not judged"), ("stores", "pass"))
+            ],
+            ["max_counters={'loads': 1} so"],
+        ),
+        ({"forbid": "sync"}, [("forbid='sync'", Outcome.NOT_JUDGED), ("forbid='sync'", Outcome.FAIL)], []),
         ({"max_time_us": 5}, [("the test", Outcome.INVALID)], []),
         ({}, [("compare_fail=5%", Outcome.NOT_JUDGED)], ["compare_fail=5% so"]),
         ({"max_time_us": 5, "max_kernels": 1}, [("max_time_us=5", Outcome.PASS)], ["perf(max_kernels=1) " + NEVER]),

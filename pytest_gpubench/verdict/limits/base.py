@@ -79,6 +79,8 @@ class Limit:
     """True if it is missed by some part of a time, which the place of a call's memory may explain."""
     holds_throttled: ClassVar[bool] = False
     """True if a GPU keeps it that keeps it throttled, or beside other processes."""
+    has_parts: ClassVar[bool] = False
+    """True if it may have several verdicts, each on a part of it."""
 
     def __post_init__(self) -> None:
         self.parse(self.asked)

@@ -138,6 +138,7 @@ class MaxCounters(OnCounter):
         "counters by name, each at most, as ncu counts: {'atomics': 0, 'local_loads': 0}; names are those of "
         "`pytest-gpubench doctor --counters`, and ncu's own that end in .sum"
     )
+    has_parts = True
 
     @staticmethod
     def parse(asked: Any) -> Mapping[str, float]:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from pytest_gpubench.bounds import whole_number
+from pytest_gpubench.bounds import real_number, whole_number
 from pytest_gpubench.limits import by_gpu_or_kernel, fraction_below_one, is_pattern, limits_by_pattern, memory_size
 from pytest_gpubench.results.kernels import distinct_names, is_named, listed
 from pytest_gpubench.results.model import Kernel, Measurement, Outcome, Resources, Timing
@@ -186,7 +186,7 @@ class MaxTail(OnKernels):
 
     @staticmethod
     def read(asked: Any) -> float:
-        return 0.0 if asked == 0 and not isinstance(asked, bool) else fraction_below_one(asked)
+        return 0.0 if real_number(asked) == 0 else fraction_below_one(asked)
 
     @staticmethod
     def words(launch: Resources) -> str:

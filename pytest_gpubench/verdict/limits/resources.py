@@ -48,6 +48,7 @@ class Forbid(Limit):
         "of torch's kernels too; sync is a host that waits for the GPU; alloc is GPU memory taken, outputs included"
     )
     stage = "structure"
+    has_parts = True
 
     @staticmethod
     def parse(asked: Any) -> tuple[str, ...]:
