@@ -92,11 +92,8 @@ def all_rows(record: TestRecord) -> list[Row]:
 
 
 def rows_of(record: TestRecord) -> list[Row]:
-    """Return the rows of a test: the worst of a function measured very often, and the references that were judged."""
-    alone, candidates = split(record)
-    references = [row for row in all_rows(record) if row.measurement.role == "reference" and row.measurement.verdicts]
-    rows = [*fold(alone), *fold(candidates), *references]
-    return [row for row in rows if row.shown or row.measurement.verdicts]
+    """Return the rows of a test that have numbers or verdicts: the worst of a function measured very often."""
+    return [row for half in split(record) for row in fold(half) if row.shown or row.measurement.verdicts]
 
 
 def verdicts_of(records: Iterable[TestRecord]) -> list[Verdict]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import msgspec
 
-from pytest_gpubench.counters import COUNTER_BY_NAME, is_counter
+from pytest_gpubench.counters import is_counter
 from pytest_gpubench.results.counterpart import FactChange, changes_text
 from pytest_gpubench.results.kernels import distinct_names
 from pytest_gpubench.results.model import Counts, Measurement, Outcome, Timing, Verdict
@@ -22,8 +22,8 @@ from pytest_gpubench.results.observed import Observed
 from pytest_gpubench.stats.summary import rel_std
 from pytest_gpubench.units import first_few, format_bytes, format_share, round_to_digits
 from pytest_gpubench.verdict.kernel_reasons import MOST_KERNELS, Cause, is_against_reference, kernel_causes, step, times
-from pytest_gpubench.verdict.limits import BY_NAME
-from pytest_gpubench.verdict.limits.counters import OnCounter, number_text, says_nothing
+from pytest_gpubench.verdict.limits import BY_NAME, limit_of
+from pytest_gpubench.verdict.limits.counters import number_text, says_nothing
 from pytest_gpubench.verdict.limits.time import MaxRelStd
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.replays import REPLAYED
@@ -121,10 +121,9 @@ def _of_unsteady_reps(timing: Timing) -> tuple[str, ...]:
 
 
 def _metric_of(verdict: Verdict, item: Measurement) -> str:
-    """Return the metric that is worse; of limits on counters any of them, as all have the same reasons."""
-    limit = BY_NAME.get(verdict.kind)
-    if limit is not None and issubclass(limit, OnCounter):
-        return next(iter(COUNTER_BY_NAME))
+    """Return the metric that is worse."""
+    if (limit := limit_of(verdict)) and limit.counters:
+        return limit.counters[0]
     return item.change.metric if verdict.is_of_past and item.change is not None else "median"
 
 

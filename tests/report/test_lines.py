@@ -89,8 +89,6 @@ def test_examples_of_a_search_count_as_one() -> None:
     assert summary_lines([record(*examples)], Settings())[-1] == "gpu_bench: limits: 1 fail"
     repeated = [msgspec.structs.replace(each, example="") for each in examples]
     assert summary_lines([record(*repeated)], Settings())[-1] == "gpu_bench: limits: 1 pass, 2 fail"
-    disturbed = Measurement(timing=timing("r", 1.0), role="reference", verdicts=(verdict("busy", Outcome.INVALID),))
-    assert summary_lines([record(disturbed)], Settings())[-1].startswith("gpu_bench: limits: 1 invalid")
 
 
 def test_what_is_invalid_is_not_said_to_be_unmeasured() -> None:

@@ -219,15 +219,18 @@ def test_a_counter_has_reasons_in_kernels_and_work_whatever_the_time() -> None:
     old = measured(small(), sm_clock_mhz=(1980.0,), moved_bytes=1000, flops=7, observed=Observed())
     now = measured(small(grid=(2376, 1, 1)), sm_clock_mhz=(1000.0,), moved_bytes=1010, flops=7, observed=WAITING)
     assert not any("blocks" in each or "moves" in each for each in reasons(old, now))
-    (verdict,) = judged("max_regression")
-    change = PastChange(baseline="main", metric="instructions", ratio=1.01, interval=None, old_us=57)
-    item = msgspec.structs.replace(now, verdicts=(verdict,), change=change)
-    (found,) = explained(item, old).verdicts
-    assert found.reasons == ("moves at least 1000 B -> 1010 B", f"{NORM}: blocks 2112 -> 2376")
-    assert explained_by_neighbours(item, ["pid 7 computes on the GPU"]).verdicts == (verdict,)
-    for kind in ("max_instructions", "max_dram_bytes", "max_counters"):
-        (broken,) = explained(msgspec.structs.replace(now, verdicts=judged(kind)), old).verdicts
-        assert broken.reasons == found.reasons
+    limits = {
+        "max_regression": "'instructions:0.1%'",
+        "max_instructions": "1",
+        "max_dram_bytes": "1",
+        "max_counters": "{'atomics': 0}",
+    }
+    for kind, asked in limits.items():
+        (verdict,) = (msgspec.structs.replace(each, asked=asked) for each in judged(kind))
+        item = msgspec.structs.replace(now, verdicts=(verdict,))
+        (found,) = explained(item, old).verdicts
+        assert found.reasons == ("moves at least 1000 B -> 1010 B", f"{NORM}: blocks 2112 -> 2376")
+        assert explained_by_neighbours(item, ["pid 7 computes on the GPU"]).verdicts == (verdict,)
 
 
 @pytest.mark.parametrize(("in_cycles", "said"), [(0.49, True), (0.51, False)])
