@@ -249,9 +249,14 @@ def times_us(rows: Iterable[Row]) -> list[float]:
 def outcome_text(verdict: Verdict, brief: bool = False) -> str:
     """Return a verdict's outcome; "(not enforced)" follows it, or parentheses enclose it if brief."""
     word = verdict.outcome.value.upper()
-    if verdict.enforced or verdict.outcome in (Outcome.PASS, Outcome.NOT_JUDGED):
+    if not is_loose(verdict):
         return word
     return f"({word})" if brief else f"{word} (not enforced)"
+
+
+def is_loose(verdict: Verdict) -> bool:
+    """Tell whether a verdict would be against its test if it were enforced."""
+    return not verdict.enforced and verdict.outcome not in (Outcome.PASS, Outcome.NOT_JUDGED)
 
 
 def past_verdict(item: Measurement) -> Verdict | None:

@@ -14,6 +14,7 @@ from pytest_gpubench.report.rows import (
     all_rows,
     fold,
     group,
+    is_loose,
     kernel_lines,
     notes_of,
     outcome_text,
@@ -89,8 +90,8 @@ def _block(title: str, rows: Sequence[Row], settings: Settings, screen: Screen) 
     ]
     columns = _columns_of(lines, settings, screen.width)
     table = lay_out(f"gpu_bench{': ' if titles else ''}{titles}", columns, screen)
-    is_loose = any(line.verdict and outcome_text(line.verdict, brief=True).startswith("(") for line in lines)
-    return "\n".join([table, *([NOT_ENFORCED] if is_loose else [])])
+    has_loose = any(line.verdict and is_loose(line.verdict) for line in lines)
+    return "\n".join([table, *([NOT_ENFORCED] if has_loose else [])])
 
 
 def _names_of_tests(rows: Sequence[Row]) -> tuple[str, list[str]]:

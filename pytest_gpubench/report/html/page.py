@@ -17,11 +17,11 @@ from pytest_gpubench.report.html.history import OlderRuns, trend
 from pytest_gpubench.report.html.measured import Measured, page_numbers
 from pytest_gpubench.report.html.numbers import five_digits, sizes_in
 from pytest_gpubench.report.plot.panels import is_log_axis, tones_of
-from pytest_gpubench.report.rows import FROM_BEST, Row, fold, reference_index, split
+from pytest_gpubench.report.rows import FROM_BEST, Row, fold, is_loose, reference_index, split
 from pytest_gpubench.report.sweeps import LIMIT_OF_METRIC, Sweep, rate_metric, sweeps_of
 from pytest_gpubench.results.counterpart import by_run_key
 from pytest_gpubench.results.kernels import distinct_names
-from pytest_gpubench.results.model import CommitInfo, Measurement, Outcome, Peaks, SavedRun, TestRecord, plain, text_of
+from pytest_gpubench.results.model import CommitInfo, Measurement, Peaks, SavedRun, TestRecord, plain, text_of
 from pytest_gpubench.results.roofline import READS_MEMORY, memory_gbps
 from pytest_gpubench.stats.changepoints import LEAST_SERIES
 from pytest_gpubench.stats.trend import Point, size_that_matters
@@ -129,8 +129,7 @@ def _row_content(index: int, row: Row, place: int, reference: int | None) -> dic
     if not verdicts:
         return found | {"status": "measured" if row.timing.measured else "unmeasured"}
     worst = max(verdicts, key=lambda verdict: (FROM_BEST.index(verdict.outcome), verdict.enforced))
-    is_soft = not worst.enforced and worst.outcome in (Outcome.FAIL, Outcome.INCONCLUSIVE)
-    return found | {"status": worst.outcome.value, "soft": is_soft}
+    return found | {"status": worst.outcome.value, "soft": is_loose(worst)}
 
 
 def _test_content(record: TestRecord, measured: Measured) -> dict[str, Any]:

@@ -8,7 +8,7 @@ const MOST_LISTED = 5, MOST_ROWS = 300, MOST_SWEEPS = 4, AT_ONCE = 40;
 // Filters: key, text, which rows, and whether the tile is there even with none.
 const FILTERS = [
   ["fail", "FAIL", (row) => row.status === "fail" && !row.soft, true],
-  ["invalid", "INVALID", (row) => row.status === "invalid", true],
+  ["invalid", "INVALID", (row) => row.status === "invalid" && !row.soft, true],
   ["inconclusive", "INCONCLUSIVE", (row) => row.status === "inconclusive" && !row.soft, true],
   ["pass", "PASS", (row) => row.status === "pass", true],
   ["slower", "slower than baseline", (row) => row.change && row.change.word === "slower", content.baseline],
