@@ -1,5 +1,6 @@
 """The candidate's process as the referee controls it: start, ask, kill."""
 
+import math
 import os
 import select
 import shutil
@@ -9,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,36 +60,37 @@ class Process:
     """The exit code of its first process, once that was waited for."""
 
     def __init__(self, template: Template, device: Device, memory_bytes: int, cache: Path | None) -> None:
-        import torch
-
         self.nvml = device.nvml
         self.memory_bytes = memory_bytes
-        self.box = Path(tempfile.mkdtemp(prefix="gpu_bench_judge_"))
+        self.isolation: dict[str, str] = {}
+        self._looked_s = 0.0
+        with ExitStack() as held:
+            self.box = Path(tempfile.mkdtemp(prefix="gpu_bench_judge_"))
+            held.callback(remove_folder, self.box)
+            self._log = held.enter_context((self.box / "log").open("w+b"))
+            mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            held.enter_context(mine).settimeout(TICK_S)
+            self.channel = Channel(mine)
+            with theirs:
+                settings = self._settings(device, cache)
+                self.pid = template.fork(settings, theirs.fileno(), self._log.fileno())
+            held.pop_all()
+
+    def _settings(self, device: Device, cache: Path | None) -> dict[str, Any]:
+        """Return the process's settings, and make its folders."""
+        import torch
+
         variables = environment(self.box)
         for name, value in variables.items():
             if value.startswith(f"{self.box}{os.sep}") and name != "PATH":
                 Path(value).mkdir(exist_ok=True)
-        if cache is not None and cache.exists():
-            copy_triton_cache(cache, Path(variables["TRITON_CACHE_DIR"]))
         self.cache = Path(variables["TRITON_CACHE_DIR"])
-        self.isolation: dict[str, str] = {}
-        self._looked_s = 0.0
-        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        mine.settimeout(TICK_S)
-        self.channel = Channel(mine)
+        if cache is not None and cache.exists():
+            copy_triton_cache(cache, self.cache)
         place, files = gpu_for_process(device, variables)
-        wanted = {"box": str(self.box), "device": place, "device_files": files, "memory_bytes": memory_bytes}
+        wanted = {"box": str(self.box), "device": place, "device_files": files, "memory_bytes": self.memory_bytes}
         wanted |= {"threads": 1 if place == "cpu" else torch.get_num_threads(), "folders": library_folders()}
-        wanted["environment"] = variables
-        self._log = (self.box / "log").open("w+b")
-        try:
-            with theirs:
-                self.pid = template.fork(wanted, theirs.fileno(), self._log.fileno())
-        except BaseException:
-            mine.close()
-            self._log.close()
-            remove_folder(self.box)
-            raise
+        return wanted | {"environment": variables}
 
     def wait_ready(self) -> None:
         """Wait until it is warm; raise Ended where it fails to start."""
@@ -214,7 +216,7 @@ class Process:
         now_s = time.monotonic()
         if now_s > self._deadline_s:
             raise Ended("timeout", f"the candidate did not answer within {self.allowed_s:g} s")
-        processes, used = _processes_and_bytes(self.pid)
+        processes, used = _processes_and_bytes(self.pid, self.memory_bytes)
         self._refuse_more("memory", used)
         if processes > MOST_PROCESSES:
             raise Ended("refused", f"the candidate has {processes} processes, and may have {MOST_PROCESSES}")
@@ -296,15 +298,34 @@ def ended_by(reply: Reply) -> Ended:
     return Ended("crash", f"the candidate raised {words}", detail)
 
 
-def _processes_and_bytes(group: int) -> tuple[int, int]:
-    """Return the number of processes of a group, and the memory that they hold."""
-    number = total = 0
+def _processes_and_bytes(group: int, most: float = math.inf) -> tuple[int, int]:
+    """Return the number of processes of a group, and the memory that they hold.
+
+    most: pages that several share count once where the sum of all would be larger; that takes 10 to 30 ms a process.
+    """
+    members = []
     for name in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError, IndexError):  # it has ended
+        with suppress(OSError):  # it has ended
             if os.getpgid(int(name)) == group:  # a tenth of the time that its stat takes: hosts have thousands
-                number += 1
-                total += PAGE * int(Path("/proc", name, "statm").read_text().split()[1])
-    return number, total
+                members.append(Path("/proc", name))
+    total = sum(map(_resident_bytes, members))
+    return len(members), total if total <= most else sum(map(_proportional_bytes, members))
+
+
+def _resident_bytes(process: Path) -> int:
+    """Return the memory that a process holds, also what it shares with others; 0 once it has ended."""
+    with suppress(OSError):
+        return PAGE * int((process / "statm").read_text().split()[1])
+    return 0
+
+
+def _proportional_bytes(process: Path) -> int:
+    """Return the memory that a process holds: of a page that n processes share an n-th."""
+    with suppress(OSError):
+        for line in (process / "smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return 1024 * int(line.split()[1])
+    return _resident_bytes(process)  # it hides its memory, or has ended
 
 
 def _bytes_in(folder: Path) -> int:

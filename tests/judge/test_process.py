@@ -3,9 +3,11 @@
 import fcntl
 import os
 import shutil
+import signal
 import socket
 import struct
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -190,7 +192,7 @@ def test_a_process_may_take_so_much(
 ) -> None:
     """Its folder and the GPU's memory are looked at once a second; a GiB of that is its context's."""
     looked: list[Path] = []
-    monkeypatch.setattr(process_module, "_processes_and_bytes", lambda group: (processes, used))
+    monkeypatch.setattr(process_module, "_processes_and_bytes", lambda group, most: (processes, used))
 
     def size_of(folder: Path) -> int:
         looked.append(folder)
@@ -217,6 +219,55 @@ def test_a_process_may_take_so_much(
 
     assert look() == message
     assert len(looked) <= 1
+
+
+FORKS = """
+import os, sys, time
+kept = bytearray(2**25)
+for number in range(3):
+    if os.fork() == 0: break
+if sys.argv[1] == "writes":
+    for at in range(0, 2**25, 4096): kept[at] = 1
+os.write(1, b"x")
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize(("does", "copies"), [("shares", 1), ("writes", 4), ("hides", 4)])
+def test_memory_that_processes_share_counts_once(monkeypatch: pytest.MonkeyPatch, does: str, copies: int) -> None:
+    """Where the sum of all would be too much, and no process hides its own from this one."""
+    words, read_text = [sys.executable, "-S", "-c", FORKS, does], Path.read_text
+
+    def read(path: Path) -> str:
+        if does == "hides" and path.name == "smaps_rollup":
+            raise PermissionError
+        return read_text(path)
+
+    monkeypatch.setattr(Path, "read_text", read)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as popen:
+        try:
+            assert popen.stdout is not None
+            assert popen.stdout.read(4) == b"xxxx"
+            found, unlimited = (process_module._processes_and_bytes(popen.pid, most) for most in (2**27, 2**40))
+        finally:
+            os.killpg(popen.pid, signal.SIGKILL)
+    assert (found[0], copies * 2**25 < found[1] < (copies + 1.5) * 2**25) == (4, True), found
+    assert unlimited[1] > 4 * 2**25
+
+
+@pytest.mark.parametrize("fails", ["copy_triton_cache", "library_folders"])
+def test_a_process_that_cannot_be_started_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fails: str
+) -> None:
+    def fail(*given: object) -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(process_module, fails, fail)
+    template: Any = SimpleNamespace(fork=lambda *given: 1)
+    with pytest.raises(OSError, match="no space"):
+        Process(template, cpu_device(), 1000, tmp_path if fails == "copy_triton_cache" else None)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_folder_is_as_large_as_what_its_files_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
