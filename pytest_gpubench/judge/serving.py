@@ -50,7 +50,7 @@ class Connection(threading.Thread):
     def run(self) -> None:
         """Have a request after the other judged, until the client ends or the server stops reading; await answers."""
         asked = 0
-        with suppress(OSError, MeasurementError), self._socket.makefile("rb") as lines:
+        with suppress(OSError), self._socket.makefile("rb") as lines:
             while line := lines.readline(LONGEST_LINE):
                 if line.strip():
                     self._ask(line)
@@ -67,7 +67,10 @@ class Connection(threading.Thread):
             return self._send({"id": None, "error": f'a request is {{"candidate": path}} in a line: {error}'})
         spec = request.spec or str(self._server.spec)
         asked = msgspec.json.encode({"candidate": request.candidate, "spec": spec}).decode()
-        self._server.referees.judge(asked, partial(self._answer, request.id))
+        try:
+            self._server.referees.judge(asked, partial(self._answer, request.id))
+        except MeasurementError:
+            self._send({"id": request.id, "error": f"no referee is left, and {asked} is not judged"})
 
     def _answer(self, number: Any, line: str) -> None:
         """Answer with a referee's line."""
@@ -113,10 +116,15 @@ class Server:
         with listening(self.path) as listener:
             listener.settimeout(POLL_S)
             while self.referees.are_alive and not self.stopping.is_set():
-                with suppress(TimeoutError):
+                try:
                     connection = Connection(listener.accept()[0], self)
-                    self.connections.add(connection)
-                    connection.start()
+                except TimeoutError:
+                    continue
+                except OSError:  # as many files are open as may be, until a client goes
+                    self.stopping.wait(POLL_S)
+                    continue
+                self.connections.add(connection)
+                connection.start()
         for each in [*self.connections]:
             each.stop_reading()
         for each in [*self.connections]:

@@ -4,7 +4,6 @@ import json
 import socket
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ from pytest_gpubench.judge import referees, serving
 from pytest_gpubench.judge.referees import Referees
 from pytest_gpubench.judge.serving import Server, listening
 from tests.docs.pages import blocks
+from tests.judge.test_referees import until
 
 REFEREE = """
 import json, os, sys, time
@@ -55,8 +55,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: list[str]) ->
         found = Server(one, Path("own.py"), tmp_path / "socket")
         thread = threading.Thread(target=serve)
         thread.start()
-        while not serving.is_answered(found.path):
-            time.sleep(0.01)
+        until(lambda: serving.is_answered(found.path))
         yield found
         WAIT.unlink(missing_ok=True)
         found.stop()
@@ -139,8 +138,7 @@ def test_requests_that_were_sent_are_answered_before_it_ends(server: Server) -> 
     WAIT.touch()
     with connected(server) as end, end.makefile() as answers:
         end.sendall(b'{"candidate": "pass.py"}\n' * 3)
-        while server.referees._threads._work_queue.qsize() < 2:
-            time.sleep(0.01)
+        until(lambda: server.referees._threads._work_queue.qsize() == 2)
         server.stop()
         WAIT.unlink()
         assert len(answers.readlines()) == 3
@@ -165,9 +163,43 @@ def test_a_server_ends_with_its_referee(server: Server, ended: list[str]) -> Non
     assert first["id"] == 1
     assert "the referee on the only device ended with exit status 3" in first["error"]
     assert all("no referee is left" in each["error"] for each in others)
-    while not ended:
-        time.sleep(0.01)
+    until(lambda: ended)
     assert "ended with exit status 3" in ended[0]
+
+
+def test_a_request_for_which_no_referee_is_left_is_answered(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge(line: str, reply: object) -> None:
+        raise MeasurementError("all have ended")
+
+    monkeypatch.setattr(server.referees, "judge", judge)
+    asked = {"candidate": "a.py", "spec": "own.py"}
+    error = f"no referee is left, and {json.dumps(asked, separators=(',', ':'))} is not judged"
+    with connected(server) as end:
+        assert ask(end, {"candidate": "a.py", "id": 5}) == [{"id": 5, "error": error}]
+
+
+def test_a_server_that_may_open_no_more_files_serves_those_that_it_has(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[object] = []
+
+    def refuse(end: socket.socket, server: Server) -> None:
+        refused.append(end)
+        end.close()
+        raise OSError(24, "Too many open files")
+
+    def connect() -> object:
+        connected(server).close()
+        return refused
+
+    with connected(server) as one:
+        ask(one, {"candidate": "pass.py"})
+        with monkeypatch.context() as patch:
+            patch.setattr(serving, "Connection", refuse)
+            until(connect)
+            assert ask(one, {"candidate": "pass.py", "id": 1})[0]["id"] == 1
+        with connected(server) as other:
+            assert ask(other, {"candidate": "pass.py", "id": 2})[0]["id"] == 2
 
 
 @pytest.mark.parametrize("printed", ["text", "nothing", "bytes", "number", "dict"])
@@ -176,20 +208,17 @@ def test_a_referee_that_writes_anything_else_ends(server: Server, ended: list[st
     with connected(server) as end, end.makefile() as answers:
         end.sendall(b'{"candidate": "print %s.py", "id": 1}\n' % printed.encode() + b'{"candidate": "pass.py"}\n' * 3)
         found = [*map(json.loads, answers)]
-    assert "which is no judgement: its spec may write nothing" in found[0]["error"]
+    assert "which is no judgement, and {" in found[0]["error"]
     assert len(found) == 4
     assert all("no referee is left" in each["error"] for each in found[1:])
-    while not ended:
-        time.sleep(0.01)
+    until(lambda: ended)
     assert "ended with SIGKILL after it wrote" in ended[0]
 
 
 def test_a_server_ends_with_a_referee_that_was_given_nothing(server: Server, ended: list[str]) -> None:
     """No candidate has to come for that."""
     server.referees._all[0].process.kill()
-    deadline_s = time.monotonic() + 10
-    while not ended and time.monotonic() < deadline_s:
-        time.sleep(0.01)
+    until(lambda: ended)
     assert ended == ["the referee on the only device ended with SIGKILL"]
 
 
@@ -198,10 +227,7 @@ def test_connections_that_ended_are_forgotten(server: Server) -> None:
     for _ in range(20):
         with connected(server) as end:
             ask(end, {"candidate": "pass.py"})
-    deadline_s = time.monotonic() + 30
-    while server.connections and time.monotonic() < deadline_s:
-        time.sleep(0.01)
-    assert not server.connections
+    until(lambda: not server.connections)
 
 
 def test_a_socket_is_the_users_own_and_only_one_server_has_it(tmp_path: Path) -> None:
