@@ -78,6 +78,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Judge; return 0 if every candidate passes."""
     _check_words(arguments)
+    _keep_output()
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that processes and folders are removed
     try:
         if arguments.serve:
@@ -101,6 +102,15 @@ def run(arguments: argparse.Namespace) -> int:
             return int(not judgement.passed)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _keep_output() -> None:
+    """Let what a spec writes to standard output in C, or by a command, go to standard error; only this process does."""
+    if sys.__stdout__ is not None and sys.stdout is sys.__stdout__:  # no test captures it
+        sys.stdout.flush()
+        sys.stdout = os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)
+        with suppress(OSError):  # standard error is closed
+            os.dup2(2, 1)
 
 
 def _check_words(arguments: argparse.Namespace) -> None:

@@ -42,7 +42,7 @@ class Referee:
             self.process.stdin.write(f"{line}\n")
         answer = self.process.stdout.readline()
         if answer and not _is_answer(answer):
-            self._said = f" after it wrote {answer!r}, which is no judgement: its spec may write nothing"
+            self._said = f" after it wrote {answer!r}, which is no judgement"
             self.process.kill()
             answer = ""
         if not answer:

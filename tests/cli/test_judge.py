@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -85,6 +86,40 @@ def test_a_bad_spec_of_all_is_bad_usage(capsys: pytest.CaptureFixture[str], monk
     monkeypatch.setattr(sys, "stdin", io.StringIO("pass.py\npass.py\n"))
     assert main(["judge", "--jsonl", "--spec", "spec.py"]) == 2
     assert capsys.readouterr().err.count("zeros are right") == 1
+
+
+PRINTS = """
+import os, sys
+from contextlib import nullcontext
+from types import SimpleNamespace
+from pytest_gpubench import Judgement
+from pytest_gpubench.cli import main
+
+class Judge(nullcontext):
+    def __init__(self, *given, **named):
+        os.system("echo the spec is compiled")
+        super().__init__(self)
+
+    def use_spec(self, path):
+        pass
+
+    def __call__(self, path):
+        print("in Python")
+        return Judgement(status="pass", reason="", candidate=str(path), spec="", spec_digest="")
+
+sys.modules["pytest_gpubench.judge.judging"] = SimpleNamespace(Judge=Judge)  # imports no torch
+sys.exit(main(["judge", "--spec", "spec.py", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.parametrize("words", [["--jsonl"], ["pass.py", "--json", "-"]])
+def test_what_a_spec_writes_by_any_means_goes_to_standard_error(words: list[str]) -> None:
+    """In C, by a compiler that it starts, by a kernel that prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", PRINTS, *words], input="pass.py\n", capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout)["candidate"] == "pass.py"
+    assert {"the spec is compiled", "in Python"} == {*done.stderr.splitlines()}
 
 
 @pytest.mark.parametrize(
