@@ -35,8 +35,10 @@ __all__ = ["Judgement", "judge_candidate"]
 class _Callable(ModuleType):
     """A module that is called like the function it is named after; it imports nothing before that is used."""
 
-    Judgement = property(lambda self: import_module(f"{__name__}.judgement").Judgement)
-    judge_candidate = property(lambda self: import_module(f"{__name__}.judging").judge_candidate)
+    def __getattr__(self, name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{'judgement' if name == 'Judgement' else 'judging'}"), name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.judge_candidate(*args, **kwargs)
