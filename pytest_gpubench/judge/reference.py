@@ -43,7 +43,7 @@ class Reference:
     def begin_case(self, example: tuple[Any, ...], sets: int) -> None:
         """Make inputs for so many calls; if there are as many already, keep them."""
         if len(self.sets) != sets:
-            self.runner.function, self._replayed = self.function, None
+            self.close()
             self.sets[:] = [copied(example) for _ in range(sets)]
             self.runner.call_on_each()
 
@@ -53,11 +53,20 @@ class Reference:
             self.runner.function = self.function
             return
         if self._replayed is None:
-            replayed = ReplayedCall(saved, self.device)
-            self.runner.function = replayed
-            self.runner.call_on_each()
-            self._replayed = replayed
+            self._replayed = self.runner.function = ReplayedCall(saved, self.device)
+            try:
+                self.runner.call_on_each()
+            except BaseException:
+                self.close()
+                raise
         self.runner.function = self._replayed
+
+    def close(self) -> None:
+        """Unload what is replayed, if anything is; timed calls are launched as ever."""
+        self.runner.function = self.function
+        if self._replayed is not None:
+            self._replayed.close()
+            self._replayed = None
 
     def fill(self, values: Sequence[tuple[Any, ...]], first: int = 0) -> None:
         """Write sets of inputs, from this one on."""

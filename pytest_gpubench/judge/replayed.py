@@ -1,7 +1,6 @@
 """A candidate's call as data: its process saves it, and a process that never loads the candidate replays it."""
 
 import ctypes
-import weakref
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +98,6 @@ class ReplayedCall:
         self._modules: Modules | None = None
         """All sets share them, too: the first launch from new memory finds none of its code in a cache."""
         self._held = ExitStack()
-        weakref.finalize(self, self._held.close).atexit = False
 
     def __call__(self, *args: object) -> object:
         """Launch it, and return what the last launch on these inputs returns."""

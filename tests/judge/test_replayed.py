@@ -76,6 +76,12 @@ def test_a_references_timed_calls_are_replays_too(on_cpu: OnCpu) -> None:
             reference.runner.function(*reference.sets[index])
         launched.append((on_cpu.calls - before, len(on_cpu.cuda.executables)))
     assert launched == [(2, 0), (0, 2), (0, 2), (2, 2), (0, 2)]
+    replayed = reference.runner.function
+    reference.close()
+    assert reference.runner.function is reference.function
+    assert (on_cpu.cuda.executables, on_cpu.cuda.modules) == ({}, {}), "while it is still held"
+    reference.launch(saved)
+    assert reference.runner.function is not replayed
     reference.begin_case(example, 1)
     assert reference.runner.function is reference.function
     assert (on_cpu.cuda.executables, on_cpu.cuda.modules) == ({}, {})
@@ -90,6 +96,7 @@ def test_a_reference_whose_replay_failed_is_made_again(on_cpu: OnCpu, monkeypatc
         broken.setattr(reference.runner, "call_on_each", lambda: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             reference.launch(saved)
+    assert (reference.runner.function, on_cpu.cuda.modules) == (reference.function, {})
     called: list[int] = []
     monkeypatch.setattr(reference.runner, "call_on_each", lambda: called.append(1))
     reference.launch(saved)
