@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from pytest_gpubench.errors import BadRequest, GpuBenchError, MeasurementError
+from pytest_gpubench.errors import BadRequest, GpuBenchError
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.gpu.lock_file import lock_folder as default_lock_folder
 from pytest_gpubench.gpu.turn import turn_at
@@ -34,7 +34,6 @@ Found = TypeVar("Found", bound=CaseJudgement | str | None)
 Load = Callable[[Candidate], Candidate]
 """Loads a candidate's file in a warm process, and returns that."""
 LONGEST_NAME = 200
-TIMEOUT_S = 60.0
 AHEAD_BYTES = 4 * 2**30
 """The memory that a GPU must have for each process warmed ahead, which uses 0.5 GiB of it."""
 
@@ -51,17 +50,26 @@ def _read(path: Path) -> bytes:
     raise Ended("refused", f"there is no file {named}: give the path of the candidate's Python file{as_json}")
 
 
+def _ended_by(error: Exception) -> Ended:
+    """Return the end that an error means: INVALID for one in the referee, which the candidate may have provoked.
+
+    Raises a BadRequest again.
+    """
+    if isinstance(error, BadRequest):
+        raise error
+    if isinstance(error, Ended):
+        return error
+    name = "" if isinstance(error, GpuBenchError) else f"{type(error).__name__} in the referee: "
+    return Ended("invalid", f"{name}{error}")
+
+
 def _guarded(case: str, judge: Callable[[], Found]) -> Found | CaseJudgement:
-    """Return a judgement: INVALID for an error in the referee, which the candidate may have provoked."""
+    """Return a judgement, whatever is raised but a BadRequest."""
     try:
         return judge()
-    except BadRequest:
-        raise
-    except Ended as error:
-        return CaseJudgement(case=case, status=error.status, reason=error.reason)
     except Exception as error:
-        reason = str(error) if isinstance(error, GpuBenchError) else f"{type(error).__name__} in the referee: {error}"
-        return CaseJudgement(case=case, status="invalid", reason=reason)
+        ended = _ended_by(error)
+        return CaseJudgement(case=case, status=ended.status, reason=ended.reason)
 
 
 def _concluded(judgement: Judgement, found: Sequence[CaseJudgement]) -> Judgement:
@@ -69,7 +77,7 @@ def _concluded(judgement: Judgement, found: Sequence[CaseJudgement]) -> Judgemen
     worst = max(found, key=lambda each: STATUSES.index(each.status))
     reason = f"{worst.reason} ({worst.case})" if worst.case else worst.reason
     ratios = [each.ratio for each in found if each.ratio]
-    ratio = min(ratios) if len(ratios) == len(found) else None
+    ratio = min(ratios) if len(ratios) == len(found) and worst.status in TIMED else None
     score = min(each.score for each in found) if worst.status == "pass" else 0.0
     return _with(judgement, status=worst.status, reason=reason, cases=tuple(found), ratio=ratio, score=score)
 
@@ -145,7 +153,7 @@ class Judge:
         spec: "Path | str | Spec",
         device: "Device | Literal['auto', 'cuda', 'cpu']" = "auto",
         *,
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float = Rules.timeout_s,
         memory_bytes: int = MEMORY_BYTES,
         budget_s: float = Rules.budget_s,
         lock_folder: "Path | str | None" = None,
@@ -160,8 +168,7 @@ class Judge:
         self._pool = ProcessPool(self.device, memory_bytes, ahead)
         self._needed = 1 if self.device.type == "cpu" else 2
         """The processes for a candidate: on a GPU one more replays its calls."""
-        self.timeout_s = timeout_s
-        self.rules = Rules(Limits(), budget_s=budget_s, drawn=search)
+        self.rules = Rules(Limits(), budget_s=budget_s, drawn=search, timeout_s=timeout_s)
         self._own, self._trusts, self._read = spec, trust_claims, ("", 0)
         self._cases: Sequence[ReadyCase] = ()
         self._readied = False
@@ -195,7 +202,8 @@ class Judge:
             )
         self.spec = replace(spec, trust_claims=spec.trust_claims or self._trusts)
         self.name = spec.name if isinstance(wanted, Spec) else str(wanted)
-        self.rules, self._read, self._cases = rules, read, ()
+        self.rules, self._read = rules, read
+        self._forget_cases()
         if self._readied:
             gc.collect()  # calls refer to themselves, and hold inputs and images
             if self.device.type == "cuda":
@@ -242,10 +250,9 @@ class Judge:
             stopwatch = Stopwatch()
             self._pool.start(self._needed)
             candidate = self._pool.get()
-        except Ended as error:
-            return _with(judgement, status=error.status, reason=error.reason)
-        except MeasurementError as error:
-            return _with(judgement, status="invalid", reason=str(error))
+        except Exception as error:
+            ended = _ended_by(error)
+            return _with(judgement, status=ended.status, reason=ended.reason)
         stopwatch.lap("process")
         process = candidate.process
         isolation = {name: str(value)[:500] for name, value in process.isolation.items()}
@@ -257,8 +264,9 @@ class Judge:
             judgement = _concluded(judgement, self._judge_cases(candidate, cases, load))
             if judgement.status in ("crash", "invalid"):
                 judgement = _with(judgement, detail=process.tail())
-        except Ended as error:
-            judgement = _with(judgement, status=error.status, reason=error.reason, detail=error.detail)
+        except Exception as error:
+            ended = _ended_by(error)
+            judgement = _with(judgement, status=ended.status, reason=ended.reason, detail=ended.detail)
         finally:
             stopwatch.lap("cases")
             self._pool.end(candidate)
@@ -270,12 +278,14 @@ class Judge:
         copy = candidate.process.box / "candidate" / printable(name)[-LONGEST_NAME:]  # it has other files beside
         copy.parent.mkdir()
         copy.write_bytes(source)
-        candidate.process.allow(self.timeout_s)
+        candidate.process.allow(self.rules.timeout_s)
         candidate.load(pickle.dumps(self.spec.entry), copy)
         return candidate
 
     def _ready_cases(self) -> Sequence[ReadyCase]:
         """Return the spec's cases, made ready once; raise UnfairComparison where no computing is needed to be right."""
+        import torch
+
         if not self._cases:
             self._readied = True
             if self.device.type == "cuda":
@@ -286,7 +296,7 @@ class Judge:
             try:
                 with self._pool.alone():  # what tracing adds to the reference is measured
                     self._cases = [ReadyCase.of(self.spec, case, self.device) for case in self.spec.cases]
-            except GpuBenchError:
+            except (GpuBenchError, torch.OutOfMemoryError):  # other processes may have taken the memory for a while
                 raise
             except Exception as error:
                 raise BadRequest(f"the spec's reference raises {type(error).__name__}: {error}") from error
@@ -302,17 +312,15 @@ class Judge:
         """
         checks = []
         for case in cases:
-            candidate.process.allow(self.timeout_s)
             checked = _guarded(case.name, Trial(candidate, case, self.rules).check)
             if checked.status != "pass":
                 return [checked]
             checks.append((case, checked, saved_by(candidate)))
         if self.rules.drawn:
-            candidate.process.allow(self.timeout_s)
             wrong = _guarded("drawn", lambda: _search(candidate, self.spec, self.rules))
             if wrong is not None:
                 return [wrong]
-        replayer = Replayer(self._pool, cases, self.rules, self.timeout_s)
+        replayer = Replayer(self._pool, cases, self.rules)
         try:
             return self._time(candidate, replayer, checks, load)
         finally:
@@ -349,7 +357,6 @@ class Judge:
         try:
             if own is None:
                 load(candidate)
-            candidate.process.allow(self.timeout_s)
             return Trial(candidate, case, self.rules, not_replayed=problem).judge()
         finally:
             if own is None:
@@ -359,4 +366,13 @@ class Judge:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object, /) -> None:
-        self._pool.close()
+        try:
+            self._forget_cases()
+        finally:
+            self._pool.close()
+
+    def _forget_cases(self) -> None:
+        """Unload the references that are replayed, while CUDA and Python are there."""
+        for each in self._cases:
+            each.reference.close()
+        self._cases = ()

@@ -106,8 +106,8 @@ class ProcessPool:
             candidate.alone, candidate.meanwhile = self.alone, self._prepare
             is_closed = not _is_open(process.isolation)  # else a candidate could write what later ones run
             if self._cache is None and self.device.type == "cuda" and is_closed:
-                self._cache = Path(tempfile.mkdtemp(prefix="gpu_bench_judge_cache_"))
-                shutil.copytree(process.cache, self._cache, dirs_exist_ok=True)
+                folder = Path(tempfile.mkdtemp(prefix="gpu_bench_judge_cache_"))
+                self._cache = shutil.copytree(process.cache, folder, dirs_exist_ok=True)
         except BaseException as error:
             (candidate.end if candidate else process.close)()
             if not isinstance(error, (Ended, GpuBenchError, RuntimeError, OSError)):

@@ -50,7 +50,6 @@ class Replayer:
     pool: ProcessPool
     cases: Sequence[ReadyCase]
     rules: Rules
-    timeout_s: float
     _costs: dict[str, ReplayCost] = field(default_factory=dict)
 
     def judge(self, case: ReadyCase, call: bytes) -> CaseJudgement | str:
@@ -68,7 +67,7 @@ class Replayer:
     def _judged(self, case: ReadyCase, call: bytes) -> CaseJudgement | str:
         trial = None
         try:
-            _give(self._candidate, call, self.timeout_s)
+            _give(self._candidate, call, self.rules.timeout_s)
             trial = Trial(self._candidate, case, self.rules, self._costs[case.name], launches=launches_of(call))
             found = trial.judge()
         except (Ended, GpuBenchError) as error:
@@ -87,10 +86,10 @@ class Replayer:
         """A warm process in which no foreign kernel has run when the cases were measured."""
         candidate = self.pool.get()
         for each in self.cases:
-            candidate.process.allow(self.timeout_s)
+            candidate.process.allow(self.rules.timeout_s)
             try:
                 if each.saved:
-                    _give(candidate, each.saved, self.timeout_s)
+                    _give(candidate, each.saved, self.rules.timeout_s)
                 self._costs[each.name] = (measure_replays if each.saved else measure_blank)(candidate, each)
             except BaseException as error:
                 self.pool.end(candidate)

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,20 +42,20 @@ class JudgeRequest(Request[Judgement]):
     def measure(self, say: Say) -> CallResult[Judgement]:
         """Judge the candidate; raise an error where it is wrong or was not timed."""
         say(f"judging {self.path.name}")
-        budget_s = self.settings.budget_s or Rules.budget_s
-        judge = Judge(
+        alpha, precision = self.settings.alpha, self.settings.precision
+        with Judge(
             self.spec,
             self.device,
             timeout_s=self.timeout_s,
             memory_bytes=self.memory_bytes,
+            budget_s=self.settings.budget_s or Rules.budget_s,
             lock_folder=self.settings.lock_folder,
-        )
-        judge.rules = Rules(self.limits, self.settings.alpha, self.settings.precision, budget_s)
-        with judge:
+        ) as judge:
+            judge.rules = replace(judge.rules, limits=self.limits, alpha=alpha, precision=precision)
             judgement = judge(self.path)
         if judgement.status not in TIMED:
             raise error_of(judgement)
-        names, facts, alpha = (self.spec.name, *self.calls), self.device.facts, self.settings.alpha
+        names, facts = (self.spec.name, *self.calls), self.device.facts
         items: list[Measurement] = []
         for case in judgement.cases:
             items += self.without_time(case.reason) if case.ratio is None else measured(case, facts, alpha, names)

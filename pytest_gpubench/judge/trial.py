@@ -45,6 +45,8 @@ class Rules:
     """For the reps; calls by the referee's clock may take more while nothing is decided."""
     drawn: int = 0
     """Number of cases drawn beside those of the spec, to compare their outputs."""
+    timeout_s: float = 60.0
+    """For loading, and for each case: the time that the candidate's process may take."""
 
     def __post_init__(self) -> None:
         """Raise BadRequest for limits that cannot be judged from outside."""
@@ -99,6 +101,7 @@ class Trial:
     def _judged(self, judge: Callable[[], None]) -> CaseJudgement:
         status: Status = "pass"
         reason = "its outputs are right"
+        self.candidate.process.allow(self.rules.timeout_s)
         try:
             judge()
         except Ended as error:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ def test_hostile_candidates_cost_only_themselves(
     judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     if "timeout" in ALL[name].statuses:
-        monkeypatch.setattr(judge, "timeout_s", 20)
+        monkeypatch.setattr(judge, "rules", replace(judge.rules, timeout_s=20))
     path = tmp_path / "candidate.py"
     path.write_text(ALL[name].text)
     found = judge(path)

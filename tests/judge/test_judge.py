@@ -239,7 +239,7 @@ def test_each_of_several_cases_gives_its_memory_back(spec: Path, monkeypatch: py
     monkeypatch.setattr(Trial, "judge", trial)
     monkeypatch.setattr(Trial, "check", lambda self: CaseJudgement(case="", status="pass", reason=""))
     judge: Any = Judge.__new__(Judge)
-    judge.timeout_s, judge.rules, judge._pool = 1.0, Rules(Limits()), SimpleNamespace(get=lambda: None)
+    judge.rules, judge._pool = Rules(Limits()), SimpleNamespace(get=lambda: None)
     judge.spec = read_spec(spec)
     candidate: Any = SimpleNamespace(process=SimpleNamespace(allow=lambda timeout_s: None), gpu=None)
     for number, sets in ((1, [5]), (2, [1, 1])):
@@ -278,6 +278,52 @@ def test_a_candidate_that_knows_only_the_specs_shapes_is_found(tmp_path: Path) -
         found = judged(judge, tmp_path, KNOWS_ITS_SHAPE)
     assert found.status == "wrong", found
     assert [each.case for each in found.cases] == ["rows=1, columns=21"]
+
+
+@pytest.mark.parametrize(("status", "ratio"), [("fail", 40.0), ("invalid", None)])
+def test_a_time_that_is_not_believed_gives_no_ratio(
+    judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: Any, ratio: float | None
+) -> None:
+    case = CaseJudgement(case="", status=status, reason="faster than memory allows", ratio=40.0)
+    monkeypatch.setattr(judge, "_judge_cases", lambda *given: [case])
+    found = judged(judge, tmp_path, "candidate = work")
+    assert (found.status, found.ratio, found.cases[0].ratio) == (status, ratio, 40.0)
+
+
+def test_the_module_that_is_called_may_be_patched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_gpubench.judge.judge_candidate", lambda path, spec: (path, spec))
+    module: Any = pytest_gpubench.judge
+    assert module("a.py", spec="b.py") == ("a.py", "b.py")
+    monkeypatch.undo()
+    assert module.judge_candidate is judging.judge_candidate
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = module.nothing
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "error", "reason"),
+    [
+        (judging, "_read", MemoryError("a large file"), "MemoryError in the referee: a large file"),
+        (ReadyCase, "of", torch.OutOfMemoryError("others took it"), "OutOfMemoryError in the referee: others took it"),
+        (Judge, "_load", OSError("no space"), "OSError in the referee: no space"),
+        (ReadyCase, "of", UnfairComparison("zeros are right"), "zeros are right"),
+    ],
+)
+def test_an_error_before_a_candidate_runs_costs_that_one(
+    spec: Path, tmp_path: Path, owner: Any, name: str, error: Exception, reason: str
+) -> None:
+    """The disk or the GPU may be full for a while."""
+
+    def fail(*given: object) -> NoReturn:
+        raise error
+
+    with Judge(spec, "cpu", budget_s=0.01) as judge:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(owner, name, fail)
+            found = judged(judge, tmp_path, "candidate = work")
+        assert (found.status, found.reason) == ("invalid", reason)
+        if name == "of":
+            assert judge._ready_cases()
 
 
 def test_an_error_in_the_referee_costs_one_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,6 +414,20 @@ def test_what_a_spec_holds_whose_cases_cannot_all_be_made_ready_is_freed(spec: P
             patch.setattr("torch.cuda.empty_cache", lambda: emptied.append("processes of candidates need that memory"))
             judge.use_spec(spec)
         assert (runners(), len(emptied)) == (before, 1)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_references_are_unloaded_with_the_judge_or_the_spec(spec: Path, tmp_path: Path, ends: bool) -> None:
+    """By the end of the interpreter CUDA and much of Python are gone."""
+    unloaded: list[str] = []
+    case: Any = SimpleNamespace(reference=SimpleNamespace(close=lambda: unloaded.append("reference")))
+    (tmp_path / "other.py").write_text(SPEC)
+    with Judge(spec, "cpu") as judge:
+        judge._cases = [case]
+        if not ends:
+            judge.use_spec(tmp_path / "other.py")
+            assert unloaded == ["reference"]
+    assert unloaded == ["reference"]
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def replayer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Replayer:
     cases: Any = [SimpleNamespace(name="one", saved=b"one"), SimpleNamespace(name="two", saved=b"")]
     done: list[str] = []
     pool: Any = SimpleNamespace(get=lambda: Candidate(tmp_path, done), end=Candidate.end)
-    found = Replayer(pool, cases, Rules(Limits()), 1.0)
+    found = Replayer(pool, cases, Rules(Limits()))
     found.done = done  # type: ignore[attr-defined]
 
     def measure(candidate: Candidate, case: Any) -> ReplayCost:
@@ -212,7 +212,7 @@ def test_a_candidate_is_dead_before_its_calls_are_replayed_and_timed(
     names = {"replayed": b"call", "waits": "it waits", "differs": b"other"}
     checks: Any = [(SimpleNamespace(name=name), judged("pass"), call) for name, call in names.items()]
     judge: Any = Judge.__new__(Judge)
-    judge.timeout_s, judge.rules, judge._cases = 1.0, Rules(Limits()), ()
+    judge.rules, judge._cases = Rules(Limits()), ()
     judge.spec = SimpleNamespace(trust_claims=trusts)
 
     def replay(case: Any, call: bytes) -> CaseJudgement | str:

@@ -57,7 +57,7 @@ def test_a_replayed_call_has_the_referees_clock_as_its_witness(
         known.append("not alone")
 
     candidate: Any = SimpleNamespace(begin_case=ignore, first=ignore, alone=alone)
-    candidate.process = SimpleNamespace(ask=lambda do, **message: known.append(message.get("known")))
+    candidate.process = SimpleNamespace(ask=lambda do, **message: known.append(message.get("known")), allow=ignore)
     reference.runner = SimpleNamespace(taxes=["tax"])
     ready: Any = SimpleNamespace(device=None, reference=reference, example=(), outputs=[], name="", saved=b"call")
     trial: Any = Trial(candidate, ready, Rules(Limits()), cost, "it waits", launches=5)
@@ -116,9 +116,11 @@ def test_something_else_is_done_in_the_first_call_of_a_candidate() -> None:
     """It may compile then."""
     given: list[object] = []
     candidate: Any = SimpleNamespace(begin_case=lambda *given: None, first=given.append, meanwhile="prepare")
+    allowed: list[float] = []
+    candidate.process = SimpleNamespace(allow=allowed.append)
     reference = SimpleNamespace(compared=0)
     ready: Any = SimpleNamespace(device=None, reference=reference, example=(), outputs=[], name="")
-    trial: Any = Trial(candidate, ready, Rules(Limits()))
+    trial: Any = Trial(candidate, ready, Rules(Limits(), timeout_s=7.0))
     trial._check = lambda example: None
     assert trial.check().status == "pass"
-    assert given == ["prepare"]
+    assert (given, allowed) == (["prepare"], [7.0])

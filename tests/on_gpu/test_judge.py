@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
@@ -58,11 +59,11 @@ def judged(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> Judged:
         return path
 
     def judged(spec: str, candidate: str, timeout_s: float = LONG_S) -> Judgement:
-        judge.timeout_s = timeout_s
+        judge.rules = replace(judge.rules, timeout_s=timeout_s)
         try:
             return judge_by(judge, path_of(spec), path_of(candidate))
         finally:
-            judge.timeout_s = LONG_S
+            judge.rules = replace(judge.rules, timeout_s=LONG_S)
 
     return judged
 
