@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from pytest_gpubench.errors import IncompleteRecords, annotating
+from pytest_gpubench.errors import BadRequest, IncompleteRecords, annotating
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import Timing
 from pytest_gpubench.stats.speedup import LOOKS, next_look, round_orders
@@ -17,6 +17,9 @@ from pytest_gpubench.timing.base import Call, Rep, Timer, collection_off
 from pytest_gpubench.timing.measurement import Plan, summarise
 from pytest_gpubench.timing.rounds import Arm, Instrument, Interleaved, Sample, check_same_kernels, take_rounds
 from pytest_gpubench.timing.warmup import Warmth, warm_up
+
+SESSION_ROUNDS = 3
+"""So many calls of each function have to fit into a session: two in a round, or three rounds that do not count."""
 
 Decided = Callable[[Interleaved, tuple[int, ...]], bool]
 """Told the rounds so far and the planned looks, one of which has as many rounds; returns whether all is decided."""
@@ -49,7 +52,9 @@ class Match:
 def measure_in_turn(
     match: Match, timer: Timer, device: Device, plan: Plan, decided: Decided, say: Callable[[str], None]
 ) -> tuple[Interleaved, dict[str, Timing]]:
-    """Return the rounds taken, and the timing of every call."""
+    """Return the rounds taken, and the timing of every call; raise BadRequest for more than a session has room for."""
+    if len(match.calls) > (most := timer.max_reps // SESSION_ROUNDS):
+        raise BadRequest(f"at most {most} functions can be timed in turn, found {len(match.calls)}: leave some out")
     started_s = time.perf_counter()
     instrument = Instrument.on(device, timer)
     warmths = warm_up(instrument, device, match.calls, plan.warmup, say, match.made)

@@ -3,6 +3,7 @@
 import itertools
 import math
 import statistics
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_gpubench import Timing
+from pytest_gpubench import BadRequest, Timing
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.stats.speedup import LOOKS, critical_ranks, round_orders
 from pytest_gpubench.timing.base import Timer, call_of
@@ -64,6 +65,13 @@ def test_a_number_of_reps_is_one_look(clock: Clock, reps: int, rounds: int) -> N
     assert (judge.rounds, judge.looks) == ([rounds], [(rounds,)])
     assert len(taken.rounds) == rounds
     assert {timing.reps for timing in timings.values()} == {2 * rounds}
+
+
+@pytest.mark.parametrize(("max_reps", "is_refused"), [(9, False), (8, True)])
+def test_no_more_functions_than_a_session_holds(clock: Clock, max_reps: int, is_refused: bool) -> None:
+    said = "^at most 2 functions can be timed in turn, found 3: leave some out$"
+    with pytest.raises(BadRequest, match=said) if is_refused else nullcontext():
+        compared(ArmsTimer(clock, max_reps=max_reps), plan(2), match_of("ABC"))
 
 
 OWN = {"looks": (6, 20, 40, 640), "least_more": 6}

@@ -148,6 +148,9 @@ class SynchronisedSession(ProfilerSession):
 
 # reps that all keep, or take again, together: one that a rank cannot use is of no use to any
 
+LONGEST_BATCH_S = 10.0
+"""Each batch ends with a message, without which ranks are ended as hung."""
+
 
 @dataclass(frozen=True)
 class RankSampler:
@@ -168,8 +171,9 @@ class RankSampler:
         budget = Budget(plan.reps, plan.precision, plan.max_time_s, cost_s, precision_time_s=plan.precision_time_s)
         sample = Sample()
         slowest_us: list[float] = []
-        while wanted := self.peers.tell(next_batch(budget, slowest_us, True))[0]:
-            wanted, started_s = min(wanted, self.timer.max_reps), time.perf_counter()
+        most = min(self.timer.max_reps, 1 + int(LONGEST_BATCH_S / cost_s))
+        while wanted := self.peers.tell(min(next_batch(budget, slowest_us, True), most))[0]:
+            started_s = time.perf_counter()
             self.take_clean(wanted, pacing.idle_s(sample.reps or probe), sample)
             slowest_us = list(map(max, zip(*self.peers.tell(sample.samples_us), strict=True)))
             budget.spend(time.perf_counter() - started_s, wanted)
@@ -302,9 +306,9 @@ def do_job(job: Job, assignment: Assignment, say: Callable[[str], None]) -> Timi
     call_once(call, job, rank, device, peers)
     if not job.timed:
         return None
-    say("warming up")
     wanted = WARMUP_CALLS if job.plan.warmup is None else job.plan.warmup
     for _ in range(wanted):
+        say("warming up")
         peers.meet()
         call.prepare()()
         device.synchronize()

@@ -61,6 +61,15 @@ def test_a_rep_that_is_throttled_on_one_gpu_is_taken_again_by_all(
     assert clock.slept_s == [0.1, 0.2][: len(sizes) - 1]
 
 
+@pytest.mark.parametrize(("cost_s", "sizes"), [(0.99, [5, 5, 11, 9]), (10.1, [5, 5] + [1] * 20), (0.4, [5, 5, 20])])
+def test_no_batch_is_so_long_that_its_ranks_seem_to_hang(clock: Clock, cost_s: float, sizes: list[int]) -> None:
+    timer = FakeTimer(clock, cost_s=cost_s)
+    peers: Any = SimpleNamespace(tell=lambda mine: [mine])
+    sampler = RankSampler(timer, make_call(nothing, label="f"), lambda: 0, peers)
+    assert len(sampler.take_sample(PLAN, Pacing(None), lambda text: None).reps) == 20
+    assert timer.sizes == sizes
+
+
 @pytest.mark.parametrize(("max_clock_mhz", "idle_s"), [(1410, 0.0), (1980, 2.9e-3)])
 def test_reps_idle_where_the_clock_sinks_below_what_the_process_of_the_test_has_locked(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, max_clock_mhz: float, idle_s: float
