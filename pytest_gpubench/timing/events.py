@@ -18,6 +18,7 @@ from pytest_gpubench.timing.base import Call, Rep, Session, Timer
 from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.pacing import rest
 from pytest_gpubench.timing.sentinels import check_triton, sentinels_of
+from pytest_gpubench.timing.startup import wait_for_startup
 
 if TYPE_CHECKING:
     import torch
@@ -154,6 +155,10 @@ class EventsSession(Session):
         self.begin, self.end = new_event(), new_event()
         self.taken: list[tuple[Lap, tuple[str, ...]]] = []
         self.clocks: list[float | None] = []
+
+    def __enter__(self) -> "EventsSession":
+        wait_for_startup()
+        return self
 
     def take(self, call: Call, idle_s: float) -> None:
         """Take one rep; raise MeasurementError where the GPU works on, on a stream that events do not see."""

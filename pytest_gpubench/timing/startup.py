@@ -23,13 +23,18 @@ def start_in_background(device: "Device") -> None:
     """Start the profiler while the first tests set themselves up.
 
     Our own kernels are compiled and our buffers made before it begins: what may warn, or allocate, belongs to the
-    thread that runs the tests.
+    thread that runs the tests. So does the garbage collector, which is left as it is.
     """
-    from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
+    from pytest_gpubench.timing.base import call_of
+    from pytest_gpubench.timing.profiler import ProfilerTimer
+
+    def start() -> None:
+        with timer.session() as session:
+            session.take(call_of("noop", timer.sentinels.noop), 0.0)
 
     with suppress(GpuBenchError):  # the first measurement says what is wrong
         timer = ProfilerTimer(device, "cold")
-        begin_startup(lambda: take_reps_of_noop(timer, 1))
+        begin_startup(start)
 
 
 def begin_startup(start: Callable[[], object]) -> None:
@@ -48,7 +53,7 @@ def begin_startup(start: Callable[[], object]) -> None:
 
 
 def wait_for_startup() -> None:
-    """Wait until the background start, if there is one, is over."""
+    """Wait until the background start, if there is one, is over: it holds up what others launch."""
     if _startup is not None and _startup is not threading.current_thread():
         _startup.join()
 

@@ -12,6 +12,7 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.settings.cache import Cache
 from pytest_gpubench.timing.base import Call, Rep, Session, Timer
 from pytest_gpubench.timing.l2flush import make_flush
+from pytest_gpubench.timing.startup import wait_for_startup
 
 SCHEDULED = "/proc/thread-self/schedstat"
 """Nanoseconds for which this thread ran, for which it waited for a core, and how often it got one."""
@@ -77,6 +78,7 @@ class WallSession(Session):
         self.taken: list[Rep] = []
 
     def __enter__(self) -> "WallSession":
+        wait_for_startup()
         self.schedule.__enter__()
         return self
 

@@ -1,7 +1,9 @@
 """The profiler's start in the background, and the parts of the profiler that need no GPU."""
 
+import gc
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,11 +12,13 @@ import torch
 
 from pytest_gpubench import DeviceUnavailable, NothingRecorded
 from pytest_gpubench.gpu.device import Device, cpu_device
-from pytest_gpubench.timing import profiler, startup
+from pytest_gpubench.timing import events, profiler, startup
 from pytest_gpubench.timing.base import Record
 from pytest_gpubench.timing.calls import make_call
+from pytest_gpubench.timing.events import EventsSession
 from pytest_gpubench.timing.kernels import Sentinels, mean_clock_mhz
 from pytest_gpubench.timing.profiler import ProfilerTimer, read_records
+from pytest_gpubench.timing.wall import WallSession
 from tests.timing.fakes import ProfilerEvent
 from tests.timing.test_regions import FakeGpu, gpu, timer_of  # noqa: F401 # a fixture
 
@@ -71,20 +75,37 @@ def test_others_wait_for_the_start_in_the_background_which_prints_nothing(
     assert level or not done.stderr
 
 
-def test_in_the_background_a_rep_is_taken_where_there_is_a_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_the_background_a_rep_is_taken_where_there_is_a_timer(
+    monkeypatch: pytest.MonkeyPatch,
+    gpu: FakeGpu,  # noqa: F811
+) -> None:
+    """The garbage collector is that of the thread of the tests."""
     taken: list[object] = []
 
-    def make(device: Device, cache: str) -> str:
+    def make(device: Device, cache: str) -> ProfilerTimer:
         if taken:
             raise DeviceUnavailable("full")
-        return f"{device.type} {cache}"
+        monkeypatch.setattr(gpu, "noop", lambda: taken.append((device.type, cache, gc.isenabled())))
+        return timer_of(gpu)
 
     monkeypatch.setattr(profiler, "ProfilerTimer", make)
-    monkeypatch.setattr(profiler, "take_reps_of_noop", lambda *given: taken.append(given))
     monkeypatch.setattr(startup, "begin_startup", lambda start: start())
     for _ in range(2):
         startup.start_in_background(cpu_device())
-    assert taken == [("cpu cold", 1)]
+    assert taken == [("cpu", "cold", True)]
+
+
+@pytest.mark.parametrize("name", ["wall", "events"])
+def test_no_timer_takes_reps_while_the_profiler_starts(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    over, waited = threading.Event(), list[bool]()
+    monkeypatch.setattr(events, "new_event", lambda: None)
+    monkeypatch.setattr(startup, "_startup", None)
+    timer: Any = SimpleNamespace(sentinels=SimpleNamespace(read_clocks=lambda reps: []))
+    startup.begin_startup(over.wait)
+    threading.Timer(0.05, over.set).start()
+    with WallSession(timer) if name == "wall" else EventsSession(timer):
+        waited.append(over.is_set())
+    assert waited == [True]
 
 
 SESSION = """
