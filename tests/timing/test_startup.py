@@ -12,13 +12,11 @@ import torch
 
 from pytest_gpubench import DeviceUnavailable, NothingRecorded
 from pytest_gpubench.gpu.device import Device, cpu_device
-from pytest_gpubench.timing import events, profiler, startup
+from pytest_gpubench.timing import events, kernels, make_timer, profiler, startup
 from pytest_gpubench.timing.base import Record
 from pytest_gpubench.timing.calls import make_call
-from pytest_gpubench.timing.events import EventsSession
-from pytest_gpubench.timing.kernels import Sentinels, mean_clock_mhz
+from pytest_gpubench.timing.events import EventsTimer
 from pytest_gpubench.timing.profiler import ProfilerTimer, read_records
-from pytest_gpubench.timing.wall import WallSession
 from tests.timing.fakes import ProfilerEvent
 from tests.timing.test_regions import FakeGpu, gpu, timer_of  # noqa: F401 # a fixture
 
@@ -100,10 +98,11 @@ def test_no_timer_takes_reps_while_the_profiler_starts(monkeypatch: pytest.Monke
     over, waited = threading.Event(), list[bool]()
     monkeypatch.setattr(events, "new_event", lambda: None)
     monkeypatch.setattr(startup, "_startup", None)
-    timer: Any = SimpleNamespace(sentinels=SimpleNamespace(read_clocks=lambda reps: []))
+    timer: Any = object.__new__(EventsTimer) if name == "events" else make_timer(name, cpu_device(), "hot")
+    timer.sentinels = SimpleNamespace(read_clocks=lambda reps: [])
     startup.begin_startup(over.wait)
     threading.Timer(0.05, over.set).start()
-    with WallSession(timer) if name == "wall" else EventsSession(timer):
+    with timer.session():
         waited.append(over.is_set())
     assert waited == [True]
 
@@ -159,12 +158,12 @@ def test_without_compiled_triton_it_is_said_what_to_do(
     ],
 )
 def test_the_clock_between_two_readings(begin: tuple[int, int], end: tuple[int, int], clock_mhz: float | None) -> None:
-    assert mean_clock_mhz(begin, end) == clock_mhz
+    assert kernels.mean_clock_mhz(begin, end) == clock_mhz
 
 
 def test_clocks_are_read_once_in_whatever_mode_the_first_test_was() -> None:
     with torch.inference_mode():
-        sentinels = Sentinels(cpu_device())
+        sentinels = kernels.Sentinels(cpu_device())
     sentinels.buffer[:2] = torch.tensor([[1000, 50_000], [1_981_000, 1_050_000]])
     assert [sentinels.read_clocks(1) for _ in range(2)] == [[1980.0], [None]]
 
