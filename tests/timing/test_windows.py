@@ -150,22 +150,14 @@ def test_what_runs_into_a_rep_is_refused(
         split_reps(records, [call(prepares_on_device=prepares)] * (2 if before else 1), FLUSH, producer)
 
 
-@pytest.mark.parametrize(
-    ("filled", "labels", "error", "sentence"),
-    [
-        ([0], "a", NothingRecorded, "'a' launched nothing on the GPU in 1 call: "),
-        ([0, 1, 0, 1], "abab", NothingRecorded, "'a' launched nothing on the GPU in 2 calls: "),
-        ([1, 1, 0, 1], "abab", KernelsDiffer, "'a' launched nothing on the GPU in 1 of 2 calls"),
-    ],
-)
-def test_an_empty_rep_is_refused(
-    filled: Sequence[int], labels: str, error: type[MeasurementError], sentence: str
-) -> None:
-    """A call that never launches is another mistake than one that sometimes does not."""
+@pytest.mark.parametrize(("filled", "labels"), [([0], "a"), ([0, 1, 0, 1], "abab"), ([1, 1, 0, 1], "abab")])
+def test_a_call_whose_reps_are_all_empty_is_refused(filled: Sequence[int], labels: str) -> None:
+    """One that sometimes launches nothing is another mistake: its kernels differ."""
     reps = [
         rep(100 * at, 100 * at + 50, *[kernel(100 * at + 2, 100 * at + 9)] * full) for at, full in enumerate(filled)
     ]
-    with pytest.raises(error, match=f"^{sentence}"):
+    refused = pytest.raises(NothingRecorded, match=r"^'a' launched nothing on the GPU: are its tensors on the GPU, and")
+    with nullcontext() if filled[0] else refused:
         split_reps(list(chain(*reps)), [call(label) for label in labels])
 
 
