@@ -111,22 +111,16 @@ def measured(job: Job, timeout_s: float = PATIENT_S) -> Ranks | None:
 
 @pytest.mark.usefixtures("no_orphans")
 def test_an_all_reduce_is_checked_and_timed_by_both() -> None:
-    job = Job(reduce_all, PLAN, numbers, is_sum, collective="all_reduce", message_bytes=4000)
-    found = measured(job)
+    """Without a number of reps both stop after the same."""
+    plan = replace(PLAN, reps=None, max_time_s=0.2)
+    found = measured(Job(reduce_all, plan, numbers, is_sum, collective="all_reduce", message_bytes=4000))
     assert found is not None
-    assert [timing.reps for timing in found.ranks] == [20, 20]
+    assert found.timing.reps >= 12
     assert found.timing.label == "reduce_all"
     assert found.timing.timer == "wall"
     assert found.timing.moved_bytes == 4000
     assert found.timing.warmup_calls == 2
     assert found.timing.median_us >= max(found.medians_us)
-
-
-@pytest.mark.usefixtures("forked")
-def test_without_a_number_of_reps_both_stop_after_the_same() -> None:
-    found = measured(Job(reduce_all, replace(PLAN, reps=None, max_time_s=0.2), numbers))
-    assert found is not None
-    assert found.timing.reps >= 12
 
 
 @pytest.mark.usefixtures("forked")
