@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_gpubench import Region, region
+from pytest_gpubench import Region, bench, region
 from pytest_gpubench.bench.phases import PhasesRequest, phase_calls
 from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.settings import Settings
@@ -144,6 +144,18 @@ def test_in_a_backward_on_the_thread_of_autograd(x: torch.Tensor) -> None:
     assert found["backward/squared"].own_median_us > 0
     assert found["backward"].own_median_us > 0
     assert found[OUTSIDE].total_ns == (0,) * len(found[OUTSIDE].total_ns)
+
+
+def test_a_call_with_regions_may_overwrite_its_arguments(x: torch.Tensor) -> None:
+    """What puts them back runs before each rep, in no region."""
+
+    def step(values: torch.Tensor) -> None:
+        with region("double"):
+            values.mul_(2)
+
+    timing = bench.measure(step, x, reps=12)
+    assert {each.path: each.share for each in timing.regions} == {"double": 1.0, OUTSIDE: 0.0}
+    assert "overwrites" in timing.flags
 
 
 def test_a_graph_belongs_to_the_region_that_replays_it(x: torch.Tensor) -> None:
