@@ -2,14 +2,14 @@
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
 
-from pytest_gpubench.errors import MeasurementError, first_line
+from pytest_gpubench.errors import DeviceUnavailable, MeasurementError, first_line
 from pytest_gpubench.gpu.datasheets import datasheet_of
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import reason_names
@@ -49,22 +49,28 @@ TF32_PROBE = 1 + 2.0**-12
 def copy_bandwidth(device: Device) -> float | None:
     """Return the bytes that a large copy moves in a microsecond, read and written; None without room for one.
 
-    The fastest of 20 cold copies of at least 256 MiB, or of four times the L2 cache if that is more.
+    The fastest of 20 cold copies of at least 256 MiB, or of four times the L2 cache if that is more. What the GPU moves
+    while it is throttled is not kept.
     """
     try:
-        return _measured_bandwidth(device)
+        return _bandwidths.get(device) or _measured_bandwidth(device)
     except torch.OutOfMemoryError:  # there may be room the next time
         return None
 
 
-@cache
+_bandwidths: dict[Device, float] = {}
+
+
 def _measured_bandwidth(device: Device) -> float:
     flush_buffer(device)  # first, so that it has room
     copied_bytes = max(LEAST_COPIED_BYTES, 4 * device.cache_bytes)
     source = torch.zeros(copied_bytes // 4, dtype=torch.int32, device=device.torch_device)
     target = torch.empty_like(source)
-    times_us, _ = fastest_us(device, [call_of("copy", lambda: target.copy_(source))], BANDWIDTH_REPS)
-    return 2 * copied_bytes / times_us[0]
+    times_us, throttled = fastest_us(device, [call_of("copy", lambda: target.copy_(source))], BANDWIDTH_REPS)
+    bandwidth = 2 * copied_bytes / times_us[0]
+    if not throttled:
+        _bandwidths[device] = bandwidth
+    return bandwidth
 
 
 # what this GPU reaches
@@ -144,11 +150,12 @@ class MeasuredMemory:
 
 @cache
 def measured_memory(device: Device) -> MeasuredMemory:
-    """Measure copies, additions, readers and writers of several sizes; fewer without room, which a remark says."""
+    """Measure copies, additions, readers and writers of several sizes; fewer without room, which a remark says.
+
+    Raises DeviceUnavailable without room for the smallest.
+    """
     flush_buffer(device)  # first, so that it has room
     pool, remarks = make_pool(device), []
-    if pool is None:
-        return MeasuredMemory((), ("memory: not measured, there is no room for a copy",))
     if pool.nbytes < SIZES_BYTES[-1]:
         remarks.append(f"memory: measured with {format_bytes(pool.nbytes)} at most, there was no room for more")
     sizes = [size for size in SIZES_BYTES if size <= pool.nbytes]
@@ -166,14 +173,12 @@ def measured_memory(device: Device) -> MeasuredMemory:
     return MeasuredMemory(tuple(points), tuple(remarks))
 
 
-def make_pool(device: Device) -> torch.Tensor | None:
-    """Return zeros to move, as many as fit of the largest size; None where the smallest does not fit."""
+def make_pool(device: Device) -> torch.Tensor:
+    """Return zeros to move, as many as fit of the largest size; raise DeviceUnavailable where the smallest does not."""
     for size in reversed(SIZES_BYTES):
-        try:
+        with suppress(torch.OutOfMemoryError):
             return torch.zeros(size // 4, dtype=torch.float32, device=device.torch_device)
-        except torch.OutOfMemoryError:
-            continue
-    return None
+    raise DeviceUnavailable("there is no room for a copy")
 
 
 def trials_of(pool: torch.Tensor, size: int) -> list[tuple[Call, float, int]]:

@@ -149,11 +149,13 @@ def test_too_little_room_is_said(
             raise torch.OutOfMemoryError("full")
         return zeros(elements, **options)
 
-    monkeypatch.setattr(torch, "zeros", full)
-    found = peaks_of(gpu())
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(torch, "zeros", full)
+        found = peaks_of(device := gpu())
     assert found.copy_gbps == (gbps and pytest.approx(gbps))
     assert max((point.moved_bytes for point in found.memory), default=0) == largest_bytes
     assert found.remarks == (f"memory: {remark}",)
+    assert peaks_of(device).copy_gbps == pytest.approx(42), "there may be room the next time"
 
 
 # matmuls
@@ -361,6 +363,15 @@ def test_the_fastest_copy_counts_and_is_found_once_for_each_gpu(
     assert made == ["flush", (copied_bytes // 4, torch.int32)] * 2
     assert played.sizes == [peaks.BANDWIDTH_REPS] * 2
     assert target.tolist() == [0, 0, 0, 0]
+
+
+def test_what_is_copied_while_the_gpu_is_throttled_is_measured_again(played: Played, made: list[Any]) -> None:
+    masks = chain([HEAT] * peaks.BANDWIDTH_REPS, repeat(0))
+    device = gpu(nvml=SimpleNamespace(throttle_mask=lambda: next(masks)))
+    played.time_us = lambda label: 250.0 if len(played.sessions) == 1 else 125.0
+    slow, fast, kept = (copy_bandwidth(device) for _ in range(3))
+    assert (slow, fast, kept) == (2 * LEAST_COPIED_BYTES / 250, 2 * LEAST_COPIED_BYTES / 125, fast)
+    assert played.sizes == [peaks.BANDWIDTH_REPS] * 2
 
 
 def test_without_room_for_a_copy_there_is_no_number(
