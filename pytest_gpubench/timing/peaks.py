@@ -114,9 +114,9 @@ def matmuls_or_remark(device: Device, dtypes: Sequence[str]) -> "dict[str, Measu
     try:
         for name in dtypes:
             now = "tfloat32" if name == "float32" and rounds_float32(device) else name
-            if (device, now) not in _matmuls:
-                _matmuls[device, now] = measure_matmul(device, now)
-            found[now] = _matmuls[device, now]
+            found[now] = _matmuls.get((device, now)) or measure_matmul(device, now)
+            if found[now].tflops is not None:  # else there may be room the next time
+                _matmuls[device, now] = found[now]
     except Exception as error:  # as above
         remark = f"matmuls: not measured, {first_line(error)}"
         found |= {name: MeasuredMatmul(None, remark) for name in dtypes if name not in found}
