@@ -16,7 +16,7 @@ from pytest_gpubench.cli.output import say
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.results.provenance import GIT_PLACES, run_git
 from pytest_gpubench.units import count
-from pytest_gpubench.verdict.rounds import CommitArm
+from pytest_gpubench.verdict.rounds import COMMIT_ARMS, CommitArm
 
 
 @dataclass(frozen=True)
@@ -69,18 +69,23 @@ class Checkout:
         )
 
     def rebased(self, text: str) -> str:
-        """Return a path in the working tree as the same path in this checkout; other texts as they are."""
-        path = Path(text)
+        """Return a path in the working tree, or an option with one, as in this checkout; others as they are."""
+        option, equals, place = text.partition("=") if text.startswith("-") else ("", "", text)
+        path = Path(place)
         if not path.is_absolute() or not path.is_relative_to(self.origin):
             return text
-        return str(self.root / path.relative_to(self.origin))
+        return f"{option}{equals}{self.root / path.relative_to(self.origin)}"
 
     def take_tests(self, paths: Sequence[str], source: "Checkout") -> None:
         """Replace these files and folders with those of another checkout; raise BadRequest."""
         for path in paths:
-            there, here = (Path(os.path.normpath(each.folder / path)) for each in (source, self))
+            there, here = (Path(os.path.normpath(each.folder / each.rebased(path))) for each in (source, self))
             if not there.exists() or not there.is_relative_to(source.root) or there == source.root:
                 raise BadRequest(f"--tests {path}: it names no file or folder within {source.arm}, {source.title}")
+            if not here.parent.resolve().is_relative_to(self.root):
+                raise BadRequest(
+                    f"--tests {path}: in {self.arm} a link on the way leads out of it; name the link itself"
+                )
             if here.is_dir() and not here.is_symlink():
                 shutil.rmtree(here)
             else:
@@ -101,7 +106,6 @@ class Workspace:
     here: Path
     """The folder that `ab` was called in."""
     folder: Path
-    worktrees: set[Path] = field(default_factory=set)
 
     @classmethod
     @contextmanager
@@ -126,8 +130,8 @@ class Workspace:
                 say(f"kept: {workspace.folder} (remove its worktrees with git worktree remove)")
             else:
                 with signals_handled(signal.SIG_IGN, *INTERRUPTS):
-                    for worktree in workspace.worktrees:
-                        workspace._remove_worktree(worktree)
+                    for arm in COMMIT_ARMS:
+                        workspace._remove_worktree(arm)
                     shutil.rmtree(workspace.folder, ignore_errors=True)
 
     def _check_out(self, base: str, head: str | None, one_environment: bool) -> dict[CommitArm, Checkout]:
@@ -183,9 +187,7 @@ class Workspace:
 
         The repository's hooks are not run.
         """
-        root = self.folder / arm.lower()
-        self._remove_worktree(root)
-        self.worktrees.add(root)
+        root = self._remove_worktree(arm)
         without_hooks = ("-c", f"core.hooksPath={os.devnull}")
         made = self.git(*without_hooks, "worktree", "add", "--quiet", "--detach", str(root), commit)
         if made.returncode:
@@ -200,11 +202,15 @@ class Workspace:
         state.mkdir(exist_ok=True)
         return Checkout(arm, root, folder, self.repository, state, title)
 
-    def _remove_worktree(self, worktree: Path) -> None:
-        if worktree in self.worktrees:
-            self.git("worktree", "remove", "--force", "--force", str(worktree))
-            shutil.rmtree(worktree, ignore_errors=True)
-            self.git("worktree", "prune")
+    def _remove_worktree(self, arm: CommitArm) -> Path:
+        """Remove an arm's worktree, if there is one; return its folder.
+
+        `git worktree prune` would also remove the user's own, where they lie on a disk that is not mounted.
+        """
+        root = self.folder / arm.lower()
+        shutil.rmtree(root, ignore_errors=True)
+        self.git("worktree", "remove", "--force", "--force", str(root))
+        return root
 
 
 def _git_or_refuse(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":

@@ -40,6 +40,55 @@ def test_what_is_kept(git: Git, fake: FakePytest, tmp_path: Path, capsys: pytest
     git("worktree", "remove", "--force", str(folder / "base"))
 
 
+def test_a_worktree_of_the_users_that_is_not_mounted_stays(git: Git, fake: FakePytest, tmp_path: Path) -> None:
+    commit(git, {"us": "10"})
+    mine = tmp_path / "mine"
+    git("worktree", "add", str(mine), "-b", "topic")
+    mine.rename(tmp_path / "elsewhere")
+    assert call("main", "HEAD", "--rounds", "1") == 0
+    (tmp_path / "elsewhere").rename(mine)
+    assert git("-C", str(mine), "branch", "--show-current") == "topic"
+
+
+# the tests of HEAD for both
+
+
+@pytest.mark.parametrize("folder", [".", "{}"])
+def test_heads_tests_run_on_both(folder: str, git: Git, fake: FakePytest, tmp_path: Path) -> None:
+    """Nothing is removed from the working tree, where tests may not be committed yet."""
+    commit(git, {"us": "10", "tests/test_a.py": "old", "tests/gone.py": ""})
+    git("rm", "--quiet", "tests/gone.py")
+    Path("tests/test_a.py").write_text("new")
+    path = f"{folder.format(Path.cwd())}/tests"
+    assert call("main", "--rounds", "1", "--tests", path, "--keep") == 0
+    (tests,) = tmp_path.glob("tmp/*/base/tests")
+    for place in (tests, Path("tests")):
+        assert {path.name: path.read_text() for path in place.iterdir()} == {"test_a.py": "new"}
+
+
+@pytest.mark.parametrize("path", ["nowhere", "..", "../repository", ".", "/etc/hosts"])
+def test_tests_that_are_not_there(git: Git, path: str) -> None:
+    commit(git, {"us": "10"})
+    with pytest.raises(BadRequest, match=f"--tests {path}: it names no file or folder within HEAD, the working tree"):
+        call("main", "--tests", path)
+    assert Path("us").exists()
+
+
+def test_tests_behind_a_link_that_leads_out(git: Git, fake: FakePytest, tmp_path: Path) -> None:
+    precious = tmp_path / "outside" / "unit" / "precious"
+    precious.parent.mkdir(parents=True)
+    precious.touch()
+    Path("tests").symlink_to(tmp_path / "outside")
+    commit(git, {"us": "10"})
+    Path("tests").unlink()
+    commit(git, {"tests/unit/a.py": ""})
+    with pytest.raises(BadRequest, match="--tests tests/unit: in BASE a link on the way leads out of it; name the li"):
+        call("HEAD~1", "HEAD", "--tests", "tests/unit")
+    assert precious.exists()
+    assert call("HEAD~1", "HEAD", "--rounds", "1", "--tests", "tests") == 0
+    assert precious.exists()
+
+
 # the repository: what is not there is said, and what to do
 
 

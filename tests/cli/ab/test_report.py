@@ -110,23 +110,3 @@ def test_nothing_compared_is_said_in_the_comment_too(git: Git, fake: FakePytest,
     first, _, reason, *_ = place.read_text().splitlines()
     assert first == "## Performance of HEAD against BASE: ❌ nothing was compared"
     assert reason == "    pytest could not run the tests in BASE (exit status 4); it ended with:"
-
-
-# the tests of HEAD for both
-
-
-def test_heads_tests_run_on_both(git: Git, fake: FakePytest, tmp_path: Path) -> None:
-    commit(git, {"us": "10", "tests/test_a.py": "old", "tests/gone.py": ""})
-    git("rm", "--quiet", "tests/gone.py")
-    Path("tests/test_a.py").write_text("new")
-    assert main(["ab", "main", "--rounds", "1", "--tests", "tests", "--keep"]) == 0
-    (tests,) = tmp_path.glob("tmp/*/base/tests")
-    assert {path.name: path.read_text() for path in tests.iterdir()} == {"test_a.py": "new"}
-
-
-@pytest.mark.parametrize("path", ["nowhere", "..", "../repository", ".", "/etc/hosts"])
-def test_tests_that_are_not_there(git: Git, path: str, capsys: pytest.CaptureFixture[str]) -> None:
-    commit(git, {"us": "10"})
-    assert main(["ab", "main", "--tests", path]) == 2
-    assert f"--tests {path}: it names no file or folder within HEAD, the working tree" in capsys.readouterr().err
-    assert Path("us").exists()
