@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from pytest_gpubench.stats.regression import ChangeEstimate
-from pytest_gpubench.stats.summary import Interval, detectable_errors, student_t
+from pytest_gpubench.stats.summary import LARGEST_LOG, Interval, detectable_errors, student_t
 
 LEAST_STD = 0.0005
 """Sessions that agree better by chance, or by the ticks of a clock, say nothing more."""
@@ -181,7 +181,7 @@ class RunNoise:
         if pairs < 2:
             return math.inf
         errors = detectable_errors(student_t(alpha, pairs - 1), pairs - 1)
-        return math.expm1(errors * self.spread / math.sqrt(pairs))
+        return math.expm1(min(errors * self.spread / math.sqrt(pairs), LARGEST_LOG))
 
 
 def noise_of(log_ratios: Iterable[Sequence[float]]) -> RunNoise | None:

@@ -9,6 +9,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 POWER_Z = statistics.NormalDist().inv_cdf(0.9)
+LARGEST_LOG = 30.0
+"""The logarithm of the largest ratio that an interval reaches: a tiny alpha, or few pairs, leave everything open."""
 
 
 def student_quantile(z: float, freedom: int) -> float:

@@ -35,7 +35,7 @@ from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRe
 from pytest_gpubench.settings.cache import cache_words
 from pytest_gpubench.stats.process_spread import RunNoise, noise_of
 from pytest_gpubench.stats.regression import ChangeEstimate
-from pytest_gpubench.stats.summary import Interval, lower_rank, steps_us, student_t
+from pytest_gpubench.stats.summary import LARGEST_LOG, Interval, lower_rank, steps_us, student_t
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import count, share_or_more
 from pytest_gpubench.verdict.counters import CONFIRMED, compare_counters
@@ -286,7 +286,7 @@ def change_of_pairs(log_ratios: Sequence[float], metric: str, alpha: float, leas
     if len(log_ratios) < 2:
         return ChangeEstimate(math.exp(mean), None, metric, alpha)
     spread = max(statistics.stdev(log_ratios), least)
-    half = student_t(alpha, len(log_ratios) - 1) * spread / math.sqrt(len(log_ratios))
+    half = min(student_t(alpha, len(log_ratios) - 1) * spread / math.sqrt(len(log_ratios)), LARGEST_LOG)
     return ChangeEstimate(math.exp(mean), Interval(math.exp(mean - half), math.exp(mean + half)), metric, alpha)
 
 
