@@ -4,10 +4,12 @@ import json
 import socket
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 from pytest_gpubench.plugin.started_ahead import IMPORTED_LATER
+from tests.plugin.conftest import BenchRun
 
 TURN_SOCKET = "PYTEST_GPUBENCH_TURN_SOCKET"
 
@@ -37,6 +39,18 @@ def test_it_tells_the_sources_of_its_perf_tests_and_begins_when_told(
     found = json.loads(connection.recv(999))
     known = {} if options else {"test_a.py::test_it": False, "test_a.py::test_perf": True}
     assert {name: bool(source) for name, source in found.items()} == known
+
+
+@pytest.mark.usefixtures("stubbed_torch")
+def test_it_becomes_no_baseline(bench_run: BenchRun, connection: socket.socket) -> None:
+    """It may be of a commit that nobody has merged."""
+    connection.sendall(b"!")
+    options = ["--gpu-bench-save=main", "--gpu-bench-sessions=2", "--gpu-bench-html=run.html"]
+    source = "\ndef test_fast(gpu_bench): gpu_bench(fast)\n"
+    result = bench_run(source, *options, "--gpu-bench-json=run.json", GPU_BENCH_AUTOSAVE="1")
+    result.assert_outcomes(passed=2, skipped=1)
+    assert sorted(path.name for path in Path().glob("*.[hj]*")) == ["run.json"]
+    assert not Path(".gpu_benchmarks").exists()
 
 
 ODD = """
