@@ -18,7 +18,7 @@ from pytest_gpubench.cli.ab.runs import PytestRunner, compare_commits
 from pytest_gpubench.cli.arguments import add_alpha, add_output, add_value
 from pytest_gpubench.cli.output import say
 from pytest_gpubench.counters import COUNTER_BY_NAME, is_counter
-from pytest_gpubench.errors import BadRequest, DeviceUnavailable, GpuBenchError
+from pytest_gpubench.errors import BadRequest, DeviceUnavailable
 from pytest_gpubench.report.markdown import CROSS
 from pytest_gpubench.results.files import write_text
 from pytest_gpubench.settings.parsers import positive_count
@@ -102,15 +102,15 @@ def run(arguments: argparse.Namespace) -> int:
         pythons = arguments.base_python, arguments.head_python
         with prepared(arguments, arguments.base, arguments.head, pythons) as (_, checkouts, runner):
             found = compare_commits(checkouts, runner, comparison_plan(arguments))
-    except GpuBenchError as error:
-        _write_stopped(str(error), arguments.markdown)
-        raise
     except ComparisonInterrupted as interrupt:
         found = interrupt.found
         if found.changes:
             write_report(found, checkouts, arguments)
         else:
             _write_stopped(found.interrupted_words, arguments.markdown)
+        raise
+    except (Exception, KeyboardInterrupt) as error:
+        _write_stopped(str(error) or "interrupted before the first run", arguments.markdown)
         raise
     write_report(found, checkouts, arguments)
     return exit_status(found.changes)
@@ -222,11 +222,12 @@ def _packages_of(checkout: Checkout) -> dict[str, Package]:
     """Return the packages that a checkout's interpreter finds, and Python itself; raise BadRequest."""
     done = checkout.run_python(LIST_PACKAGES)
     option = f"--{checkout.arm.lower()}-python {checkout.python}"
-    if done.returncode:
+    try:
+        found, has_plugin = json.loads(last_line(done.stdout))  # what begins with each interpreter may print before
+    except ValueError:
         raise BadRequest(
             f"{option}: it does not list its packages ({last_line(done.stderr)}); give a Python of 3.10 on"
-        )
-    found, has_plugin = json.loads(done.stdout)
+        ) from None
     if not has_plugin:
         raise BadRequest(f"{option}: pytest-gpubench is not installed there; install it with the tests' own packages")
     return {name: (version, digest) for name, (version, digest) in found.items()}

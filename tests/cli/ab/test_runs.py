@@ -26,14 +26,16 @@ def test_each_run_imports_its_own_tree(git: Git, fake: FakePytest, monkeypatch: 
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary")
     monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw0")
     monkeypatch.chdir("sub")
-    assert call("main", "HEAD", "--rounds", "1", "--", f"{root}/sub/test_a.py::test_it", "-q") == 0
+    words = f"{root}/sub/test_a.py::test_it", f"--ignore={root}/old", "-k=/a"
+    assert call("main", "HEAD", "--rounds", "1", "--", *words) == 0
     for arm, folder, environment, command in zip("bhhb", fake.folders, fake.environments, fake.commands, strict=True):
         tree = folder.parent
         assert tree.name[0] == arm
         paths = [str(folder), str(tree), str(tree / "src"), str(tree / "lib"), "/elsewhere"]
         assert environment["PYTHONPATH"].split(":") == paths
         assert not {"GITHUB_STEP_SUMMARY", "PYTEST_XDIST_WORKER"} & set(environment)
-        assert list(command[1:6]) == ["-m", "pytest", f"{tree}/sub/test_a.py::test_it", "-q", "--hypothesis-seed=0"]
+        given = [f"{tree}/sub/test_a.py::test_it", f"--ignore={tree}/old", "-k=/a"]
+        assert list(command[1:7]) == ["-m", "pytest", *given, "--hypothesis-seed=0"]
     for name in ("TORCH_EXTENSIONS_DIR", "HYPOTHESIS_STORAGE_DIRECTORY"):
         first, second, third, fourth = (environment[name] for environment in fake.environments)
         assert first == fourth != second == third
@@ -227,15 +229,22 @@ def test_an_interrupt_reports_what_is_decided(
     assert (found["exit_status"], found["interrupted"], found["runs"]) == (130, True, 9)
 
 
+@pytest.mark.parametrize(
+    ("options", "at", "words"),
+    [
+        ((), 8, "interrupted after 7 of at most 16 runs: nothing is decided yet"),
+        (("--setup", "true"), 1, "interrupted before the first run"),
+    ],
+)
 def test_an_interrupt_before_anything_is_decided(
-    ran: list[list[str]], fake: FakePytest, capsys: pytest.CaptureFixture[str]
+    options: tuple[str, ...], at: int, words: str, ran: list[list[str]], fake: FakePytest
 ) -> None:
-    fake.interrupt_at = 8
-    assert main(["ab", "main", "HEAD", *WRITTEN]) == 130
-    out, err = capsys.readouterr()
-    words = "interrupted after 7 of at most 16 runs: nothing is decided yet"
-    assert (out, err.splitlines()[-1]) == ("", f"gpu_bench: {words}")
-    assert (words in Path("found.md").read_text(), Path("found.json").exists()) == (True, False)
+    """The comment has no older verdict."""
+    Path("found.md").write_text("fine")
+    fake.interrupt_at = at
+    assert main(["ab", "main", "HEAD", *WRITTEN, *options]) == 130
+    told = Path("found.md").read_text()
+    assert (words in told, "fine" in told, Path("found.json").exists()) == (True, False, False)
 
 
 # what pytest says of its tests in JUnit's file
