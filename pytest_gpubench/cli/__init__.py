@@ -3,6 +3,7 @@
 import argparse
 import io
 import sys
+import traceback
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
@@ -33,15 +34,19 @@ RUN_PYTEST = ("ab", "bisect")
 EXIT_STATUS = "exit status: 0 fine, 1 a regression or nothing to compare, 2 bad usage or a file that cannot be read"
 BAD_USAGE = 2
 CANNOT_TELL = 125
-"""For bad usage of `bisect` too: `git bisect run` would take 2 for a bad commit."""
+"""For any error of `bisect` too: `git bisect run` would take 2 for a bad commit."""
 INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status: 0, 1 for a regression found, 2 for bad usage or a bad file."""
+    """Run the command; return its exit status: 0, 1 for a regression found, 2 for bad usage or any error.
+
+    An error that is not expected has its traceback. Python's own status for it would be that of a regression.
+    """
     from pytest_gpubench.cli.output import complain
 
     words = sys.argv[1:] if arguments is None else list(arguments)
+    failed = CANNOT_TELL if words[:1] == ["bisect"] else BAD_USAGE
     if words and words[0] in REMOVED:
         complain(words[0], [f"there is no {words[0]} any more: use {REMOVED[words[0]]}"])
         return BAD_USAGE
@@ -51,18 +56,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         chosen = parse(words)
     except SystemExit as stopped:
-        if words[:1] == ["bisect"] and stopped.code == BAD_USAGE:
-            stopped.code = CANNOT_TELL
+        if stopped.code == BAD_USAGE:
+            stopped.code = failed
         raise
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show
+    for stream in (sys.stdin, sys.stdout):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name in another encoding
     try:
         return int(chosen.run(chosen))
-    except GpuBenchError as error:
+    except (GpuBenchError, OSError) as error:
         complain(chosen.command, [str(error)])
-        return BAD_USAGE
+    except Exception:
+        traceback.print_exc()
     except KeyboardInterrupt:
         return INTERRUPTED
+    return failed
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:

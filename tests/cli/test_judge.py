@@ -142,10 +142,12 @@ def test_one_candidate_or_many(capsys: pytest.CaptureFixture[str], words: list[s
 
 def test_a_line_that_names_no_candidate(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """It is taken for a path, where nothing is; the lines after it are judged."""
-    lines = ['{"path": "a.py"}', '{"candidate": 3}', "{bad", '{"a":' * 10_000, "3", "pass.py"]
-    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
+    lines = ['{"path": "a.py"}', '{"candidate": 3}', "{bad", '{"a":' * 10_000, "3", "\udcff", "pass.py"]
+    given = io.BytesIO("\n".join(lines).encode(errors="surrogateescape"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(given, "utf-8"))
     assert main(["judge", "--jsonl", "--spec", "spec.py"]) == 1
-    assert [json.loads(line)["candidate"] for line in capsys.readouterr().out.splitlines()] == lines
+    found = [json.loads(line)["candidate"] for line in capsys.readouterr().out.splitlines()]
+    assert found == [*lines[:-2], r"\xff", "pass.py"]
 
 
 @pytest.mark.parametrize("words", [[], ["--trust-claims"]])

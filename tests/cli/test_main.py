@@ -109,6 +109,27 @@ def test_a_bad_file_is_one_sentence(
     assert not (tmp_path / "out.json").exists()
 
 
+@pytest.mark.parametrize(("name", "status"), [("ab", 2), ("bisect", 125)])
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(28, "No space left"), "pytest-gpubench {}: [Errno 28] No space left\n"),
+        (KeyError("a bug"), "Traceback"),
+    ],
+)
+def test_an_error_is_no_regression(
+    error: Exception, said: str, name: str, status: int, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Python's own status of an error would be."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("pytest_gpubench.cli.ab.checkouts._git_or_refuse", fail)
+    found, _, err = command(name, "main", "HEAD")
+    assert (found, err.startswith(said.format(name))) == (status, True)
+
+
 LIGHT = f"""
 import sys
 from pytest_gpubench.cli import main

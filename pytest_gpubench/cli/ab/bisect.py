@@ -13,8 +13,8 @@ from pytest_gpubench.cli.ab.replayed import Answer, bisect_runs
 from pytest_gpubench.cli.ab.report import report_lines
 from pytest_gpubench.cli.ab.runs import PytestRunner, compare_commits
 from pytest_gpubench.cli.arguments import add_storage, add_trust_calls
-from pytest_gpubench.cli.output import complain, say, write
-from pytest_gpubench.errors import BadRequest, GpuBenchError
+from pytest_gpubench.cli.output import say, write
+from pytest_gpubench.errors import BadRequest, GpuBenchError, first_line
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.units import count
 from pytest_gpubench.verdict.counters import CONFIRMED
@@ -53,23 +53,19 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare the ends, then search between them; the exit status is that of EPILOG."""
-    try:
-        if arguments.replay is None:
-            return STATUS[_bisect(arguments)]
-        about_commits = {
-            "PYTEST_ARGS": arguments.pytest_arguments,
-            "--setup": arguments.setup,
-            "--tests": arguments.tests,
-            "--keep": arguments.keep,
-            "--rounds": arguments.rounds != ROUNDS,
-            "--metric": arguments.metric not in ("speedup", "median"),
-        }
-        if given := [name for name, value in about_commits.items() if value]:
-            raise BadRequest(f"--replay searches saved runs, and runs no tests: leave out {', '.join(given)}")
-        return STATUS[bisect_runs(arguments)]
-    except GpuBenchError as error:
-        complain("bisect", [str(error)])
-        return STATUS["skip"]
+    if arguments.replay is None:
+        return STATUS[_bisect(arguments)]
+    about_commits = {
+        "PYTEST_ARGS": arguments.pytest_arguments,
+        "--setup": arguments.setup,
+        "--tests": arguments.tests,
+        "--keep": arguments.keep,
+        "--rounds": arguments.rounds != ROUNDS,
+        "--metric": arguments.metric not in ("speedup", "median"),
+    }
+    if given := [name for name, value in about_commits.items() if value]:
+        raise BadRequest(f"--replay searches saved runs, and runs no tests: leave out {', '.join(given)}")
+    return STATUS[bisect_runs(arguments)]
 
 
 def _bisect(arguments: argparse.Namespace) -> Answer:
@@ -147,10 +143,13 @@ class CommitSearch:
 
 
 def answer_of(changes: Sequence[Change], watched: Collection[tuple[str, str]] | None) -> Answer:
-    """Return whether a measurement is slower, or all are not; watched: those that count, None for all."""
-    judged = [each for each in changes if each.label and each.outcome is not Outcome.NOT_JUDGED]
+    """Return whether a measurement is slower, or all are not; watched: those that count, None for all.
+
+    A test that fails is not slower, nor known not to be.
+    """
+    judged = [each for each in changes if each.outcome is not Outcome.NOT_JUDGED]
     counted = [each for each in judged if watched is None or name_of(each) in watched]
-    if any(each.outcome is Outcome.FAIL for each in counted):
+    if any(each.label and each.outcome is Outcome.FAIL for each in counted):
         return "bad"
     is_whole = watched is None or set(map(name_of, counted)) == set(watched)
     return "good" if is_whole and {each.outcome for each in counted} == {Outcome.PASS} else "skip"
@@ -176,7 +175,7 @@ def _find_first_bad(workspace: Workspace, good: str, bad: str, search: CommitSea
         try:
             verdict = answer_of(search.compare(commit), search.watched)
         except GpuBenchError as error:
-            say(f"skipped: {str(error).splitlines()[0]}")
+            say(f"skipped: {first_line(error)}")
             verdict = "skip"
         except KeyboardInterrupt:
             left = workspace.git("log", "--bisect", "--format=%h", folder=workspace.folder / "base").stdout.split()

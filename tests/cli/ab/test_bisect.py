@@ -165,7 +165,9 @@ def test_what_counts_is_what_is_slower_in_bad(
         ("10", "10.4", 1),
         ("10", "nothing", 125),
         ("f=10 g=10", "f=10 g=10,11", 125),
-        ("f=10 g=10", "f=10 g=failed", 0),
+        ("f=10 g=10", "f=10 g=failed", 125),
+        ("f=10 g=10", "f=20 g=failed", 1),
+        ("f=10 g=failed", "f=10 g=failed", 0),
     ],
 )
 def test_the_status_of_one_step(good: str, bad: str, status: int, bisect: Command, fake: FakePytest) -> None:
