@@ -162,8 +162,7 @@ class Storage:
 
     def _else(self, which: str, stored: Sequence[Stored], matches: Sequence[Stored]) -> list[Path]:
         """Return the files of matches; without any, of the number, or the path itself."""
-        number = int(which) if which.isascii() and which.isdigit() else None
-        if found := matches or [one for one in stored if one.number == number]:
+        if found := matches or [one for one in stored if str(one.number) == which.lstrip("0")]:
             return [one.path for one in found]
         if os.path.isfile(which):
             return [Path(which)]
