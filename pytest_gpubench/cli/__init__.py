@@ -5,6 +5,7 @@ import io
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
 
@@ -61,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise
     for stream in (sys.stdin, sys.stdout):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a name in another encoding
+            with suppress(io.UnsupportedOperation):  # the caller has read from it
+                stream.reconfigure(errors="backslashreplace")  # a name in another encoding
     try:
         return int(chosen.run(chosen))
     except (GpuBenchError, OSError) as error:
