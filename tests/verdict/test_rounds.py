@@ -13,7 +13,7 @@ import pytest
 
 from pytest_gpubench import DeviceFacts, Measurement
 from pytest_gpubench.results.model import Outcome, SavedRun, TestRecord
-from pytest_gpubench.stats.process_spread import RunNoise
+from pytest_gpubench.stats.process_spread import noise_of
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.rounds import ArmRun, CommitArm, alpha_of_look, change_of_pairs, judge_rounds, order_of
@@ -106,7 +106,7 @@ def test_order_statistics_from_where_alpha_allows_them(pairs: int, ends: tuple[f
 def test_two_pairs_at_a_tiny_alpha_leave_everything_open() -> None:
     low, high = present(change_of_pairs([0.0, 0.1], "median", 1e-12).interval)
     assert (low < 1e-9, 1e9 < high < math.inf) == (True, True)
-    assert 1e9 < RunNoise(0.1).smallest_change(2, 1e-12) < math.inf
+    assert 1e9 < present(noise_of([[0.0, 0.1]])).smallest_change(2, 1e-12) < math.inf
 
 
 @pytest.mark.parametrize("rounded_us", [0.0, 0.002])
