@@ -34,6 +34,12 @@ def x(gpu_bench: GpuBench) -> torch.Tensor:
 
 
 @pytest.fixture
+def cached() -> torch.Tensor:
+    """A tensor of a sixth of the L2 cache."""
+    return torch.randn(torch.cuda.get_device_properties(0).L2_cache_size // 24_576 * 1024, device="cuda")
+
+
+@pytest.fixture
 def token(gpu_bench: GpuBench) -> Callable[[], object]:
     """A kernel of next to no work, so that something is recorded."""
     from tests.on_gpu.doubling import double_into

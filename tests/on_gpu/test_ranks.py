@@ -75,9 +75,9 @@ def test_an_all_reduce_of_256_mib() -> None:
     assert found.timing.launches == 1
     assert "nccl" in found.timing.kernels[0].name.lower()
     assert HOST_BOUND not in found.timing.flags
-    assert found.skew_us < 20
+    assert found.skew_us < 0.1 * found.timing.median_us
     assert found.bus_gbps is not None
-    assert 20 < found.bus_gbps < 1000
+    assert 1 < found.bus_gbps < 2000
     assert found.timing.gbps == found.bus_gbps == found.algorithm_gbps  # of two ranks
 
 

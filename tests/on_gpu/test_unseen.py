@@ -10,6 +10,7 @@ import torch
 from pytest_gpubench import GpuBench, IncompleteRecords
 from tests.on_gpu.nvcc import compiled
 from tests.on_gpu.study.workloads import WORKLOADS
+from tests.results.measured import present
 
 CODE = r"""
 #include <cuda_runtime.h>
@@ -129,12 +130,14 @@ def test_hidden_work_is_no_speedup_and_events_time_it(
     with pytest.raises(IncompleteRecords, match="'mine' keeps the GPU busy for"):
         gpu_bench.compare({"mine": returning(hidden)}, returning(seen))
     timing = gpu_bench.measure(hidden, timer="events")
-    assert hidden_us * 0.8 < timing.median_us < hidden_us * 2.5
+    assert hidden_us * 0.5 < timing.median_us < hidden_us * 2.5
 
 
 @pytest.mark.parametrize("us", [5, 60, 3000])
 def test_the_same_work_that_the_host_launches_is_timed(gpu_bench: GpuBench, library: ctypes.CDLL, us: int) -> None:
-    assert gpu_bench.measure(launching(library, 0, us)).median_us == pytest.approx(us, rel=0.3, abs=2)
+    timing = gpu_bench.measure(launching(library, 0, us))
+    cycles = timing.median_us * present(timing.median_sm_clock_mhz)
+    assert cycles / CYCLES_PER_US == pytest.approx(us, rel=0.3, abs=2)
 
 
 # honest calls
