@@ -5,7 +5,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.bench.exits import refusing_exit
@@ -216,7 +215,7 @@ def trace(test: CurrentTest, request: Request[T]) -> None:
     alike = [each.timing for each in test.measurements if each.example == example and each.timing.measured]
     for call in request.calls.values():
         number = sum(timing.label == call.label for timing in alike)
-        path = Path(settings.trace) / trace_name(test.nodeid, call.label, number, example)
+        path = settings.started_in / settings.trace / trace_name(test.nodeid, call.label, number, example)
         if number and path not in test.traces:
             test.traces.add(path)
             with suppress(OSError):

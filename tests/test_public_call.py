@@ -3,13 +3,15 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from pytest_gpubench import BadRequest, InvalidResult, KernelsDiffer, LimitBroken, Measurement, Verdict, WrongResult
 from pytest_gpubench.bench.comparison import CompareRequest
-from pytest_gpubench.public_call import answer, enforce_all, keeping_failed, naming_what_broke
+from pytest_gpubench.bench.request import MeasureRequest
+from pytest_gpubench.public_call import answer, enforce_all, keeping_failed, naming_what_broke, trace
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.timing.calls import make_call
@@ -74,6 +76,17 @@ def test_what_has_no_number_is_noted(error: Exception, noted: bool) -> None:
     assert found == ({"a": [Outcome.INVALID], "b": [Outcome.INVALID]} if noted else {})
     assert all(each.role == "candidate" and each.timing.unmeasured == "no" for each in test.measurements)
     assert all(verdict.sentence == "no" for each in test.measurements for verdict in each.verdicts)
+
+
+def test_a_trace_lies_where_the_run_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Path] = []
+    monkeypatch.setattr("pytest_gpubench.public_call.take_trace", lambda call, device, path, **how: taken.append(path))
+    settings, call = replace(COLD, trace="traces"), make_call(double, label="it")
+    test = CurrentTest("here", settings, Limits(), measurements=[judged()])
+    folder = Path.cwd()
+    monkeypatch.chdir(tmp_path)
+    trace(test, MeasureRequest(settings, CPU, Limits(), (), {"it": call}))
+    assert [each.parent for each in taken] == [folder / "traces"]
 
 
 class Breaking(CompareRequest):

@@ -86,7 +86,7 @@ class HeldGpus:
         has_started: bool = self.uuids[0] == uuid and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         has_context = has_started and torch.cuda.memory_reserved() > 0
         # processes of this run, and of others that take turns; their children only if that matters
-        own = frozenset({os.getpid(), *claimants(uuid, lock_folder(self.settings.lock_folder))})
+        own = frozenset({os.getpid(), *claimants(uuid, _folder_of(self.settings))})
         if not {process.pid for process in reading.processes or ()} <= own:
             controller, namespace = handed_on(self.config, CONTROLLER) or (0, None)
             is_here = namespace == pid_namespace() and controller == os.getppid()
@@ -122,9 +122,6 @@ class GpuTurns:
     def _measures(self) -> bool:
         """True if the run measures at all: nothing else needs a turn."""
         return not self.settings.disable and self.settings.timer != "scripted"
-
-    def _folder(self) -> Path:  # no property: pytest 8.0 reads those when a plugin is registered
-        return lock_folder(self.settings.lock_folder)
 
     # hooks
 
@@ -212,7 +209,7 @@ class GpuTurns:
             return
         self._claim(gpus)
         note = Holder.of_this_process(item.nodeid, command_line(run_arguments(self.config)))
-        lock = GpuLock(gpus, self._folder(), note)
+        lock = GpuLock(gpus, _folder_of(self.settings), note)
         patience = Patience(self.settings.lock_timeout, self._say)
         if is_worker(self.config):
             patience.say_after_s = WORKER_SAYS_AFTER_S
@@ -224,7 +221,7 @@ class GpuTurns:
             if is_worker(self.config):  # any other run ends in order where a signal ends it
                 held.cleanup.enter_context(interrupts_raised())
             for uuid in held.uuids:
-                clocks = ClockLock(uuid, self.settings.lock_clocks, self._folder(), self._warn)
+                clocks = ClockLock(uuid, self.settings.lock_clocks, _folder_of(self.settings), self._warn)
                 held.cleanup.enter_context(clocks)
 
     def _choose(self, device: Device, count: int) -> tuple[str, ...]:
@@ -248,7 +245,7 @@ class GpuTurns:
         for uuid in gpus:
             if uuid not in self._claims and uuid != own:
                 gpu = VisibleGpu(uuid, None, "")
-                self._claims[uuid] = claim_gpu([gpu], self._folder())
+                self._claims[uuid] = claim_gpu([gpu], _folder_of(self.settings))
 
     # clocks
 
@@ -272,3 +269,7 @@ class GpuTurns:
 
     def _say(self, sentence: str) -> None:
         terminal.announce(self.config, sentence)
+
+
+def _folder_of(settings: Settings) -> Path:
+    return settings.started_in / lock_folder(settings.lock_folder)

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import msgspec
 import torch
@@ -47,7 +46,7 @@ class ReplayableCalls:
     @property
     def store(self) -> CallStore:
         """The calls in the storage."""
-        return CallStore(Path(self.settings.storage))
+        return CallStore(self.settings.started_in / self.settings.storage)
 
     def with_call(self, item: Measurement) -> Measurement:
         """Return a measurement with the name of its call, which is kept, or with the reason why it has none."""

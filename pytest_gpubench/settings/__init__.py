@@ -5,8 +5,9 @@ A setting is looked up as: built-in default < ini < environment < `perf` marker 
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
 
 from pytest_gpubench import metrics
@@ -270,6 +271,8 @@ class Settings:
     time_unit: Literal["auto", "ns", "us", "ms", "s"] = setting("auto", "the unit of time")
     verbose: bool = setting(False, "show every measurement, with its kernels")
     quiet: bool = setting(False, "show no table, only the line of what was measured on what")
+    started_in: Path = field(default_factory=Path.cwd)
+    """The folder that relative paths begin at, and no setting: a test may change the working directory."""
 
     def __post_init__(self) -> None:
         exclusive = "only skip", "only disable", "verbose quiet"
@@ -290,7 +293,7 @@ class CallSettings(TypedDict, total=False):
     budget_s: float | None
 
 
-ROWS = {declared.name: row_of(declared) for declared in fields(Settings)}
+ROWS = {declared.name: row_of(declared) for declared in fields(Settings) if declared.metadata}
 GROUPS = {
     "device": "where to measure",
     "timer": "how to measure",

@@ -38,12 +38,14 @@ def note(request):
 """
 
 KEEP = """
+from pathlib import Path
+
 import pytest
 
 def pytest_runtest_logreport(report):
     text = getattr(report, "gpu_bench", None)
     if text is not None and not IN_WORKER:
-        with open("records.jsonl", "a") as file:
+        with Path(__file__).with_name("records.jsonl").open("a") as file:
             print(text, file=file)
 
 def pytest_configure(config):

@@ -39,9 +39,16 @@ def stranger() -> Iterator[int]:
     process.communicate()
 
 
-def test_two_runs_at_once_take_turns(host: Host) -> None:
-    host.write(SIX)
-    runs = [host.start(CUDA_VISIBLE_DEVICES="0"), host.start("-n2", CUDA_VISIBLE_DEVICES="0")]
+CHANGES_FOLDER = """
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path): os.chdir(tmp_path)
+"""
+
+
+def test_two_runs_at_once_take_turns_wherever_their_tests_change_to(host: Host) -> None:
+    host.write(CHANGES_FOLDER + SIX)
+    locks = "--gpu-bench-lock-folder=locks"
+    runs = [host.start(locks, CUDA_VISIBLE_DEVICES="0"), host.start("-n2", locks, CUDA_VISIBLE_DEVICES="0")]
     for run in runs:
         assert "6 passed" in run.communicate(timeout=120)[0]
     records = host.records()

@@ -43,9 +43,10 @@ OTHER_VALUES: dict[str, tuple[str, object]] = {
 
 SHOW_ALL = """
 def pytest_collection_finish(session):
-    from dataclasses import asdict
     from pytest_gpubench.plugin.registration import RUN
-    print("\\nVALUES", asdict(session.config.stash[RUN].settings))
+    from pytest_gpubench.settings import ROWS
+    settings = session.config.stash[RUN].settings
+    print("\\nVALUES", {name: getattr(settings, name) for name in ROWS})
 """
 
 

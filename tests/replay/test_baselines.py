@@ -54,8 +54,13 @@ def saved(on_cpu: OnCpu, image: bytes = IMAGE) -> Measurement:
     return found
 
 
-def test_a_kept_call_is_read_back_with_its_images(on_cpu: OnCpu) -> None:
-    found = saved(on_cpu)
+def test_a_kept_call_is_read_back_with_its_images(
+    on_cpu: OnCpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(storage="runs")
+    with monkeypatch.context() as test:
+        test.chdir(tmp_path / "..")
+        found = calls_of(on_cpu, settings).with_call(ITEM)
     captured = read_captured(found.call, CallStore(Path("runs")))
     assert captured.images == dict.fromkeys(captured.data.images, IMAGE)
     assert captured.data.label == "scale"
