@@ -4,6 +4,7 @@ import re
 import struct
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,13 +64,12 @@ def hypothesis_choices() -> ExampleKey:
     return tuple((type(each), struct.pack("d", each) if isinstance(each, float) else each) for each in drawn)
 
 
-def whole_numbers_in(name: str, value: object) -> dict[str, int]:
+def whole_numbers_in(name: str, value: Any) -> dict[str, int]:
     """Return the whole numbers in an argument by name."""
     if isinstance(value, int) and not isinstance(value, bool):
         return {name: value}
-    shape = getattr(value, "shape", None)
-    if shape is not None:
-        return whole_numbers_in(f"{name}.shape", tuple(shape))
+    with suppress(Exception):  # it has none, or something else of this name
+        return whole_numbers_in(f"{name}.shape", tuple(value.shape))
     if not isinstance(value, (tuple, list)):
         return {}
     names = getattr(value, "_fields", None)
@@ -82,6 +82,13 @@ def argument_text(value: object, pasted: bool = False) -> str:
 
     pasted: for a decorator, where they are made later.
     """
+    try:
+        return _text_of(value, pasted)
+    except Exception:  # foreign code may raise, and a tensor may have neither shape nor strides
+        return f"<{type(value).__name__}>"
+
+
+def _text_of(value: object, pasted: bool) -> str:
     pretty = getattr(getattr(value, "_repr_pretty_", None), "pasted" if pasted else "text", None)
     if isinstance(pretty, str):
         return pretty

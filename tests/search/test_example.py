@@ -3,6 +3,7 @@
 import itertools
 import struct
 import sys
+import warnings
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
@@ -29,6 +30,19 @@ class Shaped:
         return "Shaped()"
 
 
+class NumberOfSides:
+    shape = 4
+
+    def __repr__(self) -> str:
+        raise ValueError("it has no text")
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # both are new
+    CSR = torch.sparse_csr_tensor([0, 1], [0], [1.0], size=(1, 1))
+    NESTED = torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -50,6 +64,10 @@ class Shaped:
         (Shaped(), {"x.shape[0]": 4, "x.shape[1]": 5}),
         ({"a": 1}, {}),
         (Opaque(), {}),
+        (NumberOfSides(), {}),
+        (torch.Tensor, {}),
+        (CSR, {"x.shape[0]": 1, "x.shape[1]": 1}),
+        (NESTED, {}),
     ],
 )
 def test_sizes_by_name(value: object, expected: dict[str, int]) -> None:
@@ -70,6 +88,8 @@ def test_sizes_by_name(value: object, expected: dict[str, int]) -> None:
         (Shaped(), "Shaped()"),
         (lambda: 0, "<function>"),
         ([Opaque()], "[<Opaque>]"),
+        ((NumberOfSides(),), "(<NumberOfSides>,)"),
+        ([CSR, NESTED], "[<Tensor>, <Tensor>]"),
     ],
 )
 def test_texts(value: object, expected: str) -> None:
