@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pytest_gpubench.errors import BadFile, BadRequest
-from pytest_gpubench.results.files import write_file
+from pytest_gpubench.results.files import UNREADABLE, write_file
 from pytest_gpubench.settings.parsers import file_path
 from pytest_gpubench.units import count
 
@@ -46,7 +46,7 @@ class Recording(msgspec.Struct, frozen=True):
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Count the calls of operators while it is entered."""
+    """Count the calls of operators while it is entered, but those with nested tensors, which have no shape."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -57,8 +57,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> object:
         """Count the call and make it."""
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        shapes = tuple(tuple(map(int, each.shape)) for each in tensors)
-        self.counts[str(func), shapes, tuple(str(each.dtype).removeprefix("torch.") for each in tensors)] += 1
+        if not any(each.is_nested for each in tensors):
+            shapes = tuple(tuple(map(int, each.shape)) for each in tensors)
+            self.counts[str(func), shapes, tuple(str(each.dtype).removeprefix("torch.") for each in tensors)] += 1
         return func(*args, **(kwargs or {}))
 
     @property
@@ -68,15 +69,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 @contextmanager
-def recording(path: Path | str) -> Iterator[None]:
+def recording(path: Path | str) -> Iterator[Recorder]:
     """Record the calls of operators in this thread, and write them to a file; an error within leaves it as it was."""
+    target = Path(path).absolute()  # a program may change the working directory
     with Recorder() as recorder:
-        yield
-    _write(recorder.recording, path)
-
-
-def _write(found: Recording, path: Path | str) -> None:
-    write_file(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n", Path(path))
+        yield recorder
+    write_file(msgspec.json.format(msgspec.json.encode(recorder.recording), indent=1) + b"\n", target)
 
 
 def read(path: Path | str, op: str | None = None) -> tuple[RecordedCall, ...]:
@@ -87,7 +85,7 @@ def read(path: Path | str, op: str | None = None) -> tuple[RecordedCall, ...]:
     """
     try:
         found = msgspec.json.decode(Path(path).read_bytes(), type=Recording)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, *UNREADABLE) as error:
         why = getattr(error, "strerror", None) or error
         raise BadFile(
             f"{path} is no file of recorded calls ({why}): python -m pytest_gpubench.record writes one"
@@ -122,9 +120,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         file_path(chosen.output)
     except ValueError as error:
         parser.error(f"--output={chosen.output}: {error}")
-    with Recorder() as recorder:
+    with recording(chosen.output) as recorder:
         _run(chosen.program, chosen.arguments)
-    _write(recorder.recording, chosen.output)
     totals: Counter[str] = Counter()
     for each in recorder.recording.calls:
         totals[each.op] += each.calls

@@ -15,11 +15,12 @@ from pytest_gpubench import strategies as gst
 from pytest_gpubench.record import RecordedCall, main, read, recording
 
 PROGRAM = """
-import sys, torch
+import os, sys, torch
 from beside import WIDTH
 model = torch.nn.Linear(WIDTH, 2)
 for rows in map(int, sys.argv[1:]):
     model(torch.ones(rows, WIDTH)).sum().backward()
+os.chdir("..")
 """
 
 
@@ -42,6 +43,16 @@ def test_calls_are_counted_by_shapes_and_dtypes(shapes: Path) -> None:
     )
     numbers = [each.calls for each in read(shapes)]
     assert numbers == sorted(numbers, reverse=True)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_a_program_may_use_nested_tensors(tmp_path: Path, layout: torch.layout) -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(1)], layout=layout)
+    with recording(tmp_path / "shapes.json"):
+        (nested * 2).unbind()
+        torch.ones(3)
+    assert {each.op for each in read(tmp_path / "shapes.json")} == {"aten.ones.default"}
 
 
 @pytest.mark.usefixtures("forked")
@@ -89,6 +100,8 @@ def test_a_file_that_cannot_be_written_and_one_that_an_error_leaves(tmp_path: Pa
         (None, "is no file of recorded calls (No such file or directory)"),
         ("{}", "is no file of recorded calls (Object missing required field `calls`)"),
         ("{", "is no file of recorded calls (Input data was truncated)"),
+        ('{"calls": [{"op": "\udcff"}]}', "is no file of recorded calls ('utf-8' codec can't decode byte 0xff"),
+        ('{"a": ' + "[" * 100_000, "is no file of recorded calls (maximum recursion depth exceeded"),
         ('{"calls": [], "version": 2}', "has version 2 of recorded calls, not 1: record them again"),
         ('{"calls": []}', "holds no calls: record a program that calls torch"),
     ],
@@ -96,7 +109,7 @@ def test_a_file_that_cannot_be_written_and_one_that_an_error_leaves(tmp_path: Pa
 def test_files_that_cannot_be_used(tmp_path: Path, text: str | None, words: str) -> None:
     path = tmp_path / "shapes.json"
     if text is not None:
-        path.write_text(text)
+        path.write_text(text, errors="surrogateescape")
     with pytest.raises((BadFile, BadRequest)) as caught:
         read(path)
     assert words in str(caught.value)

@@ -23,7 +23,7 @@ from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.gpu.lock import holder_text, ignore
 from pytest_gpubench.gpu.lock_file import ForeignFile, LockFile, read_regular
 from pytest_gpubench.gpu.nvml import Nvml
-from pytest_gpubench.results.files import replace_file
+from pytest_gpubench.results.files import UNREADABLE, replace_file
 from pytest_gpubench.settings.parsers import ClockWish
 
 CLOCK_LIMIT_TDP = 0xFFFFFF01
@@ -175,7 +175,7 @@ def _unlock_left(path: Path, nvml: Nvml | None = None) -> Restored | None:
         why = f"the clocks of {gpu} were left locked at {record} by {record.holder}{ended}"
     except (FileNotFoundError, ForeignFile):
         return None
-    except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except (OSError, *UNREADABLE) as error:
         damage = getattr(error, "strerror", None) or error
         why = f"the record of the clocks of {gpu}, {path}, is damaged ({damage}), so they may be locked"
     problem = _reset(nvml or Nvml.open(gpu), path)

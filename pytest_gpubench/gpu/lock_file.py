@@ -14,6 +14,7 @@ import msgspec
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.holder import Holder
+from pytest_gpubench.results.files import UNREADABLE
 from pytest_gpubench.settings import LOCK_FOLDER_NAME
 
 LOCK_HEADER = b"pytest-gpubench lock\n"
@@ -112,7 +113,7 @@ class LockFile:
         try:
             text = read_regular(self.path, HOLDER_BYTES)
             return msgspec.json.decode(text.removeprefix(LOCK_HEADER), type=Holder)
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except (OSError, *UNREADABLE):
             return None
 
     def _has(self, descriptor: int) -> bool:

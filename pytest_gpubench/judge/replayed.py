@@ -12,6 +12,7 @@ from pytest_gpubench.errors import BadFile, GpuBenchError, InvalidResult, first_
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.layout import Node, describe, rebuild
 from pytest_gpubench.judge.runner import Runner
+from pytest_gpubench.results.files import UNREADABLE
 from pytest_gpubench.units import format_bytes
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def launches_of(saved: bytes) -> int:
 
     try:
         graph = decode_call(msgspec.msgpack.decode(saved, type=_Graph).call).graph
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise BadFile(f"a saved call is damaged: {error}") from error
     return sum(node.kind not in ("child", "empty") for node in graph.all_nodes())
 

@@ -18,6 +18,7 @@ import msgspec
 
 from pytest_gpubench.errors import BadRequest, MeasurementError
 from pytest_gpubench.judge.referees import Referees
+from pytest_gpubench.results.files import UNREADABLE
 
 LONGEST_LINE = 2**20
 POLL_S = 0.1
@@ -63,7 +64,7 @@ class Connection(threading.Thread):
     def _ask(self, line: bytes) -> None:
         try:
             request = msgspec.json.decode(line, type=ServedRequest)
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except UNREADABLE as error:
             return self._send({"id": None, "error": f'a request is {{"candidate": path}} in a line: {error}'})
         spec = request.spec or str(self._server.spec)
         asked = msgspec.json.encode({"candidate": request.candidate, "spec": spec}).decode()

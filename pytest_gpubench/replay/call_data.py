@@ -8,6 +8,7 @@ import msgspec
 
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.replay.structures import PORTS_BYTES, STRUCTURES
+from pytest_gpubench.results.files import UNREADABLE
 
 Dim = tuple[int, int, int]
 NodeKind = Literal["kernel", "memcpy", "memset", "empty", "child"]
@@ -133,7 +134,7 @@ def decode_call(data: bytes) -> CallData:
     try:
         call = msgspec.msgpack.decode(data, type=CallData)
         is_whole = _is_whole(call.graph, len(call.regions))
-    except (msgspec.DecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise BadFile(f"a saved call is damaged: {error}; save the run again") from error
     if call.format != FORMAT:
         raise BadFile(f"a saved call has format {call.format}, and this pytest-gpubench reads {FORMAT}: save it again")

@@ -17,6 +17,7 @@ from pytest_gpubench.replay.comparison import is_same
 from pytest_gpubench.replay.reader import NotReplayable
 from pytest_gpubench.replay.replayed import Values
 from pytest_gpubench.replay.stored import NO_ROOM, StoredPair
+from pytest_gpubench.results.files import UNREADABLE
 from pytest_gpubench.units import printable
 from pytest_gpubench.verdict.replays import Replay
 
@@ -49,7 +50,7 @@ def compare_isolated(
         status = run_logged(command, Path.cwd(), inner_environment(), folder / LOG, timeout_s=timeout_s)
         try:
             answer: Answer = msgspec.msgpack.decode((folder / ANSWER).read_bytes(), type=Answer)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, *UNREADABLE):
             ended = how_ended(status, timeout_s)
             raise NotReplayable(f"the process that replayed it gave no answer ({ended})") from None
     if isinstance(answer, str):

@@ -9,8 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import msgspec
+
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.units import printable, shortened_inside
+
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for data that is not what it should be."""
 
 
 def write_file(data: bytes, path: Path) -> None:

@@ -77,7 +77,11 @@ def connected(server: Server) -> socket.socket:
 
 def ask(end: socket.socket, *lines: Any) -> list[Any]:
     """Send requests, and return as many answers."""
-    end.sendall("".join(f"{each if isinstance(each, str) else json.dumps(each)}\n" for each in lines).encode())
+    end.sendall(
+        "".join(f"{each if isinstance(each, str) else json.dumps(each)}\n" for each in lines).encode(
+            errors="surrogateescape"
+        )
+    )
     with end.makefile() as answers:
         return [json.loads(answers.readline()) for _ in lines]
 
@@ -91,12 +95,13 @@ def test_requests_are_answered(server: Server) -> None:
             {"candidate": "fail.py", "spec": "other.py", "id": "x"},
             {"candidate": "pass.py", "spec": "bad.py", "id": [8]},
             "{nothing",
+            '{"candidate": "\udcff"}',
             {"candidate": 3},
             {"candidates": "pass.py"},
             {"candidate": "wrong.py"},
         )
         texts = sorted((str(each["id"]), str(each.get("judgement", each.get("error")))[:20]) for each in found)
-        mistakes = 3 * [("None", 'a request is {"candi')]
+        mistakes = 4 * [("None", 'a request is {"candi')]
         judged = [("7", "{'status': 'pass', 's"), ("None", "{'status': 'wrong', '"), ("x", "{'status': 'fail', 's")]
         assert texts == sorted(
             [*((number, text[:20]) for number, text in judged), ("[8]", "the spec is bad"), *mistakes]

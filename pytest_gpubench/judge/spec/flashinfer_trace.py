@@ -17,6 +17,7 @@ import msgspec
 
 from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.judge.spec.model import Case, Entry, Spec, digest_of, draw_inputs, required
+from pytest_gpubench.results.files import UNREADABLE
 
 if TYPE_CHECKING:
     import torch
@@ -180,7 +181,7 @@ def decode(text: bytes, kind: type[T], path: Path) -> T:
     """Return the value of a JSON text; raise BadFile, saying where, if it is of another kind."""
     try:
         return msgspec.json.decode(text, type=kind)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise BadFile(f"{path} is no {kind.__name__} of flashinfer-trace: {error}") from None
 
 

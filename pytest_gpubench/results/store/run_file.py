@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from pytest_gpubench.errors import BadFile
-from pytest_gpubench.results.files import explaining_os_errors, shown, write_file
+from pytest_gpubench.results.files import UNREADABLE, explaining_os_errors, shown, write_file
 from pytest_gpubench.results.model import LONGEST_US, CommitInfo, SavedRun, TestRecord, plain
 from pytest_gpubench.units import numbered, printable
 
@@ -121,7 +121,7 @@ def _decode_file(data: bytes, is_source: bool) -> File:
         return msgspec.json.decode(data, type=File)
     except msgspec.ValidationError as error:
         raise BadFile(f"has a field that is not as it should be: {error}; save the run again") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         if is_source:
             raise BadFile("is Python source, and no saved run: write latest for the newest one") from None
         raise BadFile(f"is damaged, or no saved run: {error}; save or copy it again, or name another") from error
