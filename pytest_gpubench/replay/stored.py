@@ -80,7 +80,11 @@ def stored_call(data: CallData, device: torch.device, values: Values | None = No
         generator = torch.Generator(device).manual_seed(SEED)
         for _, tensor in leaves:
             if isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and tensor.element_size() > 1:
-                tensor.normal_(generator=generator)
+                # not the tensor itself: one that was expanded lies several times in one place
+                elements = 1 + sum(
+                    (side - 1) * stride for side, stride in zip(tensor.shape, tensor.stride(), strict=True)
+                )
+                tensor.as_strided((elements if tensor.numel() else 0,), (1,)).normal_(generator=generator)
     else:
         for at, bytes_ in memory.items():
             bytes_.copy_(values[data.regions[at].names])

@@ -361,8 +361,6 @@ def _range(name: str, least: object, most: object, multiple_of: object, room: in
     given = most is not None
     most = count_at_least(most, f"max_{name}") if given else max(room, least, multiple)
     check_order(name, least, most)
-    if multiple > most:
-        raise InvalidArgument(f"multiple_of={multiple} is larger than max_{name}={most}")
     found = Range(least, most, multiple)
     if found.first > found.last and given:
         raise InvalidArgument(f"no multiple of {multiple} lies between min_{name}={least} and max_{name}={most}")

@@ -1,6 +1,7 @@
 """The check that a call repeats itself, bit by bit."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -93,10 +94,16 @@ class Run:
 
 
 def _bits_of_leaves(leaves: Sequence[tuple[str, object]]) -> dict[str, object]:
-    """Return the state of leaves: checksums of tensors, plain values themselves, nothing of other objects."""
-    tensors = {name: _bits_of(tensor) for name, tensor in tensors_of(leaves)}
-    plain = {name: repr(leaf) for name, leaf in leaves if isinstance(leaf, (bool, int, float, complex, str, bytes))}
-    return {**tensors, **plain}
+    """Return the state of leaves: checksums of tensors, plain values and buffers as they are; nothing of others."""
+    found = {name: _bits_of(tensor) for name, tensor in tensors_of(leaves)}
+    for name, leaf in leaves:
+        if isinstance(leaf, (bool, int, float, complex, str)):
+            found[name] = repr(leaf)
+        else:
+            with suppress(TypeError, ValueError):  # it is no buffer, as arrays of numpy are
+                view = memoryview(leaf)  # type: ignore[arg-type]
+                found[name] = None if view.format == "O" else bytes(view)
+    return found
 
 
 def _bits_of(tensor: torch.Tensor) -> object:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -49,6 +50,13 @@ def test_a_note_cannot_write_on_the_terminal() -> None:
 def test_a_command_is_written_as_it_was_typed(monkeypatch: pytest.MonkeyPatch, arguments: list[str], text: str) -> None:
     monkeypatch.setattr("sys.argv", arguments)
     assert Holder.of_this_process().command == text
+
+
+def test_every_text_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No name has to be UTF-8."""
+    monkeypatch.setenv("LOGNAME", "\udcff")
+    found = Holder.of_this_process("\udcff", "\udcff")
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Holder) == found
 
 
 def test_long_texts_are_cut() -> None:

@@ -52,6 +52,22 @@ def test_whole_numbers_are_zero(dtype: str, on_cpu: OnCpu) -> None:
     assert torch.equal(first, second) == (dtype != "float32")
 
 
+@pytest.mark.parametrize(
+    ("shape", "strides", "filled"),
+    [((2, 4), (0, 1), 4), ((3, 3), (1, 2), 7), ((), (), 1), ((0, 4), (4, 1), 0), ((4,), (2,), 7)],
+)
+def test_inputs_may_overlap_themselves(
+    shape: tuple[int, ...], strides: tuple[int, ...], filled: int, on_cpu: OnCpu
+) -> None:
+    data = on_cpu.captured().data
+    first = msgspec.structs.replace(data.inputs[0], shape=shape, strides=strides)
+    found, _ = tensors_of_call(stored_call(msgspec.structs.replace(data, inputs=(first, data.inputs[0])), CPU))
+    assert (found.shape, found.stride()) == (shape, strides)
+    (alone,) = tensors_of_call(stored_call(msgspec.structs.replace(data, inputs=(first,)), CPU))
+    whole = alone.as_strided((data.regions[first.region].bytes // 4,), (1,))
+    assert [bool(each) for each in whole] == [at < filled for at in range(len(whole))]
+
+
 def test_inputs_are_put_back_before_each_rep(on_cpu: OnCpu) -> None:
     """They are made up, or given as bytes."""
     data = on_cpu.captured().data

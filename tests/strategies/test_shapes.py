@@ -103,6 +103,8 @@ class TestWhereKernelsBreak:
     def test_zero_only_where_it_is_allowed(self) -> None:
         assert not any(0 in shape for shape in default_shapes())
         assert sum(0 in shape for shape in draws(gst.shapes(min_side=0))) >= 0.03 * MANY
+        assert set(draws(gst.shapes(min_side=0, max_side=0), 9)) == {(0, 0)}
+        assert set(draws(gst.ragged_lengths(max_count=1, max_length=0), 9)) == {(0,)}
 
     def test_more_than_2_to_the_31_elements_only_where_there_is_room(self) -> None:
         limit = 2**31 + 2**25
@@ -210,7 +212,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: gst.shapes(max_bytes=3), r"max_bytes=3 is too small: a tensor of the smallest .* \(1, 1\), takes 4 bytes"),
     (lambda: gst.shapes(min_side=64, max_bytes="8KiB"), r"max_bytes=8192 is too small: .* \(64, 64\), takes 16384"),
     (lambda: gst.shapes(min_side=5, max_side=4), "min_side=5 is larger than max_side=4"),
-    (lambda: gst.shapes(multiple_of=17, max_side=16), "multiple_of=17 is larger than max_side=16"),
+    (lambda: gst.shapes(multiple_of=17, max_side=16), "no multiple of 17 lies between min_side=1 and max_side=16"),
     (lambda: gst.shapes(min_side=17, max_side=31, multiple_of=16), "no multiple of 16 lies between min_side=17 and"),
     (lambda: gst.shapes(min_side=-1), "min_side=-1 is not valid: it must be at least 0"),
     (lambda: gst.shapes(multiple_of=0), "multiple_of=0 is not valid: it must be at least 1"),

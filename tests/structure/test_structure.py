@@ -1,5 +1,6 @@
 """What a call did, as far as it can be seen without a GPU: fakes stand for its counters, determinism is real."""
 
+import array
 import gc
 import itertools
 import sys
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from types import FrameType, SimpleNamespace
 from typing import Any
 
+import numpy
 import pytest
 import torch
 
@@ -376,6 +378,8 @@ class Other:
         lambda x: x[:0],
         lambda x: x.expand(3, 6).t(),
         lambda x: object(),
+        lambda x: x.numpy(),
+        lambda x: numpy.array([object()]),
         lambda x: x.to_sparse(),
         lambda x: x.mul_(2),
         lambda x: x.add_(torch.rand(6)),
@@ -393,6 +397,8 @@ KINDS = (torch.float16, torch.int16)
     ("made_with", "names"),
     [
         (lambda other: other, ["out"]),
+        (lambda other: lambda x: other(x).numpy(), ["out"]),
+        (lambda other: lambda x: array.array("d", [other.number, other(x)[0]]), ["out"]),
         (lambda other: lambda x: (x, other(x)), ["out[1]"]),
         (lambda other: lambda x: {"loss": other(x).sum().item()}, ["out['loss']"]),
         (lambda other: lambda x: x.copy_(other(X)), ["out", "args[0]"]),
