@@ -26,10 +26,13 @@ RACE_PAUSES_S = (0.0, 0.01, 0.02, 0.05, 0.1)
 REMEDY = "give another with --gpu-bench-lock-folder"
 
 
-def lock_folder(given: str | Path | None = None) -> Path:
-    """Return the given folder; by default that of all users of this host who have the same temp folder (TMPDIR)."""
+def lock_folder(given: str | Path | None = None, start: Path | None = None) -> Path:
+    """Return the given folder; by default that of all users of this host who have the same temp folder (TMPDIR).
+
+    start: the folder that a relative one begins at; None is the working directory.
+    """
     try:
-        return Path(tempfile.gettempdir()) / LOCK_FOLDER_NAME if given is None else Path(given).expanduser()
+        return Path(start or "", Path(given or Path(tempfile.gettempdir(), LOCK_FOLDER_NAME)).expanduser()).absolute()
     except RuntimeError:
         raise BadRequest(f"the lock folder {given} is that of a user who is not known here: {REMEDY}") from None
 

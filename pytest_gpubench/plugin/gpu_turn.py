@@ -272,4 +272,4 @@ class GpuTurns:
 
 
 def _folder_of(settings: Settings) -> Path:
-    return settings.started_in / lock_folder(settings.lock_folder)
+    return lock_folder(settings.lock_folder, settings.started_in)

@@ -214,6 +214,10 @@ def test_names_stay_in_the_folder(folder: Path) -> None:
 def test_the_folder_is_in_the_temp_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert lock_folder() == tmp_path / "pytest-gpubench-locks"
+    assert lock_folder("x") == Path.cwd() / "x", "one file has one path: a process does not wait for itself"
+    assert lock_folder("x", tmp_path) == tmp_path / "x"
+    assert lock_folder("/x", tmp_path) == Path("/x")
+    assert lock_folder("~/x", tmp_path) == Path.home() / "x"
     with pytest.raises(BadRequest, match=r"the lock folder ~nosuchuser/x is that of a user who is not known here: gi"):
         lock_folder("~nosuchuser/x")
 
