@@ -18,6 +18,7 @@ from pytest_gpubench.replay.reader import NotReplayable
 from pytest_gpubench.replay.replayed import Values
 from pytest_gpubench.replay.stored import NO_ROOM, StoredPair
 from pytest_gpubench.results.files import UNREADABLE
+from pytest_gpubench.settings.cache import Producer
 from pytest_gpubench.units import printable
 from pytest_gpubench.verdict.replays import Replay
 
@@ -41,6 +42,8 @@ def compare_isolated(
     """
     if is_same(pair.old, pair.new):
         return Replay(None)
+    if isinstance(pair.settings.cache, Producer):
+        raise NotReplayable(f"it is replayed in a process of its own, which has no {pair.settings.cache}")
     pair = replace(pair, inputs=inputs())
     say(f"replaying {pair.new.data.label} in a process of its own")
     with tempfile.TemporaryDirectory(prefix="gpubench-replay-") as name:

@@ -17,6 +17,7 @@ from pytest_gpubench.replay.isolated import Answer, answer_in, compare_isolated
 from pytest_gpubench.replay.reader import NotReplayable
 from pytest_gpubench.replay.stored import StoredPair
 from pytest_gpubench.settings import Settings
+from pytest_gpubench.settings.cache import Producer
 from pytest_gpubench.stats.speedup import SpeedupEstimate
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import parse_tolerance
@@ -85,6 +86,12 @@ def test_a_process_that_breaks_is_a_reason(
 def test_the_same_code_needs_no_process(pair: StoredPair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolated, "run_logged", lambda *args: pytest.fail("it was started"))
     assert compare_isolated(replace(pair, old=pair.new), lambda text: None) == Replay(None)
+
+
+def test_a_producer_is_in_no_other_process(pair: StoredPair) -> None:
+    settings = Settings(cache=Producer(lambda: None))
+    with pytest.raises(NotReplayable, match=r"process of its own, which has no producer <lambda>$"):
+        compare_isolated(replace(pair, settings=settings), lambda text: None)
 
 
 # in the process
