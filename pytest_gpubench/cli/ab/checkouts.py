@@ -35,6 +35,8 @@ class Checkout:
     """Its name for people: `main (0756d31c)`."""
     python: str = sys.executable
     """The interpreter of its runs."""
+    path: Sequence[str] = field(default_factory=lambda: tuple(sys.path))
+    """The interpreter's own path, on which an editable installation puts a folder of the working tree."""
     packages: Mapping[str, str] = field(default_factory=dict)
     """The versions of the packages that differ from the other's, by name."""
 
@@ -51,6 +53,10 @@ class Checkout:
         """
         environment = inner_environment(*GIT_PLACES)
         before = [self.rebased(entry) for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
+        installed = [entry for entry in map(self.rebased, self.path) if entry not in self.path]
+        before += [
+            entry for entry in installed if "site-packages" not in entry
+        ]  # of an environment in the working tree
         own = [str(path) for path in (self.folder, self.root, self.root / "src") if path.is_dir()]
         if self.python != sys.executable:  # so that --setup finds it as `python`
             folders = [str(Path(self.python).parent), environment.get("PATH", os.defpath)]

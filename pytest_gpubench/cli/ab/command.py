@@ -169,7 +169,7 @@ def one_gpu() -> dict[str, str]:
 MISSING = "not installed"
 OTHER_FILES = "with other files"
 LIST_PACKAGES = """
-import hashlib, importlib.metadata, importlib.util, json, platform, re
+import hashlib, importlib.metadata, importlib.util, json, platform, re, sys
 
 def digest(record):
     lines = [line for line in (record or "").splitlines() if not line.startswith("..") and ",sha256=" in line]
@@ -182,9 +182,9 @@ for each in importlib.metadata.distributions():
     if name:
         found.setdefault(re.sub("[-_.]+", "-", name).lower(), [each.version, digest(each.read_text("RECORD"))])
 found["Python"] = [platform.python_version(), ""]
-print(json.dumps([found, importlib.util.find_spec("pytest_gpubench") is not None]))
+print(json.dumps([found, importlib.util.find_spec("pytest_gpubench") is not None, sys.path]))
 """
-"""Prints the version of each package with a digest of its files, and whether this plugin is there."""
+"""Prints the version of each package with a digest of its files, whether this plugin is there, and the path."""
 Package = tuple[str, str]
 """The version of a package, and the digest of its files with their hashes: the same where none are known."""
 
@@ -208,26 +208,34 @@ def with_environments(
             # not resolved: what a link in an environment leads to is the interpreter without the environment
             title = f"{chosen[arm].title}, with {given}"
             chosen[arm] = replace(chosen[arm], python=os.path.abspath(found), title=title)
-    base, head = (_packages_of(chosen[arm]) for arm in COMMIT_ARMS)
+    (base, base_path), (head, head_path) = (_environment_of(chosen[arm]) for arm in COMMIT_ARMS)
     was, now = dict[str, str](), dict[str, str]()
     for name in sorted({*base, *head}, key=str.lower):
         (old, old_digest), (new, new_digest) = base.get(name, (MISSING, "")), head.get(name, (MISSING, ""))
         if (old, old_digest) != (new, new_digest):
             was[name], now[name] = old, new if new != old else f"{new} {OTHER_FILES}"
     say(f"{count(len(was), 'package')} {'differs' if len(was) == 1 else 'differ'} between the environments")
-    return {"BASE": replace(chosen["BASE"], packages=was), "HEAD": replace(chosen["HEAD"], packages=now)}
+    return {
+        "BASE": replace(chosen["BASE"], packages=was, path=base_path),
+        "HEAD": replace(chosen["HEAD"], packages=now, path=head_path),
+    }
 
 
-def _packages_of(checkout: Checkout) -> dict[str, Package]:
-    """Return the packages that a checkout's interpreter finds, and Python itself; raise BadRequest."""
+def _environment_of(checkout: Checkout) -> tuple[dict[str, Package], list[str]]:
+    """Return the packages that a checkout's interpreter finds, Python itself among them, and its path.
+
+    Raises BadRequest.
+    """
     done = checkout.run_python(LIST_PACKAGES)
     option = f"--{checkout.arm.lower()}-python {checkout.python}"
     try:
-        found, has_plugin = json.loads(last_line(done.stdout))  # what begins with each interpreter may print before
+        found, has_plugin, path = json.loads(
+            last_line(done.stdout)
+        )  # what begins with each interpreter may print before
     except ValueError:
         raise BadRequest(
             f"{option}: it does not list its packages ({last_line(done.stderr)}); give a Python of 3.10 on"
         ) from None
     if not has_plugin:
         raise BadRequest(f"{option}: pytest-gpubench is not installed there; install it with the tests' own packages")
-    return {name: (version, digest) for name, (version, digest) in found.items()}
+    return {name: (version, digest) for name, (version, digest) in found.items()}, path

@@ -111,10 +111,13 @@ class PytestRunner:
         folders = checkout.root, checkout.root / "src"
         names = {path.parent.name for folder in folders for path in folder.glob("*/__init__.py")}
         names |= {path.stem for folder in folders for path in folder.glob("*.py")}
-        asked = checkout.run_python(FIND_ORIGINS, *sorted(filter(str.isidentifier, names)))
+        deeper = {path.parent.name for path in checkout.root.glob("*/*/__init__.py")} - names
+        asked = checkout.run_python(FIND_ORIGINS, *sorted(filter(str.isidentifier, names | deeper)))
         for line in asked.stdout.splitlines():
             name, tab, origin = line.partition("\t")
-            if tab and not Path(origin).resolve().is_relative_to(checkout.root):
+            place = Path(origin).resolve()
+            is_meant = name in names or place.is_relative_to(checkout.origin)  # others may have the name of a folder
+            if tab and is_meant and not place.is_relative_to(checkout.root):
                 words = f"imports {name} from {origin}, not from its own tree: what is measured is not it"
                 say(f"warning: {checkout.arm} {words}")
 

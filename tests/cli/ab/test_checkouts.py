@@ -147,10 +147,13 @@ FOREIGN = "warning: HEAD imports editable from {}, not from its own tree: what i
 def test_packages_that_come_from_elsewhere_are_told(
     git: Git, fake: FakePytest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A finder that is asked before the path, as some editable installations put one there, wins over PYTHONPATH."""
-    commit(
-        git, {"us": "10", "editable/__init__.py": "", "src/mine/__init__.py": "", "single.py": "", "not-a-name.py": ""}
-    )
+    """A finder that is asked before the path, as some editable installations put one there, wins over PYTHONPATH.
+
+    A folder of tests may have the name of what is installed.
+    """
+    packages = "editable", "src/mine", "python/deep", "tests/json"
+    files = {f"{each}/__init__.py": "" for each in packages}
+    commit(git, {"us": "10", "single.py": "", "not-a-name.py": "", **files})
     origin, site = tmp_path / "origin" / "editable" / "__init__.py", tmp_path / "site" / "sitecustomize.py"
     for path in (origin, site):
         path.parent.mkdir(parents=True)
@@ -160,8 +163,8 @@ import sys, importlib.util
 class Finder:
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name == "editable":
-            return importlib.util.spec_from_file_location(name, "{origin}")
+        found = {{"editable": "{origin}", "deep": "{Path("python/deep/__init__.py").absolute()}"}}.get(name)
+        return found and importlib.util.spec_from_file_location(name, found)
 sys.meta_path.insert(0, Finder)
 """)
     monkeypatch.setenv("PYTHONPATH", "")
@@ -170,7 +173,8 @@ sys.meta_path.insert(0, Finder)
     monkeypatch.setenv("PYTHONPATH", str(site.parent))
     call("main", "--rounds", "1")
     told = capsys.readouterr().err
-    assert (FOREIGN.format(origin) in told, told.count("warning")) == (True, 2), "one for each version"
+    assert (FOREIGN.format(origin) in told, told.count("imports editable")) == (True, 2), "one for each version"
+    assert ("warning: BASE imports deep from " in told, told.count("warning")) == (True, 3)
 
 
 def test_a_package_on_the_path_of_the_working_tree_does_not_win(

@@ -74,7 +74,7 @@ def differing(git: Git, fake: FakePytest) -> Callable[..., dict[str, tuple[str, 
 
 def lister(path: Path, packages: Mapping[str, tuple[str, str]]) -> str:
     """Write a program that lists these packages as an interpreter does, each with its version and its files."""
-    path.write_text(f"#!/bin/sh\necho noise\necho '{json.dumps([packages, True])}'\n")
+    path.write_text(f"#!/bin/sh\necho noise\necho '{json.dumps([packages, True, []])}'\n")
     path.chmod(0o755)
     return str(path)
 
@@ -122,7 +122,7 @@ def test_an_interpreter_is_found_as_a_shell_finds_it_and_its_link_is_kept(
         (None, "--base-python {}: there is no such program; give the interpreter of an environment, as in *"),
         ("echo no module >&2; exit 1", "--base-python {}: it does not list its packages (no module); *"),
         ("true", "--base-python {}: it does not list its packages (no reason given); *"),
-        ("echo '[{{}}, false]'", "--base-python {}: pytest-gpubench is not installed there; install it with *"),
+        ("echo '[{{}}, false, []]'", "--base-python {}: pytest-gpubench is not installed there; install it with *"),
     ],
 )
 def test_what_is_no_environment_is_refused(

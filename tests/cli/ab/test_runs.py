@@ -23,6 +23,8 @@ def test_each_run_imports_its_own_tree(git: Git, fake: FakePytest, monkeypatch: 
     commit(git, {"sub/us": "10", "src/package/__init__.py": ""})
     root = Path.cwd()
     monkeypatch.setenv("PYTHONPATH", f"{root / 'lib'}:/elsewhere:")
+    editable = [f"{root}/python", f"{root}/.venv/lib/python3.12/site-packages"]
+    monkeypatch.setattr(sys, "path", [*sys.path, *editable])
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary")
     monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw0")
     monkeypatch.chdir("sub")
@@ -31,7 +33,7 @@ def test_each_run_imports_its_own_tree(git: Git, fake: FakePytest, monkeypatch: 
     for arm, folder, environment, command in zip("bhhb", fake.folders, fake.environments, fake.commands, strict=True):
         tree = folder.parent
         assert tree.name[0] == arm
-        paths = [str(folder), str(tree), str(tree / "src"), str(tree / "lib"), "/elsewhere"]
+        paths = [str(folder), str(tree), str(tree / "src"), str(tree / "lib"), "/elsewhere", f"{tree}/python"]
         assert environment["PYTHONPATH"].split(":") == paths
         assert not {"GITHUB_STEP_SUMMARY", "PYTEST_XDIST_WORKER"} & set(environment)
         given = [f"{tree}/sub/test_a.py::test_it", f"--ignore={tree}/old", "-k=/a"]
@@ -79,7 +81,7 @@ WAITS = f"""#!{sys.executable}
 import json, os, sys, time
 from pathlib import Path
 if "pytest" not in sys.argv:
-    print(json.dumps([{{}}, True]))
+    print(json.dumps([{{}}, True, []]))
 elif sys.argv[0].endswith("base"):
     sys.exit(3)
 else:
