@@ -40,6 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     tests = [{record.key for record in run.records if id(record) in own} for run in runs]
     names = dict.fromkeys(name for run in runs for name in run.settings)
     hosts = dict.fromkeys(str(run.machine_info["node"]) for run in runs if "node" in run.machine_info)
+    machines = [run.machine_info.items() for run in runs]
     merged = SavedRun(
         records=tuple(records),
         earlier=tuple(each for run, kept in zip(runs, tests, strict=True) for each in run.earlier if each.key in kept),
@@ -47,7 +48,10 @@ def run(arguments: argparse.Namespace) -> int:
         name=arguments.name,
         version=runs[-1].version,
         commit_info=_merge_commits(sources, arguments.any_commit),
-        machine_info={**runs[0].machine_info, **({"node": ", ".join(hosts)} if hosts else {})},
+        machine_info={
+            **dict(fact for fact in machines[0] if all(fact in other for other in machines)),
+            **({"node": ", ".join(hosts)} if hosts else {}),
+        },
         settings={name: " / ".join(dict.fromkeys(run.settings.get(name, "default") for run in runs)) for name in names},
     )
     write_run(merged, Path(arguments.output))

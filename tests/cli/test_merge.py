@@ -73,11 +73,10 @@ def test_other_commits_are_refused(command: Command) -> None:
 
 def test_what_differs_between_hosts_and_settings_is_kept(command: Command) -> None:
     first, second = shards(make_run(), 2)
-    other = msgspec.structs.replace(
-        second, machine_info={**second.machine_info, "node": "gpu-host-4"}, settings={"reps": "20", "seed": "3"}
-    )
+    machine = {**second.machine_info, "node": "gpu-host-4", "system": "Windows"}
+    other = msgspec.structs.replace(second, machine_info=machine, settings={"reps": "20", "seed": "3"})
     command("merge", *save(first, other), "-o", "all.json")
     merged = read_run(Path("all.json"))
     assert merged.machine_info["node"] == "gpu-host-3, gpu-host-4"
-    assert merged.machine_info["torch"] == "2.9.0"
+    assert (merged.machine_info["torch"], merged.machine_info.get("system")) == ("2.9.0", None)
     assert merged.settings == {"reps": "40 / 20", "seed": "default / 3"}
