@@ -81,7 +81,7 @@ def minute_text(text: str) -> str:
 
 def commit_info(folder: Path) -> CommitInfo:
     """Describe the commit that is checked out in a folder, with `error` saying why where that is not known."""
-    said, error = _git(folder, "log", "-1", "--no-show-signature", "--format=%H%n%cI%n%aI")
+    said, error = _git(folder, "log", "-1", "--format=%H%n%cI%n%aI")
     if error:
         return CommitInfo(project=folder.name, error=error)
     commit, time, author_time = said.split()
@@ -149,10 +149,10 @@ def _git(folder: Path, *words: str) -> tuple[str, str]:
 def run_git(
     folder: Path, *words: str, variables: Mapping[str, str] = {}, timeout_s: float | None = None
 ) -> "subprocess.CompletedProcess[str]":
-    """Run git in a folder, in English, without the variables that it sets for its hooks."""
+    """Run git in a folder, in English, without the variables that it sets for its hooks, nor what gpg would say."""
     environment = {name: value for name, value in os.environ.items() if name not in GIT_PLACES}
     return subprocess.run(
-        ["git", *words],
+        ["git", "-c", "log.showSignature=false", *words],
         cwd=folder,
         env={**environment, "LC_ALL": "C", **variables},
         stdin=subprocess.DEVNULL,

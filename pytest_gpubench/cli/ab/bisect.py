@@ -182,8 +182,7 @@ def _find_first_bad(workspace: Workspace, good: str, bad: str, search: CommitSea
             commits = f"{count(len(left), 'commit')}, {left[-1]} to {left[0]}" if left else "no commit"
             say(f"interrupted after {count(len(search.found), 'comparison')}: slower since one of {commits}")
             raise
-        (title,) = _titles(workspace, [commit])
-        say(f"step {len(search.found) - 1}: {verdict}: {title}")
+        say(f"step {len(search.found) - 1}: {verdict}: {_titles(workspace, [commit])[0]}")
         answer = _git_bisect(workspace, verdict, commit)
     (title,) = _titles(workspace, [culprit[1]])
     taken = count(len(search.found), "comparison")
@@ -204,7 +203,7 @@ def name_of(change: Change) -> tuple[str, str]:
 
 def _titles(workspace: Workspace, commits: Sequence[str]) -> list[str]:
     shown = workspace.git("show", "--no-patch", "--format=%h %an, %as: %s", *commits)
-    return shown.stdout.splitlines()
+    return shown.stdout.rstrip("\n").split("\n")  # a subject may have other ends of lines
 
 
 def _git_bisect(workspace: Workspace, *words: str) -> "subprocess.CompletedProcess[str]":

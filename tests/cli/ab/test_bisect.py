@@ -15,10 +15,10 @@ from tests.cli.stored import Command, commander
 
 
 def make_commits(times_us: Sequence[str]) -> list[str]:
-    """Commit these times one after the other, in one process of git, and return the commits."""
+    """Commit these times in turn, in one process of git, and return the commits; a subject has a form feed."""
     blocks = [
         f"commit refs/heads/main\nmark :{number}\ncommitter A <a@b> {number} +0000\ndata {len(f'Change {number}')}\n"
-        f"Change {number}\n" + f"M 100644 inline us\ndata {len(us)}\n{us}\n"
+        f"Change\f{number}\n" + f"M 100644 inline us\ndata {len(us)}\n{us}\n"
         for number, us in enumerate(times_us, 1)
     ]
     subprocess.run(["git", "fast-import", "--quiet"], input="".join(blocks), text=True, check=True)
@@ -50,7 +50,7 @@ def test_a_step_of_2_percent_among_64_commits(bisect: Command, git: Git, fake: F
     assert (status, all("test_it.py" in command for command in fake.commands)) == (1, True)
     assert verdict.startswith(f"FAIL          {NODEID} [f]: f is slower than in BASE: 1.020x")
     assert counts == "gpu_bench: 1 measurement compared: 1 fail"
-    assert last.startswith(f"slower since {commits[64][:7]} A, 1970-01-01: Change 65 (")
+    assert last.startswith(f"slower since {commits[64][:7]} A, 1970-01-01: Change\\x0c65 (")
     of_all, of_the_slower_alone = [False] * 4, [True] * 4 * 6
     assert ["PYTEST_GPUBENCH_TESTS" in each for each in fake.environments] == [*of_all, *of_the_slower_alone]
     assert len(re.findall("^gpu_bench: step [1-6]: (?:good|bad): ", err, re.MULTILINE)) == 6
@@ -106,7 +106,7 @@ def test_commits_that_cannot_be_told_are_skipped(bisect: Command) -> None:
     assert (status, "skip: " in err) == (125, True)
     head, *suspects = out.splitlines()[-3:]
     assert head == "it is one of these, of which the others were skipped:"
-    assert sorted(line.split(": ")[1] for line in suspects) == ["Change 10", "Change 9"]
+    assert sorted(line.split(": ")[1] for line in suspects) == [r"Change\x0c10", r"Change\x0c9"]
 
 
 def test_a_commit_that_does_not_run_is_skipped(bisect: Command) -> None:
