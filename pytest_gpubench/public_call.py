@@ -56,20 +56,34 @@ def answer(test: CurrentTest, request: Request[T], say: Say) -> T:
             return count_calls(test, request)
         if test.note_what_breaks is not None:
             return name_what_breaks(test.note_what_breaks, request)
-        found = _beside_others(test, request, judged_by_counters(test, request, _measure(test, request, say), say))
-        calls = replayable_calls(test, request)
-        measured = keep_calls(test, calls, request, found.measurements, say)
-        changes = compare_with_past(test, request, measured, say, calls)
-        compared = [each.new for each in changes if each.new is not None] or measured
-        measured = [explained_by_neighbours(item, test.neighbours) for item in compared]
+        with keeping(test, say) as measured:
+            found = _measure(test, request, say)
+            measured[:] = found.measurements
+            found = _beside_others(test, request, judged_by_counters(test, request, found, say))
+            measured[:] = found.measurements
+            calls = replayable_calls(test, request)
+            measured[:] = keep_calls(calls, request, measured, say)
+            changes = compare_with_past(test, request, measured, say, calls)
+            compared = [each.new for each in changes if each.new is not None] or measured
+            measured[:] = [explained_by_neighbours(item, test.neighbours) for item in compared]
         result = request.with_measurements(found.result, measured)
-        test.keep(measured)
         if isinstance(result, Phases):
             test.phases[:] = test.search.shown_phases(test.phases, result)
         trace(test, request)
         enforce_all(test, request.settings, measured)
         enforce_missing(test, request.settings, request.device, changes)
         return result
+
+
+@contextmanager
+def keeping(test: CurrentTest, say: Say) -> Iterator[list[Measurement]]:
+    """Give a list whose measurements are the test's, also where an error or an interrupt ends the call."""
+    measured: list[Measurement] = []
+    try:
+        yield measured
+    finally:
+        say("")
+        test.keep(measured)
 
 
 @contextmanager
@@ -110,7 +124,6 @@ def _measure(test: CurrentTest, request: Request[T], say: Say) -> CallResult[T]:
             with naming_what_broke(test, request, say):
                 return test.search.obtain(request, say)
         finally:
-            say("")
             test.warn(*request.remarks)
 
 
@@ -235,24 +248,16 @@ def replayable_calls(test: CurrentTest, request: Request[T]) -> "ReplayableCalls
 
 
 def keep_calls(
-    test: CurrentTest, calls: "ReplayableCalls | None", request: Request[T], measured: Sequence[Measurement], say: Say
+    calls: "ReplayableCalls | None", request: Request[T], measured: Sequence[Measurement], say: Say
 ) -> Sequence[Measurement]:
-    """Return measurements with their calls, where the run is saved; a reference is compared with no saved one.
-
-    An error, as where that breaks CUDA, loses nothing that was measured.
-    """
+    """Return measurements with their calls, where the run is saved; a reference is compared with no saved one."""
     if calls is None or not (request.settings.save or request.settings.autosave):
         return measured
     say(f"keeping {request.title}")
-    try:
-        with one_at_a_time(request.title):
-            return [
-                calls.with_call(each) if each.timing.measured and each.role != "reference" else each
-                for each in measured
-            ]
-    except Exception:
-        test.measurements += measured
-        raise
+    with one_at_a_time(request.title):
+        return [
+            calls.with_call(each) if each.timing.measured and each.role != "reference" else each for each in measured
+        ]
 
 
 def compare_with_past(
@@ -269,12 +274,8 @@ def compare_with_past(
     past = None if request.settings.disable else saved_run(test, request)
     if past is None:
         return []
-    try:
-        keys = test.keys.read_after(test.measurements, measured)
-        changes = PastComparison(test, request, measured, keys, say).changes(past, calls)
-    except Exception:
-        test.measurements += measured  # nothing that was measured is lost
-        raise
+    keys = test.keys.read_after(test.measurements, measured)
+    changes = PastComparison(test, request, measured, keys, say).changes(past, calls)
     test.warn(*(note for each in changes for note in each.notes))
     return changes
 

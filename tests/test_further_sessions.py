@@ -173,17 +173,6 @@ def test_an_error_before_the_comparison_loses_nothing_that_was_measured() -> Non
     assert test.measurements == [taken_at(11.0)]
 
 
-def test_an_error_of_a_fresh_process_loses_nothing_that_was_measured() -> None:
-    def fail(number: int) -> TestRecord:
-        raise OSError("no more processes")
-
-    test = running(held_against(10.0))
-    test.fresh = fail
-    with pytest.raises(OSError, match="no more"):
-        compare_with_past(test, request_of(), [taken_at(11.0)])
-    assert test.measurements == [taken_at(11.0)]
-
-
 def test_several_measurements_share_the_processes() -> None:
     """The fresh process runs the whole test: each call finds its own measurement in it."""
     saved = (taken_at(10.0), taken_at(10.0))

@@ -4,16 +4,26 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 import torch
 
-from pytest_gpubench import BadRequest, InvalidResult, KernelsDiffer, LimitBroken, Measurement, Verdict, WrongResult
+from pytest_gpubench import (
+    BadRequest,
+    InvalidResult,
+    KernelsDiffer,
+    LimitBroken,
+    Measurement,
+    Verdict,
+    WrongResult,
+    public_call,
+)
 from pytest_gpubench.bench.comparison import CompareRequest
-from pytest_gpubench.bench.request import MeasureRequest
+from pytest_gpubench.bench.request import CallResult, MeasureRequest
 from pytest_gpubench.public_call import answer, enforce_all, keeping_failed, naming_what_broke, trace
 from pytest_gpubench.results.model import Outcome
-from pytest_gpubench.running_test import CurrentTest
+from pytest_gpubench.running_test import CurrentTest, NoSearch
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.verdict.limits import Limits
 from tests.bench.calls import COLD, CPU, agreement_of, double
@@ -87,6 +97,37 @@ def test_a_trace_lies_where_the_run_began(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     trace(test, MeasureRequest(settings, CPU, Limits(), (), {"it": call}))
     assert [each.parent for each in taken] == [folder / "traces"]
+
+
+class Found(NoSearch):
+    """A search that has measured already."""
+
+    def obtain(self, request: Any, say: Any) -> CallResult[Any]:
+        say("measuring")
+        return CallResult(None, [judged()])
+
+
+STEPS = ("computing", "judged_by_counters", "keep_calls", "past")
+"""What a call asks of its test, and the functions it calls, once it has measured."""
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+@pytest.mark.parametrize("step", STEPS)
+def test_what_was_measured_is_kept_whatever_ends_the_call(
+    step: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(*arguments: object) -> NoReturn:
+        said.append(step)
+        raise error("no")
+
+    said: list[str] = []
+    test = CurrentTest("here", COLD, Limits(), search=Found())
+    monkeypatch.setattr(test if hasattr(test, step) else public_call, step, end)
+    request = MeasureRequest(COLD, CPU, Limits(), (), {"it": make_call(double)})
+    with pytest.raises(error):
+        answer(test, request, said.append)
+    assert [each.timing.label for each in test.measurements] == ["it"]
+    assert said == ["measuring", step, ""]
 
 
 class Breaking(CompareRequest):
