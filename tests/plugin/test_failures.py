@@ -18,6 +18,9 @@ def test_wrong(gpu_bench):
 
 def test_bad(gpu_bench):
     gpu_bench.measure(fast, reps=0)
+
+@pytest.mark.perf(max_time_us=5)
+def test_silent(gpu_bench): pass
 """
 
 
@@ -28,10 +31,16 @@ def test_errors(bench_run: BenchRun, style: str) -> None:
     The short summary holds the measured value at 80 columns, and a wrong output is said once above it.
     """
     result = bench_run(f"import torch{FAILS}", "--gpu-bench-reps=12", f"--tb={style}", COLUMNS="80")
-    result.assert_outcomes(failed=3)
+    result.assert_outcomes(failed=4)
     text = result.stdout.str()
     assert "pytest_gpubench.errors" not in text
-    result.stdout.fnmatch_lines(["FAILED test_errors.py::test_broken - fast is too slow: median 10.00 us*"])
+    assert "traceback entries are hidden" not in text
+    result.stdout.fnmatch_lines(
+        [
+            "FAILED test_errors.py::test_broken - fast is too slow: median 10.00 us*",
+            "FAILED test_errors.py::test_silent - perf(max_time_us=5) was never judged*",
+        ]
+    )
     if style == "auto":
         assert text.count("elements (100 %) differ") == 1
         result.stdout.fnmatch_lines(
