@@ -21,6 +21,7 @@ from pytest_gpubench.gpu.lock_file import lock_folder
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.items import FIXTURE, NAME, uses_fixture
 from pytest_gpubench.plugin.lifecycle import Lifecycle
+from pytest_gpubench.plugin.workers import without_group
 from pytest_gpubench.settings import ini_name
 from pytest_gpubench.units import numbered, repr_of, safe_line
 
@@ -44,6 +45,8 @@ class AdoptedScripts:
         is_given = config.args_source is ArgsSource.ARGS  # else only the scripts are collected
         named = list(config.args) if is_given else []
         there = {(config.invocation_params.dir / each.partition("::")[0]).resolve() for each in named}
+        if pytest.version_tuple < (9,):  # where a folder and a file in it are named, it collects that file only
+            there |= {each for each in self.files if not there.isdisjoint(each.parents)}
         config.args = [*named, *(str(each) for each in self.files if each not in there)]
 
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> "ScriptFile | None":
@@ -106,7 +109,8 @@ class LimitLines:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
         """Note which lines are used in a worker."""
-        self.used |= {place for place, (pattern, _) in enumerate(self.lines) if any(map(pattern.fullmatch, ids))}
+        tests = list(map(without_group, ids))
+        self.used |= {place for place, (pattern, _) in enumerate(self.lines) if any(map(pattern.fullmatch, tests))}
 
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
         """Name the lines that are those of no test."""

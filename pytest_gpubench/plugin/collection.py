@@ -13,7 +13,7 @@ from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.items import gpus_needed, uses_fixture
 from pytest_gpubench.plugin.options import usage_error
-from pytest_gpubench.plugin.workers import hand_on, handed_on, is_worker
+from pytest_gpubench.plugin.workers import hand_on, handed_on, is_worker, without_group
 from pytest_gpubench.report.layout import Screen
 from pytest_gpubench.report.terminal import header_line
 from pytest_gpubench.settings import Settings
@@ -42,7 +42,7 @@ class Collection:
     def _is_kept(self, item: pytest.Item) -> bool:
         if (self.settings.only or self.settings.skip) and uses_fixture(item) != self.settings.only:
             return False
-        return self._listed is None or item.nodeid in self._listed
+        return self._listed is None or without_group(item.nodeid) in self._listed
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:

@@ -17,7 +17,7 @@ from pytest_gpubench.plugin.baseline import ComparedRun
 from pytest_gpubench.plugin.containment import ExitStatus
 from pytest_gpubench.plugin.items import is_perf
 from pytest_gpubench.plugin.results import Results
-from pytest_gpubench.plugin.workers import is_distributing, is_dry, is_worker
+from pytest_gpubench.plugin.workers import is_distributing, is_dry, is_worker, without_group
 from pytest_gpubench.results.baseline import Baseline, is_same_model
 from pytest_gpubench.results.model import TestRecord
 from pytest_gpubench.settings import Settings
@@ -137,7 +137,7 @@ class LeftOut:
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Note the perf tests that were deselected; a test that measures no more is none."""
-        self._deselected.update(item.nodeid for item in items if is_perf(item))
+        self._deselected.update(without_group(item.nodeid) for item in items if is_perf(item))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note which tests are to run; a worker tells its controller what is left out."""
@@ -149,7 +149,7 @@ class LeftOut:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
         """Note which tests are to run."""
-        self._selected.update(ids)
+        self._selected.update(map(without_group, ids))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:

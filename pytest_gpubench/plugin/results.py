@@ -11,7 +11,7 @@ from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.gpu.visible import find_visible, has_gpu_driver
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.containment import GREEN, ExitStatus
-from pytest_gpubench.plugin.workers import is_distributing, is_dry, is_worker, worker_name
+from pytest_gpubench.plugin.workers import is_distributing, is_dry, is_worker, without_group, worker_name
 from pytest_gpubench.report.layout import Screen
 from pytest_gpubench.report.remedies import named
 from pytest_gpubench.report.terminal import header_line, summary_lines
@@ -76,7 +76,7 @@ class Results:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
         """Note the order of the tests, which is that of the tables, whichever worker runs them."""
-        self._order = {nodeid: place for place, nodeid in enumerate(ids)}
+        self._order = {nodeid: place for place, nodeid in enumerate(map(without_group, ids))}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect the results, and which tests should have some."""

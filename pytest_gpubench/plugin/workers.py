@@ -16,6 +16,7 @@ from pytest_gpubench.gpu.lock import Claim, claim_gpu
 from pytest_gpubench.gpu.lock_file import lock_folder
 from pytest_gpubench.gpu.processes import pid_namespace
 from pytest_gpubench.gpu.visible import VisibleGpu, parse_list, same_gpu
+from pytest_gpubench.plugin.items import takes_turns
 from pytest_gpubench.settings import Settings
 
 CONTROLLER = "gpu_bench_controller"
@@ -54,6 +55,12 @@ def is_dry(config: pytest.Config) -> bool:
 def is_worker(config: pytest.Config) -> bool:
     """Tell whether this process gets its tests from xdist."""
     return hasattr(config, "workerinput")
+
+
+def without_group(nodeid: str) -> str:
+    """Return a node id without what xdist adds to it under --dist=loadgroup: the group, as in `a.py::test_it@gpu`."""
+    test, _, group = nodeid.rpartition("@")
+    return test if "::" in test and "]" not in group else nodeid
 
 
 def run_arguments(config: pytest.Config) -> list[str]:
@@ -142,6 +149,17 @@ class Workers:
         """Give a worker its controller's process id, and the values for workers."""
         node.workerinput[CONTROLLER] = [os.getpid(), pid_namespace()]
         node.workerinput.update(self.config.stash.get(HANDED_ON, {}))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Take the groups off a worker's tests, once xdist knows them: a test has one name in all runs."""
+        for item in filter(takes_turns, session.items if is_worker(self.config) else ()):
+            item._nodeid = without_group(item.nodeid)
+
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    def pytest_handlecrashitem(self, report: pytest.TestReport) -> None:
+        """Take the group off a test that a worker died in."""
+        report.nodeid = without_group(report.nodeid)
 
     def pytest_report_header(self) -> list[str]:
         """Warn of --dist=each, and of GPUs that may be mistaken for each other."""

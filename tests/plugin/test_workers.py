@@ -4,10 +4,14 @@ import re
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from pytest_gpubench.plugin.workers import Workers, without_group
 from pytest_gpubench.results.store import read_run
+from pytest_gpubench.settings import Settings
 from tests.gpu.recording_nvml import nvml_of
 from tests.plugin.conftest import BenchRun
 from tests.plugin.hosts import Host, overlaps
@@ -291,3 +295,42 @@ def test_indices_of_unlike_gpus_are_warned_of(host: Host, other: str, listed: st
     host.write(MODES)
     _, output = host.run("-n1", CUDA_VISIBLE_DEVICES=listed, CUDA_DEVICE_ORDER=order)
     assert (f"CUDA_VISIBLE_DEVICES={listed} is read in the order of the PCI bus" in output) == warned
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "expected"),
+    [
+        ("a.py::test_it@gpu", "a.py::test_it"),
+        ("a.py::test_it[b@c]@gpu", "a.py::test_it[b@c]"),
+        ("a.py::test_it[b@c]", "a.py::test_it[b@c]"),
+        ("a@1/b.py::test_it", "a@1/b.py::test_it"),
+        ("a@1/b.py::test_it@gpu_1", "a@1/b.py::test_it"),
+    ],
+)
+def test_a_test_has_no_group_in_its_name(nodeid: str, expected: str) -> None:
+    assert without_group(nodeid) == expected
+
+
+class Named:
+    """A test whose name xdist has changed, as before pytest 9.2."""
+
+    def __init__(self, nodeid: str, *marks: str) -> None:
+        self._nodeid = nodeid
+        self.marks = marks
+
+    @property
+    def nodeid(self) -> str:
+        return self._nodeid
+
+    def get_closest_marker(self, name: str) -> bool | None:
+        return name in self.marks or None
+
+
+@pytest.mark.parametrize("is_worker", [True, False])
+def test_the_tests_of_a_worker_are_named_as_in_any_run(is_worker: bool) -> None:
+    config: Any = SimpleNamespace(**({"workerinput": {}} if is_worker else {}))
+    workers = Workers(config, Settings(device="cpu"))
+    items = [Named("a.py::test_it@gpu", "perf"), Named("a.py::test_turn@gpu", "gpu_turn"), Named("a.py::test_plain@x")]
+    workers.pytest_collection_finish(cast(Any, SimpleNamespace(items=items)))
+    names = ["a.py::test_it", "a.py::test_turn"] if is_worker else ["a.py::test_it@gpu", "a.py::test_turn@gpu"]
+    assert [each.nodeid for each in items] == [*names, "a.py::test_plain@x"]
