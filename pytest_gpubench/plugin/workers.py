@@ -154,7 +154,7 @@ class Workers:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Take the groups off a worker's tests, once xdist knows them: a test has one name in all runs."""
         for item in filter(takes_turns, session.items if is_worker(self.config) else ()):
-            item._nodeid = without_group(item.nodeid)
+            item._nodeid = without_group(item.nodeid)  # type: ignore[attr-defined] # gone since pytest 9.2
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_handlecrashitem(self, report: pytest.TestReport) -> None:
