@@ -52,7 +52,7 @@ def test_a_program_may_use_nested_tensors(tmp_path: Path, layout: torch.layout) 
     with recording(tmp_path / "shapes.json"):
         (nested * 2).unbind()
         torch.ones(3)
-    assert {each.op for each in read(tmp_path / "shapes.json")} == {"aten.ones.default"}
+    assert read(tmp_path / "shapes.json", "aten.ones")[0].calls == 1
 
 
 @pytest.mark.usefixtures("forked")

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from pytest_gpubench.strategies.arguments import check_flag, check_order, count_at_least, parse_bytes
+from pytest_gpubench.bounds import true_or_false
+from pytest_gpubench.limits import memory_size
+from pytest_gpubench.strategies.arguments import check_order, count_at_least, parsed
 from pytest_gpubench.strategies.choices import DtypeLike, find_dtype
 from pytest_gpubench.strategies.sizes import Range, sizes
 
@@ -100,7 +102,7 @@ def shapes(
     """
     least, most = _dims(dims)
     item = find_dtype(dtype).itemsize
-    limit = parse_bytes(max_bytes, "max_bytes")
+    limit = parsed(max_bytes, "max_bytes", memory_size)
     given = {"min_side": min_side, "max_side": max_side, "multiple_of": multiple_of}
     ranges = {}
     for number in range(least, most + 1):
@@ -159,7 +161,7 @@ def matmul_shapes(
     Raises InvalidArgument if there are no such sizes.
     """
     item = find_dtype(dtype).itemsize
-    limit = parse_bytes(max_bytes, "max_bytes")
+    limit = parsed(max_bytes, "max_bytes", memory_size)
     side = _range("side", min_side, max_side, multiple_of, limit // item)
     least = max(1, side.first)
     _check_room((least,) * 3, 3 * least**2 * item, limit, "a matrix product")
@@ -194,7 +196,7 @@ def attention_shapes(
     Raises InvalidArgument if there are no such sizes.
     """
     item = find_dtype(dtype).itemsize
-    limit = parse_bytes(max_bytes, "max_bytes")
+    limit = parsed(max_bytes, "max_bytes", memory_size)
     length = _range("length", min_length, max_length, multiple_of, limit // item)
     asked: object = head_dims
     if isinstance(asked, str) or not isinstance(asked, Sequence) or not asked:
@@ -205,10 +207,10 @@ def attention_shapes(
     return _attention_shapes(
         max_batch=count_at_least(max_batch, "max_batch", least=1),
         max_heads=count_at_least(max_heads, "max_heads", least=1),
-        grouped=check_flag(grouped, "grouped"),
+        grouped=parsed(grouped, "grouped", true_or_false),
         head_dims=[size for size in dims if 4 * least * size * item <= limit],
         length=length,
-        cross=check_flag(cross, "cross"),
+        cross=parsed(cross, "cross", true_or_false),
         room=limit // item,
     )
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 from hypothesis.strategies import SearchStrategy
 
-from pytest_gpubench.strategies.arguments import check_flag, check_name, count_at_least
+from pytest_gpubench.bounds import true_or_false
+from pytest_gpubench.strategies.arguments import check_name, count_at_least, parsed
 from pytest_gpubench.strategies.choices import LAYOUTS, VALUES, WHOLE_VALUES, DtypeLike, find_dtype
 
 SEEDS = 2**16
@@ -74,7 +75,7 @@ def tensors(
     _checked_arguments(**{"shape": (1,), "dtype": torch.float32, "layout": "contiguous", "values": "zeros"} | given)
     if "dtype" in given and "values" in given:
         _checked_arguments(shape=(1,), layout="contiguous", dtype=given["dtype"], values=given["values"])
-    if check_flag(requires_grad, "requires_grad") and "dtype" in given:
+    if parsed(requires_grad, "requires_grad", true_or_false) and "dtype" in given:
         _check_gradient(find_dtype(dtype))
     place = None if device is None else _device(device)
     drawn = {name: value if isinstance(value, SearchStrategy) else st.just(value) for name, value in fixed.items()}
@@ -196,7 +197,7 @@ def lazy_tensor(
     """
     sides, found = _checked_arguments(shape, dtype, layout, values)
     count_at_least(seed, "seed")
-    if check_flag(requires_grad, "requires_grad"):
+    if parsed(requires_grad, "requires_grad", true_or_false):
         _check_gradient(found)
     return LazyTensor(sides, found, layout, values, seed, None if device is None else _device(device), requires_grad)
 

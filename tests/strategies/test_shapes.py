@@ -224,8 +224,8 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: gst.shapes(min_side=(1, 2, 3)), r"min_side=\(1, 2, 3\) has 3 entries for dims=2 sides"),
     (lambda: gst.shapes(dims=(1, 2), max_side=(3, 4)), "entries for a number of dimensions that is drawn"),
     (lambda: gst.shapes(dtype="float31"), "dtype='float31' is not known: choose from float32, float16"),
-    (lambda: gst.shapes(max_bytes="64 Mb per GPU"), "max_bytes='64 Mb per GPU' is no size"),
-    (lambda: gst.shapes(max_bytes=-1), "max_bytes=-1 is no size: it must be at least 0"),
+    (lambda: gst.shapes(max_bytes="64 Mb per GPU"), "max_bytes='64 Mb per GPU' is not valid"),
+    (lambda: gst.shapes(max_bytes=-1), "max_bytes=-1 is not valid: it must be at least 0"),
     (lambda: gst.matmul_shapes(max_bytes=11), r"a matrix product of the smallest .* takes 12 bytes"),
     (lambda: gst.matmul_shapes(min_side=3, max_side=2), "min_side=3 is larger than max_side=2"),
     (lambda: gst.attention_shapes(max_bytes=511), r"attention of the smallest .* takes 512 bytes"),
@@ -238,7 +238,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: gst.matmul_shapes(batch=(1, 2, 3)), r"batch=\(1, 2, 3\) is no number of dimensions"),  # type: ignore[arg-type]
     (lambda: gst.matmul_shapes(batch="1"), "batch='1' is not valid: it must be a whole number"),  # type: ignore[call-overload]
     (lambda: gst.matmul_shapes(batch=1, max_batch=0), "max_batch=.* is not valid: it must be at least 1"),
-    (lambda: gst.attention_shapes(cross="no"), "cross='no' is neither True nor False"),  # type: ignore[arg-type]
+    (lambda: gst.attention_shapes(cross="no"), "cross='no' is not valid: it must be True or False"),  # type: ignore[arg-type]
     (lambda: gst.ragged_lengths(min_count=2, max_count=1), "min_count=2 is larger than max_count=1"),
     (lambda: gst.ragged_lengths(min_count=3, min_length=4, max_total=11), "max_total=11 is too small for min_count=3"),
 ]

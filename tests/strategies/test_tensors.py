@@ -216,7 +216,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: gst.tensors(3, "int8", values="denormal"), "values='denormal' cannot be held by torch.int8: choose from"),
     (lambda: gst.tensors(3, "float8_e4m3fn", values="inf"), "values='inf' cannot be held by torch.float8_e4m3fn"),
     (lambda: gst.tensors(3, "int8", requires_grad=True), "torch.int8 has no gradient"),
-    (lambda: gst.tensors(3, requires_grad=1), "requires_grad=1 is neither True nor False"),  # type: ignore[arg-type]
+    (lambda: gst.tensors(3, requires_grad=1), "requires_grad=1 is not valid: it must be True or False"),  # type: ignore[arg-type]
     (lambda: gst.tensors(3, device="tpu?"), "device='tpu.' is not known to torch"),
     (lambda: gst.tensor(3, seed=-1), "seed=-1 is not valid: it must be at least 0"),
     (lambda: gst.tensor(3, "int8", requires_grad=True), "torch.int8 has no gradient"),
