@@ -54,7 +54,7 @@ def test_whole_numbers_are_zero(dtype: str, on_cpu: OnCpu) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "strides", "filled"),
-    [((2, 4), (0, 1), 4), ((3, 3), (1, 2), 7), ((), (), 1), ((0, 4), (4, 1), 0), ((4,), (2,), 7)],
+    [((2, 4), (0, 1), 4), ((3, 3), (1, 2), 7), ((), (), 1), ((0, 4), (9, 1), 0), ((4,), (2,), 7)],
 )
 def test_inputs_may_overlap_themselves(
     shape: tuple[int, ...], strides: tuple[int, ...], filled: int, on_cpu: OnCpu
