@@ -10,6 +10,7 @@ from pytest_gpubench.correctness.elementwise import Pair, Rules, as_numbers, jud
 from pytest_gpubench.correctness.golden import checked_factor, golden_components, golden_leaves, judge_by_golden
 from pytest_gpubench.correctness.leaves import components, flatten, wraps_tensors
 from pytest_gpubench.correctness.tolerance import Tolerance
+from pytest_gpubench.units import repr_of
 
 GOLDEN_FACTOR = 2.0
 """The multiple of the reference's error that a candidate may have by default."""
@@ -93,13 +94,19 @@ def _compare_objects(name: str, found: object, expected: object) -> Difference:
     if "a tensor" in kinds:
         advice = ": let it return its output" if found is None else ""
         return Difference(name, passed=False, problem=f"found {kinds[0]}, expected {kinds[1]}{advice}")
-    comparable = type(found) is type(expected) or (_is_number(found) and _is_number(expected))
     try:
-        equal: Any = comparable and found == expected
-        passed = bool(equal.all() if hasattr(equal, "all") else equal)
+        passed = _are_equal(found, expected)
     except Exception as error:
         return Difference(name, passed=False, problem=f"{kinds[0]} and {kinds[1]} cannot be compared: {error}")
-    return Difference(name, passed, problem=None if passed else f"found {found!r:.80}, expected {expected!r:.80}")
+    problem = f"found {repr_of(found):.80}, expected {repr_of(expected):.80}"
+    return Difference(name, passed, problem=None if passed else problem)
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    """Tell whether two values of one class, and of one shape where they are arrays, or two numbers, are equal."""
+    is_same_kind = type(one) is type(other) and getattr(one, "shape", None) == getattr(other, "shape", None)
+    equal = (is_same_kind or (_is_number(one) and _is_number(other))) and one == other
+    return bool(equal.all() if hasattr(equal, "all") else equal)
 
 
 def _is_number(value: object) -> bool:

@@ -29,6 +29,8 @@ def flatten(value: object, name: str = "out") -> Leaves:
     inner = _children(value)
     if inner is None:
         return [(name, value)]
+    if len(dict(inner)) < len(inner):  # keys of one repr
+        inner = [(f"{suffix}#{place}", child) for place, (suffix, child) in enumerate(inner)]
     return [leaf for suffix, child in inner for leaf in flatten(child, name + suffix)]
 
 

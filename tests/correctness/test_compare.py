@@ -206,10 +206,23 @@ class TestStructure:
             def __eq__(self, other: object) -> bool:
                 raise TypeError("never")
 
-        numpy = pytest.importorskip("numpy")
+            __repr__ = __eq__  # type: ignore[assignment]
+
         assert compare(numpy.arange(3), numpy.arange(3)).passed
         assert not compare(numpy.arange(3), numpy.zeros(3)).passed
+        assert not compare(numpy.zeros(1), numpy.zeros(3)).passed
+        assert not compare(numpy.zeros(0), numpy.ones(1)).passed
         assert compare(Sulky(), Sulky()).problem == "Sulky and Sulky cannot be compared: never"
+        assert compare(Sulky(), 1).problem == "found <Sulky>, expected 1"
+
+    def test_keys_of_one_repr_are_outputs_of_their_own(self) -> None:
+        class Key:
+            def __repr__(self) -> str:
+                return "key"
+
+        keys = Key(), Key()
+        outputs = [dict(zip(keys, values, strict=True)) for values in ((1, 2), (3, 2))]
+        assert [each.passed for each in compare_outputs(*outputs)] == [False, True]
 
     @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
     @pytest.mark.parametrize("name", ["to_sparse", "to_sparse_csr", "to_sparse_csc"])
