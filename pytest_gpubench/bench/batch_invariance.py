@@ -9,7 +9,8 @@ from pytest_gpubench.bench.agreement import Agreement, Function
 from pytest_gpubench.bench.arguments import check_names, covers
 from pytest_gpubench.bench.output_rules import named_tensors
 from pytest_gpubench.correctness import Difference, Tolerance, compare_outputs
-from pytest_gpubench.correctness.leaves import Leaves, inputs_of, map_leaves
+from pytest_gpubench.correctness.chunks import raw_bits
+from pytest_gpubench.correctness.leaves import Leaves, components, inputs_of, map_leaves
 from pytest_gpubench.errors import BadRequest, WrongResult
 from pytest_gpubench.units import count, repr_of
 
@@ -125,8 +126,8 @@ def one_row(
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Tell whether two tensors of a shape and dtype hold the same bits."""
-    bits = [each.detach().resolve_conj().resolve_neg().contiguous().view(torch.uint8) for each in (one, other)]
-    return torch.equal(*bits)
+    parts = [components("", each.detach()) for each in (one, other)]
+    return all(torch.equal(raw_bits(mine), raw_bits(theirs)) for (_, mine), (_, theirs) in zip(*parts, strict=True))
 
 
 def _outputs(

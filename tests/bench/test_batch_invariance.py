@@ -52,8 +52,10 @@ def rows_of_both(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         (lambda weight, x: x * 2, (WEIGHT, X), ("args[1]",)),
         (lambda x: torch.rand(3) * x, (X,), True),  # each call draws the same
         (off_by((0,)), (X,), False),
+        (lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.quint8), (X,), True),
     ],
 )
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
 def test_a_batch_whose_rows_stand_alone(function: Callable[..., object], args: Any, batched: Any) -> None:
     check(function, *args, batched=batched)
 
