@@ -111,6 +111,11 @@ class Agreement:
                 "there is nothing to compare: the reference returns no output and changes no argument; let it return "
                 "its results, as with setup= changed arguments are not compared"
             )
+        if self.grads and not expected.gradients:
+            raise BadRequest(
+                "grads=True compares gradients of the inputs, but none requires one, or the reference's outputs have "
+                "none: set requires_grad"
+            )
         return expected
 
     def refuse_flat(self, expected: Ran) -> None:
@@ -304,10 +309,7 @@ class Agreement:
         """Return the gradients of the inputs, where they are to be compared; like: as in `input_gradients`."""
         if not self.grads and self.backward == "forward":
             return {}
-        found = input_gradients(outputs, args, kwargs, like)
-        if found is None and self.grads:
-            raise BadRequest("grads=True compares gradients of the inputs, but none requires one: set requires_grad")
-        return found or {}
+        return input_gradients(outputs, args, kwargs, like)
 
     def vary(self, way: Way) -> None:
         """Give every call other values in the same memory, and backward runs other upstream gradients.

@@ -12,16 +12,16 @@ from pytest_gpubench.timing.calls import GRADIENT_SEED, upstream_gradient
 
 def input_gradients(
     outputs: object, args: Sequence[object], kwargs: Mapping[str, object], like: object
-) -> dict[str, torch.Tensor | None] | None:
+) -> dict[str, torch.Tensor | None]:
     """Return the gradient of every input that requires one, under the same upstream gradients in all calls.
 
-    like: outputs in whose dtypes the upstream gradients are drawn. None where no input requires a gradient, or no
+    like: outputs in whose dtypes the upstream gradients are drawn. Empty where no input requires a gradient, or no
     output has one.
     """
     leaves = dict(differentiable(inputs_of(args, kwargs)))
     roots = [tensor for _, tensor in differentiable(flatten(outputs))]
     if not leaves or not roots:
-        return None
+        return {}
     drawn = [
         upstream_gradient(root, GRADIENT_SEED + index) for index, (_, root) in enumerate(differentiable(flatten(like)))
     ]

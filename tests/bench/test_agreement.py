@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_gpubench import UnfairComparison, WrongResult
+from pytest_gpubench import BadRequest, UnfairComparison, WrongResult
 from tests.bench.calls import agreement_of, double
 
 X = torch.arange(4.0)
@@ -145,3 +145,11 @@ def test_golden_has_the_gradients_of_the_references_outputs() -> None:
     agreement = replace(agreement, golden="float64", grads=True)
     found = agreement.check("mine", lambda x: x + x, agreement.run_reference())
     assert [each.name for each in found] == ["out", "grad args[0]"]
+
+
+def test_a_candidate_without_gradients_is_wrong_and_a_reference_without_them_a_bad_request() -> None:
+    agreement = replace(agreement_of(double, torch.arange(4.0, requires_grad=True)), grads=True)
+    with pytest.raises(WrongResult, match=r"^mine is wrong: grad args\[0\]: found NoneType, expected a tensor"):
+        agreement.check("mine", lambda x: x.detach() * 2, agreement.run_reference())
+    with pytest.raises(BadRequest, match=r"^grads=True compares .*, or the reference's outputs have none"):
+        replace(agreement, reference=lambda x: x.detach() * 2).run_reference()

@@ -154,7 +154,7 @@ def test_inputs_in_a_closure_have_no_gradient_to_compare() -> None:
 def test_both_an_input_and_an_output_must_require_a_gradient(input_has: bool, output_has: bool) -> None:
     output = leaf() * 2 if output_has else torch.ones(3)
     found = input_gradients(output, (leaf().requires_grad_(input_has),), {}, output)
-    assert (found is not None) == (input_has and output_has)
+    assert bool(found) == (input_has and output_has)
 
 
 def test_a_function_that_overwrites_what_setup_made() -> None:
