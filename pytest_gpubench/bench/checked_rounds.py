@@ -2,9 +2,9 @@
 
 The first finds a candidate that remembers results, the second one that is wrong for the values it knows; one that does
 not compute in every call is stale in one of them. The candidates' calls are timed like any other, in one session, so
-that none can tell; the inputs are the same objects in the same memory. Outputs are compared after the session, as it
-takes longer with each record: those for the values as given with copies of what the reference returned at first, or for
-a backward pass in an untimed call before, the others with an untimed call of it.
+that none can tell; the inputs are the same objects in the same memory. Outputs for other values are compared, while
+those are there, with an untimed call of the reference after the candidates'; those for the values as given after the
+session with copies of what the reference returned at first, or for a backward pass in an untimed call before.
 A producer is left out of the first round: it writes the values as given.
 """
 
@@ -22,6 +22,7 @@ from pytest_gpubench.errors import (
     IncompleteRecords,
     InvalidResult,
     KernelsDiffer,
+    WrongResult,
     annotate,
     annotating,
 )
@@ -47,29 +48,24 @@ class CheckedRounds:
 
     def check(self) -> None:
         """Raise WrongResult for a candidate that is wrong, InvalidResult for one that remembers results."""
-        recorder, agreement = self.recorder, self.recorder.agreement
+        recorder = self.recorder
         rounds = UncountedRounds(self.match, self.timer, self.taken, self._candidates)
         is_made_again = recorder.end()
-        expected = self._results_of_reference() if recorder.passes else self.expected
+        expected = self._results_of_reference().copied() if recorder.passes else self.expected
         with rounds.session():
             if self.way is not None:
                 with self._varied(self.way):
-                    self._take_varied(rounds, expected)
-                    recorder.set_aside(self._candidates, expected)
+                    self._check_other_values(rounds, expected, self.way)
                 recorder.forget_all()
             varied = rounds.number
             if is_made_again or varied:
                 recorder.take(rounds.take)  # last: work of the GPU after it would belong to no call
         recorder.check_as_given(self._candidates, expected)
-        if self.way is not None:
-            with self._varied(self.way):
-                self._call_reference()
-                recorder.check_other_values(self._candidates, self.way)
         times_us = self._times_us(rounds, varied)
         if self.way is not None:
-            with self._varied(self.way):
-                pace = Pace(agreement, self.match, self.timer, self.taken, self.way)
-                pace.check(self._candidates, times_us)
+            varied_again = partial(self._varied, self.way)
+            pace = Pace(recorder.agreement, self.match, self.timer, self.taken, self.way, varied_again)
+            pace.check(self._candidates, times_us)
 
     @property
     def _candidates(self) -> Sequence[str]:
@@ -95,29 +91,27 @@ class CheckedRounds:
             if producer is not None:
                 producer.is_left_out = False
 
-    def _call_reference(self) -> None:
-        """Call the reference, untimed."""
+    def _results_of_reference(self) -> Ran:
+        """Return what the reference computes in a call that is not timed."""
         name = self.match.reference
         with annotating(lambda: f"gpu_bench: raised in a call of {name!r} that is not timed"):
             self.match.calls[name].prepare()()
+        return self.recorder.last_of(name, self.expected)
 
-    def _results_of_reference(self) -> Ran:
-        """Return copies of what the reference computes in a call that is not timed."""
-        self._call_reference()
-        self.recorder.set_aside([self.match.reference], self.expected)
-        return self.recorder.aside.pop(self.match.reference)
-
-    def _take_varied(self, rounds: UncountedRounds, expected: Ran) -> None:
+    def _check_other_values(self, rounds: UncountedRounds, expected: Ran, way: Way) -> None:
+        """Take a round while values vary, and check it; what is wrong for the values as given too is told so."""
         recorder = self.recorder
         try:
             recorder.take(rounds.take)
+            found = {name: recorder.last_of(name, expected).copied() for name in self._candidates}
+            recorder.check_other_values(found, self._results_of_reference(), expected, way)
         except GpuBenchError:
             raise
         except Exception as error:
-            if self.way != "as given":
-                annotate(error, f"gpu_bench: its inputs were {self.way}; vary=False leaves that out")
+            if way != "as given" and not isinstance(error, WrongResult):
+                annotate(error, f"gpu_bench: its inputs were {way}; vary=False leaves that out")
             try:
-                recorder.agreement.end_variation()  # one that is wrong for the values as given may not hide it so
+                recorder.agreement.end_variation()
                 recorder.forget_all()
                 recorder.take(rounds.take)
                 recorder.check_as_given(self._candidates, expected)

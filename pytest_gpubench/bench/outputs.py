@@ -1,6 +1,6 @@
 """Keep what the last timed call of each function returned, to check it too."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -53,8 +53,6 @@ class OutputRecorder:
     """The last output of the round before: it is kept, so that this round gets other memory."""
     passes: dict[str, BackwardPass] = field(default_factory=dict)
     """The backward passes by arm: what counts as their output is the gradient of each input."""
-    aside: dict[str, Ran] = field(default_factory=dict)
-    """Copies of what arms returned for other values: its memory is filled for the next call."""
     pool: PoisonedPool | None = None
     """The memory that calls allocate from whose outputs are checked; None lets them have any."""
     reference: str = ""
@@ -196,38 +194,30 @@ class OutputRecorder:
         args, kwargs = self.given.get(name, (arguments.args, arguments.kwargs))
         return self.agreement.returned.in_given(self.last[name], [*args, *arguments.upstream.given.values()], kwargs)
 
-    def _last_of(self, name: str, expected: Ran) -> Ran:
-        """Return what is known of the last call of an arm; raise where what it returned cannot be compared."""
-        self._look_back()
-        self._save()
-        like = expected.gradients if name in self.passes else expected.outputs
-        left = refuse_strange_tensors(name, self.last[name], like, expected.left)
-        return replace(self.ran(name), left=left)
-
-    def set_aside(self, names: Sequence[str], expected: Ran) -> None:
-        """Copy what the last call of each of some arms returned; raise where that cannot be compared.
+    def last_of(self, name: str, expected: Ran) -> Ran:
+        """Return what is known of the last call of an arm; raise where a candidate's output cannot be compared.
 
         expected: the reference's results.
         """
-        for name in names:
-            self.aside[name] = self._last_of(name, expected).copied()
+        self._look_back()
+        self._save()
+        output, left = self.last[name], expected.left
+        if name != self.reference:
+            like = expected.gradients if name in self.passes else expected.outputs
+            left = refuse_strange_tensors(name, output, like, left)
+        found = replace(self.inputs.get(name, Ran(None, {})), left=left)
+        if name in self.passes:  # no input may require a gradient
+            return replace(found, gradients=output if isinstance(output, dict) else {})
+        return replace(found, outputs=output)
 
     def check_as_given(self, names: Sequence[str], expected: Ran) -> None:
         """Raise WrongResult for a last call that is wrong, though the arm was right when it was checked."""
-        found = {name: self._last_of(name, expected) for name in names}
+        found = {name: self.last_of(name, expected) for name in names}
         if (memory := self.agreement.memory) is not None:
             self._refuse_late([*memory.late, *memory.look()])
         for name in names:
             differences = self._differences(name, found[name], expected)
             self.agreement.require(name, differences, " in a timed call, though right when checked")
-
-    def ran(self, name: str) -> Ran:
-        """Return what is known of the last call of an arm."""
-        inputs = self.inputs.get(name, Ran(None, {}))
-        output = self.last[name]
-        if name in self.passes:  # no input may require a gradient
-            return replace(inputs, gradients=output if isinstance(output, dict) else {})
-        return replace(inputs, outputs=output)
 
     def _differences(self, name: str, found: Ran, expected: Ran) -> tuple[Difference, ...]:
         """Return how two calls differ: in gradients where those were timed, which golden has not."""
@@ -247,19 +237,16 @@ class OutputRecorder:
             arm = REFERENCE if name == self.reference else name
             self.agreement.returned.add(arm, self.last[name], self._in_given(name))
 
-    def check_other_values(self, names: Sequence[str], way: Way) -> None:
-        """Raise WrongResult for results set aside that are wrong, InvalidResult for those of the values as given.
+    def check_other_values(self, found: Mapping[str, Ran], others: Ran, expected: Ran, way: Way) -> None:
+        """Raise WrongResult for results that are wrong, InvalidResult for those of the values as given.
 
-        The reference's last call was with other values, varied in this way, that of a candidate with those as given.
+        found: the candidates' results for other values, varied in this way; others: the reference's; expected: those
+        for the values as given.
         """
-        self._look_back()
-        self._save()
-        expected = self.ran(self.reference)
-        for name in names:
-            found, last = self.aside[name], self.ran(name)
-            differences = self._differences(name, found, expected)
+        for name, ran in found.items():
+            differences = self._differences(name, ran, others)
             if not all(each.passed for each in differences):
-                pairs = (found.gradients, last.gradients) if name in self.passes else (found.results, last.results)
+                pairs = (ran.gradients, expected.gradients) if name in self.passes else (ran.results, expected.results)
                 if all(each.passed for each in compare_outputs(*pairs, self.agreement.tolerance)):
                     raise InvalidResult(
                         f"{name} returns what it had computed before: when the values of its inputs changed, in the "

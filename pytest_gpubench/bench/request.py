@@ -51,7 +51,7 @@ def carrying(measurements: Sequence[Measurement]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        setattr(error, MEASURED, measurements)
+        vars(error)[MEASURED] = measurements
         raise
 
 

@@ -13,6 +13,7 @@ from pytest_gpubench.bench.arguments import VariedArguments, kept_arguments
 from pytest_gpubench.bench.checked_rounds import CheckedRounds
 from pytest_gpubench.bench.other_values import OtherValues
 from pytest_gpubench.bench.outputs import OutputRecorder
+from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.correctness import Tolerance
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.settings import Settings
@@ -59,8 +60,8 @@ def recorded(candidate: Callable[..., object], agreement: Agreement, calls: int 
 
 def check(recorder: OutputRecorder, names: Sequence[str]) -> None:
     """Check the last calls of candidates against the reference's last one."""
-    recorder.set_aside([recorder.reference], recorder.ran(recorder.reference).copied())
-    recorder.check_as_given(names, recorder.aside.pop(recorder.reference))
+    ours = recorder.last_of(recorder.reference, Ran(recorder.last[recorder.reference], {}))
+    recorder.check_as_given(names, ours.copied())
 
 
 def double(x: torch.Tensor) -> torch.Tensor:

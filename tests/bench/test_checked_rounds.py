@@ -11,9 +11,8 @@ import torch
 
 from pytest_gpubench import IncompleteRecords, InvalidResult, KernelsDiffer, UnfairComparison, WrongResult
 from pytest_gpubench.bench.agreement import Agreement
-from pytest_gpubench.bench.outputs import OutputRecorder
-from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.correctness.inputs import InputMemory
+from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.comparison import take_once_more
 from tests.bench.calls import Lazy, checked_rounds, double, match_of, taken_before
@@ -52,7 +51,7 @@ def test_other_kernels_in_one_more_round(times: int) -> None:
         (lambda x: x * (2 + (x[0] < 1)), True, WrongResult, "^c is wrong in a timed call, though right when", 2),
         (lambda x: x * 2 + (x[0] > 1), True, WrongResult, r"^c is wrong for other values \(turned round inputs", 2),
         (lambda x: x * 2 + (x[0] > 1), False, None, "", 1),
-        (lambda x: torch.arange(4.0) * 2, True, InvalidResult, "^c returns what it had computed before", 2),
+        (lambda x: torch.arange(4.0) * 2, True, InvalidResult, "^c returns what it had computed before", 1),
         (lambda x: (x * 2).as_subclass(Lazy), True, InvalidResult, "is a Lazy, which may compute later", 1),
     ],
 )
@@ -131,6 +130,27 @@ def test_what_the_reference_left_is_not_for_the_other_values(
     copying = lambda x: kept[place].clone() if next(calls) > 1 else x * 2  # noqa: E731
     with pytest.raises(InvalidResult, match=r"^c returns what it had computed before"):
         checked_rounds(copying, reference=reference).check()
+
+
+def test_what_the_reference_writes_after_a_candidate_is_no_result_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where both know one buffer, a copy of which is the reference's output."""
+    kept, calls = torch.empty(4), itertools.count()
+    monkeypatch.setattr("pytest_gpubench.correctness.held.MOST_OBJECTS", 0)  # what they hold would be put back
+    knowing = lambda x: kept if next(calls) > 1 else x * 2  # noqa: E731
+    with pytest.raises(InvalidResult, match=r"^c returns what it had computed before"):
+        checked_rounds(knowing, reference=lambda x: torch.mul(x, 2, out=kept).clone()).check()
+
+
+def test_values_are_varied_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked, ways, vary = checked_rounds(double), list[str](), Agreement.vary
+
+    def noted(agreement: Agreement, way: Way) -> None:
+        ways.append(way)
+        vary(agreement, way)
+
+    monkeypatch.setattr(Agreement, "vary", noted)
+    checked.check()
+    assert ways == ["turned round"]
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -227,14 +247,10 @@ def test_while_values_vary_no_output_of_the_values_as_given_is_held() -> None:
     assert living[before:] == [0, 1, 0, 1]
 
 
-@pytest.mark.parametrize(
-    ("vary", "order"), [(False, "round, session ends"), (True, "round, copy, round, session ends")]
-)
-def test_nothing_is_copied_in_the_session_after_the_last_round(
-    vary: bool, order: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The GPU's work would belong to no call, and the session would be taken again."""
-    done = []
+@pytest.mark.parametrize("vary", [False, True])
+def test_the_session_ends_after_a_round(vary: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GPU's work after it would belong to no call, and the session would be taken again."""
+    done: list[str] = []
 
     def play(name: str, number: int) -> Rep:
         done.append("round")
@@ -242,7 +258,7 @@ def test_nothing_is_copied_in_the_session_after_the_last_round(
 
     timer = ArmsTimer(Clock(), play)
     checked = checked_rounds(double, timer, vary=vary)
-    set_aside, session = OutputRecorder.set_aside, timer.session
+    session, compare = timer.session, Agreement.compare
 
     @contextmanager
     def ends() -> Iterator[object]:
@@ -250,14 +266,14 @@ def test_nothing_is_copied_in_the_session_after_the_last_round(
             yield taking
         done.append("session ends")
 
-    def copy(recorder: OutputRecorder, names: Sequence[str], expected: Ran) -> None:
-        done.append("copy")
-        set_aside(recorder, names, expected)
+    def noted(*given: Any, **named: Any) -> object:
+        done.append("comparison")
+        return compare(*given, **named)
 
     monkeypatch.setattr(timer, "session", ends)
-    monkeypatch.setattr(OutputRecorder, "set_aside", copy)
+    monkeypatch.setattr(Agreement, "compare", noted)
     checked.check()
-    assert ", ".join(done) == order
+    assert done == [*["round", "comparison"] * vary, "round", "session ends", "comparison"]
 
 
 @pytest.mark.parametrize(

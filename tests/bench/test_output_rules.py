@@ -92,8 +92,7 @@ def test_work_that_the_reference_left_is_known_of_its_copies() -> None:
     agreement = agreement_of(lambda x: (x[:1] * 2).expand(8), ROW)
     expected, recorder = agreement.run_reference(), recorded(agreement.reference, agreement)
     refuse_strange_tensors("mine", ROW[:1].expand(8), expected.outputs, expected.left)
-    recorder.set_aside(["reference"], expected)
-    assert recorder.aside["reference"].left == expected.left != frozenset()
+    assert recorder.last_of("mine", expected).copied().left == expected.left != frozenset()
 
 
 def test_an_output_in_the_layout_of_mkldnn() -> None:

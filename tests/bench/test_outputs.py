@@ -12,7 +12,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 from pytest_gpubench import MeasurementError, UnfairComparison, WrongResult
 from pytest_gpubench.bench.outputs import OutputRecorder
-from pytest_gpubench.bench.ran import copied
+from pytest_gpubench.bench.ran import Ran, copied
 from pytest_gpubench.correctness import inputs
 from pytest_gpubench.correctness.pool import PoisonedPool
 from pytest_gpubench.stats.speedup import round_orders
@@ -41,7 +41,7 @@ def test_an_expanded_output_is_copied_once_for_each_address() -> None:
     """Its elements would take 4 TB."""
     agreement = agreement_of(lambda x: x.expand(10**9, 1000), torch.arange(1000.0))
     recorder = recorded(agreement.reference, agreement)
-    copy: Any = recorder.ran("reference").copied().outputs
+    copy: Any = recorder.last_of("reference", Ran(None, {})).copied().outputs
     assert (copy.shape, copy.untyped_storage().nbytes()) == ((10**9, 1000), 4000)
 
 

@@ -34,7 +34,9 @@ def pace_of(play: Callable[[str, bool, int], float]) -> tuple[Pace, dict[str, fl
 
     timer, match = ArmsTimer(Clock(), take), match_of()
     taken = taken_before()
-    return Pace(agreement, match, timer, taken, "turned round"), take_once_more(match, timer, taken, ["r", "c"])
+    return Pace(agreement, match, timer, taken, "turned round", nullcontext), take_once_more(
+        match, timer, taken, ["r", "c"]
+    )
 
 
 @pytest.mark.parametrize(
