@@ -243,7 +243,7 @@ def _clock_causes(old: Measurement, new: Measurement, explains: bool, alone: boo
         clocks["SM clock"] = one.median_sm_clock_mhz, other.median_sm_clock_mhz
     if one.memory_clock_mhz and other.memory_clock_mhz:
         clocks["memory clock"] = statistics.median(one.memory_clock_mhz), statistics.median(other.memory_clock_mhz)
-    lower = {name: (was, now) for name, (was, now) in clocks.items() if now <= was * (1 - LOWER_CLOCK)}
+    lower = {name: (was, now) for name, (was, now) in clocks.items() if now < was * (1 - LOWER_CLOCK)}
     throttled = sorted({*other.throttle_reasons} - {*one.throttle_reasons})
     words = [f"{name} {was:.0f} -> {now:.0f} MHz" for name, (was, now) in lower.items()]
     words += [f"throttled ({', '.join(throttled)})"] if throttled else []

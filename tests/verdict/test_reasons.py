@@ -81,6 +81,7 @@ IDLE = measured(observed=Observed(), timer="wall")
         (measured(sm_clock_mhz=(1980.0,)), measured(us=110, sm_clock_mhz=(1920.0,) * 20), True),
         (measured(stretches=at_memory_clock(3201)), measured(us=110, stretches=at_memory_clock(3105)), False),
         (measured(stretches=at_memory_clock(3201)), measured(us=110, stretches=at_memory_clock(3104)), True),
+        (measured(stretches=at_memory_clock(0)), measured(us=110, stretches=at_memory_clock(0)), False),  # no reading
         (measured(overhead=launched(12.0)), measured(overhead=launched(17.9)), False),
         (measured(overhead=launched(12.0)), measured(overhead=launched(18.0)), True),
         (measured(small(), observed=took(8)), measured(small(), observed=took(8)), False),
