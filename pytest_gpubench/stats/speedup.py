@@ -15,6 +15,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
+from pytest_gpubench.stats.stopping import LEAST_COST_S
 from pytest_gpubench.stats.summary import Interval, check_alpha
 
 ArmName = TypeVar("ArmName")
@@ -67,7 +68,7 @@ def next_look(looks: Sequence[int], least_more: int, taken: int, cost_s: float, 
     following = next((look for look in looks if look > taken), None)
     if following is None or not taken:
         return following
-    affordable = taken + int(left_s / cost_s)
+    affordable = taken + int(left_s / max(cost_s, LEAST_COST_S))
     return min(following, affordable) if affordable >= taken + least_more else None
 
 

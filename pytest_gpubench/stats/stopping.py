@@ -17,6 +17,8 @@ MAX_FIRST_REPS = 250
 MAX_REPS = 10_000
 LEAST_REPS = 12
 """Taken even where `budget_s` is too short for them: the fewest that decide a limit at alpha 0.001, at a first look."""
+LEAST_COST_S = 1e-6
+"""The cost of a rep where its clock shows less: that leaves out what the host waits for a core, by another clock."""
 MAX_GROWTH = 2.0
 HELD_UP = 3.0
 """Reps whose third quartile is so many times the fastest are held up by others, as by busy processes on one core.
@@ -56,7 +58,7 @@ class Budget:
         self.spent_s += seconds
         self.taken += reps
         if self.taken:
-            self.rep_cost_s = max(self.spent_s / self.taken, 1e-6)
+            self.rep_cost_s = max(self.spent_s / self.taken, LEAST_COST_S)
 
 
 def next_batch(budget: Budget, samples_us: Sequence[float], decided: bool) -> int:

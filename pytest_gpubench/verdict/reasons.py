@@ -111,9 +111,9 @@ def explained_change(change: Change, versions: Sequence[FactChange]) -> Change:
 def _of_unsteady_reps(timing: Timing) -> tuple[str, ...]:
     """Return the clock where reps differ by half as much, or less, in cycles as in time."""
     clocks = timing.sm_clock_mhz
-    if len(clocks) != timing.reps:
+    if not timing.cycles:
         return ()
-    in_cycles = rel_std([us * mhz for us, mhz in zip(timing.samples_us, clocks, strict=True)])
+    in_cycles = rel_std(timing.cycles)
     throttled = f", throttled ({', '.join(timing.throttle_reasons)})" if timing.throttle_reasons else ""
     span = f"SM clock {min(clocks):.0f} to {max(clocks):.0f} MHz between reps{throttled}"
     is_clock = in_cycles <= timing.rel_std / 2

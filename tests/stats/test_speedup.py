@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.stats.speedup import LOOKS, Quad, critical_ranks, log_ratios, round_orders, speedup_of
+from pytest_gpubench.stats.speedup import (
+    LOOKS,
+    Quad,
+    critical_ranks,
+    log_ratios,
+    next_look,
+    round_orders,
+    speedup_of,
+)
 from tests.stats.quads import decide, orders, steady
 from tests.stats.simulation import SIGMAS
 
@@ -132,6 +140,24 @@ def test_the_ranks_are_the_largest_that_alpha_allows(looks: tuple[int, ...], alp
 @pytest.mark.parametrize("alpha", [0.05, 0.001, 1e-6])
 def test_the_planned_looks_spend_what_they_may(alpha: float) -> None:
     check_ranks(LOOKS[:6], alpha)
+
+
+@pytest.mark.parametrize(
+    ("taken", "cost_s", "left_s", "following"),
+    [
+        (0, 1.0, -1.0, 6),
+        (6, 1.0, 3.0, 9),
+        (6, 1.0, 2.9, 8),  # the last look is at what the time is long enough for
+        (6, 1.0, 1.9, None),
+        (9, 1.0, 99.0, 12),
+        (12, 1.0, 99.0, None),
+        (6, 0.0, 1.0, 9),
+        (6, -0.001, 1.0, 9),
+        (6, 0.0, -1.0, None),
+    ],
+)
+def test_the_next_look(taken: int, cost_s: float, left_s: float, following: int | None) -> None:
+    assert next_look((6, 9, 12), 2, taken, cost_s, left_s) == following
 
 
 def test_the_speedup_of_a_table() -> None:

@@ -32,7 +32,7 @@ class Kernels(Limit):
         return Outcome.PASS, f"{timing.label} launches kernels named {', '.join(self.value)}"
 
     def cell(self, item: Measurement) -> str:
-        return f"kernels {self.asked if isinstance(self.asked, str) else ', '.join(self.asked)}"
+        return f"kernels {', '.join(self.value)}"
 
 
 class ForbidKernels(Limit):
