@@ -68,6 +68,10 @@ WRONG = record(
 )
 PARTS = verdict("forbid='sync'", Outcome.NOT_JUDGED), verdict("forbid='memcpy'", Outcome.PASS)
 PARTLY = record(Measurement(timing=timing("mine", 90.0), verdicts=PARTS), nodeid="t.py::partly")
+WHOLLY = record(
+    Measurement(timing=timing("mine", 90.0), verdicts=(*PARTS, verdict("forbid='sync'", Outcome.PASS))),
+    nodeid="t.py::wholly",
+)
 FREE = record(Measurement(timing=timing("mine", 90.0)), nodeid="t.py::free")
 IDLE = record(Measurement(timing=unmeasured("mine", "switched off")), nodeid="t.py::idle")
 
@@ -119,6 +123,7 @@ class Reader(HTMLParser):
         ((LOOSE, FREE, IDLE), {}, "⚠️ 1 bad but not enforced, 1 without a limit, 1 not measured on NVIDIA H200"),
         ((judged("t.py::a", Outcome.NOT_JUDGED),), {}, "⚠️ 1 not judged on NVIDIA H200"),
         ((PARTLY,), {}, "⚠️ 1 not judged on NVIDIA H200"),
+        ((WHOLLY,), {}, "✅ 1 passed on NVIDIA H200"),
         ((PASSED, judged("t.py::passed", Outcome.INCONCLUSIVE)), {}, "⚠️ 1 inconclusive on NVIDIA H200"),
         ((judged("t.py::a", Outcome.INCONCLUSIVE, Outcome.INVALID, Outcome.PASS),), {}, "❌ 1 invalid on NVIDIA H200"),
     ],

@@ -45,7 +45,11 @@ NEVER = "was not judged by any measurement"
         ({"max_time_us": 5}, [("max_time_us=5", Outcome.INCONCLUSIVE)], []),
         ({"max_time_us": 5}, [("max_time_us=5", Outcome.NOT_JUDGED)], ["max_time_us=5 so"]),
         ({"max_time_us": 5}, [], ["perf(max_time_us=5) " + NEVER]),
-        ({"min_speedup": 2}, [("min_speedup=2", Outcome.NOT_JUDGED), ("min_speedup=2", Outcome.PASS)], []),
+        (
+            {"min_speedup": {"a": 2}},
+            [("min_speedup={'a': 2}", Outcome.NOT_JUDGED), ("min_speedup=2", Outcome.PASS)],
+            [],
+        ),
         ({"deterministic": False}, [], []),
         # what has a verdict for each of its parts is judged by them
         ({"forbid": ("sync", "alloc")}, [("forbid='sync'", Outcome.PASS)] * 2, []),
