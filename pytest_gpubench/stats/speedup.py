@@ -12,7 +12,6 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 from pytest_gpubench.stats.stopping import LEAST_COST_S
@@ -48,8 +47,6 @@ def round_orders(arms: Sequence[ArmName], rounds: int, seed: int) -> tuple[tuple
     The four calls of any two arms come in each of the six orders with the same chance, whatever the other rounds are.
     The first rounds are the same however many are asked for.
     """
-    if len(arms) < 2:
-        raise ValueError(f"there must be two arms or more, not {len(arms)}")
     shuffler = random.Random(seed)
     return tuple(tuple(shuffler.sample([*arms, *arms], 2 * len(arms))) for _ in range(rounds))
 
@@ -115,11 +112,7 @@ def speedup_of(
     each look is decided by it until one is decided, a limit that is kept fails with a chance of at most alpha, and one
     that is broken passes with a chance of at most alpha.
     """
-    if not quads:
-        raise ValueError("there is no speedup without a quad")
     looks = (len(quads),) if looks is None else looks
-    if len(quads) not in looks:
-        raise ValueError(f"{len(quads)} quads are none of the planned looks {looks}: end the plan with them")
     rank = critical_ranks(looks, alpha)[looks.index(len(quads))]
     ordered = sorted(vote for quad in quads for vote in quad.votes)
     off = ROUNDED * tick_us / min(time_us for quad in quads for times in quad for time_us in times) if tick_us else 0.0
@@ -140,8 +133,6 @@ def critical_ranks(looks: tuple[int, ...], alpha: float) -> tuple[int | None, ..
     on the looks before it and on whether it is the last: a session that runs out of time ends its plan with the number
     of quads it has, `(*looks_taken, quads)`, and its last look takes all that is left of alpha.
     """
-    if not looks or looks[0] < 1 or any(later <= look for look, later in pairwise(looks)):
-        raise ValueError(f"looks must be increasing numbers of quads: {looks}")
     check_alpha(alpha)
     ranks: list[int | None] = []
     chances, spent, taken = [1.0], 0.0, 0

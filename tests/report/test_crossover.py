@@ -123,14 +123,3 @@ def test_other_parameters_are_the_same_along_a_line() -> None:
         "softmax over torch by n at dtype=float16",
         "softmax over torch by n at dtype=float32",
     ]
-
-
-def test_two_numeric_parameters() -> None:
-    ratios = {("1", "1"): 0.5, ("1", "2"): 2.0, ("2", "1"): 3.0, ("2", "2"): 4.0}
-    records = [compared(ratio, m=m, n=n) for (m, n), ratio in ratios.items()]
-    assert crossovers(records) == [
-        "softmax over torch by m at n=1, faster from m=2 on: 1 0.500x, 2 3.00x",
-        "softmax over torch by n at m=1, faster from n=2 on: 1 0.500x, 2 2.00x",
-    ]
-    assert len(crossovers(records, verbose=True)) == 4
-    assert len(crossovers(records, group_by="param:m")) == 1

@@ -15,7 +15,7 @@ from pytest_gpubench.results.model import CommitInfo, Outcome, SavedRun, TestRec
 from pytest_gpubench.stats.summary import Interval
 from tests.report.page import content_in, content_of, page_content
 from tests.report.showcase import GPU, NASTY, given_record, history, pair, showcase
-from tests.results.measured import BARE_GPU, alone, present, record, run, timing_of
+from tests.results.measured import BARE_GPU, alone, present, record, run
 from tests.results.measured import verdict as verdict_on
 from tests.results.saved import make_run
 
@@ -297,12 +297,6 @@ def test_json_has_nothing_that_a_browser_takes_for_markup(name: str) -> None:
     written = page.partition('id="content">')[2].partition("</script>")[0]
     assert written.isascii()
     assert not set("<>&") & set(written)
-
-
-@pytest.mark.parametrize(("value", "shown"), [(1980.0, "1980"), (123456.0, "123460"), (1.23456, "1.2346")])
-def test_five_digits_are_kept(value: float, shown: str) -> None:
-    [item] = content_of(record(Measurement(timing=timing_of((value,)))))["tests"][0]["items"]
-    assert repr(item["median"]) == shown
 
 
 @pytest.mark.parametrize(

@@ -290,8 +290,6 @@ def test_verbose_names_only_what_has_kernels_or_regions() -> None:
         ("max_memory=2048", "<= 2 KiB"),
         ("kernels=('*softmax*', 'b')", "kernels *softmax*, b"),
         ("forbid_kernels=('*softmax*', 'b')", "no *softmax*, b"),
-        ("max_shared='48KiB'", "<= 48 KiB shared"),
-        ("max_registers={'H200': {'*a*': 64}}", "<= 64 registers"),
         ("deterministic=True", "deterministic"),
         ("max_time_us=what", "max_time_us=what"),
         ("max_time_us={[1]: 2}", "max_time_us={[1]: 2}"),

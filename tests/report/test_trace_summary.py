@@ -1,6 +1,5 @@
 """The summary page beside the traces."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -86,11 +85,3 @@ def test_the_shortest_of_very_many_kernels_are_summed_up(tmp_path: Path, number:
     assert ("more |" in page) == bool(more)
     if more:
         assert "| 2 more | 2 | 3.000 us |" in page
-
-
-def test_no_name_becomes_markup_or_stops_the_page(tmp_path: Path) -> None:
-    hostile = "test_a.py::test_it[|<b>](http://x) `@me\ud800"
-    page = page_of(tmp_path, [record(Measurement(timing=timing("a|b\ud800", 1.0)), nodeid=hostile)])
-    assert "<b>" not in page
-    assert re.search(r"(?<!\\)\]\(http:", page) is None
-    assert "a|b" not in page

@@ -219,14 +219,7 @@ def test_quads_that_all_tie_are_judged_by_their_value(ratio: float, expected: st
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        *[(partial(round_orders, arms, 4, 0), "two arms or more") for arms in ("", "A")],
-        *[
-            (partial(critical_ranks, looks, 0.01), "increasing numbers of quads")
-            for looks in ((), (0,), (-5, 3), (5, 5), (10, 8), (5, 10, 10))
-        ],
         *[(partial(critical_ranks, (20,), alpha), "alpha must be") for alpha in (0.0, -0.1, 0.5, 1.0, math.nan)],
-        (partial(speedup_of, (), 0.001), "without a quad"),
-        (partial(speedup_of, steady([0.0] * 30), 0.001, LOOKS), "30 quads are none of the planned looks"),
         *[
             (partial(log_ratio_of, arms[:2], arms[2:]), "above 0 us and finite")
             for bad_us in (0.0, -1.0, -0.0, math.nan, math.inf, -math.inf)
