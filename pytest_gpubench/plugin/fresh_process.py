@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench.child_process import LISTED_TESTS, ending, inner_environment, run_logged
+from pytest_gpubench.child_process import LISTED_TESTS, TURN_SOCKET, ending, inner_environment, run_logged
 from pytest_gpubench.errors import GpuBenchError, first_and_last_line
 from pytest_gpubench.gpu.lock import take_over_turns, turns_to_hand_over
 from pytest_gpubench.plugin.options import resolve
@@ -53,6 +53,8 @@ UNFOLLOWED: dict[str, Any] = {
     "counters": "no",
 }
 """The settings that a fresh process does not follow, with their values in it."""
+NOT_OF_AB = ("save", "autosave", "sessions", "html", "markdown", "plot", "trace")
+"""Those of them that a run of `ab` does not follow: it may be of a commit that nobody has merged."""
 LOCK_S = 5.0
 """The time that it waits for a GPU where its parent holds one: that is never free meanwhile."""
 MOST_CONFIRMING_S, MOST_NAMING_S = 300.0, 120.0
@@ -67,10 +69,13 @@ class NotTaken(GpuBenchError):
 
 
 def as_fresh_process(config: pytest.Config) -> Resolver | None:
-    """Read the settings of a fresh process, and of its workers, without those that it does not follow; else None."""
+    """Read the settings of a fresh process, its workers or a run of `ab` without those not followed; else None."""
     results = os.environ.pop(RESULTS, None)
     if results is None and not handed_on(config, FRESH):
-        return None
+        if TURN_SOCKET not in os.environ:
+            return None
+        resolver = resolve(config)
+        return replace(resolver, run=replace(resolver.run, **{name: UNFOLLOWED[name] for name in NOT_OF_AB}))
     hand_on(config, FRESH, True)
     left_out = UNFOLLOWED | ({"startup": "lazy"} if COUNTING in os.environ else {})  # ncu holds what profilers need
     if turns := os.environ.pop(TURNS, None):

@@ -17,7 +17,7 @@ from pytest_gpubench.plugin.options import resolve, usage_error
 from pytest_gpubench.plugin.results import Results
 from pytest_gpubench.plugin.save import OutputFiles
 from pytest_gpubench.plugin.sessions import EarlierSessions
-from pytest_gpubench.plugin.started_ahead import StartedAhead, as_started_ahead
+from pytest_gpubench.plugin.started_ahead import StartedAhead
 from pytest_gpubench.plugin.sticky_error import StickyErrors
 from pytest_gpubench.plugin.unfinished import UnfinishedRuns
 from pytest_gpubench.plugin.workers import Workers
@@ -30,7 +30,7 @@ def register_hooks(config: pytest.Config) -> None:
     if RUN in config.stash:
         return
     try:
-        resolver = as_fresh_process(config) or as_started_ahead(resolve(config))
+        resolver = as_fresh_process(config) or resolve(config)
         settings, status = resolver.run, ExitStatus()
         results = Results(config, settings, status)
         earlier = EarlierSessions(config, resolver, status)

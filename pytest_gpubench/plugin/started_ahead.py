@@ -6,7 +6,6 @@ import socket
 import sys
 import time
 from contextlib import suppress
-from dataclasses import replace
 from importlib import import_module
 
 import pytest
@@ -15,7 +14,6 @@ from pytest_gpubench.child_process import TURN_SOCKET
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.items import is_perf, source_hash
 from pytest_gpubench.plugin.workers import is_distributing
-from pytest_gpubench.settings import Resolver, Settings
 from pytest_gpubench.timing.startup import wait_for_startup
 
 IMPORTED_LATER = (
@@ -25,17 +23,6 @@ IMPORTED_LATER = (
     "hypothesis.internal.observability",
 )
 """Modules for the first measurement, and for the end of a run, hypothesis's own plugin included: a third of a turn."""
-
-
-NOT_WRITTEN = ("save", "autosave", "sessions", "html", "markdown", "plot", "trace")
-"""The settings that such a run does not follow."""
-
-
-def as_started_ahead(resolver: Resolver) -> Resolver:
-    """Return the settings of this run: of one that is started ahead only the results that `ab` reads are written."""
-    if TURN_SOCKET not in os.environ:
-        return resolver
-    return replace(resolver, run=replace(resolver.run, **{name: getattr(Settings, name) for name in NOT_WRITTEN}))
 
 
 class StartedAhead:
