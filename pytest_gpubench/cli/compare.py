@@ -16,7 +16,7 @@ from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.metrics import BY_NAME
 from pytest_gpubench.report.layout import WIDE, Column
 from pytest_gpubench.report.rows import STYLES
-from pytest_gpubench.results.baseline import Baseline, slimmed, toolchain
+from pytest_gpubench.results.baseline import Baseline, toolchain
 from pytest_gpubench.results.counterpart import Missing, PastTest, by_key, by_test, keys_of
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord, Timing
 from pytest_gpubench.results.store import read_run
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     statuses = []
     for both in _pair(find_paths(arguments.old, arguments), find_paths(arguments.new, arguments), mismatch):
         runs = zip(both, map(read_run, both), strict=True)
-        old, new = (structs.replace(slimmed(run), name=run.name or path.name) for path, run in runs)
+        old, new = (structs.replace(run, name=run.name or path.name) for path, run in runs)
         changes = compare_runs(old, new, tolerance, arguments.alpha)
         unlike = [each for each in changes if each.missing is not None and each.missing.kind == "host"]
         if unlike:

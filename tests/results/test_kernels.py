@@ -220,19 +220,3 @@ def test_the_shortest_of_many_are_one(most: int, names: str) -> None:
     assert sum(each.kernels for each in found) == sum(each.launches for each in found) == 4
     assert math.isclose(sum(each.share for each in found), 1)
     assert found[-1].name in ("d", f"{5 - most} more")
-
-
-@given(
-    st.lists(
-        st.tuples(st.sampled_from([row[0] for row in NAMES]), st.floats(0.03, 1e7)),
-        min_size=1,
-        unique_by=lambda one: one[0],
-    )
-)
-def test_shares_sum_to_one(rows: list[tuple[str, float]]) -> None:
-    taken = timing("any", *(kernel(name, 1, median_us) for name, median_us in rows))
-    shares = breakdown(taken, len(rows))
-    assert math.isclose(sum(share.share for share in shares), 1)
-    assert math.isclose(sum(share.median_us for share in shares), sum(median_us for _, median_us in rows))
-    assert sum(share.launches for share in shares) == len(rows)
-    assert [share.share for share in shares] == sorted((share.share for share in shares), reverse=True)

@@ -1,7 +1,6 @@
 """Run the tests of both checkouts in turn, until everything is decided, and read what they measured."""
 
 import json
-import re
 import socket
 import subprocess
 import time
@@ -193,43 +192,37 @@ def _read_results(checkout: Checkout, place: Path, status: int) -> tuple[SavedRu
     if not (results.exists() or junit.exists()) and status != NO_TESTS:
         raise BadRequest(f"the tests in {checkout.arm} left no results {ending(status, log)}")
     saved = read_run(results) if results.exists() else SavedRun(records=(), datetime="")
-    return saved, read_ended(junit, saved)
+    return saved, read_ended(junit)
 
 
-def read_ended(junit: Path, run: SavedRun) -> dict[str, TestEnding]:
-    """Return how each test ended, by node id where it measured something and by JUnit's two names elsewhere."""
-    nodeids = {junit_names(record.nodeid): record.nodeid for record in run.records}
+def read_ended(junit: Path) -> dict[str, TestEnding]:
+    """Return how each test ended, by JUnit's two names."""
     ended: dict[str, TestEnding] = {}
     try:
         cases = list(ElementTree.parse(junit).iter("testcase"))
     except (OSError, ElementTree.ParseError) as error:
         raise BadFile(f"pytest's own report {junit.name} cannot be read ({error})") from None
     for case in cases:
-        names = case.get("classname", ""), case.get("name", "")
-        nodeid = nodeids.get(names, _dotted_id(names))
-        if ended.get(nodeid) != "failed":  # a test may be there twice: its call, and its teardown
+        name = "::".join(filter(None, (case.get("classname"), case.get("name"))))
+        if ended.get(name) != "failed":  # a test may be there twice: its call, and its teardown
             is_failed = case.find("failure") is not None or case.find("error") is not None
-            ended[nodeid] = "failed" if is_failed else "passed" if case.find("skipped") is None else "skipped"
+            ended[name] = "failed" if is_failed else "passed" if case.find("skipped") is None else "skipped"
     return ended
 
 
 def _by_node_id(runs: Sequence[ArmRun]) -> list[ArmRun]:
-    """Return the runs with the ends of their tests by node id, also of those that measured in other runs only."""
-    known = {_dotted_id(junit_names(record.nodeid)): record.nodeid for each in runs for record in each.run.records}
+    """Return the runs with the ends of their tests by node id where it is known, as of what measured in any run."""
+    known = {junit_name(record.nodeid): record.nodeid for each in runs for record in each.run.records}
     return [replace(each, ended={known.get(name, name): how for name, how in each.ended.items()}) for each in runs]
 
 
-def _dotted_id(names: tuple[str, str]) -> str:
-    return "::".join(filter(None, names))
-
-
-def junit_names(nodeid: str) -> tuple[str, str]:
-    """Return the class name and the name by which JUnit's file knows a test."""
+def junit_name(nodeid: str) -> str:
+    """Return the two names by which JUnit's file knows a test, as one."""
     address, bracket, parameters = nodeid.partition("[")
-    path, *names = address.split("::")
-    parts = [re.sub(r"\.py$", "", path.replace("/", ".")), *names]
-    parts[-1] += bracket + parameters
-    return ".".join(parts[:-1]), parts[-1]
+    head, colons, name = address.rpartition("::")
+    path, *classes = head.split("::")
+    module = path.removesuffix(".py").replace("/", ".")
+    return f"{'.'.join([module, *classes])}{colons}{name}{bracket}{parameters}"
 
 
 # a comparison

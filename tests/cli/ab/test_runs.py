@@ -13,9 +13,8 @@ import pytest
 
 from pytest_gpubench import BadFile, BadRequest
 from pytest_gpubench.cli import main
-from pytest_gpubench.cli.ab.runs import READY_S, WaitingProcess, read_ended
-from pytest_gpubench.results.model import SavedRun, TestRecord
-from tests.cli.ab.faked import CPU, NODEID, FakePytest, Git, call, commit, left, write_results
+from pytest_gpubench.cli.ab.runs import READY_S, WaitingProcess, junit_name, read_ended
+from tests.cli.ab.faked import NODEID, FakePytest, Git, call, commit, left, write_results
 from tests.results.measured import timing_of
 
 
@@ -262,8 +261,7 @@ class TestIt:
 """)
     result = pytester.runpytest("--junitxml=junit.xml", "-p", "no:gpu_bench", "-v")
     nodeids = re.findall(r"^(\S+::\S+) PASSED", result.stdout.str(), re.MULTILINE)
-    records = tuple(TestRecord(nodeid=nodeid, device=CPU) for nodeid in nodeids)
-    assert read_ended(Path("junit.xml"), SavedRun(records=records, datetime="")) == dict.fromkeys(nodeids, "passed")
+    assert read_ended(Path("junit.xml")) == dict.fromkeys(map(junit_name, nodeids), "passed")
     assert len(nodeids) == 4
 
 
@@ -278,9 +276,8 @@ def test_how_tests_ended(tmp_path: Path) -> None:
 <testcase classname="test_a" name="test_skipped"><skipped/></testcase>
 <testcase classname="" name="test_b"><error message="collection failure"/></testcase>
 </testsuite></testsuites>""")
-    record = TestRecord(nodeid="test_a.py::test_it", device=CPU)
-    assert read_ended(junit, SavedRun(records=(record,), datetime="")) == {
-        "test_a.py::test_it": "passed",
+    assert read_ended(junit) == {
+        "test_a::test_it": "passed",
         "test_a::test_failing": "failed",
         "test_a::test_ending": "failed",
         "test_a::test_skipped": "skipped",
@@ -294,4 +291,4 @@ def test_a_report_that_cannot_be_read(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         junit.write_text(text)
     with pytest.raises(BadFile, match=r"pytest's own report 01-BASE\.xml cannot be read \("):
-        read_ended(junit, SavedRun(records=(), datetime=""))
+        read_ended(junit)
