@@ -72,7 +72,7 @@ class ReplayableCalls:
         """
         if not old.call:
             return ""
-        if not self.store.has(old.call):
+        if not self.store.size(old.call):
             return f"the saved call is not in {printable(self.settings.storage)}"
         if not (self.settings.trust_calls or self.store.is_own(old.call)):
             return f"the saved call was {FOREIGN}"

@@ -69,10 +69,6 @@ class CallStore:
             raise BadFile(f"{shown(self.path(name))} is damaged: save the run again")
         return data
 
-    def has(self, name: str) -> bool:
-        """Tell whether something is kept under a name."""
-        return self.path(name).exists()
-
     def is_own(self, name: str) -> bool:
         """Tell whether this user has saved what is kept under a name; False too where there can be no key."""
         with suppress(OSError, BadFile), open(self.path(name), "rb") as file:
