@@ -10,7 +10,6 @@ import pytest
 
 from pytest_gpubench import DeviceFacts, Measurement
 from pytest_gpubench.cli import main, noise
-from pytest_gpubench.cli.noise import CallNoise
 from pytest_gpubench.results.model import SavedRun, TestRecord
 from pytest_gpubench.results.store import read_run, write_run
 from tests.results import measured
@@ -42,8 +41,8 @@ def runs(*processes: Sequence[TestRecord]) -> list[SavedRun]:
     return [SavedRun(records=tuple(records), datetime="") for records in processes]
 
 
-def call(median_us: float, margin: float = 0.004, tolerance: float = 0.025, seen: float = 0.01) -> CallNoise:
-    return CallNoise(median_us, (median_us,), 40, 0.01, 0.002, seen, margin, tolerance)
+def call(median_us: float, margin: float = 0.004, tolerance: float = 0.025, seen: float = 0.01) -> noise.CallNoise:
+    return noise.CallNoise(median_us, (median_us,), 40, 0.01, 0.002, seen, margin, tolerance)
 
 
 # what the processes measured
@@ -111,7 +110,7 @@ def test_limits_are_rounded_to_the_safe_side(
         ([call(20, 0.9, math.inf)], "Safe here: no min_speedup and no max_regression."),
     ],
 )
-def test_what_is_advised(calls: list[CallNoise], sentence: str) -> None:
+def test_what_is_advised(calls: list[noise.CallNoise], sentence: str) -> None:
     assert noise.advice(calls) == sentence
 
 

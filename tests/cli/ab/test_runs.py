@@ -13,7 +13,7 @@ import pytest
 
 from pytest_gpubench import BadFile, BadRequest
 from pytest_gpubench.cli import main
-from pytest_gpubench.cli.ab.runs import READY_S, WaitingProcess, junit_name, read_ended
+from pytest_gpubench.cli.ab.runs import WaitingProcess, junit_name, read_ended
 from tests.cli.ab.faked import NODEID, FakePytest, Git, call, commit, left, write_results
 from tests.results.measured import timing_of
 
@@ -131,7 +131,7 @@ def test_a_run_of_another_version_is_not_waited_for(said: bytes, sources: dict[s
         other.sendall(said)
         began_s = time.monotonic()
         assert WaitingProcess(process, own).wait_until_ready() == sources
-        assert time.monotonic() - began_s < READY_S / 2
+        assert time.monotonic() - began_s < 30
 
 
 @pytest.mark.parametrize("is_written", [True, False])
