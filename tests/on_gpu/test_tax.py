@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pytest_gpubench import GpuBench
-from tests.on_gpu.study.margins_planted import values
+from tests.on_gpu.margins_planted import values
 from tests.on_gpu.study.true import untraced_us
 from tests.on_gpu.study.workloads import CUDA, WORKLOADS
 

@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-NAMES = ("true", "margins", "itself", "checks", "judge", "replay")
+NAMES = ("true", "itself", "checks", "judge", "replay")
 
 if __name__ == "__main__":
     name, *arguments = sys.argv[1:] or ["--help"]

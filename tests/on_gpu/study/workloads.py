@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.on_gpu.doubling import double
-from tests.on_gpu.study.margins_planted import values
+from tests.on_gpu.margins_planted import values
 
 Workload = Callable[[], object]
 Kind = tuple[Callable[..., object], tuple[torch.Tensor, ...], dict[str, Any]]

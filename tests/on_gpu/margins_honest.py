@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tests.on_gpu.study.margins_planted import values
+from tests.on_gpu.margins_planted import values
 
 Honest = Callable[[torch.device], tuple[Callable[..., object], tuple[object, ...]]]
 """Returns a function and its arguments."""

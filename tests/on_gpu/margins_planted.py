@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from tests.on_gpu.study import margins_kernels as kernels
+from tests.on_gpu import margins_kernels as kernels
 
 Make = Callable[[torch.device], tuple[Callable[..., object], Callable[..., object], tuple[torch.Tensor, ...]]]
 BLOCK = 1024
