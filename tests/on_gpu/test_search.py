@@ -12,7 +12,6 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from pytest_gpubench import GpuBench
-from pytest_gpubench import strategies as gst
 from pytest_gpubench.search import intercepting_examples
 from pytest_gpubench.timing.compilations import counting_compilations
 from tests.on_gpu import doubling
@@ -106,10 +105,3 @@ def test_a_shape_that_breaks_cuda_is_reported(tmp_path: Path) -> None:
         assert int(shape[1]) >= 1000
         assert "CUDA context is broken" in output
         assert ending in output, output
-
-
-@given(x=gst.tensors(gst.shapes(dims=2, max_bytes="1MiB")))
-@settings(max_examples=5, database=None, deadline=None)
-@example(x=gst.lazy_tensor((3, 5), seed=1))
-def test_a_lazy_example_is_on_the_gpu(gpu_bench: GpuBench, x: torch.Tensor) -> None:
-    assert x.device.type == "cuda"
