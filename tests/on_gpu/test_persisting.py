@@ -66,7 +66,7 @@ def test_cache_set_aside_while_it_is_measured(
     before = persisting_bytes(load_driver())
     with pytest.raises(InvalidResult, match=r"a call changed how much of the L2 cache is set aside .* from .* to "):
         gpu_bench.compare(carving, torch_double, (x,))
-    assert persisting_bytes(load_driver()) == before
+    assert before <= persisting_bytes(load_driver()) < before + sixteenth
     gpu_bench.compare({"next": double}, torch_double, (x,), reps=20)
 
 
