@@ -115,8 +115,8 @@ def hypothesis_as_it_was() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def same_output_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let what is printed not hang on where the tests run: pytest says more on CI, and its colours and width differ."""
+    """Let nothing hang on where the tests run: our settings and storage, what pytest says on CI, colours and width."""
     told = {"BUILD_NUMBER", "CI", "COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "PYTEST_ADDOPTS", "PY_COLORS"}
     for name in os.environ:
-        if name in told or name.startswith("GITHUB_"):
+        if name in told or name.startswith(("GITHUB_", "GPU_BENCH_")):
             monkeypatch.delenv(name)

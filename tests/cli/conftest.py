@@ -7,7 +7,6 @@ from tests.cli.stored import Command, commander
 
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
-    monkeypatch.delenv("GPU_BENCH_STORAGE", raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
     return commander(capsys)
