@@ -4,11 +4,13 @@ import functools
 import types
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import torch
 
 from pytest_gpubench.correctness.leaves import Leaves
+from pytest_gpubench.units import repr_of
 
 MOST_ITEMS = 1000
 """Longer lists and dicts are not looked into."""
@@ -23,7 +25,7 @@ SIMPLE = (type(None), int, float, complex, str, bytes)
 
 def tensors_held(holder: object) -> Leaves:
     """Return the tensors that an object reaches without being given them, by name: `weight of Norm`, `x of scale`."""
-    of = getattr(holder, "__name__", None) or type(holder).__name__
+    of = (callable(holder) and getattr(holder, "__name__", None)) or type(holder).__name__
     found: Leaves = []
     seen: dict[int, object] = {}
     looked_into = 0
@@ -59,9 +61,9 @@ def _contents_of(value: Any, name: str) -> Iterator[tuple[str, object]]:
     elif isinstance(value, types.FunctionType):
         yield from _variables_of(value)
     elif isinstance(value, dict):
-        yield from ((f"{name}[{key!r}]", each) for key, each in list(value.items())[:MOST_ITEMS])
-    elif isinstance(value, (list, tuple)):
-        yield from ((f"{name}[{place}]", each) for place, each in enumerate(value[:MOST_ITEMS]))
+        yield from ((f"{name}[{repr_of(key)}]", each) for key, each in islice(value.items(), MOST_ITEMS))
+    elif isinstance(value, (list, tuple, deque)):
+        yield from ((f"{name}[{place}]", each) for place, each in enumerate(islice(value, MOST_ITEMS)))
     else:
         yield from _attributes_of(value)
 
@@ -70,7 +72,8 @@ def _attributes_of(value: Any) -> Iterator[tuple[str, object]]:
     """Yield the attributes of an object of the user's."""
     if type(value).__module__.split(".")[0] not in LIBRARIES and not isinstance(value, (type, types.ModuleType)):
         yield from [(name, each) for name, each in getattr(value, "__dict__", {}).items() if name not in OF_MODULES]
-        slots = [name for each in type(value).__mro__ for name in (each.__dict__.get("__slots__") or ())]
+        members = {name: each for cls in type(value).__mro__[::-1] for name, each in vars(cls).items()}
+        slots = [name for name, each in members.items() if isinstance(each, types.MemberDescriptorType)]
         yield from [(name, getattr(value, name)) for name in slots if hasattr(value, name)]
 
 

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -12,6 +13,8 @@ from pytest_gpubench.correctness.tolerance import dtype_name
 
 Leaves = list[tuple[str, object]]
 """Leaves of a pytree by name."""
+PACKED = re.compile(r"bits.*|float4.*|u?int[1-7]")
+"""Dtypes of a byte or more of which torch computes nothing."""
 USUAL = ("float32", "bfloat16", "float16", "float64", "int64", "int32", "bool")
 
 
@@ -142,7 +145,7 @@ def components(name: str, tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]
         torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
     }.get(tensor.layout)
     if methods is None:
-        return [(name, _as_computable(tensor))]
+        return [(name, as_computable(tensor))]
     tensor = tensor.coalesce() if tensor.layout is torch.sparse_coo else tensor
     return [(f"{name}.{method}()", getattr(tensor, method)()) for method in methods]
 
@@ -160,8 +163,6 @@ def _wrapped(name: str, tensor: Any) -> list[tuple[str, torch.Tensor]]:
     return [(each, value) for each, value in inner if isinstance(value, torch.Tensor)]  # some name a mesh too
 
 
-def _as_computable(tensor: torch.Tensor) -> torch.Tensor:
+def as_computable(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor, or its bytes where torch can only store its dtype."""
-    name = dtype_name(tensor.dtype)
-    packed = name == "float4_e2m1fn_x2" or name.startswith("bits")
-    return tensor.view(torch.uint8) if packed else tensor
+    return tensor.view(torch.uint8) if PACKED.fullmatch(dtype_name(tensor.dtype)) else tensor

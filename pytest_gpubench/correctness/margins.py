@@ -8,7 +8,7 @@ from typing import Any, TypeGuard, cast
 
 import torch
 
-from pytest_gpubench.correctness.leaves import Leaves, inputs_of, is_usual, map_leaves
+from pytest_gpubench.correctness.leaves import Leaves, as_computable, inputs_of, is_usual, map_leaves
 from pytest_gpubench.correctness.memory import memory_of
 from pytest_gpubench.correctness.one_pass import bytes_differ
 from pytest_gpubench.correctness.tolerance import dtype_name
@@ -79,7 +79,7 @@ def copy_values(to: torch.Tensor, values: torch.Tensor) -> None:
         ((_, target), (_, source)) = memory_of([("", to), ("", values)], owned=True)
         target.bytes.copy_(source.bytes)
     else:
-        dense(to).copy_(dense(values))
+        as_computable(dense(to)).copy_(as_computable(dense(values)))
 
 
 def fill_showing(memory: torch.Tensor, like: torch.Tensor | None) -> None:
@@ -98,8 +98,8 @@ def fill_showing(memory: torch.Tensor, like: torch.Tensor | None) -> None:
     elif dtype_name(like.dtype) in UNORDERED:
         memory.view(like.dtype).fill_(1)
     else:
-        largest = like.detach().max()
-        memory.view(like.dtype).copy_(largest + largest.eq(0))
+        largest = as_computable(like.detach()).max()
+        memory.view(largest.dtype).copy_(largest + largest.eq(0))
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 
 from pytest_gpubench.correctness.chunks import CHUNK_ELEMENTS
-from pytest_gpubench.correctness.leaves import flatten
+from pytest_gpubench.correctness.leaves import as_computable, flatten, is_usual
 
 Way = Literal[
     "as given", "turned round", "partly turned round", "partly levelled", "turned round integer", "levelled integer"
@@ -101,6 +101,7 @@ def _is_ascending(tensor: torch.Tensor) -> bool:
     """Tell whether integers never decrease along any dimension: offsets of sequences do not, nor do positions."""
     if tensor.dtype is torch.bool:
         return False
+    tensor = as_computable(tensor)
     if tensor.dtype in (torch.uint16, torch.uint32, torch.uint64):  # torch cannot compare these everywhere
         tensor = tensor.to(torch.int64)
     pairs = [(tensor.narrow(at, 0, size - 1), tensor.narrow(at, 1, size - 1)) for at, size in enumerate(tensor.shape)]
@@ -141,9 +142,9 @@ def vary(tensor: torch.Tensor, way: Way, number: int) -> Undo:
 def _rows_of(tensor: torch.Tensor, way: Way) -> torch.Tensor:
     """Return a view whose rows are to change places: along the first dimension, of integers along the longest."""
     values = dense(tensor).data  # writes to it are not counted as the tensor's
-    if values.element_size() == 1 or not _has_fractions(values):  # of some dtypes torch moves the bits alone
+    if not is_usual(values.dtype):  # of some dtypes torch moves the bits alone
         words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-        values = values.view(words[values.element_size()])
+        values = values.view(words.get(values.element_size(), values.dtype))
     lengths = list(values.shape)
     first_long = next(dimension for dimension, length in enumerate(lengths) if length > 1)
     return values.transpose(0, lengths.index(max(lengths)) if way in INTEGER_WAYS else first_long)

@@ -2,6 +2,7 @@
 
 import functools
 import types
+from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -31,6 +32,13 @@ class Slotted:
 
     def __init__(self) -> None:
         self.buffer = torch.zeros(3)
+
+
+class Hidden:
+    __slots__ = "__buffer"
+
+    def __init__(self) -> None:
+        self.__buffer = torch.zeros(3)
 
 
 def optimizer() -> torch.optim.Optimizer:
@@ -88,6 +96,8 @@ def wrapped() -> Callable[[], torch.Tensor]:
         (Runner(), ["buffer of Runner", "cache['a'][0] of Runner"]),
         (Runner().run, ["buffer of run", "cache['a'][0] of run"]),
         (Slotted(), ["buffer of Slotted"]),
+        (Hidden(), ["_Hidden__buffer of Hidden"]),
+        (lambda ring=deque([X]): ring, ["[0][0] of <lambda>"]),
         (optimizer().step, ["state[0]['momentum_buffer'] of step", "[0]['params'][0] of step"]),
         (wrapped(), ["y of closure"]),
         (
@@ -131,3 +141,11 @@ def test_a_variable_that_is_not_there_yet() -> None:
     assert tensors_held(function) == []
     later: torch.Tensor = X
     assert [tensor for _, tensor in tensors_held(function)] == [later]
+
+
+def test_an_argument_that_refuses_to_be_asked_holds_nothing() -> None:
+    class Refusing:
+        def __getattr__(self, name: str) -> object:
+            raise RuntimeError
+
+    assert tensors_held(Refusing()) == []

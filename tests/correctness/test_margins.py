@@ -49,6 +49,13 @@ def test_margins_of_integers_are_values_that_may_be_indices(dtype: torch.dtype, 
     assert [int(each) for each in around(found)] == [expected, expected]
 
 
+@pytest.mark.parametrize("dtype", [torch.bits8, torch.uint4], ids=str)
+def test_margins_of_what_torch_can_only_store(dtype: torch.dtype) -> None:
+    found = moved_tensor(prepared(torch.tensor([0, 3, 1], dtype=torch.uint8).view(dtype))).view(torch.uint8)
+    assert found.tolist() == [0, 3, 1]
+    assert [int(each) for each in around(found)] == [3, 3]
+
+
 def test_layouts_stay_and_gaps_are_margins() -> None:
     x = torch.arange(60.0).reshape(6, 10)
     args = (x[1:5, 2:6], x[:1].expand(4, 10), x.t(), x.as_strided((4, 3), (1, 1)))

@@ -277,6 +277,19 @@ def test_integers_that_may_be_offsets_are_left_alone(tensor: torch.Tensor, is_le
     assert (not tensors_for("turned round integer", (tensor,))) is is_left
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf:UserWarning")
+@pytest.mark.parametrize("dtype", [torch.bits8, torch.uint4, torch.uint7, torch.complex32])
+def test_dtypes_that_torch_can_only_store_are_varied(dtype: torch.dtype) -> None:
+    words = torch.tensor([[3, 1, 2, 9]], dtype=WORDS[dtype.itemsize])
+    tensor, seen, varied = words.clone().view(dtype), set[bool](), Variation()
+    for way in Variation.WAYS:
+        varied.begin(way, (tensor,))
+        seen.add(torch.equal(tensor.view(words.dtype), words))
+        varied.end()
+        assert torch.equal(tensor.view(words.dtype), words)
+    assert False in seen
+
+
 def test_another_way_starts_from_the_values_as_given() -> None:
     x = torch.arange(4.0)
     varied = Variation()
