@@ -84,7 +84,9 @@ class OutputRecorder:
 
             def keep(output: object) -> object:
                 output = {each: leaf.grad for each, leaf in inputs.items()} if output is None and inputs else output
-                self.last[name], self.given[name] = output, (prepared.args, prepared.kwargs)
+                backward = self.passes.get(name)  # a gradient may lie in what the forward run was given
+                self.given[name] = (prepared.args, prepared.kwargs) if backward is None else backward.given
+                self.last[name] = output
                 return output
 
             def run() -> object:

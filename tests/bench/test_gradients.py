@@ -134,6 +134,17 @@ def test_a_gradient_that_is_missing_is_not_the_references() -> None:
         check(runs.recorder, ["mine"])
 
 
+@pytest.mark.parametrize("backward", ["backward", "both"])
+def test_a_gradient_may_lie_in_what_the_forward_run_was_given(backward: Backward) -> None:
+    """As the indices of a sparse one do: both arms return that memory."""
+    lookup = lambda at, rows: torch.nn.functional.embedding(at, rows, sparse=True)  # noqa: E731
+    runs = Runs(lookup, backward, torch.tensor([1, 0]), torch.ones(4, 3, requires_grad=True), reference=lookup)
+    runs.take()
+    runs.recorder.end()
+    runs.take()
+    runs.recorder.check_as_given(["mine"], runs.expected)
+
+
 def test_inputs_that_setup_makes() -> None:
     runs = Runs(LaterWrong.apply, "backward", setup=lambda: (leaf(),))
     runs.take()
