@@ -82,12 +82,14 @@ def check_batch_invariance(agreement: Agreement, name: str, candidate: Function,
 
 def rows_given(inputs: Leaves, batched: Batched) -> list[tuple[str, torch.Tensor]]:
     """Return the tensors whose rows are taken, by name; raise BadRequest where there are none."""
-    tensors = [(name, leaf) for name, leaf in inputs if isinstance(leaf, torch.Tensor)]
+    tensors = [(name, leaf) for name, leaf in inputs if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided]
     if not isinstance(batched, bool):
         check_names("batch_invariant", batched, [name for name, _ in tensors])
         tensors = [(name, leaf) for name, leaf in tensors if any(covers(each, name) for each in batched)]
     if not tensors:
-        raise BadRequest("batch_invariant= needs a tensor with rows, but none is among the arguments: give it in args=")
+        raise BadRequest(
+            "batch_invariant= needs a dense tensor with rows, but none is among the arguments: give it in args="
+        )
     return tensors[:1] if batched is True else tensors
 
 

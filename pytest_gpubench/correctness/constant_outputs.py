@@ -58,8 +58,10 @@ class Extent:
 def extents_of(outputs: object, tolerance: Tolerance) -> Iterator[Extent]:
     """Yield the extent of each floating-point output that is finite and not empty, and of each integer one."""
     for name, leaf in flatten(outputs):
-        if isinstance(leaf, (int, float)):
-            yield Extent(name, leaf, leaf, *((0.0, 0.0) if isinstance(leaf, int) else tolerance.of(torch.float64)))
+        if isinstance(leaf, float):
+            yield Extent(name, leaf, leaf, *tolerance.of(torch.float64))
+        if isinstance(leaf, int):  # which must be equal: only whether it is 0 counts, and one may exceed every float
+            yield Extent(name, bool(leaf), bool(leaf), 0.0, 0.0)
         parts = components(name, leaf.detach()) if isinstance(leaf, torch.Tensor) else []
         for part, tensor in parts:
             if tensor.numel() and not tensor.is_meta:

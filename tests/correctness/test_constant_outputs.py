@@ -39,6 +39,7 @@ numbers = st.floats(-1e6, 1e6, width=32)
         (torch.tensor([0.0, 1e-6], requires_grad=True), Tolerance(), True),
         (1, Tolerance(), False),  # exact, as are integer tensors
         (0, Tolerance(), False),
+        (10**400, Tolerance(), False),
     ],
 )
 def test_which_outputs_are_flat(outputs: object, tolerance: Tolerance, flat: bool) -> None:
