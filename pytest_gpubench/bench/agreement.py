@@ -10,10 +10,9 @@ from typing import Literal, TypeVar
 import torch
 
 from pytest_gpubench.bench.arguments import Overwrites, VariedArguments, covers
-from pytest_gpubench.bench.gradients import input_gradients
 from pytest_gpubench.bench.output_memory import REFERENCE, OutputMemory
 from pytest_gpubench.bench.output_rules import refuse_opaque_tensors, refuse_strange_tensors, work_left
-from pytest_gpubench.bench.ran import Ran, difference_of_changed, with_changed
+from pytest_gpubench.bench.ran import Ran, difference_of_changed, input_gradients, with_changed
 from pytest_gpubench.bench.switches import Readings, readings, refuse_switching
 from pytest_gpubench.bench.unread import rerun_where_results_were_there
 from pytest_gpubench.correctness import (

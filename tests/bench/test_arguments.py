@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 from weakref import ref
@@ -13,7 +14,7 @@ from pytest_gpubench import UnfairComparison, WrongResult
 from pytest_gpubench.bench.arguments import VariedArguments, kept_arguments
 from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.timing.calls import make_arguments
-from tests.bench.calls import agreement_of
+from tests.bench.calls import agreement_of, checked_rounds
 
 
 def test_what_an_object_among_the_arguments_holds_is_put_back() -> None:
@@ -143,3 +144,47 @@ def test_memory_that_lives_on_without_room_for_a_copy_is_left_alone(
             found = x.tolist()
             x.copy_(torch.arange(4.0, 8.0))
     assert found == values
+
+
+def fresh(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    return torch.add(x, x, out=out)
+
+
+def in_place(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    return x.mul_(2)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "raised"),
+    [
+        (fresh, None),
+        (in_place, None),
+        (lambda x, out: x * 2, None),
+        (lambda x, out: out, WrongResult),
+        (lambda x, out: x, WrongResult),
+    ],
+)
+@pytest.mark.parametrize(
+    ("reference", "filled"),  # with the right result before
+    [(fresh, 0), (fresh, 2), (in_place, 0), (lambda x, out: x * 2, 0)],
+)
+@pytest.mark.parametrize("refills", [False, True])
+@pytest.mark.parametrize("sets", [1, 2, 4])
+def test_setup_may_give_memory_in_turn(
+    sets: int,
+    refills: bool,
+    reference: Callable[..., object],
+    filled: int,
+    candidate: Callable[..., object],
+    raised: type[Exception] | None,
+) -> None:
+    """A call never finds there what an earlier one left."""
+    turn = itertools.cycle([(torch.arange(4.0), torch.arange(4.0) * filled) for _ in range(sets)])
+
+    def setup() -> tuple[torch.Tensor, torch.Tensor]:
+        x, out = next(turn)
+        return (x.copy_(torch.arange(4.0)) if refills else x), out
+
+    with nullcontext() if raised is None else pytest.raises(raised):
+        checked = checked_rounds(candidate, reference=reference, setup=setup)
+        checked.check()

@@ -185,50 +185,6 @@ def test_a_reference_may_return_what_it_changed_twice() -> None:
     checked_rounds(candidate, reference=reference).check()
 
 
-def fresh(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    return torch.add(x, x, out=out)
-
-
-def in_place(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    return x.mul_(2)
-
-
-@pytest.mark.parametrize(
-    ("candidate", "raised"),
-    [
-        (fresh, None),
-        (in_place, None),
-        (lambda x, out: x * 2, None),
-        (lambda x, out: out, WrongResult),
-        (lambda x, out: x, WrongResult),
-    ],
-)
-@pytest.mark.parametrize(
-    ("reference", "filled"),  # with the right result before
-    [(fresh, 0), (fresh, 2), (in_place, 0), (lambda x, out: x * 2, 0)],
-)
-@pytest.mark.parametrize("refills", [False, True])
-@pytest.mark.parametrize("sets", [1, 2, 4])
-def test_setup_may_give_memory_in_turn(
-    sets: int,
-    refills: bool,
-    reference: Callable[..., object],
-    filled: int,
-    candidate: Callable[..., object],
-    raised: type[Exception] | None,
-) -> None:
-    """A call never finds there what an earlier one left."""
-    turn = itertools.cycle([(torch.arange(4.0), torch.arange(4.0) * filled) for _ in range(sets)])
-
-    def setup() -> tuple[torch.Tensor, torch.Tensor]:
-        x, out = next(turn)
-        return (x.copy_(torch.arange(4.0)) if refills else x), out
-
-    with nullcontext() if raised is None else pytest.raises(raised):
-        checked = checked_rounds(candidate, reference=reference, setup=setup)
-        checked.check()
-
-
 def test_while_values_vary_no_output_of_the_values_as_given_is_held() -> None:
     """But for one copy of each candidate's."""
     made: list[ReferenceType[torch.Tensor]] = []

@@ -9,8 +9,8 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from pytest_gpubench import InvalidResult, WrongResult
-from pytest_gpubench.bench.gradients import input_gradients
 from pytest_gpubench.bench.outputs import OutputRecorder
+from pytest_gpubench.bench.ran import input_gradients
 from pytest_gpubench.timing.calls import Backward, make_arguments, make_call
 from tests.bench.calls import agreement_of, check, checked_rounds, double
 
