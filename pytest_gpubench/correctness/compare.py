@@ -105,7 +105,7 @@ def _compare_objects(name: str, found: object, expected: object) -> Difference:
 def _are_equal(one: Any, other: Any) -> bool:
     """Tell whether two values of one class, and of one shape where they are arrays, or two numbers, are equal."""
     is_same_kind = type(one) is type(other) and getattr(one, "shape", None) == getattr(other, "shape", None)
-    equal = (is_same_kind or (_is_number(one) and _is_number(other))) and one == other
+    equal: Any = (is_same_kind or (_is_number(one) and _is_number(other))) and one == other
     return bool(equal.all() if hasattr(equal, "all") else equal)
 
 

@@ -221,8 +221,8 @@ class TestStructure:
                 return "key"
 
         keys = Key(), Key()
-        outputs = [dict(zip(keys, values, strict=True)) for values in ((1, 2), (3, 2))]
-        assert [each.passed for each in compare_outputs(*outputs)] == [False, True]
+        found, expected = (dict(zip(keys, values, strict=True)) for values in ((1, 2), (3, 2)))
+        assert [each.passed for each in compare_outputs(found, expected)] == [False, True]
 
     @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
     @pytest.mark.parametrize("name", ["to_sparse", "to_sparse_csr", "to_sparse_csc"])

@@ -49,9 +49,10 @@ def test_margins_of_integers_are_values_that_may_be_indices(dtype: torch.dtype, 
     assert [int(each) for each in around(found)] == [expected, expected]
 
 
-@pytest.mark.parametrize("dtype", [torch.bits8, torch.uint4], ids=str)
-def test_margins_of_what_torch_can_only_store(dtype: torch.dtype) -> None:
-    found = moved_tensor(prepared(torch.tensor([0, 3, 1], dtype=torch.uint8).view(dtype))).view(torch.uint8)
+@pytest.mark.parametrize("name", ["bits8", "uint4"])
+def test_margins_of_what_torch_can_only_store(name: str) -> None:
+    values = torch.tensor([0, 3, 1], dtype=torch.uint8).view(getattr(torch, name))
+    found = moved_tensor(prepared(values)).view(torch.uint8)
     assert found.tolist() == [0, 3, 1]
     assert [int(each) for each in around(found)] == [3, 3]
 
