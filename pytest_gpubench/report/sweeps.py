@@ -13,7 +13,9 @@ from pytest_gpubench.results.baseline import function_of
 from pytest_gpubench.results.model import Measurement, TestRecord
 from pytest_gpubench.results.roofline import memory_gbps
 
-SHAPE_TEXT = re.compile(r"(?:torch\.Size\()?[(\[]\s*(\d+(?:\s*,\s*\d+)*)\s*,?\s*[)\]]\)?")
+SHAPE_TEXT = re.compile(r"(?:torch\.Size\()?[(\[]\s*(\d{1,18}(?:\s*,\s*\d{1,18})*)\s*,?\s*[)\]]\)?")
+LARGEST = 1e60
+"""Numbers from which on, or as far below 1, a parameter is no size: products and ratios of sizes are finite."""
 MEMORY_BOUND = 60
 """FLOP a byte above which arithmetic, not memory, bounds a call on the GPUs of today."""
 LIMIT_OF_METRIC = {"median": "max_time_us", "gbps": "min_gbps", "tflops": "min_tflops", "speedup": "min_speedup"}
@@ -183,7 +185,7 @@ def _positions(values: Mapping[str, Sequence[float]], names: Sequence[str]) -> t
 
 
 def _sizes(text: str) -> tuple[float, ...]:
-    """Return a parameter as a finite number or the dimensions of a shape; empty where it is neither."""
+    """Return a parameter as a number or the dimensions of a shape; empty where it is neither."""
     number, shape = _number(text), SHAPE_TEXT.fullmatch(text.strip())
     if shape is not None:
         return tuple(map(float, shape[1].split(",")))
@@ -195,4 +197,4 @@ def _number(text: str) -> float | None:
         number = float(text)
     except ValueError:
         return None
-    return number if math.isfinite(number) else None
+    return number if number == 0 or 1 / LARGEST < abs(number) < LARGEST else None

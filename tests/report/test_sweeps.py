@@ -34,6 +34,7 @@ def over(name: str, *texts: str) -> list[dict[str, str]]:
     [
         (("8", "16"), "n", {8: "8", 16: "16"}),
         (("16", "0.5", "1e3"), "n", {0.5: "0.5", 16: "16", 1000: "1e3"}),
+        (("9e59", "2e-60", "0"), "n", {0: "0", 2e-60: "2e-60", 9e59: "9e59"}),
         (("(4, 8)", "(4, 16)"), "n[1]", {8: "(4, 8)", 16: "(4, 16)"}),
         (("torch.Size([4, 8])", "torch.Size([5, 8])"), "n[0]", {4: "torch.Size([4, 8])", 5: "torch.Size([5, 8])"}),
         (("(4, 4)", "(8, 8)"), "n[0]", {4: "(4, 4)", 8: "(8, 8)"}),
@@ -50,7 +51,12 @@ def test_a_number_or_a_shape_has_an_axis(texts: tuple[str, ...], axis: str, valu
 
 
 @pytest.mark.parametrize(
-    "texts", [(), ("8",), ("8", "8.0"), ("8", "(8, 8)"), ("a", "b"), ("8", "nan"), ("True", "False"), ("", "()")]
+    "texts",
+    [
+        *[(), ("8",), ("8", "8.0"), ("8", "(8, 8)"), ("a", "b"), ("True", "False"), ("", "()")],
+        *[("8", number) for number in ("nan", "inf", "1e60", "-1e60", "1e-60")],
+        ("(8, 8)", f"(8, {10**18})"),
+    ],
 )
 def test_what_has_less_than_two_places_is_no_sweep(texts: tuple[str, ...]) -> None:
     assert sweeps_of(swept(*over("n", *texts))) == []
