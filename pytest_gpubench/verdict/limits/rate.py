@@ -1,5 +1,6 @@
 """Limits on rates: bytes and operations a second, and the part of the GPU's peak that they are."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -20,6 +21,7 @@ OVER_MEASURED_MATMUL = 1.3
 """The highest rate over the measured peak where no datasheet is known: products of zeros, or of few different
 numbers, take so little power that they run up to a fifth faster than those of random numbers."""
 Bound = Literal["memory", "matmul"]
+UNITS: Mapping[Bound, str] = {"memory": "GB/s", "matmul": "TFLOP/s"}
 
 
 class Fraction(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,21 +30,15 @@ class Fraction(msgspec.Struct, frozen=True, kw_only=True):
     value: float
     bound: Bound
     rate: float
-    """GB/s or TFLOP/s, as `bound` says."""
+    """In the unit of `bound`, as `peak`."""
     peak: float
-    """In the unit of `rate`."""
     dtype: str | None = None
-
-    @property
-    def unit(self) -> str:
-        """The unit of `rate` and `peak`."""
-        return "GB/s" if self.bound == "memory" else "TFLOP/s"
 
     @property
     def of(self) -> str:
         """The peak in words."""
         what = "memory moves" if self.bound == "memory" else f"{self.dtype} matmuls reach"
-        return f"the {grouped(self.peak)} {self.unit} that this GPU's {what}"
+        return f"the {grouped(self.peak)} {UNITS[self.bound]} that this GPU's {what}"
 
 
 class MinRate(Limit):
@@ -68,7 +64,6 @@ class MinWork(MinRate):
     """A limit on bytes or operations a second."""
 
     bound: ClassVar[Bound]
-    unit: ClassVar[str]
     work: ClassVar[Need]
     holds_throttled = True
 
@@ -82,18 +77,18 @@ class MinWork(MinRate):
             return _work_unknown(seen, self.named, self.work)
         if timing.moved_bytes == 0 and self.bound == "memory":
             return self.says_nothing(timing, "it moves 0 bytes")
-        interval = _rate_interval(timing, self.bound, seen.spent)
+        interval, unit = _rate_interval(timing, self.bound, seen.spent), UNITS[self.bound]
         outcome = at_least(interval, wanted)
         between = bracketed(map(grouped, interval or ()))
         told = time_certainty(timing, outcome, seen.alpha, seen.spent)
         return outcome, (
-            f"{timing.label} {words_for(outcome, interval)}: {grouped(rate)} {self.unit}{between}, wanted at least "
-            f"{grouped(wanted)} {self.unit} ({_work_words(timing, self.bound)}; {told})"
+            f"{timing.label} {words_for(outcome, interval)}: {grouped(rate)} {unit}{between}, wanted at least "
+            f"{grouped(wanted)} {unit} ({_work_words(timing, self.bound)}; {told})"
         )
 
     def cell(self, item: Measurement) -> str:
         found = self.rate(item.timing) if item.timing.measured else None
-        return f"{'' if found is None else f'{round_to_digits(found, 4)} '}>= {self.asked:.10g} {self.unit}"
+        return f"{'' if found is None else f'{round_to_digits(found, 4)} '}>= {self.asked:.10g} {UNITS[self.bound]}"
 
     def missed_by(self, item: Measurement) -> float:
         return share_missed(self.number(item.timing), self.rate(item.timing))
@@ -105,7 +100,7 @@ class MinGbps(MinWork):
     name = "min_gbps"
     help = "10^9 bytes a second, at least: of bytes=, or of the bytes of inputs and outputs"
     needed = frozenset({"bytes"})
-    bound, unit, work = "memory", "GB/s", "bytes"
+    bound, work = "memory", "bytes"
 
 
 class MinTflops(MinWork):
@@ -114,7 +109,7 @@ class MinTflops(MinWork):
     name = "min_tflops"
     help = "10^12 operations a second, at least: of flops=, or as torch counts those of the reference"
     needed = frozenset({"flops"})
-    bound, unit, work = "matmul", "TFLOP/s", "flops"
+    bound, work = "matmul", "flops"
 
 
 class MinPeakFraction(MinRate):
@@ -157,7 +152,7 @@ class MinPeakFraction(MinRate):
         told = time_certainty(timing, outcome, seen.alpha, seen.spent)
         return outcome, (
             f"{timing.label} {words_for(outcome, interval)}: {format_share(found.value, 3)}{between} of {found.of}, "
-            f"wanted at least {format_share(wanted, 3)} ({grouped(found.rate)} {found.unit}, "
+            f"wanted at least {format_share(wanted, 3)} ({grouped(found.rate)} {UNITS[found.bound]}, "
             f"{_work_words(timing, found.bound)}; {told})"
         )
 
