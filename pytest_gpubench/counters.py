@@ -96,6 +96,11 @@ def counter_named(name: str) -> Counter:
     )
 
 
+def is_changed_by_others(metric: str) -> bool:
+    """Tell whether other processes on the GPU may change a statistic of times, or a counter."""
+    return not is_counter(metric) or counter_named(metric).changed_by_others
+
+
 def raw_metrics(names: Iterable[str]) -> list[str]:
     """Return the metrics of ncu's that these counters are made of, each once."""
     return list(dict.fromkeys(raw for name in names for known in counter_named(name).raw for raw in known))

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from pytest_gpubench.counters import counter_named, is_counter
+from pytest_gpubench.counters import is_changed_by_others
 from pytest_gpubench.results.baseline import comparable, differences, toolchain
 from pytest_gpubench.results.counterpart import MeasurementKey, keys_of
 from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord
@@ -106,8 +106,7 @@ class RoundSeries:
 
     def why_invalid(self, found: RecordedMeasurement) -> str:
         """Return why it cannot be compared in a run; empty where it can."""
-        is_same = is_counter(self.wanted) and not counter_named(self.wanted).changed_by_others
-        return found.why_invalid or ("" if is_same else found.measurement.timing.neighbours)
+        return found.why_invalid or (found.measurement.timing.neighbours if is_changed_by_others(self.wanted) else "")
 
     def of(self, *arms: CommitArm) -> list[RecordedMeasurement]:
         """Return it in the runs of these versions that measured it."""

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import msgspec
 
-from pytest_gpubench.counters import counter_named
+from pytest_gpubench.counters import is_changed_by_others
 from pytest_gpubench.results.counterpart import MeasurementKey, Missing, PastTest, by_key
 from pytest_gpubench.results.model import SAME_CODE, Measurement, Outcome, PastChange, TestRecord, Timing, Verdict
 from pytest_gpubench.stats.tolerance import RegressionTolerance
@@ -56,7 +56,7 @@ class BaselineLimit:
         if isinstance(record, str):
             return record
         there, tolerance = by_key(record.measurements), self.tolerance
-        is_same_beside = tolerance and tolerance.is_on_counter and not counter_named(tolerance.metric).changed_by_others
+        is_same_beside = tolerance and not is_changed_by_others(tolerance.metric)
         for key in keys:
             item = there.get(key)
             if item is None:
@@ -143,16 +143,11 @@ def invalidated(
     found: Change, tolerance: RegressionTolerance, timing: Timing, reference: Timing | None, throttled: str
 ) -> Change:
     """Return a change, INVALID where a slower GPU may be its cause: that shortens no time, and slows replays alike."""
-    if tolerance.is_on_counter:
-        if not counter_named(tolerance.metric).changed_by_others:
-            return found
-        reference, throttled = None, "warn"
     is_speedup = found.estimate is not None and found.estimate.metric == "speedup"
     is_replayed = found.estimate is None or found.estimate.metric in (REPLAYED, SAME_CODE)
-    if is_replayed or (found.outcome is Outcome.PASS and not is_speedup):
+    is_kept = found.outcome is Outcome.NOT_JUDGED or (found.outcome is Outcome.PASS and not is_speedup)
+    if is_replayed or is_kept or not is_changed_by_others(tolerance.metric):
         return found
     timings = [timing, reference] if is_speedup and reference is not None else [timing]
-    why = why_slower(timings, throttled)
-    if not why or found.outcome is Outcome.NOT_JUDGED:
-        return found
-    return replace(found, outcome=Outcome.INVALID, sentence=invalid_sentence(found.sentence, *why))
+    why = why_slower(timings, "warn" if tolerance.is_on_counter else throttled)
+    return replace(found, outcome=Outcome.INVALID, sentence=invalid_sentence(found.sentence, *why)) if why else found

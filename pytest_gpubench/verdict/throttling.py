@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pytest_gpubench.counters import counter_named
+from pytest_gpubench.counters import is_changed_by_others
 from pytest_gpubench.results.model import Measurement, Outcome, Timing, Verdict
 from pytest_gpubench.verdict.limits import BY_NAME, limit_of
 
@@ -32,8 +32,7 @@ def beside(item: Measurement, neighbours: str) -> Measurement:
     timing, verdicts = msgspec.structs.replace(item.timing, neighbours=neighbours), list[Verdict]()
     for each in item.verdicts:
         limit = limit_of(each)
-        counters = map(counter_named, limit.counters if limit else ())
-        changes = limit is not None and (limit.is_noisy or any(counter.changed_by_others for counter in counters))
+        changes = limit is not None and (limit.is_noisy or any(map(is_changed_by_others, limit.counters)))
         is_open = changes and each.outcome is not Outcome.INVALID
         verdicts += invalidate_throttled([each], [timing], "") if is_open else [each]
     return msgspec.structs.replace(item, timing=timing, verdicts=tuple(verdicts))
