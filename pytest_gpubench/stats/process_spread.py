@@ -15,6 +15,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import takewhile
 
 from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.summary import LARGEST_LOG, Interval, detectable_errors, student_t
@@ -119,7 +120,7 @@ def outliers_allowed(old: int, new: int, alpha: float) -> int | None:
     def chance(most: int) -> float:
         return max(_at_most(most, old, share) * _at_most(most, new, 1 - share) for share in shares)
 
-    return max((each for each in range(min(old, new)) if chance(each) <= alpha), default=None)
+    return max(takewhile(lambda most: chance(most) <= alpha, range(min(old, new))), default=None)
 
 
 def _at_most(most: int, count: int, share: float) -> float:

@@ -137,11 +137,6 @@ def test_the_ranks_are_the_largest_that_alpha_allows(looks: tuple[int, ...], alp
     check_ranks(looks, alpha)
 
 
-@pytest.mark.parametrize("alpha", [0.05, 0.001, 1e-6])
-def test_the_planned_looks_spend_what_they_may(alpha: float) -> None:
-    check_ranks(LOOKS[:6], alpha)
-
-
 @pytest.mark.parametrize(
     ("taken", "cost_s", "left_s", "following"),
     [
