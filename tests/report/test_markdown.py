@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from pytest_gpubench import Measurement, PastChange
-from pytest_gpubench.report import markdown
 from pytest_gpubench.report.markdown import markdown_summary
 from pytest_gpubench.results.model import CommitInfo, Outcome, SavedRun, TestRecord
 from pytest_gpubench.stats.summary import Interval
@@ -286,7 +285,7 @@ def big_run() -> SavedRun:
 
 def summary_within(limit_bytes: int, run: SavedRun) -> str:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(markdown, "SUMMARY_BYTES", limit_bytes)
+        patch.setattr("pytest_gpubench.report.markdown.SUMMARY_BYTES", limit_bytes)
         return markdown_summary(run)
 
 

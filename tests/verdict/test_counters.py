@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from pytest_gpubench import Measurement, Timing, Verdict
+from pytest_gpubench.cli.compare import compare_runs
 from pytest_gpubench.report.table import limit_text
 from pytest_gpubench.results.counterpart import KeyReader
 from pytest_gpubench.results.model import Counts, Outcome, TestRecord
@@ -20,9 +21,8 @@ from pytest_gpubench.verdict.reasons import reasons
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.rounds import judge_rounds
 from pytest_gpubench.verdict.saved_runs import BaselineLimit, compare_with_baseline
-from pytest_gpubench.verdict.sessions import compare_with_saved
 from tests.report.records import GPU
-from tests.results.measured import present, timing_of
+from tests.results.measured import present, run, timing_of
 from tests.verdict.test_rounds import TEST, take
 from tests.verdict.test_saved_runs import known, reps
 
@@ -164,9 +164,9 @@ def test_what_counted_nothing_before_fails_in_two_processes_too() -> None:
 
 @pytest.mark.parametrize("now", [0, 4])
 def test_a_reference_is_not_judged_by_its_counters(now: int) -> None:
-    old, new = (structs.replace(counted(each), role="reference") for each in (0, now))
-    (key,) = KeyReader().read([new])
-    found = compare_with_saved("t", key, new, known(old), parse_tolerance("instructions:1%"), 0.001, (), False)
+    items = (structs.replace(counted(each), role="reference") for each in (0, now))
+    old, new = (run(TestRecord(nodeid="t", device=GPU, measurements=(item,))) for item in items)
+    (found,) = compare_runs(old, new, parse_tolerance("instructions:1%"), 0.001)
     assert (found.outcome, found.sentence.startswith("the reference is not judged: ")) == (NOT_JUDGED, True)
 
 
