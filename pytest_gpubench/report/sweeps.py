@@ -14,7 +14,7 @@ from pytest_gpubench.results.model import Measurement, TestRecord
 from pytest_gpubench.results.roofline import memory_gbps
 
 SHAPE_TEXT = re.compile(r"(?:torch\.Size\()?[(\[]\s*(\d{1,18}(?:\s*,\s*\d{1,18})*)\s*,?\s*[)\]]\)?")
-LARGEST = 1e60
+LARGEST_SIZE = 1e60
 """Numbers from which on, or as far below 1, a parameter is no size: products and ratios of sizes are finite."""
 MEMORY_BOUND = 60
 """FLOP a byte above which arithmetic, not memory, bounds a call on the GPUs of today."""
@@ -197,4 +197,4 @@ def _number(text: str) -> float | None:
         number = float(text)
     except ValueError:
         return None
-    return number if number == 0 or 1 / LARGEST < abs(number) < LARGEST else None
+    return number if number == 0 or 1 / LARGEST_SIZE < abs(number) < LARGEST_SIZE else None

@@ -91,16 +91,6 @@ def change_of_samples(
     return ChangeEstimate(now / was, ratio, metric, alpha, was, now, difference, counts)
 
 
-def least_samples(metric: str, alpha: float) -> int:
-    """Return the smallest number of samples of each run that gives an interval ("speedup" is a median of quads)."""
-    if metric == "mean":
-        return LEAST_FOR_MEAN
-    quarter, number = QUARTERS.get(metric, 2), 1
-    while lower_rank(number, alpha, quarter) is None or lower_rank(number, alpha, 4 - quarter) is None:
-        number += 1
-    return number
-
-
 def _ends(ordered: Sequence[float], quarter: int, alpha: float, tick_us: float) -> Interval | None:
     low, high = lower_rank(len(ordered), alpha, quarter), lower_rank(len(ordered), alpha, 4 - quarter)
     if low is None or high is None:

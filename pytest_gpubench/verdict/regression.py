@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 from pytest_gpubench.results.counterpart import Missing
 from pytest_gpubench.results.model import Measurement, Outcome, with_reasons
-from pytest_gpubench.stats.regression import ChangeEstimate, least_samples
-from pytest_gpubench.stats.summary import Interval
+from pytest_gpubench.stats.regression import LEAST_FOR_MEAN, QUARTERS, ChangeEstimate
+from pytest_gpubench.stats.summary import Interval, lower_rank
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import bracketed, choose_time_unit, count, format_time, printable, ratio_text
 from pytest_gpubench.verdict.decision import at_most, judged_by
@@ -114,6 +114,16 @@ def _judged_by(estimate: ChangeEstimate) -> str:
     saved, now = estimate.sessions
     sessions = f" in each of {now} and {saved} sessions" if max(saved, now) > 1 else ""
     return judged_by(f"{new} and {count(old, noun)}{sessions}", estimate.alpha, needed)
+
+
+def least_samples(metric: str, alpha: float) -> int:
+    """Return the smallest number of samples of each run that gives an interval ("speedup" is a median of quads)."""
+    if metric == "mean":
+        return LEAST_FOR_MEAN
+    quarter, number = QUARTERS.get(metric, 2), 1
+    while lower_rank(number, alpha, quarter) is None or lower_rank(number, alpha, 4 - quarter) is None:
+        number += 1
+    return number
 
 
 def outcome_of(estimate: ChangeEstimate, tolerance: RegressionTolerance) -> Outcome:

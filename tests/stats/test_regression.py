@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpubench.stats.regression import ChangeEstimate, change_of_samples, least_samples
+from pytest_gpubench.stats.regression import ChangeEstimate, change_of_samples
 from pytest_gpubench.stats.speedup import LOOKS, Quad, log_ratios
 from pytest_gpubench.stats.summary import least_count, median_interval
+from pytest_gpubench.verdict.regression import least_samples
 from tests.results.measured import present
 from tests.stats.quads import decide as decide_speedup
 from tests.stats.quads import decide_change
