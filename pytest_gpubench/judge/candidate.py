@@ -80,7 +80,7 @@ class Candidate:
         given = torch.arange(2.0**12, device=self.device.torch_device)
         self.begin_case((given,), 1, [given])
         self.first()
-        found = [self.kept_output()]
+        found = [self.output()]
         if self.gpu is not None:
             found += [each.output for each in self.release([(given + 1,), (given + 2,)])]
         if not all(torch.equal(output, 2 * (given + number)) for number, output in enumerate(found)):
@@ -219,11 +219,7 @@ class Candidate:
     # outputs
 
     def output(self) -> Any:
-        """Return the last output, with tensors in shared memory; raise Ended where it is no valid one."""
-        return self._rebuilt(self._outputs)
-
-    def kept_output(self) -> Any:
-        """Return a copy of the last output."""
+        """Return a copy of the last output, which its process cannot change; raise Ended where it is no valid one."""
         (kept,) = unfilled(self.output_layout, self.device.torch_device, 1)
         copy_elements(kept, self._outputs)
         return self._rebuilt(kept)

@@ -13,7 +13,7 @@ from pytest_gpubench.errors import BadRequest, UnfairComparison
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.layout import describe, span_of
 from pytest_gpubench.judge.process import Ended
-from pytest_gpubench.judge.replayed import NO_GPU, ReplayedCall, saved_call
+from pytest_gpubench.judge.replayed import ReplayedCall, saved_call
 from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.judge.spec import Case, Spec
 
@@ -153,7 +153,7 @@ class ReadyCase:
             raise BadRequest("inputs of the spec overwrite earlier ones: return new tensors for each seed")
         ready.reference.check_fair(ready.example, other)
         ready.reference.runner.warm()
-        saved = NO_GPU if device.type == "cpu" else saved_call(ready.reference.runner, device)
+        saved = "" if device.type == "cpu" else saved_call(ready.reference.runner, device)
         return replace(ready, saved=saved if isinstance(saved, bytes) else b"")
 
     @classmethod

@@ -78,7 +78,7 @@ class Reps:
         self.candidate.approach(index)
         self.candidate.fill([values], index)
         self.candidate.take(index, idle_s)
-        self._kept.append((self.candidate.kept_output(), values))  # a rep soon after a comparison takes longer
+        self._kept.append((self.candidate.output(), values))  # a rep soon after a comparison takes longer
         if len(self._kept) >= self.candidate.most_together:
             self._compare()
 

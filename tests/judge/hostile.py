@@ -146,7 +146,8 @@ def hostile(on_gpu: bool) -> dict[str, Hostile]:
     """Return all, by name; those that hang cost their timeout, and attack in their first call only.
 
     The first five calls are compared. The seventh is captured on a GPU, for the referee to replay it; on a CPU the
-    twelfth is in the warm-up.
+    twelfth is in the warm-up. A call that raises only where it is captured is timed by the candidate's process, or is
+    inconclusive by a spec that trusts no claims.
     """
     later = "7" if on_gpu else "12"
     found: dict[str, Hostile] = {}

@@ -155,7 +155,7 @@ def test_a_process_that_does_not_double_in_practice_is_refused(monkeypatch: pyte
     """No candidate is loaded in it."""
     candidate = Candidate(Process(), cpu_device())  # type: ignore[arg-type]
     given = torch.arange(2.0**12)
-    monkeypatch.setattr(candidate, "kept_output", lambda: 2 * given if is_right else given)
+    monkeypatch.setattr(candidate, "output", lambda: 2 * given if is_right else given)
     with nullcontext() if is_right else pytest.raises(MeasurementError, match="cannot read what a new candidate's"):
         candidate.practise()
 

@@ -42,7 +42,7 @@ class Arm:
     def take_last(self) -> None:
         self.take(0, 0.0)
 
-    def kept_output(self) -> torch.Tensor:
+    def output(self) -> torch.Tensor:
         return self.memory.clone()
 
     def begin(self) -> None:
