@@ -109,6 +109,8 @@ class Reference:
                 "outputs of one shape: let the reference return what has the same shape for all seeds of a case"
             )
         other = self.function(*copied(second))
+        if wrong := [each.sentence for each in self.differences(other, second) if not each.passed]:
+            raise UnfairComparison(f"the reference itself is wrong within the tolerance: {'; '.join(wrong)}")
         if self._are_right(other, first):
             raise UnfairComparison(
                 "the reference returns the same for two seeds, within the tolerance: a candidate that remembers a "
@@ -161,6 +163,7 @@ class ReadyCase:
         """Make a case ready of which only the outputs are compared."""
         ready = cls(spec, case, device, Reference(spec, device), (), [])
         (example,) = ready.draw(1)
+        describe(example, "the inputs")  # before they are copied
         return replace(ready, example=example, outputs=ready.reference.outputs(example))
 
     @property

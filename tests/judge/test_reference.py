@@ -45,6 +45,20 @@ def test_a_spec_by_which_nothing_need_be_computed_is_refused(
         Reference(spec, cpu_device()).check_fair(*inputs)
 
 
+@pytest.mark.parametrize(("reference", "found"), [(torch.log, "expected nan"), (torch.rand_like, "the worst at")])
+def test_a_reference_that_is_wrong_itself_is_refused(reference: Any, found: str) -> None:
+    """Every candidate would be; it returns NaN, or other numbers in each call."""
+    inputs = [(torch.full((4,), each),) for each in (1.0, -1.0)]
+    with pytest.raises(UnfairComparison, match=f"the reference itself is wrong within the tolerance: out: .*{found}"):
+        Reference(spec_of(reference, lambda seed: 1, None), cpu_device()).check_fair(*inputs)
+
+
+def test_inputs_that_cannot_be_sent_are_refused_before_they_are_copied() -> None:
+    spec = spec_of(torch.tanh, lambda seed: torch.ones(4).to_sparse(), None)
+    with pytest.raises(BadRequest, match="the inputs has a Tensor of layout torch.sparse_coo: only plain"):
+        ReadyCase.untimed(spec, {}, cpu_device())
+
+
 @pytest.mark.parametrize(("spread", "is_fair"), [(0.019, False), (0.021, True)])
 def test_a_tolerance_within_which_one_number_is_right_is_refused(spread: float, is_fair: bool) -> None:
     """It allows 0.01 more or less."""
