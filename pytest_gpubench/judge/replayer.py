@@ -15,7 +15,7 @@ from pytest_gpubench.judge.process_pool import ProcessPool
 from pytest_gpubench.judge.reference import ReadyCase
 from pytest_gpubench.judge.replayed import NO_GPU, launches_of
 from pytest_gpubench.judge.trial import Rules, Trial
-from pytest_gpubench.judge.witness import ClocksDisagree, ReplayCost, measure_blank, measure_replays
+from pytest_gpubench.judge.witness import ClocksDisagree, ReplayCost, measure_replays
 from pytest_gpubench.units import printable
 
 MOST_BYTES = 2**30
@@ -90,7 +90,7 @@ class Replayer:
             try:
                 if each.saved:
                     _give(candidate, each.saved, self.rules.timeout_s)
-                self._costs[each.name] = (measure_replays if each.saved else measure_blank)(candidate, each)
+                self._costs[each.name] = measure_replays(candidate, each)
             except BaseException as error:
                 self.pool.end(candidate)
                 if not each.saved or not isinstance(error, (Ended, GpuBenchError)):

@@ -55,22 +55,19 @@ class ReplayCost(NamedTuple):
         return BLANK_SLACK_US if self.is_blank else SLACK_US
 
 
-def measure_blank(candidate: Candidate, ready: ReadyCase) -> ReplayCost:
-    """Measure calls of a function of ours, where the reference has no replay."""
-    candidate.begin_case(ready.example, 1, ready.outputs, blank=True)
-    candidate.first()
-    call_us, own_us, _ = zip(*_first_calls(candidate, ready), strict=True)
-    return ReplayCost(min(call_us), statistics.median(own_us), is_blank=True)
-
-
 def measure_replays(candidate: Candidate, ready: ReadyCase) -> ReplayCost:
-    """Measure replays of the reference in a process that has replayed nothing else; raise Ended where one is wrong."""
-    candidate.begin_case(ready.example, 1, ready.outputs)
+    """Measure replays of the reference, or a function of ours where it has none, in a process that did nothing else.
+
+    Raises Ended where a replay is wrong.
+    """
+    is_blank = not ready.saved
+    candidate.begin_case(ready.example, 1, ready.outputs, blank=is_blank)
     candidate.first()
     calls = _first_calls(candidate, ready)
-    ready.reference.require(calls[-1].output, ready.example, "where the reference is replayed")
+    if not is_blank:
+        ready.reference.require(calls[-1].output, ready.example, "where the reference is replayed")
     call_us, own_us, _ = zip(*calls, strict=True)
-    return ReplayCost(statistics.median(call_us), statistics.median(own_us))
+    return ReplayCost((min if is_blank else statistics.median)(call_us), statistics.median(own_us), is_blank)
 
 
 def _first_calls(candidate: Candidate, ready: ReadyCase) -> list[Released]:

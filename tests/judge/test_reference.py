@@ -55,7 +55,7 @@ def test_a_reference_that_is_wrong_itself_is_refused(reference: Any, found: str)
 
 def test_inputs_that_cannot_be_sent_are_refused_before_they_are_copied() -> None:
     spec = spec_of(torch.tanh, lambda seed: torch.ones(4).to_sparse(), None)
-    with pytest.raises(BadRequest, match="the inputs has a Tensor of layout torch.sparse_coo: only plain"):
+    with pytest.raises(BadRequest, match="the inputs has a Tensor of layout"):
         ReadyCase.untimed(spec, {}, cpu_device())
 
 

@@ -105,7 +105,6 @@ def replayer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Replayer:
         done.append(f"before {case.name}")
         return COST
 
-    monkeypatch.setattr(replayer_module, "measure_blank", measure)
     monkeypatch.setattr(replayer_module, "measure_replays", measure)
     monkeypatch.setattr(Trial, "__post_init__", lambda self: None)
     monkeypatch.setattr(replayer_module, "launches_of", len)
@@ -142,16 +141,13 @@ def test_a_call_that_cannot_be_rebuilt_costs_its_process(replayer: Any, tmp_path
     assert replayer.done[-1] == "end"
 
 
-def test_a_reference_that_is_replayed_wrongly_costs_a_process(
-    replayer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reference_that_is_replayed_wrongly_costs_a_process(replayer: Any, tmp_path: Path) -> None:
     """The next one is measured by blank calls for this case alone, for later candidates too."""
     replayer.cases[1].saved = b"two"
     fails = iter(["replay"])
     replayer.pool.get = lambda: Candidate(tmp_path, replayer.done, fails=next(fails, ""))
-    monkeypatch.setattr(replayer_module, "measure_blank", lambda candidate, case: replayer.done.append("blank"))
     assert replayer._candidate is replayer._candidate
-    assert replayer.done == ["replay", "end", "blank", "replay", "before two"]
+    assert replayer.done == ["replay", "end", "before one", "replay", "before two"]
     assert [each.saved for each in replayer.cases] == [b"", b"two"]
 
 
@@ -159,9 +155,10 @@ def test_a_process_that_measures_nothing_at_all_is_an_error(replayer: Any, monke
     def measure(candidate: object, case: object) -> ReplayCost:
         raise Ended("timeout", "it hangs")
 
-    monkeypatch.setattr(replayer_module, "measure_blank", measure)
+    replayer.cases[0].saved = b""
+    monkeypatch.setattr(replayer_module, "measure_replays", measure)
     assert replayer.judge(replayer.cases[0], b"call") == "it cannot be rebuilt: it hangs"
-    assert replayer.done == ["replay", "before one", "end"]
+    assert replayer.done == ["end"]
 
 
 def test_a_replayed_call_is_timed_by_the_referee(replayer: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from pytest_gpubench.judge.candidate import Released
 from pytest_gpubench.judge.judgement import time_of
-from pytest_gpubench.judge.witness import ClocksDisagree, ReplayCost, Witness, measure_blank, measure_replays
+from pytest_gpubench.judge.witness import ClocksDisagree, ReplayCost, Witness, measure_replays
 
 
 class Candidate:
@@ -126,8 +126,8 @@ def test_blank_calls_leave_more_room(call_us: float, is_believed: bool) -> None:
 def test_blank_calls_cost_their_shortest() -> None:
     """The first two do not count; others that use the GPU make some longer."""
     candidate = Candidate(chain([1.0, 2.0], repeated(900.0, 20.0, 21.0)))
-    ready: Any = SimpleNamespace(example=(), outputs=[])
-    assert measure_blank(candidate, ready) == ReplayCost(20.0, 80.0, is_blank=True)  # type: ignore[arg-type]
+    ready: Any = SimpleNamespace(example=(), outputs=[], saved=b"")
+    assert measure_replays(candidate, ready) == ReplayCost(20.0, 80.0, is_blank=True)  # type: ignore[arg-type]
     assert candidate.done == ["blank", "first"]
 
 
@@ -135,7 +135,7 @@ def test_replays_of_the_reference_cost_their_median() -> None:
     """The first two do not count; the last one's output is compared."""
     candidate, compared = Candidate(chain([1.0, 2.0], repeated(149.0, 151.0))), []
     candidate.most_together = 5
-    ready: Any = SimpleNamespace(example=(), outputs=[], reference=SimpleNamespace())
+    ready: Any = SimpleNamespace(example=(), outputs=[], saved=b"call", reference=SimpleNamespace())
     ready.reference.require = lambda *given: compared.append(given)
     assert measure_replays(candidate, ready) == COST  # type: ignore[arg-type]
     assert (candidate.done, candidate.released, len(compared)) == (["case", "first"], [5] * 6 + [4], 1)
