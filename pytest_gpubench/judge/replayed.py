@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pytest_gpubench.replay.replayed import Memory, Replayed
 
 MOST_KEPT_BYTES = 2**29
+MOST_GRAPH_BYTES = 2**24
+"""Of a graph, which has some hundred bytes for each kernel; to read so many takes the referee 3 s at most."""
 NO_GPU = "only calls on a GPU can be replayed"
 
 
@@ -68,17 +70,19 @@ class _Graph(msgspec.Struct):
 
 
 def launches_of(saved: bytes) -> int:
-    """Return the number of kernels, copies and fills of a saved call; raise BadFile where it is damaged.
+    """Return the number of kernels, copies and fills of a saved call; raise BadFile where it is damaged, or huge.
 
     The process that replays it is not asked: a kernel may write there.
     """
     from pytest_gpubench.replay.call_data import decode_call
 
     try:
-        graph = decode_call(msgspec.msgpack.decode(saved, type=_Graph).call).graph
+        call = msgspec.msgpack.decode(saved, type=_Graph).call
     except UNREADABLE as error:
         raise BadFile(f"a saved call is damaged: {error}") from error
-    return sum(node.kind not in ("child", "empty") for node in graph.all_nodes())
+    if len(call) > MOST_GRAPH_BYTES:
+        raise BadFile(f"its graph takes {format_bytes(len(call))}, and may take {format_bytes(MOST_GRAPH_BYTES)}")
+    return sum(node.kind not in ("child", "empty") for node in decode_call(call).graph.all_nodes())
 
 
 class ReplayedCall:

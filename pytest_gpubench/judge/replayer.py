@@ -67,8 +67,9 @@ class Replayer:
     def _judged(self, case: ReadyCase, call: bytes) -> CaseJudgement | str:
         trial = None
         try:
+            launches = launches_of(call)
             _give(self._candidate, call, self.rules.timeout_s)
-            trial = Trial(self._candidate, case, self.rules, self._costs[case.name], launches=launches_of(call))
+            trial = Trial(self._candidate, case, self.rules, self._costs[case.name], launches=launches)
             found = trial.judge()
         except (Ended, GpuBenchError) as error:
             if trial is not None and trial.is_checked:

@@ -115,6 +115,16 @@ def test_the_launches_of_a_call_are_those_of_its_graph(saved: bytes) -> None:
     assert launches_of(msgspec.msgpack.encode(msgspec.structs.replace(found, call=encode_call(nested)))) == 3
 
 
+def test_a_huge_graph_is_not_read(saved: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of its nodes takes the memory of many, and the referee has no time limit."""
+    size = len(msgspec.msgpack.decode(saved, type=SavedCall).call)
+    monkeypatch.setattr(replayed_module, "MOST_GRAPH_BYTES", size)
+    assert launches_of(saved) == 1
+    monkeypatch.setattr(replayed_module, "MOST_GRAPH_BYTES", size - 1)
+    with pytest.raises(BadFile, match=f"its graph takes {size} B, and may take {size - 1} B"):
+        launches_of(saved)
+
+
 @pytest.mark.parametrize("damaged", [b"", b"x", msgspec.msgpack.encode({"call": b"x"})])
 def test_a_damaged_call_is_refused(damaged: bytes) -> None:
     with pytest.raises(BadFile, match="a saved call is damaged"):
