@@ -1,6 +1,5 @@
 """The candidate's process as the referee controls it: start, ask, kill."""
 
-import math
 import os
 import select
 import shutil
@@ -216,16 +215,27 @@ class Process:
         now_s = time.monotonic()
         if now_s > self._deadline_s:
             raise Ended("timeout", f"the candidate did not answer within {self.allowed_s:g} s")
-        processes, used = _processes_and_bytes(self.pid, self.memory_bytes)
-        self._refuse_more("memory", used)
-        if processes > MOST_PROCESSES:
-            raise Ended("refused", f"the candidate has {processes} processes, and may have {MOST_PROCESSES}")
+        members = members_of(self.pid)
+        if len(members) > MOST_PROCESSES:
+            raise Ended("refused", f"the candidate has {len(members)} processes, and may have {MOST_PROCESSES}")
+        resident = [*map(_resident_bytes, members)]
+        self._refuse_more("memory", max(resident, default=0))
         if now_s > self._looked_s:
-            self._looked_s = now_s + LOOK_S
+            held = sum(resident)
+            self._refuse_more("memory", held if held <= self.memory_bytes else self._shared_once(members))
             self._refuse_more("disk", _bytes_in(self.box))
             listed = (read_gpu(self.nvml).processes if self.nvml else None) or ()  # with other ids in a container
             own = [each.memory_bytes or 0 for each in listed if stat_fields(each.pid)[2:3] == [str(self.pid)]]
             self._refuse_more("GPU memory", sum(own) - CONTEXT_BYTES)
+            self._looked_s = time.monotonic() + LOOK_S
+
+    def _shared_once(self, members: Sequence[Path]) -> int:
+        """Return the memory of all; a page that several share counts once. They are stopped for 10 to 30 ms each."""
+        self.send(signal.SIGSTOP)
+        try:
+            return sum(map(_proportional_bytes, members))
+        finally:
+            self.send(signal.SIGCONT)
 
     def _refuse_more(self, what: str, used: int) -> None:
         if used > self.memory_bytes:
@@ -298,18 +308,14 @@ def ended_by(reply: Reply) -> Ended:
     return Ended("crash", f"the candidate raised {words}", detail)
 
 
-def _processes_and_bytes(group: int, most: float = math.inf) -> tuple[int, int]:
-    """Return the number of processes of a group, and the memory that they hold.
-
-    most: pages that several share count once where the sum of all would be larger; that takes 10 to 30 ms a process.
-    """
+def members_of(group: int) -> list[Path]:
+    """Return the folders of /proc of a group's processes."""
     members = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):  # it has ended
             if os.getpgid(int(name)) == group:  # a tenth of the time that its stat takes: hosts have thousands
                 members.append(Path("/proc", name))
-    total = sum(map(_resident_bytes, members))
-    return len(members), total if total <= most else sum(map(_proportional_bytes, members))
+    return members
 
 
 def _resident_bytes(process: Path) -> int:

@@ -21,7 +21,7 @@ from pytest_gpubench.judge import judging
 from pytest_gpubench.judge.isolation import landlock
 from pytest_gpubench.judge.judgement import CaseJudgement
 from pytest_gpubench.judge.judging import Judge
-from pytest_gpubench.judge.process import Process, _processes_and_bytes
+from pytest_gpubench.judge.process import Process, members_of
 from pytest_gpubench.judge.process_pool import ProcessPool
 from pytest_gpubench.judge.reference import ReadyCase
 from pytest_gpubench.judge.runner import Runner
@@ -128,7 +128,7 @@ def test_no_process_outlives_a_candidate_or_answers_for_it(
     assert found.status == (status or "pass"), found
     with pytest.raises(ChildProcessError):
         os.waitpid(-groups[0], os.WNOHANG | 0x40000000)
-    assert _processes_and_bytes(groups[0]) == (0, 0)
+    assert not members_of(groups[0])
 
 
 def test_a_claim_counts_only_where_the_spec_trusts_it(
