@@ -139,8 +139,6 @@ def test_a_cache_of_any_size_can_be_flushed(cache_bytes: int) -> None:
 def test_the_cpu_is_timed_by_the_wall() -> None:
     names = {name: make_timer(name, cpu_device(), "hot").name for name in ("profiler", "wall", "scripted")}
     assert names == {"profiler": "wall", "wall": "wall", "scripted": "scripted"}
-    with pytest.raises(BadRequest, match="must be one of profiler, events, graph, wall, scripted"):
-        make_timer("sundial", cpu_device(), "hot")
 
 
 def double(x: torch.Tensor) -> torch.Tensor:
