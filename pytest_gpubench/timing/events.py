@@ -17,7 +17,7 @@ from pytest_gpubench.settings.cache import Cache
 from pytest_gpubench.timing.base import Call, Rep, Session, Timer
 from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.pacing import rest
-from pytest_gpubench.timing.sentinels import check_triton, sentinels_of
+from pytest_gpubench.timing.sentinels import sentinels_of
 from pytest_gpubench.timing.startup import wait_for_startup
 
 if TYPE_CHECKING:
@@ -121,11 +121,10 @@ class EventsTimer(Timer):
     tick_us = 0.5
 
     def __init__(self, device: Device, cache: Cache, ahead: bool = True) -> None:
-        check_triton()
         self.device = device
         self.ahead = ahead
-        self.flush = make_flush(device, cache)
         self.sentinels = sentinels_of(device)
+        self.flush = make_flush(device, cache)
         self.leads: dict[tuple[str, int], Lead] = {}
         self.remarks: dict[str, str] = {}
         """The reasons why the host could not keep ahead of calls, by label."""

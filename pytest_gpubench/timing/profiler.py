@@ -19,9 +19,7 @@ from pytest_gpubench.settings.cache import Cache, Producer
 from pytest_gpubench.timing.attempts import until_complete
 from pytest_gpubench.timing.base import PROBE_REPS, Call, Record, Rep, Session, Timer, call_of, collection_off, reps_of
 from pytest_gpubench.timing.events import EventsTimer, key_of, spin
-from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.pacing import rest
-from pytest_gpubench.timing.sentinels import check_triton, sentinels_of
 from pytest_gpubench.timing.startup import init_kineto, wait_for_startup
 from pytest_gpubench.timing.tracing_tax import Known, Taxes, untaxed
 from pytest_gpubench.timing.windows import BEGIN, END, FLUSHES, describe_difference, kernel_list
@@ -40,15 +38,12 @@ class ProfilerTimer(Timer):
     sees_kernels = True
 
     def __init__(self, device: Device, cache: Cache) -> None:
-        check_triton()
         self.device = device
-        self.flush = make_flush(device, cache)
         self.cache = cache
         self.flush_kernel = FLUSHES.get("cold" if isinstance(cache, Producer) else cache)
-        self.sentinels = sentinels_of(device)
-        events = EventsTimer(device, cache)
+        self.events = events = EventsTimer(device, cache)
+        self.flush, self.sentinels = events.flush, events.sentinels
         self.taxes = Taxes(events.lap, partial(tracing, device), known_taxes(device, str(cache)))
-        self.events = events
         self.witness = Witness(events.lap, self._reps_again, self._queued_reps, self.sentinels.noop)
 
     @property

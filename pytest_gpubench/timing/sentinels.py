@@ -12,9 +12,14 @@ if TYPE_CHECKING:
     from pytest_gpubench.timing.kernels import Sentinels
 
 
-@memoise
 def sentinels_of(device: Device) -> "Sentinels":
-    """Return the device's sentinels, compiled."""
+    """Return the device's sentinels; raise DeviceUnavailable where kernels are not compiled now."""
+    _check_triton()
+    return _compiled(device)
+
+
+@memoise
+def _compiled(device: Device) -> "Sentinels":
     from pytest_gpubench.timing.kernels import Sentinels
 
     sentinels = Sentinels(device)
@@ -27,8 +32,7 @@ def sentinels_of(device: Device) -> "Sentinels":
     return sentinels
 
 
-def check_triton() -> None:
-    """Raise DeviceUnavailable where our own kernels cannot be compiled."""
+def _check_triton() -> None:
     if os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes", "y"):
         raise DeviceUnavailable(
             "TRITON_INTERPRET=1 is set: Triton would run on the CPU and nothing could be measured on the GPU; unset it"

@@ -79,7 +79,6 @@ class FakeEvent:
 def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     gpu = FakeGpu()
     monkeypatch.setattr(events, "time", gpu)
-    monkeypatch.setattr(events, "check_triton", lambda: None)
     monkeypatch.setattr(events, "make_flush", lambda device, cache: lambda: gpu.launch(f"flush {cache}", 30.0))
     monkeypatch.setattr(events, "sentinels_of", lambda device: gpu)
     monkeypatch.setattr(events, "new_event", lambda: FakeEvent(gpu))
