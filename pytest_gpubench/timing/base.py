@@ -2,6 +2,7 @@
 
 import gc
 import time
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -163,3 +164,11 @@ def collection_off() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+@contextmanager
+def unwarned() -> Iterator[None]:
+    """Let kernels of our own be compiled: Triton 3.9 warns, with each compilation, of a default of its own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -17,7 +17,6 @@ another function's, and 39.8 us judged in a process of its own; a cross entropy 
 It adds 13 us to a flush.
 """
 
-import warnings
 from collections.abc import Callable
 from functools import cache as memoise
 from typing import TYPE_CHECKING
@@ -26,6 +25,7 @@ from pytest_gpubench.errors import DeviceUnavailable
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.persisting import load_driver, make_ordinary
 from pytest_gpubench.settings.cache import Cache, Producer
+from pytest_gpubench.timing.base import unwarned
 from pytest_gpubench.units import format_bytes
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ def make_flush(device: Device, cache: Cache) -> Flush:
     from pytest_gpubench.timing import kernels
 
     flush_gpu = kernels.flush_of(buffer, overwrites=cache == "dirty")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Triton 3.9 warns, with each compilation, of a default of its own
+    with unwarned():
         flush_gpu()
     if cache == "cold":
         return flush_gpu

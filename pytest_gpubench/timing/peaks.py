@@ -1,6 +1,5 @@
 """This GPU's peaks, and its bandwidth alone, measured once a process with our own timer."""
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.nvml import reason_names
 from pytest_gpubench.gpu.readings import NO_READING, Reading
 from pytest_gpubench.results.model import MemoryPeak, Peaks
-from pytest_gpubench.timing.base import Call, call_of
+from pytest_gpubench.timing.base import Call, call_of, unwarned
 from pytest_gpubench.timing.calls import normal_noise
 from pytest_gpubench.timing.l2flush import flush_buffer
 from pytest_gpubench.timing.pacing import IDLE_PER_BUSY, Pacing
@@ -282,8 +281,7 @@ def fastest_us(
 
     Raises MeasurementError where the records stay incomplete.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Triton 3.9 warns, with each compilation, of a default of its own
+    with unwarned():
         for call in calls:
             call.function()  # what is compiled, loaded or allocated once
     device.synchronize()

@@ -1,12 +1,12 @@
 """The kernels that mark where a rep begins and ends, where Triton can compile them."""
 
 import os
-import warnings
 from functools import cache as memoise
 from typing import TYPE_CHECKING
 
 from pytest_gpubench.errors import DeviceUnavailable
 from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.timing.base import unwarned
 
 if TYPE_CHECKING:
     from pytest_gpubench.timing.kernels import Sentinels
@@ -23,8 +23,7 @@ def _compiled(device: Device) -> "Sentinels":
     from pytest_gpubench.timing.kernels import Sentinels
 
     sentinels = Sentinels(device)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Triton 3.9 warns, with each compilation, of a default of its own
+    with unwarned():
         sentinels.begin(0)
         sentinels.end(1)
         sentinels.noop()
