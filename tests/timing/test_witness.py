@@ -156,6 +156,7 @@ AT_ONCE = tuple(replace(each, start_ns=0, end_ns=50_000) for each in rep(100, "a
         ((), 0),
         ((FULL, EMPTY, FULL), 0),  # half of the reps have to fill their windows
         ((FULL, EMPTY, EMPTY), LAPS * ATTEMPTS),
+        ((windowed(100, kernels=""), EMPTY, EMPTY), LAPS * ATTEMPTS),  # a call that launches something now and then
         ((windowed(100, 130, "ab"),), 0),
         ((replace(windowed(100, 130, "ab"), records=AT_ONCE),), LAPS * ATTEMPTS),  # their sum would leave no room
     ],
