@@ -28,13 +28,8 @@ REST_SLACK_US = 0.2
 SLOW_CALL_US = 500
 
 
-def warm(
-    timer: Timer,
-    function: Callable[[], object] | Call,
-    wanted: int | None = None,
-    masks: Sequence[int] = (),
-    made: int = 0,
-) -> Any:
+def warm(timer: Timer, function: Any, wanted: int | None = None, masks: Sequence[int] = (), made: int = 0) -> Any:
+    """Return the warmth of a function, or of a call."""
     call = function if isinstance(function, Call) else call_of(function)
     return warm_up(instrument_of(timer, masks), cpu_device(), {"softmax": call}, wanted, made=made)["softmax"]
 
@@ -151,8 +146,6 @@ def test_one_more_call_is_enough_where_the_host_is_ahead(
 
 
 IN_A_PASS = ["gpu_bench: raised in rep 2 of 'softmax'", "gpu_bench: which was in a first warm-up pass"]
-
-
 IN_A_CALL = ["gpu_bench: raised in warm-up call 3 of 'softmax'"]
 
 
@@ -369,14 +362,6 @@ def test_a_gpu_is_kept_busy_until_its_clock_is_steady(
 def test_only_a_gpu_whose_reps_are_marked_is_woken(bursts: Bursts, given: dict[str, Any]) -> None:
     """And not where the number of warm-up calls is given, or there is no room for a flush."""
     assert bursts(**given) == []
-
-
-def test_time_that_never_rests_is_said(clock: Clock) -> None:
-    """It is measured all the same, but from its beginning."""
-    timer = FakeTimer(clock, lambda number: rep(100 * 1.05 ** (number // PROBE_REPS)))
-    warmth = passes(timer)
-    assert timer.sizes == [2 * PROBE_REPS, *[PROBE_REPS] * (MAX_PASSES - 1)]
-    assert (warmth.settled, warmth.calls, warmth.sample.reps) == (False, 3 + timer.taken, [])
 
 
 @pytest.mark.parametrize("apart", [PROBE_REPS, 1], ids=["between passes", "within passes"])
