@@ -7,6 +7,7 @@ from pytest_gpubench.errors import BadRequest, MeasurementError
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.results.model import Overhead
 from pytest_gpubench.settings.cache import Cache
+from pytest_gpubench.timing.attempts import until_complete
 from pytest_gpubench.timing.base import Call, Rep, Timer, reps_of
 from pytest_gpubench.timing.events import HOST_BOUND, EventsTimer
 from pytest_gpubench.timing.graph import GraphTimer
@@ -25,7 +26,7 @@ def take_overhead(call: Call, device: Device, cache: Cache, reps: int = OVERHEAD
     """
 
     def take(timer: Timer) -> Sequence[Rep]:
-        return reps_of(timer.session(), call, SETTLING_REPS + reps)[SETTLING_REPS:]
+        return until_complete(lambda: reps_of(timer.session(), call, SETTLING_REPS + reps))[SETTLING_REPS:]
 
     queued, recorded = take(EventsTimer(device, cache)), take(ProfilerTimer(device, cache))
     eager = take(EventsTimer(device, cache, ahead=False))

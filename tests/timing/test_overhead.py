@@ -11,7 +11,7 @@ from pytest_gpubench.timing import overhead
 from pytest_gpubench.timing.base import Record, Rep
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.timing.overhead import take_overhead
-from tests.timing.fakes import Clock, FakeTimer
+from tests.timing.fakes import LOST, Clock, FakeTimer
 
 SETTLING_REPS = 3
 
@@ -27,12 +27,12 @@ RECORDED = Rep(6, (Record("a", "kernel", 0, 2000), Record("a", "kernel", 5000, 9
 def taken(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Overhead]:
     """Return the overhead of a call whose reps are these, in events, eager and as a graph; the first do not count."""
 
-    def take(queued: Sequence[Rep], eager_us: float = 40, graph: float | Exception = 10) -> Overhead:
+    def take(queued: Sequence[Rep], eager_us: float = 40, graph: float | Exception = 10, lost: int = 0) -> Overhead:
         made: list[FakeTimer] = []
 
         def timer(reps: Sequence[Rep], *errors: Exception) -> FakeTimer:
             played = [Rep(9e9)] * SETTLING_REPS + list(reps)
-            made.append(FakeTimer(Clock(), played.__getitem__, errors))
+            made.append(FakeTimer(Clock(), lambda number: played[number % len(played)], errors))
             return made[-1]
 
         def graph_timer(*given: object, ahead: bool) -> FakeTimer:
@@ -43,10 +43,10 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Overhead]:
             return timer(queued if ahead else [Rep(eager_us)] * 3)
 
         monkeypatch.setattr(overhead, "EventsTimer", events_timer)
-        monkeypatch.setattr(overhead, "ProfilerTimer", lambda *given: timer([RECORDED] * 3))
+        monkeypatch.setattr(overhead, "ProfilerTimer", lambda *given: timer([RECORDED] * 3, *[LOST] * lost))
         monkeypatch.setattr(overhead, "GraphTimer", graph_timer)
         found = take_overhead(make_call(lambda: None, label="f"), cpu_device(), "cold", reps=3)
-        assert [each.taken for each in made] == [SETTLING_REPS + 3] * 4
+        assert [each.sizes for each in made] == [[SETTLING_REPS + 3] * (1 + more) for more in (0, lost, 0, 0)]
         return found
 
     return take
@@ -55,8 +55,10 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Overhead]:
 Taken = Callable[..., Overhead]
 
 
-def test_an_overhead_is_made_of_medians(taken: Taken) -> None:
-    found = taken([queued(20), queued(30), queued(900)])
+@pytest.mark.parametrize("lost", [0, 2])
+def test_an_overhead_is_made_of_medians(taken: Taken, lost: int) -> None:
+    """Sessions whose records are lost are taken again."""
+    found = taken([queued(20), queued(30), queued(900)], lost=lost)
     assert (found.host_us, found.busy_us, found.span_us, found.gap_us) == (30, 6, 9, 3)
     assert (found.eager_us, found.graph_us, found.graph_speedup, found.no_graph) == (40, 10, 4, "")
 
