@@ -220,7 +220,7 @@ def read_records(profile: Any) -> list[Record]:
 
 def take_reps_of_noop(timer: ProfilerTimer, reps: int = 20) -> Sequence[Rep]:
     """Return reps of a kernel that does nothing; raise MeasurementError where the profiler does not work."""
-    return reps_of(timer.session(), call_of("noop", timer.sentinels.noop), reps)
+    return until_complete(lambda: reps_of(timer.session(), call_of("noop", timer.sentinels.noop), reps))
 
 
 def split_reps(

@@ -206,6 +206,11 @@ def test_only_work_of_the_gpu_is_read_in_the_order_it_started() -> None:
     assert [record.name for record in found] == ["early", "late", "cudaLaunchKernel"]
 
 
+def test_a_first_session_whose_records_are_lost_is_taken_again(gpu: FakeGpu) -> None:  # noqa: F811
+    gpu.losing = {"gpu_bench_end"}
+    assert [each.elapsed_us for each in profiler.take_reps_of_noop(timer_of(gpu), 2)] == [0.001] * 2
+
+
 def test_a_rep_is_its_records_less_the_tax_of_tracing(gpu: FakeGpu) -> None:  # noqa: F811
     timer: Any = timer_of(gpu)
     taxed, free = (make_call(lambda: gpu.launch("any", 104_000), label=name) for name in ("taxed", "free"))
