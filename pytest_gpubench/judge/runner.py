@@ -90,7 +90,7 @@ class Runner:
         with self._cold():
             reps = warm_up(instrument, self.device, {"": self.call}, None)[""].sample.reps
         self.idle_s = instrument.pacing.idle_s(reps)
-        if isinstance(self.timer, ProfilerTimer):
+        if reps and isinstance(self.timer, ProfilerTimer):  # none where it never rested, or the GPU was throttled
             tax = self.timer.taxes.of(self.call)
             self.taxes = [(kernel_list(reps[0].records), (1 + tax) * median(rep.elapsed_us for rep in reps), tax)]
 
