@@ -88,9 +88,9 @@ class Runner:
         self.call_on_each()
         instrument = Instrument.on(self.device, self.timer)
         with self._cold():
-            reps = warm_up(instrument, self.device, {"": self.call}, None)[""].sample.reps
+            reps = warm_up(instrument, self.device, {"": self.call}, None)[""].last
         self.idle_s = instrument.pacing.idle_s(reps)
-        if reps and isinstance(self.timer, ProfilerTimer):  # none where it never rested, or the GPU was throttled
+        if isinstance(self.timer, ProfilerTimer):
             tax = self.timer.taxes.of(self.call)
             self.taxes = [(kernel_list(reps[0].records), (1 + tax) * median(rep.elapsed_us for rep in reps), tax)]
 

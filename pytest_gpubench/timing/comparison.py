@@ -79,7 +79,7 @@ def _take_looks(
 ) -> Interleaved:
     """Add rounds, look by look, until all is decided or the time is spent."""
     timer = instrument.timer
-    arms = {name: Arm(call, instrument.pacing.idle_s(warmths[name].sample.reps)) for name, call in match.calls.items()}
+    arms = {name: Arm(call, instrument.pacing.idle_s(warmths[name].last)) for name, call in match.calls.items()}
     tick_us = timer.tick_us if match.reference else 0.0
     taken = Interleaved({name: Sample() for name in match.calls}, tick_us, random.Random(match.seed))
     started_s, deadline_s = timer.clock_s(), timer.clock_s() + plan.max_time_s

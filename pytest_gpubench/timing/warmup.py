@@ -4,7 +4,7 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from pytest_gpubench.errors import (
 )
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.timing.attempts import NOT_COMPLETE
-from pytest_gpubench.timing.base import PROBE_REPS, Call
+from pytest_gpubench.timing.base import PROBE_REPS, Call, Rep
 from pytest_gpubench.timing.calls import refuse_untimeable
 from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.pacing import KEPT_CLOCK
@@ -65,8 +65,10 @@ class Warmth:
     rep_cost_s: float
     settled: bool = True
     """True if kernels and time came to rest."""
+    last: Sequence[Rep] = ()
+    """The reps of the last pass, which tell how others are to be paced; empty where there was none."""
     sample: Sample = field(default_factory=Sample)
-    """The reps of the pass that was found at rest: taken like any other, they count."""
+    """The same where it was found at rest, and not throttled: taken like any other, they count."""
 
 
 def warm_up(
@@ -265,7 +267,7 @@ def pass_until_rest(instrument: Instrument, call: Call, plain: Warmth, first: _P
         passes.sample.reps = [*instrument.timer.calibrate(call, reps, idle_s, passes.cost_s)]
     is_sound = passes.rested and not passes.sample.throttle_mask
     sample = passes.sample if is_sound else Sample()
-    return Warmth(passes.calls, passes.call_us, passes.cost_s, settled=passes.rested, sample=sample)
+    return Warmth(passes.calls, passes.call_us, passes.cost_s, passes.rested, passes.sample.reps, sample)
 
 
 def is_same_clock(before_mhz: float | None, clock_mhz: float | None) -> bool:

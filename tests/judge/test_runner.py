@@ -15,7 +15,6 @@ from pytest_gpubench.judge.channel import Channel
 from pytest_gpubench.judge.layout import describe, place
 from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.judge.worker import Worker
-from pytest_gpubench.timing.base import Rep
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.rounds import Sample
 from tests.timing.fakes import rep
@@ -49,18 +48,16 @@ def test_no_cache_is_set_aside_while_reps_are_taken(
     assert done == [f"cold {set_aside_bytes} of 5", "session", "not session", f"not cold {set_aside_bytes} of 5"]
 
 
-@pytest.mark.parametrize(("reps", "taxes"), [([rep(100)], [({"a": 1}, 104, 0.04)]), ([], ())])
-def test_a_call_that_never_rests_has_no_tax_to_tell(
-    monkeypatch: pytest.MonkeyPatch, reps: list[Rep], taxes: object
-) -> None:
-    """Nor one on a throttled GPU: it is timed all the same."""
+def test_a_call_that_never_rests_tells_its_tax_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one on a throttled GPU: it is timed all the same."""
     timer: Any = object.__new__(ProfilerTimer)
     timer.taxes = SimpleNamespace(known=[], of=lambda call: 0.04)
     runner = Runner(lambda: None, [()], cpu_device())
     monkeypatch.setattr(runner, "timer", timer)
-    monkeypatch.setattr(runner_module, "warm_up", lambda *given: {"": SimpleNamespace(sample=Sample(reps))})
+    unsettled = SimpleNamespace(settled=False, last=[rep(1000)], sample=Sample())
+    monkeypatch.setattr(runner_module, "warm_up", lambda *given: {"": unsettled})
     runner.warm()
-    assert runner.taxes == taxes
+    assert (runner.taxes, runner.idle_s) == ([({"a": 1}, 1040, 0.04)], pytest.approx(2.9e-3))
 
 
 def test_a_process_knows_what_was_set_aside_before_it_ran_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:

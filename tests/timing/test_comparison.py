@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pytest_gpubench import BadRequest, Timing
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.stats.speedup import LOOKS, critical_ranks, round_orders
-from pytest_gpubench.timing.base import Timer, call_of
+from pytest_gpubench.timing.base import Rep, Timer, call_of
 from pytest_gpubench.timing.comparison import Match, measure_in_turn
 from pytest_gpubench.timing.measurement import Plan
 from pytest_gpubench.timing.rounds import Interleaved
@@ -195,12 +195,24 @@ class Settling(ArmsTimer):
     settles = True
 
 
-def test_long_calls_idle_each_as_it_has_to(clock: Clock) -> None:
-    """As their warm-up has shown."""
-    timer, said = Settling(clock, lambda name, number: rep({"A": 1000.0, "B": 10.0}[name])), list[str]()
+@pytest.mark.parametrize("growth", [1.0, 1.05])
+def test_long_calls_idle_each_as_it_has_to(clock: Clock, growth: float) -> None:
+    """As their warm-up has shown, though it never came to rest: they are throttled else."""
+
+    def play(name: str, number: int) -> Rep:
+        return rep({"A": 1000.0 * growth ** timer.names.count("A"), "B": 10.0}[name])
+
+    timer, said = Settling(clock, play), list[str]()
     taken, timings = compared(timer, plan(), judge=Judge(after=1), said=said)
     assert said == ["A: compiling and warming up", "B: compiling and warming up", "comparing A, B"]
     assert all(timing.warmup_calls > 0 for timing in timings.values())
+    assert ("unsettled" in timings["A"].flags) is (growth > 1)
     names = timer.names_by_session[-1]
     assert len(names) == 4 * len(taken.rounds)
-    assert timer.sessions[-1].idles_s == pytest.approx([{"A": 2.9e-3, "B": 0.0}[name] for name in names])
+    idles_s = {
+        name: {idle for each, idle in zip(names, timer.sessions[-1].idles_s, strict=True) if each == name}
+        for name in "AB"
+    }
+    assert idles_s["B"] == {0.0}
+    (idle_s,) = idles_s["A"]
+    assert idle_s == pytest.approx(2.9e-3) if growth == 1 else idle_s > 2.9e-3

@@ -216,7 +216,7 @@ def test_a_rep_costs_what_the_timers_own_clock_says(clock: Clock, monkeypatch: p
     monkeypatch.setattr(timer, "clock_s", lambda: clock.perf_counter() / 10)
     warmth = passes(timer, masks=[POWER] * 999)
     assert warmth.rep_cost_s == pytest.approx(timer.cost_s / 10)
-    assert (warmth.sample.reps, clock.slept_s) == ([], [])
+    assert (len(warmth.last), warmth.sample.reps, clock.slept_s) == (PROBE_REPS, [], [])
 
 
 @pytest.mark.parametrize(
