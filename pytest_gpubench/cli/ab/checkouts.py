@@ -54,9 +54,8 @@ class Checkout:
         environment = inner_environment(*GIT_PLACES)
         before = [self.rebased(entry) for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
         installed = [entry for entry in map(self.rebased, self.path) if entry not in self.path]
-        before += [
-            entry for entry in installed if "site-packages" not in entry
-        ]  # of an environment in the working tree
+        # but for an environment that lies in the working tree
+        before += [entry for entry in installed if "site-packages" not in entry]
         own = [str(path) for path in (self.folder, self.root, self.root / "src") if path.is_dir()]
         if self.python != sys.executable:  # so that --setup finds it as `python`
             folders = [str(Path(self.python).parent), environment.get("PATH", os.defpath)]

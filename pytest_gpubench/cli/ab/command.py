@@ -229,9 +229,7 @@ def _environment_of(checkout: Checkout) -> tuple[dict[str, Package], list[str]]:
     done = checkout.run_python(LIST_PACKAGES)
     option = f"--{checkout.arm.lower()}-python {checkout.python}"
     try:
-        found, has_plugin, path = json.loads(
-            last_line(done.stdout)
-        )  # what begins with each interpreter may print before
+        found, has_plugin, path = json.loads(last_line(done.stdout))  # a sitecustomize may print before it
     except ValueError:
         raise BadRequest(
             f"{option}: it does not list its packages ({last_line(done.stderr)}); give a Python of 3.10 on"
