@@ -14,11 +14,8 @@ from typing import Any
 from pytest_gpubench.results.model import CommitInfo
 from pytest_gpubench.units import printable
 
-GIT_S = 10.0
-"""Seconds that git is given for one answer: the status of a large repository on a cold disk takes several."""
-
-PTXAS_S = 10.0
-"""Seconds that ptxas is given to say its version, which takes 0.01 to 0.3 s."""
+ANSWER_S = 10.0
+"""Seconds that a program is given to answer: the status of a large repository on a cold disk takes git several."""
 PACKAGES = ("torch", "triton")
 TOOLS = (*PACKAGES, "ptxas")
 """The compilers of kernels, by their names in a run's `machine_info`."""
@@ -126,7 +123,7 @@ def _ptxas_version() -> str | None:
 def _version_of(program: str) -> str | None:
     """Return the version that a program of CUDA's says; None where it cannot be run or says none."""
     try:
-        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=PTXAS_S)
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=ANSWER_S)
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
     found = re.search(r"\bV(\d[\d.]*)", done.stdout)
@@ -137,7 +134,7 @@ def _git(folder: Path, *words: str) -> tuple[str, str]:
     """Return what git answers, and a sentence where it gives no answer."""
     options = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     try:
-        done = run_git(folder, "-c", "core.fsmonitor=false", *words, variables=options, timeout_s=GIT_S)
+        done = run_git(folder, "-c", "core.fsmonitor=false", *words, variables=options, timeout_s=ANSWER_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         return "", f"git cannot be run: {error}"
     if done.returncode:
