@@ -50,7 +50,8 @@ def compare_isolated(
         folder, timeout_s = Path(name), START_S + COMPARISONS * max(pair.plan.max_time_s, pair.plan.held_up_time_s)
         (folder / PAIR).write_bytes(pickle.dumps(pair))
         command = [sys.executable, "-m", __name__, name]
-        status = run_logged(command, Path.cwd(), inner_environment(), folder / LOG, timeout_s=timeout_s)
+        start = pair.settings.started_in
+        status = run_logged(command, start, inner_environment(), folder / LOG, timeout_s=timeout_s)
         try:
             answer: Answer = msgspec.msgpack.decode((folder / ANSWER).read_bytes(), type=Answer)
         except (OSError, *UNREADABLE):

@@ -44,7 +44,7 @@ def process(answer: bytes | None, status: int | None = 0, asked: list[Any] | Non
 
     def run(command: list[str], folder: Path, environment: object, log: Path, timeout_s: float) -> int | None:
         if asked is not None:
-            asked.extend([command, timeout_s, pickle.loads((log.parent / "pair").read_bytes())])
+            asked.extend([command, folder, timeout_s, pickle.loads((log.parent / "pair").read_bytes())])
         if answer is not None:
             (log.parent / "answer").write_bytes(answer)
         return status
@@ -52,12 +52,17 @@ def process(answer: bytes | None, status: int | None = 0, asked: list[Any] | Non
     return run
 
 
-def test_the_answer_of_the_process_is_returned(pair: StoredPair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_answer_of_the_process_is_returned(
+    pair: StoredPair, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     asked: list[Any] = []
+    start = Path.cwd()
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(isolated, "run_logged", process(ENCODED, asked=asked))
     values: dict[tuple[str, ...], torch.Tensor] = {("args[0]",): torch.ones(4, dtype=torch.int8)}
     assert compare_isolated(pair, lambda text: None, lambda: values) == FOUND
-    command, timeout_s, told = asked
+    command, folder, timeout_s, told = asked
+    assert folder == start, "a test may have changed it"
     assert command[1:3] == ["-m", "pytest_gpubench.replay.isolated"]
     assert timeout_s == 70.0
     assert (told.old, told.new, told.tolerance) == (pair.old, pair.new, pair.tolerance)
