@@ -7,7 +7,6 @@ the address of what the driver knows of it, which leads to its image over one mo
 import ctypes
 import os
 import struct
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 
@@ -18,6 +17,7 @@ STRUCTURE = struct.Struct("<32Q")
 """The part of a structure of the driver's that addresses are read from."""
 MACHINE = 190
 """CUDA, in the header of an ELF file."""
+MFD_CLOEXEC = 1
 MOST_BYTES = 2**28
 """An image has less; a header that says otherwise is of none."""
 
@@ -60,12 +60,11 @@ class ProcessMemory:
     """
 
     def __init__(self) -> None:
-        if hasattr(os, "memfd_create"):
-            self._descriptor = os.memfd_create("gpu_bench_images")
-        else:  # in this build of Python
-            with tempfile.TemporaryFile() as file:
-                self._descriptor = os.dup(file.fileno())
-        self._write = ctypes.CDLL(None).pwrite
+        library = ctypes.CDLL(None)
+        self._descriptor = library.memfd_create(b"gpu_bench_images", MFD_CLOEXEC)  # os has it in some builds only
+        if self._descriptor < 0:
+            raise OSError("there is no file in memory")
+        self._write = library.pwrite
         self._write.restype = ctypes.c_ssize_t
 
     def read(self, address: int, size: int) -> bytes:

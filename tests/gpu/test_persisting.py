@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pytest_gpubench import InvalidResult
-from pytest_gpubench.gpu.persisting import load_driver, make_ordinary, persisting_bytes, set_aside_as_before
+from pytest_gpubench.gpu.persisting import make_ordinary, persisting_bytes, set_aside_as_before
 from pytest_gpubench.units import format_bytes
 
 MIB = 2**20
@@ -52,21 +52,6 @@ class FakeDriver:
 def test_what_the_driver_says(driver: Any, expected: int) -> None:
     assert persisting_bytes(driver) == expected
     assert getattr(driver, "asked", [6]) == [6]  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE
-
-
-@pytest.mark.parametrize("missing", [True, False])
-def test_the_driver_is_loaded_by_its_name(monkeypatch: pytest.MonkeyPatch, missing: bool) -> None:
-    names: list[str] = []
-
-    def load(name: str) -> str:
-        names.append(name)
-        if missing:
-            raise OSError(f"{name}: cannot open shared object file")
-        return "the driver"
-
-    monkeypatch.setattr(ctypes, "CDLL", load)
-    assert load_driver() == (None if missing else "the driver")
-    assert names == ["libcuda.so.1"]
 
 
 def test_without_a_driver_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
