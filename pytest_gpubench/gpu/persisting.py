@@ -57,12 +57,6 @@ def _parts(set_aside_bytes: int, cache_bytes: int) -> int:
     return math.ceil(set_aside_bytes / max(cache_bytes // PARTS, 1))
 
 
-def make_ordinary(driver: Any) -> None:
-    """Give all lines of the L2 cache the ordinary priority; do nothing without a driver."""
-    if driver is not None:
-        driver.cuCtxResetPersistingL2Cache()
-
-
 def load_driver() -> Any:
     """Return the CUDA driver's library; None where there is none."""
     try:

@@ -1,7 +1,7 @@
 """The regions of a captured call in this process: its inputs, what it allocated, and whatever else it points to."""
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,9 +9,8 @@ import torch
 
 from pytest_gpubench.correctness.inputs import regions_of
 from pytest_gpubench.correctness.leaves import Leaves
-from pytest_gpubench.correctness.memory import bytes_at
 from pytest_gpubench.replay.driver import DriverError, out
-from pytest_gpubench.replay.memory import POINTER_BYTES, Placed, placed
+from pytest_gpubench.replay.memory import Placed, placed
 from pytest_gpubench.replay.reader import GraphReader, NotReplayable
 from pytest_gpubench.replay.replayed import Values, new_memory, tensor_at
 from pytest_gpubench.replay.structures import HOST_MEMORY, MEMORY_TYPE
@@ -21,11 +20,6 @@ Segments = Sequence[dict[str, Any]]
 """Memory as torch's snapshots describe it."""
 UNUSED = "inactive"
 """The state of a block that no tensor lies in."""
-NEAR_BYTES = 2**36
-"""So far from torch's memory other memory of the GPU may lie whose addresses are looked for."""
-WORDS_AT_ONCE = 2**24
-MOST_ASKED = 64
-"""The most words of so many that the driver is asked about."""
 
 
 def input_regions(leaves: Leaves, device: torch.device) -> list[tuple[Placed, torch.Tensor]]:
@@ -106,28 +100,3 @@ class OtherMemory:
                     return None if block["state"] == UNUSED else placed("other", start, block["size"])
                 start += block["size"]
         raise NotReplayable("it uses memory that torch has not allocated, as tables of a library")
-
-
-def refuse_addresses(places: Sequence[Placed], other: OtherMemory, device: torch.device) -> None:
-    """Raise NotReplayable for memory that holds addresses, unless the call itself writes them.
-
-    A replay would follow them to where nothing is moved to, as to memory of another process. A number that happens to
-    be an address is taken for one.
-    """
-    for place in (each for each in places if each.region.kind != "own"):
-        start = place.start + -place.start % POINTER_BYTES
-        size = max(place.stop - start, 0) // POINTER_BYTES * POINTER_BYTES
-        words = bytes_at(start, size, device).view(torch.int64)
-        if any(map(other.knows, _near(other.segments, words))):
-            names = " and ".join(place.region.names) or "memory that is no argument of it"
-            raise NotReplayable(f"{names} holds addresses of memory, which cannot be moved")
-
-
-def _near(segments: Segments, words: torch.Tensor) -> Iterator[int]:
-    """Yield some of the words, each once, that are near the addresses of torch's memory."""
-    low = min((each["address"] for each in segments), default=0) - NEAR_BYTES
-    high = max((each["address"] + each["total_size"] for each in segments), default=0) + NEAR_BYTES
-    for start in range(0, len(words), WORDS_AT_ONCE):
-        part = words[start : start + WORDS_AT_ONCE]
-        found = part[(part >= low) & (part < high)]
-        yield from torch.unique(found)[:MOST_ASKED].tolist()

@@ -1,30 +1,35 @@
 """Capture a call as data: its graph, its memory, its images; or the reason why it cannot be replayed."""
 
 import ctypes
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import torch
 
 from pytest_gpubench.correctness.leaves import Leaves, flatten, tensors_of
-from pytest_gpubench.correctness.memory import memory_of
+from pytest_gpubench.correctness.memory import bytes_at, memory_of
 from pytest_gpubench.correctness.tolerance import dtype_name
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.replay.addresses import OtherMemory, input_regions, inputs_elsewhere, refuse_addresses
+from pytest_gpubench.replay.addresses import OtherMemory, Segments, input_regions, inputs_elsewhere
 from pytest_gpubench.replay.builder import GraphBuilder
 from pytest_gpubench.replay.call_data import CallData, Graph, TensorData
 from pytest_gpubench.replay.driver import DriverError, handle, out
 from pytest_gpubench.replay.elf import variables_of
 from pytest_gpubench.replay.images import Images
 from pytest_gpubench.replay.loaded_images import LoadedImages
-from pytest_gpubench.replay.memory import Locating, Placed, is_structure, placed
+from pytest_gpubench.replay.memory import POINTER_BYTES, Locating, Placed, is_structure, placed
 from pytest_gpubench.replay.reader import ImagesMissing, NotReplayable
 from pytest_gpubench.replay.resources import capture_read, made_again, side_stream, why_uncaptured
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import backward_of
 from pytest_gpubench.timing.graph import Captured
 
+NEAR_BYTES = 2**36
+"""So far from torch's memory other memory of the GPU may lie whose addresses are looked for."""
+WORDS_AT_ONCE = 2**24
+MOST_ASKED = 64
+"""The most words of so many that the driver is asked about."""
 NUMBERS = (bool, int, float, complex, str, type(None))
 
 
@@ -159,3 +164,28 @@ def value_of(variable: bytes, module: int, cuda: GraphBuilder) -> bytes:
     value = ctypes.create_string_buffer(size.value)
     cuda.call("cuMemcpyDtoH_v2", value, address, size)
     return value.raw
+
+
+def refuse_addresses(places: Sequence[Placed], other: OtherMemory, device: torch.device) -> None:
+    """Raise NotReplayable for memory that holds addresses, unless the call itself writes them.
+
+    A replay would follow them to where nothing is moved to, as to memory of another process. A number that happens to
+    be an address is taken for one.
+    """
+    for place in (each for each in places if each.region.kind != "own"):
+        start = place.start + -place.start % POINTER_BYTES
+        size = max(place.stop - start, 0) // POINTER_BYTES * POINTER_BYTES
+        words = bytes_at(start, size, device).view(torch.int64)
+        if any(map(other.knows, _near(other.segments, words))):
+            names = " and ".join(place.region.names) or "memory that is no argument of it"
+            raise NotReplayable(f"{names} holds addresses of memory, which cannot be moved")
+
+
+def _near(segments: Segments, words: torch.Tensor) -> Iterator[int]:
+    """Yield some of the words, each once, that are near the addresses of torch's memory."""
+    low = min((each["address"] for each in segments), default=0) - NEAR_BYTES
+    high = max((each["address"] + each["total_size"] for each in segments), default=0) + NEAR_BYTES
+    for start in range(0, len(words), WORDS_AT_ONCE):
+        part = words[start : start + WORDS_AT_ONCE]
+        found = part[(part >= low) & (part < high)]
+        yield from torch.unique(found)[:MOST_ASKED].tolist()

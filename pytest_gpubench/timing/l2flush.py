@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpubench.errors import DeviceUnavailable
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.gpu.persisting import load_driver, make_ordinary
+from pytest_gpubench.gpu.persisting import load_driver
 from pytest_gpubench.settings.cache import Cache, Producer
 from pytest_gpubench.timing.base import unwarned
 from pytest_gpubench.units import format_bytes
@@ -60,7 +60,8 @@ def make_flush(device: Device, cache: Cache) -> Flush:
     driver = load_driver()
 
     def flush_ordinary() -> None:
-        make_ordinary(driver)
+        if driver is not None:
+            driver.cuCtxResetPersistingL2Cache()  # which gives all lines the ordinary priority
         flush_gpu()
 
     return flush_ordinary

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pytest_gpubench import InvalidResult
-from pytest_gpubench.gpu.persisting import make_ordinary, persisting_bytes, set_aside_as_before
+from pytest_gpubench.gpu.persisting import persisting_bytes, set_aside_as_before
 from pytest_gpubench.units import format_bytes
 
 MIB = 2**20
@@ -21,7 +21,6 @@ class FakeDriver:
         self.size = size
         self.error = error
         self.asked: list[int] = []
-        self.resets = 0
 
     def cuCtxGetLimit(self, pointer: Any, limit: int) -> int:
         self.asked.append(limit)
@@ -31,10 +30,6 @@ class FakeDriver:
     def cuCtxSetLimit(self, limit: int, size: ctypes.c_size_t) -> int:
         self.asked.append(limit)
         self.size = size.value
-        return 0
-
-    def cuCtxResetPersistingL2Cache(self) -> int:
-        self.resets += 1
         return 0
 
 
@@ -58,9 +53,6 @@ def test_without_a_driver_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("pytest_gpubench.gpu.persisting.load_driver", lambda: None)
     with set_aside_as_before(CACHE) as check:
         check()
-    for driver in (None, known := FakeDriver(8 * MIB)):
-        make_ordinary(driver)
-    assert (known.resets, known.size) == (1, 8 * MIB)
 
 
 @pytest.mark.parametrize("before", [0, 45 * MIB // 4])
@@ -76,7 +68,7 @@ def test_what_is_set_aside_meanwhile_makes_it_invalid(before: int, now: int, is_
         if is_given_back:
             check()
             driver.size = before
-    assert (driver.size, driver.resets) == (before, 0)
+    assert driver.size == before
 
 
 @pytest.mark.parametrize(
