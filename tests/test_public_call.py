@@ -21,7 +21,7 @@ from pytest_gpubench import (
 )
 from pytest_gpubench.bench.comparison import CompareRequest
 from pytest_gpubench.bench.request import CallResult, MeasureRequest
-from pytest_gpubench.public_call import answer, enforce_all, keeping_failed, naming_what_broke, trace
+from pytest_gpubench.public_call import answer, enforce_all, keeping_failed, naming_what_broke
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.running_test import CurrentTest, NoSearch
 from pytest_gpubench.timing.calls import make_call
@@ -91,11 +91,10 @@ def test_what_has_no_number_is_noted(error: Exception, noted: bool) -> None:
 def test_a_trace_lies_where_the_run_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[Path] = []
     monkeypatch.setattr("pytest_gpubench.public_call.take_trace", lambda call, device, path, **how: taken.append(path))
-    settings, call = replace(COLD, trace="traces"), make_call(double, label="it")
-    test = CurrentTest("here", settings, Limits(), measurements=[judged()])
-    folder = Path.cwd()
+    settings, folder = replace(COLD, trace="traces", reps=1, warmup=1, cache="hot"), Path.cwd()
     monkeypatch.chdir(tmp_path)
-    trace(test, MeasureRequest(settings, CPU, Limits(), (), {"it": call}))
+    calls = {"it": make_call(lambda: torch.ones(2), label="it")}
+    answer(CurrentTest("here", settings, Limits()), MeasureRequest(settings, CPU, Limits(), (), calls), print)
     assert [each.parent for each in taken] == [folder / "traces"]
 
 
