@@ -70,9 +70,7 @@ class Examples:
 
     def draw(self, text: str, sizes: Mapping[str, int], make: Callable[[], object]) -> object:
         """Return a drawn value; one that fits once and not later is rejected all the same."""
-        drawn = self.run(Example(text, sizes), make, "draw")
-        assert drawn is not None
-        return drawn
+        return self.run(Example(text, sizes), make, "draw")
 
     def run(self, example: Example, call: Callable[[], T], kind: str = "call") -> T | None:
         """Call, with the same outcome as the same example had before; reject it where it does not fit into memory.

@@ -146,15 +146,6 @@ class TestUnderGiven:
         assert again.shape == (1, 100)
         assert again.stride() == (116, 1)
 
-    def test_arguments_that_are_no_defaults_are_printed(self) -> None:
-        from hypothesis.vendor.pretty import pretty
-
-        text = pretty(gst.tensor(3, "float32", seed=2, device="cpu", requires_grad=True))
-        assert text == (
-            "tensor(shape=(3,), dtype=torch.float32, layout='contiguous', values='normal', seed=2, device='cpu', "
-            "requires_grad=True)"
-        )
-
     def test_tensors_of_earlier_examples_are_let_go(self) -> None:
         alive: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
         most = []
