@@ -60,8 +60,9 @@ def test_timed_calls_are_checked_as_given_and_with_other_values(
 ) -> None:
     timer = ArmsTimer(Clock(), lambda *at: rep(100, "ab"))
     checked = checked_rounds(candidate, timer, vary=vary)
-    with nullcontext() if raised is None else pytest.raises(raised, match=sentence):
+    with nullcontext() if raised is None else pytest.raises(raised, match=sentence) as info:
         checked.check()
+    assert info is None or not hasattr(info.value, "__notes__")
     assert timer.names_by_session == ["c" * rounds]
 
 
@@ -336,8 +337,10 @@ def test_one_that_is_slower_whenever_the_values_change(slow_us: float, is_refuse
         return x * 2
 
     timer = ArmsTimer(Clock(), lambda name, number: rep(slow_us if name == "c" and seen[-2:] == [0, 3] else 100, "ab"))
+    checked = checked_rounds(candidate, timer)
     with pytest.raises(InvalidResult, match=r"^c took 130\.0 us when the") if is_refused else nullcontext():
-        checked_rounds(candidate, timer).check()
+        checked.check()
+    assert cast(Any, checked.recorder.agreement.arguments.args[0]).tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("incomplete", [False, True])
