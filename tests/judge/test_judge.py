@@ -305,43 +305,36 @@ def test_the_module_that_is_called_may_be_patched(monkeypatch: pytest.MonkeyPatc
     [
         (judging, "_read", MemoryError("a large file"), "MemoryError in the referee: a large file"),
         (ReadyCase, "of", torch.OutOfMemoryError("others took it"), "OutOfMemoryError in the referee: others took it"),
-        (Judge, "_load", OSError("no space"), "OSError in the referee: no space"),
         (ReadyCase, "of", UnfairComparison("zeros are right"), "zeros are right"),
+        (ReadyCase, "of", BadRequest("a mistake"), None),
+        (Judge, "_load", OSError("no space"), "OSError in the referee: no space"),
+        (Trial, "judge", ValueError("odd"), "ValueError in the referee: odd"),
+        (Trial, "judge", UnfairComparison("zeros are right"), "zeros are right"),
+        (Trial, "judge", BadRequest("a mistake"), None),
     ],
 )
-def test_an_error_before_a_candidate_runs_costs_that_one(
-    spec: Path, tmp_path: Path, owner: Any, name: str, error: Exception, reason: str
+def test_an_error_in_the_referee_costs_one_candidate(
+    judge: Judge,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: Any,
+    name: str,
+    error: Exception,
+    reason: str | None,
 ) -> None:
-    """The disk or the GPU may be full for a while."""
+    """The disk or the GPU may be full for a while. A mistake in the spec ends the command, as it concerns all."""
 
     def fail(*given: object) -> NoReturn:
         raise error
 
-    with Judge(spec, "cpu", budget_s=0.01) as judge:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(owner, name, fail)
-            found = judged(judge, tmp_path, "candidate = work")
+    monkeypatch.setattr(owner, name, fail)
+    if name == "of":
+        monkeypatch.setattr(judge, "_cases", ())
+    with pytest.raises(BadRequest, match="a mistake") if reason is None else nullcontext():
+        found = judged(judge, tmp_path, "candidate = work")
         assert (found.status, found.reason) == ("invalid", reason)
-        if name == "of":
-            assert judge._ready_cases()
-
-
-def test_an_error_in_the_referee_costs_one_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mistake in the spec ends the command, as it concerns all candidates."""
-    errors = [ValueError("odd"), UnfairComparison("zeros are right"), BadRequest("a mistake")]
-
-    def fail(trial: Trial) -> NoReturn:
-        raise errors.pop(0)
-
-    monkeypatch.setattr(Trial, "judge", fail)
-    spec = tmp_path / "spec.py"
-    spec.write_text(SEARCH)
-    with Judge(spec, "cpu", timeout_s=300, budget_s=0.01) as judge:
-        for reason in ("ValueError in the referee: odd", "zeros are right"):
-            [case] = judged(judge, tmp_path, KNOWS_ITS_SHAPE).cases
-            assert (case.status, case.reason) == ("invalid", reason)
-        with pytest.raises(BadRequest, match="a mistake"):
-            judged(judge, tmp_path, KNOWS_ITS_SHAPE)
+    monkeypatch.undo()
+    assert judge._ready_cases()
 
 
 @pytest.mark.parametrize(
