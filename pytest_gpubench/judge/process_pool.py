@@ -106,8 +106,7 @@ class ProcessPool:
             candidate.alone, candidate.meanwhile = self.alone, self._prepare
             is_closed = not _is_open(process.isolation)  # else a candidate could write what later ones run
             if self._cache is None and self.device.type == "cuda" and is_closed:
-                folder = Path(tempfile.mkdtemp(prefix="gpu_bench_judge_cache_"))
-                self._cache = shutil.copytree(process.cache, folder, dirs_exist_ok=True)
+                self._keep_cache(process.cache)
         except BaseException as error:
             (candidate.end if candidate else process.close)()
             if not isinstance(error, (Ended, GpuBenchError, RuntimeError, OSError)):
@@ -115,6 +114,14 @@ class ProcessPool:
             detail = error.detail if isinstance(error, Ended) else ""
             raise MeasurementError(f"the candidate's process does not work: {error} {detail}".strip()) from None
         return candidate
+
+    def _keep_cache(self, cache: Path) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="gpu_bench_judge_cache_"))
+        try:
+            self._cache = shutil.copytree(cache, folder, dirs_exist_ok=True)
+        except OSError:  # the disk is full, and half of a cache is none
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
     def _start(self) -> Process:
         if self._template is not None and self._template.has_ended:

@@ -16,6 +16,8 @@ from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.process_pool import ProcessPool, refuse_open_files
 from pytest_gpubench.results.model import DeviceFacts
 
+H200 = Device(torch.device("cuda"), DeviceFacts(type="cuda", name="NVIDIA H200", host=""))
+
 
 class FakePool(ProcessPool):
     """A pool of which those processes work that the test lists."""
@@ -64,6 +66,13 @@ def test_a_process_ends_also_where_no_other_one_can_be_started(
         pool.get()
 
 
+def warm_process(monkeypatch: pytest.MonkeyPatch, candidate: Any, landlock: str = "files", **more: object) -> Any:
+    """Return a process of which the pool makes this candidate."""
+    monkeypatch.setattr("pytest_gpubench.judge.process_pool.Candidate", lambda process, device: candidate)
+    given = {"wait_ready": lambda: None, "allow": lambda seconds: None, "isolation": {"landlock": landlock}, **more}
+    return SimpleNamespace(**given)
+
+
 @pytest.mark.parametrize("error", [RuntimeError("no memory"), OSError("no memory")])
 def test_a_candidate_that_fails_in_practice_gives_its_memory_back(
     monkeypatch: pytest.MonkeyPatch, error: Exception
@@ -74,13 +83,8 @@ def test_a_candidate_that_fails_in_practice_gives_its_memory_back(
         raise error
 
     candidate = SimpleNamespace(practise=fail, end=lambda: done.append("end"))
-    monkeypatch.setattr("pytest_gpubench.judge.process_pool.Candidate", lambda process, device: candidate)
-    nothing, isolation = lambda *given: None, {"landlock": "on"}
-    process: Any = SimpleNamespace(wait_ready=nothing, isolation=isolation, allow=nothing)
-    pool = ProcessPool(cpu_device(), _waiting=[process])
-    pool.ahead = 0
     with pytest.raises(MeasurementError, match="the candidate's process does not work: no memory"):
-        pool._tried(process)
+        ProcessPool(cpu_device())._tried(warm_process(monkeypatch, candidate))
     assert done == ["end"]
 
 
@@ -160,11 +164,8 @@ def test_an_error_is_raised_where_no_process_works() -> None:
 def test_a_candidate_is_timed_alone_and_others_are_prepared_while_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     candidate: Any = SimpleNamespace(practise=lambda: None)
     allowed = list[float]()
-    monkeypatch.setattr("pytest_gpubench.judge.process_pool.Candidate", lambda process, device: candidate)
     pool = ProcessPool(cpu_device())
-    isolation = {"landlock": "on"}
-    process: Any = SimpleNamespace(wait_ready=lambda: None, isolation=isolation, allow=allowed.append)
-    assert pool._tried(process) is candidate
+    assert pool._tried(warm_process(monkeypatch, candidate, allow=allowed.append)) is candidate
     assert vars(candidate).keys() == {"practise", "alone", "meanwhile"}
     assert (candidate.alone, candidate.meanwhile) == (pool.alone, pool._prepare)
     assert allowed == [10]
@@ -175,15 +176,18 @@ def test_a_cache_is_kept_where_no_candidate_can_write_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, landlock: str, kept: bool
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    candidate = SimpleNamespace(practise=lambda: None)
-    monkeypatch.setattr("pytest_gpubench.judge.process_pool.Candidate", lambda process, device: candidate)
-    (tmp_path / "kernel").touch()
-    nothing, isolation = lambda *given: None, {"landlock": landlock}
-    process: Any = SimpleNamespace(wait_ready=nothing, isolation=isolation, allow=nothing, cache=tmp_path)
-    pool = ProcessPool(Device(torch.device("cuda"), DeviceFacts(type="cuda", name="NVIDIA H200", host="")))
-    pool._tried(process)
+    candidate, pool = SimpleNamespace(practise=lambda: None), ProcessPool(H200)
+    pool._tried(warm_process(monkeypatch, candidate, landlock, cache=tmp_path))
     assert (pool._cache is not None) == kept
     pool.close()
+
+
+def test_half_of_a_cache_is_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    candidate, pool = SimpleNamespace(practise=lambda: None, end=lambda: None), ProcessPool(H200)
+    with pytest.raises(MeasurementError, match="No such file"):
+        pool._tried(warm_process(monkeypatch, candidate, cache=tmp_path / "nothing"))
+    assert (pool._cache, [*tmp_path.iterdir()]) == (None, [])
 
 
 def test_a_process_that_still_warms_up_is_not_waited_for_while_another_is_loaded() -> None:
