@@ -2,9 +2,7 @@
 
 import gc
 import os
-import weakref
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,51 +13,19 @@ import pytest
 import torch
 
 import pytest_gpubench
-from pytest_gpubench import BadFile, BadRequest, Judgement, UnfairComparison
+from pytest_gpubench import BadRequest, Judgement, UnfairComparison
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge import judging
 from pytest_gpubench.judge.isolation import landlock
 from pytest_gpubench.judge.judgement import CaseJudgement
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.process import Process, members_of
-from pytest_gpubench.judge.process_pool import ProcessPool
 from pytest_gpubench.judge.reference import ReadyCase
-from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.judge.spec import read_spec
 from pytest_gpubench.judge.trial import Rules, Trial
 from pytest_gpubench.verdict.limits import Limits
 from tests import fork_server
 from tests.judge.candidates import CLAIMS, LEFT_BEHIND, REACHES_OUT, STATUSES, text_of
-
-SPEC = """
-import torch
-
-trust_claims = True
-
-def reference(x):
-    y = x
-    for _ in range(4):
-        y = torch.tanh(y) + x
-    return y
-
-def inputs(seed):
-    return (torch.randn(20_000, generator=torch.Generator().manual_seed(seed)),)
-"""
-
-
-@pytest.fixture(scope="module")
-def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the spec's file."""
-    path = tmp_path_factory.mktemp("judge") / "spec.py"
-    path.write_text(SPEC)
-    return path
-
-
-@pytest.fixture(scope="module")
-def judge(spec: Path) -> Iterator[Judge]:
-    """Return a judge; the next process is warmed while a candidate is judged."""
-    with Judge(spec, "cpu", timeout_s=300, memory_bytes=2**30, budget_s=0.1, ahead=1) as judge:
-        yield judge
 
 
 def judged(judge: Judge, folder: Path, body: str) -> Judgement:
@@ -335,138 +301,3 @@ def test_an_error_in_the_referee_costs_one_candidate(
         assert (found.status, found.reason) == ("invalid", reason)
     monkeypatch.undo()
     assert judge._ready_cases()
-
-
-@pytest.mark.parametrize(
-    ("reference", "message"),
-    [
-        ("x.nothing", "the spec's reference raises AttributeError: 'Tensor' object has no attribute 'nothing'"),
-        ("{x}", "the reference's output has a set: only tensors, numbers, texts, lists and dicts can be sent"),
-    ],
-)
-def test_a_reference_that_cannot_be_called_ends_the_command(tmp_path: Path, reference: str, message: str) -> None:
-    judge = Judge.__new__(Judge)
-    judge.device, judge._cases, judge._readied, judge._pool = cpu_device(), (), False, ProcessPool(cpu_device())
-    (tmp_path / "spec.py").write_text(
-        f"import torch\ndef reference(x): return {reference}\ndef inputs(seed): return torch.rand(4)\n"
-    )
-    judge.spec = read_spec(tmp_path / "spec.py")
-    alone: list[str] = []
-
-    @contextmanager
-    def noting() -> Iterator[None]:
-        alone.append("a reference is measured where nothing else uses the GPU")
-        yield
-
-    judge._pool.alone = noting  # type: ignore[method-assign]
-    with pytest.raises(BadRequest, match=message):
-        judge._ready_cases()
-    assert alone
-
-
-def test_a_judge_takes_another_spec_and_its_own_again(judge: Judge, spec: Path, tmp_path: Path) -> None:
-    """What was made ready is kept while the file is the same; one that cannot be used changes nothing."""
-    judge.use_spec()
-    ready: Any = judge._ready_cases()
-    judge.use_spec(spec)
-    assert judge._ready_cases() is ready
-    left = weakref.ref(ready[0].reference.runner)
-    del ready
-    other = tmp_path / "other.py"
-    other.write_text("def reference(x): return x\nlimits = {'min_speedup': 3}\ndef inputs(seed): return ()\n")
-    judge.use_spec(other)
-    assert (judge.name, judge._cases, judge.rules.limits) == (str(other), (), Limits(min_speedup=3))
-    assert left() is None, "its inputs and images are held"
-    assert not judge.spec.trust_claims
-    other.write_text(f"{other.read_text()}trust_claims = 1\n")
-    os.utime(other, ns=(1, 1))
-    with pytest.raises(BadRequest, match="trust_claims = 1 is not valid: give True or False"):
-        judge.use_spec(other)
-    assert judge.name == str(other)
-    judge.use_spec()
-    assert (judge.name, judge._cases, judge.rules.limits) == (str(spec), (), Limits())
-
-
-def test_what_a_spec_holds_whose_cases_cannot_all_be_made_ready_is_freed(spec: Path, tmp_path: Path) -> None:
-    def runners() -> int:
-        return sum(type(each) is Runner for each in gc.get_objects())
-
-    (tmp_path / "two.py").write_text(
-        "import torch\ndef reference(x): return x / (x[3] > 0)\n"
-        "def inputs(case, seed): return torch.rand(case['n'])\ncases = [{'n': 4}, {'n': 3}]\n"
-    )
-    gc.collect()
-    before = runners()
-    with Judge(tmp_path / "two.py", "cpu") as judge:
-        with pytest.raises(BadRequest, match="the spec's reference raises IndexError"):
-            judge._ready_cases()
-        assert runners() > before
-        emptied: list[str] = []
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(judge, "device", SimpleNamespace(type="cuda"))
-            patch.setattr("torch.cuda.empty_cache", lambda: emptied.append("processes of candidates need that memory"))
-            judge.use_spec(spec)
-        assert (runners(), len(emptied)) == (before, 1)
-
-
-@pytest.mark.parametrize("ends", [True, False])
-def test_references_are_unloaded_with_the_judge_or_the_spec(spec: Path, tmp_path: Path, ends: bool) -> None:
-    """By the end of the interpreter CUDA and much of Python are gone."""
-    unloaded: list[str] = []
-    case: Any = SimpleNamespace(reference=SimpleNamespace(close=lambda: unloaded.append("reference")))
-    (tmp_path / "other.py").write_text(SPEC)
-    with Judge(spec, "cpu") as judge:
-        judge._cases = [case]
-        if not ends:
-            judge.use_spec(tmp_path / "other.py")
-            assert unloaded == ["reference"]
-    assert unloaded == ["reference"]
-
-
-@pytest.mark.parametrize(
-    ("name", "found"),
-    [
-        ("x" * 5000 + ".py", r"cannot be used as a spec, it raises OSError: .*File name too long"),
-        ("x" * 5000 + ".json", r"cannot be used as a spec, it raises OSError: .*File name too long"),
-        ("a\0b", "there is no file "),
-        ("\ud800", "there is no file "),
-    ],
-)
-def test_a_spec_with_a_name_that_no_file_has_is_refused(judge: Judge, name: str, found: str) -> None:
-    before = judge.name
-    with pytest.raises(BadFile, match=found):
-        judge.use_spec(name)
-    assert judge.name == before
-
-
-def test_cases_cannot_be_drawn_without_a_strategy(spec: Path) -> None:
-    with pytest.raises(BadRequest, match="50 cases are to be drawn, and the spec has no strategy"):
-        Judge(spec, "cpu", search=50)
-
-
-LONG = """
-import torch
-def reference(x, text):
-    return torch.tanh(x), "y" * {outputs}
-def inputs(seed):
-    return torch.randn(2000, generator=torch.Generator().manual_seed(seed)), "x" * {inputs}
-trust_claims = True
-"""
-
-
-@pytest.mark.parametrize(("inputs", "outputs"), [(200_000, 0), (0, 200_000)])
-def test_what_is_too_long_to_be_sent_is_refused(tmp_path: Path, inputs: int, outputs: int) -> None:
-    """Inputs are the spec's; an output is the candidate's, whose judgement says so."""
-    path = tmp_path / "spec.py"
-    path.write_text(LONG.format(inputs=inputs, outputs=outputs))
-    (tmp_path / "candidate.py").write_text(
-        f"import torch\ndef candidate(x, text):\n    return torch.tanh(x), 'y' * {outputs}\n"
-    )
-    with Judge(path, "cpu", budget_s=0.05) as judge:
-        if inputs:
-            with pytest.raises(BadRequest, match="the spec's inputs have too many tensors or values to be sent"):
-                judge(tmp_path / "candidate.py")
-        else:
-            found = judge(tmp_path / "candidate.py")
-            assert found.status == "refused"
-            assert found.reason.startswith("the output has too many tensors or values to be sent: a message of")
