@@ -21,8 +21,6 @@ from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.calls import BackwardPass, backward_of
 
 T = TypeVar("T")
-
-
 POOL_ATTEMPTS = 4
 """The most rounds of calls until none has to ask the GPU for more memory."""
 

@@ -19,8 +19,6 @@ from pytest_gpubench.verdict.throttling import invalidate_throttled
 
 NOT_OF_RANKS: frozenset[Need] = frozenset({"observation", "resources", "repeats", "flops", "peaks", "baseline"})
 """The facts that are not known of a call in several processes."""
-
-
 LEAST_CPU_RANKS = 16
 """So many ranks may share the CPU, however few cores it has."""
 

@@ -13,8 +13,6 @@ from pytest_gpubench.errors import UnfairComparison
 
 UNREADABLE = "unreadable"
 """The reading of a switch that torch refuses to tell, as after its old and its new names were mixed."""
-
-
 NO_SWITCHES = (
     *("graph_exec_group", "thread_name", "torch_function_state", "tracing_state"),  # slow, or of no call
     *("autograd_fallback_mode", "backcompat_broadcast_warn", "backcompat_keepdim_warn", "warnAlways"),  # warnings

@@ -295,25 +295,12 @@ def test_inputs_are_put_back_where_there_was_no_room_to_vary_all(monkeypatch: py
     assert cast(Any, checked.recorder.agreement.arguments.args[0]).tolist() == [0, 1, 2, 3]
 
 
-def test_work_that_the_reference_leaves_too_may_be_left() -> None:
-    def first(x: torch.Tensor) -> torch.Tensor:
-        return x[:1].clone().expand(4)
-
-    checked_rounds(lambda x: first(x), reference=first).check()
-
-
 def test_arms_that_share_no_memory_are_called_with_the_values_as_given_again() -> None:
     timer = ArmsTimer(Clock(), lambda *at: rep(100, "ab"))
     checked = checked_rounds(double, timer)
     checked.recorder.arms = 0
     checked.check()
     assert timer.names_by_session == ["cc"]
-
-
-def test_where_no_other_values_tell_anything_there_is_one_round() -> None:
-    timer = ArmsTimer(Clock(), lambda *at: rep(100, "ab"))
-    checked_rounds(torch.ones_like, timer, reference=torch.ones_like).check()
-    assert timer.names_by_session == ["c"]
 
 
 def test_an_output_that_a_function_holds_is_not_put_back_while_it_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -285,14 +285,6 @@ def test_a_switch_that_setup_sets_is_its_own() -> None:
         torch.backends.cudnn.benchmark = before
 
 
-def test_a_switch_that_is_put_back_is_no_change() -> None:
-    def without_gradient(x: torch.Tensor) -> torch.Tensor:
-        with torch.inference_mode(), torch.autocast("cpu", enabled=False):
-            return x * 2
-
-    Rounds({"torch": double, "mine": without_gradient}, torch.ones(3)).take(2).check()
-
-
 # outputs
 
 

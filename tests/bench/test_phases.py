@@ -182,19 +182,12 @@ def test_switched_off_every_function_is_called_once() -> None:
         ({3: encoder}, {}, "needs names that are texts and not empty, found 3"),
         ({"a": 3}, {}, "needs a function for 'a', found int"),
         (BOTH, {"whole": "both"}, r"phases\(whole=...\) must be a function, or be left out, found str"),
-        (BOTH, {"given": {"args": "x"}}, "args= must be a tuple"),
-        (BOTH, {"given": {"setup": 3}}, "setup= must be a function"),
     ],
 )
 def test_invalid_requests(phases: Any, others: Any, sentence: str) -> None:
     with pytest.raises(BadRequest, match=sentence) as caught:
         request_of(phases, **others)
     assert "\n" not in str(caught.value)
-
-
-def test_a_phase_without_a_script() -> None:
-    with pytest.raises(BadRequest, match="decorate 'plain' with @scripted"):
-        measured({"plain": lambda: None})
 
 
 def test_the_error_of_a_phase_goes_through() -> None:
