@@ -91,11 +91,11 @@ def test_all_gpus_of_a_test(host: Host) -> None:
 def test_workers_on_one_gpu_lock_by_turns(host: Host) -> None:
     """Each gives the clocks back before the other has the GPU; none finds them locked by another."""
     host.write(
-        TESTS.replace("def test_it(gpu_bench)", '@pytest.mark.parametrize("n", range(4))\ndef test_it(gpu_bench, n)')
+        TESTS.replace("def test_it(gpu_bench)", '@pytest.mark.parametrize("n", range(2))\ndef test_it(gpu_bench, n)')
     )
     host.list_processes({"GPU-a": []})
-    assert "4 passed" in host.output(LOCK, "-n2")
-    assert whats(host) == TURN * 4
+    assert "2 passed" in host.output(LOCK, "-n2")
+    assert whats(host) == TURN * 2
     assert len({change.pid for change in changes(host.folder / "locks")} - {0}) == 2
     assert records(host) == []
 

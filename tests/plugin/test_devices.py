@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from pytest_gpubench import __version__
-from pytest_gpubench.plugin.results import has_remote_workers
+from pytest_gpubench.plugin.containment import ExitStatus
+from pytest_gpubench.plugin.results import Results, has_remote_workers
+from pytest_gpubench.settings import Settings
 from tests.plugin.conftest import BenchRun, RecordRun
 from tests.plugin.hosts import Host
 
@@ -142,23 +144,19 @@ def test_the_environment_is_left_as_it_was(bench_run: BenchRun, monkeypatch: pyt
     assert "TRITON_INTERPRET" not in os.environ
 
 
-@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("settings", "words"),
     [
-        (
-            ("-n1", "--gpu-bench-device=cpu", "--gpu-bench-cache=hot"),
-            "no GPU used: the CPU was asked for, hot cache, wall",
-        ),
-        (("-n1", "--gpu-bench-device=cuda"), "cold L2, profiler"),
+        (Settings(device="cpu", cache="hot"), "no GPU used: the CPU was asked for, hot cache, wall"),
+        (Settings(device="cuda"), "cold L2, profiler"),
     ],
 )
-def test_the_header_of_a_run_with_workers_says_what_is_so(
-    bench_run: BenchRun, options: tuple[str, ...], words: str
-) -> None:
-    result = bench_run("def test_plain(): pass", *options, timer="profiler")
-    (line,) = [line for line in result.stdout.lines if line.startswith("gpu_bench: 0.1.0, ")]
-    assert line.endswith(f", {words}")
+def test_the_header_of_a_run_with_workers_says_what_is_so(settings: Settings, words: str) -> None:
+    config: Any = SimpleNamespace(getoption=lambda name, default=None: ["popen"] if name == "tx" else default)
+    header = Results(config, settings, ExitStatus()).pytest_report_header(config)
+    assert header is not None
+    assert header.startswith(f"gpu_bench: {__version__}, ")
+    assert header.endswith(f", {words}")
 
 
 @pytest.mark.parametrize(

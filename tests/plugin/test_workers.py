@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_gpubench.plugin.workers import Workers, without_group
+from pytest_gpubench.plugin.workers import Workers
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.settings import Settings
 from tests.gpu.recording_nvml import nvml_of
@@ -258,7 +258,7 @@ def test_a_worker_that_dies_costs_only_its_test(host: Host, what: str) -> None:
     source = SOMETHING_HAPPENS.format(what=what)
     if hung := "sleep" in what:
         pytest.importorskip("pytest_timeout")
-        mark = '@pytest.mark.timeout(2, method="thread")'
+        mark = '@pytest.mark.timeout(0.5, method="thread")'
         source = source.replace("def test_culprit", f"{mark}\ndef test_culprit")
     host.write(source)
     output = host.output("-n2", *(["-p", "pytest_timeout"] if hung else []), status=1)
@@ -282,33 +282,34 @@ def test_loopback_gateways_are_hosts_like_any(host: Host) -> None:
 @pytest.mark.parametrize(
     ("other", "listed", "order", "warned"),
     [
-        ("GPU-unlike", "0,1", "", True),
-        ("GPU-unlike", "0,1", "PCI_BUS_ID", False),
-        ("GPU-unlike", "GPU-a", "", False),
-        ("GPU-unlike", "-1", "", False),
-        ("GPU-b", "0,1", "", False),
+        ("unlike", "0,1", "", True),
+        ("unlike", "0,1", "PCI_BUS_ID", False),
+        ("unlike", "GPU-a", "", False),
+        ("unlike", "-1", "", False),
+        ("alike", "0,1", "", False),
     ],
 )
-def test_indices_of_unlike_gpus_are_warned_of(host: Host, other: str, listed: str, order: str, warned: bool) -> None:
+def test_indices_of_unlike_gpus_are_warned_of(
+    monkeypatch: pytest.MonkeyPatch, other: str, listed: str, order: str, warned: bool
+) -> None:
     """CUDA numbers the fastest first, NVML by the bus: an index may mean two GPUs."""
-    host.list_processes({"GPU-a": [], other: []})
-    host.write(MODES)
-    _, output = host.run("-n1", CUDA_VISIBLE_DEVICES=listed, CUDA_DEVICE_ORDER=order)
-    assert (f"CUDA_VISIBLE_DEVICES={listed} is read in the order of the PCI bus" in output) == warned
+    gpus = [SimpleNamespace(gpu=SimpleNamespace(name=name)) for name in ("alike", other)]
+    monkeypatch.setattr("pytest_gpubench.gpu.visible.read_host", lambda: gpus)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", order)
+    config: Any = SimpleNamespace(getoption=lambda name, default: ["popen"] if name == "tx" else default)
+    told = f"gpu_bench: CUDA_VISIBLE_DEVICES={listed} is read in the order of the PCI bus"
+    assert [line.startswith(told) for line in Workers(config, Settings()).pytest_report_header()] == [True] * warned
 
 
-@pytest.mark.parametrize(
-    ("nodeid", "expected"),
-    [
-        ("a.py::test_it@gpu", "a.py::test_it"),
-        ("a.py::test_it[b@c]@gpu", "a.py::test_it[b@c]"),
-        ("a.py::test_it[b@c]", "a.py::test_it[b@c]"),
-        ("a@1/b.py::test_it", "a@1/b.py::test_it"),
-        ("a@1/b.py::test_it@gpu_1", "a@1/b.py::test_it"),
-    ],
-)
-def test_a_test_has_no_group_in_its_name(nodeid: str, expected: str) -> None:
-    assert without_group(nodeid) == expected
+GROUPS = {
+    "a.py::test_it@gpu": "a.py::test_it",
+    "a.py::test_it[b@c]@gpu": "a.py::test_it[b@c]",
+    "a.py::test_it[b@c]": "a.py::test_it[b@c]",
+    "a@1/b.py::test_it": "a@1/b.py::test_it",
+    "a@1/b.py::test_it@gpu_1": "a@1/b.py::test_it",
+}
+"""Names of tests with the groups that xdist adds, and without."""
 
 
 class Named:
@@ -329,8 +330,11 @@ class Named:
 @pytest.mark.parametrize("is_worker", [True, False])
 def test_the_tests_of_a_worker_are_named_as_in_any_run(is_worker: bool) -> None:
     config: Any = SimpleNamespace(**({"workerinput": {}} if is_worker else {}))
-    workers = Workers(config, Settings(device="cpu"))
-    items = [Named("a.py::test_it@gpu", "perf"), Named("a.py::test_turn@gpu", "gpu_turn"), Named("a.py::test_plain@x")]
-    workers.pytest_collection_finish(cast(Any, SimpleNamespace(items=items)))
-    names = ["a.py::test_it", "a.py::test_turn"] if is_worker else ["a.py::test_it@gpu", "a.py::test_turn@gpu"]
-    assert [each.nodeid for each in items] == [*names, "a.py::test_plain@x"]
+    items = [
+        *(Named(nodeid, "perf") for nodeid in GROUPS),
+        Named("a.py::test_turn@gpu", "gpu_turn"),
+        Named("a.py::b@c"),
+    ]
+    Workers(config, Settings(device="cpu")).pytest_collection_finish(cast(Any, SimpleNamespace(items=items)))
+    changed = [*GROUPS.values(), "a.py::test_turn"] if is_worker else [*GROUPS, "a.py::test_turn@gpu"]
+    assert [each.nodeid for each in items] == [*changed, "a.py::b@c"]
