@@ -157,4 +157,6 @@ def _parameter_text(value: object) -> str:
         return f"<{type(value).__name__}, whose text raises {type(error).__name__}>"
     if len(text) <= LONGEST_PARAMETER:
         return text
-    return f"{text[:LONGEST_PARAMETER]}… ({len(text)} letters, {_digest(text)})"
+    from pytest_gpubench.results.baseline import without_addresses
+
+    return f"{text[:LONGEST_PARAMETER]}… ({len(text)} letters, {_digest(without_addresses(text))})"

@@ -211,7 +211,12 @@ def _content(source: str, params: Mapping[str, str]) -> Hashable:
 
 def comparable(params: Mapping[str, str]) -> dict[str, str]:
     """Return parameters without addresses, which differ from run to run."""
-    return {name: re.sub(r" at 0x[0-9a-fA-F]+", "", value) for name, value in params.items()}
+    return {name: without_addresses(value) for name, value in params.items()}
+
+
+def without_addresses(text: str) -> str:
+    """Return a text without the addresses of the objects in it: `<Shape object at 0x7fa94dd43210>`."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
 
 
 def toolchain(machine_info: Mapping[str, Any]) -> dict[str, str]:

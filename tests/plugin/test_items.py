@@ -96,13 +96,15 @@ def test_a_long_parameter_is_kept_short_and_told_from_others(record_run: RecordR
     source = """
 LONG = [[*range(100_000), last] for last in (1, 2, 1)]
 TEXTS = ["x" * 500, "x" * 501]
+OBJECTS = [[*range(1000), object()] for _ in range(2)]
 
-@pytest.mark.parametrize("n", [*LONG, *TEXTS], ids=[*"abcde"])
+@pytest.mark.parametrize("n", [*LONG, *TEXTS, *OBJECTS], ids=[*"abcdefg"])
 def test_it(gpu_bench, n): gpu_bench(fast)
 """
-    long, other, again, text, cut = (each.params["n"] for each in record_run(source).records)
+    long, other, again, text, cut, one, alike = (each.params["n"] for each in record_run(source).records)
     assert len(long) < LONGEST_PARAMETER + 60
     assert long != other
     assert long == again
+    assert one == alike, "an address is another in each run"
     assert text == "x" * LONGEST_PARAMETER
     assert cut.startswith("x" * LONGEST_PARAMETER + "… (501 letters, ")
