@@ -53,7 +53,7 @@ def answer(test: CurrentTest, request: Request[T], say: Say) -> T:
     with answering(test, request.title):
         test.calls += 1
         if test.note_capture is not None:
-            return count_calls(test, request)
+            return count_calls(test, test.note_capture, request)
         if test.note_what_breaks is not None:
             return name_what_breaks(test.note_what_breaks, request)
         with keeping(test, say) as measured:
@@ -102,11 +102,9 @@ def answering(test: CurrentTest, title: str) -> Iterator[None]:
         test.open_calls.remove(title)
 
 
-def count_calls(test: CurrentTest, request: Request[T]) -> T:
+def count_calls(test: CurrentTest, note: Callable[[tuple[int, str]], object], request: Request[T]) -> T:
     """Make the calls of a public call where ncu listens, and time none; return its result."""
-    assert test.note_capture is not None
-    note, number = test.note_capture, test.calls
-    found = request.call_only(COUNTED)
+    found, number = request.call_only(COUNTED), test.calls
     test.keep(found.measurements)
     if not why_uncounted(test, request):
         for label, call in request.calls.items():

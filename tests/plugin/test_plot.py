@@ -23,8 +23,9 @@ def test_sweeps_are_drawn_as_files(pytester: pytest.Pytester, bench_run: BenchRu
 
 
 def test_without_a_sweep_it_says_so(bench_run: BenchRun) -> None:
-    result = bench_run("def test_a(gpu_bench): gpu_bench(fast)", "--gpu-bench-plot=charts")
+    result = bench_run("def test_a(gpu_bench): gpu_bench(fast)", "--gpu-bench-plot=charts", "--gpu-bench-quiet")
     result.stdout.fnmatch_lines(["gpu_bench: nothing was drawn, as no test measured at two values*"])
+    assert "Median" not in result.stdout.str(), "the table is left out"
 
 
 @pytest.mark.parametrize("path", ["checks", "checks/test_it.py", "checks/test_it.py::test_b", "-v"])
