@@ -2,6 +2,7 @@
 
 import importlib
 import statistics
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,12 @@ def test_a_study_says_what_it_takes(name: str, capsys: pytest.CaptureFixture[str
         importlib.import_module(f"tests.on_gpu.study.{name}").main(["--help"])
     assert end.value.code == 0
     assert name in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["itself", "checks"])
+def test_no_call_is_chosen(name: str, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="--only=nothing matches none of add 2 x 1 MiB, "):
+        importlib.import_module(f"tests.on_gpu.study.{name}").main(["--only=nothing", f"--out={tmp_path / 'out'}"])
 
 
 def test_a_function_in_a_fresh_process() -> None:

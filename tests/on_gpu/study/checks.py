@@ -7,7 +7,6 @@ The host's clock runs around each step; a step within another counts for the inn
 
 import functools
 import math
-import re
 import statistics
 import time
 from collections import Counter, defaultdict
@@ -16,8 +15,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
-
-import torch
 
 from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.checked_rounds import CheckedRounds
@@ -32,8 +29,8 @@ from pytest_gpubench.correctness.pool import PoisonedPool
 from pytest_gpubench.timing.comparison import UncountedRounds
 from pytest_gpubench.timing.profiler import ProfilerSession, ProfilerTimer
 from tests.on_gpu.study.harness import Row, append, items_parser, print_head, print_row
-from tests.on_gpu.study.itself import take_turns
-from tests.on_gpu.study.workloads import ITSELF, Kind
+from tests.on_gpu.study.itself import begin, take_turns
+from tests.on_gpu.study.workloads import Kind
 
 STEPS: dict[str, tuple[object, str]] = {
     "reference's first call": (Agreement, "run_reference"),
@@ -143,11 +140,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--most", type=int, default=8, help="comparisons of each call")
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args(arguments)
-    chosen.out.parent.mkdir(parents=True, exist_ok=True)
-    chosen.out.write_text("")
-    device = torch.device(chosen.device)
-    made = {name: make(device) for name, make in ITSELF.items() if re.search(chosen.only, name)}
-    ends_s = time.monotonic() + chosen.budget
+    made, ends_s = begin(chosen), time.monotonic() + chosen.budget
     take_turns(made, len(made), ends_s, 0)  # what starts and compiles
     rows, left = list[Row](), len(made)
     print_head("call | comparisons | ms | checks ms | share")

@@ -6,9 +6,11 @@ Each call is judged at min_speedup=0.99, in turn with the others. --without: a k
 False.
 """
 
+import argparse
 import random
 import re
 import statistics
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -97,17 +99,22 @@ def summarise(rows: Sequence[Row]) -> None:
         print(f"- {row}")
 
 
+def begin(chosen: argparse.Namespace) -> dict[str, Kind]:
+    """Empty the file of JSON lines; return the calls that are chosen, made."""
+    chosen.out.parent.mkdir(parents=True, exist_ok=True)
+    chosen.out.write_text("")
+    device = torch.device(chosen.device)
+    made = {name: make(device) for name, make in ITSELF.items() if re.search(chosen.only, name)}
+    return made or sys.exit(f"--only={chosen.only} matches none of {', '.join(ITSELF)}")
+
+
 def main(arguments: Sequence[str]) -> None:
     parser = items_parser("itself", __doc__, budget_s=240)
     parser.add_argument("--most", type=int, default=2000, help="comparisons")
     parser.add_argument("--without", action="append", default=[], help="a keyword of compare that is False")
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args(arguments)
-    chosen.out.parent.mkdir(parents=True, exist_ok=True)
-    chosen.out.write_text("")
-    ends_s = time.monotonic() + chosen.budget
-    device = torch.device(chosen.device)
-    made = {name: make(device) for name, make in ITSELF.items() if re.search(chosen.only, name)}
+    made, ends_s = begin(chosen), time.monotonic() + chosen.budget
     for _, _, keywords in made.values():
         keywords.update(dict.fromkeys(chosen.without, False))
     first = take_turns(made, len(made), ends_s, 0)  # what starts and compiles
