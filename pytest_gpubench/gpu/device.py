@@ -67,8 +67,8 @@ class Device:
             torch.cuda.synchronize(self.torch_device)
 
 
-def find_device(wanted: Literal["auto", "cuda", "cpu"], option: str = "--gpu-bench-device") -> Device:
-    """Return the device of an option; raise DeviceUnavailable if it is the GPU and there is none."""
+def find_device(wanted: Literal["auto", "cuda", "cpu"]) -> Device:
+    """Return the device that is asked for; raise DeviceUnavailable if it is the GPU and there is none."""
     try:
         import torch
     except (ImportError, OSError) as error:
@@ -78,7 +78,7 @@ def find_device(wanted: Literal["auto", "cuda", "cpu"], option: str = "--gpu-ben
     if torch.cuda.is_available():
         return cuda_device(torch.cuda.current_device())
     if wanted == "cuda":
-        raise DeviceUnavailable(f"asked for device cuda, but {why_no_gpu()}: use {option}=auto or cpu")
+        raise DeviceUnavailable(f"a GPU was asked for, but {why_no_gpu()}: let the device be auto or cpu, or use a GPU")
     return cpu_device()
 
 

@@ -161,7 +161,7 @@ class Judge:
         ahead: int = 0,
         trust_claims: bool = False,
     ) -> None:
-        self.device = device if isinstance(device, Device) else find_device(device, "--device")
+        self.device = device if isinstance(device, Device) else find_device(device)
         self.lock_folder = default_lock_folder(lock_folder)
         if self.device.type == "cuda":
             ahead = min(ahead, (self.device.facts.memory_bytes or 0) // AHEAD_BYTES)

@@ -12,7 +12,7 @@ import torch
 
 from pytest_gpubench.child_process import how_ended, inner_environment, run_logged
 from pytest_gpubench.errors import GpuBenchError, first_line
-from pytest_gpubench.gpu.device import required_device
+from pytest_gpubench.gpu.device import find_device
 from pytest_gpubench.replay.comparison import is_same
 from pytest_gpubench.replay.reader import NotReplayable
 from pytest_gpubench.replay.replayed import Values
@@ -67,7 +67,7 @@ def answer_in(folder: Path) -> None:
     pair: StoredPair = pickle.loads((folder / PAIR).read_bytes())
     answer: Answer
     try:
-        answer = pair.compare(required_device("cuda", True), lambda text: None)
+        answer = pair.compare(find_device("cuda"), lambda text: None)
     except GpuBenchError as error:
         answer = first_line(error)
     except torch.OutOfMemoryError:

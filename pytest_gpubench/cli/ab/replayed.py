@@ -183,12 +183,12 @@ def series_of(
 def _comparing(arguments: argparse.Namespace, tolerance: RegressionTolerance) -> Compare:
     """Return what compares two calls of the storage on this machine's GPU, which it holds meanwhile."""
     from pytest_gpubench.bench.plan import plan_of
-    from pytest_gpubench.gpu.device import required_device
+    from pytest_gpubench.gpu.device import find_device
     from pytest_gpubench.gpu.lock_file import lock_folder
     from pytest_gpubench.gpu.turn import turn_at
     from pytest_gpubench.replay.baselines import compare_kept
 
-    store, device, settings = CallStore(Path(arguments.storage)), required_device("cuda", True), Settings()
+    store, device, settings = CallStore(Path(arguments.storage)), find_device("cuda"), Settings()
 
     def compare(old: Measurement, new: Measurement, alpha: float) -> Replay:
         cache = next((each for each in CACHES if each == new.timing.cache), settings.cache)
