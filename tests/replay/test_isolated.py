@@ -33,7 +33,7 @@ ENCODED = msgspec.msgpack.encode(FOUND)
 @pytest.fixture
 def pair(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> StoredPair:
     monkeypatch.setattr(stored, "find_builder", lambda: on_cpu.builder)
-    monkeypatch.setattr(isolated, "find_device", lambda *args: on_cpu.device)
+    monkeypatch.setattr(isolated, "find_device", lambda wanted: {"cuda": on_cpu.device}[wanted])
     monkeypatch.setattr(comparison, "make_timer", lambda *args: ArmsTimer(Clock(), lambda name, at: rep(7.0)))
     plan = Plan("cold", None, None, 0.005, 1.0, held_up_time_s=5.0)
     return StoredPair(on_cpu.captured(OTHER), on_cpu.captured(), parse_tolerance("median:2%"), Settings(), plan)

@@ -34,7 +34,7 @@ Times = dict[bytes, float]
 def on_cpu(streams: FakeGpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> OnCpu:
     found = make_on_cpu(streams, monkeypatch)
     monkeypatch.setattr(stored, "find_builder", lambda: found.builder)
-    monkeypatch.setattr("pytest_gpubench.gpu.device.find_device", lambda *args: found.device)
+    monkeypatch.setattr("pytest_gpubench.gpu.device.find_device", lambda wanted: {"cuda": found.device}[wanted])
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
     return found
 
