@@ -41,6 +41,8 @@ def test_errors(bench_run: BenchRun, style: str) -> None:
             "FAILED test_errors.py::test_silent - perf(max_time_us=5) was never judged*",
         ]
     )
+    if style == "line":
+        result.stdout.fnmatch_lines(["/*/test_errors.py:*: perf(max_time_us=5) was never judged*"])
     if style == "auto":
         assert text.count("elements (100 %) differ") == 1
         result.stdout.fnmatch_lines(
