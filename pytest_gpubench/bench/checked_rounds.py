@@ -115,8 +115,8 @@ class CheckedRounds:
                 recorder.forget_all()
                 recorder.take(rounds.take)
                 recorder.check_as_given(self._candidates, expected)
-            except GpuBenchError:
-                raise
+            except (GpuBenchError, WrongResult) as told:
+                raise told from None
             except RuntimeError:  # of a broken GPU
                 raise error from None
             raise
