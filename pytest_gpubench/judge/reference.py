@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +66,8 @@ class Reference:
         """Unload what is replayed, if anything is; timed calls are launched as ever."""
         self.runner.function = self.function
         if self._replayed is not None:
-            self._replayed.close()
+            with suppress(RuntimeError):  # of a broken GPU
+                self._replayed.close()
             self._replayed = None
 
     def fill(self, values: Sequence[tuple[Any, ...]], first: int = 0) -> None:

@@ -193,7 +193,9 @@ def _warm_gpu(device: Device, memory_bytes: int) -> "GpuMemory":
     copy_elements([torch.empty_like(given)], [given])
     saved = saved_call(runner, device)
     if isinstance(saved, bytes):
-        ReplayedCall(saved, device)(given)
+        replayed = ReplayedCall(saved, device)
+        replayed(given)
+        replayed.close()
     device.synchronize()
     return GpuMemory(device.torch_device)
 

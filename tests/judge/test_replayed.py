@@ -101,6 +101,10 @@ def test_a_reference_whose_replay_failed_is_made_again(on_cpu: OnCpu, monkeypatc
     monkeypatch.setattr(reference.runner, "call_on_each", lambda: called.append(1))
     reference.launch(saved)
     assert called == [1], "before it is timed"
+    with monkeypatch.context() as broken:
+        broken.setattr(ReplayedCall, "close", lambda replayed: torch.ones(1).cpu().view(2))  # RuntimeError
+        reference.close()
+    assert reference.runner.function is reference.function, "on a broken GPU, too"
 
 
 def test_the_launches_of_a_call_are_those_of_its_graph(saved: bytes) -> None:
