@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from pytest_gpubench.errors import GpuBenchError, first_line
+from pytest_gpubench.errors import BadFile, GpuBenchError, first_line
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.judgement import CaseJudgement
 from pytest_gpubench.judge.process import Ended
@@ -68,6 +68,9 @@ class Replayer:
         trial = None
         try:
             launches = launches_of(call)
+        except BadFile as error:
+            return f"it cannot be rebuilt: {first_line(error)}"
+        try:
             _give(self._candidate, call, self.rules.timeout_s)
             trial = Trial(self._candidate, case, self.rules, self._costs[case.name], launches=launches)
             found = trial.judge()

@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from pytest_gpubench.correctness import flatten
+from pytest_gpubench.errors import KernelsDiffer
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.persisting import set_aside_as_before
 from pytest_gpubench.settings.cache import CacheName
@@ -119,9 +120,12 @@ class Runner:
         self.take(0, 0.0)
 
     def end(self) -> Sequence[Rep]:
-        """End the session and return its reps."""
+        """End the session and return its reps; raise KernelsDiffer where some launched nothing."""
         self._held.close()
-        return self._session.reps()
+        reps = self._session.reps()
+        if self.timer.sees_kernels and not all(rep.records for rep in reps):
+            raise KernelsDiffer("it launches nothing on the GPU in some calls")
+        return reps
 
     def stop(self) -> None:
         """End a session that an error left open."""

@@ -1,7 +1,7 @@
 """The calls of one arm."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from tempfile import TemporaryFile
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 import torch
 
+from pytest_gpubench import KernelsDiffer
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge import runner as runner_module
 from pytest_gpubench.judge.channel import Channel
@@ -38,7 +39,7 @@ def test_no_cache_is_set_aside_while_reps_are_taken(
 
     runner = Runner(lambda: None, [()], cpu_device(), set_aside_bytes)
     monkeypatch.setattr(runner, "device", SimpleNamespace(type="cuda", cache_bytes=5))
-    monkeypatch.setattr(runner, "timer", SimpleNamespace(session=lambda: noted("session")))
+    monkeypatch.setattr(runner, "timer", SimpleNamespace(session=lambda: noted("session"), sees_kernels=True))
     monkeypatch.setattr(
         runner_module, "set_aside_as_before", lambda size, before_bytes: noted(f"cold {before_bytes} of {size}")
     )
@@ -46,6 +47,15 @@ def test_no_cache_is_set_aside_while_reps_are_taken(
     getattr(runner, ends)()
     runner.stop()
     assert done == [f"cold {set_aside_bytes} of 5", "session", "not session", f"not cold {set_aside_bytes} of 5"]
+
+
+def test_reps_without_kernels_beside_others_have_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = Runner(lambda: None, [()], cpu_device())
+    session = SimpleNamespace(reps=lambda: [rep(1000), rep(0, "")])
+    monkeypatch.setattr(runner, "timer", SimpleNamespace(session=lambda: nullcontext(session), sees_kernels=True))
+    runner.begin()
+    with pytest.raises(KernelsDiffer, match="it launches nothing on the GPU in some calls"):
+        runner.end()
 
 
 def test_a_call_that_never_rests_tells_its_tax_too(monkeypatch: pytest.MonkeyPatch) -> None:
