@@ -116,7 +116,7 @@ class CheckedRounds:
                 recorder.take(rounds.take)
                 recorder.check_as_given(self._candidates, expected)
             except (GpuBenchError, WrongResult) as told:
-                raise told from None
+                raise told from (None if isinstance(error, WrongResult) else error)
             except RuntimeError:  # of a broken GPU
                 raise error from None
             raise

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any, cast
 from weakref import ReferenceType, ref
 
@@ -64,6 +65,14 @@ def test_timed_calls_are_checked_as_given_and_with_other_values(
         checked.check()
     assert info is None or not hasattr(info.value, "__notes__")
     assert timer.names_by_session == ["c" * rounds]
+
+
+def test_what_golden_alone_finds_right_is_remembered_too() -> None:
+    """It is not within the tolerance of the reference, which is less exact."""
+    checked = checked_rounds(lambda x: torch.arange(4.0) * 2, reference=lambda x: x * 2.01)
+    checked.recorder.agreement = replace(checked.recorder.agreement, golden=lambda x: x.double() * 2)
+    with pytest.raises(InvalidResult, match=r"^c returns what it had computed before"):
+        checked.check()
 
 
 @pytest.mark.parametrize("vary", [True, False])
@@ -187,7 +196,6 @@ def test_a_reference_may_return_what_it_changed_twice() -> None:
 
 
 def test_while_values_vary_no_output_of_the_values_as_given_is_held() -> None:
-    """But for one copy of each candidate's."""
     made: list[ReferenceType[torch.Tensor]] = []
     living: list[int] = []
 
