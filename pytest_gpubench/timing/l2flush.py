@@ -11,7 +11,7 @@ priority: with the highest, kernels that do not ask took 11 % less than those th
 all lines that priority first: a kernel that loads 4 MiB then took 4.0 us, as after a flush that reads and one of the
 highest priority whose lines were given the ordinary one; without it, 2.4 us.
 
-Both run 128 KiB of code on each multiprocessor, so that the timed kernel's instructions come from memory whatever ran
+Both run 128 KiB of code on each multiprocessor, so that the timed kernel's instructions come from memory, whatever ran
 before. Without that, on an H200, a `torch.max` of 38.3 us took 39.1 us after other kernels, 38.9 us in turn with
 another function's, and 39.8 us judged in a process of its own; a cross entropy took 3.9 % longer after other kernels.
 It adds 13 us to a flush.
