@@ -114,7 +114,7 @@ def matmuls_or_remark(device: Device, dtypes: Sequence[str]) -> "dict[str, Measu
         for name in dtypes:
             now = "tfloat32" if name == "float32" and rounds_float32(device) else name
             found[now] = _matmuls.get((device, now)) or measure_matmul(device, now)
-            if found[now].tflops is not None:  # else there may be room the next time
+            if not found[now].lacked_room:
                 _matmuls[device, now] = found[now]
     except Exception as error:  # as above
         remark = f"matmuls: not measured, {first_line(error)}"
@@ -215,6 +215,8 @@ class MeasuredMatmul:
 
     tflops: float | None
     remark: str = ""
+    lacked_room: bool = False
+    """True if not all sizes were measured, for which there may be room the next time."""
 
 
 _matmuls: dict[tuple[Device, str], MeasuredMatmul] = {}
@@ -243,7 +245,8 @@ def measure_matmul(device: Device, name: str) -> MeasuredMatmul:
             best = max(best, flops / min(times_us) / 1e6)
             reasons |= dict.fromkeys(throttled)
     except torch.OutOfMemoryError:
-        return MeasuredMatmul(best or None, f"{name} matmuls: there was no room for {rows} x {columns} x {depth}")
+        no_room = f"{name} matmuls: there was no room for {rows} x {columns} x {depth}"
+        return MeasuredMatmul(best or None, no_room, lacked_room=True)
     except MeasurementError:
         raise
     except (RuntimeError, AttributeError, TypeError, ValueError) as error:  # torch, or this GPU, does not multiply it

@@ -87,7 +87,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
     monkeypatch.setattr(peaks, "ProfilerTimer", timer)
     monkeypatch.setattr(peaks, "flush_buffer", lambda device: None)
     monkeypatch.setattr(peaks, "SIZES_BYTES", SIZES)
-    monkeypatch.setattr(kernels, "flush_of", lambda whole, replaces_code: whole.sum)
+    monkeypatch.setattr(kernels, "flush_of", lambda whole, replaces_code: whole.sum if not replaces_code else None)
     monkeypatch.setattr(Device, "synchronize", lambda device: None)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     return timer
@@ -266,7 +266,7 @@ def test_a_dtype_that_cannot_be_multiplied_is_missing(small: Played) -> None:
 def test_no_room_for_a_matmul_is_said(
     monkeypatch: pytest.MonkeyPatch, small: Played, most_rows: int, tflops: dict[str, Any]
 ) -> None:
-    """Where none had room, there may be some the next time."""
+    """There may be room the next time."""
     matmuls, device = peaks.matmuls, gpu()
 
     def full(device: Device, name: str, rows: int, columns: int, depth: int) -> list[Call]:
@@ -280,7 +280,10 @@ def test_no_room_for_a_matmul_is_said(
         found = peaks_of(device, ["float64"])
     assert (found.matmul_tflops, found.remarks) == (tflops, remarks)
     again = peaks_of(device, ["float64"])
-    assert (list(again.matmul_tflops), again.remarks) == (["float64"], remarks if tflops else ())
+    assert (list(again.matmul_tflops), again.remarks) == (["float64"], ())
+    taken = len(small.names)
+    assert peaks_of(device, ["float64"]) == again
+    assert len(small.names) == taken, "once there was room"
 
 
 @pytest.mark.parametrize("error", [ProfilerBusy("another is on"), OSError("ptxas is missing\nfrom here")])
