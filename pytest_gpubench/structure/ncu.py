@@ -80,7 +80,7 @@ def take_captures(call: Call, device: Device, cache: Cache, note: Callable[[], o
     """Make a call a few times while ncu listens, once it is warm; note: called before each."""
     import torch
 
-    flush, mark = make_flush(device, cache), sentinels_of(device).noop
+    mark, flush = sentinels_of(device).noop, make_flush(device, cache)  # the first raises without Triton
     for _ in range(WARM_CALLS):
         call.prepare()()
     for _ in range(CAPTURES):

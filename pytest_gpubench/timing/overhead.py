@@ -12,6 +12,7 @@ from pytest_gpubench.timing.base import Call, Rep, Timer, reps_of
 from pytest_gpubench.timing.events import HOST_BOUND, EventsTimer
 from pytest_gpubench.timing.graph import GraphTimer
 from pytest_gpubench.timing.profiler import ProfilerTimer
+from pytest_gpubench.timing.rounds import check_same_kernels
 from pytest_gpubench.timing.windows import busy_ns, span_ns
 
 OVERHEAD_REPS = 30
@@ -26,7 +27,9 @@ def take_overhead(call: Call, device: Device, cache: Cache, reps: int = OVERHEAD
     """
 
     def take(timer: Timer) -> Sequence[Rep]:
-        return until_complete(lambda: reps_of(timer.session(), call, SETTLING_REPS + reps))[SETTLING_REPS:]
+        taken = until_complete(lambda: reps_of(timer.session(), call, SETTLING_REPS + reps))[SETTLING_REPS:]
+        check_same_kernels(call, taken)
+        return taken
 
     queued, recorded = take(EventsTimer(device, cache)), take(ProfilerTimer(device, cache))
     eager = take(EventsTimer(device, cache, ahead=False))
