@@ -100,9 +100,9 @@ def _bits_of_leaves(leaves: Sequence[tuple[str, object]]) -> dict[str, object]:
         if isinstance(leaf, (bool, int, float, complex, str)):
             found[name] = repr(leaf)
         else:
-            with suppress(TypeError, ValueError):  # it is no buffer, as arrays of numpy are
+            with suppress(TypeError, ValueError, BufferError):  # it is no buffer, as arrays of numpy are
                 view = memoryview(leaf)  # type: ignore[arg-type]
-                found[name] = None if view.format == "O" else bytes(view)
+                found[name] = None if "O" in (view.format or "") else bytes(view)
     return found
 
 
