@@ -152,7 +152,9 @@ def bracketed(ends: Iterable[str]) -> str:
 
 
 def ratio_text(ratio: float, ends: Iterable[float] | None = None, digits: int = 4) -> str:
-    """Return a ratio with the ends of its interval: `1.667x [1.650, 1.684]`."""
+    """Return a ratio with the ends of its interval: `1.667x [1.650, 1.684]`; `-` for one to nothing."""
+    if not math.isfinite(ratio):
+        return "-"
     return f"{round_to_digits(ratio, digits)}x" + bracketed(round_to_digits(end, digits) for end in ends or ())
 
 
