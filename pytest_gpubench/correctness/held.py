@@ -61,7 +61,7 @@ def _contents_of(value: Any, name: str) -> Iterator[tuple[str, object]]:
     elif isinstance(value, types.FunctionType):
         yield from _variables_of(value)
     elif isinstance(value, dict):
-        yield from ((f"{name}[{repr_of(key)}]", each) for key, each in islice(value.items(), MOST_ITEMS))
+        yield from ((f"{name}[{repr_of(key)}]", each) for key, each in islice(list(value.items()), MOST_ITEMS))
     elif isinstance(value, (list, tuple, deque)):
         yield from ((f"{name}[{place}]", each) for place, each in enumerate(islice(value, MOST_ITEMS)))
     else:

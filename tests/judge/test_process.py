@@ -191,7 +191,7 @@ def test_a_process_that_was_killed_is_sent_no_signal() -> None:
 def test_a_process_may_take_so_much(
     monkeypatch: pytest.MonkeyPatch, processes: int, used: int, shared: int, disk: int, on_gpu: int, message: str
 ) -> None:
-    """What its processes share, its folder and the GPU's memory are looked at once a second; a GiB is its context's."""
+    """Shared memory, the folder and the GPU's memory are looked at once a second; a GiB is its context's."""
     looked: list[Path] = []
     monkeypatch.setattr(process_module, "members_of", lambda group: [Path()] * processes)
     monkeypatch.setattr(process_module, "_resident_bytes", lambda member: used)

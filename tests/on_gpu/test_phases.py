@@ -147,7 +147,7 @@ def test_in_a_backward_on_the_thread_of_autograd(x: torch.Tensor) -> None:
 
 
 def test_a_call_with_regions_may_overwrite_its_arguments(x: torch.Tensor) -> None:
-    """What puts them back runs before each rep, in no region."""
+    """The copies that put them back run before each rep, in no region."""
 
     def step(values: torch.Tensor) -> None:
         with region("double"):

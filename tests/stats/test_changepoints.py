@@ -47,6 +47,14 @@ def test_false_alarms_are_as_rare_as_alpha(noise: Noise, length: int) -> None:
     assert sum(bool(change_points(make_series(seed, length, noise, {}))) for seed in range(300)) <= 9
 
 
+def test_a_series_has_the_same_changes_each_time() -> None:
+    """Random orders decide, and many of these series are close to alpha."""
+    series = [make_series(seed, 18, NOISES["normal"], {9: 1.011}) for seed in range(40)]
+    first, again = ([change_points(values, 0.05) for values in series] for _ in range(2))
+    assert first == again
+    assert 0 < sum(map(bool, first)) < 40
+
+
 @pytest.mark.parametrize(
     ("alpha", "series", "most"),
     [(0.05, 100, 12), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((0.05, 300, 24), (0.2, 300, 80)))],
