@@ -4,6 +4,7 @@ import json
 import socket
 import subprocess
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -110,7 +111,9 @@ class PytestRunner:
         folders = checkout.root, checkout.root / "src"
         names = {path.parent.name for folder in folders for path in folder.glob("*/__init__.py")}
         names |= {path.stem for folder in folders for path in folder.glob("*.py")}
-        deeper = {path.parent.name: path for path in checkout.root.glob("*/*/__init__.py")}
+        deeper = defaultdict[str, list[Path]](list)
+        for path in checkout.root.glob("*/*/__init__.py"):
+            deeper[path.parent.name].append(path)
         asked = checkout.run_python(FIND_ORIGINS, *sorted(filter(str.isidentifier, {*names, *deeper})))
         for line in asked.stdout.splitlines():
             name, tab, origin = line.partition("\t")
@@ -118,7 +121,8 @@ class PytestRunner:
             if not tab or place.is_relative_to(checkout.root):
                 continue
             # a folder of tests may have the name of what has nothing to do with it
-            if name in names or place.is_relative_to(checkout.origin) or _is_copy(place, deeper[name]):
+            is_copy = any(_is_copy(place, path) for path in deeper[name])
+            if name in names or place.is_relative_to(checkout.origin) or is_copy:
                 words = f"imports {name} from {origin}, not from its own tree: what is measured is not it"
                 say(f"warning: {checkout.arm} {words}")
 
@@ -165,7 +169,7 @@ class PytestRunner:
 
 
 def _is_copy(place: Path, file: Path) -> bool:
-    """Tell whether two files, of which one may lie in an archive, have the same content, and any."""
+    """Tell whether two files, of which one may lie in an archive, have the same content, which is not empty."""
     with suppress(OSError):
         return file.read_bytes() == place.read_bytes() != b""
     return False

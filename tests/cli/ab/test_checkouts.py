@@ -154,12 +154,15 @@ def test_packages_that_come_from_elsewhere_are_told(
     """
     packages = "editable", "src/mine", "python/deep", "python/copied", "tests/json"
     files = {f"{each}/__init__.py": "x = 1" for each in packages}
-    commit(git, {"us": "10", "single.py": "", "not-a-name.py": "", **files})
+    mirrors = {f"{each}/__init__.py": "" for each in ("a/copied", "tests/copied", "z/copied", "tests/hollow")}
+    commit(git, {"us": "10", "single.py": "", "not-a-name.py": "", **files, **mirrors})
     Path("python/deep/__init__.py").write_text("x = 2")
     origin, site = tmp_path / "origin" / "editable" / "__init__.py", tmp_path / "site" / "sitecustomize.py"
     for path in (origin, site.parent / "copied" / "__init__.py"):
         path.parent.mkdir(parents=True)
         path.write_text("x = 1")
+    (site.parent / "hollow").mkdir()
+    (site.parent / "hollow" / "__init__.py").touch()
     site.write_text(f"""
 import sys, importlib.util
 class Finder:
