@@ -37,6 +37,8 @@ for name in sys.argv[1:]:
     if spec is not None and spec.origin and spec.has_location:
         print(name, spec.origin, sep="\\t")
 """
+INSTALLED = frozenset({"site-packages", "dist-packages"})
+"""The folders of what is installed; those of an environment in the working tree are no sources of it."""
 READY_S = 60.0
 """The time in which runs that are started together may start; one that takes longer starts beside the others."""
 
@@ -122,7 +124,8 @@ class PytestRunner:
                 continue
             # a folder of tests may have the name of what has nothing to do with it
             is_copy = any(_is_copy(place, path) for path in deeper[name])
-            if name in names or place.is_relative_to(checkout.origin) or is_copy:
+            is_installed = not INSTALLED.isdisjoint(place.parts)
+            if name in names or is_copy or (place.is_relative_to(checkout.origin) and not is_installed):
                 words = f"imports {name} from {origin}, not from its own tree: what is measured is not it"
                 say(f"warning: {checkout.arm} {words}")
 

@@ -150,9 +150,9 @@ def test_packages_that_come_from_elsewhere_are_told(
 ) -> None:
     """A finder that is asked before the path, as some editable installations put one there, wins over PYTHONPATH.
 
-    A folder of tests may have the name of what is installed.
+    A folder of tests may have the name of what is installed, in an environment in the working tree too.
     """
-    packages = "editable", "src/mine", "python/deep", "python/copied", "tests/json"
+    packages = "editable", "src/mine", "python/deep", "python/copied", "tests/json", "tests/within"
     files = {f"{each}/__init__.py": "x = 1" for each in packages}
     mirrors = {f"{each}/__init__.py": "" for each in ("a/copied", "tests/copied", "z/copied", "tests/hollow")}
     commit(git, {"us": "10", "single.py": "", "not-a-name.py": "", **files, **mirrors})
@@ -168,7 +168,11 @@ import sys, importlib.util
 class Finder:
     @staticmethod
     def find_spec(name, path=None, target=None):
-        found = {{"editable": "{origin}", "deep": "{Path("python/deep/__init__.py").absolute()}"}}.get(name)
+        found = {{
+            "editable": "{origin}",
+            "deep": "{Path("python/deep/__init__.py").absolute()}",
+            "within": "{Path(".venv/lib/site-packages/within.py").absolute()}",
+        }}.get(name)
         return found and importlib.util.spec_from_file_location(name, found)
 sys.meta_path.insert(0, Finder)
 """)
