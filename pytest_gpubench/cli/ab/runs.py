@@ -226,10 +226,10 @@ def _by_node_id(runs: Sequence[ArmRun]) -> list[ArmRun]:
 def junit_name(nodeid: str) -> str:
     """Return the two names by which JUnit's file knows a test, as one."""
     address, bracket, parameters = nodeid.partition("[")
-    head, colons, name = address.rpartition("::")
+    head, _, name = address.rpartition("::")
     path, *classes = head.split("::")
     module = path.removesuffix(".py").replace("/", ".")
-    return f"{'.'.join([module, *classes])}{colons}{name}{bracket}{parameters}"
+    return "::".join(filter(None, (".".join([module, *classes]), f"{name}{bracket}{parameters}")))
 
 
 # a comparison

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import socket
 import sys
 import time
@@ -251,18 +250,22 @@ def test_an_interrupt_before_anything_is_decided(
 # what pytest says of its tests in JUnit's file
 
 
-def test_names_are_those_of_pytest_itself(pytester: pytest.Pytester) -> None:
-    pytester.mkdir("deep")
+@pytest.mark.parametrize("options", [(), ("-c", "sub/pytest.ini")], ids=["within its root", "outside of it"])
+def test_names_are_those_of_pytest_itself(pytester: pytest.Pytester, options: tuple[str, ...]) -> None:
+    for folder in ("deep", "sub"):
+        pytester.mkdir(folder)
+    Path("sub/pytest.ini").write_text("[pytest]")
     Path("deep/test_a.py").write_text("""
 import pytest
 class TestIt:
     @pytest.mark.parametrize("x", ["a/b.py", "c::d", "[e]", "é"])
     def test_it(self, x): pass
+def test_alone(): pass
 """)
-    result = pytester.runpytest("--junitxml=junit.xml", "-p", "no:gpu_bench", "-v")
-    nodeids = re.findall(r"^(\S+::\S+) PASSED", result.stdout.str(), re.MULTILINE)
+    reports = pytester.inline_run("--junitxml=junit.xml", "-p", "no:gpu_bench", "deep/test_a.py", *options)
+    nodeids = [each.nodeid for each in reports.getreports("pytest_runtest_logreport") if each.when == "call"]
     assert read_ended(Path("junit.xml")) == dict.fromkeys(map(junit_name, nodeids), "passed")
-    assert len(nodeids) == 4
+    assert len(nodeids) == 5
 
 
 def test_how_tests_ended(tmp_path: Path) -> None:
