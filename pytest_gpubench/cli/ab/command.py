@@ -110,7 +110,9 @@ def run(arguments: argparse.Namespace) -> int:
             _write_stopped(found.interrupted_words, arguments.markdown)
         raise
     except (Exception, KeyboardInterrupt) as error:
-        _write_stopped(str(error) or "interrupted before the first run", arguments.markdown)
+        is_interrupt = isinstance(error, KeyboardInterrupt)
+        why = "interrupted before the first run" if is_interrupt else str(error) or type(error).__name__
+        _write_stopped(why, arguments.markdown)
         raise
     write_report(found, checkouts, arguments)
     return exit_status(found.changes)

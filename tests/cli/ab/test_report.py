@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -102,11 +103,27 @@ def test_what_counted_nothing_before_has_no_slowdown(git: Git, fake: FakePytest,
     assert (found["slowdown"], found["interval"]) == (None, [None, None])
 
 
-def test_nothing_compared_is_said_in_the_comment_too(git: Git, fake: FakePytest, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (None, "pytest could not run the tests in BASE (exit status 4); it ended with:"),
+        (MemoryError(), "MemoryError"),
+    ],
+)
+def test_nothing_compared_is_said_in_the_comment_too(
+    error: Exception | None,
+    told: str,
+    git: Git,
+    fake: FakePytest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A comment is updated in place, and must not keep what an older commit was told."""
     commit(git, {"us": "10"})
     fake.status, place = 4, tmp_path / "ab.md"
+    if error is not None:
+        monkeypatch.setattr(fake, "write", Mock(side_effect=error))
     assert main(["ab", "main", "--markdown", str(place)]) == 2
     first, _, reason, *_ = place.read_text().splitlines()
     assert first == "## Performance of HEAD against BASE: ❌ nothing was compared"
-    assert reason == "    pytest could not run the tests in BASE (exit status 4); it ended with:"
+    assert reason == f"    {told}"
