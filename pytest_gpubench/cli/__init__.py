@@ -55,21 +55,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain(words[0], [f"there is no command {words[0]}: did you mean {close[0]}?"])
         return BAD_USAGE
     try:
+        for stream in (sys.stdin, sys.stdout):
+            if isinstance(stream, io.TextIOWrapper):
+                with suppress(ValueError):  # the caller has read from it, or closed it
+                    stream.reconfigure(errors="backslashreplace")  # a name in another encoding
         chosen = parse(words)
+        return int(chosen.run(chosen))
     except SystemExit as stopped:
         if stopped.code == BAD_USAGE:
             stopped.code = failed
         raise
-    for stream in (sys.stdin, sys.stdout):
-        if isinstance(stream, io.TextIOWrapper):
-            with suppress(io.UnsupportedOperation):  # the caller has read from it
-                stream.reconfigure(errors="backslashreplace")  # a name in another encoding
-    try:
-        return int(chosen.run(chosen))
     except (GpuBenchError, OSError) as error:
-        complain(chosen.command, [str(error)])
+        complain(" ".join(words[:1]), [str(error)])
     except Exception:
-        traceback.print_exc()
+        with suppress(OSError):
+            traceback.print_exc()
     except KeyboardInterrupt:
         return INTERRUPTED
     return failed

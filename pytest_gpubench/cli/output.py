@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.report.layout import Column, Screen, lay_out
@@ -15,9 +16,10 @@ def say(sentence: str) -> None:
 
 
 def complain(command: str, sentences: Sequence[str]) -> None:
-    """Write errors to standard error."""
-    for sentence in sentences:
-        print(safe_lines(f"pytest-gpubench {command}: {sentence}"), file=sys.stderr)
+    """Write errors to standard error, if it has a reader."""
+    with suppress(OSError):
+        for sentence in sentences:
+            print(safe_lines(f"pytest-gpubench {command}: {sentence}"), file=sys.stderr)
 
 
 def write(text: str) -> None:

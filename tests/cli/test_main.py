@@ -3,6 +3,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -111,23 +112,26 @@ def test_a_bad_file_is_one_sentence(
 
 @pytest.mark.parametrize(("name", "status"), [("ab", 2), ("bisect", 125)])
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("place", "error", "said"),
     [
-        (OSError(28, "No space left"), "pytest-gpubench {}: [Errno 28] No space left\n"),
-        (KeyError("a bug"), "Traceback"),
+        ("ab.checkouts._git_or_refuse", OSError(28, "No space left"), "pytest-gpubench {}: [Errno 28] No space left\n"),
+        ("ab.checkouts._git_or_refuse", KeyError("a bug"), "Traceback"),
+        ("import_module", ImportError("a package is missing"), "Traceback"),
     ],
 )
 def test_an_error_is_no_regression(
-    error: Exception, said: str, name: str, status: int, command: Command, monkeypatch: pytest.MonkeyPatch
+    place: str, error: Exception, said: str, name: str, status: int, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As Python's own status of an error would be."""
 
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("pytest_gpubench.cli.ab.checkouts._git_or_refuse", fail)
+    monkeypatch.setattr(f"pytest_gpubench.cli.{place}", fail)
     found, _, err = command(name, "main", "HEAD")
     assert (found, err.startswith(said.format(name))) == (status, True)
+    monkeypatch.setattr("sys.stderr", Mock(write=Mock(side_effect=BrokenPipeError)))
+    assert command(name, "main", "HEAD")[0] == status, "without a reader too"
 
 
 LIGHT = f"""
@@ -158,6 +162,12 @@ def test_a_reader_that_stops_is_no_error(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, env=environ, stdout=writing, stderr=subprocess.PIPE)
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_standard_input_may_be_closed(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open(os.devnull) as closed:
+        monkeypatch.setattr("sys.stdin", closed)
+    assert command("list")[0] == 0
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the full device of Linux")
