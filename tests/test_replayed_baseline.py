@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import msgspec
 import pytest
 
-from pytest_gpubench import Measurement
+from pytest_gpubench import BadFile, Measurement
 from pytest_gpubench.public_call import compare_with_past, keep_calls, replayable_calls
 from pytest_gpubench.results.counterpart import PastTest
 from pytest_gpubench.results.model import Outcome
@@ -98,6 +99,12 @@ def test_a_reference_is_not_replayed() -> None:
     past = replace(past, found=replace(past.found, measurements=(reference,)))
     compare_with_past(running(past), request_of(), [reference], calls=cast(Any, calls))
     assert calls.asked == []
+
+
+def test_a_damaged_call_is_an_error() -> None:
+    damaged = Mock(**{"replay.side_effect": BadFile("calls/ab/cd is damaged: save the run again")})
+    with pytest.raises(BadFile, match="damaged"):
+        compare_with_past(running(held_against(10.0)), request_of(), [taken_at(10.0)], calls=damaged)
 
 
 # which calls are kept
