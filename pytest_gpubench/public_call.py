@@ -82,8 +82,8 @@ def keeping(test: CurrentTest, say: Say) -> Iterator[list[Measurement]]:
     try:
         yield measured
     finally:
-        say("")
         test.keep(measured)
+        say("")
 
 
 @contextmanager
