@@ -34,6 +34,8 @@ A forged variable gains nothing: only the inherited descriptor holds a lock.
 """
 FRESH = "gpu_bench_fresh"
 """The key under which the workers of a fresh process are told that they are its."""
+OF_AB = "gpu_bench_of_ab"
+"""The key under which the workers of a run of `ab` are told so: they start after its turn has begun."""
 COUNTING = "PYTEST_GPUBENCH_COUNTING"
 """The variable that names the file which a fresh process, watched by ncu, notes its captures in."""
 NAMING = "PYTEST_GPUBENCH_NAMING"
@@ -72,8 +74,9 @@ def as_fresh_process(config: pytest.Config) -> Resolver | None:
     """Read the settings of a fresh process, its workers or a run of `ab` without those not followed; else None."""
     results = os.environ.pop(RESULTS, None)
     if results is None and not handed_on(config, FRESH):
-        if TURN_SOCKET not in os.environ:
+        if TURN_SOCKET not in os.environ and not handed_on(config, OF_AB):
             return None
+        hand_on(config, OF_AB, True)
         resolver = resolve(config)
         return replace(resolver, run=replace(resolver.run, **{name: UNFOLLOWED[name] for name in NOT_OF_AB}))
     hand_on(config, FRESH, True)

@@ -1,10 +1,10 @@
 """A run that is started ahead: it waits for its turn before its first test."""
 
 import json
+import os
 import socket
 from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
@@ -41,16 +41,27 @@ def test_it_tells_the_sources_of_its_perf_tests_and_begins_when_told(
     assert {name: bool(source) for name, source in found.items()} == known
 
 
+FILES = "save=main", "autosave", "sessions=2", "html=html", "markdown=markdown", "plot=plot", "trace=trace"
+IN_A_TEST = """
+def test_fast(gpu_bench, monkeypatch):
+    asked = []
+    monkeypatch.setattr("pytest_gpubench.public_call.trace", lambda test, request: asked.append(request.settings))
+    gpu_bench(fast)
+    names = "save", "autosave", "sessions", "html", "markdown", "plot", "trace"
+    assert [getattr(asked[0], name) for name in names] == [None, False, 1, None, None, None, None]
+"""
+
+
 @pytest.mark.usefixtures("stubbed_torch")
-def test_it_becomes_no_baseline(bench_run: BenchRun, connection: socket.socket) -> None:
+@pytest.mark.parametrize("workers", [[], ["-n1"]])
+def test_it_becomes_no_baseline(bench_run: BenchRun, connection: socket.socket, workers: list[str]) -> None:
     """It may be of a commit that nobody has merged."""
     connection.sendall(b"!")
-    options = ["--gpu-bench-save=main", "--gpu-bench-sessions=2", "--gpu-bench-html=run.html"]
-    source = "\ndef test_fast(gpu_bench): gpu_bench(fast)\n"
-    result = bench_run(source, *options, "--gpu-bench-json=run.json", GPU_BENCH_AUTOSAVE="1")
+    before = {*os.listdir()}
+    options = [f"--gpu-bench-{each}" for each in (*FILES, "json=json")]
+    result = bench_run(IN_A_TEST, *options, *workers, "-p", "no:cacheprovider")
     result.assert_outcomes(passed=2, skipped=1)
-    assert sorted(path.name for path in Path().glob("*.[hj]*")) == ["run.json"]
-    assert not Path(".gpu_benchmarks").exists()
+    assert {*os.listdir()} - before == {"json", "test_it_becomes_no_baseline.py"}
 
 
 ODD = """
