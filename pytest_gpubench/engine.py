@@ -17,7 +17,7 @@ from pytest_gpubench.errors import BadRequest, MeasurementError, NotMeasured
 from pytest_gpubench.fixture import GpuBench, keywords_of
 from pytest_gpubench.gpu.device import Device, required_device
 from pytest_gpubench.gpu.lock import ignore
-from pytest_gpubench.gpu.lock_file import lock_folder
+from pytest_gpubench.gpu.lock_file import lock_folder_of
 from pytest_gpubench.gpu.turn import turn_at
 from pytest_gpubench.results.model import Comparison, Timing
 from pytest_gpubench.running_test import CurrentTest
@@ -123,7 +123,7 @@ def drop_gradients(tensors: Sequence[Any]) -> None:
 
 
 def _turn(device: Device, settings: Settings, title: str) -> AbstractContextManager[None]:
-    return turn_at(device, lock_folder(settings.lock_folder), settings.lock_timeout, f"bench.{title}")
+    return turn_at(device, lock_folder_of(settings), settings.lock_timeout, f"bench.{title}")
 
 
 def _call(method: str, given: tuple[object, ...], chosen: dict[str, Any]) -> Any:

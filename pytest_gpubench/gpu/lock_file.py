@@ -15,7 +15,7 @@ import msgspec
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.results.files import UNREADABLE
-from pytest_gpubench.settings import LOCK_FOLDER_NAME
+from pytest_gpubench.settings import LOCK_FOLDER_NAME, Settings
 
 LOCK_HEADER = b"pytest-gpubench lock\n"
 """The first bytes of a lock file; any other file that is not empty belongs to somebody else and is not touched."""
@@ -35,6 +35,11 @@ def lock_folder(given: str | Path | None = None, start: Path | None = None) -> P
         return Path(start or "", Path(given or Path(tempfile.gettempdir(), LOCK_FOLDER_NAME)).expanduser()).absolute()
     except RuntimeError:
         raise BadRequest(f"the lock folder {given} is that of a user who is not known here: {REMEDY}") from None
+
+
+def lock_folder_of(settings: Settings) -> Path:
+    """Return the folder that settings name, wherever tests have changed to since."""
+    return lock_folder(settings.lock_folder, settings.started_in)
 
 
 class LockFile:

@@ -17,7 +17,7 @@ from pytest_gpubench.adopt.perf_report import PERF_REPORT, ReportCase, cases_of
 from pytest_gpubench.adopt.timers import imported
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import find_device
-from pytest_gpubench.gpu.lock_file import lock_folder
+from pytest_gpubench.gpu.lock_file import lock_folder_of
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.items import FIXTURE, NAME, uses_fixture
 from pytest_gpubench.plugin.lifecycle import Lifecycle
@@ -133,7 +133,7 @@ class ScriptFile(pytest.File):
         settings = self.lifecycle.settings
         turn: AbstractContextManager[None] = nullcontext()
         if not settings.disable and settings.timer != "scripted":
-            device, folder = find_device(settings.device), lock_folder(settings.lock_folder)
+            device, folder = find_device(settings.device), lock_folder_of(settings)
             turn = turn_at(device, folder, settings.lock_timeout, f"loading {self.path.name}", claims=False)
         with turn:
             namespace, error, times_by_itself = load(self.path)

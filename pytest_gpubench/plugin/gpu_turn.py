@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +20,7 @@ from pytest_gpubench.gpu.clocks import ClockLock
 from pytest_gpubench.gpu.device import Device, find_device, required_device, why_no_gpu
 from pytest_gpubench.gpu.holder import Holder, command_line
 from pytest_gpubench.gpu.lock import Claim, GpuLock, Patience, claim_gpu, claimants
-from pytest_gpubench.gpu.lock_file import lock_folder
+from pytest_gpubench.gpu.lock_file import lock_folder_of
 from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.gpu.processes import family, pid_namespace
 from pytest_gpubench.gpu.visible import VisibleGpu, same_gpu
@@ -86,7 +85,7 @@ class HeldGpus:
         has_started: bool = self.uuids[0] == uuid and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         has_context = has_started and torch.cuda.memory_reserved() > 0
         # processes of this run, and of others that take turns; their children only if that matters
-        own = frozenset({os.getpid(), *claimants(uuid, _folder_of(self.settings))})
+        own = frozenset({os.getpid(), *claimants(uuid, lock_folder_of(self.settings))})
         if not {process.pid for process in reading.processes or ()} <= own:
             controller, namespace = handed_on(self.config, CONTROLLER) or (0, None)
             is_here = namespace == pid_namespace() and controller == os.getppid()
@@ -209,7 +208,7 @@ class GpuTurns:
             return
         self._claim(gpus)
         note = Holder.of_this_process(item.nodeid, command_line(run_arguments(self.config)))
-        lock = GpuLock(gpus, _folder_of(self.settings), note)
+        lock = GpuLock(gpus, lock_folder_of(self.settings), note)
         patience = Patience(self.settings.lock_timeout, self._say)
         if is_worker(self.config):
             patience.say_after_s = WORKER_SAYS_AFTER_S
@@ -221,7 +220,7 @@ class GpuTurns:
             if is_worker(self.config):  # any other run ends in order where a signal ends it
                 held.cleanup.enter_context(interrupts_raised())
             for uuid in held.uuids:
-                clocks = ClockLock(uuid, self.settings.lock_clocks, _folder_of(self.settings), self._warn)
+                clocks = ClockLock(uuid, self.settings.lock_clocks, lock_folder_of(self.settings), self._warn)
                 held.cleanup.enter_context(clocks)
 
     def _choose(self, device: Device, count: int) -> tuple[str, ...]:
@@ -245,7 +244,7 @@ class GpuTurns:
         for uuid in gpus:
             if uuid not in self._claims and uuid != own:
                 gpu = VisibleGpu(uuid, None, "")
-                self._claims[uuid] = claim_gpu([gpu], _folder_of(self.settings))
+                self._claims[uuid] = claim_gpu([gpu], lock_folder_of(self.settings))
 
     # clocks
 
@@ -269,7 +268,3 @@ class GpuTurns:
 
     def _say(self, sentence: str) -> None:
         terminal.announce(self.config, sentence)
-
-
-def _folder_of(settings: Settings) -> Path:
-    return lock_folder(settings.lock_folder, settings.started_in)

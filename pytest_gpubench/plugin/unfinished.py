@@ -13,7 +13,7 @@ import pytest
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.holder import Holder
-from pytest_gpubench.gpu.lock_file import OPEN_FLAGS, LockFile, lock_folder
+from pytest_gpubench.gpu.lock_file import OPEN_FLAGS, LockFile, lock_folder_of
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.items import is_perf
 from pytest_gpubench.plugin.workers import is_dry, is_worker
@@ -39,7 +39,7 @@ class UnfinishedRuns:
 
         project = hashlib.sha256(str(self.config.rootpath).encode()).hexdigest()[:16]
         with suppress(OSError, BadRequest):  # a folder that nobody may write to
-            folder = lock_folder(self.settings.lock_folder)
+            folder = lock_folder_of(self.settings)
             for path in sorted(folder.glob(f"run-{project}-*")):
                 if test := _interrupted_test(LockFile(folder, path.name)):
                     terminal.announce(

@@ -13,7 +13,7 @@ import pytest
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable
 from pytest_gpubench.gpu import context, visible
 from pytest_gpubench.gpu.lock import Claim, claim_gpu
-from pytest_gpubench.gpu.lock_file import lock_folder
+from pytest_gpubench.gpu.lock_file import lock_folder_of
 from pytest_gpubench.gpu.processes import pid_namespace
 from pytest_gpubench.gpu.visible import VisibleGpu, parse_list, same_gpu
 from pytest_gpubench.plugin.items import takes_turns
@@ -107,7 +107,7 @@ def pin_worker(settings: Settings) -> Pin | None:
     gpus = visible.find_visible() if _pin is None and settings.device != "cpu" else []
     if gpus:
         too_late = context.cuda_was_started()
-        claim = claim_gpu(gpus, lock_folder(settings.lock_folder))
+        claim = claim_gpu(gpus, lock_folder_of(settings))
         place = gpus.index(claim.gpu)
         _pin = Pin(claim, (*gpus[place:], *gpus[:place]))
         if too_late:

@@ -67,6 +67,12 @@ def test_a_run_that_ends_leaves_no_note(bench_run: BenchRun, notes: Path, body: 
     assert list(notes.glob("run-*")) == []
 
 
+def test_a_note_lies_where_the_run_began(bench_run: BenchRun, pytester: pytest.Pytester) -> None:
+    pytester.mkdir("elsewhere")
+    source = "import os\nos.chdir('elsewhere')\ndef test_it(gpu_bench): assert os.listdir('../locks')"
+    bench_run(source, "--gpu-bench-lock-folder=locks").assert_outcomes(passed=1)
+
+
 def note(test: str) -> bytes:
     return LOCK_HEADER + msgspec.json.encode(Holder.of_this_process(test))
 
