@@ -22,6 +22,7 @@ from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.items import FIXTURE, NAME, uses_fixture
 from pytest_gpubench.plugin.lifecycle import Lifecycle
 from pytest_gpubench.plugin.workers import without_group
+from pytest_gpubench.results.files import shown
 from pytest_gpubench.settings import ini_name
 from pytest_gpubench.units import numbered, repr_of, safe_line
 
@@ -31,17 +32,18 @@ COMPARE_KEYWORDS = ("reference", "rtol", "atol", "equal_nan")
 
 
 class AdoptedScripts:
-    """The hook that collects the scripts of --gpu-bench-scripts; raises BadRequest for a pattern of no file."""
+    """The hooks that collect the scripts of --gpu-bench-scripts; raises BadRequest for a pattern of no file."""
 
     def __init__(self, config: pytest.Config, lifecycle: Lifecycle) -> None:
         self.lifecycle = lifecycle
-        self.files: dict[Path, None] = {}
+        self.files: dict[Path, bool] = {}
+        """The scripts, each with True once it is collected."""
         for pattern in lifecycle.settings.scripts or ():
             bases = dict.fromkeys((config.invocation_params.dir, config.rootpath))
             files = [each for base in bases for each in sorted(glob.glob(str(base / pattern), recursive=True))]
             if not files:
                 raise BadRequest(f"--gpu-bench-scripts={pattern} is the pattern of no file in {config.rootpath}")
-            self.files |= dict.fromkeys(Path(each).resolve() for each in files)
+            self.files |= dict.fromkeys((Path(each).resolve() for each in files), False)
         is_given = config.args_source is ArgsSource.ARGS  # else only the scripts are collected
         named = list(config.args) if is_given else []
         there = {(config.invocation_params.dir / each.partition("::")[0]).resolve() for each in named}
@@ -63,7 +65,14 @@ class AdoptedScripts:
         nodeid = Path(os.path.relpath(module_path, parent.config.rootpath)).as_posix()
         script: ScriptFile = ScriptFile.from_parent(parent, path=module_path, nodeid=nodeid)
         script.lifecycle = self.lifecycle
+        self.files[module_path.resolve()] = True
         return script
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Name the scripts that were not collected."""
+        for path in (path for path, is_collected in self.files.items() if not is_collected):
+            words = f"warning: --gpu-bench-scripts: {shown(path)} is not run, as pytest does not enter its folder or"
+            terminal.announce(session.config, f"{words} ignores it (norecursedirs, --ignore): name no folder above it")
 
 
 class AdoptedTests:

@@ -242,6 +242,17 @@ def test_scripts_alone_are_run_where_no_path_is_given(pytester: pytest.Pytester,
     assert list(calls(run_script(source, "."))) == ["__main__", "test_other"]
 
 
+@pytest.mark.parametrize(("arguments", "lost"), [([], False), (["."], True)])
+def test_a_script_that_pytest_does_not_collect_is_told(
+    arguments: list[str], lost: bool, pytester: pytest.Pytester
+) -> None:
+    script = pytester.mkdir("build") / "bench_it.py"
+    script.touch()
+    result = pytester.runpytest_inprocess("--collect-only", "--gpu-bench-scripts=build/*.py", *arguments)
+    told = f"gpu_bench: warning: --gpu-bench-scripts: {script} is not run, as pytest does not enter its folder"
+    assert (told in result.stdout.str(), "__main__" in result.stdout.str()) == (lost, not lost)
+
+
 def test_scripts_outside_of_the_root_folder_have_names_of_their_own(
     pytester: pytest.Pytester, run_script: RunScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
