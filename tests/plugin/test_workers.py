@@ -338,3 +338,10 @@ def test_the_tests_of_a_worker_are_named_as_in_any_run(is_worker: bool) -> None:
     Workers(config, Settings(device="cpu")).pytest_collection_finish(cast(Any, SimpleNamespace(items=items)))
     changed = [*GROUPS.values(), "a.py::test_turn"] if is_worker else [*GROUPS, "a.py::test_turn@gpu"]
     assert [each.nodeid for each in items] == [*changed, "a.py::b@c"]
+
+
+@pytest.mark.parametrize(("nodeid", "name"), GROUPS.items())
+def test_a_test_that_a_worker_died_in_is_named_so_too(nodeid: str, name: str) -> None:
+    report: Any = SimpleNamespace(nodeid=nodeid)
+    Workers(cast(Any, SimpleNamespace()), Settings()).pytest_handlecrashitem(report)
+    assert report.nodeid == name

@@ -59,6 +59,7 @@ def timing(samples_us: list[float] | None = None, **given: Any) -> Timing:
         (100, None, 5000),
         (1000, 0.0, 4000),
         (1000, 0.75, 2 / (1 / 4000 + 1 / 4400)),
+        (1000, 0.6, 5 / (4 / 4000 + 1 / 4400)),
     ],
 )
 def test_the_fastest_at_this_size_or_above(megabytes: int, read_share: float | None, gbps: float) -> None:
