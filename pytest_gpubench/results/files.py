@@ -15,7 +15,7 @@ from pytest_gpubench.errors import BadFile
 from pytest_gpubench.units import printable, shortened_inside
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for data that is not what it should be."""
+"""The errors of msgspec for data that is not as it should be."""
 
 
 def write_file(data: bytes, path: Path) -> None:
