@@ -29,7 +29,7 @@ class Pace:
     taken: Interleaved
     way: Way
     varied: Callable[[], AbstractContextManager[object]]
-    """Gives calls other values within."""
+    """A context in which calls are given other values."""
 
     def check(self, names: Sequence[str], found_us: Mapping[str, float]) -> None:
         """Raise InvalidResult for a candidate that takes longer whenever the values of its inputs change.

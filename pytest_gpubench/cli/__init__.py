@@ -32,7 +32,7 @@ REMOVED = {
 }
 """The commands to use instead of those of earlier versions."""
 RUN_PYTEST = ("ab", "bisect")
-EXIT_STATUS = "exit status: 0 fine, 1 a regression or nothing to compare, 2 bad usage or a file that cannot be read"
+EXIT_STATUS = "exit status: 0 fine, 1 a regression or nothing to compare, 2 bad usage or any error (bisect: 125)"
 BAD_USAGE = 2
 CANNOT_TELL = 125
 """For any error of `bisect` too: `git bisect run` would take 2 for a bad commit."""
@@ -40,7 +40,7 @@ INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status: 0, 1 for a regression found, 2 for bad usage or any error.
+    """Run the command; return its exit status: 0, 1 for a regression found, 2 for any error (bisect: 125), 130.
 
     An error that is not expected has its traceback. Python's own status for it would be that of a regression.
     """

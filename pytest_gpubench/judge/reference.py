@@ -112,7 +112,10 @@ class Reference:
             )
         other = self.function(*copied(second))
         if wrong := [each.sentence for each in self.differences(other, second) if not each.passed]:
-            raise UnfairComparison(f"the reference itself is wrong within the tolerance: {'; '.join(wrong)}")
+            raise UnfairComparison(
+                f"the reference itself, called again, is not within the tolerance: {'; '.join(wrong)}; make it "
+                "deterministic, widen tolerance, or give equal_nan=True"
+            )
         if self._are_right(other, first):
             raise UnfairComparison(
                 "the reference returns the same for two seeds, within the tolerance: a candidate that remembers a "

@@ -35,7 +35,7 @@ A forged variable gains nothing: only the inherited descriptor holds a lock.
 FRESH = "gpu_bench_fresh"
 """The key under which the workers of a fresh process are told that they are its."""
 OF_AB = "gpu_bench_of_ab"
-"""The key under which the workers of a run of `ab` are told so: they start after its turn has begun."""
+"""The key under which the workers of a run of `ab` are told so; they start after its turn at the GPU has begun."""
 COUNTING = "PYTEST_GPUBENCH_COUNTING"
 """The variable that names the file which a fresh process, watched by ncu, notes its captures in."""
 NAMING = "PYTEST_GPUBENCH_NAMING"

@@ -255,7 +255,7 @@ def outcome_text(verdict: Verdict, brief: bool = False) -> str:
 
 
 def is_loose(verdict: Verdict) -> bool:
-    """Tell whether a verdict would be against its test if it were enforced."""
+    """Tell whether a verdict is FAIL, INVALID or INCONCLUSIVE, and not enforced."""
     return not verdict.enforced and verdict.outcome not in (Outcome.PASS, Outcome.NOT_JUDGED)
 
 

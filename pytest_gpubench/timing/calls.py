@@ -140,10 +140,10 @@ def split_arguments(made: object) -> tuple[tuple[object, ...], dict[str, object]
             args, kwargs = made, {}
     odd = [repr_of(name) for name in kwargs if not isinstance(name, str)]
     if odd or not isinstance(args, tuple):
-        found = f"the keyword {odd[0]}" if odd else type(made).__name__
+        why = f"{type(made).__name__}: for a single argument, `return (x,)`"
         raise BadRequest(
-            f"setup= must return a tuple of arguments, a dict of keywords, (tuple, dict) or None, "
-            f"found {found}: for a single argument, `return (x,)`"
+            "setup= must return a tuple of arguments, a dict of keywords, (tuple, dict) or None, found "
+            + (f"the keyword {odd[0]}: give each a name" if odd else why)
         )
     return args, kwargs
 

@@ -1,7 +1,7 @@
 """Notice when a test has replaced a function of Python or torch that measuring, or a reference, relies on.
 
 A test does so by accident: it freezes the time, or patches torch and forgets to undo it. Replacements are named unless
-a library made them. A candidate that wants to deceive can replace anything, this module included.
+a library made them; of clocks always. A candidate that wants to deceive can replace anything, this module included.
 """
 
 import functools
@@ -40,7 +40,7 @@ RELIED_ON = (
 
 
 def replaced() -> str | None:
-    """Return the name of a function that a measurement relies on and that is no longer a library's; None if all are.
+    """Return the name of a replaced function that a measurement relies on; None if none is.
 
     A function is a library's if the file it is defined in lies where libraries are installed, or in this package. The
     clocks are built in: a library that replaces one freezes or moves the time.
