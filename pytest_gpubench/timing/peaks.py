@@ -80,7 +80,7 @@ def measured_peaks(device: Device, dtypes: Sequence[str] | None = ()) -> Peaks |
 
     dtypes: names as torch's, `bfloat16`; None is those that were measured before. float32 is measured as torch is set
     now, and called `tfloat32` where torch rounds it; what cannot be measured is missing, and a remark says why. Each
-    is measured once a process and GPU, in less than a second; an error is not kept, so that the next call tries again.
+    is measured once a process and GPU, in less than a second; what lacked room or met an error is tried again.
     """
     if device.type != "cuda":
         return None
@@ -113,9 +113,9 @@ def matmuls_or_remark(device: Device, dtypes: Sequence[str]) -> "dict[str, Measu
     try:
         for name in dtypes:
             now = "tfloat32" if name == "float32" and rounds_float32(device) else name
-            found[now] = _matmuls.get((device, now)) or measure_matmul(device, now)
-            if not found[now].lacked_room:
-                _matmuls[device, now] = found[now]
+            known = _matmuls.get((device, now))
+            found[now] = known if known and not known.lacked_room else measure_matmul(device, now)
+            _matmuls[device, now] = found[now]
     except Exception as error:  # as above
         remark = f"matmuls: not measured, {first_line(error)}"
         found |= {name: MeasuredMatmul(None, remark) for name in dtypes if name not in found}
@@ -247,10 +247,11 @@ def measure_matmul(device: Device, name: str) -> MeasuredMatmul:
     except torch.OutOfMemoryError:
         no_room = f"{name} matmuls: there was no room for {rows} x {columns} x {depth}"
         return MeasuredMatmul(best or None, no_room, lacked_room=True)
-    except MeasurementError:
+    except (MeasurementError, DeviceUnavailable):
         raise
     except (RuntimeError, AttributeError, TypeError, ValueError) as error:  # torch, or this GPU, does not multiply it
-        return MeasuredMatmul(best or None, f"{name} matmuls: not measured, {first_line(error)}")
+        lacked_room = "ALLOC_FAILED" in str(error)  # of a library of CUDA's
+        return MeasuredMatmul(best or None, f"{name} matmuls: not measured, {first_line(error)}", lacked_room)
     finally:
         torch.cuda.empty_cache()
     throttled_by = f"{name} matmuls: throttled by {', '.join(reasons)} while they were measured"

@@ -277,8 +277,10 @@ def test_no_room_for_a_matmul_is_said(
     remarks = (f"float64 matmuls: there was no room for {2 * most_rows} x {2 * most_rows} x {2 * most_rows}",)
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(peaks, "matmuls", full)
-        found = peaks_of(device, ["float64"])
+        found, kept = peaks_of(device, ["float64"]), measured_peaks(device, None)
     assert (found.matmul_tflops, found.remarks) == (tflops, remarks)
+    assert kept is not None
+    assert kept.matmul_tflops == tflops
     again = peaks_of(device, ["float64"])
     assert (list(again.matmul_tflops), again.remarks) == (["float64"], ())
     taken = len(small.names)
