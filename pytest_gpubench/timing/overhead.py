@@ -27,9 +27,12 @@ def take_overhead(call: Call, device: Device, cache: Cache, reps: int = OVERHEAD
     """
 
     def take(timer: Timer) -> Sequence[Rep]:
-        taken = until_complete(lambda: reps_of(timer.session(), call, SETTLING_REPS + reps))[SETTLING_REPS:]
-        check_same_kernels(call, taken)
-        return taken
+        def once() -> Sequence[Rep]:
+            taken = reps_of(timer.session(), call, SETTLING_REPS + reps)[SETTLING_REPS:]
+            check_same_kernels(call, taken)
+            return taken
+
+        return until_complete(once)
 
     queued, recorded = take(EventsTimer(device, cache)), take(ProfilerTimer(device, cache))
     eager = take(EventsTimer(device, cache, ahead=False))

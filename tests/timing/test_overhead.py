@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from pytest_gpubench import BadRequest, MeasurementError
+from pytest_gpubench import BadRequest, KernelsDiffer, MeasurementError
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.results.model import Overhead
 from pytest_gpubench.timing import overhead
@@ -27,7 +27,13 @@ RECORDED = Rep(6, (Record("a", "kernel", 0, 2000), Record("a", "kernel", 5000, 9
 def taken(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Overhead]:
     """Return the overhead of a call whose reps are these, in events, eager and as a graph; the first do not count."""
 
-    def take(queued: Sequence[Rep], eager_us: float = 40, graph: float | Exception = 10, lost: int = 0) -> Overhead:
+    def take(
+        queued: Sequence[Rep],
+        eager_us: float = 40,
+        graph: float | Exception = 10,
+        lost: int = 0,
+        recorded: Sequence[Rep] = (RECORDED,) * 3,
+    ) -> Overhead:
         made: list[FakeTimer] = []
 
         def timer(reps: Sequence[Rep], *errors: Exception) -> FakeTimer:
@@ -43,7 +49,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Overhead]:
             return timer(queued if ahead else [Rep(eager_us)] * 3)
 
         monkeypatch.setattr(overhead, "EventsTimer", events_timer)
-        monkeypatch.setattr(overhead, "ProfilerTimer", lambda *given: timer([RECORDED] * 3, *[LOST] * lost))
+        monkeypatch.setattr(overhead, "ProfilerTimer", lambda *given: timer(recorded, *[LOST] * lost))
         monkeypatch.setattr(overhead, "GraphTimer", graph_timer)
         found = take_overhead(make_call(lambda: None, label="f"), cpu_device(), "cold", reps=3)
         assert [each.sizes for each in made] == [[SETTLING_REPS + 3] * (1 + more) for more in (0, lost, 0, 0)]
@@ -61,6 +67,11 @@ def test_an_overhead_is_made_of_medians(taken: Taken, lost: int) -> None:
     found = taken([queued(20), queued(30), queued(900)], lost=lost)
     assert (found.host_us, found.busy_us, found.span_us, found.gap_us) == (30, 6, 9, 3)
     assert (found.eager_us, found.graph_us, found.graph_speedup, found.no_graph) == (40, 10, 4, "")
+
+
+def test_reps_of_other_kernels_have_no_median(taken: Taken) -> None:
+    with pytest.raises(KernelsDiffer, match="measured 3 times"):
+        taken([queued(20)] * 3, recorded=[RECORDED, RECORDED, Rep(6, RECORDED.records[:1])])
 
 
 @pytest.mark.parametrize(("bound", "host_us"), [(0, 20), (1, 20), (2, None), (3, None)])
