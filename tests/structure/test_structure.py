@@ -383,6 +383,7 @@ OBJECTS = iter([object() for _ in range(99)])
         lambda x: object(),
         lambda x: x.numpy(),
         lambda x: numpy.array([next(OBJECTS)]),
+        lambda x: numpy.array([(next(OBJECTS),)], dtype=[("a", "O")]),
         lambda x: x.to_sparse(),
         lambda x: x.mul_(2),
         lambda x: x.add_(torch.rand(6)),
@@ -401,6 +402,7 @@ KINDS = (torch.float16, torch.int16)
     [
         (lambda other: other, ["out"]),
         (lambda other: lambda x: other(x).numpy(), ["out"]),
+        (lambda other: lambda x: numpy.array([(other(x)[3].item(),)], dtype=[("Offset", "f4")]), ["out"]),
         (lambda other: lambda x: array.array("d", [other.number, other(x)[0]]), ["out"]),
         (lambda other: lambda x: (x, other(x)), ["out[1]"]),
         (lambda other: lambda x: {"loss": other(x).sum().item()}, ["out['loss']"]),
