@@ -14,6 +14,7 @@ from pytest_gpubench.units import (
     format_time,
     grouped,
     numbered,
+    ratio_text,
     round_to_digits,
     share_or_more,
     shortened_inside,
@@ -168,3 +169,7 @@ def test_the_middle_of_what_is_too_long_is_left_out(most: int, kept: str) -> Non
 )
 def test_a_change_that_is_next_to_impossible_is_no_number(share: float, text: str) -> None:
     assert share_or_more(share) == text
+
+
+def test_a_ratio_to_nothing_is_no_number() -> None:
+    assert ratio_text(math.inf, (1.0, math.inf)) == "-"
