@@ -42,8 +42,8 @@ class AdoptedScripts:
             bases = dict.fromkeys((config.invocation_params.dir, config.rootpath))
             files = [each for base in bases for each in sorted(glob.glob(str(base / pattern), recursive=True))]
             if not files:
-                there = " or ".join(map(str, bases))
-                raise BadRequest(f"--gpu-bench-scripts={pattern} matches no file in {there}: it is relative to these")
+                places = " or ".join(map(str, bases))
+                raise BadRequest(f"--gpu-bench-scripts={pattern} matches no file in {places}: it is relative to these")
             self.files |= dict.fromkeys((Path(each).resolve() for each in files), False)
         is_given = config.args_source is ArgsSource.ARGS  # else only the scripts are collected
         named = list(config.args) if is_given else []
