@@ -21,7 +21,7 @@ from pytest_gpubench.gpu.lock_file import lock_folder_of
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.items import FIXTURE, NAME, uses_fixture
 from pytest_gpubench.plugin.lifecycle import Lifecycle
-from pytest_gpubench.plugin.workers import without_group, worker_name
+from pytest_gpubench.plugin.workers import is_worker, without_group, worker_name
 from pytest_gpubench.results.files import shown
 from pytest_gpubench.settings import ini_name
 from pytest_gpubench.units import numbered, repr_of, safe_line
@@ -71,7 +71,7 @@ class AdoptedScripts:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Name the scripts that were not collected; of all workers the first does."""
-        if worker_name() not in ("master", "gw0"):
+        if is_worker(session.config) and worker_name() != "gw0":
             return
         for path in (path for path, is_collected in self.files.items() if not is_collected):
             words = f"warning: --gpu-bench-scripts: {shown(path)} is not run, as pytest does not enter its folder or"

@@ -223,8 +223,14 @@ def test_what_setup_may_return(made: object, expected: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "found"), [(3, "int"), ([1], "list"), ({1: 2}, "the keyword 1"), (((1,), {b"a": 3}), "the keyword b'a'")]
+    ("made", "found"),
+    [
+        (3, "int: for a single"),
+        ([1], "list: for a single"),
+        ({1: 2}, "the keyword 1: give"),
+        (((1,), {b"a": 3}), "the keyword b'a': give"),
+    ],
 )
 def test_what_setup_may_not_return(made: object, found: str) -> None:
-    with pytest.raises(BadRequest, match=f"must return a tuple of arguments, .* found {found}: for a single"):
+    with pytest.raises(BadRequest, match=f"must return a tuple of arguments, .* found {found}"):
         Arguments((), {}, lambda: made).fresh()
