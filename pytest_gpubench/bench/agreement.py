@@ -113,7 +113,7 @@ class Agreement:
         if self.grads and not expected.gradients:
             raise BadRequest(
                 "grads=True compares gradients of the inputs, but none requires one, or the reference's outputs have "
-                "none: set requires_grad"
+                "none: set requires_grad on an input, and detach no output"
             )
         return expected
 

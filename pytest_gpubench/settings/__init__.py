@@ -75,8 +75,9 @@ class Settings:
     )
     cache: Cache = setting(  # noqa: RUF009 # it returns a field
         "cold",
-        "the L2 cache before each rep: cold is flushed by reading, dirty by writing (as other tools do), hot is left; "
-        "tests may give a function that leaves data in it",
+        "the caches before each rep: cold flushes the L2 cache by reading, dirty by writing (as other tools do), both "
+        "fill a GPU's caches of instructions with other code, hot leaves them; "
+        "tests may give a function that leaves data in the L2 cache",
         parsers.word_or(Producer, *get_args(CacheName)),
         "|".join(get_args(CacheName)),
         in_marker=True,

@@ -305,7 +305,7 @@ class BackwardPass:
         if not outputs:
             raise BadRequest(
                 f"backward= was asked of {name_of(self.function)!r}, but none of its outputs requires a gradient: "
-                "set requires_grad on its inputs, and measure outside of torch.inference_mode()"
+                "set requires_grad on its inputs, detach no output, and measure outside of torch.inference_mode()"
             )
         return outputs
 

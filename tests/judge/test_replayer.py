@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pytest_gpubench import BadFile
 from pytest_gpubench.judge import replayer as replayer_module
 from pytest_gpubench.judge.judgement import CaseJudgement
 from pytest_gpubench.judge.judging import Judge
@@ -139,6 +140,16 @@ def test_a_call_that_cannot_be_rebuilt_costs_its_process(replayer: Any, tmp_path
     replayer.pool.get = lambda: Candidate(tmp_path, replayer.done, fails="replay")
     assert replayer.judge(replayer.cases[0], b"call") == "it cannot be rebuilt: it has ended"
     assert replayer.done[-1] == "end"
+
+
+def test_a_call_that_is_refused_unread_costs_no_process(replayer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(call: bytes) -> int:
+        raise BadFile("its graph is too large")
+
+    assert replayer._candidate
+    monkeypatch.setattr(replayer_module, "launches_of", refuse)
+    assert replayer.judge(replayer.cases[0], b"call") == "it cannot be rebuilt: its graph is too large"
+    assert "end" not in replayer.done
 
 
 def test_a_reference_that_is_replayed_wrongly_costs_a_process(replayer: Any, tmp_path: Path) -> None:
