@@ -32,6 +32,7 @@ PUBLIC_NAMES = {
     "onednn_": "torch.backends.mkldnn.",
     "qengine": "torch.backends.quantized.engine",
     "rocm_fa_preferred_backend": "torch.backends.cuda.preferred_rocm_fa_library",
+    "sdp_priority_order": "torch.nn.attention.sdpa_kernel",
 }
 """The beginning of names in torch._C, and that of the public names of the same switches."""
 PRECISIONS = {
@@ -67,6 +68,7 @@ def switches() -> tuple[Switch, ...]:
     """
     from torch.backends import cuda
 
+    _choose_attention()
     return (
         *_precisions(),
         *_pairs(),
@@ -99,6 +101,13 @@ def switches() -> tuple[Switch, ...]:
         Switch("torch.set_autocast_cache_enabled", torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
         *(_autocast(kind) for kind in ("cuda", "cpu")),
     )
+
+
+def _choose_attention() -> None:
+    """Let torch order its kernels of attention for this GPU, which else the first attention of the process does."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        given = torch.zeros(1, 1, 1, 8, dtype=torch.float16, device="cuda")
+        torch._fused_sdp_choice(given, given, given)
 
 
 def _pairs() -> Iterator[Switch]:
@@ -160,7 +169,7 @@ def _readers() -> tuple[Callable[[], object], ...]:
     return tuple(switch.read for switch in switches())
 
 
-SAME = {"none", "ieee"}
+SAME = "none", "ieee"
 """Precisions that compute the same: writing an old name back leaves the new one "ieee" where it was "none"."""
 
 
@@ -191,7 +200,7 @@ def refuse_switching(who: str, before: Readings) -> None:
         _put_back(before)
         _put_back(before)  # an old name's write changes the new ones too
     rows = [row for row in zip(switches(), before, after, strict=True) if row[1] != row[2]]
-    if all({value, now} == SAME for _, value, now in rows):
+    if all(value in SAME and now in SAME for _, value, now in rows):
         return
     changed = {switch.name: now for switch, _, now in rows}
     own = [row for row in rows if row[2] is not UNREADABLE and changed.get(row[0].follows, UNREADABLE) != row[2]]

@@ -48,6 +48,8 @@ CHANGES: dict[str, Callable[[], Any]] = {
     "torch.autocast('cpu')": lambda: torch.set_autocast_enabled("cpu", True),
     "torch.autocast('cuda')": lambda: torch.set_autocast_dtype("cuda", torch.bfloat16),
 }
+if hasattr(torch._C, "_set_sdp_priority_order"):  # of torch 2.7 and later
+    CHANGES["torch.nn.attention.sdpa_kernel"] = lambda: torch._C._set_sdp_priority_order([0, 1, 2, 3, 4])
 ALONE = [name for name in CHANGES if "tf32" not in name and "float32" not in name]
 """The switches whose change changes no other."""
 

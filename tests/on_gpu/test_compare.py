@@ -1,12 +1,14 @@
 """Comparisons on the GPU: a kernel is itself, and more work is told in few calls and wherever memory lies."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
 
 from pytest_gpubench import GpuBench, LimitBroken
 from tests.on_gpu.doubling import torch_double
+from tests.on_gpu.hosts import RealHost
 
 NUMBERS = 2**27
 
@@ -44,3 +46,16 @@ def test_a_little_more_work_fails_at_both_placements(gpu_bench: GpuBench) -> Non
     assert len(at_home) >= 2
     assert len(elsewhere) >= 2
     assert not at_home & elsewhere, "neither outputs nor temporaries lie where they lay"
+
+
+def test_the_first_attention_of_a_process_changes_no_switch(tmp_path: Path) -> None:
+    """With it torch orders its kernels of attention for the GPU, and keeps that order."""
+    host = RealHost(tmp_path)
+    host.write(
+        "import torch\nfrom torch.nn.functional import scaled_dot_product_attention as attention\n\n"
+        "def test_it(gpu_bench):\n"
+        "    q, k, v = torch.randn(3, 2, 4, 256, 64, device=gpu_bench.device, dtype=torch.bfloat16)\n"
+        "    gpu_bench.compare({'it': lambda *args: attention(*args)}, attention, (q, k, v), reps=12)\n"
+    )
+    status, output = host.run()
+    assert status == 0, output
