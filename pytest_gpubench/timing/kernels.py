@@ -21,6 +21,9 @@ CODE_BYTES = 2**17
 
 On an H200 a `torch.max` still takes 1.5 % longer after other kernels with half as much; twice as much takes 70 us more.
 """
+LINE_BYTES, LINES_BLOCK = 128, 1024
+"""The bytes of a line, and the lines of which one program changes the priority."""
+DEMOTION = tl.constexpr("applypriority.global.L2::evict_normal [$1], 128; mov.u32 $0, 0;")
 CODE = tl.constexpr("mov.u32 $0, %tid.x;" + "mad.lo.s32 $0, $0, $0, 7;" * (CODE_BYTES // 16))
 
 
@@ -48,6 +51,15 @@ def gpu_bench_read_flush(buffer, out, count, never, done, flush, CODE_BYTES: tl.
     total = tl.sum(tl.load(buffer + offsets, mask=offsets < count, other=0, eviction_policy="evict_last"), 0)
     # `buffer` holds zeros and `never` is none, which the compiler cannot know: it has to do the loads
     tl.store(out, total + found, mask=total == never)
+
+
+@triton.jit
+def gpu_bench_demote(buffer, lines, IS_KNOWN: tl.constexpr, BLOCK: tl.constexpr):
+    """Give lines of the buffer the ordinary priority in the L2 cache, if the GPU knows that instruction."""
+    if IS_KNOWN:
+        at = tl.minimum(tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK), lines - 1)
+        addresses = buffer.to(tl.int64) + 128 * at
+        tl.inline_asm_elementwise(DEMOTION, "=r,l", [addresses], dtype=tl.int32, is_pure=False, pack=1)
 
 
 @triton.jit(do_not_specialize=["flush"])
@@ -88,7 +100,7 @@ def gpu_bench_noop(clocks):
 
 
 def flush_of(buffer: torch.Tensor, overwrites: bool = False, replaces_code: bool = True) -> Callable[[], object]:
-    """Return the function that reads a buffer of int32, or overwrites it.
+    """Return the function that reads a buffer of int32, and gives it the ordinary priority then, or overwrites it.
 
     replaces_code: also fill the multiprocessors' caches of instructions.
     """
@@ -98,7 +110,14 @@ def flush_of(buffer: torch.Tensor, overwrites: bool = False, replaces_code: bool
     options = {"CODE_BYTES": CODE_BYTES if replaces_code else 0, "BLOCK": FLUSH_BLOCK, "num_warps": 8}
     if overwrites:
         return lambda: gpu_bench_write_flush[grid](buffer, out, count, done, next(numbers), **options)
-    return lambda: gpu_bench_read_flush[grid](buffer, out, count, 1, done, next(numbers), **options)
+    lines = buffer.nbytes // LINE_BYTES
+    is_known, of_lines = torch.cuda.get_device_capability(buffer.device) >= (8, 0), (triton.cdiv(lines, LINES_BLOCK),)
+
+    def flush() -> None:
+        gpu_bench_read_flush[grid](buffer, out, count, 1, done, next(numbers), **options)
+        gpu_bench_demote[of_lines](buffer, lines, IS_KNOWN=is_known, BLOCK=LINES_BLOCK, num_warps=8)
+
+    return flush
 
 
 class Sentinels:

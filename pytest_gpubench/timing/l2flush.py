@@ -6,7 +6,11 @@ nothing to drop. A producer runs after such a flush: what it left in the cache i
 
 A flush that reads has the highest priority in the cache, `evict_last`, so that nothing outlives it: after one of
 ordinary priority, a kernel that loads 4 MiB with `evict_last` took 2.24 us instead of 2.56 us on an H200. Kernels that
-do not ask take as long after the one as after the other, and both flushes took 34 us without the code below. One that
+do not ask take as long after the one as after the other, and both flushes took 34 us without the code below. Its lines
+are given the ordinary priority then, in 11 us: a call of several kernels would find a cache that keeps none of what it
+writes. Medians on an H200, without that, with it, and after the driver gave all lines the ordinary priority: a GELU of
+nine kernels on 16 MiB 82.0, 75.9 and 75.9 us, a layer norm of eight 78.7, 73.3 and 73.1 us, calls of one kernel the
+same. A flush that
 writes has the ordinary priority: with the highest, kernels that do not ask took 11 % less than those that do, on an
 H100. So the driver gives all lines that priority first: a kernel that loads 4 MiB then took 4.0 us, as after a flush
 that reads and one of the highest priority whose lines were given the ordinary one; without it, 2.4 us.

@@ -40,7 +40,7 @@ class ProfilerTimer(Timer):
     def __init__(self, device: Device, cache: Cache) -> None:
         self.device = device
         self.cache = cache
-        self.flush_kernel = FLUSHES.get("cold" if isinstance(cache, Producer) else cache)
+        self.flush_kernels = FLUSHES.get("cold" if isinstance(cache, Producer) else cache, ())
         self.events = events = EventsTimer(device, cache)
         self.flush, self.sentinels = events.flush, events.sentinels
         self.taxes = Taxes(events.lap, partial(tracing, device), known_taxes(device, str(cache)))
@@ -151,7 +151,7 @@ class ProfilerSession(Session):
                 f"the profiler recorded nothing, not even gpu_bench's own kernels: {who}; run without it"
             )
         timer = self.timer
-        windows = split_reps(self.records, self.taken, timer.flush_kernel, timer.producer, self.left_out)
+        windows = split_reps(self.records, self.taken, timer.flush_kernels, timer.producer, self.left_out)
         begin_ns = [record.end_ns for record in self.records if record.name == BEGIN]
         end_ns = [record.start_ns for record in self.records if record.name == END]
         traced = [
@@ -226,13 +226,13 @@ def take_reps_of_noop(timer: ProfilerTimer, reps: int = 20) -> Sequence[Rep]:
 def split_reps(
     records: Sequence[Record],
     calls: Sequence[Call],
-    flush: str | None = None,
+    flush: Sequence[str] = (),
     producer: str = "",
     left_out: Container[int] = (),
 ) -> list[list[Record]]:
     """Return the records of each rep: those between its two sentinels.
 
-    flush: the kernel that each rep needs once before it; None for a hot cache.
+    flush: the kernels that each rep needs before it, in turn; none for a hot cache.
     producer: the name of what runs between that and the first sentinel; empty where nothing does.
     left_out: the reps, by number, before which it did not run.
 
@@ -279,18 +279,19 @@ def split_reps(
     return windows
 
 
-def _take_flush(before: list[Record], flush: str | None, produces: bool) -> list[Record]:
+def _take_flush(before: list[Record], flush: Sequence[str], produces: bool) -> list[Record]:
     """Take a rep's flush from the records before it, and return what a producer did after it.
 
-    One flush alone is taken, as a kernel of a call's may have the same name.
+    One flush alone is taken, as kernels of a call's may have the same names.
     """
-    if flush is None:
+    if not flush:
         return []
-    place = next((place for place, record in enumerate(before) if record.name == flush), None)
+    names, length = [record.name for record in before], len(flush)
+    place = next((place for place in range(len(names)) if names[place : place + length] == [*flush]), None)
     if place is None:
         raise IncompleteRecords("the cache was not flushed before a rep, or the profiler lost the record of that")
-    produced = before[place + 1 :] if produces else []
-    del before[place : place + 1 + len(produced)]
+    produced = before[place + length :] if produces else []
+    del before[place : place + length + len(produced)]
     return produced
 
 

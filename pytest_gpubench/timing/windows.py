@@ -7,8 +7,8 @@ from pytest_gpubench.timing.base import Record
 
 BEGIN = "gpu_bench_begin"
 END = "gpu_bench_end"
-FLUSHES = {"cold": "gpu_bench_read_flush", "dirty": "gpu_bench_write_flush"}
-"""The kernel that flushes the cache before each rep, by the state that it leaves."""
+FLUSHES = {"cold": ("gpu_bench_read_flush", "gpu_bench_demote"), "dirty": ("gpu_bench_write_flush",)}
+"""The kernels that flush the cache before each rep, in turn, by the state that they leave."""
 
 
 def busy_ns(records: Iterable[Record]) -> int:

@@ -194,7 +194,7 @@ def test_a_producer_is_left_out_of_the_other_values_alone() -> None:
 def test_the_profiler_does_not_miss_a_producer_that_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = FakeGpu()
     producer, timer = Producer(lambda: gpu.launch("fill", 10)), timer_of(gpu)
-    timer.cache, timer.flush_kernel = producer, "flush"
+    timer.cache, timer.flush_kernels = producer, ("flush",)
 
     def flush() -> None:
         gpu.launch("flush", 10)

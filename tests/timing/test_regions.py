@@ -105,7 +105,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
 def timer_of(gpu: FakeGpu) -> ProfilerTimer:
     timer = object.__new__(ProfilerTimer)
     timer.device, timer.flush, timer.sentinels = cpu_device(), lambda: None, cast(Any, gpu)
-    timer.cache, timer.flush_kernel = "hot", None
+    timer.cache, timer.flush_kernels = "hot", ()
     timer.taxes = Taxes(cast(Any, None), cast(Any, None), [])
     return timer
 

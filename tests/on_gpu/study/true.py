@@ -112,7 +112,7 @@ def call_for_ncu(names: Sequence[str]) -> None:
 def ask_ncu(names: Sequence[str]) -> dict[str, float]:
     """Return ncu's time of each call in microseconds: the median over calls of the sum over kernels."""
     command = ["ncu", "--cache-control", "none", "--clock-control", "none", "--profile-from-start", "off"]
-    command += ["--csv", "--kernel-name", "regex:^(?!gpu_bench_read_flush).*", "--metrics", TIME]
+    command += ["--csv", "--kernel-name", "regex:^(?!gpu_bench_read_flush|gpu_bench_demote).*", "--metrics", TIME]
     command += [sys.executable, "-c", code_of(call_for_ncu, names)]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     first = next(index for index, line in enumerate(lines) if line.startswith('"ID"'))
