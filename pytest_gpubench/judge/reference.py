@@ -1,6 +1,7 @@
 """The reference, which only the referee's process holds: comparisons with its outputs, and its cases, made ready."""
 
 import secrets
+import statistics
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,9 +18,14 @@ from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.replayed import ReplayedCall, saved_call
 from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.judge.spec import Case, Spec
+from pytest_gpubench.timing.base import call_of, collection_off
+from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
 
 if TYPE_CHECKING:
     import torch
+
+LAPS = 11
+"""Calls by two events, of which the median counts."""
 
 
 class Reference:
@@ -61,6 +67,26 @@ class Reference:
                 self.close()
                 raise
         self.runner.function = self._replayed
+
+    def whole_us(self) -> float:
+        """Return the time of a replay as one graph, by two events in a full queue; 0 where it is not replayed.
+
+        Nothing is traced: that would add to the gaps between kernels. What the events cost is known from a graph of a
+        kernel that does nothing.
+        """
+        from pytest_gpubench.timing.graph import capture
+
+        if self._replayed is None:
+            return 0.0
+        timer, replayed = self.runner.timer, self._replayed
+        assert isinstance(timer, ProfilerTimer), "calls are replayed on a GPU"
+        noop = capture(call_of("noop", timer.sentinels.noop), self.device)
+        calls = call_of("noop", noop.graph.replay), call_of("reference", lambda: replayed.whole(*self.sets[0]))
+        with collection_off():
+            laps = [[timer.events.lap(each, 0.0).elapsed_us for each in calls] for _ in range(LAPS)]
+        noop_us, replay_us = map(statistics.median, zip(*laps, strict=True))
+        recorded_us = statistics.median(rep.elapsed_us for rep in take_reps_of_noop(timer, LAPS))
+        return float(replay_us - noop_us + recorded_us)
 
     def close(self) -> None:
         """Unload what is replayed, if anything is; timed calls are launched as ever."""

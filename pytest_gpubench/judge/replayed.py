@@ -105,13 +105,22 @@ class ReplayedCall:
         self._held = ExitStack()
 
     def __call__(self, *args: object) -> object:
-        """Launch it, and return what the last launch on these inputs returns."""
+        """Launch it as it was captured, and return what the last launch on these inputs returns."""
+        replayed, output = self._on(args)
+        replayed.launch()
+        return output
+
+    def whole(self, *args: object) -> object:
+        """Launch it as one graph, and return the same: a queue has room for many of these."""
+        replayed, output = self._on(args)
+        replayed.launch_whole()
+        return output
+
+    def _on(self, args: tuple[object, ...]) -> "tuple[Replayed, object]":
         key = tuple(each.data_ptr() for each in describe(args, "the inputs")[1])
         if key not in self._built:
             self._built[key] = self._build(args)
-        replayed, output = self._built[key]
-        replayed.launch()
-        return output
+        return self._built[key]
 
     def close(self) -> None:
         """Unload it, and free its memory."""

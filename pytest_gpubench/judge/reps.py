@@ -11,9 +11,7 @@ from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.reference import Reference
 from pytest_gpubench.judge.runner import ROTATED_SETS
 from pytest_gpubench.stats.speedup import Quad, SpeedupEstimate, next_look, round_orders
-from pytest_gpubench.timing.base import Rep, collection_off
-from pytest_gpubench.timing.tracing_tax import GAP_US
-from pytest_gpubench.timing.windows import busy_ns, span_ns
+from pytest_gpubench.timing.base import collection_off
 from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 
 ARMS = ("reference", "candidate")
@@ -37,7 +35,6 @@ class Reps:
         self._kept: list[tuple[object, tuple[Any, ...]]] = []
         self.kernels: Sequence[tuple[str, int]] = ()
         """The kernels of a call and how often it launches each, as the candidate's process says."""
-        self.reference_reps: list[Rep] = []
 
     def take(self, orders: Orders) -> None:
         """Take a session of reps in these orders."""
@@ -58,7 +55,6 @@ class Reps:
                 runner.stop()
         self._compare()
         reply = process.ask("end")
-        self.reference_reps += reps
         reference_us = [rep.elapsed_us for rep in reps]
         times_us = [each for each in reply.samples_us[:-1] if 0 < each < math.inf]
         if len(times_us) != len(reps):
@@ -85,13 +81,6 @@ class Reps:
     def _compare(self) -> None:
         while self._kept:
             self.reference.require(*self._kept.pop(0), "in a timed call")
-
-
-def untraced_us(rep: Rep) -> float:
-    """Return the time from the start of a rep's first kernel to the end of its last, less what tracing adds."""
-    busy_us, recorded_us = busy_ns(rep.records) / 1e3, sum(each.duration_ns for each in rep.records) / 1e3
-    between_us = span_ns(rep.records) / 1e3 - busy_us - GAP_US * (len(rep.records) - 1)
-    return busy_us * rep.elapsed_us / recorded_us + max(0.0, between_us)
 
 
 def time_arms(

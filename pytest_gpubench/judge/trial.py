@@ -1,7 +1,6 @@
 """The trial of a candidate on one case: compare outputs, then time both arms in turn, always on new inputs."""
 
 import secrets
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +16,7 @@ from pytest_gpubench.judge.judgement import CaseJudgement, Status, Stopwatch, ti
 from pytest_gpubench.judge.layout import describe, place
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.reference import ReadyCase
-from pytest_gpubench.judge.reps import Reps, time_arms, untraced_us
+from pytest_gpubench.judge.reps import Reps, time_arms
 from pytest_gpubench.judge.runner import ROTATED_SETS
 from pytest_gpubench.judge.witness import ReplayCost, Witness
 from pytest_gpubench.results.model import Outcome
@@ -133,12 +132,11 @@ class Trial:
         with self.candidate.alone():
             self.candidate.process.ask("warm", known=self.reference.runner.taxes if self.cost is not None else ())
             self.stopwatch.lap("warming up")
-            reps = self._time(sets)
+            self._time(sets)
             self.stopwatch.lap("timing")
             if self.cost is not None:
                 self.candidate.first()
-                reference_us = statistics.median(map(untraced_us, reps.reference_reps))
-                witness = Witness(self.candidate, self.ready, self.cost, reference_us)
+                witness = Witness(self.candidate, self.ready, self.cost, self.reference.whole_us())
                 budget_s = WITNESS_BUDGETS * self.rules.budget_s
                 self.found["clock_us"] = witness.time(self.candidate_us, self.launches, self.rules.alpha, budget_s)
                 self.stopwatch.lap("witness")
@@ -163,7 +161,7 @@ class Trial:
 
     # the times
 
-    def _time(self, sets: int) -> Reps:
+    def _time(self, sets: int) -> None:
         """Time both arms in turn, each by the timer in its own process."""
         reps = Reps(self.candidate, self.reference, sets, self.ready.draw)
         try:
@@ -177,7 +175,6 @@ class Trial:
         self.candidate_us, self.reference_us = time_of(reps.times_us["candidate"]), time_of(reps.times_us["reference"])
         self.found |= {"ratio": speedup.ratio, "interval": speedup.interval}
         self.found |= {"candidate_us": self.candidate_us, "reference_us": self.reference_us}
-        return reps
 
     def _is_decided(self, times_us: Sequence[float]) -> bool:
         timing = timing_of(times_us, self.device.facts)

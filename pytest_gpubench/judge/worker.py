@@ -149,9 +149,11 @@ class Worker:
     def do_queue(self, calls: int, first: int) -> None:
         """Queue so many calls, each to begin when the referee has counted up to it, and to be counted when it ends."""
         assert self.gpu is not None, "calls are queued on a GPU"
+        function = self.runner.function
+        launch = function.whole if isinstance(function, ReplayedCall) else function
         for number in range(first, first + calls):
             self.gpu.wait_for(self.counters, number)
-            _, tensors = describe(self.runner.function(*self.runner.sets[0]), "the output")
+            _, tensors = describe(launch(*self.runner.sets[0]), "the output")
             copy_elements(self.outputs, tensors)
             self.gpu.write(self.counters + DONE_AT, number)
 

@@ -44,7 +44,7 @@ class KernelParams(ctypes.Structure):
 
 
 class LaunchAttribute(ctypes.Structure):
-    """CUlaunchAttribute, with the value of a cluster's dimensions."""
+    """CUlaunchAttribute, whose value begins with a cluster's dimensions if it is of these."""
 
     _fields_ = (("id", ctypes.c_int), ("padding", ctypes.c_int), ("dims", ctypes.c_uint * 16))
 

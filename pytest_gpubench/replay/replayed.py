@@ -9,7 +9,7 @@ import torch
 
 from pytest_gpubench.correctness.poison import POISON
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.replay.builder import GraphBuilder, Modules
+from pytest_gpubench.replay.builder import Built, GraphBuilder, Launch, Modules
 from pytest_gpubench.replay.call_data import CallData, Region, TensorData
 from pytest_gpubench.replay.memory import ALIGNMENTS
 
@@ -26,12 +26,20 @@ class Replayed:
     data: CallData
     memory: Memory
     device: Device
-    cuda: GraphBuilder
-    executable: int
+    built: Built
 
     def launch(self) -> None:
-        """Launch it once on the current stream."""
-        self.cuda.launch(self.executable, torch.cuda.current_stream(self.device.torch_device).cuda_stream)
+        """Launch it once on the current stream, as it was captured."""
+        self._launch(self.built.as_captured)
+
+    def launch_whole(self) -> None:
+        """Launch it once on the current stream, as one graph."""
+        self._launch([self.built.whole])
+
+    def _launch(self, parts: Sequence[Launch]) -> None:
+        stream = torch.cuda.current_stream(self.device.torch_device).cuda_stream
+        for each in parts:
+            each(stream)
 
     def outputs(self) -> list[tuple[str, torch.Tensor]]:
         """Return its outputs by name, in the memory that each launch writes."""
@@ -57,9 +65,9 @@ def replaying(
 ) -> Iterator[Replayed]:
     """Give a call that can be launched; raises what `GraphBuilder.build` raises."""
     with ExitStack() as held:
-        executable = cuda.build(data, modules, [each.data_ptr() for each in memory], held)
+        built = cuda.build(data, modules, [each.data_ptr() for each in memory], held)
         held.callback(device.synchronize)  # before it is released
-        yield Replayed(data, memory, device, cuda, executable)
+        yield Replayed(data, memory, device, built)
 
 
 def memory_for(regions: Sequence[Region], device: torch.device, inputs: Values = MappingProxyType({})) -> Memory:

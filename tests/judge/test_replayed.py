@@ -57,6 +57,11 @@ def test_another_process_replays_what_one_saved(on_cpu: OnCpu, saved: bytes) -> 
         assert torch.equal(found["scaled"][0], sets[number][0] * 3 + sets[number][1])
     assert on_cpu.calls == calls, "the function itself is not called"
     assert (len(on_cpu.cuda.executables), len(on_cpu.cuda.modules)) == (len(sets), 1)
+    launched = len(on_cpu.cuda.launched)
+    sets[0][0].add_(1)
+    found = replayed.whole(*sets[0])
+    assert torch.equal(found["scaled"][0], sets[0][0] * 3 + sets[0][1])
+    assert [each in on_cpu.cuda.executables for each in on_cpu.cuda.launched[launched - 1 :]] == [False, True]
     replayed.close()
     assert (on_cpu.cuda.executables, on_cpu.cuda.modules) == ({}, {})
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_gpubench.judge.reps import LOOKS, Reps, time_arms, untraced_us
+from pytest_gpubench.judge.reps import LOOKS, Reps, time_arms
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.speedup import Quad, round_orders
 from pytest_gpubench.timing.base import Record, Rep
@@ -101,16 +101,6 @@ def test_outputs_are_compared_after_the_session_or_where_memory_is_short(most: i
 
     reps_of(candidate, Arm(0.0), 8, require).take([ORDER] * 3)
     assert compared == [(seed, seed, taken) for seed, taken in enumerate(taken_before)]
-
-
-@pytest.mark.parametrize(
-    ("gap_ns", "kernels", "found_us"), [(0, 1, 7.0), (900, 4, 9.1), (100, 4, 7.0), (-250, 4, 7.0 - 7.0 * 3 / 16)]
-)
-def test_a_rep_takes_from_its_first_kernel_to_its_last(gap_ns: int, kernels: int, found_us: float) -> None:
-    """Kernels may overlap; to each gap tracing has added 0.2 us."""
-    starts = [at * (1000 + gap_ns) for at in range(kernels)]
-    records = tuple(Record("kernel", "kernel", start, start + 1000) for start in starts)
-    assert untraced_us(Rep(7.0, records)) == pytest.approx(found_us)
 
 
 class FakeReps:

@@ -14,7 +14,6 @@ from pytest_gpubench.judge.trial import Rules, Trial
 from pytest_gpubench.judge.witness import ReplayCost
 from pytest_gpubench.stats.speedup import SpeedupEstimate
 from pytest_gpubench.stats.summary import Interval
-from pytest_gpubench.timing.base import Record, Rep
 from pytest_gpubench.verdict.limits import Limits
 
 
@@ -31,7 +30,7 @@ def trial_of(candidate_us: float, reference_us: float) -> Trial:
 def test_a_replayed_call_has_the_referees_clock_as_its_witness(
     monkeypatch: pytest.MonkeyPatch, cost: ReplayCost | None
 ) -> None:
-    """It knows the reference's time without what tracing adds, and how often a call launches a kernel."""
+    """It knows the reference's time as one graph, and how often a call launches a kernel."""
     asked: list[object] = []
     found = time_of([11.0])
 
@@ -47,7 +46,7 @@ def test_a_replayed_call_has_the_referees_clock_as_its_witness(
     monkeypatch.setattr("pytest_gpubench.judge.trial.Witness", witness)
     ignore = lambda *given, **named: None  # noqa: E731
     launched: list[object] = []
-    reference: Any = SimpleNamespace(begin_case=ignore, launch=launched.append, compared=0)
+    reference: Any = SimpleNamespace(begin_case=ignore, launch=launched.append, whole_us=lambda: 5.0, compared=0)
     known: list[object] = []
 
     @contextmanager
@@ -62,9 +61,7 @@ def test_a_replayed_call_has_the_referees_clock_as_its_witness(
     ready: Any = SimpleNamespace(device=None, reference=reference, example=(), outputs=[], name="", saved=b"call")
     trial: Any = Trial(candidate, ready, Rules(Limits()), cost, "it waits", launches=5)
     trial.candidate_us, trial._sets_for = time_of([10.0] * 8), lambda example: 1
-    timed = [Rep(each, (Record("kernel", "kernel", 0, 1000),)) for each in (1.0, 9.0, 5.0)]
-    reps = SimpleNamespace(reference_reps=timed, kernels=[("a", 1000)])
-    trial._time, trial._check, trial._find_floor = lambda sets: reps, ignore, ignore
+    trial._time, trial._check, trial._find_floor = ignore, ignore, ignore
     judged = trial.judge()
     assert asked == ([] if cost is None else [5.0, 5])
     assert launched == [b"call" if cost else b""], "both arms are launched alike"

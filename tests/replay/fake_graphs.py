@@ -88,7 +88,7 @@ class FakeGraphs:
     loaded: list[bytes] = field(default_factory=list)
     """The images that were loaded, in turn."""
     launched: list[int] = field(default_factory=list)
-    """The executables that were launched."""
+    """The executables that were launched, and the nodes of kernels that were launched by themselves."""
     kernels: dict[str, Callable[..., None]] = field(default_factory=dict)
     """What kernels compute, by their symbols: called with the numbers that their parameters are."""
     variables: dict[bytes, bytes] = field(default_factory=dict)
@@ -308,11 +308,27 @@ class FakeGraphs:
         self.play(self.executables[executable.value])
         return 0
 
+    def cuLaunchKernelEx(self, config: Any, function: Any, places: Any, extra: None) -> int:
+        given = config._obj
+        assert given.stream, "it is launched on the default stream"
+        found = {each.id: bytes(each.dims).rstrip(b"\0") for each in given.attributes[: given.number]}
+        size = tuple(given.grid), tuple(given.block), given.dynamic_shared_bytes
+        sizes = self.functions[function.value].sizes
+        values = tuple(ctypes.string_at(place or 0, size) for place, size in zip(places, sizes, strict=True))
+        number = next(self.numbers)
+        self.nodes[number] = FakeNode(0, values, function.value, *size, found)
+        self.launched.append(number)
+        self._play(self.nodes[number])
+        return 0
+
     def play(self, graph: int) -> None:
         """Compute what the kernels of a graph compute, as far as they can."""
         for node in map(self.nodes.__getitem__, self.graphs[graph].nodes):
-            if node.kind == NUMBERS["kernel"] and (kernel := self.kernels.get(self.functions[node.function].symbol)):
-                kernel(*(int.from_bytes(each, "little") for each in node.values))
+            self._play(node)
+
+    def _play(self, node: FakeNode) -> None:
+        if node.kind == NUMBERS["kernel"] and (kernel := self.kernels.get(self.functions[node.function].symbol)):
+            kernel(*(int.from_bytes(each, "little") for each in node.values))
 
     # capturing
 

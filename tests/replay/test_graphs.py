@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from pytest_gpubench.replay.builder import GraphBuilder
+from pytest_gpubench.replay.builder import Built, GraphBuilder
 from pytest_gpubench.replay.call_data import CallData, Graph, Kernel, Node, RegionKind
 from pytest_gpubench.replay.driver import DriverError, KernelParams, LaunchAttribute, LaunchConfig
 from pytest_gpubench.replay.memory import Locating, Placed, placed, with_addresses
@@ -84,8 +84,8 @@ def read_data(cuda: FakeGraphs, graph: int) -> tuple[CallData, list[int]]:
     return data, [each.start for each in locating.used]
 
 
-def build(cuda: FakeGraphs, data: CallData, starts: list[int], held: ExitStack) -> int:
-    """Return the executable graph of some data, whose modules are loaded."""
+def build(cuda: FakeGraphs, data: CallData, starts: list[int], held: ExitStack) -> Built:
+    """Build a call of some data, whose modules are loaded."""
     builder = GraphBuilder(cuda)
     return builder.build(data, held.enter_context(builder.loaded(data, IMAGES)), starts, held)
 
@@ -125,7 +125,8 @@ def test_a_graph_is_read_with_all_that_it_is_launched_with() -> None:
 def test_what_is_built_is_what_was_read_in_its_new_place(shift: int) -> None:
     cuda = library()
     data, starts = read_data(cuda, captured(cuda))
-    built = cuda.executables[build(cuda, data, [start + shift for start in starts], ExitStack())]
+    build(cuda, data, [start + shift for start in starts], ExitStack())
+    [built] = cuda.executables.values()
     moved = [placed("input", INPUT + shift, 4096, ["args[0]"]), placed("own", OWN + shift, 2**21)]
     again, _ = read(cuda, built, moved)
     assert again == data.graph
@@ -136,11 +137,44 @@ def test_nothing_is_left_of_what_was_launched() -> None:
     cuda, held = library(), ExitStack()
     (data, _), builder = read_data(cuda, captured(cuda)), GraphBuilder(cuda)
     modules = held.enter_context(builder.loaded(data, IMAGES))
-    executables = [builder.build(data, modules, starts, held) for starts in ([INPUT, OWN], [OWN, INPUT])]
-    builder.launch(executables[1], 5)
-    assert (len(cuda.modules), cuda.launched) == (2, executables[1:])
+    _, built = (builder.build(data, modules, starts, held) for starts in ([INPUT, OWN], [OWN, INPUT]))
+    built.whole(5)
+    assert (len(cuda.modules), cuda.launched) == (2, [*cuda.executables][1:])
     held.close()
     assert (cuda.modules, cuda.executables, cuda.made) == ({}, {}, [])
+
+
+def kernel_and_memsets(cuda: FakeGraphs) -> list[FakeNode]:
+    mine = FakeNode(0, (word(INPUT), word(OWN), bytes(4)), cuda.function("mine"), (7, 2, 1), (64, 1, 1), 4096)
+    return [mine, *(FakeNode(NUMBERS["memset"], (memset_at(OWN + at),)) for at in (0, 64))]
+
+
+@pytest.mark.parametrize(
+    ("edges", "is_chain"),
+    [
+        ([(0, 1, PORTS), (1, 2, PORTS)], True),
+        ([(1, 0, PORTS), (0, 2, PORTS)], True),
+        ([(0, 1, PORTS), (1, 2, PROGRAMMATIC)], False),
+        ([(0, 1, PORTS), (0, 2, PORTS)], False),
+        ([(0, 1, PORTS), (1, 2, PORTS), (0, 2, PORTS)], False),
+        ([(0, 1, PORTS)], False),
+        ([], False),
+    ],
+)
+def test_a_chain_is_launched_node_by_node(edges: list[tuple[int, int, bytes]], is_chain: bool) -> None:
+    """Any other graph as a whole, which both can be."""
+    cuda = library()
+    data, starts = read_data(cuda, cuda.graph(*kernel_and_memsets(cuda), edges=edges))
+    built = build(cuda, data, starts, ExitStack())
+    whole, *parts = cuda.executables
+    built.whole(5)
+    for launch in built.as_captured:
+        launch(5)
+    assert cuda.launched[0] == whole
+    kinds = [cuda.graphs[cuda.executables[each]].nodes if each in parts else each for each in cuda.launched[1:]]
+    nodes = [cuda.nodes[each[0] if isinstance(each, list) else each].kind for each in kinds if each != whole]
+    assert (len(parts), kinds == [whole]) == ((2, False) if is_chain else (0, True))
+    assert nodes == ([NUMBERS[each.kind] for each in data.graph.nodes] if is_chain else [])
 
 
 @pytest.mark.parametrize(
@@ -186,9 +220,12 @@ def rebuilt_attributes(
     node = FakeNode(0, (word(INPUT), word(OWN), bytes(4)), cuda.function("mine", attributes=of_function))
     node.attributes = of_launch
     cuda.images[IMAGE] = [FakeFunction("mine", (8, 8, 4), compiled)]
-    built = build(cuda, read_data(cuda, cuda.graph(node))[0], [INPUT, OWN], held)
-    (made,) = (cuda.nodes[each] for each in cuda.graphs[cuda.executables[built]].nodes)
-    return cuda.functions[made.function].attributes, made.attributes
+    (launch,) = build(cuda, read_data(cuda, cuda.graph(node))[0], [INPUT, OWN], held).as_captured
+    ((made,),) = (cuda.graphs[each].nodes for each in cuda.executables.values())
+    launch(5)
+    (launched,) = cuda.launched
+    assert cuda.nodes[launched] == cuda.nodes[made], "by itself as in the graph"
+    return cuda.functions[cuda.nodes[made].function].attributes, cuda.nodes[made].attributes
 
 
 @pytest.mark.parametrize("attribute", range(8, 16))

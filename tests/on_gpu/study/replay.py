@@ -87,8 +87,9 @@ def graphs_of(call: Call, device: Device, cuda: GraphBuilder, held: ExitStack) -
     captured[1:] = [again]  # without one whose inputs were elsewhere
     for name in (REPLAYED, REBUILT):
         modules = held.enter_context(cuda.loaded(found.data, found.images))
-        executable = cuda.build(found.data, modules, found.starts, held)
-        launches[name] = Replayed(found.data, [], device, cuda, executable).launch
+        launches[name] = Replayed(
+            found.data, [], device, cuda.build(found.data, modules, found.starts, held)
+        ).launch_whole
     held.callback(device.synchronize)
     return launches
 
