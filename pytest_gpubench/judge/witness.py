@@ -98,7 +98,7 @@ class Witness:
         Raises ClocksDisagree where a call certainly takes longer than its records explain, or less than a replay alone
         cost before, as what is taken off would hide as much of it.
         """
-        most_us = recorded.median_us * (1 + SHARE) + self.cost.slack_us + NEXT_KERNEL_US * (kernels - 1)
+        most_us = recorded.median_us * (1 + SHARE) + self._slack_us(recorded.median_us) + NEXT_KERNEL_US * (kernels - 1)
         self._release(DROPPED)
         until_s, times_us = time.monotonic() + budget_s, list[float]()
         for calls in LOOKS:
@@ -119,6 +119,17 @@ class Witness:
                 f"{format_time(found.median_us)}"
             )
         return found
+
+    def _slack_us(self, recorded_us: float) -> float:
+        """Return by how much a call of one kernel may take longer than its records, of this length.
+
+        When the GPU switches, it writes to memory what the cache holds of the outputs: more after a faster call than
+        after the reference, which has written most of it by then.
+        """
+        held_bytes = min(sum(each.nbytes for each in self.ready.outputs), self.ready.device.cache_bytes)
+        later_us = held_bytes / self.candidate.bandwidth if self.candidate.bandwidth else 0.0
+        faster = 1 - recorded_us / self.reference_us if self.reference_us else 0.0
+        return self.cost.slack_us + later_us * max(0.0, faster)
 
     def _release(self, calls: int) -> list[float]:
         """Return the times of so many calls, less what a replay costs; all that ran between them counts for them."""

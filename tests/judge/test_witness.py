@@ -18,6 +18,7 @@ class Candidate:
     """Stands for a candidate; notes how many calls are released together."""
 
     most_together = 2**10
+    bandwidth = 4.0
     alone = staticmethod(nullcontext)
 
     def __init__(self, times_us: Iterator[float], own_us: float = 80.0) -> None:
@@ -40,9 +41,10 @@ COST = ReplayCost(call_us=150.0, own_us=80.0)
 """A replay of the reference takes 150 us, of these the kernels 100 us; the referee itself takes 80 us before it."""
 
 
-def witness_of(candidate: Candidate, cost: ReplayCost = COST) -> Witness:
-    reference = SimpleNamespace(require=lambda *given: None)
-    ready: Any = SimpleNamespace(draw=lambda number: [()] * number, reference=reference)
+def witness_of(candidate: Candidate, cost: ReplayCost = COST, output_bytes: int = 0) -> Witness:
+    reference, device = SimpleNamespace(require=lambda *given: None), SimpleNamespace(cache_bytes=60)
+    outputs = [torch.zeros(output_bytes, dtype=torch.int8)]
+    ready: Any = SimpleNamespace(draw=lambda number: [()] * number, reference=reference, outputs=outputs, device=device)
     return Witness(candidate, ready, cost, 100.0)  # type: ignore[arg-type]
 
 
@@ -64,6 +66,19 @@ def test_work_beside_the_referees_own_counts(own_us: float, found_us: float) -> 
     """It would have cost two switches of the GPU, half of a replay each; less is the cache's doing."""
     witness = witness_of(Candidate(repeated(150.0), own_us))
     assert witness.time(time_of([200.0] * 8), 1, 0.05, 10.0).median_us == found_us
+
+
+@pytest.mark.parametrize(("output_bytes", "later_us"), [(0, 0.0), (40, 10.0), (60, 15.0), (600, 15.0)])
+@pytest.mark.parametrize(("recorded_us", "share"), [(20.0, 0.8), (100.0, 0.0), (200.0, 0.0)])
+@pytest.mark.parametrize("beyond_us", [-0.1, 0.1])
+def test_a_faster_call_leaves_more_to_be_written(
+    output_bytes: int, later_us: float, recorded_us: float, share: float, beyond_us: float
+) -> None:
+    """Of its outputs, as much as the cache holds."""
+    most_us = 1.05 * recorded_us + 2 + share * later_us
+    witness = witness_of(Candidate(repeated(50.0 + most_us + beyond_us)), output_bytes=output_bytes)
+    with nullcontext() if beyond_us < 0 else pytest.raises(ClocksDisagree):
+        witness.time(time_of([recorded_us] * 8), 1, 0.05, 10.0)
 
 
 @pytest.mark.parametrize(
