@@ -2,9 +2,10 @@
 
 import secrets
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.bench.agreement import check_golden
@@ -71,22 +72,32 @@ class Reference:
     def whole_us(self) -> float:
         """Return the time of a replay as one graph, by two events in a full queue; 0 where it is not replayed.
 
-        Nothing is traced: that would add to the gaps between kernels. What the events cost is known from a graph of a
-        kernel that does nothing.
+        Nothing is traced: that would add to the gaps between kernels.
         """
-        from pytest_gpubench.timing.graph import capture
-
         if self._replayed is None:
             return 0.0
-        timer, replayed = self.runner.timer, self._replayed
-        assert isinstance(timer, ProfilerTimer), "calls are replayed on a GPU"
-        noop = capture(call_of("noop", timer.sentinels.noop), self.device)
-        calls = call_of("noop", noop.graph.replay), call_of("reference", lambda: replayed.whole(*self.sets[0]))
+        replayed = self._replayed
+        return self._queued_us(lambda: replayed.whole(*self.sets[0])) - self._events_us
+
+    @cached_property
+    def _events_us(self) -> float:
+        """The time that two events add to that of a graph, by one of a kernel that does nothing."""
+        from pytest_gpubench.timing.graph import capture
+
+        noop = capture(call_of("noop", self._timer.sentinels.noop), self.device)
+        recorded_us = statistics.median(rep.elapsed_us for rep in take_reps_of_noop(self._timer, LAPS))
+        return self._queued_us(noop.graph.replay) - recorded_us
+
+    def _queued_us(self, launch: Callable[[], object]) -> float:
+        call = call_of("graph", launch)
         with collection_off():
-            laps = [[timer.events.lap(each, 0.0).elapsed_us for each in calls] for _ in range(LAPS)]
-        noop_us, replay_us = map(statistics.median, zip(*laps, strict=True))
-        recorded_us = statistics.median(rep.elapsed_us for rep in take_reps_of_noop(timer, LAPS))
-        return float(replay_us - noop_us + recorded_us)
+            return statistics.median(self._timer.events.lap(call, 0.0).elapsed_us for _ in range(LAPS))
+
+    @property
+    def _timer(self) -> ProfilerTimer:
+        timer = self.runner.timer
+        assert isinstance(timer, ProfilerTimer), "calls are replayed on a GPU"
+        return timer
 
     def close(self) -> None:
         """Unload what is replayed, if anything is; timed calls are launched as ever."""

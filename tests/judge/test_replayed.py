@@ -2,6 +2,8 @@
 
 import ctypes
 from collections.abc import Callable
+from itertools import cycle
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import msgspec
@@ -10,6 +12,7 @@ import torch
 
 from pytest_gpubench import BadFile, InvalidResult
 from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.judge import reference as reference_module
 from pytest_gpubench.judge import replayed as replayed_module
 from pytest_gpubench.judge.reference import Reference
 from pytest_gpubench.judge.replayed import ReplayedCall, SavedCall, launches_of, refuse_other_memory, saved_call
@@ -18,6 +21,8 @@ from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.replay import builder, images
 from pytest_gpubench.replay.call_data import CallData, Graph, Node, Pointer, Region, encode_call
 from pytest_gpubench.replay.structures import DEVICE_MEMORY, HOST_MEMORY, MemcpyEnd, MemcpyParams
+from pytest_gpubench.timing.base import Call, Rep
+from pytest_gpubench.timing.profiler import ProfilerTimer
 from tests.replay.on_cpu import N, OnCpu, make_on_cpu, numbers
 from tests.timing.test_events import FakeGpu, gpu
 from tests.timing.test_graph import streams
@@ -90,6 +95,39 @@ def test_a_references_timed_calls_are_replays_too(on_cpu: OnCpu) -> None:
     reference.begin_case(example, 1)
     assert reference.runner.function is reference.function
     assert (on_cpu.cuda.executables, on_cpu.cuda.modules) == ({}, {})
+
+
+def test_a_references_time_as_one_graph_is_less_what_two_events_add(
+    on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A graph of a kernel of 1 us takes 4 us there, of which the events' 3 us are asked once."""
+    reference = Reference(spec_of(on_cpu.function, lambda seed: (numbers(), numbers()), None), cpu_device())
+    reference.begin_case((numbers(), numbers()), 1)
+    assert reference.whole_us() == 0.0, "it is not replayed"
+    saved = saved_call(reference.runner, on_cpu.device)
+    assert isinstance(saved, bytes), saved
+    reference.launch(saved)
+    noops: list[int] = []
+    lengths_us = cycle([9.0, 14.0, 90.0])
+
+    def lap(call: Call, idle_s: float) -> SimpleNamespace:
+        before = len(noops), len(on_cpu.cuda.launched)
+        call.prepare()()
+        if len(noops) > before[0]:
+            return SimpleNamespace(elapsed_us=4.0)
+        assert on_cpu.cuda.launched[before[1] :][0] in on_cpu.cuda.executables, "as a graph"
+        return SimpleNamespace(elapsed_us=next(lengths_us))
+
+    timer: Any = object.__new__(ProfilerTimer)
+    timer.events, timer.sentinels = SimpleNamespace(lap=lap), SimpleNamespace(noop=None)
+    monkeypatch.setattr(reference.runner, "timer", timer)
+    graph = SimpleNamespace(graph=SimpleNamespace(replay=lambda: noops.append(1)))
+    monkeypatch.setattr("pytest_gpubench.timing.graph.capture", lambda call, device: graph)
+    monkeypatch.setattr(reference_module, "take_reps_of_noop", lambda timer, reps: [Rep(1.0, ())] * reps)
+    assert reference.whole_us() == 11.0
+    asked = len(noops)
+    assert reference.whole_us() == 11.0
+    assert len(noops) == asked > 0
 
 
 def test_a_reference_whose_replay_failed_is_made_again(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
