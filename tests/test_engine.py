@@ -1,5 +1,6 @@
 """The engine without pytest: `bench.measure`, `bench.compare` and `bench.do_bench` on the CPU."""
 
+import ctypes
 import inspect
 import os
 import subprocess
@@ -54,6 +55,27 @@ def test_keywords_are_limits_settings_and_those_of_the_fixture() -> None:
         played(10), reps=20, label="mine", setup=lambda: made.append(1), max_time_us=10, bytes=10**6, min_gbps=100
     )
     assert (timing.label, timing.reps, timing.gbps, len(made)) == ("mine", 20, 100.0, 20)
+
+
+@pytest.mark.parametrize(
+    ("is_past", "said"), [(True, r"writes past args\[0\]"), (False, r"is wrong: args\[1\]: .* overwrites it")]
+)
+def test_what_is_written_past_an_argument_is_named_where_another_one_lies_there(is_past: bool, said: str) -> None:
+    buffer = bytearray(512)
+    x, y = (torch.frombuffer(buffer, dtype=torch.float32, count=64, offset=at).fill_(at + 1) for at in (0, 256))
+
+    @scripted(SAMPLES_US)
+    def adds(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y
+
+    @scripted(SAMPLES_US)
+    def writes(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        out = x + y
+        ctypes.memset(x.data_ptr() + x.nbytes if is_past else y.data_ptr(), 5, 4)
+        return out
+
+    with pytest.raises(WrongResult, match=f"^mine {said}"):
+        bench.compare({"mine": writes}, adds, (x, y))
 
 
 def test_a_limit_and_outputs_are_judged_as_in_a_test() -> None:
