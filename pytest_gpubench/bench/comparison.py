@@ -179,10 +179,8 @@ class CompareRequest(Request[Comparison]):
         return tuple(each.line for each in differences)
 
     def _untimed(self, lines: OutputLines, reason: str) -> CallResult[Comparison]:
-        reference, *candidates = self.without_time(reason)
-        measured = [msgspec.structs.replace(reference, role="reference")]
-        for item, name in zip(candidates, self.judged, strict=True):
-            measured.append(msgspec.structs.replace(item, role="candidate", differences=lines[name]))
+        items = zip(self.calls, self.without_time(reason), strict=True)
+        measured = [msgspec.structs.replace(item, differences=lines.get(name, ())) for name, item in items]
         return CallResult(self._comparison(measured), measured)
 
     def _comparison(self, measurements: Sequence[Measurement]) -> Comparison:

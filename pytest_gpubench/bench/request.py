@@ -15,7 +15,7 @@ from pytest_gpubench.bench.work import Work, work_of
 from pytest_gpubench.errors import ProfilerBusy, annotate
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.replay.resources import with_resources
-from pytest_gpubench.results.model import Measurement, Peaks, Timing
+from pytest_gpubench.results.model import Measurement, Peaks, Timing, Verdict
 from pytest_gpubench.results.observed import Observed
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.structure import is_deterministic, observe
@@ -236,10 +236,15 @@ class Request(ABC, Generic[T]):
                 refuse_untimeable(call.prepare()(), call.label)
         return unmeasured_reason(self.settings, self.device, launches.number)
 
-    def without_time(self, reason: str) -> list[Measurement]:
-        """Return a measurement without numbers for each call."""
-        timings = [unmeasured(label, self.device, self.settings, reason) for label in self.calls]
-        return [Measurement(timing=timing) for timing in timings]
+    def without_time(self, reason: str, *verdicts: Verdict) -> list[Measurement]:
+        """Return a measurement without numbers for each call; those that are judged have these verdicts."""
+        as_judged = dict.fromkeys(self.judged, (self.role, verdicts))
+        found = {label: as_judged.get(label, ("reference", ())) for label in self.calls}
+        timings = [unmeasured(label, self.device, self.settings, reason) for label in found]
+        return [
+            Measurement(timing=timing, role=role, verdicts=told)
+            for timing, (role, told) in zip(timings, found.values(), strict=True)
+        ]
 
 
 @dataclass(frozen=True)
