@@ -238,13 +238,14 @@ class Request(ABC, Generic[T]):
 
     def without_time(self, reason: str, *verdicts: Verdict) -> list[Measurement]:
         """Return a measurement without numbers for each call; those that are judged have these verdicts."""
-        as_judged = dict.fromkeys(self.judged, (self.role, verdicts))
-        found = {label: as_judged.get(label, ("reference", ())) for label in self.calls}
-        timings = [unmeasured(label, self.device, self.settings, reason) for label in found]
-        return [
-            Measurement(timing=timing, role=role, verdicts=told)
-            for timing, (role, told) in zip(timings, found.values(), strict=True)
-        ]
+        found = []
+        for label in self.calls:
+            timing = unmeasured(label, self.device, self.settings, reason)
+            if label in self.judged:
+                found.append(Measurement(timing=timing, role=self.role, verdicts=verdicts))
+            else:
+                found.append(Measurement(timing=timing, role="reference"))
+        return found
 
 
 @dataclass(frozen=True)
