@@ -276,7 +276,7 @@ class GpuBench(Spelled):
         elements: int | None = None,
         **chosen: "Unpack[CallSettings]",
     ) -> Phases:
-        """Measure each phase by itself, in turn with the whole; the test's limits hold for each phase.
+        """Measure each phase by itself, in turn with the whole; the test's limits hold for each of them.
 
         phases: functions by name, all called with the same arguments.
         whole: does all phases in one call; None leaves their sum uncompared.

@@ -106,7 +106,7 @@ def one_at_a_time(title: str, may_nest: bool = False) -> Iterator[None]:
     if not _measuring.acquire(blocking=False):
         raise ProfilerBusy(
             f"{title!r} cannot be measured while {_measured[0]!r} is: gpu_bench was called inside the measured "
-            "function, or by two threads; measure one after the other"
+            "function, or by two threads, one of which an earlier test may have left; measure one after the other"
         )
     _measured[:] = title, thread
     try:

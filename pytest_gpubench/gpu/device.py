@@ -78,7 +78,10 @@ def find_device(wanted: Literal["auto", "cuda", "cpu"]) -> Device:
     if torch.cuda.is_available():
         return cuda_device(torch.cuda.current_device())
     if wanted == "cuda":
-        raise DeviceUnavailable(f"a GPU was asked for, but {why_no_gpu()}: let the device be auto or cpu, or use a GPU")
+        raise DeviceUnavailable(
+            f"a GPU was asked for, but {why_no_gpu()}: use a machine with one, or, for tests, "
+            "--gpu-bench-device=auto"
+        )
     return cpu_device()
 
 

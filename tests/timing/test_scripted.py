@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,27 @@ def test_numbers_become_floats(samples: Any) -> None:
     found = [rep.elapsed_us for rep in reps_of(scripted(samples)(lambda: 0), 2)]
     assert found == [2.0, 3.0]
     assert all(type(each) is float for each in found)
+
+
+class Scripted:
+    @scripted([4.0])
+    def __call__(self) -> None: ...
+
+    @scripted([5.0])
+    def method(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "sample_us"),
+    [
+        (Scripted(), 4.0),
+        (Scripted().method, 5.0),
+        (partial(partial(Scripted().method)), 5.0),
+        (partial(Scripted()), 4.0),
+    ],
+)
+def test_the_script_is_that_of_the_code_that_runs(function: Callable[[], object], sample_us: float) -> None:
+    assert [rep.elapsed_us for rep in reps_of(function, 1)] == [sample_us]
 
 
 def reps_of(function: Callable[[], object], number: int) -> Sequence[Rep]:
