@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from pytest_gpubench.bench.outputs import OutputRecorder
-from pytest_gpubench.bench.pace import Pace
+from pytest_gpubench.bench.pace import Pace, Times
 from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import (
@@ -62,9 +62,10 @@ class CheckedRounds:
                 recorder.take(rounds.take)  # last: work of the GPU after it would belong to no call
         recorder.check_as_given(self._candidates, expected)
         times_us = self._times_us(rounds, varied)
-        if self.way is not None:
-            varied_again = partial(self._varied, self.way)
-            pace = Pace(recorder.agreement, self.match, self.timer, self.taken, self.way, varied_again)
+        if self.way is not None and self.timer.sees_kernels:
+            sorted_us = {name: sorted(sample.samples_us) for name, sample in self.taken.samples.items()}
+            usual_us = {name: each[9 * (len(each) - 1) // 10] for name, each in sorted_us.items()}
+            pace = Pace(self.match.reference, usual_us, partial(self._paces_us, self.way))
             pace.check(self._candidates, times_us)
 
     @property
@@ -90,6 +91,16 @@ class CheckedRounds:
         finally:
             if producer is not None:
                 producer.is_left_out = False
+
+    def _paces_us(self, way: Way) -> tuple[Times, Times]:
+        """Return the times of calls with the values as given, after one, and of the first calls with others."""
+        take = partial(take_once_more, self.match, self.timer, self.taken, [*self.match.calls])
+        with self._varied(way):  # no producer runs in either
+            self.recorder.agreement.end_variation()
+            take()
+            usual_us = take()
+            self.recorder.agreement.vary(way)
+            return usual_us, take()
 
     def _results_of_reference(self) -> Ran:
         """Return what the reference computes in a call that is not timed."""

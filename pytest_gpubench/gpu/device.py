@@ -79,8 +79,7 @@ def find_device(wanted: Literal["auto", "cuda", "cpu"]) -> Device:
         return cuda_device(torch.cuda.current_device())
     if wanted == "cuda":
         raise DeviceUnavailable(
-            f"a GPU was asked for, but {why_no_gpu()}: use a machine with one, or, for tests, "
-            "--gpu-bench-device=auto"
+            f"a GPU was asked for, but {why_no_gpu()}: use a machine with one, or, for tests, --gpu-bench-device=auto"
         )
     return cpu_device()
 
