@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from pytest_gpubench.errors import BadRequest, ProfilerBusy
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.results.model import Timing
 from pytest_gpubench.settings import HELD_UP_TIME_S, LIMIT_TIME_S, PRECISION_TIME_S, Settings
 from pytest_gpubench.timing.calls import Backward
 from pytest_gpubench.timing.measurement import Plan
@@ -85,12 +84,6 @@ def unmeasured_reason(settings: Settings, device: Device, interpreted: int) -> s
     if device.type == "cpu" and settings.timer != "scripted" and interpreted:
         return "it ran in Triton's interpreter, whose time means nothing"
     return ""
-
-
-def unmeasured(label: str, device: Device, settings: Settings, reason: str) -> Timing:
-    """Return a timing without numbers that says why, and by which timer it would have been taken."""
-    timer = "wall" if device.type == "cpu" and settings.timer != "scripted" else settings.timer
-    return Timing(label=label, timer=timer, cache=str(settings.cache), device=device.facts.name, unmeasured=reason)
 
 
 @contextmanager

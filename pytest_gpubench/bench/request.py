@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import msgspec
 
 from pytest_gpubench.bench.integrity import auditing, check_traffic
-from pytest_gpubench.bench.plan import is_enforced, is_kept, plan_of, unmeasured, unmeasured_reason
+from pytest_gpubench.bench.plan import is_enforced, is_kept, plan_of, unmeasured_reason
 from pytest_gpubench.bench.producer import check_producer
 from pytest_gpubench.bench.work import Work, work_of
 from pytest_gpubench.errors import ProfilerBusy, annotate
@@ -229,9 +229,11 @@ class Request(ABC, Generic[T]):
 
     def without_time(self, reason: str, *verdicts: Verdict) -> list[Measurement]:
         """Return a measurement without numbers for each call; those that are judged have these verdicts."""
+        timer = "wall" if self.device.type == "cpu" and not self._is_scripted else self.settings.timer
+        cache, device = str(self.settings.cache), self.device.facts.name
         found = []
         for label in self.calls:
-            timing = unmeasured(label, self.device, self.settings, reason)
+            timing = Timing(label=label, timer=timer, cache=cache, device=device, unmeasured=reason)
             if label in self.judged:
                 found.append(Measurement(timing=timing, role=self.role, verdicts=verdicts))
             else:
