@@ -251,12 +251,13 @@ class GpuBench(Spelled):
         Raises LimitBroken where a limit is broken, WrongResult for wrong outputs, InvalidResult for times that cannot
         be true, MeasurementError for a candidate that crashes, hangs or cannot be loaded.
         """
-        from pytest_gpubench.judge.request import JudgeRequest, spec_of
+        from pytest_gpubench.judge.request import JudgeRequest, candidate_path, spec_of
 
-        path, rules = Path(candidate), self._rules("judge", chosen)
+        path, rules = candidate_path(candidate), self._rules("judge", chosen)
         longest_s = argument("judge(timeout_s={})", timeout_s, duration_s)
         memory_bytes = argument("judge(memory={})", memory, memory_size)
-        spec = spec_of(reference, inputs, tolerance, trust_claims)
+        trusts = argument("judge(trust_claims={})", trust_claims, true_or_false)
+        spec = spec_of(reference, inputs, tolerance, trusts)
         calls = {path.stem: make_call(reference, label=path.stem)}
         return self._answer(JudgeRequest(*rules, (path,), calls, path, spec, longest_s, memory_bytes))
 
@@ -275,7 +276,7 @@ class GpuBench(Spelled):
         elements: int | None = None,
         **chosen: "Unpack[CallSettings]",
     ) -> Phases:
-        """Measure each phase by itself, in turn with the whole; the test's limits hold for each phase.
+        """Measure each phase by itself, in turn with the whole; the test's limits hold for each of them.
 
         phases: functions by name, all called with the same arguments.
         whole: does all phases in one call; None leaves their sum uncompared.

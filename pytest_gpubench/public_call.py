@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.bench.exits import refusing_exit
-from pytest_gpubench.bench.plan import is_enforced, one_at_a_time, plan_of, unmeasured
+from pytest_gpubench.bench.plan import is_enforced, one_at_a_time, plan_of
 from pytest_gpubench.bench.request import CallResult, Request, Say, T, measured_before
 from pytest_gpubench.counted import judged_by_counters, why_uncounted, with_counts
 from pytest_gpubench.counters import COUNTER_BY_NAME
@@ -172,11 +172,7 @@ def keeping_failed(test: CurrentTest, request: Request[T]) -> Iterator[None]:
         yield
     except (MeasurementError, WrongResult) as error:
         verdict = Verdict(kind=VALIDITY, asked=str(test.limits), outcome=Outcome.INVALID, sentence=str(error))
-        timings = [unmeasured(label, request.device, request.settings, str(error)) for label in request.judged]
-        test.keep_failed(
-            request.title,
-            [Measurement(timing=timing, verdicts=(verdict,), role=request.role) for timing in timings],
-        )
+        test.keep_failed(request.title, request.without_time(str(error), verdict))
         raise
     except Exception as error:
         test.keep_failed(request.title, measured_before(error))

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from pytest_gpubench.bench.outputs import OutputRecorder
-from pytest_gpubench.bench.pace import Pace
+from pytest_gpubench.bench.pace import Pace, Times
 from pytest_gpubench.bench.ran import Ran
+from pytest_gpubench.correctness.pool import with_enough
 from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import (
     GpuBenchError,
@@ -59,12 +60,13 @@ class CheckedRounds:
                 recorder.forget_all()
             varied = rounds.number
             if is_made_again or varied:
-                recorder.take(rounds.take)  # last: work of the GPU after it would belong to no call
+                with_enough(recorder.pool, rounds.take)  # last: work of the GPU after it would belong to no call
         recorder.check_as_given(self._candidates, expected)
         times_us = self._times_us(rounds, varied)
-        if self.way is not None:
-            varied_again = partial(self._varied, self.way)
-            pace = Pace(recorder.agreement, self.match, self.timer, self.taken, self.way, varied_again)
+        if self.way is not None and self.timer.sees_kernels:
+            sorted_us = {name: sorted(sample.samples_us) for name, sample in self.taken.samples.items()}
+            usual_us = {name: each[9 * (len(each) - 1) // 10] for name, each in sorted_us.items()}
+            pace = Pace(self.match.reference, usual_us, partial(self._paces_us, self.way))
             pace.check(self._candidates, times_us)
 
     @property
@@ -91,6 +93,16 @@ class CheckedRounds:
             if producer is not None:
                 producer.is_left_out = False
 
+    def _paces_us(self, way: Way) -> tuple[Times, Times]:
+        """Return the times of calls with the values as given, after one, and of the first calls with others."""
+        take = partial(take_once_more, self.match, self.timer, self.taken, [*self.match.calls])
+        with self._varied(way):  # no producer runs in either
+            self.recorder.agreement.end_variation()
+            take()
+            usual_us = take()
+            self.recorder.agreement.vary(way)
+            return usual_us, take()
+
     def _results_of_reference(self) -> Ran:
         """Return what the reference computes in a call that is not timed."""
         name = self.match.reference
@@ -102,7 +114,7 @@ class CheckedRounds:
         """Take a round while values vary, and check it; what is wrong for the values as given too is told so."""
         recorder = self.recorder
         try:
-            recorder.take(rounds.take)
+            with_enough(recorder.pool, rounds.take)
             found = {name: recorder.last_of(name, expected).copied() for name in self._candidates}
             recorder.check_other_values(found, self._results_of_reference(), expected, way)
         except GpuBenchError:
@@ -113,7 +125,7 @@ class CheckedRounds:
             try:
                 recorder.agreement.end_variation()
                 recorder.forget_all()
-                recorder.take(rounds.take)
+                with_enough(recorder.pool, rounds.take)
                 recorder.check_as_given(self._candidates, expected)
             except (GpuBenchError, WrongResult) as told:
                 raise told from (None if isinstance(error, WrongResult) else error)
@@ -132,11 +144,11 @@ class CheckedRounds:
             return _varied_us([partial(rounds.times_us, number) for number in range(varied)])
         except IncompleteRecords:  # take both again, each in a session of its own
             once_more = partial(take_once_more, self.match, self.timer, self.taken, self._candidates)
-            self.recorder.take(once_more)
+            with_enough(self.recorder.pool, once_more)
             if self.way is None:
                 return {}
             with self._varied(self.way):
-                return _varied_us([partial(self.recorder.take, once_more)])
+                return _varied_us([partial(with_enough, self.recorder.pool, once_more)])
 
 
 def _varied_us(rounds: Sequence[Callable[[], Mapping[str, float]]]) -> Mapping[str, float]:

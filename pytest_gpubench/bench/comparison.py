@@ -22,7 +22,7 @@ from pytest_gpubench.bench.work import Work, work_of
 from pytest_gpubench.correctness import Difference
 from pytest_gpubench.correctness.pool import PoisonedPool, pool_on
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.results.model import Comparison, Measurement, Overhead, Speedup, Timing, Verdict
+from pytest_gpubench.results.model import Comparison, Measurement, Overhead, Speedup, Timing
 from pytest_gpubench.settings import Settings, TimerName
 from pytest_gpubench.stats.autocorrelation import LEAST_TO_TELL
 from pytest_gpubench.stats.speedup import LOOKS, Quad, log_ratios
@@ -181,10 +181,8 @@ class CompareRequest(Request[Comparison]):
         return tuple(each.line for each in differences)
 
     def _untimed(self, lines: OutputLines, reason: str) -> CallResult[Comparison]:
-        reference, *candidates = self.without_time(reason)
-        measured = [msgspec.structs.replace(reference, role="reference")]
-        for item, name in zip(candidates, self.judged, strict=True):
-            measured.append(msgspec.structs.replace(item, role="candidate", differences=lines[name]))
+        items = zip(self.calls, self.without_time(reason), strict=True)
+        measured = [msgspec.structs.replace(item, differences=lines.get(name, ())) for name, item in items]
         return CallResult(self._comparison(measured), measured)
 
     def _comparison(self, measurements: Sequence[Measurement]) -> Comparison:
@@ -212,7 +210,7 @@ class CompareRequest(Request[Comparison]):
         made = int(self.agreement.backward == "forward")  # each was called when it was checked
         match = Match(watched, self.reference, seed, self.interleave, recorder.begin, looks, made=made)
         timer, plan = make_timer(self.settings.timer, self.device, self.settings.cache), plan_of(self.settings)
-        call, wants_flops = self.calls[self.reference], self.wants_flops and self.flops is None
+        call, wants_flops = self.calls[self.reference], self.limits.need("flops") and self.flops is None
         args, kwargs = self.agreement.fresh()
         work = work_of(call, args, kwargs, expected.own_outputs, self.bytes or None, self.flops, wants_flops)
         judges = self._judges(work)
@@ -273,9 +271,9 @@ class CompareRequest(Request[Comparison]):
             log_ratios=log_ratios(taken.quads(self.reference, name), fastest=reference.timer == "wall"),
         )
         on_speedup = judges.speedup.verdicts(speedup, timings[name].median_us)
-        verdicts = as_declared([*judges.time.verdicts, *on_speedup])
+        verdicts = sorted([*judges.time.verdicts, *on_speedup], key=lambda verdict: NAMES.index(verdict.kind))
         return Measurement(
-            timing=timings[name], verdicts=verdicts, speedup=speedup, differences=lines, role="candidate"
+            timing=timings[name], verdicts=tuple(verdicts), speedup=speedup, differences=lines, role="candidate"
         )
 
     def _inspect(self, measured: list[Measurement]) -> None:
@@ -316,8 +314,3 @@ def judging_timer(timer: TimerName | None, timers: Sequence[TimerName] | None) -
     if timer is not None and timer != timers[0]:
         raise BadRequest(f"compare(timer={timer!r}, timers={timers!r}): the first of timers= judges; leave timer= out")
     return timers[0]
-
-
-def as_declared(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
-    """Return verdicts in the order in which their limits are declared."""
-    return tuple(sorted(verdicts, key=lambda verdict: NAMES.index(verdict.kind)))

@@ -11,13 +11,11 @@ from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.correctness import Difference, compare_outputs, poison_free_memory
 from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
 from pytest_gpubench.correctness.margins import Moved, moved
-from pytest_gpubench.correctness.pool import PoisonedPool
+from pytest_gpubench.correctness.pool import PoisonedPool, with_enough
 from pytest_gpubench.errors import GpuBenchError, WrongResult
 from pytest_gpubench.gpu.context import context_error
 from pytest_gpubench.units import repr_of
 
-ATTEMPTS = 4
-"""The most calls until one does not ask the GPU for more memory."""
 HINT = "(margins=False leaves margins out)"
 
 
@@ -128,21 +126,19 @@ class GuardedCall:
 
     def _found_with(self, arguments: Callable[[], tuple[tuple[object, ...], dict[str, object]]]) -> Ran:
         """Return what the call computes with such arguments, in memory that was all filled before."""
-        for _ in range(ATTEMPTS):
-            found: Ran | None = None  # its memory is filled too
+
+        def run() -> Ran:
             args, kwargs = arguments()
             if self.pool is None:
                 poison_free_memory(self.expected.outputs, self.agreement.device)
             else:
                 self.pool.fill()
-                grown = self.pool.growths
             with self.pool.use() if self.pool is not None else nullcontext():
                 found = self.agreement.run_with(self.candidate, f"{self.name!r}", args, kwargs)
-            if self.pool is None or self.pool.growths == grown:
-                break
-        assert found is not None, "there is an attempt"
-        names = self.expected.changed
-        changed = {name: each.clone() for name, each in tensors_of(inputs_of(args, kwargs)) if name in names}
+            return replace(found, inputs=dict(tensors_of(inputs_of(args, kwargs))))
+
+        found, names = with_enough(self.pool, run), self.expected.changed
+        changed = {name: each.clone() for name, each in found.inputs.items() if name in names}
         return replace(found, inputs=changed, changed=names)
 
     def _differences(self, found: Ran) -> tuple[Difference, ...]:

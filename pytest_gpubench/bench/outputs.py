@@ -1,9 +1,8 @@
 """Keep what the last timed call of each function returned, to check it too."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 import torch
 
@@ -19,10 +18,6 @@ from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import InvalidResult, UnfairComparison
 from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.calls import BackwardPass, backward_of
-
-T = TypeVar("T")
-POOL_ATTEMPTS = 4
-"""The most rounds of calls until none has to ask the GPU for more memory."""
 
 
 @dataclass
@@ -163,15 +158,6 @@ class OutputRecorder:
         """Drop the outputs of the last round, so that none lies in the pool when it is filled."""
         self._look_back()
         self._forget(*self.last)
-
-    def take(self, take_again: Callable[[], T]) -> T:
-        """Have every call made, until all of them have found enough memory in the pool."""
-        for _ in range(POOL_ATTEMPTS):
-            grown = self.pool.growths if self.pool is not None else 0
-            taken = take_again()
-            if self.pool is None or self.pool.growths == grown:
-                break
-        return taken
 
     def _save(self) -> None:
         """Copy outputs whose memory is written to next: by CUDA graphs, by `setup`, by the putting back of inputs."""

@@ -48,7 +48,7 @@ class PhasesRequest(Request[Phases]):
     @property
     def title(self) -> str:
         """The whole, or all phases where there is none."""
-        return self.whole or ", ".join(self.phases)
+        return self.whole or ", ".join(call.label for call in self.calls.values())
 
     def measure(self, say: Say) -> CallResult[Phases]:
         """Return what the phases took, each judged by the test's limits."""
@@ -149,8 +149,7 @@ def phase_calls(
             raise BadRequest(f"phases() needs a function for {name!r}, found {type(function).__name__}")
     if whole is not None and not callable(whole):
         raise BadRequest(f"phases(whole=...) must be a function, or be left out, found {type(whole).__name__}")
-    functions = {printable(name): function for name, function in phases.items()}
-    label = ""
+    functions, label = dict(phases), ""
     if whole is not None:
         label = printable(name_of(whole))
         while label in functions:

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from pytest_gpubench.errors import BadRequest, ProfilerBusy
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.results.model import Timing
 from pytest_gpubench.settings import HELD_UP_TIME_S, LIMIT_TIME_S, PRECISION_TIME_S, Settings
 from pytest_gpubench.timing.calls import Backward
 from pytest_gpubench.timing.measurement import Plan
@@ -87,12 +86,6 @@ def unmeasured_reason(settings: Settings, device: Device, interpreted: int) -> s
     return ""
 
 
-def unmeasured(label: str, device: Device, settings: Settings, reason: str) -> Timing:
-    """Return a timing without numbers that says why, and by which timer it would have been taken."""
-    timer = "wall" if device.type == "cpu" and settings.timer != "scripted" else settings.timer
-    return Timing(label=label, timer=timer, cache=str(settings.cache), device=device.facts.name, unmeasured=reason)
-
-
 @contextmanager
 def one_at_a_time(title: str, may_nest: bool = False) -> Iterator[None]:
     """Raise ProfilerBusy while another measurement runs in this process: each would be in the other's numbers.
@@ -106,7 +99,7 @@ def one_at_a_time(title: str, may_nest: bool = False) -> Iterator[None]:
     if not _measuring.acquire(blocking=False):
         raise ProfilerBusy(
             f"{title!r} cannot be measured while {_measured[0]!r} is: gpu_bench was called inside the measured "
-            "function, or by two threads; measure one after the other"
+            "function, or by two threads, one of which an earlier test may have left; measure one after the other"
         )
     _measured[:] = title, thread
     try:

@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import msgspec
 
 from pytest_gpubench.bench.integrity import auditing, check_traffic
-from pytest_gpubench.bench.plan import is_enforced, is_kept, plan_of, unmeasured, unmeasured_reason
+from pytest_gpubench.bench.plan import is_enforced, is_kept, plan_of, unmeasured_reason
 from pytest_gpubench.bench.producer import check_producer
 from pytest_gpubench.bench.work import Work, work_of
 from pytest_gpubench.errors import ProfilerBusy, annotate
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.replay.resources import with_resources
-from pytest_gpubench.results.model import Measurement, Peaks, Timing
+from pytest_gpubench.results.model import Measurement, Peaks, Timing, Verdict
 from pytest_gpubench.results.observed import Observed
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.structure import is_deterministic, observe
@@ -63,8 +63,8 @@ def measured_before(error: Exception) -> Sequence[Measurement]:
 
 def work_of_call(request: "Request[Any]", call: Call, given_bytes: int | None, given_flops: int | None) -> Work:
     """Return the work of a single call; where a limit needs it, an untimed call finds it."""
-    wants_bytes = request.wants_bytes and given_bytes is None
-    wants_flops = request.wants_flops and given_flops is None
+    wants_bytes = request.limits.need("bytes") and given_bytes is None
+    wants_flops = request.limits.need("flops") and given_flops is None
     if not (wants_bytes or wants_flops):
         return Work(given_bytes or None, None, given_flops, None)
     try:
@@ -124,16 +124,6 @@ class Request(ABC, Generic[T]):
         """The labels of the functions that limits are judged for."""
         return list(self.calls)
 
-    @property
-    def wants_bytes(self) -> bool:
-        """True if a limit is on a call's bytes a second."""
-        return self.limits.need("bytes")
-
-    @property
-    def wants_flops(self) -> bool:
-        """True if a limit is on a call's operations."""
-        return self.limits.need("flops")
-
     def keeps_resources(self, *measured: Measurement) -> bool:
         """Tell whether what is kept, or any of these that fails its test, has the resources of its kernels."""
         if self.settings.resources == "limits":
@@ -146,11 +136,12 @@ class Request(ABC, Generic[T]):
 
         work: what is multiplied; None is all that was measured before.
         """
-        if self.settings.timer == "scripted" or not (self.wants_bytes or self.wants_flops):
+        wants_flops = self.limits.need("flops")
+        if self._is_scripted or not (wants_flops or self.limits.need("bytes")):
             return None
         if work is None:
             return measured_peaks(self.device, None)
-        return measured_peaks(self.device, [work.dtype] if self.wants_flops and work.dtype else [])
+        return measured_peaks(self.device, [work.dtype] if wants_flops and work.dtype else [])
 
     def judgement(self, work: Work, single: bool = False) -> Judgement:
         """Return the judgement of a growing timing of such work; if `single`, of a finished one.
@@ -236,10 +227,18 @@ class Request(ABC, Generic[T]):
                 refuse_untimeable(call.prepare()(), call.label)
         return unmeasured_reason(self.settings, self.device, launches.number)
 
-    def without_time(self, reason: str) -> list[Measurement]:
-        """Return a measurement without numbers for each call."""
-        timings = [unmeasured(label, self.device, self.settings, reason) for label in self.calls]
-        return [Measurement(timing=timing) for timing in timings]
+    def without_time(self, reason: str, *verdicts: Verdict) -> list[Measurement]:
+        """Return a measurement without numbers for each call; those that are judged have these verdicts."""
+        timer = "wall" if self.device.type == "cpu" and not self._is_scripted else self.settings.timer
+        cache, device = str(self.settings.cache), self.device.facts.name
+        found = []
+        for label in self.calls:
+            timing = Timing(label=label, timer=timer, cache=cache, device=device, unmeasured=reason)
+            if label in self.judged:
+                found.append(Measurement(timing=timing, role=self.role, verdicts=verdicts))
+            else:
+                found.append(Measurement(timing=timing, role="reference"))
+        return found
 
 
 @dataclass(frozen=True)

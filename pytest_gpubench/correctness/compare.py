@@ -92,7 +92,7 @@ def _as_tensors(*leaves: object) -> tuple[object, ...]:
 def _compare_objects(name: str, found: object, expected: object) -> Difference:
     kinds = ["a tensor" if isinstance(one, torch.Tensor) else type(one).__name__ for one in (found, expected)]
     if "a tensor" in kinds:
-        advice = ": let it return its output" if found is None else ""
+        advice = ": let it return its output, undetached if gradients are compared" if found is None else ""
         return Difference(name, passed=False, problem=f"found {kinds[0]}, expected {kinds[1]}{advice}")
     try:
         passed = _are_equal(found, expected)

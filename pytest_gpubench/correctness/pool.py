@@ -1,9 +1,9 @@
 """A pool of GPU memory for checked calls: what is free in it is filled with a pattern before each of them."""
 
 import ctypes
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -20,6 +20,7 @@ GUARD_BYTES = (2**16, 3 * 2**19)
 """So many bytes before all outputs, in the segments of small blocks and of large ones."""
 MOST_KEPT_BYTES = 2**28
 """A larger pool is given back after each comparison."""
+T = TypeVar("T")
 Span = tuple[int, int]
 """The addresses where a range of memory begins and ends."""
 
@@ -68,6 +69,16 @@ def pool_on(device: torch.device) -> "Iterator[PoisonedPool | None]":
         if pool.has_grown and pool.size_bytes + 2 * GUARD_BYTES[1] <= MOST_KEPT_BYTES:
             _grown_bytes[device] = pool.size_bytes
         pool.close()
+
+
+def with_enough(pool: "PoisonedPool | None", take: Callable[[], T], more: int = 3) -> T:
+    """Return what calls make; so often they are made again where they ask the GPU for memory that was not filled."""
+    grown = 0 if pool is None else pool.growths
+    taken = take()
+    if pool is None or pool.growths == grown or not more:
+        return taken
+    del taken  # its memory is filled too
+    return with_enough(pool, take, more - 1)
 
 
 class PoisonedPool:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pytest_gpubench.errors import DeviceUnavailable
 from pytest_gpubench.gpu.nvml import Nvml
@@ -46,10 +46,7 @@ class Device:
         if self.type == "cpu":
             started_s = time.perf_counter()
             return lambda: 1e6 * (time.perf_counter() - started_s)
-        import torch
-
-        event: Any = torch.cuda.Event
-        begin, end = event(enable_timing=True), event(enable_timing=True)
+        begin, end = new_event(), new_event()
         begin.record()
 
         def stop() -> float:
@@ -67,6 +64,13 @@ class Device:
             torch.cuda.synchronize(self.torch_device)
 
 
+def new_event() -> "torch.cuda.Event":
+    """Return an event that can be timed."""
+    import torch
+
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
 def find_device(wanted: Literal["auto", "cuda", "cpu"]) -> Device:
     """Return the device that is asked for; raise DeviceUnavailable if it is the GPU and there is none."""
     try:
@@ -78,7 +82,9 @@ def find_device(wanted: Literal["auto", "cuda", "cpu"]) -> Device:
     if torch.cuda.is_available():
         return cuda_device(torch.cuda.current_device())
     if wanted == "cuda":
-        raise DeviceUnavailable(f"a GPU was asked for, but {why_no_gpu()}: let the device be auto or cpu, or use a GPU")
+        raise DeviceUnavailable(
+            f"a GPU was asked for, but {why_no_gpu()}: use a machine with one, or, for tests, --gpu-bench-device=auto"
+        )
     return cpu_device()
 
 

@@ -43,7 +43,7 @@ def compare_isolated(
     if is_same(pair.old, pair.new):
         return Replay(None)
     if isinstance(pair.settings.cache, Producer):
-        raise NotReplayable(f"it is replayed in a process of its own, which has no {pair.settings.cache}")
+        raise NotReplayable(f"it is replayed in a process of its own, which cannot call {pair.settings.cache}")
     pair = replace(pair, inputs=inputs())
     say(f"replaying {pair.new.data.label} in a process of its own")
     with tempfile.TemporaryDirectory(prefix="gpubench-replay-") as name:

@@ -74,7 +74,7 @@ def _measurement_lines(row: Row, said: str) -> list[str]:
 def _comparison_lines(row: Row, said: str) -> list[str]:
     speedup = row.measurement.speedup
     against = f"{row.timing.label} against {reference_label(row) or 'its reference'}{_which(row)}: "
-    if not row.timing.measured and row.reference is None and _is_told_why(row):
+    if not row.timing.measured and _is_told_why(row):
         return [f"{against}not measured", *_verdict_lines(row, said)]
     if speedup is None:
         lines = [against + (row.timing.unmeasured or "no speedup")]

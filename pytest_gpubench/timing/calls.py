@@ -178,7 +178,7 @@ def make_call(
     if backward not in ("forward", "backward", "both"):
         raise BadRequest(f"backward={backward!r} is not known: it must be 'forward', 'backward' or 'both'")
     arguments = arguments or make_arguments()
-    name = printable(str(label) if label is not None else name_of(function))
+    name = label_of(function, label)
     inputs = None if arguments.memory is None else arguments.memory.leaves
     if backward != "forward":
         run = BackwardPass(function, arguments, with_forward=backward == "both")
@@ -191,6 +191,11 @@ def make_call(
         return Prepared(functools.partial(function, *args, **kwargs), args, kwargs, on_device=launched)
 
     return Call(name, prepare, function, arguments.setup is not None, arguments.flags, inputs)
+
+
+def label_of(function: Callable[..., object], label: object) -> str:
+    """Return the name of a call in tables and messages: a label that is not empty, else the function's name."""
+    return printable("" if label is None else str(label)) or printable(name_of(function))
 
 
 def refuse_untimeable(output: object, label: str) -> None:

@@ -9,19 +9,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import MeasurementError
-from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.gpu.device import Device, new_event
 from pytest_gpubench.settings.cache import Cache
 from pytest_gpubench.timing.base import Call, Rep, Session, Timer
 from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.pacing import rest
 from pytest_gpubench.timing.sentinels import sentinels_of
 from pytest_gpubench.timing.startup import wait_for_startup
-
-if TYPE_CHECKING:
-    import torch
 
 HOST_BOUND = "host-bound"
 """The flag of a rep in which the GPU may have waited for the host."""
@@ -253,12 +249,3 @@ def spin(device: Device, lead_us: float) -> None:
 def key_of(call: Call) -> tuple[str, int]:
     """Return the identity of a call within its measurement, though it is wrapped in others between its reps."""
     return call.label, id(call.function)
-
-
-def new_event() -> "torch.cuda.Event":
-    """Return an event that can be timed."""
-    import torch
-
-    event: Any = torch.cuda.Event
-    made: torch.cuda.Event = event(enable_timing=True)
-    return made

@@ -177,7 +177,7 @@ def make_pool(device: Device) -> torch.Tensor:
     for size in reversed(SIZES_BYTES):
         with suppress(torch.OutOfMemoryError):
             return torch.zeros(size // 4, dtype=torch.float32, device=device.torch_device)
-    raise DeviceUnavailable("there is no room for a copy")
+    raise DeviceUnavailable(f"there is no room for a copy of {format_bytes(SIZES_BYTES[0])}: free memory of the GPU")
 
 
 def trials_of(pool: torch.Tensor, size: int) -> list[tuple[Call, float, int]]:

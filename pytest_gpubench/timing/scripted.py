@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle
 from numbers import Real
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
@@ -70,6 +71,14 @@ def _checked_samples(given: Iterable[object]) -> tuple[float, ...]:
     return tuple(samples)
 
 
+def _script_of(function: Any) -> Script | None:
+    """Return the script of a function, of the one that a partial calls, or of an object's `__call__`."""
+    while isinstance(function, partial):
+        function = function.func
+    scripts = [getattr(each, _ATTRIBUTE, None) for each in (function, type(function).__call__)]
+    return next((each for each in scripts if isinstance(each, Script)), None)
+
+
 class ScriptedTimer(Timer):
     """Play the samples of scripted functions."""
 
@@ -103,8 +112,8 @@ class ScriptedSession(Session):
         if self.timer.producer is not None:
             self.timer.producer.run(lambda: None)
         prepared()
-        script = getattr(call.function, _ATTRIBUTE, None)
-        if not isinstance(script, Script):
+        script = _script_of(call.function)
+        if script is None:
             raise BadRequest(
                 f"timer='scripted' needs samples: decorate {call.label!r} with @scripted(samples_us=[...])"
             )

@@ -10,12 +10,15 @@ from pytest_gpubench.units import count, format_share
 
 DRIFT_GOES_ON = 6.0
 """A drift is followed so many times as far beyond what the reps of a measurement show of it."""
+ROUNDING = 1e-12
+"""What the limit itself may be off by, relative to it, after the arithmetic that led there."""
 Judged = tuple[Outcome, str]
 """An outcome, and its sentence."""
 
 
 def at_least(interval: Interval | None, least: float) -> Outcome:
     """Return PASS where the whole interval is at least the limit, FAIL where all of it is below, else INCONCLUSIVE."""
+    least -= ROUNDING * abs(least)
     if interval is None or interval.low < least <= interval.high:
         return Outcome.INCONCLUSIVE
     return Outcome.PASS if interval.low >= least else Outcome.FAIL
@@ -23,6 +26,7 @@ def at_least(interval: Interval | None, least: float) -> Outcome:
 
 def at_most(interval: Interval | None, most: float) -> Outcome:
     """Return PASS where the whole interval is at most the limit, FAIL where all of it is above, else INCONCLUSIVE."""
+    most += ROUNDING * abs(most)
     if interval is None or interval.low <= most < interval.high:
         return Outcome.INCONCLUSIVE
     return Outcome.PASS if interval.high <= most else Outcome.FAIL

@@ -14,7 +14,7 @@ from pytest_gpubench import MeasurementError, UnfairComparison, WrongResult
 from pytest_gpubench.bench.outputs import OutputRecorder
 from pytest_gpubench.bench.ran import Ran, copied
 from pytest_gpubench.correctness import inputs
-from pytest_gpubench.correctness.pool import PoisonedPool
+from pytest_gpubench.correctness.pool import PoisonedPool, with_enough
 from pytest_gpubench.stats.speedup import round_orders
 from pytest_gpubench.timing.calls import make_call
 from tests.bench.calls import agreement_of, check, double, recorded
@@ -66,7 +66,7 @@ def test_every_arm_has_an_output_of_its_own_in_the_end(names: tuple[str, ...]) -
     take()
     assert len(recorder.last) == 1
     assert recorder.end()
-    recorder.take(take)
+    with_enough(recorder.pool, take)
     assert recorder.last.keys() == set(names)
     assert len({id(output) for output in recorder.last.values()}) == len(names)
 
@@ -96,7 +96,7 @@ def test_checked_calls_of_candidates_alone_have_the_pool(growths: int) -> None:
 
     take()
     assert recorder.end()
-    recorder.take(take)
+    with_enough(recorder.pool, take)
     again = [(["b", "r"], True), (["r", "a"], True)]
     assert fills == [([], False), (["a"], True), *again * growths]
     assert uses == [kept for kept, _ in fills]
@@ -251,7 +251,7 @@ def test_what_is_said_to_be_overwritten_is_the_same_for_every_call() -> None:
     rounds = Rounds({"torch": double, "mine": overwriting}, x, overwrites=True)
     rounds.take(3)
     assert rounds.recorder.end()
-    rounds.recorder.take(rounds.take)
+    with_enough(rounds.recorder.pool, rounds.take)
     rounds.check()
     assert seen == [[0, 1, 2]] * 8
 

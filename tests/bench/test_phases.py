@@ -133,6 +133,11 @@ def test_a_whole_that_is_called_like_a_phase() -> None:
     assert request.title == "both (whole) (whole)"
 
 
+def test_phases_whose_names_are_printed_alike_both_count() -> None:
+    found, _ = measured({"a\n": encoder, r"a\n": decoder})
+    assert (found.sum_us, found.title) == (40.0, r"a\n, a\n")
+
+
 def test_the_ratio_is_that_of_each_round() -> None:
     times: list[dict[str, tuple[float, ...]]] = [
         {"a": (1.0, 3.0), "b": (2.0, 2.0), "w": (3.0, 5.0)},

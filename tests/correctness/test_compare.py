@@ -144,7 +144,7 @@ class TestStructure:
             (None, 1, {"out": "found None, expected 1"}),
             ("a", "b", {"out": "found 'a', expected 'b'"}),
             (torch.zeros(1), 0.0, {"out": "found a tensor, expected float"}),
-            (None, torch.zeros(1), {"out": "found NoneType, expected a tensor: let it return its output"}),
+            (None, torch.zeros(1), {"out": "found NoneType, expected a tensor: let it return its output, "}),
             (torch.zeros(2, 3), torch.zeros(3, 2), {"out": "shape (2, 3), expected (3, 2)"}),
             (torch.zeros(()), torch.zeros(1), {"out": "shape (), expected (1,)"}),
             (torch.zeros(1).half(), torch.zeros(1), {"out": "dtype torch.float16, expected torch.float32"}),

@@ -62,6 +62,8 @@ BAD_CALLS = {
     "ranks(fast, collective='reduce', message_bytes=0)": "ranks(message_bytes=0) is not valid: it must be at least 1",
     "ranks(fast, timeout_s=float('nan'))": "ranks(timeout_s=nan) is not valid: it must be above 0 and finite",
     "judge('a.py', slow, id, timeout_s=0)": "judge(timeout_s=0) is not valid: it must be above 0 and finite",
+    "judge(fast, slow, id)": "judge(candidate=...) must be the path of a Python file, * found function: *",
+    "judge('a.py', slow, id, trust_claims='no')": "judge(trust_claims='no') is not valid: it must be True or False",
     "judge('a.py', slow, id, memory='1')": "judge(memory='1') is not valid: it needs a unit, as in 1B or 1GiB",
     "compare(add, double, (x,), golden='float64', golden_factor=10**400)": "golden_factor=1000* is not valid: *",
     "compare(fast, slow, timers=())": "compare(timers=()) is not valid: give a list of different ones of profiler, *",

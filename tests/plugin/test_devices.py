@@ -62,7 +62,7 @@ def test_what_is_measured_on_fits_the_terminal(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--gpu-bench-device=cuda"], "a GPU was asked for, but *: let the device be auto or cpu, or use a GPU"),
+        (["--gpu-bench-device=cuda"], "a GPU was asked for, but *: use a machine with one, or, for tests, *=auto"),
         (
             ["--gpu-bench-require-gpu", "--gpu-bench-device=cpu"],
             "*the device is the CPU (--gpu-bench-device=cpu): measure on a GPU, or leave it out",

@@ -26,7 +26,7 @@ def test_arguments(gpu_bench):
     assert seen == {(((1,)), ("label", 2)), ((3,), ("reps", 4)), ((5, 6),), ((7,), ("k", 8)), ((), ("k", 9)), ((10,),)}
 
 def test_labels_are_printable_text(gpu_bench):
-    assert gpu_bench.measure(fast, label=3).label == "3"
+    assert [gpu_bench.measure(fast, label=label).label for label in (3, "")] == ["3", "fast"]
     assert gpu_bench.measure(fast, label="a\\x1b[31m\\nb").label == "a\\\\x1b[31m\\\\nb"
 """
     bench_run(source).assert_outcomes(passed=3)

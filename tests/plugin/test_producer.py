@@ -66,19 +66,3 @@ def test_it_is_named_in_the_run_and_compared_with_its_like(bench_run: BenchRun) 
     changed.stdout.fnmatch_lines(
         ["E *cache producer fill in the baseline 'main' and is producer other now; measure both alike *"]
     )
-
-
-def test_on_the_cpu_it_runs_before_each_rep(bench_run: BenchRun) -> None:
-    source = """
-def test_it(gpu_bench):
-    a, x, calls = torch.rand(1000), torch.empty(1000), []
-    def scale():
-        calls.append(1)
-        torch.mul(a, 2, out=x)
-    scale()
-    timing = gpu_bench.measure(torch.softmax, (x, -1), cache=scale, reps=5, warmup=1)
-    assert timing.cache == "producer scale" and timing.median_us > 0 and len(calls) >= 5
-    found = gpu_bench.compare(lambda x: x + x, lambda x: x * 2, (x,), cache=scale, reps=4, warmup=1)
-    assert found.timing.cache == "producer scale"
-"""
-    bench_run(f"import torch\n{source}", "--gpu-bench-device=cpu", timer="wall").assert_outcomes(passed=1)

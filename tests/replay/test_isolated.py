@@ -95,7 +95,7 @@ def test_the_same_code_needs_no_process(pair: StoredPair, monkeypatch: pytest.Mo
 
 def test_a_producer_is_in_no_other_process(pair: StoredPair) -> None:
     settings = Settings(cache=Producer(lambda: None))
-    with pytest.raises(NotReplayable, match=r"process of its own, which has no producer <lambda>$"):
+    with pytest.raises(NotReplayable, match=r"process of its own, which cannot call producer <lambda>$"):
         compare_isolated(replace(pair, settings=settings), lambda text: None)
 
 

@@ -131,7 +131,7 @@ def test_incomplete_records_are_taken_again(played: Played, lost: int) -> None:
     ("most_elements", "gbps", "largest_bytes", "remark"),
     [
         (SIZES[1] // 4, 42, SIZES[1], "measured with 32 KiB at most, there was no room for more"),
-        (1, None, 0, "not measured, there is no room for a copy"),
+        (1, None, 0, "not measured, there is no room for a copy of 16 KiB: free memory of the GPU"),
     ],
 )
 def test_too_little_room_is_said(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,19 @@ def test_numbers_become_floats(samples: Any) -> None:
     found = [rep.elapsed_us for rep in reps_of(scripted(samples)(lambda: 0), 2)]
     assert found == [2.0, 3.0]
     assert all(type(each) is float for each in found)
+
+
+def test_the_script_is_that_of_the_code_that_runs() -> None:
+    class Scripted:
+        @scripted([4.0])
+        def __call__(self) -> None: ...
+
+        @scripted([5.0])
+        def method(self) -> None: ...
+
+    made = Scripted()
+    functions: list[Callable[[], object]] = [made, made.method, partial(made), partial(partial(made.method))]
+    assert [reps_of(each, 1)[0].elapsed_us for each in functions] == [4.0, 5.0, 4.0, 5.0]
 
 
 def reps_of(function: Callable[[], object], number: int) -> Sequence[Rep]:

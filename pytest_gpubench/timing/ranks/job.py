@@ -7,8 +7,8 @@ from typing import Any, Literal
 import torch
 
 from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.timing.calls import label_of
 from pytest_gpubench.timing.measurement import Plan
-from pytest_gpubench.units import name_of
 
 PROGRESS_TIMEOUT_S = 120.0
 """Ranks without progress for so long are ended: NCCL and the profiler may take half of that to start."""
@@ -60,7 +60,7 @@ class Job:
     @property
     def name(self) -> str:
         """The name in tables and messages."""
-        return self.label if self.label is not None else name_of(self.function)
+        return label_of(self.function, self.label)
 
 
 def bus_bytes(collective: str, message_bytes: int, world_size: int) -> int:

@@ -22,14 +22,14 @@ from typing import Any
 import torch
 
 from pytest_gpubench.errors import GpuBenchError, MeasurementError, NothingRecorded, WrongResult, causes_of, is_ours
-from pytest_gpubench.gpu.device import Device, cpu_device, cuda_device
+from pytest_gpubench.gpu.device import Device, cpu_device, cuda_device, new_event
 from pytest_gpubench.results.model import Timing, text_of
 from pytest_gpubench.settings.cache import Cache
 from pytest_gpubench.stats.stopping import Budget, next_batch
 from pytest_gpubench.timing.attempts import ATTEMPTS, NOT_COMPLETE, Pauses, until_complete
 from pytest_gpubench.timing.base import PROBE_REPS, Call, Rep, Timer, collection_off
 from pytest_gpubench.timing.calls import make_arguments, make_call, refuse_untimeable
-from pytest_gpubench.timing.events import HOST_BOUND, REMEMBERED, lead_for, new_event, spin
+from pytest_gpubench.timing.events import HOST_BOUND, REMEMBERED, lead_for, spin
 from pytest_gpubench.timing.measurement import Plan, summarise
 from pytest_gpubench.timing.pacing import Pacing, rest
 from pytest_gpubench.timing.profiler import ProfilerSession, ProfilerTimer

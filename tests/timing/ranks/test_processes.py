@@ -26,7 +26,7 @@ OURS = f"{Path(pytest_gpubench.__file__).parent}{os.sep}"
 
 def error_of(fake: FakeRanks, timeout_s: float = 60) -> BaseException:
     with pytest.raises((MeasurementError, BadRequest)) as caught:
-        measure_ranks(Job(nothing, PLAN, timeout_s=timeout_s), cpu_device(), len(fake.said))
+        measure_ranks(Job(nothing, PLAN, label="", timeout_s=timeout_s), cpu_device(), len(fake.said))
     return caught.value
 
 
