@@ -71,6 +71,15 @@ def test_a_tolerance_within_which_one_number_is_right_is_refused(spread: float, 
         Reference(spec, cpu_device()).check_fair((first,), (second,))
 
 
+@pytest.mark.parametrize(("more", "is_fair"), [(0.0, True), (0.009, False), (0.011, True)])
+def test_a_tolerance_within_which_an_input_is_right_is_refused(more: float, is_fair: bool) -> None:
+    """It allows 0.01 more or less. An output that is an input, or a view of one, is a copy, and may be judged."""
+    spec = spec_of(lambda x, y: (y + more).view(4, 1), lambda seed: 1, {"rtol": 0, "atol": 0.01})
+    first, second = ((torch.full((4,), each), torch.arange(4.0) * each) for each in (1.0, -1.0))
+    with nullcontext() if is_fair else pytest.raises(UnfairComparison, match="an input is right within the tolerance"):
+        Reference(spec, cpu_device()).check_fair(first, second)
+
+
 def test_inputs_that_overwrite_earlier_ones_are_refused() -> None:
     """Outputs are compared when later inputs have been drawn."""
     kept = torch.zeros(4)
