@@ -96,12 +96,13 @@ def test_requests_are_answered(server: Server) -> None:
             {"candidate": "pass.py", "spec": "bad.py", "id": [8]},
             "{nothing",
             '{"candidate": "\udcff"}',
-            {"candidate": 3},
+            {"candidate": 3, "id": 9},
             {"candidates": "pass.py"},
+            f'{{"candidate": "{"x" * 3 * serving.LONGEST_LINE}"}}',
             {"candidate": "wrong.py"},
         )
         texts = sorted((str(each["id"]), str(each.get("judgement", each.get("error")))[:20]) for each in found)
-        mistakes = 4 * [("None", 'a request is {"candi')]
+        mistakes = [(number, 'a request is {"candi') for number in ("None", "None", "None", "None", "9")]
         judged = [("7", "{'status': 'pass', 's"), ("None", "{'status': 'wrong', '"), ("x", "{'status': 'fail', 's")]
         assert texts == sorted(
             [*((number, text[:20]) for number, text in judged), ("[8]", "the spec is bad"), *mistakes]
