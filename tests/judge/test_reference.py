@@ -101,6 +101,11 @@ def test_a_spec_is_made_of_functions(reference: Any, inputs: Any) -> None:
         spec_of(reference, inputs, None)
 
 
+def test_a_candidate_is_known_by_the_name_of_a_reference_that_has_one() -> None:
+    names = [spec_of(each, lambda seed: 1, None).entry.names for each in (torch.tanh, lambda x: x)]
+    assert names == [("tanh", "candidate"), ("candidate",)]
+
+
 def test_inputs_are_made_once_for_a_number_of_calls() -> None:
     reference = Reference(spec_of(torch.tanh, lambda seed: torch.zeros(4), None), cpu_device())
     reference.begin_case((torch.zeros(4),), 2)

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.judge.spec.model import Case, Entry, Spec, digest_of, draw_inputs, required
+from pytest_gpubench.judge.spec.model import Case, Spec, digest_of, draw_inputs, entry_named, required
 from pytest_gpubench.spelling import hint
 from pytest_gpubench.units import repr_of
 from pytest_gpubench.verdict.limits import Limits
@@ -36,7 +36,7 @@ def spec_of_module(module: ModuleType, path: Path) -> Spec:
         cases=_cases(module, parameters, path),
         reference=reference,
         inputs=make,
-        entry=Entry(tuple(dict.fromkeys((name, "candidate")))),
+        entry=entry_named(name),
         digest=digest_of(path.read_bytes()),
         **rules,
         search=_search(module, parameters, path),
