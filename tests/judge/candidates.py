@@ -15,41 +15,20 @@ FORGES = (
     "from pytest_gpubench.judge.runner import Runner\nfrom pytest_gpubench.timing.base import Rep\n"
     "end = Runner.end\nRunner.end = lambda self: [Rep(each.elapsed_us / 1000) for each in end(self)]\n"
 )
-STATUSES = {
-    "ends itself": ("crash", "def candidate(x):\n    os._exit(0)"),
-    "takes memory": ("out_of_memory", "kept = []\ndef candidate(x):\n    while True: kept.append(bytearray(2**26))"),
-    "does not compile": ("compile_error", "def candidate(x:\n"),
-    "returns more in its later calls": (
-        "wrong",
-        "calls = []\ndef candidate(x):\n    calls.append(0)\n    return work(x) if len(calls) < 12 else (work(x), x)",
-    ),
-    "returns nothing in its later calls": (
-        "wrong",
-        "calls = []\ndef candidate(x):\n    calls.append(0)\n    return work(x) if len(calls) < 12 else None",
-    ),
+CHEATS = {
     "computes in half of its calls": (
-        "wrong",
         "calls = []\ndef candidate(x):\n    calls.append(0)\n"
-        "    return work(x) if len(calls) < 12 or len(calls) % 2 else torch.zeros_like(x)",
+        "    return work(x) if len(calls) < 12 or len(calls) % 2 else torch.zeros_like(x)"
     ),
     "computes in the untimed call what a timed one returns": (
-        "wrong",
         "from pytest_gpubench.judge.runner import Runner\napproach, kept = Runner.approach, {}\n"
         "def ahead(runner, index):\n    approach(runner, index)\n"
         "    (x,) = runner.sets[index]\n    kept[x.data_ptr()] = work(x)\n"
         "Runner.approach = ahead\n"
-        "def candidate(x):\n    return kept.pop(x.data_ptr()) if x.data_ptr() in kept else work(x)",
-    ),
-    "prints a verdict to all files": (
-        "invalid",
-        "def candidate(x):\n"
-        "    for fd in range(1, 64):\n"
-        '        try: os.write(fd, b\'{"status": "pass", "ratio": 9.0}\\n\')\n'
-        "        except OSError: pass\n"
-        "    return work(x)",
+        "def candidate(x):\n    return kept.pop(x.data_ptr()) if x.data_ptr() in kept else work(x)"
     ),
 }
-"""The statuses of candidates that do not do their work, whatever the clocks say."""
+"""Candidates that do not do their work in timed calls, and are wrong whatever the clocks say."""
 LEFT_BEHIND = {
     "its first process ends, and a child answers": (
         "crash",
