@@ -171,8 +171,6 @@ class Judge:
         self.rules = Rules(Limits(), budget_s=budget_s, drawn=search, timeout_s=timeout_s)
         self._own, self._trusts, self._read = spec, trust_claims, ("", 0)
         self._cases: Sequence[ReadyCase] = ()
-        self._readied = False
-        """True once cases of the spec were to be made ready."""
         try:
             self.use_spec()
             self._pool.start(max(self._needed, ahead))
@@ -204,13 +202,11 @@ class Judge:
         self.name = spec.name if isinstance(wanted, Spec) else str(wanted)
         self.rules, self._read = rules, read
         self._forget_cases()
-        if self._readied:
-            gc.collect()  # calls refer to themselves, and hold inputs and images
-            if self.device.type == "cuda":
-                import torch
+        gc.collect()  # calls refer to themselves, and hold inputs and images
+        if self.device.type == "cuda":
+            import torch
 
-                torch.cuda.empty_cache()  # processes of candidates need that memory
-        self._readied = False
+            torch.cuda.empty_cache()  # processes of candidates need that memory
 
     def __call__(self, candidate: Path) -> Judgement:
         """Judge a candidate's file, alone on its GPU; a close FAIL again, in other processes."""
@@ -287,7 +283,6 @@ class Judge:
         import torch
 
         if not self._cases:
-            self._readied = True
             if self.device.type == "cuda":
                 from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
 

@@ -29,7 +29,7 @@ from pytest_gpubench.verdict.limits import Limits
 )
 def test_a_reference_that_cannot_be_called_ends_the_command(tmp_path: Path, reference: str, message: str) -> None:
     judge = Judge.__new__(Judge)
-    judge.device, judge._cases, judge._readied, judge._pool = cpu_device(), (), False, ProcessPool(cpu_device())
+    judge.device, judge._cases, judge._pool = cpu_device(), (), ProcessPool(cpu_device())
     (tmp_path / "spec.py").write_text(
         f"import torch\ndef reference(x): return {reference}\ndef inputs(seed): return torch.rand(4)\n"
     )
