@@ -211,8 +211,9 @@ def _as_if(given: "torch.Tensor", leaf: object) -> object:
     """Return an input in the place of an output of its dtype and number of elements, as a view of it may be."""
     import torch
 
-    fits = isinstance(leaf, torch.Tensor) and (leaf.dtype, leaf.numel()) == (given.dtype, given.numel())
-    return given.reshape(leaf.shape) if fits else leaf
+    if isinstance(leaf, torch.Tensor) and (leaf.dtype, leaf.numel()) == (given.dtype, given.numel()):
+        return given.reshape(leaf.shape)
+    return leaf
 
 
 def _zeros(leaf: object) -> object:

@@ -48,8 +48,9 @@ def limit_all(data_bytes: int | None) -> dict[str, str]:
 
     data_bytes: the memory that it may take; None on a GPU, where CUDA reserves addresses for all of it.
     """
-    parts = {"limits": partial(_set_limits, data_bytes), "capabilities": _drop_capabilities}
-    return {name: _limited(limit) for name, limit in {**parts, "seccomp": seccomp.restrict}.items()}
+    parts: dict[str, Callable[[], str]] = {"limits": partial(_set_limits, data_bytes)}
+    parts |= {"capabilities": _drop_capabilities, "seccomp": seccomp.restrict}
+    return {name: _limited(limit) for name, limit in parts.items()}
 
 
 def _limited(limit: Callable[[], str]) -> str:
