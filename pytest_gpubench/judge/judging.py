@@ -82,12 +82,6 @@ def _concluded(judgement: Judgement, found: Sequence[CaseJudgement]) -> Judgemen
     return _with(judgement, status=worst.status, reason=reason, cases=tuple(found), ratio=ratio, score=score)
 
 
-def _untimed(checked: CaseJudgement, why: str) -> CaseJudgement:
-    """Return the judgement of a right call that nobody times, as only its own process could."""
-    reason = f"not timed: its call is not replayed ({why}), and without trust_claims = True its process is not believed"
-    return msgspec.structs.replace(checked, status="inconclusive", reason=reason, not_replayed=why)
-
-
 def _with(judgement: Judgement, **changes: object) -> Judgement:
     for name in ("reason", "detail"):
         if name in changes:
@@ -336,7 +330,11 @@ class Judge:
             if isinstance(answer, str) and self.spec.trust_claims:
                 own = None if is_dead else candidate
                 answer = _guarded(case.name, partial(self._judge_claims, own, load, case, answer))
-            found.append(answer if isinstance(answer, CaseJudgement) else _untimed(checked, answer))
+            if isinstance(answer, str):
+                reason = f"not timed: its call is not replayed ({answer}), and without trust_claims = True its process "
+                unknown = {"status": "inconclusive", "reason": f"{reason}is not believed", "not_replayed": answer}
+                answer = msgspec.structs.replace(checked, **unknown)
+            found.append(answer)
             if len(self._cases) > 1:  # the other cases need the memory of its inputs
                 case.reference.begin_case(case.example, 1)
             if found[-1].status not in TIMED:

@@ -154,13 +154,10 @@ class ReadyCase:
     @classmethod
     def of(cls, spec: Spec, case: Case, device: Device) -> "ReadyCase":
         """Make a case ready; raise UnfairComparison where no computing is needed to be right."""
-        import torch
-
         ready = cls.untimed(spec, case, device)
         ready.reference.begin_case(ready.example, 1)
         before, (other,) = copied(ready.example), ready.draw(1)
-        spans = [map(span_of, describe(each, "the inputs")[1]) for each in (before, ready.example)]
-        if not all(torch.equal(one.view(torch.uint8), now.view(torch.uint8)) for one, now in zip(*spans, strict=True)):
+        if not _are_equal(before, ready.example):
             raise BadRequest("inputs of the spec overwrite earlier ones: return new tensors for each seed")
         ready.reference.check_fair(ready.example, other)
         ready.reference.runner.warm()
@@ -201,10 +198,9 @@ def copied(value: Any) -> Any:
 
 
 def _are_equal(one: object, other: object) -> bool:
-    """Tell whether the tensors of two pytrees alike have the same elements."""
-    import torch
-
-    return all(map(torch.equal, describe(one, "the output")[1], describe(other, "the output")[1]))
+    """Tell whether the tensors of two pytrees have the same elements."""
+    tensors, others = (describe(each, "it")[1] for each in (one, other))
+    return all(each.passed for each in compare_outputs(tensors, others, Tolerance(rtol=0, atol=0, equal_nan=True)))
 
 
 def _as_if(given: "torch.Tensor", leaf: object) -> object:

@@ -78,16 +78,8 @@ def _readable_folders() -> list[Path]:
     packages = [each for each in sys.path if Path(each).name in ("site-packages", "dist-packages")]
     standard = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib", "include")]
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
-    named = [
-        *SYSTEM,
-        *libraries,
-        sys.prefix,
-        sys.base_prefix,
-        sys.exec_prefix,
-        *packages,
-        *standard,
-        *site.getsitepackages(),
-    ]
+    prefixes = (sys.prefix, sys.base_prefix, sys.exec_prefix)
+    named = [*SYSTEM, *libraries, *prefixes, *packages, *standard, *site.getsitepackages()]
     return [PACKAGE, *(Path(each) for each in dict.fromkeys(named) if each and Path(each) != Path("/"))]
 
 
@@ -129,10 +121,6 @@ def environment(box: Path) -> dict[str, str]:
     found = {name: value for name, value in os.environ.items() if name in kept or name.startswith(begun)}
     own = ("HOME", "TMPDIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME")
     folders = {name: str(box / name.lower().removesuffix("_dir")) for name in own}
-    python = {
-        "PYTHONPATH": str(PACKAGE.parent),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONUNBUFFERED": "1",
-        "USER": "candidate",
-    }
+    python = {"PYTHONPATH": str(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
+    folders["USER"] = "candidate"
     return found | folders | python | ALLOCATION | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
