@@ -91,34 +91,24 @@ def _with(judgement: Judgement, **changes: object) -> Judgement:
 
 def _search(candidate: Candidate, spec: Spec, rules: Rules) -> CaseJudgement | None:
     """Return the judgement of the simplest drawn case that the candidate gets wrong; None where none was found."""
-    from hypothesis import HealthCheck, Phase, Verbosity, given, settings
+    from hypothesis import Phase, Verbosity, find, settings
+    from hypothesis.errors import NoSuchExample
 
-    found: list[tuple[Case, CaseJudgement]] = []
+    found: list[CaseJudgement] = []
 
-    @settings(
-        max_examples=rules.drawn,
-        database=None,
-        deadline=None,
-        phases=(Phase.generate, Phase.shrink),
-        suppress_health_check=list(HealthCheck),
-        verbosity=Verbosity.quiet,
-        print_blob=False,
-        report_multiple_bugs=False,
-    )
-    @given(case=spec.search)
-    def check(case: Case) -> None:
-        if not found or found[0][1].status == "wrong":  # a process that has ended is not asked again
-            judgement = Trial(candidate, ReadyCase.untimed(spec, case, candidate.device), rules).check()
+    def is_wrong(case: Case) -> bool:
+        ready = ReadyCase.untimed(spec, case, candidate.device)
+        if not found or found[0].status == "wrong":  # a process that has ended is not asked again
+            judgement = Trial(candidate, ready, rules).check()
             if judgement.status != "pass":
-                found[:] = [(case, judgement)]
-        if found and found[0][0] == case:
-            raise Ended(found[0][1].status, found[0][1].reason)
+                found[:] = [judgement]
+        return bool(found) and found[0].case == ready.name
 
-    try:
-        check()
-    except Ended:
-        return found[0][1]
-    return None
+    phases = (Phase.generate, Phase.shrink)
+    how = settings(max_examples=rules.drawn, database=None, deadline=None, phases=phases, verbosity=Verbosity.quiet)
+    with suppress(NoSuchExample):
+        find(spec.search, is_wrong, settings=how)
+    return found[0] if found else None
 
 
 def judge_candidate(candidate: "Path | str", spec: "Path | str | Spec", **keywords: Any) -> Judgement:

@@ -151,11 +151,13 @@ class Process:
 
     @property
     def has_ended(self) -> bool:
-        """True if its first process has ended."""
-        try:
-            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        except ChildProcessError:
-            return True
+        """True if its first process has ended; `kill` frees its id."""
+        with suppress(ChildProcessError):
+            ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is None:
+                return False
+            self._code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+        return True
 
     # time
 
@@ -196,13 +198,8 @@ class Process:
     def _wait(self, seconds: float) -> None:
         """Wait for its first process to end, for so long at most."""
         until_s = time.monotonic() + seconds
-        with suppress(ChildProcessError):
-            while self._code is None and time.monotonic() < until_s:
-                ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # `kill` frees its id
-                if ended is None:
-                    time.sleep(1e-3)
-                else:
-                    self._code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+        while not self.has_ended and time.monotonic() < until_s:
+            time.sleep(1e-3)
 
     def send(self, number: int) -> None:
         """Send all of its processes a signal, unless they were killed: their id may be another's by then."""
