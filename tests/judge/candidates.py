@@ -76,6 +76,8 @@ ATTEMPTS = {
     "read the parent's memory": lambda: open(f"/proc/{os.getppid()}/mem", "rb").read(1),
     "read the parent's environment": lambda: open(f"/proc/{os.getppid()}/environ").read(),
     "reach a service of this machine": lambda: socket.socket(socket.AF_UNIX),
+    "write to a service of this machine": lambda: socket.socketpair(type=socket.SOCK_DGRAM),
+    "write to one in another way": lambda: socket.socketpair(type=socket.SOCK_RAW),
     "leave something in shared memory": lambda: open("/dev/shm/gpu_bench_was_here", "w"),
     "open a terminal": lambda: os.open("/dev/ptmx", os.O_RDWR),
     "write elsewhere": lambda: open("/tmp/gpu_bench_was_here", "w"),
@@ -91,6 +93,7 @@ ATTEMPTS = {
     **{name: lambda each=each: call(each[at], -1, 0, 0) for name, each in seccomp.FORBIDDEN.items()},
 }
 os.kill(os.getpid(), 0)
+pairs = [socket.socketpair(type=kind) for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET)]
 found = [name for name, attempt in ATTEMPTS.items() if not refused(attempt)]
 secret = ("Spec", "Trial", "Limits", "Reference")
 found += [type(each).__name__ for each in gc.get_objects() if type(each).__name__ in secret]

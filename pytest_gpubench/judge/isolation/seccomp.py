@@ -53,7 +53,11 @@ OWN_PROCESS_ONLY = {
 """Calls whose first argument is a process: the candidate's own, or 0, which means itself (of `kill`: its group)."""
 SECOND_ARGUMENTS = {"fcntl": (F_SETOWN, F_SETSIG, F_SETOWN_EX), "ioctl": (FIOSETOWN, SIOCSPGRP)}
 """Second arguments that are forbidden."""
-OTHERS = {"fcntl": (72, 25), "ioctl": (16, 29), "clone": (56, 220), "seccomp": (317, 277)}
+CONNECTED = (1, 5)
+"""Kinds of a pair of sockets that stays one: a datagram of any other can be sent to each service of the machine."""
+OTHERS = {
+    "fcntl": (72, 25), "ioctl": (16, 29), "clone": (56, 220), "seccomp": (317, 277), "socketpair": (53, 199),
+}  # fmt: skip
 ARCHITECTURES = (0xC000003E, 0xC00000B7)
 SET_MODE_FILTER, ALL_THREADS = 1, 1
 
@@ -76,6 +80,8 @@ def program(machine: str, pid: int) -> bytes:
     for name, forbidden in SECOND_ARGUMENTS.items():
         answers = _answer(ERRNO_EPERM, *forbidden)
         rows += _call(OTHERS[name][at], [_row(LOAD, SECOND_AT), *answers, _row(RETURN, ALLOW)])
+    kind = [_row(LOAD, SECOND_AT), _row(AND, 0xF), *_answer(ALLOW, *CONNECTED), _row(RETURN, ERRNO_EPERM)]
+    rows += _call(OTHERS["socketpair"][at], kind)
     rows += _call(CLONE3, [_row(RETURN, ERRNO_ENOSYS)])
     flags = [_row(LOAD, FIRST_AT), _row(AND, NEW_NAMESPACES), _row(JUMP_EQUAL, 0, 1, 0), _row(RETURN, ERRNO_EPERM)]
     rows += _call(OTHERS["clone"][at], [*flags, _row(RETURN, ALLOW)])
