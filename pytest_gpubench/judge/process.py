@@ -54,7 +54,7 @@ class Ended(Exception):
 class Process:
     """A process for one candidate, in a session and a folder of its own."""
 
-    _killed = False
+    _killed = _outlived = False
     _code: int | None = None
     """The exit code of its first process, once that was waited for."""
 
@@ -186,7 +186,13 @@ class Process:
             while time.monotonic() < until_s:
                 if os.waitpid(-self.pid, os.WNOHANG | WALL) == (0, 0):
                     time.sleep(1e-3)
+            self._outlived = True
         self._killed = True
+
+    @property
+    def lingers(self) -> bool:
+        """True while a process lives that was killed and did not end: the kernel waits for a driver or a disk."""
+        return self._outlived and bool(members_of(self.pid))
 
     def close(self) -> None:
         """End all of its processes, and remove its folder."""

@@ -34,6 +34,8 @@ class ProcessPool:
     """Those that were tried."""
     _ending: list[Candidate] = field(default_factory=list)
     """Those that were killed."""
+    _lingering: list[Process] = field(default_factory=list)
+    """Those that have not ended all the same."""
     _template: Template | None = None
     _cache: Path | None = None
     """A copy of Triton's cache after warming up, before a candidate was loaded."""
@@ -76,8 +78,14 @@ class ProcessPool:
             if self._ending:
                 self._prepare()
         finally:
-            while self._ending:
-                self._ending.pop().end()
+            self._end_killed()
+
+    def _end_killed(self) -> None:
+        while self._ending:
+            candidate = self._ending.pop()
+            candidate.end()
+            self._lingering.append(candidate.process)
+        self._lingering = [each for each in self._lingering if each.lingers]
 
     def _prepare(self, look: Callable[[], None] = lambda: None, waits: bool = False) -> None:
         """Try processes that are warm, as many as a candidate needs, and start others; `get` raises what fails.
@@ -135,8 +143,17 @@ class ProcessPool:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Wait for those that end, and stop the processes that warm up: a GPU takes turns with them too."""
+        """Wait for those that end, and stop the processes that warm up: a GPU takes turns with them too.
+
+        Raises MeasurementError where one was killed and does not end.
+        """
         self.await_ends()
+        if self._lingering:
+            groups = ", ".join(str(each.pid) for each in self._lingering)
+            raise MeasurementError(
+                f"processes of a candidate were killed and have not ended (group {groups}), as the kernel waits for a "
+                "driver or a disk, and nothing is timed while they live: judge again when they have ended"
+            )
         waiting = [*self._waiting]
         for process in waiting:
             process.send(signal.SIGSTOP)
@@ -154,8 +171,7 @@ class ProcessPool:
             candidate.end()
         self._waiting.clear()
         self._ready.clear()
-        while self._ending:
-            self._ending.pop().end()
+        self._end_killed()
 
     def close(self) -> None:
         """End all processes."""

@@ -177,6 +177,18 @@ def test_a_process_that_was_killed_is_sent_no_signal() -> None:
         other.kill()
 
 
+def test_a_process_that_does_not_end_lingers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until it does, as one that waits for a disk."""
+    monkeypatch.setattr(process_module, "STOP_S", 0.01)
+    with process_of("true") as (process, _):
+        with monkeypatch.context() as stuck:
+            stuck.setattr(os, "waitpid", lambda group, options: (0, 0))
+            process.kill()
+        assert process.lingers
+        os.waitpid(process.pid, 0)
+        assert not process.lingers
+
+
 @pytest.mark.parametrize(
     ("processes", "used", "shared", "disk", "on_gpu", "message"),
     [
