@@ -51,10 +51,7 @@ def _read(path: Path) -> bytes:
 
 
 def _ended_by(error: Exception) -> Ended:
-    """Return the end that an error means: INVALID for one in the referee, which the candidate may have provoked.
-
-    Raises a BadRequest again.
-    """
+    """Return the end that an error means, INVALID for one in the referee; raise a BadRequest again."""
     if isinstance(error, BadRequest):
         raise error
     if isinstance(error, Ended):

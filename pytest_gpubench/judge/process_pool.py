@@ -5,7 +5,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,14 +47,16 @@ class ProcessPool:
 
     def get(self) -> Candidate:
         """Return a candidate in a warm process; raise MeasurementError where none works."""
-        if not self._ready:
-            self._prepare(waits=True)
         while self._ready:
             candidate = self._ready.pop(0)
             if not candidate.process.has_ended:  # for lack of memory
                 return candidate
             candidate.end()
-        return self._tried(self._waiting.pop(0) if self._waiting else self._start())
+        if self._waiting:
+            with suppress(MeasurementError):  # a candidate may have broken all of them
+                return self._tried(self._waiting.pop(0))
+            self._drop()
+        return self._tried(self._start())
 
     def end(self, candidate: Candidate) -> None:
         """Kill a candidate's process; it has ended before anything is timed, which takes CUDA 0.1 s.
@@ -87,19 +89,17 @@ class ProcessPool:
             self._lingering.append(candidate.process)
         self._lingering = [each for each in self._lingering if each.lingers]
 
-    def _prepare(self, look: Callable[[], None] = lambda: None, waits: bool = False) -> None:
+    def _prepare(self, look: Callable[[], None] = lambda: None) -> None:
         """Try processes that are warm, as many as a candidate needs, and start others; `get` raises what fails.
 
-        look: called before each that is tried. waits: wait until one is warm, unless one is ready.
+        look: called before each that is tried.
         """
         try:
-            while self._waiting and len(self._ready) < MOST_READY:
-                if not self._waiting[0].has_answered and (self._ready or not waits):
-                    break
+            while self._waiting and self._waiting[0].has_answered and len(self._ready) < MOST_READY:
                 look()
                 self._ready.append(self._tried(self._waiting.pop(0)))
             self.start(self.ahead)
-        except MeasurementError:  # a candidate may have broken all of them
+        except MeasurementError:
             self._drop()
 
     def _tried(self, process: Process) -> Candidate:

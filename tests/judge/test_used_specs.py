@@ -111,7 +111,7 @@ def test_references_are_unloaded_with_the_judge_or_the_spec(spec: Path, tmp_path
     [
         ("x" * 5000 + ".py", r"cannot be used as a spec, it raises OSError: .*File name too long"),
         ("x" * 5000 + ".json", r"cannot be used as a spec, it raises OSError: .*File name too long"),
-        ("a\0b", "there is no file "),
+        ("a\0b", "there is no file .*: give the path of a Python file"),
         ("\ud800", "there is no file "),
     ],
 )

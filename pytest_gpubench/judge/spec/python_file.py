@@ -86,8 +86,7 @@ def _cases(module: ModuleType, parameters: Sequence[str], path: Path) -> tuple[C
     if cases is None or "case" not in parameters:
         there, missing = ("inputs(case, seed)", "cases") if cases is None else ("cases", "the parameter case of inputs")
         raise BadRequest(f"{path.name} has {there} and not {missing}: give both, or neither for a single case")
-    is_list = isinstance(cases, Sequence) and cases and all(isinstance(each, Mapping) for each in cases)
-    if not is_list:
+    if not (isinstance(cases, Sequence) and cases and all(isinstance(each, Mapping) for each in cases)):
         raise BadRequest(f"{path.name}: cases = {repr_of(cases)} is not valid: give a list of dicts, one for each case")
     return tuple(dict(each) for each in cases)
 
