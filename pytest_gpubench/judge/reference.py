@@ -126,7 +126,8 @@ class Reference:
         trivial += [("one number everywhere is", map_leaves(_middle, other), first)]
         trivial += [("an input is", map_leaves(partial(_as_if, each), other), second) for each in given]
         for words, found, args in trivial:
-            if self._are_right(found, args) and not (args is second and _are_equal(found, other)):  # as of a copy
+            is_copy = args is second and _are_equal(found, other)
+            if not is_copy and self._are_right(found, args):
                 raise UnfairComparison(
                     f"{words} right within the tolerance: a candidate that computes nothing would pass; tighten "
                     "tolerance"
