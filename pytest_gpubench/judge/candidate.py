@@ -5,7 +5,6 @@ output has been copied away, and they replace those of that call. So no two call
 begin early; what ends late is wrong.
 """
 
-import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_gpubench.errors import BadRequest, GpuBenchError, MeasurementError
+from pytest_gpubench.errors import BadRequest, MeasurementError
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.channel import Leaf
 from pytest_gpubench.judge.layout import (
@@ -23,7 +22,8 @@ from pytest_gpubench.judge.layout import (
     as_it_lay,
     copy_elements,
     describe,
-    elements_of,
+    distinct_elements,
+    leaf_of,
     place,
     rebuild,
     span_of,
@@ -106,8 +106,7 @@ class Candidate:
         self.node, tensors = describe(tuple(example), "the inputs")
         dense = [torch.empty(each.shape, dtype=each.dtype, device="meta") for each in outputs]
         self.layout, self.output_layout = place(tensors, sets), place(dense)
-        sizes = map(elements_of, place(outputs).leaves)
-        self._own_elements = [min(one, each.numel()) for one, each in zip(sizes, outputs, strict=True)]
+        self._own_elements = [*map(distinct_elements, map(leaf_of, outputs))]
         size, files, handle = self.layout.size + self.output_layout.size, [], ""
         if self.gpu is None:
             files = [make_file(size)]
@@ -174,7 +173,7 @@ class Candidate:
 
         assert self.gpu is not None, "calls are replayed on a GPU"
         spans = [self._spans_of([each]) for each in values]
-        kept = unfilled(self.output_layout, self.device.torch_device, len(values))
+        kept = [unfilled(self.output_layout, self.device.torch_device) for _ in values]
         new_event: Any = partial(torch.cuda.Event, enable_timing=True)
         clock, copied = [new_event() for _ in range(2 * len(values) + 1)], new_event()
         first = self._counted + 1
@@ -220,7 +219,7 @@ class Candidate:
 
     def output(self) -> Any:
         """Return a copy of the last output, which its process cannot change; raise Ended where it is no valid one."""
-        (kept,) = unfilled(self.output_layout, self.device.torch_device, 1)
+        kept = unfilled(self.output_layout, self.device.torch_device)
         copy_elements(kept, self._outputs)
         return self._rebuilt(kept)
 
@@ -235,7 +234,9 @@ class Candidate:
             for index, (leaf, like, own) in enumerate(zip(leaves, wanted, self._own_elements, strict=True)):
                 _require_like(index, leaf, like, own)
             return rebuild(node, [*map(as_it_lay, tensors, leaves)])
-        except (ValueError, IndexError, TypeError, AttributeError, RuntimeError, GpuBenchError) as error:
+        except Ended:
+            raise
+        except Exception as error:  # of whatever kind: a structure is the candidate's word
             raise Ended("invalid", f"the candidate's outputs cannot be read: {error}") from None
 
     def end(self) -> None:
@@ -265,6 +266,5 @@ def _require_like(index: int, leaf: Leaf, like: Leaf, own_elements: int) -> None
     if (leaf.dtype, leaf.shape) != (like.dtype, like.shape):
         found, wanted = (f"{each.dtype} {list(each.shape)}" for each in (leaf, like))
         raise Ended("wrong", f"output {index} is {found}, and the reference's {wanted}")
-    apart = math.prod(length for length, step in zip(leaf.shape, leaf.stride, strict=True) if step)
-    if min(elements_of(leaf), apart) < own_elements:
+    if distinct_elements(leaf) < own_elements:
         raise Ended("wrong", f"output {index} is expanded, and the reference's is not: write each of its elements")

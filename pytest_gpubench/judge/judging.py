@@ -51,10 +51,7 @@ def _read(path: Path) -> bytes:
 
 
 def _ended_by(error: Exception) -> Ended:
-    """Return the end that an error means: INVALID for one in the referee, which the candidate may have provoked.
-
-    Raises a BadRequest again.
-    """
+    """Return the end that an error means, INVALID for one in the referee; raise a BadRequest again."""
     if isinstance(error, BadRequest):
         raise error
     if isinstance(error, Ended):
@@ -82,12 +79,6 @@ def _concluded(judgement: Judgement, found: Sequence[CaseJudgement]) -> Judgemen
     return _with(judgement, status=worst.status, reason=reason, cases=tuple(found), ratio=ratio, score=score)
 
 
-def _untimed(checked: CaseJudgement, why: str) -> CaseJudgement:
-    """Return the judgement of a right call that nobody times, as only its own process could."""
-    reason = f"not timed: its call is not replayed ({why}), and without trust_claims = True its process is not believed"
-    return msgspec.structs.replace(checked, status="inconclusive", reason=reason, not_replayed=why)
-
-
 def _with(judgement: Judgement, **changes: object) -> Judgement:
     for name in ("reason", "detail"):
         if name in changes:
@@ -97,34 +88,24 @@ def _with(judgement: Judgement, **changes: object) -> Judgement:
 
 def _search(candidate: Candidate, spec: Spec, rules: Rules) -> CaseJudgement | None:
     """Return the judgement of the simplest drawn case that the candidate gets wrong; None where none was found."""
-    from hypothesis import HealthCheck, Phase, Verbosity, given, settings
+    from hypothesis import Phase, Verbosity, find, settings
+    from hypothesis.errors import NoSuchExample
 
-    found: list[tuple[Case, CaseJudgement]] = []
+    found: list[CaseJudgement] = []
 
-    @settings(
-        max_examples=rules.drawn,
-        database=None,
-        deadline=None,
-        phases=(Phase.generate, Phase.shrink),
-        suppress_health_check=list(HealthCheck),
-        verbosity=Verbosity.quiet,
-        print_blob=False,
-        report_multiple_bugs=False,
-    )
-    @given(case=spec.search)
-    def check(case: Case) -> None:
-        if not found or found[0][1].status == "wrong":  # a process that has ended is not asked again
-            judgement = Trial(candidate, ReadyCase.untimed(spec, case, candidate.device), rules).check()
+    def is_wrong(case: Case) -> bool:
+        ready = ReadyCase.untimed(spec, case, candidate.device)
+        if not found or found[0].status == "wrong":  # a process that has ended is not asked again
+            judgement = Trial(candidate, ready, rules).check()
             if judgement.status != "pass":
-                found[:] = [(case, judgement)]
-        if found and found[0][0] == case:
-            raise Ended(found[0][1].status, found[0][1].reason)
+                found[:] = [judgement]
+        return bool(found) and found[0].case == ready.name
 
-    try:
-        check()
-    except Ended:
-        return found[0][1]
-    return None
+    phases = (Phase.generate, Phase.shrink)
+    how = settings(max_examples=rules.drawn, database=None, deadline=None, phases=phases, verbosity=Verbosity.quiet)
+    with suppress(NoSuchExample):
+        find(spec.search, is_wrong, settings=how)
+    return found[0] if found else None
 
 
 def judge_candidate(candidate: "Path | str", spec: "Path | str | Spec", **keywords: Any) -> Judgement:
@@ -171,8 +152,6 @@ class Judge:
         self.rules = Rules(Limits(), budget_s=budget_s, drawn=search, timeout_s=timeout_s)
         self._own, self._trusts, self._read = spec, trust_claims, ("", 0)
         self._cases: Sequence[ReadyCase] = ()
-        self._readied = False
-        """True once cases of the spec were to be made ready."""
         try:
             self.use_spec()
             self._pool.start(max(self._needed, ahead))
@@ -204,13 +183,11 @@ class Judge:
         self.name = spec.name if isinstance(wanted, Spec) else str(wanted)
         self.rules, self._read = rules, read
         self._forget_cases()
-        if self._readied:
-            gc.collect()  # calls refer to themselves, and hold inputs and images
-            if self.device.type == "cuda":
-                import torch
+        gc.collect()  # calls refer to themselves, and hold inputs and images
+        if self.device.type == "cuda":
+            import torch
 
-                torch.cuda.empty_cache()  # processes of candidates need that memory
-        self._readied = False
+            torch.cuda.empty_cache()  # processes of candidates need that memory
 
     def __call__(self, candidate: Path) -> Judgement:
         """Judge a candidate's file, alone on its GPU; a close FAIL again, in other processes."""
@@ -287,7 +264,6 @@ class Judge:
         import torch
 
         if not self._cases:
-            self._readied = True
             if self.device.type == "cuda":
                 from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
 
@@ -341,7 +317,11 @@ class Judge:
             if isinstance(answer, str) and self.spec.trust_claims:
                 own = None if is_dead else candidate
                 answer = _guarded(case.name, partial(self._judge_claims, own, load, case, answer))
-            found.append(answer if isinstance(answer, CaseJudgement) else _untimed(checked, answer))
+            if isinstance(answer, str):
+                reason = f"not timed: its call is not replayed ({answer}), and without trust_claims = True its process "
+                unknown = {"status": "inconclusive", "reason": f"{reason}is not believed", "not_replayed": answer}
+                answer = msgspec.structs.replace(checked, **unknown)
+            found.append(answer)
             if len(self._cases) > 1:  # the other cases need the memory of its inputs
                 case.reference.begin_case(case.example, 1)
             if found[-1].status not in TIMED:

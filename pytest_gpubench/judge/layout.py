@@ -102,6 +102,15 @@ def elements_of(leaf: Leaf) -> int:
     return 1 + sum((length - 1) * step for length, step in zip(leaf.shape, leaf.stride, strict=True))
 
 
+def distinct_elements(leaf: Leaf) -> int:
+    """Return how many of a tensor's elements certainly share no memory: none along a step into a smaller one's span."""
+    found, span = min(elements_of(leaf), 1), 1
+    for step, length in sorted(zip(leaf.stride, leaf.shape, strict=True)):
+        found *= length if step >= span else 1
+        span += (length - 1) * step
+    return found
+
+
 def place(tensors: Sequence["torch.Tensor"], sets: int = 1) -> Layout:
     """Return a place for each tensor in the memory of so many sets of them."""
     leaves, end = [], 0
@@ -133,16 +142,13 @@ def as_it_lay(copied: "torch.Tensor", leaf: Leaf) -> "torch.Tensor":
     return copied.as_strided(leaf.shape, leaf.stride) if elements_of(leaf) == copied.numel() else copied
 
 
-def unfilled(layout: Layout, device: "torch.device | str", sets: int) -> list[list["torch.Tensor"]]:
-    """Return new tensors like those of a layout, for so many sets."""
+def unfilled(layout: Layout, device: "torch.device | str") -> list["torch.Tensor"]:
+    """Return new tensors like those of a set."""
     import torch
 
     return [
-        [
-            torch.empty_strided(each.shape, each.stride, dtype=dtype_of(each.dtype), device=device)
-            for each in layout.leaves
-        ]
-        for _ in range(sets)
+        torch.empty_strided(each.shape, each.stride, dtype=dtype_of(each.dtype), device=device)
+        for each in layout.leaves
     ]
 
 

@@ -16,11 +16,6 @@ GRANULE = 2**21
 """CUDA IPC shares whole blocks of 2 MiB: nothing else may lie in the blocks of shared memory."""
 
 
-def _whole_granules(size: int) -> int:
-    """Return a size rounded up to whole blocks."""
-    return -(-max(size, 1) // GRANULE) * GRANULE
-
-
 # the CPU
 
 
@@ -65,9 +60,10 @@ class GpuMemory(Driver):
     def allocate(self, size: int) -> tuple["torch.Tensor", str]:
         """Return new memory in blocks of its own, and its handle."""
         address, shared = ctypes.c_uint64(0), _Handle()
-        self.call("cuMemAlloc_v2", out(address), ctypes.c_size_t(_whole_granules(size)))
+        whole = -(-max(size, 1) // GRANULE) * GRANULE
+        self.call("cuMemAlloc_v2", out(address), ctypes.c_size_t(whole))
         self.call("cuIpcGetMemHandle", out(shared), address)
-        return self._bytes_at(address.value, _whole_granules(size)), ctypes.string_at(out(shared), 64).hex()
+        return self._bytes_at(address.value, whole), ctypes.string_at(out(shared), 64).hex()
 
     def free(self, memory: "torch.Tensor") -> None:
         """Free memory that `allocate` returned."""

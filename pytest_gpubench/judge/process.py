@@ -54,7 +54,7 @@ class Ended(Exception):
 class Process:
     """A process for one candidate, in a session and a folder of its own."""
 
-    _killed = False
+    _killed = _outlived = False
     _code: int | None = None
     """The exit code of its first process, once that was waited for."""
 
@@ -151,11 +151,13 @@ class Process:
 
     @property
     def has_ended(self) -> bool:
-        """True if its first process has ended."""
-        try:
-            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        except ChildProcessError:
-            return True
+        """True if its first process has ended; `kill` frees its id."""
+        with suppress(ChildProcessError):
+            ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is None:
+                return False
+            self._code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+        return True
 
     # time
 
@@ -184,7 +186,13 @@ class Process:
             while time.monotonic() < until_s:
                 if os.waitpid(-self.pid, os.WNOHANG | WALL) == (0, 0):
                     time.sleep(1e-3)
+            self._outlived = True
         self._killed = True
+
+    @property
+    def lingers(self) -> bool:
+        """True while a process lives that was killed and did not end: the kernel waits for a driver or a disk."""
+        return self._outlived and bool(members_of(self.pid))
 
     def close(self) -> None:
         """End all of its processes, and remove its folder."""
@@ -196,13 +204,8 @@ class Process:
     def _wait(self, seconds: float) -> None:
         """Wait for its first process to end, for so long at most."""
         until_s = time.monotonic() + seconds
-        with suppress(ChildProcessError):
-            while self._code is None and time.monotonic() < until_s:
-                ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # `kill` frees its id
-                if ended is None:
-                    time.sleep(1e-3)
-                else:
-                    self._code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+        while not self.has_ended and time.monotonic() < until_s:
+            time.sleep(1e-3)
 
     def send(self, number: int) -> None:
         """Send all of its processes a signal, unless they were killed: their id may be another's by then."""

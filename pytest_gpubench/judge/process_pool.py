@@ -5,7 +5,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,6 +34,8 @@ class ProcessPool:
     """Those that were tried."""
     _ending: list[Candidate] = field(default_factory=list)
     """Those that were killed."""
+    _lingering: list[Process] = field(default_factory=list)
+    """Those that have not ended all the same."""
     _template: Template | None = None
     _cache: Path | None = None
     """A copy of Triton's cache after warming up, before a candidate was loaded."""
@@ -45,14 +47,16 @@ class ProcessPool:
 
     def get(self) -> Candidate:
         """Return a candidate in a warm process; raise MeasurementError where none works."""
-        if not self._ready:
-            self._prepare(waits=True)
         while self._ready:
             candidate = self._ready.pop(0)
             if not candidate.process.has_ended:  # for lack of memory
                 return candidate
             candidate.end()
-        return self._tried(self._waiting.pop(0) if self._waiting else self._start())
+        if self._waiting:
+            with suppress(MeasurementError):  # a candidate may have broken all of them
+                return self._tried(self._waiting.pop(0))
+            self._drop()
+        return self._tried(self._start())
 
     def end(self, candidate: Candidate) -> None:
         """Kill a candidate's process; it has ended before anything is timed, which takes CUDA 0.1 s.
@@ -76,22 +80,26 @@ class ProcessPool:
             if self._ending:
                 self._prepare()
         finally:
-            while self._ending:
-                self._ending.pop().end()
+            self._end_killed()
 
-    def _prepare(self, look: Callable[[], None] = lambda: None, waits: bool = False) -> None:
+    def _end_killed(self) -> None:
+        while self._ending:
+            candidate = self._ending.pop()
+            candidate.end()
+            self._lingering.append(candidate.process)
+        self._lingering = [each for each in self._lingering if each.lingers]
+
+    def _prepare(self, look: Callable[[], None] = lambda: None) -> None:
         """Try processes that are warm, as many as a candidate needs, and start others; `get` raises what fails.
 
-        look: called before each that is tried. waits: wait until one is warm, unless one is ready.
+        look: called before each that is tried.
         """
         try:
-            while self._waiting and len(self._ready) < MOST_READY:
-                if not self._waiting[0].has_answered and (self._ready or not waits):
-                    break
+            while self._waiting and self._waiting[0].has_answered and len(self._ready) < MOST_READY:
                 look()
                 self._ready.append(self._tried(self._waiting.pop(0)))
             self.start(self.ahead)
-        except MeasurementError:  # a candidate may have broken all of them
+        except MeasurementError:
             self._drop()
 
     def _tried(self, process: Process) -> Candidate:
@@ -135,8 +143,17 @@ class ProcessPool:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Wait for those that end, and stop the processes that warm up: a GPU takes turns with them too."""
+        """Wait for those that end, and stop the processes that warm up: a GPU takes turns with them too.
+
+        Raises MeasurementError where one was killed and does not end.
+        """
         self.await_ends()
+        if self._lingering:
+            groups = ", ".join(str(each.pid) for each in self._lingering)
+            raise MeasurementError(
+                f"processes of a candidate were killed and have not ended (group {groups}), as the kernel waits for a "
+                "driver or a disk, and nothing is timed while they live: judge again when they have ended"
+            )
         waiting = [*self._waiting]
         for process in waiting:
             process.send(signal.SIGSTOP)
@@ -154,8 +171,7 @@ class ProcessPool:
             candidate.end()
         self._waiting.clear()
         self._ready.clear()
-        while self._ending:
-            self._ending.pop().end()
+        self._end_killed()
 
     def close(self) -> None:
         """End all processes."""

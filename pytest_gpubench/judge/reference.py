@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.bench.agreement import check_golden
@@ -138,8 +138,8 @@ class Reference:
         return differences
 
     def check_fair(self, first: tuple[Any, ...], second: tuple[Any, ...]) -> None:
-        """Raise UnfairComparison where zeros, or the result of other inputs, would be right."""
-        if not describe(first, "the inputs")[1]:
+        """Raise UnfairComparison where zeros, an input, or the result of other inputs would be right."""
+        if not (given := describe(second, "the inputs")[1]):
             raise UnfairComparison("the spec has no tensors as inputs: a candidate may compute once and remember")
         one, another = ([tensor.shape for tensor in self.outputs(each)] for each in (first, second))
         if one != another:
@@ -158,8 +158,12 @@ class Reference:
                 "the reference returns the same for two seeds, within the tolerance: a candidate that remembers a "
                 "result would be right; let inputs(seed) draw other values, or tighten tolerance"
             )
-        for flat, words in ((_zeros, "zeros are"), (_middle, "one number everywhere is")):
-            if self._are_right(map_leaves(flat, other), first):
+        trivial = [("zeros are", map_leaves(_zeros, other), first)]
+        trivial += [("one number everywhere is", map_leaves(_middle, other), first)]
+        trivial += [("an input is", map_leaves(partial(_as_if, each), other), second) for each in given]
+        for words, found, args in trivial:
+            is_copy = args is second and _are_equal(found, other)
+            if not is_copy and self._are_right(found, args):
                 raise UnfairComparison(
                     f"{words} right within the tolerance: a candidate that computes nothing would pass; tighten "
                     "tolerance"
@@ -187,13 +191,10 @@ class ReadyCase:
     @classmethod
     def of(cls, spec: Spec, case: Case, device: Device) -> "ReadyCase":
         """Make a case ready; raise UnfairComparison where no computing is needed to be right."""
-        import torch
-
         ready = cls.untimed(spec, case, device)
         ready.reference.begin_case(ready.example, 1)
         before, (other,) = copied(ready.example), ready.draw(1)
-        spans = [map(span_of, describe(each, "the inputs")[1]) for each in (before, ready.example)]
-        if not all(torch.equal(one.view(torch.uint8), now.view(torch.uint8)) for one, now in zip(*spans, strict=True)):
+        if not _are_equal(before, ready.example):
             raise BadRequest("inputs of the spec overwrite earlier ones: return new tensors for each seed")
         ready.reference.check_fair(ready.example, other)
         ready.reference.runner.warm()
@@ -231,6 +232,21 @@ def copied(value: Any) -> Any:
         return made
 
     return map_leaves(copy, value)
+
+
+def _are_equal(one: object, other: object) -> bool:
+    """Tell whether the tensors of two pytrees have the same elements."""
+    tensors, others = (describe(each, "it")[1] for each in (one, other))
+    return all(each.passed for each in compare_outputs(tensors, others, Tolerance(rtol=0, atol=0, equal_nan=True)))
+
+
+def _as_if(given: "torch.Tensor", leaf: object) -> object:
+    """Return an input in the place of an output of its dtype and number of elements, as a view of it may be."""
+    import torch
+
+    if isinstance(leaf, torch.Tensor) and (leaf.dtype, leaf.numel()) == (given.dtype, given.numel()):
+        return given.reshape(leaf.shape)
+    return leaf
 
 
 def _zeros(leaf: object) -> object:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 MOST_KEPT_BYTES = 2**29
 MOST_GRAPH_BYTES = 2**24
 """Of a graph, which has some hundred bytes for each kernel; to read so many takes the referee 3 s at most."""
-NO_GPU = "only calls on a GPU can be replayed"
 
 
 class SavedCall(msgspec.Struct, frozen=True):

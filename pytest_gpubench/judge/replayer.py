@@ -13,7 +13,7 @@ from pytest_gpubench.judge.judgement import CaseJudgement
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.process_pool import ProcessPool
 from pytest_gpubench.judge.reference import ReadyCase
-from pytest_gpubench.judge.replayed import NO_GPU, launches_of
+from pytest_gpubench.judge.replayed import launches_of
 from pytest_gpubench.judge.trial import Rules, Trial
 from pytest_gpubench.judge.witness import ClocksDisagree, ReplayCost, measure_replays
 from pytest_gpubench.units import printable
@@ -25,7 +25,7 @@ MOST_BYTES = 2**30
 def saved_by(candidate: Candidate) -> bytes | str:
     """Return the call of a candidate as data, or the reason why it cannot be replayed."""
     if candidate.gpu is None:
-        return NO_GPU
+        return "only calls on a GPU can be replayed"
     path = candidate.process.box / "call"
     reply = candidate.process.ask("save", path=str(path))
     return printable(reply.text) or read_file(path)

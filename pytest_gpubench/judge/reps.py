@@ -17,7 +17,6 @@ from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 ARMS = ("reference", "candidate")
 LOOKS = (6, 12, 24, 48, 96, 192, 384)
 """The numbers of quads after which the trial looks at its intervals: a session of two processes takes time to begin."""
-LEAST_MORE = LOOKS[0]
 Orders = Sequence[Sequence[str]]
 """The arms in the order of their calls, for each round."""
 IsDecided = Callable[[Sequence[float]], bool]
@@ -97,7 +96,7 @@ def time_arms(
         began_s, orders = time.monotonic(), round_orders(ARMS, following, seed)[len(reps.times_us["reference"]) // 2 :]
         reps.take(orders)
         ended_s, done = time.monotonic(), (*done, following)
-        following = next_look(LOOKS, LEAST_MORE, done[-1], (ended_s - began_s) / len(orders), deadline_s - ended_s)
+        following = next_look(LOOKS, LOOKS[0], done[-1], (ended_s - began_s) / len(orders), deadline_s - ended_s)
         halves = [list(zip(times[::2], times[1::2], strict=True)) for times in map(reps.times_us.__getitem__, ARMS)]
         quads = [Quad(*both) for both in zip(*halves, strict=True)]
         on_speedup = judged.look(quads, done if following is None else (*done, following))

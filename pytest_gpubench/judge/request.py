@@ -13,8 +13,8 @@ from pytest_gpubench.errors import BadRequest, InvalidResult, MeasurementError, 
 from pytest_gpubench.judge.conclusion import measured
 from pytest_gpubench.judge.judgement import TIMED, Judgement
 from pytest_gpubench.judge.judging import Judge
-from pytest_gpubench.judge.spec import Entry, Spec
-from pytest_gpubench.judge.spec.model import digest_of, draw_inputs
+from pytest_gpubench.judge.spec import Spec
+from pytest_gpubench.judge.spec.model import digest_of, draw_inputs, entry_named
 from pytest_gpubench.judge.trial import Rules
 from pytest_gpubench.results.model import Measurement
 from pytest_gpubench.units import name_of
@@ -106,8 +106,5 @@ def spec_of(
     source = repr(reference)
     with suppress(OSError, TypeError):
         source = inspect.getsource(reference)
-    name = name_of(reference)
-    names = tuple(dict.fromkeys((name, "candidate")))
-    return Spec(
-        name, ({},), reference, made, Entry(names), digest_of(source.encode()), tolerance, trust_claims=trust_claims
-    )
+    name, digest = name_of(reference), digest_of(source.encode())
+    return Spec(name, ({},), reference, made, entry_named(name), digest, tolerance, trust_claims=trust_claims)

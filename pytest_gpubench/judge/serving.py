@@ -35,10 +35,6 @@ class ServedRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: Any = None
 
 
-class _Answer(msgspec.Struct):
-    error: str = ""
-
-
 class Connection(threading.Thread):
     """A client, and the thread that reads its requests; the threads of referees answer them."""
 
@@ -52,7 +48,9 @@ class Connection(threading.Thread):
         """Have a request after the other judged, until the client ends or the server stops reading; await answers."""
         asked = 0
         with suppress(OSError), self._socket.makefile("rb") as lines:
-            while line := lines.readline(LONGEST_LINE):
+            while rest := (line := lines.readline(LONGEST_LINE)):
+                while len(rest) == LONGEST_LINE and not rest.endswith(b"\n"):  # what is left is no other request
+                    rest = lines.readline(LONGEST_LINE)
                 if line.strip():
                     self._ask(line)
                     asked += 1
@@ -62,10 +60,12 @@ class Connection(threading.Thread):
         self._server.connections.discard(self)
 
     def _ask(self, line: bytes) -> None:
+        number = None
         try:
-            request = msgspec.json.decode(line, type=ServedRequest)
+            number = (given := msgspec.json.decode(line, type=dict[str, Any])).get("id")
+            request = msgspec.convert(given, ServedRequest)
         except UNREADABLE as error:
-            return self._send({"id": None, "error": f'a request is {{"candidate": path}} in a line: {error}'})
+            return self._send({"id": number, "error": f'a request is {{"candidate": path}} in a line: {error}'})
         spec = request.spec or str(self._server.spec)
         asked = msgspec.json.encode({"candidate": request.candidate, "spec": spec}).decode()
         try:
@@ -75,7 +75,7 @@ class Connection(threading.Thread):
 
     def _answer(self, number: Any, line: str) -> None:
         """Answer with a referee's line."""
-        error = msgspec.json.decode(line, type=_Answer).error
+        error = msgspec.json.decode(line).get("error")
         found = {"error": error} if error else {"judgement": msgspec.Raw(line.encode())}
         self._send({"id": number, **found})
 

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from pytest_gpubench.errors import MeasurementError
-from pytest_gpubench.judge.isolation import Isolation, environment, hide_memory
+from pytest_gpubench.judge.isolation import environment, hide_memory, limit_files
 from pytest_gpubench.judge.isolation.libc import libc
 
 START = "import sys; from pytest_gpubench.judge.template import serve; serve(int(sys.argv[1]))"
@@ -164,7 +164,7 @@ def _fork_an_orphan(link: socket.socket, settings: Mapping[str, Any], files: Seq
         os.chdir(settings["box"])
         tempfile.tempdir = None
         hide_memory(False)
-        main(channel, settings, Isolation.begin(settings))  # before CUDA starts threads
+        main(channel, settings, limit_files(settings))  # before CUDA starts threads
     except BaseException:
         traceback.print_exc()
     os._exit(1)

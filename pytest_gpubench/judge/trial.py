@@ -54,11 +54,6 @@ class Rules:
         if isinstance(wanted := self.limits.min_speedup, Mapping):
             raise BadRequest(f"min_speedup={dict(wanted)!r} is not valid here: give a number for the candidate")
 
-    @property
-    def speedups(self) -> dict[str, float]:
-        """The speedup asked of the candidate."""
-        return speedup_limits(self.limits, ["candidate"])
-
 
 @dataclass
 class Trial:
@@ -165,7 +160,8 @@ class Trial:
         """Time both arms in turn, each by the timer in its own process."""
         reps = Reps(self.candidate, self.reference, sets, self.ready.draw)
         try:
-            judged = SpeedupJudgement("candidate", self.rules.speedups, self.rules.alpha, self.rules.precision)
+            asked = speedup_limits(self.rules.limits, ["candidate"])
+            judged = SpeedupJudgement("candidate", asked, self.rules.alpha, self.rules.precision)
             is_decided = None if self.rules.limits.max_time_us is None else self._is_decided
             speedup = time_arms(reps, judged, self.seed, self.rules.budget_s, is_decided)
         finally:

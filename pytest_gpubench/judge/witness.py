@@ -63,21 +63,15 @@ def measure_replays(candidate: Candidate, ready: ReadyCase) -> ReplayCost:
     is_blank = not ready.saved
     candidate.begin_case(ready.example, 1, ready.outputs, blank=is_blank)
     candidate.first()
-    calls = _first_calls(candidate, ready)
+    calls: list[Released] = []
+    with candidate.alone():
+        while (left := FIRST_CALLS + DROPPED - len(calls)) > 0:
+            released = candidate.release([ready.example] * min(left, candidate.most_together))
+            calls = [*(each._replace(output=None) for each in calls), *released]
     if not is_blank:
         ready.reference.require(calls[-1].output, ready.example, "where the reference is replayed")
-    call_us, own_us, _ = zip(*calls, strict=True)
+    call_us, own_us, _ = zip(*calls[DROPPED:], strict=True)
     return ReplayCost((min if is_blank else statistics.median)(call_us), statistics.median(own_us), is_blank)
-
-
-def _first_calls(candidate: Candidate, ready: ReadyCase) -> list[Released]:
-    """Release calls that are alike; the last has its output."""
-    found: list[Released] = []
-    with candidate.alone():
-        while (left := FIRST_CALLS + DROPPED - len(found)) > 0:
-            released = candidate.release([ready.example] * min(left, candidate.most_together))
-            found = [*(each._replace(output=None) for each in found), *released]
-    return found[DROPPED:]
 
 
 @dataclass

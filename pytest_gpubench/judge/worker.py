@@ -28,7 +28,7 @@ from pytest_gpubench.judge.channel import (
     Layout,
     Reply,
 )
-from pytest_gpubench.judge.isolation import Isolation
+from pytest_gpubench.judge.isolation import limit_all
 from pytest_gpubench.judge.layout import copy_elements, describe, leaf_of, rebuild, unfilled, views
 from pytest_gpubench.judge.memory import COUNTERS_BYTES, DONE_AT, GpuMemory, map_file
 from pytest_gpubench.judge.replayed import ReplayedCall, saved_call
@@ -40,14 +40,14 @@ OF_RUNNER = ("warm", "approach", "take_last")
 """The messages that are calls of the runner's methods."""
 
 
-def main(descriptor: int, settings: Mapping[str, Any], isolation: Isolation) -> None:
-    """Answer the referee's messages until it closes the channel."""
+def main(descriptor: int, settings: Mapping[str, Any], landlock: str) -> None:
+    """Answer the referee's messages until it closes the channel; landlock: what that limits."""
     channel = Channel(socket.socket(fileno=descriptor))
     worker = Worker(channel, settings["device"], settings["memory_bytes"], settings["threads"])
-    isolation.finish()
+    limits = limit_all(settings["memory_bytes"] if settings["device"] == "cpu" else None)
     gc.collect()
     gc.freeze()  # no collection walks over what is imported
-    channel.send(Reply(kind="ready", isolation=isolation.report))
+    channel.send(Reply(kind="ready", isolation={"landlock": landlock, **limits}))
     while True:
         try:
             message, files = channel.receive(files=2)
@@ -174,7 +174,7 @@ def _blank(like: Layout, device: Device) -> Callable[..., Any]:
     """Return a call that takes no time but that of launching a kernel: it returns memory that lies ready."""
     import torch
 
-    outputs, cell = unfilled(like, device.torch_device, 1)[0], torch.zeros(1, device=device.torch_device)
+    outputs, cell = unfilled(like, device.torch_device), torch.zeros(1, device=device.torch_device)
     return lambda *inputs: (cell.add_(1), outputs)[1]
 
 

@@ -15,41 +15,20 @@ FORGES = (
     "from pytest_gpubench.judge.runner import Runner\nfrom pytest_gpubench.timing.base import Rep\n"
     "end = Runner.end\nRunner.end = lambda self: [Rep(each.elapsed_us / 1000) for each in end(self)]\n"
 )
-STATUSES = {
-    "ends itself": ("crash", "def candidate(x):\n    os._exit(0)"),
-    "takes memory": ("out_of_memory", "kept = []\ndef candidate(x):\n    while True: kept.append(bytearray(2**26))"),
-    "does not compile": ("compile_error", "def candidate(x:\n"),
-    "returns more in its later calls": (
-        "wrong",
-        "calls = []\ndef candidate(x):\n    calls.append(0)\n    return work(x) if len(calls) < 12 else (work(x), x)",
-    ),
-    "returns nothing in its later calls": (
-        "wrong",
-        "calls = []\ndef candidate(x):\n    calls.append(0)\n    return work(x) if len(calls) < 12 else None",
-    ),
+CHEATS = {
     "computes in half of its calls": (
-        "wrong",
         "calls = []\ndef candidate(x):\n    calls.append(0)\n"
-        "    return work(x) if len(calls) < 12 or len(calls) % 2 else torch.zeros_like(x)",
+        "    return work(x) if len(calls) < 12 or len(calls) % 2 else torch.zeros_like(x)"
     ),
     "computes in the untimed call what a timed one returns": (
-        "wrong",
         "from pytest_gpubench.judge.runner import Runner\napproach, kept = Runner.approach, {}\n"
         "def ahead(runner, index):\n    approach(runner, index)\n"
         "    (x,) = runner.sets[index]\n    kept[x.data_ptr()] = work(x)\n"
         "Runner.approach = ahead\n"
-        "def candidate(x):\n    return kept.pop(x.data_ptr()) if x.data_ptr() in kept else work(x)",
-    ),
-    "prints a verdict to all files": (
-        "invalid",
-        "def candidate(x):\n"
-        "    for fd in range(1, 64):\n"
-        '        try: os.write(fd, b\'{"status": "pass", "ratio": 9.0}\\n\')\n'
-        "        except OSError: pass\n"
-        "    return work(x)",
+        "def candidate(x):\n    return kept.pop(x.data_ptr()) if x.data_ptr() in kept else work(x)"
     ),
 }
-"""The statuses of candidates that do not do their work, whatever the clocks say."""
+"""Candidates that do not do their work in timed calls, and are wrong whatever the clocks say."""
 LEFT_BEHIND = {
     "its first process ends, and a child answers": (
         "crash",
@@ -77,8 +56,9 @@ CLAIMS = f"{FORGES}candidate = work"
 
 REACHES_OUT = """
 import ctypes, fcntl, platform, subprocess, sys
+from pytest_gpubench.judge.isolation import seccomp
 libc = ctypes.CDLL(None, use_errno=True)
-numbers = {"x86_64": (56, 314, 29), "aarch64": (220, 274, 194)}[platform.machine()]
+at = seccomp.MACHINES.index(platform.machine())
 pipe = os.pipe()
 
 def call(number, *arguments):
@@ -95,27 +75,35 @@ ATTEMPTS = {
     "stop the parent's group": lambda: os.killpg(os.getpgid(os.getppid()), signal.SIGSTOP),
     "read the parent's memory": lambda: open(f"/proc/{os.getppid()}/mem", "rb").read(1),
     "read the parent's environment": lambda: open(f"/proc/{os.getppid()}/environ").read(),
-    "open a socket": lambda: socket.socket(),
     "reach a service of this machine": lambda: socket.socket(socket.AF_UNIX),
+    "write to a service of this machine": lambda: socket.socketpair(type=socket.SOCK_DGRAM),
+    "write to one in another way": lambda: socket.socketpair(type=socket.SOCK_RAW),
     "leave something in shared memory": lambda: open("/dev/shm/gpu_bench_was_here", "w"),
     "open a terminal": lambda: os.open("/dev/ptmx", os.O_RDWR),
-    "leave the session": os.setsid,
     "write elsewhere": lambda: open("/tmp/gpu_bench_was_here", "w"),
     "read elsewhere": lambda: os.listdir("/tmp"),
     "let a pipe kill the parent": lambda: fcntl.fcntl(pipe[0], fcntl.F_SETOWN, os.getppid()),
     "let a pipe send any signal": lambda: fcntl.fcntl(pipe[0], 10, signal.SIGKILL),
-    "start a process in a new namespace": lambda: call(numbers[0], 0x10000000 | signal.SIGCHLD, 0),
-    "let the parent wait for all others": lambda: call(numbers[1], os.getppid(), 0, 0),
-    "share memory that stays": lambda: call(numbers[2], 0, 4096, 0o1600),
-    "slow the parent": lambda: os.sched_setaffinity(os.getppid(), {0}),
+    "start a process in a new namespace": lambda: call(seccomp.OTHERS["clone"][at], 0x10000000 | signal.SIGCHLD, 0),
+    "remove memory that others share": lambda: call(seccomp.FORBIDDEN["shmctl"][at], -1, 0, 0),
+    **{
+        f"{name} for the parent": lambda each=each: call(each[at], os.getppid(), 0, 0)
+        for name, each in seccomp.OWN_PROCESS_ONLY.items()
+    },
+    **{name: lambda each=each: call(each[at], -1, 0, 0) for name, each in seccomp.FORBIDDEN.items()},
 }
 os.kill(os.getpid(), 0)
+pairs = [socket.socketpair(type=kind) for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET)]
 found = [name for name, attempt in ATTEMPTS.items() if not refused(attempt)]
 secret = ("Spec", "Trial", "Limits", "Reference")
 found += [type(each).__name__ for each in gc.get_objects() if type(each).__name__ in secret]
 open("own", "w")
 os.chmod("own", 0)
+os.utime("own", (5, 5))
+os.setxattr("own", "user.gpu_bench", b"")
 found += [] if os.stat("own").st_mode & 0o777 else ["close files"]
+found += ["date files"] if os.stat("own").st_mtime == 5 else []
+found += [f"name files {name}" for name in os.listxattr("own")]
 group = os.getpgid(0)
 child = subprocess.Popen(["sleep", "0"], process_group=0) if sys.version_info >= (3, 11) else subprocess.Popen(["true"])
 found += [] if os.getpgid(child.pid) == group else ["leave the group"]

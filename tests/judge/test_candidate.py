@@ -254,8 +254,14 @@ NAMES = "invalid: the candidate's outputs cannot be read: its structure names th
         (FOUR, ["t", 0], [Leaf("float32", (4,), (0,))], "wrong: output 0 is expanded, and the reference's is not: wri"),
         (FOUR, ["t", 0], [Leaf("float32", (4,), (-1,))], "invalid: the candidate's outputs cannot be read: no tensor"),
         (FOUR, ["t", 0], [Leaf("float32", (4,), (3,))], "[0.0, 0.0, 0.0, 0.0]"),
-        # gaps make it as large as one whose elements share no memory
+        # gaps, or steps of the same size, make it as large as one whose elements share no memory
         (SQUARE, ["t", 0], [Leaf("float32", (4, 4), (8, 0))], "wrong: output 0 is expanded"),
+        (SQUARE, ["t", 0], [Leaf("float32", (4, 4), (2, 3))], "wrong: output 0 is expanded"),
+        (SQUARE, ["t", 0], [Leaf("float32", (4, 4), (1, 4))], "[[0.0, "),
+        *(
+            (FOUR, node, [Leaf("float32", (4,), (1,))], "invalid: the candidate's outputs cannot be read: ")
+            for node in (["t"], ["t", 5], ["l", 3], ["d", []], ["f", "0x1p9999"], ["dtype", "nn"], ["v", {}], ["x", 0])
+        ),
         # sizes are those of the reference's output
         *((EXPANDED, ["t", 0], [Leaf("float32", (4,), (stride,))], "[0.0, 0.0, 0.0, 0.0]") for stride in (0, 1, 3)),
         # a tensor that nothing names was a way to make samples and batches smaller

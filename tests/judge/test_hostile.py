@@ -15,7 +15,10 @@ from tests import fork_server
 from tests.judge.hostile import HONEST, hostile, spec_text
 
 ALL = hostile(on_gpu=False)
-FEW = ("ends: segfault, first", "forges: replies to come, loaded", "returns: a deep list")
+FEW = (
+    *("ends: segfault, first", "takes: memory, first", "forges: replies to come, loaded"),
+    *("forges: verdict in all files, first", "returns: a deep list", "returns: two tensors", "text: bad syntax"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +40,8 @@ def test_hostile_candidates_cost_only_themselves(
     path.write_text(ALL[name].text)
     found = judge(path)
     assert found.status in ALL[name].statuses, found
+    assert found.reason
+    assert "pytest_gpubench/" not in found.detail, "frames of ours"
 
 
 def test_the_next_is_judged_right(judge: Judge, tmp_path: Path) -> None:

@@ -90,15 +90,6 @@ def test_tensors_come_back() -> None:
 
 
 @pytest.mark.parametrize(
-    "node", [None, [], ["t", 5], ["t", "a"], ["l", 3], ["d", []], ["f", 1], ["dtype", "nn"], ["v", {}], ["x", 0]]
-)
-def test_a_structure_that_is_none_is_an_error_that_is_known(node: Any) -> None:
-    """`Candidate.output` catches these."""
-    with pytest.raises((ValueError, IndexError, TypeError, AttributeError)):
-        rebuild(node, [torch.ones(1)])
-
-
-@pytest.mark.parametrize(
     ("shape", "stride"), [((2, 2), (1,)), ((-1,), (1,)), ((1,), (-1,)), ((2**48 + 1,), (1,)), ((1,), (2**48 + 1,))]
 )
 def test_a_layout_that_is_none_is_an_error_that_is_known(shape: tuple[int, ...], stride: tuple[int, ...]) -> None:

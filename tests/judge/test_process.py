@@ -177,6 +177,18 @@ def test_a_process_that_was_killed_is_sent_no_signal() -> None:
         other.kill()
 
 
+def test_a_process_that_does_not_end_lingers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until it does, as one that waits for a disk."""
+    monkeypatch.setattr(process_module, "STOP_S", 0.01)
+    with process_of("true") as (process, _):
+        with monkeypatch.context() as stuck:
+            stuck.setattr(os, "waitpid", lambda group, options: (0, 0))
+            process.kill()
+        assert process.lingers
+        os.waitpid(process.pid, 0)
+        assert not process.lingers
+
+
 @pytest.mark.parametrize(
     ("processes", "used", "shared", "disk", "on_gpu", "message"),
     [
@@ -326,9 +338,10 @@ def test_a_folder_too_deep_for_python_is_removed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("machine", seccomp.MACHINES)
 def test_the_filter_stays_within_itself(machine: str) -> None:
-    """No jump leads past the end, and the last row returns."""
+    """No jump leads past the end, and the last row returns. A call that is newer than the list does not exist."""
     rows = list(struct.iter_unpack("<HBBI", seccomp.program(machine, 1234)))
     assert rows[-1][0] == seccomp.RETURN
     for place_, (code, true, false, _) in enumerate(rows):
-        if code in (seccomp.JUMP_EQUAL, seccomp.JUMP_ABOVE):
+        if code in (seccomp.JUMP_EQUAL, seccomp.JUMP_FROM):
             assert place_ + 1 + max(true, false) < len(rows)
+    assert rows[4:6] == [(seccomp.JUMP_FROM, 0, 1, 450), (seccomp.RETURN, 0, 0, seccomp.ERRNO_ENOSYS)]

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,13 @@ from pytest_gpubench.judge.process_pool import ProcessPool, refuse_open_files
 from pytest_gpubench.results.model import DeviceFacts
 
 H200 = Device(torch.device("cuda"), DeviceFacts(type="cuda", name="NVIDIA H200", host=""))
+
+
+def candidate_of(
+    send: Callable[[Any], object] = lambda number: None, end: Callable[[], object] = lambda: None, lingers: bool = False
+) -> Any:
+    """Return a candidate whose process is killed."""
+    return SimpleNamespace(process=SimpleNamespace(send=send, lingers=lingers, pid=7), end=end)
 
 
 class FakePool(ProcessPool):
@@ -58,7 +66,7 @@ def test_a_process_ends_also_where_no_other_one_can_be_started(
         raise error
 
     monkeypatch.setattr("pytest_gpubench.judge.process_pool.Template", fail)
-    candidate: Any = SimpleNamespace(process=SimpleNamespace(send=done.append), end=lambda: done.append("end"))
+    candidate = candidate_of(done.append, lambda: done.append("end"))
     with suppress(KeyboardInterrupt):
         pool.end(candidate)
     assert done == [signal.SIGKILL, "end"]
@@ -91,7 +99,7 @@ def test_a_candidate_that_fails_in_practice_gives_its_memory_back(
 @pytest.mark.parametrize("place", ["_ready", "_ending"])
 def test_a_candidate_gives_its_memory_back_with_the_pool(place: str) -> None:
     pool, done = ProcessPool(cpu_device()), list[str]()
-    getattr(pool, place).append(SimpleNamespace(end=lambda: done.append("end")))
+    getattr(pool, place).append(candidate_of(end=lambda: done.append("end")))
     pool.close()
     assert done == ["end"]
 
@@ -108,7 +116,7 @@ def test_a_process_that_ended_while_it_waited_is_not_taken() -> None:
     """The system kills those first where memory runs out."""
     pool = FakePool([True] * 4)
     pool.start(2)
-    pool.end(SimpleNamespace(process=SimpleNamespace(send=lambda number: None), end=lambda: None))  # type: ignore
+    pool.end(candidate_of())
     ended, other = pool._ready
     ended.process.has_ended = True  # type: ignore[misc]
     assert pool.get() is other
@@ -120,9 +128,9 @@ def test_another_process_is_tried_while_one_ends() -> None:
     pool, done = FakePool([True] * 9), list[object]()
     pool.ahead = 3
     pool.start(1)
-    process = SimpleNamespace(send=lambda number: done.append((number, len(pool._ready))))
     for _ in range(4):
-        pool.end(SimpleNamespace(process=process, end=lambda: done.append(len(pool._ready))))  # type: ignore[arg-type]
+        kill, wait = lambda number: done.append((number, len(pool._ready))), lambda: done.append(len(pool._ready))
+        pool.end(candidate_of(kill, wait))
     assert done == [each for ready in (0, 1, 2, 2) for each in ((signal.SIGKILL, ready), min(ready + 1, 2))]
 
 
@@ -131,13 +139,25 @@ def test_those_that_end_have_ended_before_anything_is_timed(monkeypatch: pytest.
     pool, done = FakePool([True] * 9), list[object]()
     monkeypatch.setattr(pool, "_has_room", lambda: True)
     pool.ahead = 0
-    process = SimpleNamespace(send=lambda signalled: None)
-    candidate: Any = SimpleNamespace(process=process, end=lambda: done.append("end"))
+    candidate = candidate_of(end=lambda: done.append("end"))
     pool.end(candidate)
     pool.end(candidate)  # when its judgement is over
     assert not done
     with pool.alone():
         assert done == ["end"]
+
+
+def test_nothing_is_timed_while_a_process_that_was_killed_lives() -> None:
+    """It may still use the GPU."""
+    pool, killed = FakePool([]), candidate_of(lingers=True)
+    pool.ahead = 0
+    pool.end(killed)
+    for _ in range(2):
+        with pytest.raises(MeasurementError, match=r"have not ended \(group 7\), as"), pool.alone():
+            pass
+    killed.process.lingers = False
+    with pool.alone():
+        assert not pool._lingering
 
 
 def test_processes_that_warm_up_are_stopped_while_a_call_is_timed() -> None:

@@ -71,6 +71,15 @@ def test_a_tolerance_within_which_one_number_is_right_is_refused(spread: float, 
         Reference(spec, cpu_device()).check_fair((first,), (second,))
 
 
+@pytest.mark.parametrize(("more", "is_fair"), [(0.0, True), (0.009, False), (0.011, True)])
+def test_a_tolerance_within_which_an_input_is_right_is_refused(more: float, is_fair: bool) -> None:
+    """It allows 0.01 more or less. An output that is an input, or a view of one, is a copy, and may be judged."""
+    spec = spec_of(lambda x, y: (y + more).view(4, 1), lambda seed: 1, {"rtol": 0, "atol": 0.01})
+    first, second = ((torch.full((4,), each), torch.arange(4.0) * each) for each in (1.0, -1.0))
+    with nullcontext() if is_fair else pytest.raises(UnfairComparison, match="an input is right within the tolerance"):
+        Reference(spec, cpu_device()).check_fair(first, second)
+
+
 def test_inputs_that_overwrite_earlier_ones_are_refused() -> None:
     """Outputs are compared when later inputs have been drawn."""
     kept = torch.zeros(4)
@@ -92,21 +101,18 @@ def test_a_spec_is_made_of_functions(reference: Any, inputs: Any) -> None:
         spec_of(reference, inputs, None)
 
 
-def test_inputs_are_made_once_for_a_number_of_calls() -> None:
-    reference = Reference(spec_of(torch.tanh, lambda seed: torch.zeros(4), None), cpu_device())
-    reference.begin_case((torch.zeros(4),), 2)
-    first = [*reference.sets]
-    reference.begin_case((torch.ones(4),), 2)
-    assert [each is other for each, other in zip(first, reference.sets, strict=True)] == [True, True]
-    reference.begin_case((torch.ones(4),), 3)
-    assert len(reference.sets) == 3
+def test_a_candidate_is_known_by_the_name_of_a_reference_that_has_one() -> None:
+    names = [spec_of(each, lambda seed: 1, None).entry.names for each in (torch.tanh, lambda x: x)]
+    assert names == [("tanh", "candidate"), ("candidate",)]
 
 
 @pytest.mark.parametrize(("sets", "called"), [(2, 2), (8, 8), (9, 8)])
 def test_new_inputs_are_called_on_before_they_are_timed(sets: int, called: int) -> None:
-    """The first call on each may be slower; no more than eight are for reps."""
+    """The first call on each may be slower; no more than eight are for reps. They are kept for as many calls."""
     seen: list[int] = []
     reference = Reference(spec_of(lambda x: seen.append(x.data_ptr()), lambda seed: torch.zeros(4), None), cpu_device())
     for _ in range(2):
         reference.begin_case((torch.zeros(4),), sets)
     assert len(set(seen)) == len(seen) == called
+    reference.begin_case((torch.zeros(4),), sets + 1)
+    assert (len(reference.sets), len(seen)) == (sets + 1, called + min(sets + 1, 8))

@@ -96,12 +96,13 @@ def test_requests_are_answered(server: Server) -> None:
             {"candidate": "pass.py", "spec": "bad.py", "id": [8]},
             "{nothing",
             '{"candidate": "\udcff"}',
-            {"candidate": 3},
+            {"candidate": 3, "id": 9},
             {"candidates": "pass.py"},
+            f'{{"candidate": "{"x" * 3 * serving.LONGEST_LINE}"}}',
             {"candidate": "wrong.py"},
         )
         texts = sorted((str(each["id"]), str(each.get("judgement", each.get("error")))[:20]) for each in found)
-        mistakes = 4 * [("None", 'a request is {"candi')]
+        mistakes = [(number, 'a request is {"candi') for number in ("None", "None", "None", "None", "9")]
         judged = [("7", "{'status': 'pass', 's"), ("None", "{'status': 'wrong', '"), ("x", "{'status': 'fail', 's")]
         assert texts == sorted(
             [*((number, text[:20]) for number, text in judged), ("[8]", "the spec is bad"), *mistakes]
@@ -160,18 +161,6 @@ def test_a_client_that_goes_or_never_reads_costs_only_itself(server: Server, mon
         assert ask(end, {"candidate": "pass.py", "id": 1})[0]["id"] == 1
 
 
-def test_a_server_ends_with_its_referee(server: Server, ended: list[str]) -> None:
-    """What it was judging and what waited for it has an error."""
-    with connected(server) as end, end.makefile() as answers:
-        end.sendall(b'{"candidate": "ends.py", "id": 1}\n' + b'{"candidate": "pass.py"}\n' * 3)
-        first, *others = map(json.loads, answers)
-    assert first["id"] == 1
-    assert "the referee on the only device ended with exit status 3" in first["error"]
-    assert all("no referee is left" in each["error"] for each in others)
-    until(lambda: ended)
-    assert "ended with exit status 3" in ended[0]
-
-
 def test_a_request_for_which_no_referee_is_left_is_answered(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     def judge(line: str, reply: object) -> None:
         raise MeasurementError("all have ended")
@@ -207,17 +196,23 @@ def test_a_server_that_may_open_no_more_files_serves_those_that_it_has(
             assert ask(other, {"candidate": "pass.py", "id": 2})[0]["id"] == 2
 
 
-@pytest.mark.parametrize("printed", ["text", "nothing", "bytes", "number", "dict"])
-def test_a_referee_that_writes_anything_else_ends(server: Server, ended: list[str], printed: str) -> None:
-    """The judgement that comes after it would be taken for that of the next candidate."""
-    with connected(server) as end, end.makefile() as answers:
-        end.sendall(b'{"candidate": "print %s.py", "id": 1}\n' % printed.encode() + b'{"candidate": "pass.py"}\n' * 3)
-        found = [*map(json.loads, answers)]
-    assert "which is no judgement, and {" in found[0]["error"]
-    assert len(found) == 4
-    assert all("no referee is left" in each["error"] for each in found[1:])
+PRINTS = [f"print {each}" for each in ("text", "nothing", "bytes", "number", "dict")]
+
+
+@pytest.mark.parametrize(
+    ("name", "end"), [("ends", "exit status 3"), *((each, "SIGKILL after it wrote") for each in PRINTS)]
+)
+def test_a_server_ends_with_its_referee(server: Server, ended: list[str], name: str, end: str) -> None:
+    """One that writes no judgement ends, as the next would be taken for it. What waits has an error, too."""
+    with connected(server) as one, one.makefile() as answers:
+        one.sendall(b'{"candidate": "%s.py", "id": 1}\n' % name.encode() + b'{"candidate": "pass.py"}\n' * 3)
+        first, *others = map(json.loads, answers)
+    assert first["id"] == 1
+    assert f"the referee on the only device ended with {end}" in first["error"]
+    assert len(others) == 3
+    assert all("no referee is left" in each["error"] for each in others)
     until(lambda: ended)
-    assert "ended with SIGKILL after it wrote" in ended[0]
+    assert f"ended with {end}" in ended[0]
 
 
 def test_a_server_ends_with_a_referee_that_was_given_nothing(server: Server, ended: list[str]) -> None:

@@ -105,11 +105,6 @@ def test_a_spec_that_raises_is_refused(tmp_path: Path, text: str, message: str) 
         spec_of(tmp_path, text)
 
 
-def test_a_spec_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadFile, match=r"there is no file .*spec.py: give the path of a Python file"):
-        read_spec(tmp_path / "spec.py")
-
-
 @pytest.mark.parametrize(
     ("inputs", "shapes"),
     [

@@ -35,7 +35,7 @@ def test_a_forked_process_is_a_child_of_this_one(monkeypatch: pytest.MonkeyPatch
         pid = template.fork(settings, log.fileno(), log.fileno())
     assert os.getsid(pid) == pid
     assert os.waitpid(pid, 0) == (pid, 256)
-    assert "KeyError: 'memory_bytes'" in (tmp_path / "log").read_text()
+    assert "KeyError: 'folders'" in (tmp_path / "log").read_text()
     prctl = libc().prctl
     prctl(36, 0, 0, 0, 0)  # as in a process that was forked from this one
     other = Template()

@@ -29,7 +29,7 @@ from pytest_gpubench.verdict.limits import Limits
 )
 def test_a_reference_that_cannot_be_called_ends_the_command(tmp_path: Path, reference: str, message: str) -> None:
     judge = Judge.__new__(Judge)
-    judge.device, judge._cases, judge._readied, judge._pool = cpu_device(), (), False, ProcessPool(cpu_device())
+    judge.device, judge._cases, judge._pool = cpu_device(), (), ProcessPool(cpu_device())
     (tmp_path / "spec.py").write_text(
         f"import torch\ndef reference(x): return {reference}\ndef inputs(seed): return torch.rand(4)\n"
     )
@@ -111,7 +111,7 @@ def test_references_are_unloaded_with_the_judge_or_the_spec(spec: Path, tmp_path
     [
         ("x" * 5000 + ".py", r"cannot be used as a spec, it raises OSError: .*File name too long"),
         ("x" * 5000 + ".json", r"cannot be used as a spec, it raises OSError: .*File name too long"),
-        ("a\0b", "there is no file "),
+        ("a\0b", "there is no file .*: give the path of a Python file"),
         ("\ud800", "there is no file "),
     ],
 )

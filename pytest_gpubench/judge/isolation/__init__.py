@@ -9,7 +9,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,54 +29,48 @@ CAPSET = {"x86_64": 126, "aarch64": 91}
 NOT_AVAILABLE = "not available"
 
 
-@dataclass
-class Isolation:
-    """Limits on this process, and a report of those that hold."""
+def limit_files(wanted: Mapping[str, Any]) -> str:
+    """Let this process read and write only some files, in threads that it starts later; return what is limited.
 
-    box: Path
-    """The only folder that may be written to."""
-    data_bytes: int | None
-    """The memory that it may take; None on a GPU, where CUDA reserves addresses for all of it."""
-    report: dict[str, str] = field(default_factory=dict)
+    wanted: its own folder `box`, `folders` from which the referee's process loaded libraries, `device_files` of a GPU's
+    driver.
+    """
+    read = [*_readable_folders(), *map(Path, wanted["folders"])]
+    written = map(Path, (wanted["box"], *WRITTEN, *wanted["device_files"]))
+    libc().prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")  # the kernel ends it first if memory runs out
+    return _limited(lambda: landlock.restrict(read, written))
 
-    @classmethod
-    def begin(cls, wanted: Mapping[str, Any]) -> "Isolation":
-        """Set the limits that hold only for threads started later: Landlock's.
 
-        wanted: `folders` from which the referee's process loaded libraries, `device_files` of a GPU's driver.
-        """
-        isolation = cls(Path(wanted["box"]), wanted["memory_bytes"] if wanted["device"] == "cpu" else None)
-        read = [*_readable_folders(), *map(Path, wanted["folders"])]
-        written = map(Path, (wanted["box"], *WRITTEN, *wanted["device_files"]))
-        libc().prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
-        with suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text("1000")  # the kernel ends it first if memory runs out
-        isolation._try("landlock", lambda: landlock.restrict(read, written))
-        return isolation
+def limit_all(data_bytes: int | None) -> dict[str, str]:
+    """Set the other limits on this process, once all is loaded that they would forbid; return what each part limits.
 
-    def finish(self) -> None:
-        """Set the other limits, once everything is loaded that they would forbid."""
-        self._try("limits", self._set_limits)
-        self._try("capabilities", _drop_capabilities)
-        self._try("seccomp", seccomp.restrict)
+    data_bytes: the memory that it may take; None on a GPU, where CUDA reserves addresses for all of it.
+    """
+    parts: dict[str, Callable[[], str]] = {"limits": partial(_set_limits, data_bytes)}
+    parts |= {"capabilities": _drop_capabilities, "seccomp": seccomp.restrict}
+    return {name: _limited(limit) for name, limit in parts.items()}
 
-    def _try(self, name: str, limit: Callable[[], str]) -> None:
-        try:
-            self.report[name] = limit()
-        except (OSError, ValueError, KeyError, AttributeError) as error:
-            self.report[name] = f"{NOT_AVAILABLE}: {error}"[:200]
 
-    def _set_limits(self) -> str:
-        limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: LARGEST_FILE, resource.RLIMIT_NOFILE: MOST_FILES}
-        if self.data_bytes is not None:
-            lines = Path("/proc/self/status").read_text().splitlines()  # what it has already, as RLIMIT_DATA counts it
-            own_kib = next((int(line.split()[1]) for line in lines if line.startswith("VmData:")), 0)
-            limits[resource.RLIMIT_DATA] = self.data_bytes + 1024 * own_kib
-        for kind, most in limits.items():
-            hard = resource.getrlimit(kind)[1]
-            most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-            resource.setrlimit(kind, (most, most))
-        return "files, core dumps" + (", memory" if self.data_bytes is not None else "")
+def _limited(limit: Callable[[], str]) -> str:
+    try:
+        return limit()
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        return f"{NOT_AVAILABLE}: {error}"[:200]
+
+
+def _set_limits(data_bytes: int | None) -> str:
+    limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: LARGEST_FILE, resource.RLIMIT_NOFILE: MOST_FILES}
+    if data_bytes is not None:
+        lines = Path("/proc/self/status").read_text().splitlines()  # what it has already, as RLIMIT_DATA counts it
+        own_kib = next((int(line.split()[1]) for line in lines if line.startswith("VmData:")), 0)
+        limits[resource.RLIMIT_DATA] = data_bytes + 1024 * own_kib
+    for kind, most in limits.items():
+        hard = resource.getrlimit(kind)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (most, most))
+    return "files, core dumps" + (", memory" if data_bytes is not None else "")
 
 
 def _readable_folders() -> list[Path]:
@@ -84,16 +78,8 @@ def _readable_folders() -> list[Path]:
     packages = [each for each in sys.path if Path(each).name in ("site-packages", "dist-packages")]
     standard = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib", "include")]
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
-    named = [
-        *SYSTEM,
-        *libraries,
-        sys.prefix,
-        sys.base_prefix,
-        sys.exec_prefix,
-        *packages,
-        *standard,
-        *site.getsitepackages(),
-    ]
+    prefixes = (sys.prefix, sys.base_prefix, sys.exec_prefix)
+    named = [*SYSTEM, *libraries, *prefixes, *packages, *standard, *site.getsitepackages()]
     return [PACKAGE, *(Path(each) for each in dict.fromkeys(named) if each and Path(each) != Path("/"))]
 
 
@@ -135,10 +121,6 @@ def environment(box: Path) -> dict[str, str]:
     found = {name: value for name, value in os.environ.items() if name in kept or name.startswith(begun)}
     own = ("HOME", "TMPDIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME")
     folders = {name: str(box / name.lower().removesuffix("_dir")) for name in own}
-    python = {
-        "PYTHONPATH": str(PACKAGE.parent),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONUNBUFFERED": "1",
-        "USER": "candidate",
-    }
+    python = {"PYTHONPATH": str(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
+    folders["USER"] = "candidate"
     return found | folders | python | ALLOCATION | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}

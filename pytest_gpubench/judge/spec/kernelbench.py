@@ -9,6 +9,7 @@ import pickle
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -81,7 +82,7 @@ def spec_of_problem(module: ModuleType, path: Path) -> Spec:
             "be sent to the candidate's process: return numbers, texts, tensors, lists and dicts"
         )
     reference = PlacedModule(_build_model(model, arguments, seed))
-    rules["tolerance"] = rules["tolerance"] or {"golden": Golden(reference), "golden_factor": GOLDEN_FACTOR}
+    rules["tolerance"] = rules["tolerance"] or {"golden": golden_of(reference), "golden_factor": GOLDEN_FACTOR}
     return Spec(
         name="ModelNew",
         cases=({},),
@@ -93,18 +94,14 @@ def spec_of_problem(module: ModuleType, path: Path) -> Spec:
     )
 
 
-class Golden:
-    """A float64 copy of a module, made when it is first called."""
+def golden_of(reference: PlacedModule) -> Callable[..., Any]:
+    """Return a float64 copy of a module, made when it is first called."""
+    from pytest_gpubench.correctness import float64_by_default, widened
 
-    def __init__(self, reference: PlacedModule) -> None:
-        self.reference = reference
-        self.wide: PlacedModule | None = None
+    wide = cache(lambda: PlacedModule(copy.deepcopy(reference.module).double()))
 
-    def __call__(self, *inputs: Any) -> Any:
-        """Run the copy on inputs in float64."""
-        from pytest_gpubench.correctness import float64_by_default, widened
-
-        if self.wide is None:
-            self.wide = PlacedModule(copy.deepcopy(self.reference.module).double())
+    def golden(*inputs: Any) -> Any:
         with float64_by_default():
-            return self.wide(*widened(inputs)[0])
+            return wide()(*widened(inputs)[0])
+
+    return golden

@@ -58,6 +58,11 @@ class Spec:
     """A strategy of hypothesis that draws cases; None where there is none."""
 
 
+def entry_named(name: str) -> Entry:
+    """Return the entry of a candidate that defines a function of this name, unless it is none, or "candidate"."""
+    return Entry(tuple(dict.fromkeys((name, "candidate") if name.isidentifier() else ("candidate",))))
+
+
 def digest_of(*texts: bytes) -> str:
     """Return the sha256 of texts, in order."""
     return hashlib.sha256(b"\0".join(texts)).hexdigest()

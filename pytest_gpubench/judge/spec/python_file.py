@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.judge.spec.model import Case, Entry, Spec, digest_of, draw_inputs, required
+from pytest_gpubench.judge.spec.model import Case, Spec, digest_of, draw_inputs, entry_named, required
 from pytest_gpubench.spelling import hint
 from pytest_gpubench.units import repr_of
 from pytest_gpubench.verdict.limits import Limits
@@ -36,7 +36,7 @@ def spec_of_module(module: ModuleType, path: Path) -> Spec:
         cases=_cases(module, parameters, path),
         reference=reference,
         inputs=make,
-        entry=Entry(tuple(dict.fromkeys((name, "candidate")))),
+        entry=entry_named(name),
         digest=digest_of(path.read_bytes()),
         **rules,
         search=_search(module, parameters, path),
@@ -86,8 +86,7 @@ def _cases(module: ModuleType, parameters: Sequence[str], path: Path) -> tuple[C
     if cases is None or "case" not in parameters:
         there, missing = ("inputs(case, seed)", "cases") if cases is None else ("cases", "the parameter case of inputs")
         raise BadRequest(f"{path.name} has {there} and not {missing}: give both, or neither for a single case")
-    is_list = isinstance(cases, Sequence) and cases and all(isinstance(each, Mapping) for each in cases)
-    if not is_list:
+    if not (isinstance(cases, Sequence) and cases and all(isinstance(each, Mapping) for each in cases)):
         raise BadRequest(f"{path.name}: cases = {repr_of(cases)} is not valid: give a list of dicts, one for each case")
     return tuple(dict(each) for each in cases)
 
