@@ -10,7 +10,7 @@ from importlib import import_module
 
 import pytest
 
-from pytest_gpubench.child_process import TURN_SOCKET
+from pytest_gpubench.child_process import LOADED_MODULES, TURN_SOCKET
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.items import is_perf, source_hash
 from pytest_gpubench.plugin.workers import is_distributing
@@ -50,6 +50,13 @@ class StartedAhead:
                 for name in IMPORTED_LATER:
                     import_module(name)
         self._wait({item.nodeid: item for item in session.items})
+
+    def pytest_sessionfinish(self) -> None:
+        """Tell the parent which files the modules come from."""
+        if path := os.environ.get(LOADED_MODULES):
+            files = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
+            with open(path, "a") as loaded:
+                loaded.write(json.dumps({name: file for name, file in files.items() if isinstance(file, str)}) + "\n")
 
     def _wait(self, items: dict[str, pytest.Item]) -> None:
         """Tell the parent the source of each perf test, and an empty text for any other; then wait for its answer."""

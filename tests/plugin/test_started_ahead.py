@@ -32,13 +32,16 @@ def test_perf(gpu_bench): pass
 
 @pytest.mark.parametrize("options", [[], pytest.param(["-p", "xdist", "-n1"], marks=pytest.mark.slow)])
 def test_it_tells_the_sources_of_its_perf_tests_and_begins_when_told(
-    pytester: pytest.Pytester, connection: socket.socket, options: list[str]
+    pytester: pytest.Pytester, connection: socket.socket, options: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection.sendall(b"!")
+    monkeypatch.setenv("PYTEST_GPUBENCH_LOADED", str(pytester.path / "loaded"))
     pytester.runpytest_inprocess(*options).assert_outcomes(passed=1, skipped=1)
     found = json.loads(connection.recv(999))
     known = {} if options else {"test_a.py::test_it": False, "test_a.py::test_perf": True}
     assert {name: bool(source) for name, source in found.items()} == known
+    lines = (pytester.path / "loaded").read_text().splitlines()
+    assert str(pytester.path / "test_a.py") in [json.loads(line).get("test_a") for line in lines]
 
 
 FILES = "save=main", "autosave", "sessions=2", "html=html", "markdown=markdown", "plot=plot", "trace=trace"
