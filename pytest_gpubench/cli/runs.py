@@ -91,9 +91,10 @@ def _prune(arguments: argparse.Namespace) -> int:
 
 
 def _remove_unused_calls(storage: Path, errors: list[str]) -> int:
-    """Remove the calls, and the images of kernels, that no saved run refers to; return the bytes that this frees.
+    """Remove the calls, and the images of kernels, that no run refers to; return the bytes that this frees.
 
-    Nothing is removed where a run cannot be read, as what it refers to is not known: that is added to errors.
+    New ones stay, as a run that is not saved yet may refer to them. Nothing is removed where a run cannot be read, as
+    what it refers to is not known: that is added to errors.
     """
     store = CallStore(storage)
     try:
@@ -104,7 +105,7 @@ def _remove_unused_calls(storage: Path, errors: list[str]) -> int:
     for name in list(used):
         with suppress(BadFile):  # it cannot be replayed, with images or without
             used.update(decode_call(store.read(name, trusted=True)).images)
-    unused = {name: store.size(name) for name in store.names() if name not in used}
+    unused = {name: store.size(name) for name in store.names() if name not in used and not store.is_new(name)}
     return sum(size for name, size in unused.items() if _remove(store.path(name), errors))
 
 
