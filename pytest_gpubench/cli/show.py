@@ -45,7 +45,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--test", metavar="PATTERN", help="only tests with this in their id; * and ? stand for others")
     for name, (_, what) in FORMS.items():
         help = f"write {what} to a file; without PATH, or with -, to standard output"
-        add_output(parser, f"--{name}", nargs="?", const="-", dest=name, help=help)
+        add_output(parser, f"--{name}", may_be_standard=True, nargs="?", const="-", dest=name, help=help)
     parser.add_argument("--format", choices=FORMS, help="write one of these to standard output, as --FORMAT alone does")
     add_storage(parser)
 
