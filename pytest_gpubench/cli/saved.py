@@ -5,10 +5,12 @@ from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+import msgspec
+
 from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.provenance import minute_text
-from pytest_gpubench.results.store import Storage, Stored, read_run
+from pytest_gpubench.results.store import NoSuchRun, Storage, Stored, read_run
 
 
 def list_stored(arguments: argparse.Namespace) -> list[Stored]:
@@ -51,7 +53,29 @@ def find_paths(which: str, arguments: argparse.Namespace) -> list[Path]:
 
     Raises BadFile where there is none, and BadRequest where none is of the device asked for.
     """
-    found = Storage(Path(arguments.storage)).find(which)
+    return _of_wanted_devices(Storage(Path(arguments.storage)).find(which), which, arguments)
+
+
+def find_baselines(which: str, arguments: argparse.Namespace) -> dict[Path, list[SavedRun]]:
+    """Return the files that `which` means, as in `find_paths`, each with its run, and older ones before it.
+
+    Those have the tests that it left out, as where pytest compares. A failed run is meant where there is no other.
+    """
+    storage = Storage(Path(arguments.storage))
+    try:
+        found = storage.baselines(which)
+    except NoSuchRun:
+        found = [(path, read_run(path)) for path in storage.find(which)]
+    newest = {path.parent: path for path, _ in found}
+    return {
+        each: [msgspec.structs.replace(run, name=run.name or path.name) for path, run in found if path.parent == folder]
+        for folder, each in newest.items()
+        if each in _of_wanted_devices([*newest.values()], which, arguments)
+    }
+
+
+def _of_wanted_devices(found: list[Path], which: str, arguments: argparse.Namespace) -> list[Path]:
+    """Return the files of the device asked for; raise BadRequest where there are only others."""
     if found == [Path(which)]:
         return found
     kept = [path for path in found if _is_wanted(path.parent.name, arguments.device)]
