@@ -1,6 +1,5 @@
 """Refuse a run that loaded code of the working tree, of the other commit or of a copy in place of its own tree's."""
 
-import json
 import sys
 from collections import defaultdict
 from collections.abc import Mapping
@@ -21,18 +20,17 @@ REMEDY = (
 )
 
 
-def refuse_foreign_code(loaded: Path, checkouts: Mapping[CommitArm, Checkout], arm: CommitArm) -> None:
+def refuse_foreign_code(modules: Mapping[str, str], checkouts: Mapping[CommitArm, Checkout], arm: CommitArm) -> None:
     """Raise BadRequest where a run of an arm loaded code that is not of its own tree, in place of what is.
 
-    loaded: a JSON object of module names and files for each of its processes; missing for an older plugin's run.
+    modules: the files of the modules that it loaded.
     """
     own = checkouts[arm]
     tracked = defaultdict[str, set[str]](set)
     for checkout in checkouts.values():
         for path in run_git(checkout.root, "ls-files", "-z").stdout.split("\0"):
             tracked[path.rpartition("/")[2]].add(path)
-    lines = loaded.read_text().splitlines() if loaded.exists() else []
-    for name, file in sorted(item for line in lines for item in json.loads(line).items()):
+    for name, file in sorted(modules.items()):
         place = Path(file).resolve()
         roots = [own.root, *(each.root for each in checkouts.values()), own.origin]
         if replaced := _replaced(name, place, roots, tracked[place.name]):

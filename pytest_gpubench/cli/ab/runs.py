@@ -8,13 +8,12 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from xml.etree import ElementTree
 
 import msgspec
 
 from pytest_gpubench.child_process import (
     LISTED_TESTS,
-    LOADED_MODULES,
+    RUN_NOTES,
     TURN_SOCKET,
     ending,
     kill_group,
@@ -26,6 +25,7 @@ from pytest_gpubench.cli.ab.comparison import CommitComparison, ComparisonInterr
 from pytest_gpubench.cli.ab.foreign_code import refuse_foreign_code
 from pytest_gpubench.cli.output import say
 from pytest_gpubench.errors import BadFile, BadRequest
+from pytest_gpubench.results.files import shown
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.units import count, first_few
@@ -127,16 +127,16 @@ class PytestRunner:
                 started.append((arm, round, place, process))
             _refuse_other_tests({arm: process.wait_until_ready() for arm, *_, process in started})
             for arm, round, place, process in started:
-                run, ended = _read_results(checkouts[arm], place, process.run())
-                refuse_foreign_code(place.with_suffix(".modules"), checkouts, arm)
+                run, notes = _read_results(checkouts[arm], place, process.run())
+                refuse_foreign_code(notes.modules, checkouts, arm)
                 info = run.machine_info | {"packages": dict(checkouts[arm].packages)}
-                yield ArmRun(arm, round, msgspec.structs.replace(run, machine_info=info), ended, tests)
+                yield ArmRun(arm, round, msgspec.structs.replace(run, machine_info=info), notes.ended, tests)
 
     def _start(
         self, checkout: Checkout, place: Path, tests: Collection[str] | None
     ) -> AbstractContextManager[WaitingProcess]:
         """Start pytest, which writes files of this name; tests are listed in one, as command lines are short."""
-        variables = checkout.environment() | self.gpu | {LOADED_MODULES: str(place.with_suffix(".modules"))}
+        variables = checkout.environment() | self.gpu | {RUN_NOTES: str(place.with_suffix(".notes"))}
         if tests is not None:
             place.with_suffix(".tests").write_text(json.dumps(sorted(tests)))
             variables[LISTED_TESTS] = str(place.with_suffix(".tests"))
@@ -147,7 +147,6 @@ class PytestRunner:
             *(checkout.python, "-m", "pytest", *given),
             *([] if seeded else ["--hypothesis-seed=0"]),
             *(["-o", f"cache_dir={checkout.state / 'pytest_cache'}"] if has_cache else []),
-            f"--junitxml={place.with_suffix('.xml')}",
             f"--gpu-bench-json={place.with_suffix('.json')}",
         ]
         return waiting_process(command, checkout.folder, variables, place.with_suffix(".log"))
@@ -166,45 +165,35 @@ def _refuse_other_tests(sources: Mapping[CommitArm, Mapping[str, str]]) -> None:
         say(f"warning: {words}, which are not compared: {remedy}")
 
 
-def _read_results(checkout: Checkout, place: Path, status: int) -> tuple[SavedRun, dict[str, TestEnding]]:
-    """Return what a run measured, and how its tests ended; raise BadRequest where it could not run its tests."""
-    results, junit, log = (place.with_suffix(suffix) for suffix in (".json", ".xml", ".log"))
+class RunNotes(msgspec.Struct):
+    """What a process of a run has written down."""
+
+    ended: dict[str, TestEnding]
+    modules: dict[str, str]
+    """The files of the modules that it loaded."""
+
+
+def _read_results(checkout: Checkout, place: Path, status: int) -> tuple[SavedRun, RunNotes]:
+    """Return what a run measured, and its notes; raise BadRequest where it could not run its tests."""
+    results, notes, log = (place.with_suffix(suffix) for suffix in (".json", ".notes", ".log"))
     if status not in STATUSES_OF_TESTS:
         raise BadRequest(f"pytest could not run the tests in {checkout.arm} {ending(status, log)}")
-    if not (results.exists() or junit.exists()) and status != NO_TESTS:
+    if not notes.exists():
         raise BadRequest(f"the tests in {checkout.arm} left no results {ending(status, log)}")
     saved = read_run(results) if results.exists() else SavedRun(records=(), datetime="")
-    return saved, read_ended(junit)
+    return saved, read_notes(notes)
 
 
-def read_ended(junit: Path) -> dict[str, TestEnding]:
-    """Return how each test ended, by JUnit's two names."""
-    ended: dict[str, TestEnding] = {}
+def read_notes(path: Path) -> RunNotes:
+    """Return the notes of all processes of a run; a test that failed in one of them has failed. Raise BadFile."""
+    found = RunNotes({}, {})
     try:
-        cases = list(ElementTree.parse(junit).iter("testcase"))
-    except (OSError, ElementTree.ParseError) as error:
-        raise BadFile(f"pytest's own report {junit.name} cannot be read ({error})") from None
-    for case in cases:
-        name = "::".join(filter(None, (case.get("classname"), case.get("name"))))
-        if ended.get(name) != "failed":  # a test may be there twice: its call, and its teardown
-            is_failed = case.find("failure") is not None or case.find("error") is not None
-            ended[name] = "failed" if is_failed else "passed" if case.find("skipped") is None else "skipped"
-    return ended
-
-
-def _by_node_id(runs: Sequence[ArmRun]) -> list[ArmRun]:
-    """Return the runs with the ends of their tests by node id where it is known, as of what measured in any run."""
-    known = {junit_name(record.nodeid): record.nodeid for each in runs for record in each.run.records}
-    return [replace(each, ended={known.get(name, name): how for name, how in each.ended.items()}) for each in runs]
-
-
-def junit_name(nodeid: str) -> str:
-    """Return the two names by which JUnit's file knows a test, as one."""
-    address, bracket, parameters = nodeid.partition("[")
-    head, _, name = address.rpartition("::")
-    path, *classes = head.split("::")
-    module = path.removesuffix(".py").replace("/", ".")
-    return "::".join(filter(None, (".".join([module, *classes]), f"{name}{bracket}{parameters}")))
+        for each in msgspec.json.Decoder(RunNotes).decode_lines(path.read_bytes()):
+            found.modules |= each.modules
+            found.ended |= {name: how for name, how in each.ended.items() if found.ended.get(name) != "failed"}
+    except msgspec.MsgspecError as error:
+        raise BadFile(f"{shown(path)}, what pytest says of its tests, cannot be read: {error}") from None
+    return found
 
 
 # a comparison
@@ -239,7 +228,7 @@ def compare_commits(
                             found, changes=judge_rounds(found.runs, plan.tolerance, plan.alpha, plan.processes)
                         )
             settled = [each for each in found.changes if tests is not None and each.nodeid not in tests]
-            judged = judge_rounds(_by_node_id(found.runs), plan.tolerance, alpha, plan.processes)
+            judged = judge_rounds(found.runs, plan.tolerance, alpha, plan.processes)
             found = replace(found, changes=settled + [each for each in judged if tests is None or each.nodeid in tests])
             undecided = {each.nodeid for each in found.changes if is_open(each)}
             tests = undecided if still_open is None else still_open(found.changes)

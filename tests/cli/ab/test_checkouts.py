@@ -36,7 +36,7 @@ def test_what_is_kept(git: Git, fake: FakePytest, tmp_path: Path, capsys: pytest
     said = capsys.readouterr().err
     assert (f"kept: {folder}" in said, "submodules are not checked out" in said) == (True, True)
     names = {path.name for path in folder.iterdir()}
-    assert {"base", "01-BASE.json", "01-BASE.xml", "01-BASE.log", "04-BASE.json"} <= names
+    assert {"base", "01-BASE.json", "01-BASE.notes", "01-BASE.log", "04-BASE.json"} <= names
     git("worktree", "remove", "--force", str(folder / "base"))
 
 
