@@ -34,12 +34,8 @@ def refuse_foreign_code(modules: Mapping[str, str], checkouts: Mapping[CommitArm
         place = Path(file).resolve()
         roots = [own.root, *(each.root for each in checkouts.values()), own.origin]
         if replaced := _replaced(name, place, roots, tracked[place.name]):
-            raise BadRequest(
-                printable(
-                    f"{arm} loaded {name} from {place} in place of its own {replaced}, so what it measured is not "
-                    f"{own.title}: {REMEDY}"
-                )
-            )
+            what = f"{arm} loaded {name} from {place} in place of its own {replaced}"
+            raise BadRequest(printable(f"{what}, so what it measured is not {own.title}: {REMEDY}"))
 
 
 def _replaced(name: str, place: Path, roots: list[Path], tracked: set[str]) -> str | None:
