@@ -10,7 +10,7 @@ from msgspec import structs
 
 from pytest_gpubench.cli.arguments import RUN_HELP, add_alpha, add_storage
 from pytest_gpubench.cli.output import complain, table, write
-from pytest_gpubench.cli.saved import find_baselines, find_paths, run_title
+from pytest_gpubench.cli.saved import find_baselines, run_title, storage_of
 from pytest_gpubench.counters import COUNTER_BY_NAME, is_counter
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.metrics import BY_NAME
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     mismatch = arguments.host_mismatch
     statuses = []
     olds = find_baselines(arguments.old, arguments)
-    for path, new_path in _pair([*olds], find_paths(arguments.new, arguments), mismatch):
+    for path, new_path in _pair([*olds], storage_of(arguments).find(arguments.new), mismatch):
         *older, old = olds[path]
         new = read_run(new_path)
         new = structs.replace(new, name=new.name or new_path.name)
