@@ -55,9 +55,7 @@ class WaitingProcess:
         self.connection.settimeout(READY_S)
         try:
             with self.connection.makefile() as lines:
-                first = lines.read(1)
-                # a plugin of another version may say something else, and end no line
-                return dict(json.loads(first + lines.readline())) if first == "{" else {}
+                return dict(json.loads(lines.readline()))
         except (OSError, ValueError):
             return {}
         finally:
@@ -179,7 +177,8 @@ def _read_results(checkout: Checkout, place: Path, status: int) -> tuple[SavedRu
     if status not in STATUSES_OF_TESTS:
         raise BadRequest(f"pytest could not run the tests in {checkout.arm} {ending(status, log)}")
     if not notes.exists():
-        raise BadRequest(f"the tests in {checkout.arm} left no results {ending(status, log)}")
+        why = "were run by an older pytest-gpubench, update it there" if results.exists() else "left no results"
+        raise BadRequest(f"the tests in {checkout.arm} {why} {ending(status, log)}")
     saved = read_run(results) if results.exists() else SavedRun(records=(), datetime="")
     return saved, read_notes(notes)
 

@@ -4,7 +4,6 @@ import json
 import os
 import socket
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -122,15 +121,15 @@ def test_a_run_that_is_late_is_not_kept_from_its_tests(monkeypatch: pytest.Monke
             other.sendall(bytes(10**7))
 
 
-@pytest.mark.parametrize(("said", "sources"), [(b"ready", {}), (b'{"a": "b"}\n', {"a": "b"})])
-def test_a_run_of_another_version_is_not_waited_for(said: bytes, sources: dict[str, str]) -> None:
-    own, other = socket.socketpair()
-    process: Any = None
-    with own, other:
-        other.sendall(said)
-        began_s = time.monotonic()
-        assert WaitingProcess(process, own).wait_until_ready() == sources
-        assert time.monotonic() - began_s < 30
+def test_a_run_of_an_older_version_of_the_plugin_is_refused(
+    git: Git, fake: FakePytest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says neither how its tests ended nor what they loaded."""
+    commit(git, {"us": "10"})
+    write = fake.write
+    monkeypatch.setattr(fake, "write", lambda *places: (write(*places), places[1].unlink()))
+    with pytest.raises(BadRequest, match="the tests in BASE were run by an older pytest-gpubench, update it there "):
+        call("main", "HEAD")
 
 
 @pytest.mark.parametrize("is_written", [True, False])
