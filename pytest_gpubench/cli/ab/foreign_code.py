@@ -15,8 +15,9 @@ INSTALLED = frozenset({"site-packages", "dist-packages"})
 """The folders of what is installed; those of an environment in the working tree are no sources of it."""
 NO_SOURCES = sys.stdlib_module_names | {"__main__"}
 REMEDY = (
-    "give paths within the repository as relative ones; where an installed package comes first, give each commit an "
-    "environment of its own, by --base-python, --head-python and --setup 'python -m pip install .'"
+    "give paths within the repository as relative ones, and put the folder that holds this module on PYTHONPATH; where "
+    "an installed package still comes first, give each commit an environment of its own, by --base-python, "
+    "--head-python and --setup 'python -m pip install .'"
 )
 
 
