@@ -19,6 +19,8 @@ LISTED_TESTS = "PYTEST_GPUBENCH_TESTS"
 """The variable that names a file with the node ids, as JSON, of the only tests that a run of pytest is to run."""
 TURN_SOCKET = "PYTEST_GPUBENCH_TURN_SOCKET"
 """The variable with the descriptor of an inherited socket, at which a run waits for its turn before its first test."""
+RUN_NOTES = "PYTEST_GPUBENCH_NOTES"
+"""The variable that names a file for how tests ended and what modules were loaded: a line for each process of a run."""
 OF_OUTER_RUN = ("PYTEST_CURRENT_TEST", "PYTEST_XDIST_", "GITHUB_STEP_SUMMARY")
 """Beginnings of variables by which a run would take itself for a worker of the outer one, or write to its summary."""
 

@@ -6,7 +6,6 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from importlib import import_module
 
 from pytest_gpubench import __version__
@@ -25,12 +24,6 @@ MODULES = {
     "doctor": "doctor",
     "docs": "docs",
 }
-REMOVED = {
-    "comment": "gh pr comment NUMBER --body-file FILE --edit-last, as the action perf-ab does",
-    "export": "pytest-gpubench show RUN with --csv, --json, --markdown or --pytest-benchmark, and the file's name",
-    "prune": "pytest-gpubench list --prune",
-}
-"""The commands to use instead of those of earlier versions."""
 RUN_PYTEST = ("ab", "bisect")
 EXIT_STATUS = "exit status: 0 fine, 1 a regression or nothing to compare, 2 bad usage or any error (bisect: 125)"
 BAD_USAGE = 2
@@ -48,12 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     words = sys.argv[1:] if arguments is None else list(arguments)
     failed = CANNOT_TELL if words[:1] == ["bisect"] else BAD_USAGE
-    if words and words[0] in REMOVED:
-        complain(words[0], [f"there is no {words[0]} any more: use {REMOVED[words[0]]}"])
-        return BAD_USAGE
-    if words and words[0] not in MODULES and (close := get_close_matches(words[0], [*MODULES], 1)):
-        complain(words[0], [f"there is no command {words[0]}: did you mean {close[0]}?"])
-        return BAD_USAGE
     try:
         for stream in (sys.stdin, sys.stdout):
             if isinstance(stream, io.TextIOWrapper):

@@ -46,9 +46,16 @@ def add_value(
     parser.add_argument(*names, type=parse_option, metavar=metavar, help=help, default=default, **more)
 
 
-def add_output(parser: Options, *names: str, help: str, **more: Any) -> None:
-    """Add an option that names a file to write; one in a folder that is not there is refused."""
-    add_value(parser, *names, parse=file_path, metavar="PATH", help=help, **more)
+def add_output(parser: Options, *names: str, help: str, may_be_standard: bool = False, **more: Any) -> None:
+    """Add an option that names a file to write; one in a folder that is not there is refused.
+
+    may_be_standard: True where - means standard output.
+    """
+
+    def parse(text: str) -> str:
+        return text if may_be_standard and text == "-" else file_path(text)
+
+    add_value(parser, *names, parse=parse, metavar="PATH", help=help, **more)
 
 
 def add_alpha(parser: Options, default: float, meaning: str) -> None:

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from pytest_gpubench.cli.arguments import RUN_HELP, add_alpha, add_storage
 from pytest_gpubench.cli.output import complain, table, write
-from pytest_gpubench.cli.saved import find_paths, run_title
+from pytest_gpubench.cli.saved import find_baselines, run_title, storage_of
 from pytest_gpubench.counters import COUNTER_BY_NAME, is_counter
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.metrics import BY_NAME
@@ -66,19 +66,23 @@ def run(arguments: argparse.Namespace) -> int:
     tolerance = tolerance_of(arguments.metric, arguments.fail_slower)
     mismatch = arguments.host_mismatch
     statuses = []
-    for both in _pair(find_paths(arguments.old, arguments), find_paths(arguments.new, arguments), mismatch):
-        runs = zip(both, map(read_run, both), strict=True)
-        old, new = (structs.replace(run, name=run.name or path.name) for path, run in runs)
-        changes = compare_runs(old, new, tolerance, arguments.alpha)
+    olds = find_baselines(arguments.old, arguments)
+    for path, new_path in _pair([*olds], storage_of(arguments).find(arguments.new), mismatch):
+        *older, old = olds[path]
+        new = read_run(new_path)
+        new = structs.replace(new, name=new.name or new_path.name)
+        changes = compare_runs(old, new, tolerance, arguments.alpha, older)
         unlike = [each for each in changes if each.missing is not None and each.missing.kind == "host"]
         if unlike:
             tests = count(len({each.nodeid for each in unlike}), "test")
             first = f"{printable(unlike[0].nodeid)} first: {unlike[0].sentence}"
             _warn_or_refuse(f"{tests} cannot be compared, {first}", mismatch)
-        before, now = ({record.device.name for record in run.records} for run in (old, new))
+        before = {record.device.name for run in olds[path] for record in run.records}
+        now = {record.device.name for record in new.records}
         if shared := before & now:  # where they share none, the changes tell it
             _refuse_other_devices(sorted(before), sorted(shared), mismatch)
-        head = [f"old: {run_title(both[0], old)}", f"new: {run_title(both[1], new)}"]
+        left_out = f"; {count(sum(len(run.records) for run in older), 'test')} of older runs" if older else ""
+        head = [f"old: {run_title(path, old)}{left_out}", f"new: {run_title(new_path, new)}"]
         write("\n".join([*map(safe_line, head), "", *_report(changes, tolerance, arguments)]))
         outcomes = {each.outcome for each in changes}
         is_bad = outcomes & BAD or (arguments.inconclusive == "fail" and Outcome.INCONCLUSIVE in outcomes)
@@ -213,14 +217,16 @@ def _note_lines(changes: Iterable[Change], most: int | None) -> list[str]:
     return list(map(printable, lines))
 
 
-def compare_runs(old: SavedRun, new: SavedRun, tolerance: RegressionTolerance, alpha: float) -> list[Change]:
+def compare_runs(
+    old: SavedRun, new: SavedRun, tolerance: RegressionTolerance, alpha: float, older: Sequence[SavedRun] = ()
+) -> list[Change]:
     """Return the change of every measurement, in the order of the new run; what that lacks comes last.
 
-    Each FAIL is wrong with probability at most alpha. Nothing is raised for runs of different GPUs: their changes say
-    so (`Change.missing`).
+    older: runs with the tests that the old one left out. Each FAIL is wrong with probability at most alpha. Nothing is
+    raised for runs of different GPUs: their changes say so (`Change.missing`).
     """
     others = {record.nodeid for record in new.records}
-    baseline = Baseline([(old.name, old)], others)
+    baseline = Baseline([(each.name, each) for each in (*older, old)], others)
     installed = toolchain(new.machine_info)
     changes: list[Change] = []
     renamed: set[str] = set()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pytest_gpubench.cli.arguments import add_alpha, add_storage
 from pytest_gpubench.cli.output import complain, table, write
-from pytest_gpubench.cli.saved import commit_text, list_stored, matches, nothing_saved, read_each
+from pytest_gpubench.cli.saved import commit_text, matches, nothing_saved, read_each, storage_of
 from pytest_gpubench.metrics import BY_NAME
 from pytest_gpubench.report.layout import Column
 from pytest_gpubench.report.rows import speedup_text
@@ -78,7 +78,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the history of each measurement of the tests; 1 where no run has any, 2 where a run cannot be read."""
-    found = list_stored(arguments)
+    found = storage_of(arguments).runs()
     errors: list[str] = []
     series: dict[SeriesKey, list[RunPoint]] = {}
     for stored, saved in read_each(found, errors):

@@ -47,7 +47,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.description = f"{parser.description}\n{PROMISE}"
     parser.add_argument("candidate", nargs="?", type=Path, metavar="CANDIDATE.py", help="defines the spec's function")
     parser.add_argument("--spec", required=True, type=Path, metavar="SPEC.py", help="reference, inputs, limits")
-    add_output(parser, "--json", help="write the judgement as JSON to a file, - for standard output")
+    help = "write the judgement as JSON to a file, - for standard output"
+    add_output(parser, "--json", may_be_standard=True, help=help)
     help = 'read a candidate a line, a path or {"candidate": path, "spec": path}, and write a judgement a line'
     parser.add_argument("--jsonl", action="store_true", help=help)
     help = 'answer requests over a Unix socket, {"candidate": path} a line, until SIGTERM; those sent are answered'

@@ -8,7 +8,7 @@ import msgspec
 
 from pytest_gpubench.cli.arguments import RUN_HELP, add_output, add_storage
 from pytest_gpubench.cli.output import write
-from pytest_gpubench.cli.saved import find_paths
+from pytest_gpubench.cli.saved import storage_of
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.results.model import CommitInfo, SavedRun, TestRecord
 from pytest_gpubench.results.store import read_run, write_run
@@ -32,7 +32,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the new run, and say what is in it; 0."""
-    paths = [path for which in arguments.which for path in find_paths(which, arguments)]
+    paths = [path for which in arguments.which for path in storage_of(arguments).find(which)]
     sources = [(path, read_run(path)) for path in dict.fromkeys(paths)]
     runs = [run for _, run in sources]
     records = _merge_records(sources, arguments.keep)

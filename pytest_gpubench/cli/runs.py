@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pytest_gpubench.cli.arguments import add_storage, add_value
 from pytest_gpubench.cli.output import complain, table, write
-from pytest_gpubench.cli.saved import commit_text, list_stored, nothing_saved, read_each
+from pytest_gpubench.cli.saved import commit_text, nothing_saved, read_each, storage_of
 from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.replay.call_data import decode_call
 from pytest_gpubench.report.layout import Column
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     if any((arguments.keep, arguments.older_than, arguments.named, arguments.dry_run)):
         raise BadRequest("--keep, --older-than, --named and --dry-run say what --prune removes: give it too")
     errors: list[str] = []
-    found = sorted(read_each(list_stored(arguments), errors), key=lambda each: each[1].datetime)
+    found = sorted(read_each(storage_of(arguments).runs(), errors), key=lambda each: each[1].datetime)
     runs = [run for _, run in found]
     sessions, calls = [count_sessions(run) for run in runs], [len(calls_in(run)) for run in runs]
     devices = [dict.fromkeys(record.device.name for record in run.records) for run in runs]
@@ -91,9 +91,10 @@ def _prune(arguments: argparse.Namespace) -> int:
 
 
 def _remove_unused_calls(storage: Path, errors: list[str]) -> int:
-    """Remove the calls, and the images of kernels, that no saved run refers to; return the bytes that this frees.
+    """Remove the calls, and the images of kernels, that no run refers to; return the bytes that this frees.
 
-    Nothing is removed where a run cannot be read, as what it refers to is not known: that is added to errors.
+    New ones stay, as a run that is not saved yet may refer to them. Nothing is removed where a run cannot be read, as
+    what it refers to is not known: that is added to errors.
     """
     store = CallStore(storage)
     try:
@@ -104,7 +105,7 @@ def _remove_unused_calls(storage: Path, errors: list[str]) -> int:
     for name in list(used):
         with suppress(BadFile):  # it cannot be replayed, with images or without
             used.update(decode_call(store.read(name, trusted=True)).images)
-    unused = {name: store.size(name) for name in store.names() if name not in used}
+    unused = {name: store.size(name) for name in store.names() if name not in used and not store.is_new(name)}
     return sum(size for name, size in unused.items() if _remove(store.path(name), errors))
 
 
@@ -120,7 +121,7 @@ def _old_runs(arguments: argparse.Namespace, errors: list[str]) -> list[Path]:
     """Return the runs to remove; what cannot be read is added to errors, and kept."""
     unreadable: list[str] = []
     by_device: dict[str, list[tuple[Path, datetime]]] = defaultdict(list)
-    for stored, run in read_each(list_stored(arguments), unreadable):
+    for stored, run in read_each(storage_of(arguments).runs(), unreadable):
         try:
             if arguments.named or not run.name:
                 by_device[stored.device].append((stored.path, moment(run.datetime)))

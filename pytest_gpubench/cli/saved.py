@@ -5,23 +5,17 @@ from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+import msgspec
+
 from pytest_gpubench.errors import BadFile, BadRequest
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.provenance import minute_text
-from pytest_gpubench.results.store import Storage, Stored, read_run
+from pytest_gpubench.results.store import NoSuchRun, Storage, Stored, read_run
 
 
-def list_stored(arguments: argparse.Namespace) -> list[Stored]:
-    """Return the saved runs of the devices asked for, the oldest of each first.
-
-    Raises BadRequest where only others have some.
-    """
-    found = Storage(Path(arguments.storage)).runs()
-    kept = [stored for stored in found if _is_wanted(stored.device, arguments.device)]
-    if found and not kept:
-        folders = ", ".join(sorted({stored.device for stored in found}))
-        raise BadRequest(f"--device={arguments.device}: {arguments.storage} has runs of {folders} only")
-    return kept
+def storage_of(arguments: argparse.Namespace) -> Storage:
+    """Return the storage that the arguments name, with the runs of the devices asked for."""
+    return Storage(Path(arguments.storage), arguments.device or "")
 
 
 def read_each(found: Iterable[Stored], errors: list[str]) -> Iterator[tuple[Stored, SavedRun]]:
@@ -40,30 +34,24 @@ def nothing_saved(arguments: argparse.Namespace) -> str:
     return f"{arguments.storage}: there are no saved runs; pytest --gpu-bench-save=NAME saves one"
 
 
-def _is_wanted(folder: str, device: str | None) -> bool:
-    """Tell whether a device's folder is that of the device asked for, in any spelling; None asks for any."""
-    wanted, name = ("".join(filter(str.isalnum, text.lower())) for text in (device or "", folder))
-    return wanted in name
+def find_baselines(which: str, arguments: argparse.Namespace) -> dict[Path, list[SavedRun]]:
+    """Return the newest file that `which` means on each device, with its run, and older ones before it.
 
-
-def find_paths(which: str, arguments: argparse.Namespace) -> list[Path]:
-    """Return the files that a name, a number, a path or `latest` means: one, or one for each device.
-
-    Raises BadFile where there is none, and BadRequest where none is of the device asked for.
+    Those have the tests that it left out, as where pytest compares. A failed run is meant where there is no other.
     """
-    found = Storage(Path(arguments.storage)).find(which)
-    if found == [Path(which)]:
-        return found
-    kept = [path for path in found if _is_wanted(path.parent.name, arguments.device)]
-    if not kept:
-        folders = ", ".join(path.parent.name for path in found)
-        raise BadRequest(f"--device={arguments.device}: {which} is a run of {folders or 'no device'} only")
-    return kept
+    storage = storage_of(arguments)
+    try:
+        found = storage.baselines(which)
+    except NoSuchRun:
+        found = [(path, read_run(path)) for path in storage.find(which)]
+    newest = {path.parent: path for path, _ in found}
+    named = [(path.parent, msgspec.structs.replace(run, name=run.name or path.name)) for path, run in found]
+    return {path: [run for place, run in named if place == folder] for folder, path in newest.items()}
 
 
 def find_path(which: str, arguments: argparse.Namespace) -> Path:
-    """Return the file that `which` means, as in `find_paths`; raise BadRequest too where it is one for each device."""
-    path, *others = find_paths(which, arguments)
+    """Return the file that `which` means; raise BadFile for none, and BadRequest where it is one for each device."""
+    path, *others = storage_of(arguments).find(which)
     if others:
         devices = ", ".join(each.parent.name for each in (path, *others))
         raise BadRequest(f"{which} is a run of several devices ({devices}): choose one with --device")

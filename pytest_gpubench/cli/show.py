@@ -14,7 +14,7 @@ import msgspec
 
 from pytest_gpubench.cli.arguments import RUN_HELP, add_output, add_storage
 from pytest_gpubench.cli.output import has_colour, write, write_raw
-from pytest_gpubench.cli.saved import find_path, find_paths, matches, run_title
+from pytest_gpubench.cli.saved import find_path, matches, run_title, storage_of
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.metrics import BY_NAME, METRICS
 from pytest_gpubench.report.html.page import html_page
@@ -45,7 +45,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--test", metavar="PATTERN", help="only tests with this in their id; * and ? stand for others")
     for name, (_, what) in FORMS.items():
         help = f"write {what} to a file; without PATH, or with -, to standard output"
-        add_output(parser, f"--{name}", nargs="?", const="-", dest=name, help=help)
+        add_output(parser, f"--{name}", may_be_standard=True, nargs="?", const="-", dest=name, help=help)
     parser.add_argument("--format", choices=FORMS, help="write one of these to standard output, as --FORMAT alone does")
     add_storage(parser)
 
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     asked += [(arguments.format, "-")] if arguments.format else []
     if not asked:
         settings, screen = Settings(verbose=arguments.verbose), Screen.current(has_colour())
-        for path in find_paths(arguments.which, arguments):
+        for path in storage_of(arguments).find(arguments.which):
             found = _select(read_run(path), arguments.test)
             table = render(found.records, settings, screen)
             lines = [line for each in summary_lines(found.records, settings) for line in screen.wrapped(each)]

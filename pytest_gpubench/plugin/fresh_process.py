@@ -77,6 +77,7 @@ def as_fresh_process(config: pytest.Config) -> Resolver | None:
         if TURN_SOCKET not in os.environ and not handed_on(config, OF_AB):
             return None
         hand_on(config, OF_AB, True)
+        config.option.xmlpath = None  # no run of `ab` replaces the user's file of JUnit
         resolver = resolve(config)
         return replace(resolver, run=replace(resolver.run, **{name: UNFOLLOWED[name] for name in NOT_OF_AB}))
     hand_on(config, FRESH, True)

@@ -10,10 +10,10 @@ from importlib import import_module
 
 import pytest
 
-from pytest_gpubench.child_process import TURN_SOCKET
+from pytest_gpubench.child_process import RUN_NOTES, TURN_SOCKET
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.items import is_perf, source_hash
-from pytest_gpubench.plugin.workers import is_distributing
+from pytest_gpubench.plugin.workers import is_distributing, without_group
 from pytest_gpubench.timing.startup import wait_for_startup
 
 IMPORTED_LATER = (
@@ -24,13 +24,17 @@ IMPORTED_LATER = (
 )
 """Modules for the first measurement, and for the end of a run, hypothesis's own plugin included: a third of a turn."""
 
+ENDINGS = ("passed", "skipped", "failed")
+"""From the best to the worst."""
+
 
 class StartedAhead:
-    """The hooks that wait once, right before the first test."""
+    """The hooks that wait once, right before the first test, and tell in the end how all of them ended."""
 
     def __init__(self, config: pytest.Config, turns: GpuTurns) -> None:
         self.config = config
         self.turns = turns
+        self._ended: dict[str, str] = {}
         self._socket = int(os.environ.pop(TURN_SOCKET, -1))
         """The descriptor of the parent's socket; -1 for none, and after the wait."""
         if self._socket >= 0:
@@ -50,6 +54,26 @@ class StartedAhead:
                 for name in IMPORTED_LATER:
                     import_module(name)
         self._wait({item.nodeid: item for item in session.items})
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Note what could not be collected, as a test that failed."""
+        if report.failed:
+            self._ended[report.nodeid] = "failed"
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note the worst that a part of a test came to."""
+        if report.outcome in ENDINGS:  # others are of plugins, as of tests that are run again
+            nodeid = without_group(report.nodeid)
+            self._ended[nodeid] = max(self._ended.get(nodeid, "passed"), report.outcome, key=ENDINGS.index)
+
+    def pytest_sessionfinish(self) -> None:
+        """Tell the parent how the tests ended, and which files the modules come from."""
+        if path := os.environ.get(RUN_NOTES):
+            files = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
+            modules = {name: file for name, file in files.items() if isinstance(file, str)}
+            line = json.dumps({"ended": self._ended, "modules": modules}).encode() + b"\n"
+            with open(path, "ab", buffering=0) as notes:  # in one piece, as others write too
+                notes.write(line)
 
     def _wait(self, items: dict[str, pytest.Item]) -> None:
         """Tell the parent the source of each perf test, and an empty text for any other; then wait for its answer."""

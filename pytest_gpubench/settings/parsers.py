@@ -146,6 +146,8 @@ def file_path(text: str) -> str:
     """
     if os.path.isdir(text):
         raise ValueError("it must be the path of a file, and is a folder")
+    if text == "-":
+        raise ValueError("it must be the path of a file: standard output has the table (./- is a file of this name)")
     folder = os.path.dirname(os.path.abspath(text))
     if not os.path.isdir(folder):
         raise ValueError(f"there is no folder {printable(folder)}: make it first, or correct the path")
@@ -162,7 +164,7 @@ def folder_path(text: str) -> str:
 def output_folder(text: str) -> str:
     """Refuse a file, and a folder in one that is not there, before the first test."""
     folder_path(text)
-    return text if os.path.isdir(text) else file_path(text)
+    return text if text == "-" or os.path.isdir(text) else file_path(text)  # - draws plots in the terminal
 
 
 OUTPUTS = (file_path, output_folder)

@@ -31,29 +31,32 @@ def test_a_fraction_or_a_percentage(
     assert f"argument --alpha: {text!r} is not valid, {reason}\n" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("ab", "main", "--markdown"),
-        ("ab", "main", "--json"),
-        ("ab", "main", "--html"),
-        ("doctor", "--noise", "--json"),
-        ("judge", "candidate.py", "--spec", "spec.py", "--json"),
-        ("merge", "a.json", "-o"),
-        *(("show", "main", f"--{form}") for form in FORMS),
-    ],
-    ids=lambda words: f"{words[0]} {words[-1]}",
+FILES = (
+    ("ab", "main", "--markdown"),
+    ("ab", "main", "--json"),
+    ("ab", "main", "--html"),
+    ("doctor", "--noise", "--json"),
+    ("merge", "a.json", "-o"),
 )
+STREAMS = ("judge", "candidate.py", "--spec", "spec.py", "--json"), *(("show", "main", f"--{form}") for form in FORMS)
+"""Options that take - for standard output, too."""
+
+
+@pytest.mark.parametrize("words", [*FILES, *STREAMS], ids=lambda words: f"{words[0]} {words[-1]}")
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
         ("/absent/out", "there is no folder /absent: make it first, or correct the path"),
         ("/", "it must be the path of a file, and is a folder"),
+        ("-", "it must be the path of a file: standard output has the table (./- is a file of this name)"),
     ],
 )
 def test_a_file_that_cannot_be_written(
     words: tuple[str, ...], path: str, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if path == "-" and words in STREAMS:
+        parse([*words, path])
+        return
     with pytest.raises(SystemExit) as stopped:
         main([*words, path])
     assert stopped.value.code == 2

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.store import Storage, write_run
-from tests.cli.stored import Command
+from tests.cli.stored import Command, dated
 from tests.results.saved import make_run
 
 
@@ -58,6 +58,18 @@ def test_what_is_new_or_gone_is_told_apart(command: Command) -> None:
     write_two(make_run(tests=7), make_run(tests=0))
     status, out, err = command("compare", "old.json", "new.json")
     assert (status, err, "14 gone" in out) == (1, "", True)
+
+
+def test_what_the_old_run_left_out_is_compared_with_the_one_before_as_in_pytest(command: Command) -> None:
+    storage, whole = Storage(Path(".gpu_benchmarks")), make_run(tests=6)
+    part = msgspec.structs.replace(whole, records=whole.records[:1])
+    slow = make_run(tests=6, seed=1, slower=1.7)
+    for day, run in enumerate((whole, part, slow), 1):
+        storage.save_each(dated(run, day), "main", has_failed=run is slow)
+    for new in ("latest", "main~failed"):
+        status, out, _ = command("compare", "main", new)
+        assert (status, "\n7 FAIL, 6 reference (" in out) == (1, True)
+        assert re.match(r"old: 0002_main\.json, .*; 5 tests of older runs\nnew: 0003_main~failed\.json", out)
 
 
 def test_only_changes_leaves_out_what_stayed(command: Command) -> None:

@@ -31,21 +31,6 @@ def test_the_status_of_bad_usage(words: list[str], status: int, capsys: pytest.C
     assert "usage: pytest-gpubench" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("name", "answer"),
-    [
-        ("comment", "there is no comment any more: use gh pr comment NUMBER"),
-        ("export", "there is no export any more: use pytest-gpubench show RUN with --csv"),
-        ("prune", "there is no prune any more: use pytest-gpubench list --prune\n"),
-        ("shwo", "there is no command shwo: did you mean show?\n"),
-    ],
-)
-def test_a_command_that_is_no_more_or_misspelled_names_the_right_one(name: str, answer: str, command: Command) -> None:
-    status, out, err = command(name, "latest", "--keep", "3")
-    assert (status, out) == (2, "")
-    assert err.startswith(f"pytest-gpubench {name}: {answer}")
-
-
 def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["--help"])

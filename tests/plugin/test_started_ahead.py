@@ -32,13 +32,55 @@ def test_perf(gpu_bench): pass
 
 @pytest.mark.parametrize("options", [[], pytest.param(["-p", "xdist", "-n1"], marks=pytest.mark.slow)])
 def test_it_tells_the_sources_of_its_perf_tests_and_begins_when_told(
-    pytester: pytest.Pytester, connection: socket.socket, options: list[str]
+    pytester: pytest.Pytester, connection: socket.socket, options: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection.sendall(b"!")
+    notes = pytester.path / "notes"
+    monkeypatch.setenv("PYTEST_GPUBENCH_NOTES", str(notes))
     pytester.runpytest_inprocess(*options).assert_outcomes(passed=1, skipped=1)
     found = json.loads(connection.recv(999))
     known = {} if options else {"test_a.py::test_it": False, "test_a.py::test_perf": True}
     assert {name: bool(source) for name, source in found.items()} == known
+    told = [json.loads(line) for line in notes.read_text().splitlines()]
+    assert str(pytester.path / "test_a.py") in [each["modules"].get("test_a") for each in told]
+    assert [each["ended"] for each in told] == [{"test_a.py::test_it": "passed", "test_a.py::test_perf": "skipped"}] * (
+        1 + bool(options)
+    )
+
+
+ENDINGS = """
+import pytest
+from pytest_gpubench import scripted
+@pytest.fixture
+def broken():
+    yield
+    assert 0
+@pytest.mark.xdist_group("gpu")
+def test_passing(gpu_bench): pass
+def test_failing(): assert 0
+def test_ending(broken): pass
+@pytest.mark.xfail
+def test_xfailing(): assert 0
+class TestIt:
+    @pytest.mark.parametrize("x", ["a/b.py", "c::d", "é"])
+    def test_it(self, x): pytest.skip()
+"""
+
+
+@pytest.mark.parametrize(
+    "options", [[], pytest.param(["-p", "xdist", "-n1", "--dist=loadgroup"], marks=pytest.mark.slow)]
+)
+def test_it_tells_how_its_tests_ended_by_their_node_ids(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    monkeypatch.setenv("PYTEST_GPUBENCH_NOTES", str(pytester.path / "notes"))
+    pytester.makepyfile(test_a=ENDINGS, test_b="import nothing")
+    pytester.runpytest_inprocess("--continue-on-collection-errors", *options)
+    for line in (pytester.path / "notes").read_text().splitlines():
+        failed = dict.fromkeys(("test_b.py", "test_a.py::test_failing", "test_a.py::test_ending"), "failed")
+        names = ("test_xfailing", *(f"TestIt::test_it[{x}]" for x in ("a/b.py", "c::d", "\\xe9")))
+        skipped = {f"test_a.py::{name}": "skipped" for name in names}
+        assert json.loads(line)["ended"] == {**failed, **skipped, "test_a.py::test_passing": "passed"}
 
 
 FILES = "save=main", "autosave", "sessions=2", "html=html", "markdown=markdown", "plot=plot", "trace=trace"
@@ -59,7 +101,7 @@ def test_it_becomes_no_baseline(bench_run: BenchRun, connection: socket.socket, 
     connection.sendall(b"!")
     before = {*os.listdir()}
     options = [f"--gpu-bench-{each}" for each in (*FILES, "json=json")]
-    result = bench_run(IN_A_TEST, *options, *workers, "-p", "no:cacheprovider")
+    result = bench_run(IN_A_TEST, *options, *workers, "-p", "no:cacheprovider", "--junitxml=junit.xml")
     result.assert_outcomes(passed=2, skipped=1)
     assert {*os.listdir()} - before == {"json", "test_it_becomes_no_baseline.py"}
 

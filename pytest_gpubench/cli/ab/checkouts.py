@@ -66,13 +66,6 @@ class Checkout:
             "HYPOTHESIS_STORAGE_DIRECTORY": str(self.state / "hypothesis"),
         }
 
-    def run_python(self, code: str, *words: str) -> "subprocess.CompletedProcess[str]":
-        """Run code in its interpreter, as its tests are run."""
-        command, environment = [self.python, "-c", code, *words], self.environment()
-        return subprocess.run(
-            command, cwd=self.folder, env=environment, capture_output=True, text=True, errors="replace"
-        )
-
     def rebased(self, text: str) -> str:
         """Return a path in the working tree, or an option with one, as in this checkout; others as they are."""
         option, equals, place = text.partition("=") if text.startswith("-") else ("", "", text)

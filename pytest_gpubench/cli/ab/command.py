@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -228,7 +229,10 @@ def _environment_of(checkout: Checkout) -> tuple[dict[str, Package], list[str]]:
 
     Raises BadRequest.
     """
-    done = checkout.run_python(LIST_PACKAGES)
+    command, environment = [checkout.python, "-c", LIST_PACKAGES], checkout.environment()
+    done = subprocess.run(
+        command, cwd=checkout.folder, env=environment, capture_output=True, text=True, errors="replace"
+    )
     option = f"--{checkout.arm.lower()}-python {checkout.python}"
     try:
         found, has_plugin, path = json.loads(last_line(done.stdout))  # a sitecustomize may print before it

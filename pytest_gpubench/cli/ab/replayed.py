@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from pytest_gpubench.cli.ab.report import report_lines
 from pytest_gpubench.cli.output import complain, say, write
-from pytest_gpubench.cli.saved import commit_text, find_path, list_stored, matches, read_each
+from pytest_gpubench.cli.saved import commit_text, find_path, matches, read_each, storage_of
 from pytest_gpubench.errors import BadRequest, GpuBenchError, first_line
 from pytest_gpubench.results.baseline import differences, toolchain
 from pytest_gpubench.results.counterpart import by_run_key, changes_text
@@ -133,7 +133,7 @@ def runs_between(arguments: argparse.Namespace) -> list[tuple[Stored, SavedRun]]
     """Return the saved runs from GOOD to BAD, oldest first; raise BadRequest unless there are two of one device."""
     if arguments.bad is None:
         raise BadRequest("--replay searches between two saved runs: give GOOD and BAD")
-    stored = list_stored(arguments)
+    stored = storage_of(arguments).runs()
     ends = [find_path(which, arguments) for which in (arguments.good, arguments.bad)]
     if ends[0].parent != ends[1].parent:
         raise BadRequest(f"{arguments.good} and {arguments.bad} are runs of different devices: choose with --device")

@@ -4,20 +4,28 @@ import json
 import socket
 import subprocess
 import time
-from collections import defaultdict
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from xml.etree import ElementTree
 
 import msgspec
 
-from pytest_gpubench.child_process import LISTED_TESTS, TURN_SOCKET, ending, kill_group, logged_process, run_logged
+from pytest_gpubench.child_process import (
+    LISTED_TESTS,
+    RUN_NOTES,
+    TURN_SOCKET,
+    ending,
+    kill_group,
+    logged_process,
+    run_logged,
+)
 from pytest_gpubench.cli.ab.checkouts import Checkout
 from pytest_gpubench.cli.ab.comparison import CommitComparison, ComparisonInterrupted, ComparisonPlan, is_open
+from pytest_gpubench.cli.ab.foreign_code import refuse_foreign_code
 from pytest_gpubench.cli.output import say
 from pytest_gpubench.errors import BadFile, BadRequest
+from pytest_gpubench.results.files import shown
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.units import count, first_few
@@ -27,18 +35,6 @@ from pytest_gpubench.verdict.rounds import ArmRun, CommitArm, TestEnding, alpha_
 NO_TESTS = 5
 """pytest's exit status where it collected no test."""
 STATUSES_OF_TESTS = (0, 1, NO_TESTS)
-FIND_ORIGINS = """
-import importlib.util, sys
-for name in sys.argv[1:]:
-    try:
-        spec = importlib.util.find_spec(name)
-    except Exception:
-        continue
-    if spec is not None and spec.origin and spec.has_location:
-        print(name, spec.origin, sep="\\t")
-"""
-INSTALLED = frozenset({"site-packages", "dist-packages"})
-"""The folders of what is installed; those of an environment in the working tree are no sources of it."""
 READY_S = 60.0
 """The time in which runs that are started together may start; one that takes longer starts beside the others."""
 
@@ -59,9 +55,7 @@ class WaitingProcess:
         self.connection.settimeout(READY_S)
         try:
             with self.connection.makefile() as lines:
-                first = lines.read(1)
-                # a plugin of another version may say something else, and end no line
-                return dict(json.loads(first + lines.readline())) if first == "{" else {}
+                return dict(json.loads(lines.readline()))
         except (OSError, ValueError):
             return {}
         finally:
@@ -103,58 +97,44 @@ class PytestRunner:
     taken: int = 0
 
     def prepare(self, checkout: Checkout, setup: str | None) -> None:
-        """Run the user's setup in a worktree, and warn of modules imported from elsewhere; raise BadRequest."""
+        """Run the user's setup in a worktree; raise BadRequest where it fails."""
         if setup is not None and checkout.is_worktree:
             say(f"setting {checkout.arm} up: {setup}")
             log = self.folder / f"setup-{checkout.arm}.log"
             status = run_logged(["sh", "-c", setup], checkout.root, checkout.environment(), log)
             if status:
                 raise BadRequest(f"--setup failed in {checkout.arm} {ending(status, log)}")
-        folders = checkout.root, checkout.root / "src"
-        names = {path.parent.name for folder in folders for path in folder.glob("*/__init__.py")}
-        names |= {path.stem for folder in folders for path in folder.glob("*.py")}
-        deeper = defaultdict[str, list[Path]](list)
-        for path in checkout.root.glob("*/*/__init__.py"):
-            deeper[path.parent.name].append(path)
-        asked = checkout.run_python(FIND_ORIGINS, *sorted(filter(str.isidentifier, {*names, *deeper})))
-        for line in asked.stdout.splitlines():
-            name, tab, origin = line.partition("\t")
-            place = Path(origin).resolve()
-            if not tab or place.is_relative_to(checkout.root):
-                continue
-            # a folder of tests may have the name of what has nothing to do with it
-            is_copy = any(_is_copy(place, path) for path in deeper[name])
-            is_installed = not INSTALLED.isdisjoint(place.parts)
-            if name in names or is_copy or (place.is_relative_to(checkout.origin) and not is_installed):
-                words = f"imports {name} from {origin}, not from its own tree: what is measured is not it"
-                say(f"warning: {checkout.arm} {words}")
 
     def run_in_turn(
-        self, turns: Sequence[tuple[Checkout, int]], tests: Collection[str] | None
+        self,
+        checkouts: Mapping[CommitArm, Checkout],
+        turns: Sequence[tuple[CommitArm, int]],
+        tests: Collection[str] | None,
     ) -> Generator[ArmRun, None, None]:
         """Start pytest in each checkout, then let one after the other run its tests; closing this ends the others.
 
-        turns: the checkouts, each with the number of its round. tests: the only ones to run, by node id; None for all.
-        Raises BadRequest where a run could not run its tests.
+        turns: the versions, each with the number of its round. tests: the only ones to run, by node id; None for all.
+        Raises BadRequest where a run could not run its tests, or loaded other code than its own.
         """
         with ExitStack() as stack:
             started = []
-            for checkout, round in turns:
+            for arm, round in turns:
                 self.taken += 1
-                place = self.folder / f"{self.taken:02}-{checkout.arm}"
-                process = stack.enter_context(self._start(checkout, place, tests))
-                started.append((checkout, round, place, process))
-            _refuse_other_tests({checkout.arm: process.wait_until_ready() for checkout, *_, process in started})
-            for checkout, round, place, process in started:
-                run, ended = _read_results(checkout, place, process.run())
-                info = run.machine_info | {"packages": dict(checkout.packages)}
-                yield ArmRun(checkout.arm, round, msgspec.structs.replace(run, machine_info=info), ended, tests)
+                place = self.folder / f"{self.taken:02}-{arm}"
+                process = stack.enter_context(self._start(checkouts[arm], place, tests))
+                started.append((arm, round, place, process))
+            _refuse_other_tests({arm: process.wait_until_ready() for arm, *_, process in started})
+            for arm, round, place, process in started:
+                run, notes = _read_results(checkouts[arm], place, process.run())
+                refuse_foreign_code(notes.modules, checkouts, arm)
+                info = run.machine_info | {"packages": dict(checkouts[arm].packages)}
+                yield ArmRun(arm, round, msgspec.structs.replace(run, machine_info=info), notes.ended, tests)
 
     def _start(
         self, checkout: Checkout, place: Path, tests: Collection[str] | None
     ) -> AbstractContextManager[WaitingProcess]:
         """Start pytest, which writes files of this name; tests are listed in one, as command lines are short."""
-        variables = checkout.environment() | self.gpu
+        variables = checkout.environment() | self.gpu | {RUN_NOTES: str(place.with_suffix(".notes"))}
         if tests is not None:
             place.with_suffix(".tests").write_text(json.dumps(sorted(tests)))
             variables[LISTED_TESTS] = str(place.with_suffix(".tests"))
@@ -165,17 +145,9 @@ class PytestRunner:
             *(checkout.python, "-m", "pytest", *given),
             *([] if seeded else ["--hypothesis-seed=0"]),
             *(["-o", f"cache_dir={checkout.state / 'pytest_cache'}"] if has_cache else []),
-            f"--junitxml={place.with_suffix('.xml')}",
             f"--gpu-bench-json={place.with_suffix('.json')}",
         ]
         return waiting_process(command, checkout.folder, variables, place.with_suffix(".log"))
-
-
-def _is_copy(place: Path, file: Path) -> bool:
-    """Tell whether two files, of which one may lie in an archive, have the same content, which is not empty."""
-    with suppress(OSError):
-        return file.read_bytes() == place.read_bytes() != b""
-    return False
 
 
 def _refuse_other_tests(sources: Mapping[CommitArm, Mapping[str, str]]) -> None:
@@ -191,45 +163,36 @@ def _refuse_other_tests(sources: Mapping[CommitArm, Mapping[str, str]]) -> None:
         say(f"warning: {words}, which are not compared: {remedy}")
 
 
-def _read_results(checkout: Checkout, place: Path, status: int) -> tuple[SavedRun, dict[str, TestEnding]]:
-    """Return what a run measured, and how its tests ended; raise BadRequest where it could not run its tests."""
-    results, junit, log = (place.with_suffix(suffix) for suffix in (".json", ".xml", ".log"))
+class RunNotes(msgspec.Struct):
+    """What a process of a run has written down."""
+
+    ended: dict[str, TestEnding]
+    modules: dict[str, str]
+    """The files of the modules that it loaded."""
+
+
+def _read_results(checkout: Checkout, place: Path, status: int) -> tuple[SavedRun, RunNotes]:
+    """Return what a run measured, and its notes; raise BadRequest where it could not run its tests."""
+    results, notes, log = (place.with_suffix(suffix) for suffix in (".json", ".notes", ".log"))
     if status not in STATUSES_OF_TESTS:
         raise BadRequest(f"pytest could not run the tests in {checkout.arm} {ending(status, log)}")
-    if not (results.exists() or junit.exists()) and status != NO_TESTS:
-        raise BadRequest(f"the tests in {checkout.arm} left no results {ending(status, log)}")
+    if not notes.exists():
+        why = "were run by an older pytest-gpubench, update it there" if results.exists() else "left no results"
+        raise BadRequest(f"the tests in {checkout.arm} {why} {ending(status, log)}")
     saved = read_run(results) if results.exists() else SavedRun(records=(), datetime="")
-    return saved, read_ended(junit)
+    return saved, read_notes(notes)
 
 
-def read_ended(junit: Path) -> dict[str, TestEnding]:
-    """Return how each test ended, by JUnit's two names."""
-    ended: dict[str, TestEnding] = {}
+def read_notes(path: Path) -> RunNotes:
+    """Return the notes of all processes of a run; a test that failed in one of them has failed. Raise BadFile."""
+    found = RunNotes({}, {})
     try:
-        cases = list(ElementTree.parse(junit).iter("testcase"))
-    except (OSError, ElementTree.ParseError) as error:
-        raise BadFile(f"pytest's own report {junit.name} cannot be read ({error})") from None
-    for case in cases:
-        name = "::".join(filter(None, (case.get("classname"), case.get("name"))))
-        if ended.get(name) != "failed":  # a test may be there twice: its call, and its teardown
-            is_failed = case.find("failure") is not None or case.find("error") is not None
-            ended[name] = "failed" if is_failed else "passed" if case.find("skipped") is None else "skipped"
-    return ended
-
-
-def _by_node_id(runs: Sequence[ArmRun]) -> list[ArmRun]:
-    """Return the runs with the ends of their tests by node id where it is known, as of what measured in any run."""
-    known = {junit_name(record.nodeid): record.nodeid for each in runs for record in each.run.records}
-    return [replace(each, ended={known.get(name, name): how for name, how in each.ended.items()}) for each in runs]
-
-
-def junit_name(nodeid: str) -> str:
-    """Return the two names by which JUnit's file knows a test, as one."""
-    address, bracket, parameters = nodeid.partition("[")
-    head, _, name = address.rpartition("::")
-    path, *classes = head.split("::")
-    module = path.removesuffix(".py").replace("/", ".")
-    return "::".join(filter(None, (".".join([module, *classes]), f"{name}{bracket}{parameters}")))
+        for each in msgspec.json.Decoder(RunNotes).decode_lines(path.read_bytes()):
+            found.modules |= each.modules
+            found.ended |= {name: how for name, how in each.ended.items() if found.ended.get(name) != "failed"}
+    except msgspec.MsgspecError as error:
+        raise BadFile(f"{shown(path)}, what pytest says of its tests, cannot be read: {error}") from None
+    return found
 
 
 # a comparison
@@ -255,8 +218,8 @@ def compare_commits(
             before = [each for each in taken_before if each.round in rounds]
             found, known = replace(found, runs=[*found.runs, *before]), [(each.arm, each.round) for each in before]
             order = [(arm, round) for round in rounds for arm in plan.order(round)]
-            turns = [(checkouts[arm], round) for arm, round in order if (arm, round) not in known]
-            with closing(runner.run_in_turn(turns, tests)) as taken:
+            turns = [each for each in order if each not in known]
+            with closing(runner.run_in_turn(checkouts, turns, tests)) as taken:
                 for longer in _say_each(taken, found):
                     found = longer
                     if len(found.runs) == 2 and not any(each.measurements for each in found.runs):
@@ -264,7 +227,7 @@ def compare_commits(
                             found, changes=judge_rounds(found.runs, plan.tolerance, plan.alpha, plan.processes)
                         )
             settled = [each for each in found.changes if tests is not None and each.nodeid not in tests]
-            judged = judge_rounds(_by_node_id(found.runs), plan.tolerance, alpha, plan.processes)
+            judged = judge_rounds(found.runs, plan.tolerance, alpha, plan.processes)
             found = replace(found, changes=settled + [each for each in judged if tests is None or each.nodeid in tests])
             undecided = {each.nodeid for each in found.changes if is_open(each)}
             tests = undecided if still_open is None else still_open(found.changes)

@@ -5,6 +5,7 @@ import hmac
 import os
 import re
 import secrets
+import time
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,6 +22,8 @@ FOREIGN = (
     "who saved it"
 )
 KEY_BYTES = 32
+NEW_S = 86_400.0
+"""No run takes longer than this."""
 MOST_BYTES = 2**30
 """A call, or an image, has less; a file that says otherwise is not unpacked."""
 
@@ -40,10 +43,11 @@ class CallStore:
         """The file of the user's key, which never leaves this machine."""
 
     def add(self, data: bytes) -> str:
-        """Keep bytes, unless they are there; return their name, which is their SHA-256."""
+        """Keep bytes, unless they are there, when they count as new; return their name, which is their SHA-256."""
         name = hashlib.sha256(data).hexdigest()
-        with suppress(BadFile):  # it is missing, damaged, or not this user's
+        with suppress(BadFile, OSError):  # it is missing, damaged, or not this user's
             self.read(name)
+            os.utime(self.path(name))
             return name
         with explaining_os_errors(self.folder, "written"):
             make_root(self.folder.parent)
@@ -80,6 +84,12 @@ class CallStore:
         with suppress(OSError, BadFile):
             return self.path(name).stat().st_size
         return 0
+
+    def is_new(self, name: str) -> bool:
+        """Tell whether it was kept within NEW_S: a run that refers to it may not be saved yet."""
+        with suppress(OSError):
+            return time.time() - self.path(name).stat().st_mtime < NEW_S
+        return False
 
     def names(self) -> Iterator[str]:
         """Yield the names of what is kept."""

@@ -93,10 +93,12 @@ class Storage:
     """The folder that runs are saved in, with one folder for each GPU model.
 
     root: made when something is saved for the first time, with a `.gitignore` that keeps it out of the repository.
+    device: a part of the name of the GPU models whose runs are meant, in any spelling (`h200`); empty for all.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, device: str = "") -> None:
         self.root = root
+        self.device = device
 
     def save_each(
         self,
@@ -130,12 +132,18 @@ class Storage:
     def runs(self, device: str | None = None) -> list[Stored]:
         """Return the saved runs, each device's oldest first; device: of this GPU model or folder only.
 
-        Raises BadFile where the folder cannot be read. A folder that is not there holds none.
+        Raises BadFile where the folder cannot be read, or has runs of other devices than those that are meant only. A
+        folder that is not there holds none.
         """
         wanted = None if device is None else device_folder(device)
         with explaining_os_errors(self.root, "read"):
             folders = sorted(path for path in self.root.iterdir() if path.is_dir()) if self.root.exists() else []
-            return [stored for folder in folders if wanted in (None, folder.name) for stored in _stored_in(folder)]
+            found = [stored for folder in folders if wanted in (None, folder.name) for stored in _stored_in(folder)]
+        kept = [stored for stored in found if _letters(self.device) in _letters(stored.device)]
+        if found and not kept:
+            there = ", ".join(dict.fromkeys(stored.device for stored in found))
+            raise BadFile(f"--device={self.device}: {shown(self.root)} has runs of {there} only")
+        return kept
 
     def find(self, which: str) -> list[Path]:
         """Return the newest matching run of each device.
@@ -174,6 +182,10 @@ class Storage:
         guess = f"; did you mean {printable(meant[0])!r}?" if meant else ""
         there = f"{count(len(stored), 'run')}: {first_few(names, MOST_RUNS_NAMED)}"
         raise NoSuchRun(f"{absent}; {folder} has {there}{guess}")
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalnum, name.lower()))
 
 
 def make_root(root: Path) -> None:

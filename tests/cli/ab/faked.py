@@ -5,7 +5,6 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from xml.sax.saxutils import quoteattr
 
 import pytest
 
@@ -38,7 +37,7 @@ def left(tmp_path: Path) -> list[Path]:
 
 
 def write_results(
-    timings: Mapping[str, Sequence[Timing]], junit: Path, results: Path, failed: Sequence[str] = ()
+    timings: Mapping[str, Sequence[Timing]], notes: Path, results: Path, failed: Sequence[str] = ()
 ) -> None:
     """Write the results of tests that measure, and of others that fail; with neither, of one that passes."""
     records = tuple(
@@ -46,12 +45,8 @@ def write_results(
         for nodeid, found in timings.items()
     )
     write_run(SavedRun(records=records, datetime="2026-01-01T00:00:00+00:00"), results)
-    cases = []
-    for nodeid in [*timings, *failed] or [NODEID]:
-        path, _, name = nodeid.partition("::")
-        names = f"classname={quoteattr(path.removesuffix('.py').replace('/', '.'))} name={quoteattr(name)}"
-        cases.append(f"<testcase {names}>{'<failure/>' * (nodeid in failed)}</testcase>")
-    junit.write_text(f"<testsuites><testsuite>{''.join(cases)}</testsuite></testsuites>")
+    ended = {nodeid: "failed" if nodeid in failed else "passed" for nodeid in [*timings, *failed] or [NODEID]}
+    notes.write_text(json.dumps({"ended": ended, "modules": {}}))
 
 
 class ReadyProcess:
@@ -77,7 +72,7 @@ def replace_processes(monkeypatch: pytest.MonkeyPatch, run: Callable[..., int]) 
 
 
 class FakePytest:
-    """Stand for pytest: write the results and the JUnit file that a tree's `us` file asks for.
+    """Stand for pytest: write the results and the notes that a tree's `us` file asks for.
 
     It holds a time, or a word for each function: `f1=10 f2=10 g=10,11 h=10! i=failed` are two times of one test, one
     for each run in turn, one beside other processes, and a test that fails.
@@ -102,10 +97,10 @@ class FakePytest:
             raise KeyboardInterrupt
         if command[0] == "sh":
             return subprocess.run(command, cwd=folder).returncode
-        self.write(folder, *(Path(word.partition("=")[2]) for word in command[-2:]))
+        self.write(folder, Path(environment["PYTEST_GPUBENCH_NOTES"]), Path(command[-1].partition("=")[2]))
         return self.status
 
-    def write(self, folder: Path, junit: Path, results: Path) -> None:
+    def write(self, folder: Path, notes: Path, results: Path) -> None:
         runs = self.folders.count(folder)
         timings, failed = dict[str, list[Timing]](), list[str]()
         for word in (folder / "us").read_text().split():
@@ -117,7 +112,7 @@ class FakePytest:
                 failed.append(nodeid)
             elif text != "nothing":
                 timings.setdefault(nodeid, []).append(_timing(label or "f", float(text.rstrip("!")), "!" in text))
-        write_results(timings, junit, results, failed)
+        write_results(timings, notes, results, failed)
 
     @property
     def arms(self) -> str:

@@ -85,12 +85,12 @@ def test_a_commit_that_counts_as_no_other_is_counted_again(
     """A process whose autotuner chose otherwise makes no commit the first slow one."""
     write, seen = fake.write, list[str]()
 
-    def write_twice(folder: Path, junit: Path, results: Path) -> None:
+    def write_twice(folder: Path, notes: Path, results: Path) -> None:
         text = (folder / "us").read_text()
         if text == "10.3":
             seen.append(text)
             (folder / "us").write_text("10.3" if len(seen) == 1 else again)
-        write(folder, junit, results)
+        write(folder, notes, results)
 
     monkeypatch.setattr(fake, "write", write_twice)
     commits = make_commits(["10", "10", "10.3", "10.2", "10.2"])

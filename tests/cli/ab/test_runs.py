@@ -4,7 +4,6 @@ import json
 import os
 import socket
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 from pytest_gpubench import BadFile, BadRequest
 from pytest_gpubench.cli import main
-from pytest_gpubench.cli.ab.runs import WaitingProcess, junit_name, read_ended
+from pytest_gpubench.cli.ab.runs import WaitingProcess, read_notes
 from tests.cli.ab.faked import NODEID, FakePytest, Git, call, commit, left, write_results
 from tests.results.measured import timing_of
 
@@ -122,15 +121,15 @@ def test_a_run_that_is_late_is_not_kept_from_its_tests(monkeypatch: pytest.Monke
             other.sendall(bytes(10**7))
 
 
-@pytest.mark.parametrize(("said", "sources"), [(b"ready", {}), (b'{"a": "b"}\n', {"a": "b"})])
-def test_a_run_of_another_version_is_not_waited_for(said: bytes, sources: dict[str, str]) -> None:
-    own, other = socket.socketpair()
-    process: Any = None
-    with own, other:
-        other.sendall(said)
-        began_s = time.monotonic()
-        assert WaitingProcess(process, own).wait_until_ready() == sources
-        assert time.monotonic() - began_s < 30
+def test_a_run_of_an_older_version_of_the_plugin_is_refused(
+    git: Git, fake: FakePytest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says neither how its tests ended nor what they loaded."""
+    commit(git, {"us": "10"})
+    write = fake.write
+    monkeypatch.setattr(fake, "write", lambda *places: (write(*places), places[1].unlink()))
+    with pytest.raises(BadRequest, match="the tests in BASE were run by an older pytest-gpubench, update it there "):
+        call("main", "HEAD")
 
 
 @pytest.mark.parametrize("is_written", [True, False])
@@ -141,8 +140,8 @@ def test_nothing_measured_at_all(
     commit(git, {"us": "nothing"})
     write = fake.write
 
-    def write_as_asked(folder: Path, junit: Path, results: Path) -> None:
-        write(folder, junit, results)
+    def write_as_asked(folder: Path, notes: Path, results: Path) -> None:
+        write(folder, notes, results)
         if not is_written:
             results.unlink()
 
@@ -160,10 +159,10 @@ def test_no_results_at_all_and_those_of_a_test_that_failed_in_one_version(
     """A test has one name where it measured and where it failed before."""
     commit(git, {"us": "10"})
 
-    def write(folder: Path, junit: Path, results: Path) -> None:
+    def write(folder: Path, notes: Path, results: Path) -> None:
         measured = {NODEID: [timing_of([10.0], timer="wall")]} if folder.name == "base" else {}
         if is_there:
-            write_results(measured, junit, results, [] if measured else [NODEID])
+            write_results(measured, notes, results, [] if measured else [NODEID])
 
     monkeypatch.setattr(fake, "write", write)
     if is_there:
@@ -185,12 +184,12 @@ def ran(git: Git, fake: FakePytest, monkeypatch: pytest.MonkeyPatch) -> list[lis
     names = {NODEID: 0.2, STEADY: 0.001}
     ran: list[list[str]] = []
 
-    def write(folder: Path, junit: Path, results: Path) -> None:
+    def write(folder: Path, notes: Path, results: Path) -> None:
         listed = fake.environments[-1].get("PYTEST_GPUBENCH_TESTS")
         ran.append([name for name in names if listed is None or name in json.loads(Path(listed).read_text())])
         step = (-1) ** len(ran) + len(ran) % 3
         samples = {name: (10.0 + names[name] * step,) for name in ran[-1]}
-        write_results({name: [timing_of(each, timer="wall")] for name, each in samples.items()}, junit, results)
+        write_results({name: [timing_of(each, timer="wall")] for name, each in samples.items()}, notes, results)
 
     monkeypatch.setattr(fake, "write", write)
     return ran
@@ -247,51 +246,18 @@ def test_an_interrupt_before_anything_is_decided(
     assert (words in told, "fine" in told, Path("found.json").exists()) == (True, False, False)
 
 
-# what pytest says of its tests in JUnit's file
+# what pytest says of its tests
 
 
-@pytest.mark.parametrize("options", [(), ("-c", "sub/pytest.ini")], ids=["within its root", "outside of it"])
-def test_names_are_those_of_pytest_itself(pytester: pytest.Pytester, options: tuple[str, ...]) -> None:
-    for folder in ("deep", "sub"):
-        pytester.mkdir(folder)
-    Path("sub/pytest.ini").write_text("[pytest]")
-    Path("deep/test_a.py").write_text("""
-import pytest
-class TestIt:
-    @pytest.mark.parametrize("x", ["a/b.py", "c::d", "[e]", "é"])
-    def test_it(self, x): pass
-def test_alone(): pass
-""")
-    reports = pytester.inline_run("--junitxml=junit.xml", "-p", "no:gpu_bench", "deep/test_a.py", *options)
-    nodeids = [each.nodeid for each in reports.getreports("pytest_runtest_logreport") if each.when == "call"]
-    assert read_ended(Path("junit.xml")) == dict.fromkeys(map(junit_name, nodeids), "passed")
-    assert len(nodeids) == 5
-
-
-def test_how_tests_ended(tmp_path: Path) -> None:
-    junit = tmp_path / "junit.xml"
-    junit.write_text("""<testsuites><testsuite>
-<testcase classname="test_a" name="test_it"/>
-<testcase classname="test_a" name="test_failing"><failure/></testcase>
-<testcase classname="test_a" name="test_failing"/>
-<testcase classname="test_a" name="test_ending"/>
-<testcase classname="test_a" name="test_ending"><error/></testcase>
-<testcase classname="test_a" name="test_skipped"><skipped/></testcase>
-<testcase classname="" name="test_b"><error message="collection failure"/></testcase>
-</testsuite></testsuites>""")
-    assert read_ended(junit) == {
-        "test_a::test_it": "passed",
-        "test_a::test_failing": "failed",
-        "test_a::test_ending": "failed",
-        "test_a::test_skipped": "skipped",
-        "test_b": "failed",
-    }
-
-
-@pytest.mark.parametrize("text", [None, "", "<testsuites>", "no XML"])
-def test_a_report_that_cannot_be_read(tmp_path: Path, text: str | None) -> None:
-    junit = tmp_path / "01-BASE.xml"
-    if text is not None:
-        junit.write_text(text)
-    with pytest.raises(BadFile, match=r"pytest's own report 01-BASE\.xml cannot be read \("):
-        read_ended(junit)
+def test_a_test_that_failed_in_one_process_has_failed_and_notes_that_are_cut_are_refused(tmp_path: Path) -> None:
+    """An xdist worker and its controller both tell; the controller alone, where the worker died."""
+    told: list[dict[str, str]] = [{"a": "failed", "b": "skipped"}, {"a": "passed", "c": "passed"}]
+    lines = [json.dumps({"ended": each, "modules": {f"module{number}": ""}}) for number, each in enumerate(told)]
+    notes = tmp_path / "01-BASE.notes"
+    notes.write_text("\n".join(lines))
+    found = read_notes(notes)
+    assert found.ended == {"a": "failed", "b": "skipped", "c": "passed"}
+    assert list(found.modules) == ["module0", "module1"]
+    notes.write_text("\n".join(lines)[:-1])
+    with pytest.raises(BadFile, match=r"01-BASE\.notes, what pytest says of its tests, cannot be read: "):
+        read_notes(notes)

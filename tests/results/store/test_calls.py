@@ -21,9 +21,11 @@ def test_what_is_added_can_be_read_and_is_kept_once(store: CallStore) -> None:
     with pytest.raises(BadFile, match="cannot be read: No such file"):
         store.read("0" * 64)
     name = store.add(DATA)
-    written = store.path(name).stat().st_mtime_ns
+    file = store.path(name).stat().st_ino
+    os.utime(store.path(name), (0, 0))
+    assert (store.is_new(name), store.is_new("0" * 64)) == (False, False)
     assert store.add(DATA) == name
-    assert store.path(name).stat().st_mtime_ns == written
+    assert (store.path(name).stat().st_ino, store.is_new(name)) == (file, True)
     assert store.read(name) == DATA
     assert list(store.names()) == [name]
     assert 0 < store.size(name) < len(DATA) / 10
