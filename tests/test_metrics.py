@@ -19,7 +19,7 @@ from pytest_gpubench.results.model import Counts, TestRecord
 from pytest_gpubench.results.store import write_run
 from pytest_gpubench.settings import Resolver, Settings
 from tests.report.page import content_of
-from tests.report.records import arms, timing, unmeasured
+from tests.report.records import arms, record, timing, unmeasured
 from tests.results.measured import kernel, resources
 from tests.results.saved import make_run
 
@@ -97,3 +97,13 @@ def test_what_kernels_take_is_that_of_the_worst() -> None:
     item = Measurement(timing=timing("fused", 12.0, kernels=kernels))
     found = {name: NAMED[name].value(item) for name in ("registers", "local_bytes", "shared", "blocks", "tail")}
     assert found == {"registers": 72, "local_bytes": 8, "shared": 512, "blocks": 2, "tail": 0.25}
+
+
+def test_rows_are_sorted_by_any_column() -> None:
+    """Those without a number are last."""
+    fast = arms(timing("fast", 1.0), timing("eager", 4.0))
+    slow = arms(timing("slow", 2.0), timing("eager", 4.0))
+    whole = record(Measurement(timing=timing("alone", 3.0)), *fast, *slow)
+    for key, order in (("median", ["fast", "slow", "alone"]), ("speedup", ["slow", "fast", "alone"])):
+        text = render([whole], Settings(sort=key, columns=("median",)), Screen(200))
+        assert sorted(order, key=text.index) == order
