@@ -25,7 +25,6 @@ from pytest_gpubench.units import (
 MOST_ROWS_PER_FUNCTION = 8
 """Measurements of one function in one test that are shown without --gpu-bench-verbose; the worst is."""
 
-
 FROM_BEST = (Outcome.PASS, Outcome.NOT_JUDGED, Outcome.INCONCLUSIVE, Outcome.FAIL, Outcome.INVALID)
 
 

@@ -89,7 +89,6 @@ def _as_number(given: object, kind: Callable[[str], object], what: str) -> objec
 NUMBERS = (positive_count, whole_number_or_zero, seed_number, seconds, fraction)
 """The parsers of numbers: code gives numbers as numbers, only options give them as text."""
 
-
 GROUP_KEYS = ("none", "file", "class", "function", "label", "device", "param")
 COUNTER_WISHES = ("no", "limits", "on-fail", "all")
 ON = ("1", "true", "yes", "on")

@@ -16,7 +16,6 @@ from tests.timing.test_traces import events_in
 
 PLAN = Plan(cache="cold", reps=20, warmup=3, precision=0.02, max_time_s=20)
 
-
 RUNTIME = ("cuda_runtime", "cuda_driver")
 """Triton launches by the driver's own interface."""
 

@@ -53,7 +53,6 @@ utils = SimpleNamespace(
 sys.modules["torch.utils"] = cast(Any, utils)
 sys.modules["torch._subclasses"] = cast(Any, SimpleNamespace(FakeTensor=type("FakeTensor", (Tensor,), {})))
 
-
 float32 = dtype()
 compiler = SimpleNamespace(is_dynamo_compiling=_nothing, cudagraph_mark_step_begin=_nothing)
 version = SimpleNamespace(cuda=None)

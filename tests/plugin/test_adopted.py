@@ -201,7 +201,6 @@ SCRIPTS = [
 ]
 """Scripts, the outcomes of their tests, what those measured, and what they say."""
 
-
 SKIPPED_ELSEWHERE = """
 import pytest
 def pytest_collection_modifyitems(items):

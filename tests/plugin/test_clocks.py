@@ -88,18 +88,6 @@ def test_all_gpus_of_a_test(host: Host) -> None:
     assert [change.gpu[-1] for change in changes(host.folder / "locks")] == list("aabbbbaa")
 
 
-def test_workers_on_one_gpu_lock_by_turns(host: Host) -> None:
-    """Each gives the clocks back before the other has the GPU; none finds them locked by another."""
-    host.write(
-        TESTS.replace("def test_it(gpu_bench)", '@pytest.mark.parametrize("n", range(2))\ndef test_it(gpu_bench, n)')
-    )
-    host.list_processes({"GPU-a": []})
-    assert "2 passed" in host.output(LOCK, "-n2")
-    assert whats(host) == TURN * 2
-    assert len({change.pid for change in changes(host.folder / "locks")} - {0}) == 2
-    assert records(host) == []
-
-
 def test_given_back_however_a_test_ends(host: Host) -> None:
     endings = ["assert not 'so'", "sys.exit(3)", "raise KeyboardInterrupt"]
     tests = [f"def test_{number}(gpu_bench): test_it(gpu_bench); {end}\n" for number, end in enumerate(endings)]

@@ -28,7 +28,6 @@ if "PYTEST_GPUBENCH_SESSION" in os.environ:
 """
 COMPARED = ("--gpu-bench-compare=main", "--gpu-bench-compare-fail=median:5%", "--gpu-bench-missing-baseline=ignore")
 
-
 FRESH = [
     (11.1, "failed", "in each of 5 and 5 sessions, 99.9 % interval)", 4, ()),
     (10, "passed", "PASS in a fresh process, after another", 2, ("-p", "no:cacheprovider", "--strict-config", "-x")),

@@ -106,7 +106,6 @@ def test_limit(gpu_bench):
     gpu_bench(run, torch.ones(10))
 """
 
-
 RUNS = [
     ["-rs"],
     ["-rs", "--gpu-bench-device=cpu", "--gpu-bench-require=1"],

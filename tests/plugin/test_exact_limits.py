@@ -80,7 +80,6 @@ def second(x):
 def test_it(gpu_bench): gpu_bench.{call}
 """
 
-
 LATE_CALLS = {
     "measure(late, (x,), reps=20)": [""],
     "compare({'a': double, 'b': late}, double, (x,), reps=20)": ["reference", "candidate", "candidate"],
@@ -152,7 +151,6 @@ def plain(): return 0
 @pytest.mark.perf({marks})
 def test_it(gpu_bench): gpu_bench.compare({{"close": close, "bad": slow}}, plain{given})
 """
-
 
 ENDED = [
     "min_speedup={'close': 2.0, 'bad': 1.5}",

@@ -67,11 +67,6 @@ def test_a_run_that_fails_its_own_limits(bench_run: BenchRun, marks: str, strict
     assert files() == ["0001_main.json" if kept else "0001_main~failed.json"]
 
 
-def test_a_test_that_fails_by_itself_costs_no_baseline(bench_run: BenchRun) -> None:
-    result = bench_run("def test_it(gpu_bench): gpu_bench(fast)\ndef test_other(): assert 0", "--gpu-bench-save=main")
-    assert (result.ret, files()) == (1, ["0001_main.json"])
-
-
 def test_a_run_that_lacks_a_test_is_no_baseline_if_that_fails_it(bench_run: BenchRun) -> None:
     bench_run(PAIR, "--gpu-bench-save=main")
     without, compare = PAIR.replace("def test_second", "def second_test"), COMPARED[::2]

@@ -28,7 +28,6 @@ if sys.version_info >= (3, 11):
     ENDS["group of skips"] = "raise BaseExceptionGroup('', [pytest.skip.Exception('no')])"
 SAYS = "slow is too slow: median 20.00 us"
 
-
 SWALLOWS = [
     "with __import__('contextlib').suppress(Exception): gpu_bench(slow)",
     "with pytest.raises(AssertionError): gpu_bench(slow)",
@@ -92,7 +91,6 @@ class TestIt{number}(unittest.TestCase):
         except Exception: {}
 """
 
-
 UNITTEST_ENDS = [("", "self.skipTest('no')"), ("", "pass"), ("@unittest.expectedFailure", "raise")]
 GIVEN = """
 from hypothesis import assume, given, settings, strategies as st
@@ -103,7 +101,6 @@ def test_it(gpu_bench, x):
     try: gpu_bench((fast, slow)[x], x)
     except Exception: {}
 """
-
 
 ALL = [
     *(CATCHES.format(end) for end in ENDS.values()),

@@ -104,16 +104,6 @@ def test_a_wrong_result_is_shrunk(record_run: RecordRun) -> None:
     assert "- double" in row, "the reference is that of its own example"
 
 
-def test_limits_that_are_kept(record_run: RecordRun) -> None:
-    recorder = record_run(WINS)
-    candidates = [item for item in recorder.records[0].measurements if item.role == "candidate"]
-    assert {each.outcome.value for item in candidates for each in item.verdicts} == {"pass"}
-    assert len({item.example for item in candidates}) == len(candidates) == 25
-    names = [name for name, _ in recorder.call.user_properties]
-    assert len(set(names)) == len(names)
-    assert not [name for name in names if "#" in name]
-
-
 def test_a_seed_repeats_and_statistics_show_the_target(bench_run: BenchRun) -> None:
     arguments = ("--hypothesis-seed=5", "--hypothesis-show-statistics", "--hypothesis-profile=short")
     first, second = (

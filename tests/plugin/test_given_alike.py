@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.plugin.conftest import BenchRun, RecordRun
+from tests.plugin.conftest import BenchRun
 from tests.plugin.test_given import TROUBLE, limited
 
 DATA = "n=st.data()"
@@ -11,8 +11,8 @@ RANDOMS = "n=st.randoms(use_true_random=False)"
 HEAD = "from hypothesis import note\n"
 
 
-def alike(body: str, given: str, marks: str = "max_time_us=20", above: str = "") -> str:
-    return HEAD + limited(body, given, marks, above)
+def alike(body: str, given: str, marks: str = "max_time_us=20") -> str:
+    return HEAD + limited(body, given, marks)
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,3 @@ def test_the_verdict_of_a_replay_is_the_same(bench_run: BenchRun, call: str) -> 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["E *too slow: median 50.00 us*", "E *Draw 1: 21*"])
     assert not any(word in result.stdout.str() for word in TROUBLE)
-
-
-def test_given_examples_are_different_ones(record_run: RecordRun) -> None:
-    """Nothing is drawn for them."""
-    above = "@settings(phases=[Phase.explicit])\n" + "".join(f"@example(n=torch.full((4,), {k}.))\n" for k in (1, 2, 9))
-    recorder = record_run(alike("gpu_bench.measure(slow_from(n[0], 5), (n,))", "n=st.none()", above=above))
-    report = recorder.call
-    assert "LimitBroken: add is too slow: median 40.00 us" in report.longreprtext
-    assert recorder.records[0].search.startswith("3 examples")

@@ -1,4 +1,4 @@
-"""The time budget of a search covers measurements, phases and ranks; examples beyond it are called, not timed."""
+"""A search within a time, in which examples beyond it are called, not timed; and with so many reps for each example."""
 
 import itertools
 from types import SimpleNamespace
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import pytest_gpubench.bench.ranks
-from tests.plugin.conftest import RecordRun
-from tests.plugin.test_given import limited
+from tests.plugin.conftest import BenchRun, RecordRun
+from tests.plugin.test_given import TROUBLE, limited
 from tests.plugin.test_ranks import ON_CPU, STEADY_US, replace_ranks, take_samples
 
 CALLED = "before = len(called); gpu_bench.{}; gpu_bench.extra_info[f'{{{{n}}}}'] = len(called) - before"
@@ -55,3 +55,20 @@ def test_ranks_are_called_when_it_is_spent(record_run: RecordRun, monkeypatch: p
     assert timed == [True] * 2 + [False] * 23
     reasons = [item.timing.unmeasured for item in record.measurements]
     assert reasons == [None] * 2 + ["--gpu-bench-given-budget-s of 2 s is spent"] * 23
+
+
+FEW = (
+    "with reps=12 not every example of @given can be judged, as all of them together spend alpha 0.001: take at least "
+    "31 reps, enough for max_examples=25 and to shrink what fails, or give no reps"
+)
+
+
+@pytest.mark.parametrize("policy", ["fail", "pass"])
+def test_too_few_reps_for_a_verdict_go_as_asked_for_what_is_open(bench_run: BenchRun, policy: str) -> None:
+    body = "gpu_bench.measure(add(1000.0 if n > 1 else 10.0), (torch.ones(n),))"
+    options = ("--gpu-bench-reps=12", f"--gpu-bench-inconclusive={policy}")
+    result = bench_run(limited(body, marks="max_time_us=20"), *options)
+    text = result.stdout.str()
+    result.assert_outcomes(**{"failed" if policy == "fail" else "passed": 1})
+    assert text.count(f"LimitBroken: {FEW}") == (policy == "fail")
+    assert not any(word in text for word in TROUBLE)

@@ -148,7 +148,6 @@ def search(edges, values): return torch.searchsorted(edges, values)
 def count(edges, values): return (edges[None] < values[:, None]).sum(1)
 """
 
-
 HONEST = [
     (STATIC, "static, double, (x,)", "static output"),
     (STATIC, "double, static, (x,)", "static output of the reference"),

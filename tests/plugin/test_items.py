@@ -22,7 +22,6 @@ def test_it(gpu_bench, n: int = 3, *, k=(1, 2)) -> None:
     gpu_bench.compare(lambda x: x, torch.add, (x, x), limits={**d}, t=[*z, -1, not a, {1, 2}])
 """
 
-
 MEASURED = """
 @pytest.mark.parametrize("n", [3])
 def test_measured(gpu_bench: Any, n: int) -> None:

@@ -25,7 +25,6 @@ def test_helped(gpu_bench): measure(gpu_bench, fast, slow)
 """
 HELPER = "def measure(gpu_bench, fast, slow):\n    gpu_bench(fast)\n    gpu_bench(slow)\n"
 
-
 SAVED: dict[str, str] = {}
 """The run of a project as it was saved, by its path; it is the same for every test."""
 

@@ -92,13 +92,6 @@ def test_each_outcome_has_its_row(page: str) -> None:
     }
 
 
-@pytest.mark.parametrize("outcome", Outcome)
-def test_what_is_not_enforced_is_told_apart(outcome: Outcome) -> None:
-    item = msgspec.structs.replace(alone(), verdicts=(verdict_on("max_time_us=1", outcome, "so", False),))
-    [row] = content_of(record(item))["rows"]
-    assert (row["status"], row["soft"]) == (outcome.value, outcome not in (Outcome.PASS, Outcome.NOT_JUDGED))
-
-
 def test_the_worst_of_many_examples_stands_for_all() -> None:
     content = content_of(given_record(random.Random(1)))
     [row], [test] = content["rows"], content["tests"]

@@ -19,7 +19,6 @@ MOST_SAMPLES = 1000
 MOST_NUMBERS = 400_000
 """Samples, clocks and ratios of all series; of more, every series keeps every second one, or third, ..."""
 
-
 OF_BASELINE = ("median", "interval", "reps", "clock")
 """The metrics of the saved run that the page shows beside this run's."""
 

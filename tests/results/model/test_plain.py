@@ -75,7 +75,6 @@ class NoItems(dict[str, object]):
 
 GONE = weakref.proxy(Odd())
 
-
 LONE_SURROGATE = "data\udcff.bin"  # the name of a file that is not UTF-8
 
 

@@ -11,7 +11,6 @@ from tests.results.measured import timing_of as timing
 
 UNMEASURED = timing(unmeasured="switched off by --gpu-bench-disable")
 
-
 KERNELS = tuple(kernel_of(name, launches, 1.0) for name, launches in [("a", 2), ("b", 3)])
 SIX = timing(
     (9.0, 1.0, 3.0, 2.0, 5.0, 4.0),

@@ -66,7 +66,6 @@ DELETED_ELSEWHERE = [
     Saved("main", ("measured", "left out", "gone"), False),
 ]
 
-
 GONE_SINCE = [
     Saved("main", ("measured", *others), False)
     for others in (("measured",) * 2, ("left out",) * 2, ("left out", "gone"))
