@@ -10,6 +10,7 @@ MICROSECONDS_PER_UNIT = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 DECIMAL_PREFIXES = ("", "k", "M", "G", "T", "P")
 BYTES_PER_UNIT = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 LONGEST_REPR = 300
+MOST_DIGITS = 8
 MOST_TOLD = 9.0
 """The largest share that is a number to a reader: ten times as long."""
 COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
@@ -26,6 +27,17 @@ def round_to_digits(value: float, digits: int) -> str:
     return f"{rounded:.{decimals}f}"
 
 
+def digits_beside(limit: float, values: Iterable[float], digits: int = 4) -> int:
+    """Return so many digits, or more, where it takes more to see on which side of a limit each of the numbers is."""
+
+    def are_enough(digits: int) -> bool:
+        rounded = ((value, float(f"{value:.{digits - 1}e}")) for value in values)
+        return all((told > limit) - (told < limit) == (value > limit) - (value < limit) for value, told in rounded)
+
+    values = [value for value in values if math.isfinite(value)]
+    return next(filter(are_enough, range(digits, MOST_DIGITS)), MOST_DIGITS)
+
+
 def choose_time_unit(values_us: Iterable[float]) -> str:
     """Return the largest of ns, us, ms and s in which the middle value, as it is printed, is at least 1."""
     finite = [abs(value) for value in values_us if math.isfinite(value) and value]
@@ -38,10 +50,10 @@ def choose_time_unit(values_us: Iterable[float]) -> str:
     return "ns"
 
 
-def format_time(value_us: float, unit: str | None = None) -> str:
+def format_time(value_us: float, unit: str | None = None, digits: int = 4) -> str:
     """Write a time given in microseconds with its unit, chosen to fit where None."""
     unit = unit or choose_time_unit([value_us])
-    return f"{round_to_digits(value_us / MICROSECONDS_PER_UNIT[unit], 4)} {unit}"
+    return f"{round_to_digits(value_us / MICROSECONDS_PER_UNIT[unit], digits)} {unit}"
 
 
 def format_share(fraction: float, digits: int = 2) -> str:
@@ -54,8 +66,13 @@ def share_or_more(share: float) -> str:
     return f"{format_share(share)} or more" if share < MOST_TOLD else "nothing below a factor of 10"
 
 
-def format_bytes(size: int) -> str:
-    """Write a size, to four digits, in the largest binary unit in which it is at least 1."""
+def format_bytes(size: int, beside: int | None = None) -> str:
+    """Write a size, to four digits, in the largest binary unit in which it is at least 1.
+
+    beside: another size; where both would read the same, though they differ, this one is written in bytes.
+    """
+    if beside not in (None, size) and format_bytes(size) == format_bytes(beside):
+        return f"{size:,} B"
     fitting = [unit for unit, scale in BYTES_PER_UNIT.items() if float(f"{size / scale:.3e}") >= 1]
     unit = fitting[-1] if fitting else "B"
     rounded = float(f"{size / BYTES_PER_UNIT[unit]:.3e}")
@@ -71,9 +88,9 @@ def format_decimal(number: float, unit: str, digits: int = 3) -> str:
     return f"{round_to_digits(number / 1000**place, digits)} {DECIMAL_PREFIXES[place]}{unit}"
 
 
-def grouped(value: float) -> str:
-    """Write a number with four digits, its thousands apart: 2,310."""
-    whole, point, decimals = round_to_digits(value, 4).partition(".")
+def grouped(value: float, digits: int = 4) -> str:
+    """Write a number with so many digits, its thousands apart: 2,310."""
+    whole, point, decimals = round_to_digits(value, digits).partition(".")
     return f"{int(whole):,}{point}{decimals}"
 
 
@@ -151,11 +168,17 @@ def bracketed(ends: Iterable[str]) -> str:
     return f" [{inside}]" if inside else ""
 
 
-def ratio_text(ratio: float, ends: Iterable[float] | None = None, digits: int = 4) -> str:
-    """Return a ratio with the ends of its interval: `1.667x [1.650, 1.684]`; `-` for one to nothing."""
+def ratio_text(ratio: float, ends: Iterable[float] | None = None, digits: int = 4, limit: float | None = None) -> str:
+    """Return a ratio with the ends of its interval: `1.667x [1.650, 1.684]`; `-` for one to nothing.
+
+    limit: the one that it is judged by, as for `digits_beside`.
+    """
     if not math.isfinite(ratio):
         return "-"
-    return f"{round_to_digits(ratio, digits)}x" + bracketed(round_to_digits(end, digits) for end in ends or ())
+    values = [ratio, *(ends or ())]
+    digits = digits if limit is None else digits_beside(limit, values[1:] or values, digits)
+    told, *others = (round_to_digits(value, digits) for value in values)
+    return f"{told}x{bracketed(others)}"
 
 
 def count(number: int, noun: str) -> str:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pytest_gpubench.units import (
     choose_time_unit,
     count,
+    digits_beside,
     format_bytes,
     format_decimal,
     format_time,
@@ -46,6 +47,22 @@ times_us = st.floats(1e-6, 1e12)
 )
 def test_round_to_digits(value: float, digits: int, text: str) -> None:
     assert round_to_digits(value, digits) == text
+
+
+@pytest.mark.parametrize(
+    ("limit", "values", "digits"),
+    [
+        (200, [329.4], 4),
+        (200, [200.0], 4),
+        (200, [150.0, 200.003], 6),
+        (12345.6, [12345.6], 6),  # with fewer it would be 12,350 at most
+        (1.0, [0.99998, math.nan], 5),
+        (1.0, [1 + 1e-12], 8),
+        (0.02, [], 4),
+    ],
+)
+def test_digits_show_on_which_side_of_a_limit_a_number_is(limit: float, values: list[float], digits: int) -> None:
+    assert digits_beside(limit, values) == digits
 
 
 @pytest.mark.parametrize(
@@ -116,6 +133,13 @@ def test_choose_time_unit(values_us: tuple[float, ...], unit: str) -> None:
 def test_format_bytes(size: int, text: str) -> None:
     """The unit is chosen after rounding."""
     assert format_bytes(size) == text
+
+
+@pytest.mark.parametrize(
+    ("beside", "text"), [(2**20, "1,049,088 B"), (2**20 + 512, "1 MiB"), (2**21, "1 MiB"), (None, "1 MiB")]
+)
+def test_a_size_reads_otherwise_than_another_one(beside: int | None, text: str) -> None:
+    assert format_bytes(2**20 + 512, beside) == text
 
 
 @given(st.integers(1, 2**53))

@@ -46,6 +46,13 @@ LAST, ONLY = "the last of its 2 waves", "its only wave"
         ({"max_local_bytes": 0}, {"local_bytes": 8}, FAIL, "takes 8 B of local memory a thread", "at most 0 B"),
         ({"max_local_bytes": 8}, {"local_bytes": 8}, PASS, "takes 8 B of local memory a thread", "at most 8 B"),
         ({"max_shared": "48KiB"}, shared(1, 47), PASS, "takes 48 KiB of shared memory a block", "at most 48 KiB"),
+        (
+            {"max_shared": 49 * 1024 - 1},
+            shared(2, 47),
+            FAIL,
+            "takes 50,176 B of shared memory a block",
+            "at most 50,175 B",
+        ),
         ({"max_shared": 48 * 1024}, shared(2, 47), FAIL, "takes 49 KiB of shared memory a block", "at most 48 KiB"),
         ({"min_blocks_per_sm": 2}, {"blocks_per_sm": 2}, PASS, ROOM.format("2 blocks"), "at least 2"),
         ({"min_blocks_per_sm": 2}, {"blocks_per_sm": 1}, FAIL, ROOM.format("1 block"), "at least 2"),

@@ -42,6 +42,7 @@ def judged(found: Speedup, candidate_us: float, wanted: float, enforced: bool = 
         (speedup(0.9103, (0.9, 0.93)), 1, FAIL, "slower than torch: 0.9103x [0.9000, 0.9300]"),
         (speedup(0.985, (0.98, 0.99)), 0.98, PASS, "slower than torch: 0.9850x [0.9800, 0.9900]"),
         (speedup(1.0001, (0.9999, 1.0002)), 0.99, PASS, "as fast as torch: 1.000x [0.9999, 1.000]"),
+        (speedup(0.99997, (0.99996, 0.99998)), 1, FAIL, "slower than torch: 0.99997x [0.99996, 0.99998]"),
         (speedup(1.2, (1.19, 1.21)), 1.5, FAIL, "not fast enough against torch: 1.200x [1.190, 1.210]"),
         (speedup(2.0, (1.9, 2.1)), 1.5, PASS, "faster than torch: 2.000x [1.900, 2.100]"),
         (speedup(1.5, (1.4, 1.6)), 1.45, INCONCLUSIVE, "too close to tell against torch: 1.500x [1.400, 1.600]"),
