@@ -29,16 +29,10 @@ from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import count, format_share, printable, ratio_text, share_or_more
 from pytest_gpubench.verdict.counters import CONFIRMED, compare_counters
-from pytest_gpubench.verdict.decision import was_held_up
+from pytest_gpubench.verdict.decision import tick_of, was_held_up
 from pytest_gpubench.verdict.regression import Change, judge_change, outcome_of
 from pytest_gpubench.verdict.throttling import what_slowed
 
-PROFILER_TICK_US = 0.032
-"""The tick of the clock that kernels are timed with."""
-ROUNDED_US = 0.0015
-"""The distance of whole nanoseconds from a multiple of the tick, at most."""
-ENOUGH_TO_SEE_TICKS = 6
-"""Samples of each run: of a clock without ticks, twelve would fit by chance less than once in 10^11."""
 LEAST_TO_OUTWEIGH = 4
 """The saved sessions of which the slowest may be an outlier; of the new ones at least two have to outweigh one."""
 MOST_SESSIONS = 10
@@ -278,12 +272,8 @@ def change_between(old: Measurement, new: Measurement, tolerance: RegressionTole
         if all(kept) and old.speedup.reference == new.speedup.reference:
             return change_of_samples(*kept, "speedup", alpha)
     metric = cast(Statistic, "median" if tolerance.metric == "speedup" else tolerance.metric)
-    old_us, new_us = old.timing.samples_us, new.timing.samples_us
-    shown = (*old_us[:ENOUGH_TO_SEE_TICKS], *new_us[:ENOUGH_TO_SEE_TICKS])
-    has_ticks = old.timing.timer == new.timing.timer == "profiler" and all(
-        math.isfinite(sample) and abs(math.remainder(sample, PROFILER_TICK_US)) <= ROUNDED_US for sample in shown
-    )
-    estimate = change_of_samples(old_us, new_us, metric, alpha, PROFILER_TICK_US if has_ticks else 0.0)
+    samples_us, tick_us = (old.timing.samples_us, new.timing.samples_us), tick_of(old.timing, new.timing)
+    estimate = change_of_samples(*samples_us, metric, alpha, tick_us)
     if was_held_up(old.timing) or not was_held_up(new.timing):
         return estimate
     ratio = _widened_down(new.timing.min_us / estimate.old, estimate.interval)

@@ -72,6 +72,22 @@ def test_a_drift_may_go_on(most: float, outcome: Outcome) -> None:
 
 
 @pytest.mark.parametrize(
+    ("timer", "most", "outcome"),
+    [
+        ("profiler", 1.615, FAIL),
+        ("profiler", 1.62, INCONCLUSIVE),
+        ("profiler", 1.64, INCONCLUSIVE),
+        ("profiler", 1.649, PASS),
+        ("wall", 1.62, FAIL),
+    ],
+)
+def test_a_reading_is_half_a_tick_off(timer: str, most: float, outcome: Outcome) -> None:
+    """A call of 1.62 us is read as 1.632 us mostly, where the clock ticks every 32 ns."""
+    verdicts = judge(timing([1.632, 1.632, 1.6, 1.632, 1.632] * 20, timer=timer), Limits(max_time_us=most), 0.001)
+    assert [each.outcome for each in verdicts] == [outcome]
+
+
+@pytest.mark.parametrize(
     ("timer", "others_us", "most", "outcome"),
     [
         ("wall", 8.0, 0.99, FAIL),
