@@ -27,17 +27,6 @@ def round_to_digits(value: float, digits: int) -> str:
     return f"{rounded:.{decimals}f}"
 
 
-def digits_beside(limit: float, values: Iterable[float], digits: int = 4) -> int:
-    """Return so many digits, or more, where it takes more to see on which side of a limit each of the numbers is."""
-
-    def are_enough(digits: int) -> bool:
-        rounded = ((value, float(f"{value:.{digits - 1}e}")) for value in values)
-        return all((told > limit) - (told < limit) == (value > limit) - (value < limit) for value, told in rounded)
-
-    values = [value for value in values if math.isfinite(value)]
-    return next(filter(are_enough, range(digits, MOST_DIGITS)), MOST_DIGITS)
-
-
 def choose_time_unit(values_us: Iterable[float]) -> str:
     """Return the largest of ns, us, ms and s in which the middle value, as it is printed, is at least 1."""
     finite = [abs(value) for value in values_us if math.isfinite(value) and value]
@@ -168,17 +157,31 @@ def bracketed(ends: Iterable[str]) -> str:
     return f" [{inside}]" if inside else ""
 
 
-def ratio_text(ratio: float, ends: Iterable[float] | None = None, digits: int = 4, limit: float | None = None) -> str:
-    """Return a ratio with the ends of its interval: `1.667x [1.650, 1.684]`; `-` for one to nothing.
+def with_ends(
+    value: float,
+    ends: Iterable[float] | None,
+    limit: float,
+    write: Callable[[float, int], str] = round_to_digits,
+    digits: int = 4,
+    unit: str = "",
+) -> str:
+    """Return a number with its unit and the ends of its interval: `10.50 us [6.000, 15.00]`.
 
-    limit: the one that it is judged by, as for `digits_beside`.
+    digits: so many, or more where it takes more to see on which side of the limit the ends are, or without them it.
     """
-    if not math.isfinite(ratio):
-        return "-"
-    values = [ratio, *(ends or ())]
-    digits = digits if limit is None else digits_beside(limit, values[1:] or values, digits)
-    told, *others = (round_to_digits(value, digits) for value in values)
-    return f"{told}x{bracketed(others)}"
+    ends = tuple(ends or ())
+
+    def are_enough(digits: int) -> bool:
+        rounded = ((end, float(f"{end:.{digits - 1}e}")) for end in ends or [value])
+        return all((told > limit) - (told < limit) == (end > limit) - (end < limit) for end, told in rounded)
+
+    digits = next(filter(are_enough, range(digits, MOST_DIGITS)), MOST_DIGITS)
+    return write(value, digits) + unit + bracketed(write(end, digits) for end in ends)
+
+
+def ratio_text(ratio: float, ends: Iterable[float] | None = None, digits: int = 4, limit: float = math.nan) -> str:
+    """Return a ratio with the ends of its interval: `1.667x [1.650, 1.684]`; `-` for one to nothing."""
+    return with_ends(ratio, ends, limit, digits=digits, unit="x") if math.isfinite(ratio) else "-"
 
 
 def count(number: int, noun: str) -> str:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from pytest_gpubench.units import (
     choose_time_unit,
     count,
-    digits_beside,
     format_bytes,
     format_decimal,
     format_time,
@@ -19,6 +18,7 @@ from pytest_gpubench.units import (
     round_to_digits,
     share_or_more,
     shortened_inside,
+    with_ends,
 )
 
 MICROSECONDS_PER_UNIT = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
@@ -50,19 +50,21 @@ def test_round_to_digits(value: float, digits: int, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "values", "digits"),
+    ("value", "ends", "limit", "text"),
     [
-        (200, [329.4], 4),
-        (200, [200.0], 4),
-        (200, [150.0, 200.003], 6),
-        (12345.6, [12345.6], 6),  # with fewer it would be 12,350 at most
-        (1.0, [0.99998, math.nan], 5),
-        (1.0, [1 + 1e-12], 8),
-        (0.02, [], 4),
+        (329.4, (150, 331), 200, "329.4 us [150.0, 331.0]"),
+        (200, None, 200, "200.0 us"),
+        (200.0003, (150, 200.003), 200, "200.000 us [150.000, 200.003]"),
+        (12345.6, None, 12345.6, "12345.6 us"),  # with fewer digits it would be 12350
+        (math.nan, (0.99998, 1), 1.0, "nan us [0.99998, 1.0000]"),
+        (1 + 1e-12, None, 1.0, "1.0000000 us"),
+        (1.00001, None, math.nan, "1.000 us"),
     ],
 )
-def test_digits_show_on_which_side_of_a_limit_a_number_is(limit: float, values: list[float], digits: int) -> None:
-    assert digits_beside(limit, values) == digits
+def test_digits_show_on_which_side_of_a_limit_a_number_is(
+    value: float, ends: tuple[float, float] | None, limit: float, text: str
+) -> None:
+    assert with_ends(value, ends, limit, unit=" us") == text
 
 
 @pytest.mark.parametrize(

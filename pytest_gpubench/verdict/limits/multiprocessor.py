@@ -11,7 +11,7 @@ from pytest_gpubench.bounds import real_number, whole_number
 from pytest_gpubench.limits import by_gpu_or_kernel, fraction_below_one, is_pattern, limits_by_pattern, memory_size
 from pytest_gpubench.results.kernels import distinct_names, is_named, listed
 from pytest_gpubench.results.model import Kernel, Measurement, Outcome, Resources, Timing
-from pytest_gpubench.units import count, digits_beside, format_bytes
+from pytest_gpubench.units import count, format_bytes, with_ends
 from pytest_gpubench.verdict.decision import Judged
 from pytest_gpubench.verdict.limits.base import Limit, Seen, not_for_device, only
 from pytest_gpubench.verdict.limits.exact import kernels_unknown, patterns_unmatched
@@ -196,16 +196,15 @@ class MaxTail(OnKernels):
         return 0.0 if real_number(asked) == 0 else fraction_below_one(asked)
 
     @classmethod
-    def words(cls, launch: Resources, wanted: Any = None) -> str:
+    def words(cls, launch: Resources, wanted: Any = math.nan) -> str:
         waves, capacity = math.ceil(launch.waves), launch.resident_blocks
         last = math.prod(launch.grid) - (waves - 1) * capacity
         which = "its only wave" if waves == 1 else f"the last of its {waves} waves"
         return f"leaves {cls.text(launch.tail, wanted)} of the GPU idle in {which} ({last} of {capacity} blocks)"
 
     @staticmethod
-    def text(value: Any, beside: Any = None, /) -> str:
-        digits = 4 if beside is None else digits_beside(beside, [value])
-        return f"{100 * value:.{digits}g} %"
+    def text(value: Any, beside: Any = math.nan, /) -> str:
+        return with_ends(value, None, beside, lambda share, digits: f"{100 * share:.{digits}g} %")
 
 
 LIMITS = (MaxRegisters, MaxLocalBytes, MaxShared, MinBlocksPerSm, MaxTail)

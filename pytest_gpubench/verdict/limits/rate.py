@@ -10,15 +10,7 @@ from pytest_gpubench.limits import meant
 from pytest_gpubench.results.model import Measurement, Outcome, Peaks, Timing
 from pytest_gpubench.results.roofline import READS_MEMORY, matmul_tflops, memory_gbps
 from pytest_gpubench.stats.summary import Interval, least_count, median_interval
-from pytest_gpubench.units import (
-    bracketed,
-    digits_beside,
-    format_decimal,
-    format_share,
-    format_time,
-    grouped,
-    round_to_digits,
-)
+from pytest_gpubench.units import format_decimal, format_share, format_time, grouped, with_ends
 from pytest_gpubench.verdict.decision import Judged, at_least, time_certainty, time_interval, words_for
 from pytest_gpubench.verdict.limits.base import Limit, Need, Seen, share_missed
 
@@ -87,17 +79,16 @@ class MinWork(MinRate):
             return self.says_nothing(timing, "it moves 0 bytes")
         interval, unit = _rate_interval(timing, self.bound, seen.spent), UNITS[self.bound]
         outcome = at_least(interval, wanted)
-        digits = digits_beside(wanted, interval or [rate])
-        between = bracketed(grouped(end, digits) for end in interval or ())
+        found = with_ends(rate, interval, wanted, grouped, unit=f" {unit}")
         told = time_certainty(timing, outcome, seen.alpha, seen.spent)
         return outcome, (
-            f"{timing.label} {words_for(outcome, interval)}: {grouped(rate, digits)} {unit}{between}, wanted "
-            f"at least {wanted:,.10g} {unit} ({_work_words(timing, self.bound)}; {told})"
+            f"{timing.label} {words_for(outcome, interval)}: {found}, wanted at least "
+            f"{wanted:,.10g} {unit} ({_work_words(timing, self.bound)}; {told})"
         )
 
     def cell(self, item: Measurement) -> str:
         found = self.rate(item.timing) if item.timing.measured else None
-        text = "" if found is None else f"{round_to_digits(found, digits_beside(self.asked, [found]))} "
+        text = "" if found is None else with_ends(found, None, self.asked, unit=" ")
         return f"{text}>= {self.asked:.10g} {UNITS[self.bound]}"
 
     def missed_by(self, item: Measurement) -> float:
@@ -158,12 +149,11 @@ class MinPeakFraction(MinRate):
             missing = f"{seen.dtype or 'its'} matmuls" if no_matmul else "memory"
             said = f" ({'; '.join(peaks.remarks)})" if peaks.remarks else ""
             return self.says_nothing(timing, f"the peak of {timing.device} for {missing} is not known{said}")
-        digits = digits_beside(wanted, interval or [found.value], 3)
-        between = bracketed(format_share(end, digits) for end in interval or ())
+        share = with_ends(found.value, interval, wanted, format_share, 3)
         told = time_certainty(timing, outcome, seen.alpha, seen.spent)
         return outcome, (
-            f"{timing.label} {words_for(outcome, interval)}: {format_share(found.value, digits)}{between} of "
-            f"{found.of}, wanted at least {100 * wanted:.10g} % ({grouped(found.rate)} {UNITS[found.bound]}, "
+            f"{timing.label} {words_for(outcome, interval)}: {share} of {found.of}, wanted at least "
+            f"{100 * wanted:.10g} % ({grouped(found.rate)} {UNITS[found.bound]}, "
             f"{_work_words(timing, found.bound)}; {told})"
         )
 

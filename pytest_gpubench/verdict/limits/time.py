@@ -7,7 +7,7 @@ from pytest_gpubench.limits import fraction_below_one, limit_for_device, number_
 from pytest_gpubench.results.model import Measurement, Timing
 from pytest_gpubench.stats.autocorrelation import independent_for
 from pytest_gpubench.stats.summary import LEAST_FOR_STD, Interval, least_count, std_interval
-from pytest_gpubench.units import bracketed, digits_beside, format_share, round_to_digits
+from pytest_gpubench.units import format_share, with_ends
 from pytest_gpubench.verdict.decision import Judged, at_most, certainty, time_certainty, time_interval, words_for
 from pytest_gpubench.verdict.limits.base import Limit, Seen, not_for_device, only
 
@@ -29,17 +29,15 @@ class MaxRelStd(Limit):
         interval = std and Interval(std.low / timing.mean_us, std.high / timing.mean_us)
         outcome = at_most(interval, most)
         words = words_for(outcome, interval, "is steady", "is unsteady")
-        digits = digits_beside(most, interval or [timing.rel_std], 2)
-        found = format_share(timing.rel_std, digits) if timing.reps > 1 else "unknown"
-        between = bracketed(format_share(end, digits) for end in interval or ())
+        found = with_ends(timing.rel_std, interval, most, format_share, 2) if timing.reps > 1 else "unknown"
         return outcome, (
-            f"{timing.label} {words}: relative std {found}{between}, wanted at most {100 * most:.10g} % "
+            f"{timing.label} {words}: relative std {found}, wanted at most {100 * most:.10g} % "
             f"({certainty(timing.reps, independent, LEAST_FOR_STD, seen.alpha)})"
         )
 
     def cell(self, item: Measurement) -> str:
-        spread = item.timing.rel_std if item.timing.reps > 1 else None
-        found = "" if spread is None else f"{format_share(spread, digits_beside(self.asked, [spread], 2))} "
+        known = item.timing.reps > 1
+        found = with_ends(item.timing.rel_std, None, self.asked, format_share, 2, unit=" ") if known else ""
         return f"std {found}<= {100 * self.asked:.10g} %"
 
 
@@ -63,11 +61,9 @@ class MaxTime(Limit):
         interval = time_interval(timing, seen.spent)
         outcome = at_most(interval, wanted)
         words = words_for(outcome, interval)
-        times_us = (timing.median_us, *(interval or ()))
-        digits = digits_beside(wanted, interval or times_us)
-        median, *ends = (round_to_digits(time_us, digits) for time_us in times_us)
+        found = with_ends(timing.median_us, interval, wanted, unit=" us")
         return outcome, (
-            f"{timing.label} {words}: median {median} us{bracketed(ends)}, wanted at most {wanted:.10g} us "
+            f"{timing.label} {words}: median {found}, wanted at most {wanted:.10g} us "
             f"({time_certainty(timing, outcome, seen.alpha, seen.spent)})"
         )
 
