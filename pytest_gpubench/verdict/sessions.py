@@ -54,9 +54,6 @@ class Sessions:
     """The expected spread of a test of the old run, for `speedup` and for `time`."""
 
 
-ALONE = Sessions()
-
-
 def compare_with_saved(
     nodeid: str,
     key: MeasurementKey,
@@ -103,7 +100,7 @@ def compare_measurements(
     tolerance: RegressionTolerance,
     alpha: float,
     where: str,
-    sessions: Sessions = ALONE,
+    sessions: Sessions,
     nodeid: str = "",
 ) -> Change:
     """Compare a measurement with the same one of an older run; where: the older run, as in `the baseline 'main'`.
@@ -276,13 +273,10 @@ def change_between(old: Measurement, new: Measurement, tolerance: RegressionTole
     estimate = change_of_samples(*samples_us, metric, alpha, tick_us)
     if was_held_up(old.timing) or not was_held_up(new.timing):
         return estimate
-    ratio = _widened_down(new.timing.min_us / estimate.old, estimate.interval)
-    difference = _widened_down(new.timing.min_us - estimate.old, estimate.difference)
+    fastest_us, ratio, difference = new.timing.min_us, estimate.interval, estimate.difference
+    ratio = ratio and Interval(min(fastest_us / estimate.old, ratio.low), ratio.high)
+    difference = difference and Interval(min(fastest_us - estimate.old, difference.low), difference.high)
     return replace(estimate, interval=ratio, difference=difference)
-
-
-def _widened_down(low: float, interval: Interval | None) -> Interval | None:
-    return interval and Interval(min(low, interval.low), interval.high)
 
 
 def _allowed(tolerance: RegressionTolerance, estimate: ChangeEstimate) -> float:

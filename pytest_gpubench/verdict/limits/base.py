@@ -10,7 +10,7 @@ from pytest_gpubench.results.model import Measurement, Outcome, Peaks, Timing
 from pytest_gpubench.results.observed import Observed
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import repr_of
-from pytest_gpubench.verdict.decision import Judged
+from pytest_gpubench.verdict.decision import Judged, time_certainty, words_for
 
 Need = Literal[
     "reference", "totals", "bytes", "flops", "peaks", "observation", "resources", "counters", "repeats", "baseline"
@@ -150,6 +150,12 @@ def not_for_device(limit: Limit, timing: Timing) -> Judged:
     found = [(name, get_close_matches(name, timing.device.split(), 1, ALMOST_A_GPU)) for name in limit.asked]
     named = ", ".join(f"{name} (did you mean {alike[0]}?)" if alike else name for name, alike in found)
     return Outcome.NOT_JUDGED, f"{timing.label}: no {limit.name} for {timing.device}, only for {named}"
+
+
+def judged_time(seen: Seen, interval: Interval | None, outcome: Outcome, found: str, work: str = "") -> Judged:
+    """Return an outcome with its sentence: what was found by the interval of the time, and how sure that is."""
+    told = time_certainty(seen.timing, outcome, seen.alpha, seen.spent)
+    return outcome, f"{seen.timing.label} {words_for(outcome, interval)}: {found} ({work}{told})"
 
 
 def share_missed(wanted: float | None, found: float | None) -> float:

@@ -11,8 +11,8 @@ from pytest_gpubench.results.model import Measurement, Outcome, Peaks, Timing
 from pytest_gpubench.results.roofline import READS_MEMORY, matmul_tflops, memory_gbps
 from pytest_gpubench.stats.summary import Interval, least_count, median_interval
 from pytest_gpubench.units import format_decimal, format_share, format_time, grouped, with_ends
-from pytest_gpubench.verdict.decision import Judged, at_least, time_certainty, time_interval, words_for
-from pytest_gpubench.verdict.limits.base import Limit, Need, Seen, share_missed
+from pytest_gpubench.verdict.decision import Judged, at_least, time_interval
+from pytest_gpubench.verdict.limits.base import Limit, Need, Seen, judged_time, share_missed
 
 OVER_DATASHEET = 1.02
 """No rate is above what the datasheet states by more than this, its clock considered."""
@@ -78,13 +78,8 @@ class MinWork(MinRate):
         if timing.moved_bytes == 0 and self.bound == "memory":
             return self.says_nothing(timing, "it moves 0 bytes")
         interval, unit = _rate_interval(timing, self.bound, seen.spent), UNITS[self.bound]
-        outcome = at_least(interval, wanted)
-        found = with_ends(rate, interval, wanted, grouped, unit=f" {unit}")
-        told = time_certainty(timing, outcome, seen.alpha, seen.spent)
-        return outcome, (
-            f"{timing.label} {words_for(outcome, interval)}: {found}, wanted at least "
-            f"{wanted:,.10g} {unit} ({_work_words(timing, self.bound)}; {told})"
-        )
+        found = f"{with_ends(rate, interval, wanted, grouped, unit=f' {unit}')}, wanted at least {wanted:,.10g} {unit}"
+        return judged_time(seen, interval, at_least(interval, wanted), found, f"{_work_words(timing, self.bound)}; ")
 
     def cell(self, item: Measurement) -> str:
         found = self.rate(item.timing) if item.timing.measured else None
@@ -150,12 +145,9 @@ class MinPeakFraction(MinRate):
             said = f" ({'; '.join(peaks.remarks)})" if peaks.remarks else ""
             return self.says_nothing(timing, f"the peak of {timing.device} for {missing} is not known{said}")
         share = with_ends(found.value, interval, wanted, format_share, 3)
-        told = time_certainty(timing, outcome, seen.alpha, seen.spent)
-        return outcome, (
-            f"{timing.label} {words_for(outcome, interval)}: {share} of {found.of}, wanted at least "
-            f"{100 * wanted:.10g} % ({grouped(found.rate)} {UNITS[found.bound]}, "
-            f"{_work_words(timing, found.bound)}; {told})"
-        )
+        told = f"{share} of {found.of}, wanted at least {100 * wanted:.10g} %"
+        rate = f"{grouped(found.rate)} {UNITS[found.bound]}, {_work_words(timing, found.bound)}; "
+        return judged_time(seen, interval, outcome, told, rate)
 
     def found(self, seen: Seen) -> str:
         fraction = peak_fraction(seen)

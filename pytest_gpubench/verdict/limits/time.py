@@ -8,8 +8,8 @@ from pytest_gpubench.results.model import Measurement, Timing
 from pytest_gpubench.stats.autocorrelation import independent_for
 from pytest_gpubench.stats.summary import LEAST_FOR_STD, Interval, least_count, std_interval
 from pytest_gpubench.units import format_share, with_ends
-from pytest_gpubench.verdict.decision import Judged, at_most, certainty, time_certainty, time_interval, words_for
-from pytest_gpubench.verdict.limits.base import Limit, Seen, not_for_device, only
+from pytest_gpubench.verdict.decision import Judged, at_most, certainty, time_interval, words_for
+from pytest_gpubench.verdict.limits.base import Limit, Seen, judged_time, not_for_device, only
 
 
 class MaxRelStd(Limit):
@@ -59,13 +59,8 @@ class MaxTime(Limit):
         if wanted is None:
             return not_for_device(self, timing)
         interval = time_interval(timing, seen.spent)
-        outcome = at_most(interval, wanted)
-        words = words_for(outcome, interval)
-        found = with_ends(timing.median_us, interval, wanted, unit=" us")
-        return outcome, (
-            f"{timing.label} {words}: median {found}, wanted at most {wanted:.10g} us "
-            f"({time_certainty(timing, outcome, seen.alpha, seen.spent)})"
-        )
+        found = f"median {with_ends(timing.median_us, interval, wanted, unit=' us')}"
+        return judged_time(seen, interval, at_most(interval, wanted), f"{found}, wanted at most {wanted:.10g} us")
 
     def cell(self, item: Measurement) -> str:
         wanted = self.number(item.timing)
