@@ -95,14 +95,6 @@ def test_a_printed_time_is_the_time_and_below_a_thousand_of_its_unit(value_us: f
     assert unit == "ns" or float(number) >= 1
 
 
-@pytest.mark.parametrize("unit", MICROSECONDS_PER_UNIT)
-@given(value_us=times_us)
-def test_a_unit_that_is_asked_for_is_used(unit: str, value_us: float) -> None:
-    number, used = format_time(value_us, unit).split()
-    assert used == unit
-    assert number == round_to_digits(value_us / MICROSECONDS_PER_UNIT[unit], 4)
-
-
 @pytest.mark.parametrize(
     ("values_us", "unit"),
     [

@@ -73,7 +73,9 @@ def compared(run: SavedRun, old: SavedRun) -> SavedRun:
 
 
 def with_change(item: Measurement, old: Measurement) -> Measurement:
-    found = compare_measurements(old, item, RegressionTolerance("speedup", margin=0.05), 0.001, "main", Sessions()).estimate
+    found = compare_measurements(
+        old, item, RegressionTolerance("speedup", margin=0.05), 0.001, "main", Sessions()
+    ).estimate
     assert found is not None
     change = PastChange(
         baseline="main",

@@ -25,6 +25,7 @@ from tests.verdict.judging import alphas, check_printed, judge
 
 PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
 
+TWO_PERCENT = [98.0, 102.0] * 5000
 ONE_TO_TWENTY = [float(number) for number in range(1, 21)]  # interval of the median at alpha 0.05: 6 to 15
 
 
@@ -118,24 +119,6 @@ def test_max_rel_std(samples_us: list[float], spent: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("samples_us", "limits", "alpha", "outcome"),
-    [
-        ([5.0] * 5, Limits(max_time_us=4), 0.05, INCONCLUSIVE),
-        ([5.0] * 6, Limits(max_time_us=4), 0.05, FAIL),
-        ([5.0] * 10, Limits(max_time_us=10), 0.001, INCONCLUSIVE),
-        ([5.0] * 11, Limits(max_time_us=10), 0.001, PASS),
-        ([5.0] * 9, Limits(max_rel_std=0.02), 0.05, INCONCLUSIVE),
-        ([5.0] * 10, Limits(max_rel_std=0.02), 0.05, PASS),
-    ],
-)
-def test_too_few_reps_decide_nothing(samples_us: list[float], limits: Limits, alpha: float, outcome: Outcome) -> None:
-    found = judge_one(samples_us, limits, alpha)
-    assert found.outcome is outcome
-    least = least_count(alpha) if limits.max_time_us else 10
-    assert (f"take at least {least}" in found.sentence) == (outcome is INCONCLUSIVE)
-
-
-@pytest.mark.parametrize(
     ("most", "device", "expected"),
     [
         (40, "NVIDIA H200", 40),
@@ -180,16 +163,8 @@ OTHERS, MISSPELLED = {"A100": 1, "B200": 1}, {"A100": 1, "H2000": 1}
             {"max_time_us": 200},
             " is too slow: median 200.003 us [200.003, 200.003], wanted at most 200 us",
         ),
-        (
-            [98.0, 102.0] * 5000,
-            {"max_rel_std": 0.02},
-            " is too close to tell: relative std 2.0001 % [1.9998 %, 2.0006 %]",
-        ),
-        (
-            [98.0, 102.0] * 5000,
-            {"max_rel_std": 0.0199},
-            " is unsteady: relative std 2.0 % [2.0 %, 2.0 %], wanted at most 1.99",
-        ),
+        (TWO_PERCENT, {"max_rel_std": 0.02}, " is too close to tell: relative std 2.0001 % [1.9998 %, 2.0006 %]"),
+        (TWO_PERCENT, {"max_rel_std": 0.0199}, " is unsteady: relative std 2.0 % [2.0 %, 2.0 %], wanted at most 1.99"),
         ([7.0], {"max_rel_std": 0.02}, " cannot be judged: relative std unknown, wanted at most 2 %"),
         (ONE_TO_TWENTY, {"max_time_us": OTHERS}, ": no max_time_us for NVIDIA H200, only for A100, B200"),
         (ONE_TO_TWENTY, {"max_time_us": MISSPELLED}, ": no max_time_us for NVIDIA H200, only for A100, H2000 (did you"),
@@ -204,6 +179,7 @@ def test_what_is_left_of_alpha_decides(reps: int) -> None:
     """At alpha 0.01 and in the first look eight and nine reps would do; the part that is spent needs twelve."""
     [found] = judge(timing([7.0] * reps), Limits(max_time_us=10), 0.01, spent=0.0005)
     assert found.outcome is (PASS if reps == 12 else INCONCLUSIVE)
+    assert ("too few for the 99 % interval: take at least 12" in found.sentence) is (reps == 11)
 
 
 SENTENCE = re.compile(
