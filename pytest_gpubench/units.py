@@ -18,13 +18,13 @@ CI_COMMAND = re.compile(r"^:(?=:)|#(?=#\[|#vso\[)")
 """The commands of GitHub Actions and Azure Pipelines: `::` at the start of a line, `##[` anywhere."""
 
 
-def round_to_digits(value: float, digits: int) -> str:
-    """Write a number with so many significant digits, never in scientific notation."""
+def round_to_digits(value: float, digits: int, mark: str = "") -> str:
+    """Write a number with so many significant digits, never in scientific notation; mark: between thousands."""
     if value == 0 or not math.isfinite(value):
         return str(value) if value else "0"
     rounded = float(f"{value:.{digits - 1}e}")
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
-    return f"{rounded:.{decimals}f}"
+    return f"{rounded:{mark}.{decimals}f}"
 
 
 def choose_time_unit(values_us: Iterable[float]) -> str:
@@ -79,8 +79,7 @@ def format_decimal(number: float, unit: str, digits: int = 3) -> str:
 
 def grouped(value: float, digits: int = 4) -> str:
     """Write a number with so many digits, its thousands apart: 2,310."""
-    whole, point, decimals = round_to_digits(value, digits).partition(".")
-    return f"{int(whole):,}{point}{decimals}"
+    return round_to_digits(value, digits, ",")
 
 
 def printable(text: str) -> str:

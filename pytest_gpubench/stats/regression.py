@@ -135,8 +135,6 @@ def _fieller(old_mean: float, new_mean: float, spreads: tuple[float, float], tic
     # product**2 - old_part * new_part, without the difference of what is nearly equal
     root = math.sqrt(old_mean**2 * spreads[1] + new_mean**2 * spreads[0] - spreads[0] * spreads[1])
     low, high = new_part / (product + root), (product + root) / old_part
-    if not root:
-        low = high = new_mean / old_mean
     old_share, new_share = tick_us / 2 / old_mean, tick_us / 2 / new_mean
     if old_share >= 1 or new_share >= 1:
         return None

@@ -6,8 +6,8 @@ from decimal import Decimal
 from pytest_gpubench.results.model import Outcome, Timing
 from pytest_gpubench.stats.autocorrelation import drift_of, independent_for
 from pytest_gpubench.stats.stopping import is_held_up
-from pytest_gpubench.stats.summary import Interval, least_count, median_interval
-from pytest_gpubench.units import count, format_share
+from pytest_gpubench.stats.summary import Interval, median_interval
+from pytest_gpubench.units import count
 
 DRIFT_GOES_ON = 6.0
 """A drift is followed so many times as far beyond what the reps of a measurement show of it."""
@@ -56,14 +56,6 @@ def tick_of(*timings: Timing) -> float:
         for sample in shown
     )
     return PROFILER_TICK_US if has_ticks else 0.0
-
-
-def time_certainty(timing: Timing, outcome: Outcome, alpha: float, spent: float) -> str:
-    """Return what a limit on the time is judged by, as `certainty`, with the drift that may leave it open."""
-    independent = independent_for("median", timing.samples_us)
-    told = certainty(timing.reps, independent, least_count(spent), alpha)
-    drift_us = drift_of(timing.samples_us) if outcome is Outcome.INCONCLUSIVE else 0.0
-    return f"{told}; the reps drift by {format_share(drift_us / timing.median_us)}" if drift_us else told
 
 
 def was_held_up(timing: Timing) -> bool:

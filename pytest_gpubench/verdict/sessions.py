@@ -211,16 +211,11 @@ class Parting:
     tolerance: RegressionTolerance
     alpha: float
 
-    @property
-    def counts(self) -> tuple[int, int]:
-        """The sessions of the old and of the new run."""
-        return len(self.pairs), len(self.pairs[0])
-
     @cached_property
     def excess(self) -> float:
         """The least ratio of a new to an old session, over what is tolerated, without as many outliers as may be."""
         rows = sorted([each.ratio / (1 + _allowed(self.tolerance, each)) for each in row] for row in self.pairs)
-        outliers = outliers_allowed(*self.counts, self.alpha) or 0
+        outliers = outliers_allowed(len(self.pairs), len(self.pairs[0]), self.alpha) or 0
         return min(sorted(row)[outliers] for row in rows[outliers:])
 
     @property
@@ -232,12 +227,12 @@ class Parting:
     def to_part(self) -> int | None:
         """The new sessions that part from the old ones by no chance; None where too many would have to."""
         ways = range(2, MOST_SESSIONS + 1)
-        return next((new for new in ways if outliers_allowed(self.counts[0], new, self.alpha) is not None), None)
+        return next((new for new in ways if outliers_allowed(len(self.pairs), new, self.alpha) is not None), None)
 
     @property
     def doubt(self) -> str:
         """The reason why the same code may part so; empty where the runs part for certain."""
-        old, new = self.counts
+        old, new = len(self.pairs), len(self.pairs[0])
         if self.is_beyond_modes:
             return ""
         if outliers_allowed(old, new, self.alpha) is None:

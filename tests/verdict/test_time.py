@@ -228,9 +228,9 @@ def test_looks_spend_alpha_and_no_more(alpha: float, looks: int) -> None:
     spent: list[float] = []
 
     class Noting(Limits):
-        def judge(self, stage: Any, seen: Seen, enforced: bool = True) -> tuple[Verdict, ...]:
+        def judge(self, stages: Any, seen: Seen, enforced: bool = True) -> tuple[Verdict, ...]:
             assert seen.alpha == alpha
-            spent.extend([seen.spent] if stage == "rate" else [])
+            spent.append(seen.spent)
             return ()
 
     judgement = Judgement(Noting(), alpha)

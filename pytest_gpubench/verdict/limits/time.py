@@ -1,6 +1,5 @@
 """Limits on the time and its spread."""
 
-import math
 from collections.abc import Mapping
 
 from pytest_gpubench.limits import fraction_below_one, limit_for_device, number_by_name
@@ -9,7 +8,7 @@ from pytest_gpubench.stats.autocorrelation import independent_for
 from pytest_gpubench.stats.summary import LEAST_FOR_STD, Interval, least_count, std_interval
 from pytest_gpubench.units import format_share, with_ends
 from pytest_gpubench.verdict.decision import Judged, at_most, certainty, time_interval, words_for
-from pytest_gpubench.verdict.limits.base import Limit, Seen, judged_time, not_for_device, only
+from pytest_gpubench.verdict.limits.base import Limit, Seen, judged_time, not_for_device, only, share_missed
 
 
 class MaxRelStd(Limit):
@@ -71,8 +70,7 @@ class MaxTime(Limit):
         return only(self.asked) if wanted is None else f"<= {wanted:.10g} us ({max(names, key=len)})"
 
     def missed_by(self, item: Measurement) -> float:
-        wanted = self.number(item.timing)
-        return item.timing.median_us / wanted - 1 if wanted else math.nan
+        return share_missed(item.timing.median_us, self.number(item.timing))
 
 
 LIMITS = (MaxRelStd, MaxTime)
