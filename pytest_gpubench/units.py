@@ -10,6 +10,7 @@ MICROSECONDS_PER_UNIT = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 DECIMAL_PREFIXES = ("", "k", "M", "G", "T", "P")
 BYTES_PER_UNIT = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 LONGEST_REPR = 300
+MOST_DIGITS = 8
 MOST_TOLD = 9.0
 """The largest share that is a number to a reader: ten times as long."""
 COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
@@ -17,13 +18,13 @@ CI_COMMAND = re.compile(r"^:(?=:)|#(?=#\[|#vso\[)")
 """The commands of GitHub Actions and Azure Pipelines: `::` at the start of a line, `##[` anywhere."""
 
 
-def round_to_digits(value: float, digits: int) -> str:
-    """Write a number with so many significant digits, never in scientific notation."""
+def round_to_digits(value: float, digits: int, mark: str = "") -> str:
+    """Write a number with so many significant digits, never in scientific notation; mark: between thousands."""
     if value == 0 or not math.isfinite(value):
         return str(value) if value else "0"
     rounded = float(f"{value:.{digits - 1}e}")
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
-    return f"{rounded:.{decimals}f}"
+    return f"{rounded:{mark}.{decimals}f}"
 
 
 def choose_time_unit(values_us: Iterable[float]) -> str:
@@ -38,10 +39,10 @@ def choose_time_unit(values_us: Iterable[float]) -> str:
     return "ns"
 
 
-def format_time(value_us: float, unit: str | None = None) -> str:
+def format_time(value_us: float, unit: str | None = None, digits: int = 4) -> str:
     """Write a time given in microseconds with its unit, chosen to fit where None."""
     unit = unit or choose_time_unit([value_us])
-    return f"{round_to_digits(value_us / MICROSECONDS_PER_UNIT[unit], 4)} {unit}"
+    return f"{round_to_digits(value_us / MICROSECONDS_PER_UNIT[unit], digits)} {unit}"
 
 
 def format_share(fraction: float, digits: int = 2) -> str:
@@ -54,8 +55,13 @@ def share_or_more(share: float) -> str:
     return f"{format_share(share)} or more" if share < MOST_TOLD else "nothing below a factor of 10"
 
 
-def format_bytes(size: int) -> str:
-    """Write a size, to four digits, in the largest binary unit in which it is at least 1."""
+def format_bytes(size: int, beside: int | None = None) -> str:
+    """Write a size, to four digits, in the largest binary unit in which it is at least 1.
+
+    beside: another size; where both would read the same, though they differ, this one is written in bytes.
+    """
+    if beside not in (None, size) and format_bytes(size) == format_bytes(beside):
+        return f"{size:,} B"
     fitting = [unit for unit, scale in BYTES_PER_UNIT.items() if float(f"{size / scale:.3e}") >= 1]
     unit = fitting[-1] if fitting else "B"
     rounded = float(f"{size / BYTES_PER_UNIT[unit]:.3e}")
@@ -71,10 +77,9 @@ def format_decimal(number: float, unit: str, digits: int = 3) -> str:
     return f"{round_to_digits(number / 1000**place, digits)} {DECIMAL_PREFIXES[place]}{unit}"
 
 
-def grouped(value: float) -> str:
-    """Write a number with four digits, its thousands apart: 2,310."""
-    whole, point, decimals = round_to_digits(value, 4).partition(".")
-    return f"{int(whole):,}{point}{decimals}"
+def grouped(value: float, digits: int = 4) -> str:
+    """Write a number with so many digits, its thousands apart: 2,310."""
+    return round_to_digits(value, digits, ",")
 
 
 def printable(text: str) -> str:
@@ -151,11 +156,31 @@ def bracketed(ends: Iterable[str]) -> str:
     return f" [{inside}]" if inside else ""
 
 
-def ratio_text(ratio: float, ends: Iterable[float] | None = None, digits: int = 4) -> str:
+def with_ends(
+    value: float,
+    ends: Iterable[float] | None,
+    limit: float,
+    write: Callable[[float, int], str] = round_to_digits,
+    digits: int = 4,
+    unit: str = "",
+) -> str:
+    """Return a number with its unit and the ends of its interval: `10.50 us [6.000, 15.00]`.
+
+    digits: so many, or more where it takes more to see on which side of the limit the ends are, or without them it.
+    """
+    ends = tuple(ends or ())
+
+    def are_enough(digits: int) -> bool:
+        rounded = ((end, float(f"{end:.{digits - 1}e}")) for end in ends or [value])
+        return all((told > limit) - (told < limit) == (end > limit) - (end < limit) for end, told in rounded)
+
+    digits = next(filter(are_enough, range(digits, MOST_DIGITS)), MOST_DIGITS)
+    return write(value, digits) + unit + bracketed(write(end, digits) for end in ends)
+
+
+def ratio_text(ratio: float, ends: Iterable[float] | None = None, digits: int = 4, limit: float = math.nan) -> str:
     """Return a ratio with the ends of its interval: `1.667x [1.650, 1.684]`; `-` for one to nothing."""
-    if not math.isfinite(ratio):
-        return "-"
-    return f"{round_to_digits(ratio, digits)}x" + bracketed(round_to_digits(end, digits) for end in ends or ())
+    return with_ends(ratio, ends, limit, digits=digits, unit="x") if math.isfinite(ratio) else "-"
 
 
 def count(number: int, noun: str) -> str:

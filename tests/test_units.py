@@ -18,6 +18,7 @@ from pytest_gpubench.units import (
     round_to_digits,
     share_or_more,
     shortened_inside,
+    with_ends,
 )
 
 MICROSECONDS_PER_UNIT = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
@@ -49,6 +50,24 @@ def test_round_to_digits(value: float, digits: int, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "ends", "limit", "text"),
+    [
+        (329.4, (150, 331), 200, "329.4 us [150.0, 331.0]"),
+        (200, None, 200, "200.0 us"),
+        (200.0003, (150, 200.003), 200, "200.000 us [150.000, 200.003]"),
+        (12345.6, None, 12345.6, "12345.6 us"),  # with fewer digits it would be 12350
+        (math.nan, (0.99998, 1), 1.0, "nan us [0.99998, 1.0000]"),
+        (1 + 1e-12, None, 1.0, "1.0000000 us"),
+        (1.00001, None, math.nan, "1.000 us"),
+    ],
+)
+def test_digits_show_on_which_side_of_a_limit_a_number_is(
+    value: float, ends: tuple[float, float] | None, limit: float, text: str
+) -> None:
+    assert with_ends(value, ends, limit, unit=" us") == text
+
+
+@pytest.mark.parametrize(
     ("value_us", "text"),
     [
         (0.999_94, "999.9 ns"),
@@ -74,14 +93,6 @@ def test_a_printed_time_is_the_time_and_below_a_thousand_of_its_unit(value_us: f
     assert float(number) * MICROSECONDS_PER_UNIT[unit] == pytest.approx(value_us, rel=5.1e-4)
     assert unit == "s" or float(number) < 1000
     assert unit == "ns" or float(number) >= 1
-
-
-@pytest.mark.parametrize("unit", MICROSECONDS_PER_UNIT)
-@given(value_us=times_us)
-def test_a_unit_that_is_asked_for_is_used(unit: str, value_us: float) -> None:
-    number, used = format_time(value_us, unit).split()
-    assert used == unit
-    assert number == round_to_digits(value_us / MICROSECONDS_PER_UNIT[unit], 4)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +127,13 @@ def test_choose_time_unit(values_us: tuple[float, ...], unit: str) -> None:
 def test_format_bytes(size: int, text: str) -> None:
     """The unit is chosen after rounding."""
     assert format_bytes(size) == text
+
+
+@pytest.mark.parametrize(
+    ("beside", "text"), [(2**20, "1,049,088 B"), (2**20 + 512, "1 MiB"), (2**21, "1 MiB"), (None, "1 MiB")]
+)
+def test_a_size_reads_otherwise_than_another_one(beside: int | None, text: str) -> None:
+    assert format_bytes(2**20 + 512, beside) == text
 
 
 @given(st.integers(1, 2**53))

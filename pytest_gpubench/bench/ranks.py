@@ -13,7 +13,7 @@ from pytest_gpubench.results.model import Measurement
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.settings.cache import CacheName, Producer
 from pytest_gpubench.timing.ranks import Job, Ranks, measure_ranks
-from pytest_gpubench.verdict.limits import Limits, judge
+from pytest_gpubench.verdict.limits import WHILE_TIMED, Limits
 from pytest_gpubench.verdict.limits.base import Need, Seen
 from pytest_gpubench.verdict.throttling import invalidate_throttled
 
@@ -48,7 +48,8 @@ class RanksRequest(Request[Ranks]):
         assert found is not None, "it was to be timed"
         enforced, settings = is_enforced(self.settings, self.device), self.settings
         seen = Seen(found.timing, settings.alpha, settings.alpha)
-        on_time = invalidate_throttled(judge(seen, self.limits, enforced), [found.timing], settings.throttled)
+        verdicts = self.limits.judge(WHILE_TIMED, seen, enforced)
+        on_time = invalidate_throttled(verdicts, [found.timing], settings.throttled)
         verdicts = on_time + self.limits.judge("structure", seen, enforced)
         return CallResult(found, [Measurement(timing=found.timing, verdicts=verdicts)])
 

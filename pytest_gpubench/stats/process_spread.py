@@ -46,17 +46,14 @@ class ProcessSpread:
 
     def half_width(self, alpha: float, old: int, new: int = 1) -> float:
         """Return the excess of `new` sessions over `old` ones that the same code reaches with chance alpha."""
-        return student_t(alpha, self.freedom) * self._error(old, new)
+        return student_t(alpha, self.freedom) * self.std * math.sqrt(1 / old + 1 / new)
 
     def decidable(self, alpha: float, old: int, new: int = 1) -> float:
         """Return the smallest tolerance, as a share, that the same code passes with a chance of 0.9.
 
         Samples are taken to leave nothing open.
         """
-        return math.expm1(self.half_width(alpha, old, new) + student_t(1 - POWER, self.freedom) * self._error(old, new))
-
-    def _error(self, old: int, new: int) -> float:
-        return self.std * math.sqrt(1 / old + 1 / new)
+        return math.expm1(self.half_width(alpha, old, new) + self.half_width(1 - POWER, old, new))
 
 
 UNKNOWN_TIME = ProcessSpread(0.003, 8)
@@ -131,9 +128,9 @@ def _at_most(most: int, count: int, share: float) -> float:
 def change_across(estimates: Sequence[ChangeEstimate], half: float) -> ChangeEstimate:
     """Return the change over all pairs of an old and a new session, with an interval that holds for further processes.
 
-    changes: one for each pair, of one metric. half: what processes alone leave undecided, as a share. The distances of
-    an end by the samples and by the processes do not depend on each other, and are added as squares (Zou and Donner
-    2008, "Construction of confidence limits about effect measures").
+    estimates: one for each pair, of one metric. half: what processes alone leave undecided, as a share. Distances of an
+    end by the samples and by the processes do not depend on each other, and are added as squares (Zou and Donner 2008,
+    "Construction of confidence limits about effect measures").
     """
     if len(estimates) == 1 and not half:
         return estimates[0]

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pytest_gpubench.stats.summary import Interval, check_alpha, lower_rank, quartiles, student_quantile
+from pytest_gpubench.stats.summary import Interval, check_alpha, median_interval, quartiles, student_quantile
 
 Statistic = Literal["speedup", "median", "mean", "q1", "q3"]
 
@@ -78,24 +78,19 @@ def change_of_samples(
         return _change_of_means(old, new, alpha, tick_us)
     quarter, counts = QUARTERS.get(metric, 2), (len(old), len(new))
     was, now = quartiles(old)[quarter - 1], quartiles(new)[quarter - 1]
-    before, after = _ends(old, quarter, alpha, tick_us), _ends(new, quarter, alpha, tick_us)
+    before, after = (median_interval(samples, alpha, quarter=quarter) for samples in (old, new))
     ratio = difference = None
     if metric == "speedup":
         if before is not None and after is not None:
             ratio = Interval(math.exp(before.low - after.high), math.exp(before.high - after.low))
         return ChangeEstimate(math.exp(was - now), ratio, metric, alpha, math.exp(was), math.exp(now), None, counts)
     if before is not None and after is not None:
-        if min(after.low, before.low) > 0:  # ticks may leave nothing above 0
-            ratio = Interval(after.low / before.high, after.high / before.low)
-        difference = Interval(after.low - before.high, after.high - before.low)
+        half_us = tick_us / 2
+        if min(after.low, before.low) > half_us:  # ticks may leave nothing above 0
+            low, high = (after.low - half_us) / (before.high + half_us), (after.high + half_us) / (before.low - half_us)
+            ratio = Interval(low, high)
+        difference = Interval(after.low - before.high - tick_us, after.high - before.low + tick_us)
     return ChangeEstimate(now / was, ratio, metric, alpha, was, now, difference, counts)
-
-
-def _ends(ordered: Sequence[float], quarter: int, alpha: float, tick_us: float) -> Interval | None:
-    low, high = lower_rank(len(ordered), alpha, quarter), lower_rank(len(ordered), alpha, 4 - quarter)
-    if low is None or high is None:
-        return None
-    return Interval(ordered[low - 1] - tick_us / 2, ordered[-high] + tick_us / 2)
 
 
 def _change_of_means(old: Sequence[float], new: Sequence[float], alpha: float, tick_us: float) -> ChangeEstimate:
@@ -140,8 +135,6 @@ def _fieller(old_mean: float, new_mean: float, spreads: tuple[float, float], tic
     # product**2 - old_part * new_part, without the difference of what is nearly equal
     root = math.sqrt(old_mean**2 * spreads[1] + new_mean**2 * spreads[0] - spreads[0] * spreads[1])
     low, high = new_part / (product + root), (product + root) / old_part
-    if not root:
-        low = high = new_mean / old_mean
     old_share, new_share = tick_us / 2 / old_mean, tick_us / 2 / new_mean
     if old_share >= 1 or new_share >= 1:
         return None

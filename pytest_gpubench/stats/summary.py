@@ -126,24 +126,27 @@ def lower_rank(count: int, alpha: float, quarter: int = 2) -> int | None:
     return None
 
 
-def least_count(alpha: float) -> int:
-    """Return the smallest number of samples that gives an interval of the median at this alpha."""
-    return math.ceil(1 - math.log2(alpha))
+def least_count(alpha: float, quarter: int = 2) -> int:
+    """Return the smallest number of samples that gives an interval of a quartile, the median, at this alpha."""
+    rarest = min(quarter, 4 - quarter) / 4
+    return math.ceil(math.log(alpha / 2) / math.log(1 - rarest) - 1e-12)
 
 
-def median_interval(samples: Sequence[float], alpha: float = 0.05, independent: int | None = None) -> Interval | None:
+def median_interval(
+    samples: Sequence[float], alpha: float = 0.05, independent: int | None = None, quarter: int = 2
+) -> Interval | None:
     """Return the distribution-free interval of the median; None where there are too few samples for alpha.
 
     independent: how many independent samples these are worth (`independent_for`); None is all of them, and the
     interval is exact. With fewer, as large a share of the samples is left out at each end as of so many.
+    quarter: of another quartile, as for `lower_rank`.
     """
     count = len(samples) if independent is None else independent
-    rank = lower_rank(count, alpha)
-    if rank is None:
+    low, high = lower_rank(count, alpha, quarter), lower_rank(count, alpha, 4 - quarter)
+    if low is None or high is None:
         return None
-    rank = rank * len(samples) // count
     ordered = sorted(samples)
-    return Interval(ordered[rank - 1], ordered[-rank])
+    return Interval(ordered[low * len(samples) // count - 1], ordered[-(high * len(samples) // count)])
 
 
 def std_interval(samples: Sequence[float], alpha: float, independent: int | None = None) -> Interval | None:

@@ -30,7 +30,7 @@ class RegressionTolerance:
     def __str__(self) -> str:
         if self.margin is not None:
             return f"{self.metric}:{100 * self.margin:.12g}%"
-        return f"{self.metric}:{self.absolute_us:g}us"
+        return f"{self.metric}:{self.absolute_us:.12g}us"
 
 
 def parse_tolerance(text: str) -> RegressionTolerance:

@@ -21,8 +21,6 @@ from pytest_gpubench.verdict.decision import at_most
 from pytest_gpubench.verdict.limits.counters import counted_text, counter_unknown, number_text, spread_of_captures
 from pytest_gpubench.verdict.regression import Change
 
-NEAR_ONE = 0.01
-"""Ratios nearer to 1 are told with more digits."""
 CONFIRMED = 2
 """The processes of the new run that have to agree before it fails."""
 
@@ -58,8 +56,7 @@ def compare_counters(
     outcome = at_most(estimate.interval, 1 + tolerance.margin)
     further = max(least - processes, 0) if outcome is Outcome.FAIL else 0
     is_exact = math.isclose(*(estimate.interval or (1, 1)), rel_tol=1e-9)
-    digits = 6 if abs(estimate.ratio - 1) < NEAR_ONE else 4
-    ratio = f": {ratio_text(estimate.ratio, None if is_exact else estimate.interval, digits=digits)}"
+    ratio = f": {ratio_text(estimate.ratio, None if is_exact else estimate.interval, limit=1 + tolerance.margin)}"
     wanted = f"wanted at most {1 + tolerance.margin:.12g}x ({_captured(old, new, processes)})"
     sentence = f"{words}{against}{ratio if math.isfinite(estimate.ratio) else ''}, {wanted}"
     if further:

@@ -1,17 +1,24 @@
 """From an interval to an outcome, and the words for it."""
 
+import math
 from decimal import Decimal
 
 from pytest_gpubench.results.model import Outcome, Timing
 from pytest_gpubench.stats.autocorrelation import drift_of, independent_for
 from pytest_gpubench.stats.stopping import is_held_up
-from pytest_gpubench.stats.summary import Interval, least_count, median_interval
-from pytest_gpubench.units import count, format_share
+from pytest_gpubench.stats.summary import Interval, median_interval
+from pytest_gpubench.units import count
 
 DRIFT_GOES_ON = 6.0
 """A drift is followed so many times as far beyond what the reps of a measurement show of it."""
 ROUNDING = 1e-12
 """What the limit itself may be off by, relative to it, after the arithmetic that led there."""
+PROFILER_TICK_US = 0.032
+"""The tick of the clock that kernels are timed with."""
+ROUNDED_US = 0.0015
+"""The distance of whole nanoseconds from a multiple of the tick, at most."""
+ENOUGH_TO_SEE_TICKS = 12
+"""Samples: of a clock without ticks as many would fit by chance less than once in 10^11."""
 Judged = tuple[Outcome, str]
 """An outcome, and its sentence."""
 
@@ -33,24 +40,26 @@ def at_most(interval: Interval | None, most: float) -> Outcome:
 
 
 def time_interval(timing: Timing, alpha: float) -> Interval | None:
-    """Return the interval of the median, wider by what a drift may come to that goes on.
+    """Return the interval of the median, wider by half a tick of the clock, and by what a drift comes to that goes on.
 
     From the fastest rep on where busy processes held up many others.
     """
     interval = median_interval(timing.samples_us, alpha, independent_for("median", timing.samples_us))
     if interval is None:
         return None
-    factor = 1 + DRIFT_GOES_ON * drift_of(timing.samples_us) / timing.median_us
-    low = timing.min_us if was_held_up(timing) else interval.low / factor
-    return Interval(min(low, interval.low), interval.high * factor)
+    factor, half_us = 1 + DRIFT_GOES_ON * drift_of(timing.samples_us) / timing.median_us, tick_of(timing) / 2
+    low_us, high_us = (interval.low - half_us) / factor, (interval.high + half_us) * factor
+    return Interval(min(timing.min_us, low_us) if was_held_up(timing) else low_us, high_us)
 
 
-def time_certainty(timing: Timing, outcome: Outcome, alpha: float, spent: float) -> str:
-    """Return what a limit on the time is judged by, as `certainty`, with the drift that may leave it open."""
-    independent = independent_for("median", timing.samples_us)
-    told = certainty(timing.reps, independent, least_count(spent), alpha)
-    drift_us = drift_of(timing.samples_us) if outcome is Outcome.INCONCLUSIVE else 0.0
-    return f"{told}; the reps drift by {format_share(drift_us / timing.median_us)}" if drift_us else told
+def tick_of(*timings: Timing) -> float:
+    """Return the tick of the profiler's clock in microseconds; 0 where not all samples are whole ticks of it."""
+    shown = [sample for timing in timings for sample in timing.samples_us[:ENOUGH_TO_SEE_TICKS]]
+    has_ticks = all(timing.timer == "profiler" for timing in timings) and all(
+        PROFILER_TICK_US / 2 < sample < math.inf and abs(math.remainder(sample, PROFILER_TICK_US)) <= ROUNDED_US
+        for sample in shown
+    )
+    return PROFILER_TICK_US if has_ticks else 0.0
 
 
 def was_held_up(timing: Timing) -> bool:

@@ -1,13 +1,22 @@
 """The change of a measurement since an older run: its verdict, and the sentence on it."""
 
+import math
 from dataclasses import dataclass, replace
 
 from pytest_gpubench.results.counterpart import Missing
 from pytest_gpubench.results.model import Measurement, Outcome, with_reasons
 from pytest_gpubench.stats.regression import LEAST_FOR_MEAN, QUARTERS, ChangeEstimate
-from pytest_gpubench.stats.summary import Interval, lower_rank
+from pytest_gpubench.stats.summary import Interval, least_count
 from pytest_gpubench.stats.tolerance import RegressionTolerance
-from pytest_gpubench.units import bracketed, choose_time_unit, count, format_time, printable, ratio_text
+from pytest_gpubench.units import (
+    MICROSECONDS_PER_UNIT,
+    choose_time_unit,
+    count,
+    format_time,
+    printable,
+    ratio_text,
+    with_ends,
+)
 from pytest_gpubench.verdict.decision import at_most, judged_by
 
 
@@ -65,11 +74,11 @@ def judge_change(
     against, whose = (" against its reference", "relative time") if is_speedup else ("", estimate.metric)
     speedups = f"speedup {ratio_text(estimate.new)} against {ratio_text(estimate.old)}, " if is_speedup else ""
     what, relation, remark = _comparison(estimate, outcome, doubt)
-    unit = choose_time_unit([old_us])
+    unit, most = choose_time_unit([old_us]), math.nan if tolerance.margin is None else 1 + tolerance.margin
     judged = judged_by(counts, estimate.alpha) if counts else _judged_by(estimate)
     sentence = (
         f"{printable(found.label)} {what}{against} {relation} in {where}{remark}: "
-        f"{ratio_text(estimate.ratio, estimate.interval)} of its {whose}{_wanted(estimate, tolerance)} "
+        f"{ratio_text(estimate.ratio, estimate.interval, limit=most)} of its {whose}{_wanted(estimate, tolerance)} "
         f"({speedups}{format_time(new_us, unit)} against {format_time(old_us, unit)}, {judged})"
     )
     if estimate.remedy and outcome is Outcome.INCONCLUSIVE:
@@ -102,9 +111,10 @@ def _wanted(estimate: ChangeEstimate, tolerance: RegressionTolerance) -> str:
         return f", wanted at most {1 + tolerance.margin:.12g}x"
     assert tolerance.absolute_us is not None
     unit = choose_time_unit([tolerance.absolute_us])
-    more = format_time(estimate.new - estimate.old, unit)
-    ends = bracketed(format_time(end, unit) for end in estimate.difference or ())
-    return f", by {more}{ends}, wanted at most {format_time(tolerance.absolute_us, unit)} more"
+    difference_us, write = estimate.new - estimate.old, lambda time_us, digits: format_time(time_us, unit, digits)
+    more = with_ends(difference_us, estimate.difference, tolerance.absolute_us, write)
+    wanted = f"{tolerance.absolute_us / MICROSECONDS_PER_UNIT[unit]:.10g} {unit}"
+    return f", by {more}, wanted at most {wanted} more"
 
 
 def _judged_by(estimate: ChangeEstimate) -> str:
@@ -118,12 +128,7 @@ def _judged_by(estimate: ChangeEstimate) -> str:
 
 def least_samples(metric: str, alpha: float) -> int:
     """Return the smallest number of samples of each run that gives an interval ("speedup" is a median of quads)."""
-    if metric == "mean":
-        return LEAST_FOR_MEAN
-    quarter, number = QUARTERS.get(metric, 2), 1
-    while lower_rank(number, alpha, quarter) is None or lower_rank(number, alpha, 4 - quarter) is None:
-        number += 1
-    return number
+    return LEAST_FOR_MEAN if metric == "mean" else least_count(alpha, QUARTERS.get(metric, 2))
 
 
 def outcome_of(estimate: ChangeEstimate, tolerance: RegressionTolerance) -> Outcome:

@@ -33,17 +33,12 @@ def replayed_change(found: Change, replay: Replay, tolerance: RegressionToleranc
         same = ChangeEstimate(1.0, None, SAME_CODE, alpha)
         sentence = f"{printable(found.label)} is the same call as in {where}: the same code, launched alike"
         return replace(found, outcome=Outcome.PASS, estimate=same, sentence=sentence, notes=replay.notes)
-    ends = replay.found.interval
+    timed = replay.found
+    ends = timed.interval and Interval(1 / timed.interval.high, 1 / timed.interval.low)
     estimate = ChangeEstimate(
-        ratio=1 / replay.found.ratio,
-        interval=ends and Interval(1 / ends.high, 1 / ends.low),
-        metric=REPLAYED,
-        alpha=replay.found.alpha,
-        old=replay.old_us,
-        new=replay.new_us,
-        counts=(2 * replay.found.quads, 2 * replay.found.quads),
-        doubt=replay.doubt,
+        1 / timed.ratio, ends, REPLAYED, timed.alpha, replay.old_us, replay.new_us, doubt=replay.doubt
     )
-    counts = f"replayed in turn, {count(replay.found.quads, 'quad')}"
+    estimate = replace(estimate, counts=(2 * timed.quads, 2 * timed.quads), doubt=replay.doubt)
+    counts = f"replayed in turn, {count(timed.quads, 'quad')}"
     judged = judge_change(found, estimate, tolerance, where, replay.old_us, replay.new_us, counts)
     return replace(judged, notes=(*judged.notes, *replay.notes))

@@ -17,8 +17,7 @@ kernel as fast as before fails and all pass, after 2.4 rounds on average; of ker
 fail; of kernels slower by 5 % 98 % fail. With 0.2 % of spread nearly all end after two rounds.
 
 The rounds also calibrate the machine: how much the pairs of a measurement differ from each other does not depend on
-whether HEAD is slower, and it is known for every test. A separate comparison of BASE with itself would cost runs, and
-know less: of fewer tests, and at another time.
+whether HEAD is slower, and it is known for every test.
 """
 
 import math
@@ -35,7 +34,7 @@ from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRe
 from pytest_gpubench.settings.cache import cache_words
 from pytest_gpubench.stats.process_spread import RunNoise, noise_of
 from pytest_gpubench.stats.regression import ChangeEstimate
-from pytest_gpubench.stats.summary import LARGEST_LOG, Interval, lower_rank, steps_us, student_t
+from pytest_gpubench.stats.summary import LARGEST_LOG, Interval, median_interval, steps_us, student_t
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import count, share_or_more
 from pytest_gpubench.verdict.counters import CONFIRMED, compare_counters
@@ -276,17 +275,14 @@ def change_of_pairs(log_ratios: Sequence[float], metric: str, alpha: float, leas
 
     least: the standard deviation that the pairs are taken to have at least. No interval with a single pair.
     """
-    rank = lower_rank(len(log_ratios), 2 * alpha)
-    if rank is not None:
-        ordered = sorted(log_ratios)
-        ends = Interval(math.exp(ordered[rank - 1]), math.exp(ordered[-rank]))
-        return ChangeEstimate(math.exp(statistics.median(ordered)), ends, metric, alpha)
-    mean = statistics.fmean(log_ratios)
-    if len(log_ratios) < 2:
-        return ChangeEstimate(math.exp(mean), None, metric, alpha)
-    spread = max(statistics.stdev(log_ratios), least)
-    half = min(student_t(alpha, len(log_ratios) - 1) * spread / math.sqrt(len(log_ratios)), LARGEST_LOG)
-    return ChangeEstimate(math.exp(mean), Interval(math.exp(mean - half), math.exp(mean + half)), metric, alpha)
+    logs, middle, pairs = median_interval(log_ratios, 2 * alpha), statistics.median(log_ratios), len(log_ratios)
+    if logs is None:
+        middle = statistics.fmean(log_ratios)
+        if pairs > 1:
+            spread = max(statistics.stdev(log_ratios), least)
+            half = min(student_t(alpha, pairs - 1) * spread / math.sqrt(pairs), LARGEST_LOG)
+            logs = Interval(middle - half, middle + half)
+    return ChangeEstimate(math.exp(middle), logs and Interval(*map(math.exp, logs)), metric, alpha)
 
 
 def _value_of(measurement: Measurement, metric: str) -> float:

@@ -29,16 +29,10 @@ from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.units import count, format_share, printable, ratio_text, share_or_more
 from pytest_gpubench.verdict.counters import CONFIRMED, compare_counters
-from pytest_gpubench.verdict.decision import was_held_up
+from pytest_gpubench.verdict.decision import tick_of, was_held_up
 from pytest_gpubench.verdict.regression import Change, judge_change, outcome_of
 from pytest_gpubench.verdict.throttling import what_slowed
 
-PROFILER_TICK_US = 0.032
-"""The tick of the clock that kernels are timed with."""
-ROUNDED_US = 0.0015
-"""The distance of whole nanoseconds from a multiple of the tick, at most."""
-ENOUGH_TO_SEE_TICKS = 6
-"""Samples of each run: of a clock without ticks, twelve would fit by chance less than once in 10^11."""
 LEAST_TO_OUTWEIGH = 4
 """The saved sessions of which the slowest may be an outlier; of the new ones at least two have to outweigh one."""
 MOST_SESSIONS = 10
@@ -58,9 +52,6 @@ class Sessions:
     """Likewise of the new run."""
     suite: Mapping[str, ProcessSpread] = field(default_factory=dict)
     """The expected spread of a test of the old run, for `speedup` and for `time`."""
-
-
-ALONE = Sessions()
 
 
 def compare_with_saved(
@@ -109,7 +100,7 @@ def compare_measurements(
     tolerance: RegressionTolerance,
     alpha: float,
     where: str,
-    sessions: Sessions = ALONE,
+    sessions: Sessions,
     nodeid: str = "",
 ) -> Change:
     """Compare a measurement with the same one of an older run; where: the older run, as in `the baseline 'main'`.
@@ -220,16 +211,11 @@ class Parting:
     tolerance: RegressionTolerance
     alpha: float
 
-    @property
-    def counts(self) -> tuple[int, int]:
-        """The sessions of the old and of the new run."""
-        return len(self.pairs), len(self.pairs[0])
-
     @cached_property
     def excess(self) -> float:
         """The least ratio of a new to an old session, over what is tolerated, without as many outliers as may be."""
         rows = sorted([each.ratio / (1 + _allowed(self.tolerance, each)) for each in row] for row in self.pairs)
-        outliers = outliers_allowed(*self.counts, self.alpha) or 0
+        outliers = outliers_allowed(len(self.pairs), len(self.pairs[0]), self.alpha) or 0
         return min(sorted(row)[outliers] for row in rows[outliers:])
 
     @property
@@ -241,12 +227,12 @@ class Parting:
     def to_part(self) -> int | None:
         """The new sessions that part from the old ones by no chance; None where too many would have to."""
         ways = range(2, MOST_SESSIONS + 1)
-        return next((new for new in ways if outliers_allowed(self.counts[0], new, self.alpha) is not None), None)
+        return next((new for new in ways if outliers_allowed(len(self.pairs), new, self.alpha) is not None), None)
 
     @property
     def doubt(self) -> str:
         """The reason why the same code may part so; empty where the runs part for certain."""
-        old, new = self.counts
+        old, new = len(self.pairs), len(self.pairs[0])
         if self.is_beyond_modes:
             return ""
         if outliers_allowed(old, new, self.alpha) is None:
@@ -278,21 +264,14 @@ def change_between(old: Measurement, new: Measurement, tolerance: RegressionTole
         if all(kept) and old.speedup.reference == new.speedup.reference:
             return change_of_samples(*kept, "speedup", alpha)
     metric = cast(Statistic, "median" if tolerance.metric == "speedup" else tolerance.metric)
-    old_us, new_us = old.timing.samples_us, new.timing.samples_us
-    shown = (*old_us[:ENOUGH_TO_SEE_TICKS], *new_us[:ENOUGH_TO_SEE_TICKS])
-    has_ticks = old.timing.timer == new.timing.timer == "profiler" and all(
-        math.isfinite(sample) and abs(math.remainder(sample, PROFILER_TICK_US)) <= ROUNDED_US for sample in shown
-    )
-    estimate = change_of_samples(old_us, new_us, metric, alpha, PROFILER_TICK_US if has_ticks else 0.0)
+    samples_us, tick_us = (old.timing.samples_us, new.timing.samples_us), tick_of(old.timing, new.timing)
+    estimate = change_of_samples(*samples_us, metric, alpha, tick_us)
     if was_held_up(old.timing) or not was_held_up(new.timing):
         return estimate
-    ratio = _widened_down(new.timing.min_us / estimate.old, estimate.interval)
-    difference = _widened_down(new.timing.min_us - estimate.old, estimate.difference)
+    fastest_us, ratio, difference = new.timing.min_us, estimate.interval, estimate.difference
+    ratio = ratio and Interval(min(fastest_us / estimate.old, ratio.low), ratio.high)
+    difference = difference and Interval(min(fastest_us - estimate.old, difference.low), difference.high)
     return replace(estimate, interval=ratio, difference=difference)
-
-
-def _widened_down(low: float, interval: Interval | None) -> Interval | None:
-    return interval and Interval(min(low, interval.low), interval.high)
 
 
 def _allowed(tolerance: RegressionTolerance, estimate: ChangeEstimate) -> float:

@@ -20,7 +20,7 @@ from pytest_gpubench.report.sweeps import sweeps_of
 from pytest_gpubench.results.model import CommitInfo, SavedRun
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.stats.tolerance import RegressionTolerance
-from pytest_gpubench.verdict.sessions import compare_measurements
+from pytest_gpubench.verdict.sessions import Sessions, compare_measurements
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ("gelu", "mlp", "rms_norm", "search")
@@ -73,7 +73,9 @@ def compared(run: SavedRun, old: SavedRun) -> SavedRun:
 
 
 def with_change(item: Measurement, old: Measurement) -> Measurement:
-    found = compare_measurements(old, item, RegressionTolerance("speedup", margin=0.05), 0.001, "main").estimate
+    found = compare_measurements(
+        old, item, RegressionTolerance("speedup", margin=0.05), 0.001, "main", Sessions()
+    ).estimate
     assert found is not None
     change = PastChange(
         baseline="main",

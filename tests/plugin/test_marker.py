@@ -44,7 +44,7 @@ class TestClass:
 """
     result = bench_run(source)
     result.assert_outcomes(passed=2, failed=1)
-    result.stdout.fnmatch_lines(["*fast is unsteady: relative std*wanted at most 0.010 %*"])
+    result.stdout.fnmatch_lines(["*fast is unsteady: relative std*wanted at most 0.01 %*"])
 
 
 BAD_MARKS = {

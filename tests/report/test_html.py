@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from pytest_gpubench import Measurement, PastChange
+from pytest_gpubench.report.html.numbers import five_digits
 from pytest_gpubench.report.html.page import html_page
 from pytest_gpubench.results.model import CommitInfo, Outcome, SavedRun, TestRecord
 from pytest_gpubench.stats.summary import Interval
@@ -55,6 +56,13 @@ def test_every_number_of_a_row_is_the_stored_one_to_five_digits() -> None:
     taken = "64 registers, 2 KiB shared, 1 block per SM, 2.00 waves"
     assert [each[4] for each in test["items"][0]["launched"]] == [taken, ""]
     assert (row["status"], item["differences"]) == ("pass", list(stored.differences))
+
+
+@pytest.mark.parametrize("value", [158.6496, 2.01499, 0.00122496, 1e9])
+def test_a_number_is_rounded_once(value: float) -> None:
+    """To the four, three or two digits that the page shows, as it is elsewhere."""
+    for digits in (4, 3, 2):
+        assert f"{five_digits(value):.{digits}g}" == f"{value:.{digits}g}"
 
 
 def test_the_front_page_says_where_and_when(page: str) -> None:

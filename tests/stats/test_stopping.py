@@ -225,26 +225,27 @@ def test_reps_that_others_hold_up(samples_us: list[float], held_up: bool) -> Non
     assert is_held_up(samples_us) is held_up
 
 
+BUSY, QUIET, ALIKE = [1.0, 8.0], [1.0, 1.2], [12.0, 12.0]
+"""What neighbouring reps take; a busy host's slices are as long as each other."""
+
+
 @pytest.mark.parametrize(
-    ("held_up", "decided", "reps", "spent_s", "more"),
+    ("pair_us", "decided", "reps", "spent_s", "more"),
     [
-        (True, True, 16, 1.2, True),
-        (True, True, 16, 4.9, False),
-        (True, True, 40, 1.2, False),  # precision alone is worth no more than a few
-        (True, False, 40, 1.2, True),
-        (True, False, 40, 4.9, False),
-        (False, True, 16, 0.2, False),
-        (False, False, 16, 1.2, False),
+        (BUSY, True, 16, 1.2, True),
+        (BUSY, True, 16, 4.9, False),
+        (BUSY, True, 40, 1.2, False),  # precision alone is worth no more than a few
+        (BUSY, False, 40, 1.2, True),
+        (BUSY, False, 40, 4.9, False),
+        (QUIET, True, 16, 0.2, False),
+        (QUIET, False, 16, 1.2, False),
+        (ALIKE, True, 24, 0.3, True),
+        (ALIKE, True, 40, 0.3, False),
     ],
 )
-def test_reps_that_are_held_up_have_longer(held_up: bool, decided: bool, reps: int, spent_s: float, more: bool) -> None:
-    samples_us = [1.0, 8.0 if held_up else 1.2] * (reps // 2)
+def test_reps_that_are_held_up_have_longer(
+    pair_us: list[float], decided: bool, reps: int, spent_s: float, more: bool
+) -> None:
+    samples_us = [1.0, *(pair_us * (reps // 2))[1:]]
     spent = Budget(None, 0.005, 1.0, 0.01, spent_s, reps, precision_time_s=0.1, held_up_time_s=5.0)
     assert (next_batch(spent, samples_us, decided) > 0) is more
-
-
-@pytest.mark.parametrize(("reps", "more"), [(24, True), (40, False)])
-def test_reps_that_agree_because_all_are_held_up_are_not_enough(reps: int, more: bool) -> None:
-    """The slices of a busy host's scheduler are as long as each other."""
-    spent = Budget(None, 0.005, 1.0, 0.01, 0.3, reps, precision_time_s=0.1, held_up_time_s=5.0)
-    assert (next_batch(spent, [1.0] + [12.0] * (reps - 1), decided=True) > 0) is more

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import strategies as st
 
 from pytest_gpubench import Timing, Verdict
-from pytest_gpubench.verdict.limits import Limits
+from pytest_gpubench.verdict.limits import WHILE_TIMED, Limits
 from pytest_gpubench.verdict.limits.base import Seen
 
 UNITS_US = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
@@ -17,8 +17,7 @@ def judge(
     taken: Timing, limits: Limits, alpha: float, enforced: bool = True, spent: float | None = None, **known: Any
 ) -> tuple[Verdict, ...]:
     """Return the verdicts on time and rates; spent: the part of alpha that the look takes, None is all of it."""
-    seen = Seen(taken, alpha, alpha if spent is None else spent, **known)
-    return (*limits.judge("time", seen, enforced), *limits.judge("rate", seen, enforced))
+    return limits.judge(WHILE_TIMED, Seen(taken, alpha, alpha if spent is None else spent, **known), enforced)
 
 
 def judge_structure(taken: Timing, limits: Limits, enforced: bool = True, **known: Any) -> tuple[Verdict, ...]:

@@ -137,6 +137,7 @@ TAKES_NONE = Observed(memory=memory())
         (ALLOC, Observed(), INVALID, NOT_COUNTED),
         (Limits(max_memory="1KiB"), Observed(memory=memory(1, 1024)), PASS, f"takes 1 KiB {ABOVE} 1 KiB"),
         (Limits(max_memory="1KiB"), Observed(memory=memory(1, 1025)), FAIL, f"takes 1.001 KiB {ABOVE} 1 KiB"),
+        (Limits(max_memory=10**5), Observed(memory=memory(1, 100_001)), FAIL, f"takes 100,001 B {ABOVE} 100,000 B"),
         (Limits(max_memory="0.5 KB"), Observed(memory=memory(1, 501)), FAIL, f"takes 501 B {ABOVE} 500 B"),
         (Limits(max_memory=1023), Observed(memory=memory(1, 1024)), FAIL, f"takes 1 KiB {ABOVE} 1023 B"),
         (Limits(max_memory=0), TAKES_NONE, PASS, f"takes 0 B {ABOVE} 0 B"),

@@ -34,7 +34,7 @@ def shared(static_kib: int, dynamic_kib: int) -> dict[str, int]:
 
 IDLE = "leaves {} % of the GPU idle in {} ({} of 132 blocks)"
 ROOM = "has room for {} on a multiprocessor"
-LAST, ONLY = "the last of its 2 waves", "its only wave"
+LAST, ONLY, LOCAL = "the last of its 2 waves", "its only wave", "takes {} of local memory a thread"
 
 
 @pytest.mark.parametrize(
@@ -42,10 +42,11 @@ LAST, ONLY = "the last of its 2 waves", "its only wave"
     [
         ({"max_registers": 72}, {"registers": 72}, PASS, "takes 72 registers a thread", "at most 72"),
         ({"max_registers": 71}, {"registers": 72}, FAIL, "takes 72 registers a thread", "at most 71"),
-        ({"max_local_bytes": 0}, {}, PASS, "takes 0 B of local memory a thread", "at most 0 B"),
-        ({"max_local_bytes": 0}, {"local_bytes": 8}, FAIL, "takes 8 B of local memory a thread", "at most 0 B"),
-        ({"max_local_bytes": 8}, {"local_bytes": 8}, PASS, "takes 8 B of local memory a thread", "at most 8 B"),
+        ({"max_local_bytes": 0}, {}, PASS, LOCAL.format("0 B"), "at most 0 B"),
+        ({"max_local_bytes": 0}, {"local_bytes": 8}, FAIL, LOCAL.format("8 B"), "at most 0 B"),
+        ({"max_local_bytes": 8}, {"local_bytes": 8}, PASS, LOCAL.format("8 B"), "at most 8 B"),
         ({"max_shared": "48KiB"}, shared(1, 47), PASS, "takes 48 KiB of shared memory a block", "at most 48 KiB"),
+        ({"max_local_bytes": 10**5}, {"local_bytes": 100_001}, FAIL, LOCAL.format("100,001 B"), "at most 100,000 B"),
         ({"max_shared": 48 * 1024}, shared(2, 47), FAIL, "takes 49 KiB of shared memory a block", "at most 48 KiB"),
         ({"min_blocks_per_sm": 2}, {"blocks_per_sm": 2}, PASS, ROOM.format("2 blocks"), "at least 2"),
         ({"min_blocks_per_sm": 2}, {"blocks_per_sm": 1}, FAIL, ROOM.format("1 block"), "at least 2"),

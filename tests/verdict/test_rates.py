@@ -66,7 +66,7 @@ def test_too_few_reps_decide_nothing() -> None:
     found = judge_one(timing([100.0] * 5, moved_bytes=100 * MB), min_gbps=1)
     assert found.outcome is INCONCLUSIVE
     assert found.sentence == (
-        "softmax cannot be judged: 1,000 GB/s, wanted at least 1.000 GB/s (100 MB in 100.0 us; 5 reps, too few for "
+        "softmax cannot be judged: 1,000 GB/s, wanted at least 1 GB/s (100 MB in 100.0 us; 5 reps, too few for "
         "the 95 % interval: take at least 6)"
     )
 
@@ -74,9 +74,10 @@ def test_too_few_reps_decide_nothing() -> None:
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
+        (677.9, "is too slow: 662.80 GB/s [648.39, 677.87], wanted at least 677.9 GB/s"),
         (3000, "is too slow: 662.8 GB/s [648.4, 677.9], wanted at least 3,000 GB/s"),
-        (600, "is fast enough: 662.8 GB/s [648.4, 677.9], wanted at least 600.0 GB/s"),
-        (660, "is too close to tell: 662.8 GB/s [648.4, 677.9], wanted at least 660.0 GB/s"),
+        (600, "is fast enough: 662.8 GB/s [648.4, 677.9], wanted at least 600 GB/s"),
+        (660, "is too close to tell: 662.8 GB/s [648.4, 677.9], wanted at least 660 GB/s"),
     ],
 )
 def test_rates_in_words(wanted: float, words: str) -> None:
@@ -93,7 +94,7 @@ def test_fraction_limits_in_words() -> None:
     found = judge_one(timing(SPREAD, moved_bytes=100 * MB), min_peak_fraction=0.8, peaks=PEAKS, read_share=0.5)
     assert found.sentence == (
         "softmax is too slow: 19.8 % [19.3 %, 20.2 %] of the 5,000 GB/s that this GPU's memory moves, wanted at least "
-        "80.0 % (987.7 GB/s, 100 MB in 101.2 us; 20 reps, 95 % interval)"
+        "80 % (987.7 GB/s, 100 MB in 101.2 us; 20 reps, 95 % interval)"
     )
     assert found.found == "19.8 %"
     assert judge_one(timing(SPREAD, moved_bytes=0), min_peak_fraction=0.8, peaks=PEAKS).found == ""

@@ -3,17 +3,16 @@
 import msgspec
 import pytest
 
-from pytest_gpubench import Measurement, Timing
+from pytest_gpubench import Measurement
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.process_spread import ProcessSpread
 from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.stats.tolerance import parse_tolerance
+from pytest_gpubench.verdict.decision import tick_of
 from pytest_gpubench.verdict.regression import Change, judge_change
 from pytest_gpubench.verdict.sessions import Sessions, compare_measurements
 from tests.results.measured import ALPHA, alone, pair, present, timing
-
-PROFILER_TICK_US = 0.032
 
 
 def measured(ratio: float, low: float, high: float, metric: str = "median") -> ChangeEstimate:
@@ -30,7 +29,7 @@ def judged(estimate: ChangeEstimate, tolerance: str) -> Change:
 
 
 FEW = ChangeEstimate(1.5, None, "median", ALPHA, 289, 433.5, None, (5, 1))
-SLOWER = measured(1.081, 1.078, 1.084)
+SLOWER, CLOSE = measured(1.081, 1.078, 1.084), measured(1.0502, 1.05004, 1.0504)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +48,9 @@ SLOWER = measured(1.081, 1.078, 1.084)
             "relative time, wanted at most 1.03x (speedup 1.804x against 1.950x, 312.0 us against 289.0 us, "
             "60 and 60 quads, 99.9 % interval)",
         ),
-        (SLOWER, "median:5us", "of its median, by 23.41 us [22.54 us, 24.28 us], wanted at most 5.000 us more ("),
+        (SLOWER, "median:5us", "of its median, by 23.41 us [22.54 us, 24.28 us], wanted at most 5 us more ("),
+        (CLOSE, "median:5%", ": 1.05020x [1.05004, 1.05040] of its median, wanted at most 1.05x ("),
+        (CLOSE, "median:14.46us", ", by 14.508 us [14.462 us, 14.566 us], wanted at most 14.46 us more ("),
         (measured(1.05, 1.04, 1.06), "q1:5%", "is slower than in the baseline 'main', too close to the limit to tell:"),
         (measured(1.0, 0.99, 1.01), "median:5%", "is as fast as in the baseline 'main': 1.000x"),
         (measured(1.02, 1.01, 1.03), "median:5%", "is slower than in the baseline 'main', within what is tolerated: "),
@@ -136,21 +137,16 @@ def test_the_fastest_rep_may_be_all_that_a_held_up_call_takes(
     assert compared(old, new, tolerance).outcome is outcome
 
 
-def width_between(old: Timing, new: Timing) -> float:
-    estimate = present(compared(Measurement(timing=old), Measurement(timing=new), "median:5%").estimate)
-    return present(estimate.difference).width
-
-
-def test_a_tick_is_seen_where_the_profiler_shows_it() -> None:
+@pytest.mark.parametrize(
+    ("timer", "off_us", "ticks"), [("profiler", 0.001, 2), ("profiler", 0.004, 0), ("wall", 0.0, 0)]
+)
+def test_a_tick_is_seen_where_the_profiler_shows_it(timer: str, off_us: float, ticks: int) -> None:
+    """Of readings that are rounded to whole nanoseconds."""
     from pytest_gpubench.timing.profiler import ProfilerTimer
 
-    assert ProfilerTimer.tick_us == PROFILER_TICK_US
-    ticks = timing("x", 3, samples_us=tuple(0.032 * (90 + step % 3) for step in range(30)))
-    rounded = timing("x", 3, samples_us=tuple(round(sample, 3) for sample in ticks.samples_us))
-    smooth, wall = timing("x", 3), msgspec.structs.replace(ticks, timer="wall")
-    exact = width_between(wall, wall)
-    assert width_between(ticks, ticks) == pytest.approx(exact + 2 * PROFILER_TICK_US)
-    assert width_between(ticks, rounded) == pytest.approx(exact + 2 * PROFILER_TICK_US, abs=0.01)
-    for pair_of in ((ticks, smooth), (smooth, ticks), (ticks, wall), (wall, ticks)):
-        without = (msgspec.structs.replace(each, timer="wall") for each in pair_of)
-        assert width_between(*pair_of) == width_between(*without)
+    exact, rounded = (tuple(0.032 * (90 + step % 3) + each for step in range(30)) for each in (0.0, off_us))
+    old, new = timing("x", 3, samples_us=exact), timing("x", 3, samples_us=rounded, timer=timer)
+    assert tick_of(old) == ProfilerTimer.tick_us
+    assert tick_of(old, new) == ticks / 2 * ProfilerTimer.tick_us
+    estimate = present(compared(Measurement(timing=old), Measurement(timing=new), "median:5%").estimate)
+    assert present(estimate.difference).width == pytest.approx((4 + ticks) * 0.032)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pytest_gpubench import Speedup, Verdict
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.speedup import LOOKS, Quad, speedup_of
+from pytest_gpubench.units import choose_time_unit
 from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 from tests.results.measured import present, speedup_over
 from tests.stats.quads import steady
@@ -42,6 +43,7 @@ def judged(found: Speedup, candidate_us: float, wanted: float, enforced: bool = 
         (speedup(0.9103, (0.9, 0.93)), 1, FAIL, "slower than torch: 0.9103x [0.9000, 0.9300]"),
         (speedup(0.985, (0.98, 0.99)), 0.98, PASS, "slower than torch: 0.9850x [0.9800, 0.9900]"),
         (speedup(1.0001, (0.9999, 1.0002)), 0.99, PASS, "as fast as torch: 1.000x [0.9999, 1.000]"),
+        (speedup(0.99997, (0.99996, 0.99998)), 1, FAIL, "slower than torch: 0.99997x [0.99996, 0.99998]"),
         (speedup(1.2, (1.19, 1.21)), 1.5, FAIL, "not fast enough against torch: 1.200x [1.190, 1.210]"),
         (speedup(2.0, (1.9, 2.1)), 1.5, PASS, "faster than torch: 2.000x [1.900, 2.100]"),
         (speedup(1.5, (1.4, 1.6)), 1.45, INCONCLUSIVE, "too close to tell against torch: 1.500x [1.400, 1.600]"),
@@ -54,18 +56,6 @@ def test_judged_by_its_interval(found: Speedup, wanted: float, outcome: Outcome,
     verdict = judged(found, 312.0, wanted, enforced)
     assert (verdict.outcome, verdict.enforced, verdict.limit) == (outcome, enforced, f"min_speedup={wanted!r}")
     assert verdict.sentence == f"triton is {words}, {asked}"
-
-
-@pytest.mark.parametrize(
-    ("found", "candidate_us", "told"),
-    [
-        (speedup(2.0, (1.9, 2.1), quads=1), 142.0, "142.0 us against 284.0 us, 1 quad, 99.9 % interval"),
-        (speedup(2.0, (1.9, 2.1), alpha=0.05), 142.0, "142.0 us against 284.0 us, 24 quads, 95 % interval"),
-        (speedup(2.0, (1.9, 2.1), reference_us=1.0), 1e5, "100.0 ms against 0.001000 ms, 24 quads, 99.9 % interval"),
-    ],
-)
-def test_a_sentence_ends_with_what_a_speedup_was_judged_by(found: Speedup, candidate_us: float, told: str) -> None:
-    assert judged(found, candidate_us, 1.5).sentence.endswith(f", wanted at least 1.5x ({told})")
 
 
 @pytest.mark.parametrize(("alpha", "reps"), [(0.25, 2), (0.2, 4), (0.001, 10), (2.0**-10, 10), (1e-4, 14)])
@@ -104,7 +94,7 @@ def test_the_numbers_in_a_speedups_sentence_are_the_stored_ones(
     check_printed(printed["wanted"], 1, wanted, 5.1e-6)
     check_printed(printed["candidate"], UNITS_US[printed["unit"]], candidate_us, 5.1e-4)
     check_printed(printed["reference"], UNITS_US[printed["unit"]], reference_us, 5.1e-4)
-    assert int(printed["quads"]) == len(found_quads)
+    assert (int(printed["quads"]), printed["unit"]) == (len(found_quads), choose_time_unit([candidate_us]))
     assert 100 - float(printed["percent"]) == pytest.approx(100 * alpha, rel=0.06)
 
 

@@ -10,10 +10,14 @@ TUPLE = re.compile(r"[(\[]\s*(\d+(?:\s*,\s*\d+)*)\s*,?\s*[)\]]")
 
 
 def five_digits(value: float | None) -> float | int | None:
-    """Return a number with five significant digits; None for None, nan and infinity."""
+    """Return a number with five significant digits; None for None, nan and infinity.
+
+    One whose last digit would be 5 has eight: the page, which shows four or fewer, is to round 158.6496 down.
+    """
     if value is None or not math.isfinite(value):
         return None
-    rounded = float(f"{value:.5g}")
+    ends_in_five = f"{value:.4e}".partition("e")[0].rstrip("0").endswith("5")
+    rounded = float(f"{value:.{8 if ends_in_five else 5}g}")
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
 
 

@@ -17,6 +17,7 @@ BY_NAME: Mapping[str, type[Limit]] = {limit.name: limit for kind in LIMIT_FILES 
 """All limits, those of options too."""
 NAMES = tuple(name for name, limit in BY_NAME.items() if limit.help)
 """The keywords of the mark, in the order in which verdicts on them are told."""
+WHILE_TIMED: tuple[Stage, ...] = ("time", "rate")
 
 
 @dataclass(frozen=True, init=False)
@@ -54,10 +55,10 @@ class Limits:
         """Tell whether one of them is judged by this."""
         return any(what in limit.needs for limit in self)
 
-    def judge(self, stage: Stage, seen: Seen, enforced: bool = True) -> tuple[Verdict, ...]:
-        """Return a verdict for each limit of a stage."""
-        verdicts = []
-        for part in (part for limit in self if limit.stage == stage for part in limit.parts()):
+    def judge(self, stages: Stage | tuple[Stage, ...], seen: Seen, enforced: bool = True) -> tuple[Verdict, ...]:
+        """Return a verdict for each limit of a stage, or of several."""
+        verdicts, judged = [], (stages,) if isinstance(stages, str) else stages
+        for part in (part for limit in self if limit.stage in judged for part in limit.parts()):
             outcome, told = part.judge(seen)
             found = part.found(seen) if outcome not in (Outcome.INVALID, Outcome.NOT_JUDGED) else ""
             kind, asked = part.name, as_written(part.asked)
@@ -86,11 +87,6 @@ def number_for(verdict: Verdict, timing: Timing) -> float | None:
     """Return the number of a limit, of one per candidate or per GPU the one for this timing; None where it has none."""
     limit = limit_of(verdict)
     return None if limit is None else limit.number(timing)
-
-
-def judge(seen: Seen, limits: Limits, enforced: bool = True) -> tuple[Verdict, ...]:
-    """Judge a timing by each limit on its time and its rates."""
-    return (*limits.judge("time", seen, enforced), *limits.judge("rate", seen, enforced))
 
 
 @dataclass
@@ -129,7 +125,7 @@ class Judgement:
     def _judged(self, timing: Timing, alpha: float) -> tuple[Verdict, ...]:
         spent = alpha if self.single else alpha / (self.looks * (self.looks + 1))
         seen = replace(self.known(timing), alpha=alpha, spent=spent)
-        return judge(seen, self.limits, self.enforced)
+        return self.limits.judge(WHILE_TIMED, seen, self.enforced)
 
     @property
     def failed(self) -> bool:

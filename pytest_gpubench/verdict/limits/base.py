@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Literal
 
 from pytest_gpubench.results.model import Measurement, Outcome, Peaks, Timing
 from pytest_gpubench.results.observed import Observed
-from pytest_gpubench.stats.summary import Interval
-from pytest_gpubench.units import repr_of
-from pytest_gpubench.verdict.decision import Judged
+from pytest_gpubench.stats.autocorrelation import drift_of, independent_for
+from pytest_gpubench.stats.summary import Interval, least_count
+from pytest_gpubench.units import format_share, repr_of
+from pytest_gpubench.verdict.decision import Judged, certainty, words_for
 
 Need = Literal[
     "reference", "totals", "bytes", "flops", "peaks", "observation", "resources", "counters", "repeats", "baseline"
@@ -150,6 +151,15 @@ def not_for_device(limit: Limit, timing: Timing) -> Judged:
     found = [(name, get_close_matches(name, timing.device.split(), 1, ALMOST_A_GPU)) for name in limit.asked]
     named = ", ".join(f"{name} (did you mean {alike[0]}?)" if alike else name for name, alike in found)
     return Outcome.NOT_JUDGED, f"{timing.label}: no {limit.name} for {timing.device}, only for {named}"
+
+
+def judged_time(seen: Seen, interval: Interval | None, outcome: Outcome, found: str, work: str = "") -> Judged:
+    """Return an outcome with its sentence: what was found by the interval of the time, and how sure that is."""
+    timing, samples_us = seen.timing, seen.timing.samples_us
+    told = certainty(timing.reps, independent_for("median", samples_us), least_count(seen.spent), seen.alpha)
+    if outcome is Outcome.INCONCLUSIVE and (drift_us := drift_of(samples_us)):
+        told += f"; the reps drift by {format_share(drift_us / timing.median_us)}"
+    return outcome, f"{timing.label} {words_for(outcome, interval)}: {found} ({work}{told})"
 
 
 def share_missed(wanted: float | None, found: float | None) -> float:

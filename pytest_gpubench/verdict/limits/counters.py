@@ -41,13 +41,13 @@ class OnCounter(Limit):
         if (most := self.most(timing)) is None:
             return self.not_here(timing)
         assert timing.counts is not None
-        found = timing.counts.captures[name]
+        found, median = timing.counts.captures[name], timing.counts.median(name)
         outcome = Outcome.PASS if max(found) <= most else Outcome.FAIL if min(found) > most else Outcome.INCONCLUSIVE
         apart, taken = spread_of_captures(found), count(len(found), "capture")
         alike = ", all the same" if len(found) > 1 else ""
         return outcome, (
-            f"{timing.label} {counted_text(name, timing.counts.median(name))}, wanted at most "
-            f"{number_text(name, most)}{self.why(timing)} "
+            f"{timing.label} {counted_text(name, median, most)}, wanted at most "
+            f"{number_text(name, most, median)}{self.why(timing)} "
             f"({taken}{f' that differ by {format_share(apart)}' if apart else alike})"
         )
 
@@ -190,19 +190,17 @@ def says_nothing(counts: Counts, name: str) -> str:
     return f"the {read} that it reads fit into the cache of {holds}, so reads from memory do not repeat: take more"
 
 
-def counted_text(name: str, value: float) -> str:
+def counted_text(name: str, value: float, beside: float | None = None) -> str:
     """Return a count with its counter: `executes 1,234 instructions`."""
-    if name == "instructions":
-        return f"executes {number_text(name, value)} instructions"
-    if name == "dram_read_bytes":
-        return f"reads {number_text(name, value)} from memory"
-    return f"has {name} of {number_text(name, value)}"
+    number = number_text(name, value, beside)
+    known = {"instructions": f"executes {number} instructions", "dram_read_bytes": f"reads {number} from memory"}
+    return known.get(name, f"has {name} of {number}")
 
 
-def number_text(name: str, value: float) -> str:
-    """Return a count without its counter's name."""
+def number_text(name: str, value: float, beside: float | None = None) -> str:
+    """Return a count without its counter's name; of bytes as `format_bytes`."""
     if counter_named(name).in_bytes:
-        return format_bytes(round(value))
+        return format_bytes(round(value), None if beside is None else round(beside))
     return f"{value:,.0f}" if value == round(value) else round_to_digits(value, 6)
 
 

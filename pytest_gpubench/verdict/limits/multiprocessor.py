@@ -11,7 +11,7 @@ from pytest_gpubench.bounds import real_number, whole_number
 from pytest_gpubench.limits import by_gpu_or_kernel, fraction_below_one, is_pattern, limits_by_pattern, memory_size
 from pytest_gpubench.results.kernels import distinct_names, is_named, listed
 from pytest_gpubench.results.model import Kernel, Measurement, Outcome, Resources, Timing
-from pytest_gpubench.units import count, format_bytes
+from pytest_gpubench.units import count, format_bytes, with_ends
 from pytest_gpubench.verdict.decision import Judged
 from pytest_gpubench.verdict.limits.base import Limit, Seen, not_for_device, only
 from pytest_gpubench.verdict.limits.exact import kernels_unknown, patterns_unmatched
@@ -37,6 +37,10 @@ class OnKernels(Limit):
     """The name in `Resources` of what is limited."""
     noun: ClassVar[str]
     """The words for a value in a table."""
+    phrase: ClassVar[str]
+    """The words for a value in a sentence, after the kernel's name."""
+    counted: ClassVar[str] = ""
+    """The noun of a count; empty where a value has a unit."""
     is_least: ClassVar[bool] = False
     """True if what is found has to be at least the limit, not at most."""
 
@@ -45,14 +49,15 @@ class OnKernels(Limit):
         """Return the limit on one kernel as a number; raise ValueError saying what is wrong with it."""
         raise NotImplementedError
 
-    @staticmethod
-    def words(launch: Resources) -> str:
+    @classmethod
+    def words(cls, launch: Resources, wanted: Any = None) -> str:
         """Return what is limited in words that follow the kernel's name: `takes 72 registers a thread`."""
-        raise NotImplementedError
+        value = getattr(launch, cls.field)
+        return cls.phrase.format(count(value, cls.counted) if cls.counted else cls.text(value, wanted))
 
     @staticmethod
-    def text(value: Any, /) -> str:
-        """Return a number with its unit."""
+    def text(value: Any, beside: Any = None, /) -> str:
+        """Return a number with its unit, which reads otherwise than another number beside it."""
         return str(value)
 
     @classmethod
@@ -79,7 +84,8 @@ class OnKernels(Limit):
         if not found:
             return ", ".join(f"{compared} {self.text(wanted)} {self.noun}" for wanted in dict.fromkeys(limits.values()))
         worst = self._worst(found)
-        return f"{self.text(getattr(worst.launch, self.field))} {compared} {self.text(worst.wanted)} {self.noun}"
+        value, wanted = getattr(worst.launch, self.field), worst.wanted
+        return f"{self.text(value, wanted)} {compared} {self.text(wanted, value)} {self.noun}"
 
     def _found(self, timing: Timing, limits: Mapping[str, Any]) -> list[Found]:
         """Return the launches of each kernel that has a limit, of those of several kinds the worst."""
@@ -101,7 +107,8 @@ class OnKernels(Limit):
 
     def _sentence(self, name: str, found: Found) -> str:
         bound = "at least" if self.is_least else "at most"
-        return f"{name} {self.words(found.launch)}, wanted {bound} {self.text(found.wanted)}"
+        wanted = self.text(found.wanted, getattr(found.launch, self.field))
+        return f"{name} {self.words(found.launch, found.wanted)}, wanted {bound} {wanted}"
 
     def _unknown(self, timing: Timing, limits: Mapping[str, Any] | None) -> Judged | None:
         """Return what is judged where the GPU or a kernel has no limit, or resources are not known; else None."""
@@ -135,7 +142,7 @@ class MaxRegisters(OnKernels):
     example, noun = 64, "registers"
     field = "registers"
     read = staticmethod(whole_number)
-    words = staticmethod(lambda launch: f"takes {count(launch.registers, 'register')} a thread")
+    phrase, counted = "takes {} a thread", "register"
 
 
 class MaxLocalBytes(OnKernels):
@@ -150,7 +157,7 @@ class MaxLocalBytes(OnKernels):
     field = "local_bytes"
     read = staticmethod(memory_size)
     text = staticmethod(format_bytes)
-    words = staticmethod(lambda launch: f"takes {format_bytes(launch.local_bytes)} of local memory a thread")
+    phrase = "takes {} of local memory a thread"
 
 
 class MaxShared(OnKernels):
@@ -162,7 +169,7 @@ class MaxShared(OnKernels):
     field = "shared_bytes"
     read = staticmethod(memory_size)
     text = staticmethod(format_bytes)
-    words = staticmethod(lambda launch: f"takes {format_bytes(launch.shared_bytes)} of shared memory a block")
+    phrase = "takes {} of shared memory a block"
 
 
 class MinBlocksPerSm(OnKernels):
@@ -173,7 +180,7 @@ class MinBlocksPerSm(OnKernels):
     example, noun, is_least = 2, "blocks per SM", True
     field = "blocks_per_sm"
     read = staticmethod(whole_number)
-    words = staticmethod(lambda launch: f"has room for {count(launch.blocks_per_sm, 'block')} on a multiprocessor")
+    phrase, counted = "has room for {} on a multiprocessor", "block"
 
 
 class MaxTail(OnKernels):
@@ -188,16 +195,16 @@ class MaxTail(OnKernels):
     def read(asked: Any) -> float:
         return 0.0 if real_number(asked) == 0 else fraction_below_one(asked)
 
-    @staticmethod
-    def words(launch: Resources) -> str:
+    @classmethod
+    def words(cls, launch: Resources, wanted: Any = math.nan) -> str:
         waves, capacity = math.ceil(launch.waves), launch.resident_blocks
         last = math.prod(launch.grid) - (waves - 1) * capacity
         which = "its only wave" if waves == 1 else f"the last of its {waves} waves"
-        return f"leaves {MaxTail.text(launch.tail)} of the GPU idle in {which} ({last} of {capacity} blocks)"
+        return f"leaves {cls.text(launch.tail, wanted)} of the GPU idle in {which} ({last} of {capacity} blocks)"
 
     @staticmethod
-    def text(value: Any) -> str:
-        return f"{100 * value:.4g} %"  # more digits than shares have elsewhere: 20.08 % is more than 20 %
+    def text(value: Any, beside: Any = math.nan, /) -> str:
+        return with_ends(value, None, beside, lambda share, digits: f"{100 * share:.{digits}g} %")
 
 
 LIMITS = (MaxRegisters, MaxLocalBytes, MaxShared, MinBlocksPerSm, MaxTail)

@@ -10,9 +10,9 @@ from pytest_gpubench.limits import meant
 from pytest_gpubench.results.model import Measurement, Outcome, Peaks, Timing
 from pytest_gpubench.results.roofline import READS_MEMORY, matmul_tflops, memory_gbps
 from pytest_gpubench.stats.summary import Interval, least_count, median_interval
-from pytest_gpubench.units import bracketed, format_decimal, format_share, format_time, grouped, round_to_digits
-from pytest_gpubench.verdict.decision import Judged, at_least, time_certainty, time_interval, words_for
-from pytest_gpubench.verdict.limits.base import Limit, Need, Seen, share_missed
+from pytest_gpubench.units import format_decimal, format_share, format_time, grouped, with_ends
+from pytest_gpubench.verdict.decision import Judged, at_least, time_interval
+from pytest_gpubench.verdict.limits.base import Limit, Need, Seen, judged_time, share_missed
 
 OVER_DATASHEET = 1.02
 """No rate is above what the datasheet states by more than this, its clock considered."""
@@ -78,17 +78,13 @@ class MinWork(MinRate):
         if timing.moved_bytes == 0 and self.bound == "memory":
             return self.says_nothing(timing, "it moves 0 bytes")
         interval, unit = _rate_interval(timing, self.bound, seen.spent), UNITS[self.bound]
-        outcome = at_least(interval, wanted)
-        between = bracketed(map(grouped, interval or ()))
-        told = time_certainty(timing, outcome, seen.alpha, seen.spent)
-        return outcome, (
-            f"{timing.label} {words_for(outcome, interval)}: {grouped(rate)} {unit}{between}, wanted at least "
-            f"{grouped(wanted)} {unit} ({_work_words(timing, self.bound)}; {told})"
-        )
+        found = f"{with_ends(rate, interval, wanted, grouped, unit=f' {unit}')}, wanted at least {wanted:,.10g} {unit}"
+        return judged_time(seen, interval, at_least(interval, wanted), found, f"{_work_words(timing, self.bound)}; ")
 
     def cell(self, item: Measurement) -> str:
         found = self.rate(item.timing) if item.timing.measured else None
-        return f"{'' if found is None else f'{round_to_digits(found, 4)} '}>= {self.asked:.10g} {UNITS[self.bound]}"
+        text = "" if found is None else with_ends(found, None, self.asked, unit=" ")
+        return f"{text}>= {self.asked:.10g} {UNITS[self.bound]}"
 
     def missed_by(self, item: Measurement) -> float:
         return share_missed(self.number(item.timing), self.rate(item.timing))
@@ -148,20 +144,17 @@ class MinPeakFraction(MinRate):
             missing = f"{seen.dtype or 'its'} matmuls" if no_matmul else "memory"
             said = f" ({'; '.join(peaks.remarks)})" if peaks.remarks else ""
             return self.says_nothing(timing, f"the peak of {timing.device} for {missing} is not known{said}")
-        between = bracketed(format_share(end, 3) for end in interval or ())
-        told = time_certainty(timing, outcome, seen.alpha, seen.spent)
-        return outcome, (
-            f"{timing.label} {words_for(outcome, interval)}: {format_share(found.value, 3)}{between} of {found.of}, "
-            f"wanted at least {format_share(wanted, 3)} ({grouped(found.rate)} {UNITS[found.bound]}, "
-            f"{_work_words(timing, found.bound)}; {told})"
-        )
+        share = with_ends(found.value, interval, wanted, format_share, 3)
+        told = f"{share} of {found.of}, wanted at least {100 * wanted:.10g} %"
+        rate = f"{grouped(found.rate)} {UNITS[found.bound]}, {_work_words(timing, found.bound)}; "
+        return judged_time(seen, interval, outcome, told, rate)
 
     def found(self, seen: Seen) -> str:
         fraction = peak_fraction(seen)
         return "" if fraction is None else format_share(fraction.value, 3)
 
     def cell(self, item: Measurement) -> str:
-        return f">= {100 * self.asked:.4g} % of peak"
+        return f">= {100 * self.asked:.10g} % of peak"
 
 
 LIMITS = (MinGbps, MinTflops, MinPeakFraction)

@@ -92,8 +92,8 @@ class MaxMemory(Limit):
             return _not_observed(seen.timing, self.named)
         if observed.memory is None:
             return _not_counted(seen.timing)
-        memory, wanted = observed.memory, f"wanted at most {format_bytes(self.value)}"
-        taken = format_bytes(memory.peak_bytes)
+        memory, most = observed.memory, self.value
+        taken, wanted = format_bytes(memory.peak_bytes, most), f"wanted at most {format_bytes(most, memory.peak_bytes)}"
         words = f"{label} takes {taken} of GPU memory above what was in use, outputs included, {wanted}"
         if memory.peak_bytes > self.value:
             return Outcome.FAIL, words

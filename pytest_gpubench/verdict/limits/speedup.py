@@ -53,13 +53,13 @@ class MinWeightedSpeedup(Limit):
         few = " with too few reps of some" if totals.interval is None else ""
         return outcome, (
             f"the total of {count(totals.calls, 'recorded call')} is {_speedup_words(totals.ratio, outcome)} the "
-            f"reference: {self.found(seen)}, wanted at least {wanted:g}x "
+            f"reference: {self.found(seen)}, wanted at least {wanted:.10g}x "
             f"({format_time(totals.reference_us / totals.ratio, unit)} against "
             f"{format_time(totals.reference_us, unit)}, {judged_by(count(totals.shapes, 'shape') + few, seen.alpha)})"
         )
 
     def found(self, seen: Seen) -> str:
-        return "" if seen.totals is None else ratio_text(seen.totals.ratio, seen.totals.interval)
+        return "" if seen.totals is None else ratio_text(seen.totals.ratio, seen.totals.interval, limit=self.asked)
 
     def cell(self, item: Measurement) -> str:
         return f"all shapes >= {self.asked:.10g}x"
@@ -71,11 +71,11 @@ LIMITS = (MinSpeedup, MinWeightedSpeedup)
 def speedup_verdict(label: str, speedup: Speedup, candidate_us: float, wanted: float, enforced: bool = True) -> Verdict:
     """Judge a speedup by a limit: FAIL where its whole interval is below, PASS where none of it is."""
     outcome = at_least(speedup.interval, wanted)
-    unit, found = choose_time_unit([candidate_us]), ratio_text(speedup.ratio, speedup.interval)
+    unit, found = choose_time_unit([candidate_us]), ratio_text(speedup.ratio, speedup.interval, limit=wanted)
     needed = "" if speedup.interval else f"{least_reps(speedup.alpha)} reps"
     told = (
         f"{label} is {_speedup_words(speedup.ratio, outcome)} {speedup.reference}: {found}, wanted at least "
-        f"{wanted:g}x ({format_time(candidate_us, unit)} against {format_time(speedup.reference_us, unit)}, "
+        f"{wanted:.10g}x ({format_time(candidate_us, unit)} against {format_time(speedup.reference_us, unit)}, "
         f"{judged_by(count(speedup.quads, 'quad'), speedup.alpha, needed)})"
     )
     return Verdict(kind=MinSpeedup.name, asked=repr(wanted), outcome=outcome, sentence=told, enforced=enforced)
@@ -84,7 +84,7 @@ def speedup_verdict(label: str, speedup: Speedup, candidate_us: float, wanted: f
 def _speedup_words(ratio: float, outcome: Outcome) -> str:
     if outcome is Outcome.INCONCLUSIVE:
         return "too close to tell against"
-    if round_to_digits(ratio, 4) == "1.000":
+    if outcome is Outcome.PASS and round_to_digits(ratio, 4) == "1.000":
         return "as fast as"
     if ratio < 1:
         return "slower than"

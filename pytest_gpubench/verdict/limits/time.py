@@ -1,15 +1,14 @@
 """Limits on the time and its spread."""
 
-import math
 from collections.abc import Mapping
 
 from pytest_gpubench.limits import fraction_below_one, limit_for_device, number_by_name
 from pytest_gpubench.results.model import Measurement, Timing
 from pytest_gpubench.stats.autocorrelation import independent_for
 from pytest_gpubench.stats.summary import LEAST_FOR_STD, Interval, least_count, std_interval
-from pytest_gpubench.units import bracketed, format_share, round_to_digits
-from pytest_gpubench.verdict.decision import Judged, at_most, certainty, time_certainty, time_interval, words_for
-from pytest_gpubench.verdict.limits.base import Limit, Seen, not_for_device, only
+from pytest_gpubench.units import format_share, with_ends
+from pytest_gpubench.verdict.decision import Judged, at_most, certainty, time_interval, words_for
+from pytest_gpubench.verdict.limits.base import Limit, Seen, judged_time, not_for_device, only, share_missed
 
 
 class MaxRelStd(Limit):
@@ -29,16 +28,16 @@ class MaxRelStd(Limit):
         interval = std and Interval(std.low / timing.mean_us, std.high / timing.mean_us)
         outcome = at_most(interval, most)
         words = words_for(outcome, interval, "is steady", "is unsteady")
-        found = format_share(timing.rel_std) if timing.reps > 1 else "unknown"
-        between = bracketed(map(format_share, interval or ()))
+        found = with_ends(timing.rel_std, interval, most, format_share, 2) if timing.reps > 1 else "unknown"
         return outcome, (
-            f"{timing.label} {words}: relative std {found}{between}, wanted at most {format_share(most)} "
+            f"{timing.label} {words}: relative std {found}, wanted at most {100 * most:.10g} % "
             f"({certainty(timing.reps, independent, LEAST_FOR_STD, seen.alpha)})"
         )
 
     def cell(self, item: Measurement) -> str:
-        found = f"{format_share(item.timing.rel_std)} " if item.timing.reps > 1 else ""
-        return f"std {found}<= {100 * self.asked:.4g} %"
+        known = item.timing.reps > 1
+        found = with_ends(item.timing.rel_std, None, self.asked, format_share, 2, unit=" ") if known else ""
+        return f"std {found}<= {100 * self.asked:.10g} %"
 
 
 class MaxTime(Limit):
@@ -59,13 +58,8 @@ class MaxTime(Limit):
         if wanted is None:
             return not_for_device(self, timing)
         interval = time_interval(timing, seen.spent)
-        outcome = at_most(interval, wanted)
-        words = words_for(outcome, interval)
-        median, *ends = (round_to_digits(time_us, 4) for time_us in (timing.median_us, *(interval or ())))
-        return outcome, (
-            f"{timing.label} {words}: median {median} us{bracketed(ends)}, wanted at most {wanted:.10g} us "
-            f"({time_certainty(timing, outcome, seen.alpha, seen.spent)})"
-        )
+        found = f"median {with_ends(timing.median_us, interval, wanted, unit=' us')}"
+        return judged_time(seen, interval, at_most(interval, wanted), f"{found}, wanted at most {wanted:.10g} us")
 
     def cell(self, item: Measurement) -> str:
         wanted = self.number(item.timing)
@@ -76,8 +70,7 @@ class MaxTime(Limit):
         return only(self.asked) if wanted is None else f"<= {wanted:.10g} us ({max(names, key=len)})"
 
     def missed_by(self, item: Measurement) -> float:
-        wanted = self.number(item.timing)
-        return item.timing.median_us / wanted - 1 if wanted else math.nan
+        return share_missed(item.timing.median_us, self.number(item.timing))
 
 
 LIMITS = (MaxRelStd, MaxTime)
