@@ -87,13 +87,15 @@ def test_files_of_libraries(path: str, library: bool) -> None:
     assert tampering.is_library_file(path) is library
 
 
-def test_packages_may_be_installed_in_any_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of PYTHONPATH: there lies msgspec too."""
-    for place, library in (("/nowhere/msgspec/__init__.py", True), (msgspec.__file__, False)):
+@pytest.mark.parametrize("name", ["file.py", "link.py"])
+def test_packages_may_be_installed_in_any_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+    """One of PYTHONPATH: there lies msgspec too. Its files may be links to others, as some installers make them."""
+    (tmp_path / "link.py").symlink_to("/elsewhere/file.py")
+    for place, library in ((f"{tmp_path}/msgspec/__init__.py", True), (msgspec.__file__, False)):
         monkeypatch.setattr(msgspec, "__file__", place)
         for known in (tampering.library_folders, tampering.is_library_file):
             known.cache_clear()
-        assert tampering.is_library_file("/nowhere/at/all.py") is library
+        assert tampering.is_library_file(f"{tmp_path}/{name}") is library
 
 
 # functions of torch that a reference calls
