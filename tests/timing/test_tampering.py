@@ -15,13 +15,6 @@ import pytest_gpubench
 from pytest_gpubench import InvalidResult
 from pytest_gpubench.timing import tampering
 
-RELIED_ON = (
-    *(f"time.{name}" for name in ("perf_counter", "perf_counter_ns", "process_time_ns", "thread_time_ns")),
-    *("os.open", "os.pread", "torch.cuda.synchronize", "torch.cuda._sleep", "torch.cuda.CUDAGraph.replay"),
-    *(f"torch.cuda.Event.{name}" for name in ("record", "elapsed_time", "synchronize", "query")),
-    *(f"torch.autograd.profiler.profile.__{name}__" for name in ("enter", "exit")),
-)
-
 
 def nothing(*args: object, **kwargs: object) -> None:
     """Stand for what a test puts in the place of something."""
@@ -32,7 +25,7 @@ class Callable0:
         return 0.0
 
 
-@pytest.mark.parametrize("name", RELIED_ON)
+@pytest.mark.parametrize("name", tampering.RELIED_ON)
 @pytest.mark.parametrize("wraps", [False, True])
 def test_a_replaced_function_is_named(monkeypatch: pytest.MonkeyPatch, name: str, wraps: bool) -> None:
     """Though it says what it wraps, as such a patch mostly does."""
