@@ -81,7 +81,6 @@ class Isolation:
 
 def _readable_folders() -> list[Path]:
     """Return the folders that a process needs to import and to compile; the spec's folder is none of them."""
-    packages = filter(_holds_packages, sys.path)
     standard = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib", "include")]
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
     named = [
@@ -90,9 +89,8 @@ def _readable_folders() -> list[Path]:
         sys.prefix,
         sys.base_prefix,
         sys.exec_prefix,
-        *packages,
+        *filter(_holds_packages, sys.path),
         *standard,
-        *site.getsitepackages(),
     ]
     return [PACKAGE, *(Path(each) for each in dict.fromkeys(named) if each and Path(each) != Path("/"))]
 
