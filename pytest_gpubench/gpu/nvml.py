@@ -41,11 +41,9 @@ class Nvml:
             raise RuntimeError(f"NVML does not know {named} ({error})") from None
 
     def throttle_mask(self) -> int:
-        """Return the bits of the reasons why the GPU is throttled now."""
-        try:
-            return int(self.library.nvmlDeviceGetCurrentClocksThrottleReasons(self.handle)) & THROTTLED
-        except self.library.NVMLError:
-            return 0
+        """Return the bits of the reasons why the GPU is throttled now; the query is being renamed."""
+        mask = self.ask("CurrentClocksThrottleReasons")
+        return int(self.ask("CurrentClocksEventReasons") or 0 if mask is None else mask) & THROTTLED
 
     def ask(self, query: str, *arguments: Any) -> Any:
         """Return the answer of nvmlDeviceGet<query>; None where this GPU or driver has none."""

@@ -59,7 +59,7 @@ class GraphReader(Driver):
         """Return a graph as data, whose values still hold addresses; raise NotReplayable and DriverError."""
         handles = self.nodes(graph)
         edges = self._edges(graph, {each: number for number, each in enumerate(handles)})
-        sorter = TopologicalSorter[int](dict.fromkeys(range(len(handles)), ()))
+        sorter: TopologicalSorter[int] = TopologicalSorter(dict.fromkeys(range(len(handles)), ()))  # no [int]() in 3.10
         for each in edges:
             sorter.add(each.end, each.start)
         order = list(sorter.static_order())

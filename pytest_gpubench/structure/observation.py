@@ -29,6 +29,7 @@ from pytest_gpubench.structure.allocations import Meter
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.compilations import counting_compilations
 from pytest_gpubench.timing.measurement import demangled
+from pytest_gpubench.timing.profiler import read_records, tracing
 
 SYMBOL_VERSION = re.compile(r"(?:_v\d+)?(?:_ptsz|_ptds)?$")
 
@@ -91,8 +92,6 @@ def observe(call: Call, device: Device) -> Observed | None:
 
 def traced(device: Device, function: Callable[[], object]) -> Trace:
     """Return the records of a session around a function."""
-    from pytest_gpubench.timing.profiler import read_records, tracing
-
     with tracing(device) as profile:
         function()
     calls = Counter(SYMBOL_VERSION.sub("", event.name()) for event in profile.kineto_results.events())

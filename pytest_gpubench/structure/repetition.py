@@ -16,9 +16,9 @@ from pytest_gpubench.timing.calls import backward_of, leaves_of, run_backward
 
 GENERATOR_SEED = 20240229
 REPEATS = 10
+"""Calls whose outputs are compared: atomics that race mostly differ within a few."""
 FIELD_NAMES = re.compile(":[^:]*:")
 """In the format of a buffer; what is left are codes of types."""
-"""Calls whose outputs are compared: atomics that race mostly differ within a few."""
 
 
 def is_deterministic(call: Call, reps: int = REPEATS) -> list[str]:

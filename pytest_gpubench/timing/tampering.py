@@ -5,7 +5,6 @@ a library made them; of clocks always. A candidate that wants to deceive can rep
 """
 
 import functools
-import importlib
 import inspect
 import site
 import sys
@@ -13,6 +12,7 @@ import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import msgspec
@@ -73,11 +73,7 @@ def operations_kept() -> Iterator[None]:
 
 def find(name: str) -> object:
     """Return the object that a dotted name stands for now."""
-    first, *rest = name.split(".")
-    value: object = importlib.import_module(first)
-    for part in rest:
-        value = getattr(value, part)
-    return value
+    return resolve_name(name.replace(".", ":", 1))
 
 
 def is_foreign(value: object) -> bool:
@@ -99,8 +95,8 @@ def is_library_file(filename: str) -> bool:
     """Tell whether a source lies where libraries are installed, or in this package; generated code is a library's."""
     if filename.startswith("<"):
         return True
-    path = Path(filename).resolve()
-    return any(path.is_relative_to(folder) for folder in library_folders())
+    path = Path(filename).absolute()  # by which it was imported, though it may be a link to anywhere
+    return any(each.is_relative_to(folder) for each in (path, path.resolve()) for folder in library_folders())
 
 
 @functools.cache
@@ -114,4 +110,5 @@ def library_folders() -> tuple[Path, ...]:
     folders = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     homes = [Path(str(module.__file__)).parent for module in (torch, functools)]
     homes += [Path(str(msgspec.__file__)).parents[1], Path(__file__).parents[1]]
-    return tuple(path.resolve() for path in [*map(Path, [*folders, site.getusersitepackages()]), *homes])
+    found = [path.absolute() for path in [*map(Path, [*folders, site.getusersitepackages()]), *homes]]
+    return (*found, *(path.resolve() for path in found))

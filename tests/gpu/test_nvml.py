@@ -2,11 +2,12 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pytest_gpubench.gpu.nvml import Nvml, reason_names
-from tests.gpu.recording_nvml import Recording
+from tests.gpu.recording_nvml import NVMLError, Recording
 
 ANSWERS = {
     "Name": b"NVIDIA H200",
@@ -47,6 +48,11 @@ def test_only_throttling_counts_as_throttling(fake: Recording, mask: int, names:
     found = Nvml.open("GPU-45b3").throttle_mask()
     assert found == mask & 236
     assert reason_names(found) == names
+
+
+def test_throttling_is_read_by_its_new_name_where_a_library_lacks_the_old_one() -> None:
+    library = SimpleNamespace(NVMLError=NVMLError, nvmlDeviceGetCurrentClocksEventReasons=lambda gpu: 0x5)
+    assert Nvml(library, "GPU-45b3").throttle_mask() == 0x4
 
 
 def test_what_a_gpu_cannot_say_is_none(fake: Recording) -> None:

@@ -4,6 +4,7 @@ import fcntl
 import os
 import shutil
 import signal
+import site
 import socket
 import struct
 import subprocess
@@ -21,7 +22,7 @@ import pytest
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge import process as process_module
 from pytest_gpubench.judge.channel import Channel, Reply
-from pytest_gpubench.judge.isolation import library_folders, seccomp
+from pytest_gpubench.judge.isolation import PACKAGE, _readable_folders, environment, library_folders, seccomp
 from pytest_gpubench.judge.process import (
     Ended,
     Process,
@@ -88,6 +89,20 @@ def test_a_process_may_use_no_other_gpu_than_its_own(
 
 def test_a_process_without_a_gpu_may_use_none() -> None:
     assert gpu_for_process(cpu_device(), {}) == ("cpu", [])
+
+
+def test_a_process_finds_packages_where_the_referee_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In folders of PYTHONPATH and of the user's, which by itself depends on HOME; not what else may lie there."""
+    for name in ("flat/msgspec", "specs"):
+        (tmp_path / name).mkdir(parents=True)
+    flat, specs = str(tmp_path / "flat"), str(tmp_path / "specs")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", specs, os.path.relpath(flat)]))
+    found = environment(tmp_path)
+    assert found["PYTHONPATH"].split(os.pathsep) == [str(PACKAGE.parent), flat]
+    assert found["PYTHONUSERBASE"] == site.getuserbase()
+    monkeypatch.setattr(sys, "path", [specs, flat])
+    assert Path(flat) in _readable_folders()
+    assert Path(specs) not in _readable_folders()
 
 
 def test_a_candidate_reads_no_library_beside_the_spec(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -25,19 +25,19 @@ def test_a_failure_has_its_reasons_everywhere(bench_run: BenchRun) -> None:
     """In pytest's report, JUnit, Markdown, JSON and on the page; the saved run's toolchain is made another one."""
     (path,) = Path(".gpu_benchmarks").rglob("*.json")
     saved = read_run(path)
-    write_run(msgspec.structs.replace(saved, machine_info={**saved.machine_info, "torch": "2.6.0"}), path)
+    write_run(msgspec.structs.replace(saved, machine_info={**saved.machine_info, "torch": "2.5.0"}), path)
     files = {"markdown": "summary.md", "json": "run.json", "html": "page.html"}
     options = [f"--gpu-bench-{name}={file}" for name, file in files.items()]
     result = bench_run(COMPARES, *options, *AT_3_PERCENT, "--junitxml=junit.xml", FACTOR="1.5")
     result.assert_outcomes(failed=1)
-    reason = f"torch 2.6.0 -> {metadata.version('torch')}"
+    reason = f"torch 2.5.0 -> {metadata.version('torch')}"
     result.stdout.fnmatch_lines(["E *LimitBroken: candidate is slower *", f"E *with it: {reason}"])
     (verdict,) = read_run(Path("run.json")).records[0].measurements[1].verdicts
     assert verdict.reasons == (reason,)
     junit = Path("junit.xml").read_text()
     assert f'<property name="gpu_bench.candidate.reasons" value="{html.escape(reason)}"' in junit
     assert f"<br>with it: {reason.replace('>', '&#62;')} |" in Path("summary.md").read_text()
-    assert '"reasons":["with it: torch 2.6.0 ' in Path("page.html").read_text()
+    assert '"reasons":["with it: torch 2.5.0 ' in Path("page.html").read_text()
 
 
 def test_a_mistyped_run_ends_the_command_with_what_there_is(bench_run: BenchRun) -> None:

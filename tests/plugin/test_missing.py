@@ -255,7 +255,7 @@ def test_with_workers(project: Project, arguments: list[str], missing: list[str]
 
 
 def test_another_gpu_model_has_a_list_of_its_own(project: Project) -> None:
-    (folder,) = (project.path / ".gpu_benchmarks").glob("*/")
+    (folder,) = (project.path / ".gpu_benchmarks").glob("[!.]*")
     other = project.path / ".gpu_benchmarks" / "Other"
     other.mkdir()
     (path,) = folder.glob("*.json")

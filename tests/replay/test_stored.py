@@ -6,20 +6,18 @@ import torch
 
 from pytest_gpubench import MeasurementError
 from pytest_gpubench.correctness.leaves import tensors_of
-from pytest_gpubench.replay import comparison, stored
+from pytest_gpubench.replay import stored
 from pytest_gpubench.replay.addresses import input_regions
 from pytest_gpubench.replay.capture import CapturedCall
-from pytest_gpubench.replay.stored import StoredPair, stored_call, time_stored
+from pytest_gpubench.replay.stored import stored_call, time_stored
 from pytest_gpubench.settings import Settings
-from pytest_gpubench.stats.tolerance import parse_tolerance
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.measurement import Plan
 from tests.replay.fake_graphs import FakeFunction
-from tests.replay.on_cpu import IMAGE, OTHER, OnCpu, numbers, raising
+from tests.replay.on_cpu import IMAGE, OnCpu, numbers, raising
 from tests.timing.fakes import ArmsTimer, Clock, rep
 
 CPU = torch.device("cpu")
-ENOUGH = Plan("cold", None, None, 0.005, 1e9)
 PLAN = Plan("cold", 12, None, 0.005, 1e9)
 
 
@@ -90,14 +88,6 @@ def test_inputs_lie_as_they_lay(on_cpu: OnCpu) -> None:
     assert inputs is not None
     found = {place.region for place, _ in input_regions(inputs(), CPU)}
     assert found == {each for each in data.regions if each.kind == "input"}
-
-
-def test_two_stored_calls_are_timed_in_turn(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    us = {"saved": 10.0, "today": 11.0}
-    monkeypatch.setattr(comparison, "make_timer", lambda *args: ArmsTimer(Clock(), lambda name, at: rep(us[name])))
-    pair = StoredPair(on_cpu.captured(OTHER), on_cpu.captured(), parse_tolerance("median:2%"), Settings(), ENOUGH)
-    found = pair.compare(on_cpu.device, lambda text: None)
-    assert (found.old_us, found.new_us, found.doubt) == (10.0, 11.0, "")
 
 
 def test_another_compute_capability_is_refused(on_cpu: OnCpu) -> None:

@@ -94,7 +94,7 @@ def test_what_cannot_be_written_leaves_the_old_file(
         ("/", "Is a directory"),
         ("file/x.csv", "Not a directory"),
         ("x" * 256, "File name too long"),
-        ("a\0b", "embedded null byte"),
+        ("a\0b", ".*embedded null .*"),
     ],
 )
 def test_a_path_that_cannot_be_written_is_told(

@@ -15,13 +15,6 @@ import pytest_gpubench
 from pytest_gpubench import InvalidResult
 from pytest_gpubench.timing import tampering
 
-RELIED_ON = (
-    *(f"time.{name}" for name in ("perf_counter", "perf_counter_ns", "process_time_ns", "thread_time_ns")),
-    *("os.open", "os.pread", "torch.cuda.synchronize", "torch.cuda._sleep", "torch.cuda.CUDAGraph.replay"),
-    *(f"torch.cuda.Event.{name}" for name in ("record", "elapsed_time", "synchronize", "query")),
-    *(f"torch.autograd.profiler.profile.__{name}__" for name in ("enter", "exit")),
-)
-
 
 def nothing(*args: object, **kwargs: object) -> None:
     """Stand for what a test puts in the place of something."""
@@ -32,7 +25,7 @@ class Callable0:
         return 0.0
 
 
-@pytest.mark.parametrize("name", RELIED_ON)
+@pytest.mark.parametrize("name", tampering.RELIED_ON)
 @pytest.mark.parametrize("wraps", [False, True])
 def test_a_replaced_function_is_named(monkeypatch: pytest.MonkeyPatch, name: str, wraps: bool) -> None:
     """Though it says what it wraps, as such a patch mostly does."""
@@ -87,13 +80,15 @@ def test_files_of_libraries(path: str, library: bool) -> None:
     assert tampering.is_library_file(path) is library
 
 
-def test_packages_may_be_installed_in_any_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of PYTHONPATH: there lies msgspec too."""
-    for place, library in (("/nowhere/msgspec/__init__.py", True), (msgspec.__file__, False)):
+@pytest.mark.parametrize("name", ["file.py", "link.py"])
+def test_packages_may_be_installed_in_any_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+    """One of PYTHONPATH: there lies msgspec too. Its files may be links to others, as some installers make them."""
+    (tmp_path / "link.py").symlink_to("/elsewhere/file.py")
+    for place, library in ((f"{tmp_path}/msgspec/__init__.py", True), (msgspec.__file__, False)):
         monkeypatch.setattr(msgspec, "__file__", place)
         for known in (tampering.library_folders, tampering.is_library_file):
             known.cache_clear()
-        assert tampering.is_library_file("/nowhere/at/all.py") is library
+        assert tampering.is_library_file(f"{tmp_path}/{name}") is library
 
 
 # functions of torch that a reference calls

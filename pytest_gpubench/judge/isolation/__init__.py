@@ -75,12 +75,18 @@ def _set_limits(data_bytes: int | None) -> str:
 
 def _readable_folders() -> list[Path]:
     """Return the folders that a process needs to import and to compile; the spec's folder is none of them."""
-    packages = [each for each in sys.path if Path(each).name in ("site-packages", "dist-packages")]
     standard = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib", "include")]
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
     prefixes = (sys.prefix, sys.base_prefix, sys.exec_prefix)
-    named = [*SYSTEM, *libraries, *prefixes, *packages, *standard, *site.getsitepackages()]
+    named = [*SYSTEM, *libraries, *prefixes, *filter(_holds_packages, sys.path), *standard]
     return [PACKAGE, *(Path(each) for each in dict.fromkeys(named) if each and Path(each) != Path("/"))]
+
+
+def _holds_packages(folder: str) -> bool:
+    """Tell whether packages are installed in a folder: in one for that, or in any other, by `pip install --target`."""
+    path = Path(folder)
+    is_named = path.name in ("site-packages", "dist-packages")
+    return is_named or any((path / name).is_dir() for name in ("msgspec", "torch"))
 
 
 def library_folders() -> list[str]:
@@ -121,6 +127,12 @@ def environment(box: Path) -> dict[str, str]:
     found = {name: value for name, value in os.environ.items() if name in kept or name.startswith(begun)}
     own = ("HOME", "TMPDIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME")
     folders = {name: str(box / name.lower().removesuffix("_dir")) for name in own}
-    python = {"PYTHONPATH": str(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
-    folders["USER"] = "candidate"
+    searched = [os.path.abspath(each) for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
+    python = {
+        "PYTHONPATH": os.pathsep.join([str(PACKAGE.parent), *filter(_holds_packages, searched)]),
+        "PYTHONUSERBASE": site.getuserbase(),  # by itself it depends on HOME
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+        "USER": "candidate",
+    }
     return found | folders | python | ALLOCATION | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}

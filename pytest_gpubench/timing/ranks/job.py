@@ -62,12 +62,15 @@ class Job:
         """The name in tables and messages."""
         return label_of(self.function, self.label)
 
+    def bus_bytes(self, world_size: int) -> int | None:
+        """Return the bytes that each rank's link carries, None for no message; raise BadRequest for invalid arguments.
 
-def bus_bytes(collective: str, message_bytes: int, world_size: int) -> int:
-    """Return the bytes that each rank's link carries for a message; raise BadRequest for an unknown collective.
-
-    The message is the whole array of an all_gather or reduce_scatter, not the part of one rank.
-    """
-    if collective not in BUS_FACTORS:
-        raise BadRequest(f"collective={collective!r} is not known: it must be one of {', '.join(BUS_FACTORS)}")
-    return round(BUS_FACTORS[collective](world_size) * message_bytes)
+        The message is the whole array of an all_gather or reduce_scatter, not the part of one rank.
+        """
+        if self.collective is None and self.message_bytes is None:
+            return None
+        if self.collective is None or self.message_bytes is None:
+            raise BadRequest("ranks() needs collective= and message_bytes= together, or neither: found only one")
+        if self.collective not in BUS_FACTORS:
+            raise BadRequest(f"collective={self.collective!r} is not known: it must be one of {', '.join(BUS_FACTORS)}")
+        return round(BUS_FACTORS[self.collective](world_size) * self.message_bytes)

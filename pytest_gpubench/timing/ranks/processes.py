@@ -22,7 +22,7 @@ from pytest_gpubench.errors import BadRequest, MeasurementError, annotate
 from pytest_gpubench.gpu.device import Device, cuda_device
 from pytest_gpubench.results.model import Timing
 from pytest_gpubench.timing.pacing import Pacing
-from pytest_gpubench.timing.ranks.job import LOOPBACK, START_TIMEOUT_S, Job, bus_bytes
+from pytest_gpubench.timing.ranks.job import LOOPBACK, START_TIMEOUT_S, Job
 from pytest_gpubench.timing.ranks.result import Ranks
 from pytest_gpubench.timing.ranks.worker import OURS, Assignment, Failure, run_worker
 from pytest_gpubench.units import count, repr_of
@@ -48,7 +48,7 @@ def measure_ranks(job: Job, device: Device, world_size: int) -> Ranks | None:
     timings = Processes(job, pickled, _devices_of(device, world_size)).run()
     if not job.timed:
         return None
-    return combine([timing for timing in timings if timing is not None], job.collective, job.message_bytes)
+    return combine([timing for timing in timings if timing is not None], job)
 
 
 def _devices_of(device: Device, world_size: int) -> list[Device]:
@@ -221,10 +221,7 @@ class Processes:
 
 def pickled_job(job: Job, world_size: int) -> bytes:
     """Return a job as another process can read it; raise BadRequest for invalid arguments."""
-    if (job.collective is None) != (job.message_bytes is None):
-        raise BadRequest("ranks() needs collective= and message_bytes= together, or neither: found only one of them")
-    if job.collective is not None and job.message_bytes is not None:
-        bus_bytes(job.collective, job.message_bytes, world_size)
+    job.bus_bytes(world_size)
     for name, given in (("setup", job.setup), ("check", job.check)):
         if given is not None and not callable(given):
             raise BadRequest(f"ranks({name}={repr_of(given)}) is not valid: it must be a function")
@@ -237,8 +234,8 @@ def pickled_job(job: Job, world_size: int) -> bytes:
         ) from None
 
 
-def combine(timings: Sequence[Timing], collective: str | None = None, message_bytes: int | None = None) -> Ranks:
-    """Combine the timings of all ranks: in each rep the slowest counts.
+def combine(timings: Sequence[Timing], job: Job) -> Ranks:
+    """Combine the timings of all ranks of a job: in each rep the slowest counts.
 
     Kernels, and all else that is not known by rep, are those of the rank with the longest median. Raises
     MeasurementError unless all ranks took each rep.
@@ -253,9 +250,6 @@ def combine(timings: Sequence[Timing], collective: str | None = None, message_by
     def of_slowest(values: Sequence[Sequence[float]]) -> tuple[float, ...]:
         return tuple(values[rank][rep] for rep, rank in enumerate(slowest)) if all(values) else ()
 
-    moved = None
-    if collective is not None and message_bytes is not None:
-        moved = bus_bytes(collective, message_bytes, len(timings))
     timing = msgspec.structs.replace(
         max(timings, key=lambda timing: timing.median_us),
         samples_us=tuple(map(max, samples)),
@@ -267,6 +261,6 @@ def combine(timings: Sequence[Timing], collective: str | None = None, message_by
         discarded=timings[0].discarded,  # a rep is thrown away by all of them
         remeasured=timings[0].remeasured,
         elapsed_s=max(timing.elapsed_s for timing in timings),
-        moved_bytes=moved,
+        moved_bytes=job.bus_bytes(len(timings)),
     )
-    return Ranks(timing, tuple(timings), message_bytes)
+    return Ranks(timing, tuple(timings), job.message_bytes)
