@@ -1,5 +1,6 @@
 """The check that a candidate's outputs agree with its reference's, before and after it is timed."""
 
+import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -27,7 +28,7 @@ from pytest_gpubench.correctness import (
     widened,
 )
 from pytest_gpubench.correctness.constant_outputs import extents_of
-from pytest_gpubench.correctness.inputs import InputMemory
+from pytest_gpubench.correctness.inputs import InputMemory, with_gradients
 from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
 from pytest_gpubench.correctness.snapshot import snapshot
 from pytest_gpubench.correctness.variation import Way
@@ -192,8 +193,8 @@ class Agreement:
             difference_of_changed(difference, name, found, expected)
             for name in names
             for difference in compare_outputs(
-                found.inputs.get(name, given[name]),
-                expected.inputs.get(name, given[name]),
+                found.inputs.get(name, given.get(name)),
+                expected.inputs.get(name, given.get(name)),
                 self.tolerance,
                 golden=golden and golden.inputs.get(name),
                 golden_factor=self.golden_factor if golden and name in golden.inputs else None,
@@ -201,10 +202,14 @@ class Agreement:
         )
 
     def may_overwrite(self, name: str) -> bool:
-        """Tell whether a candidate may change an argument: what functions hold is their own."""
-        if isinstance(self.overwrites, bool):
-            return self.overwrites or not name.startswith(("args[", "kwargs["))
-        return any(covers(each, name) for each in self.overwrites) or not name.startswith(("args[", "kwargs["))
+        """Tell whether a candidate may change an argument.
+
+        What functions hold is their own, and a gradient that a backward run leaves is compared as such.
+        """
+        if not name.startswith(("args[", "kwargs[")) or (self.backward != "forward" and re.search(r"\.grad\b", name)):
+            return True
+        allowed = self.overwrites
+        return allowed if isinstance(allowed, bool) else any(covers(each, name) for each in allowed)
 
     def _run_golden(self, expected: Ran) -> Ran | None:
         """Run golden; it has gradients, and leaves changed arguments, where it is "float64", as its inputs are too."""
@@ -223,7 +228,7 @@ class Agreement:
             outputs = self.reference(*args, **kwargs)
             # an output of a timed call may be a copy, which has no gradient
             gradients = self._gradients(outputs, args, kwargs, expected.outputs) if expected.gradients else {}
-        changed = dict(tensors_of(inputs_of(args, kwargs))) if expected.changed else {}
+        changed = dict(tensors_of(with_gradients(inputs_of(args, kwargs)))) if expected.changed else {}
         return Ran(outputs, gradients, {name: changed[name] for name in expected.changed if name in changed})
 
     def with_changed(self, outputs: object, expected: Ran) -> object:
@@ -260,9 +265,7 @@ class Agreement:
         else:
             self._refuse_shared_memory(name, ran.outputs, expected, shared, changed)
         ran = replace(ran, in_given=frozenset(dict(in_given)), in_arguments=frozenset(dict(shared)))
-        if self.memory is None or not self.memory.changing:
-            return ran
-        return replace(ran, inputs=self.memory.contents(), changed=changed)
+        return ran if self.memory is None else replace(ran, inputs=self.memory.contents(), changed=changed)
 
     def run_with(self, function: Function, who: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Ran:
         """Return what a function does with arguments."""

@@ -9,6 +9,7 @@ import torch
 from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.correctness import Difference, compare_outputs, poison_free_memory
+from pytest_gpubench.correctness.inputs import with_gradients, with_held
 from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
 from pytest_gpubench.correctness.margins import Moved, moved
 from pytest_gpubench.correctness.pool import PoisonedPool
@@ -142,7 +143,8 @@ class GuardedCall:
                 break
         assert found is not None, "there is an attempt"
         names = self.expected.changed
-        changed = {name: each.clone() for name, each in tensors_of(inputs_of(args, kwargs)) if name in names}
+        given = tensors_of(with_gradients(with_held(inputs_of(args, kwargs))))
+        changed = {name: each.clone() for name, each in given if name in names}
         return replace(found, inputs=changed, changed=names)
 
     def _differences(self, found: Ran) -> tuple[Difference, ...]:

@@ -181,7 +181,7 @@ class OutputRecorder:
         for name in list(self.given):
             if self.copying or (is_put_back and self._in_given(name)):
                 self.last[name] = map_leaves(copied, self.last[name])
-            if self.checking and memory is not None and memory.changing:
+            if self.checking and memory is not None:
                 self.inputs[name] = Ran(None, {}, memory.contents(), memory.changed_arguments())
             del self.given[name]
 

@@ -8,6 +8,7 @@ from typing import TypeGuard
 
 import torch
 
+from pytest_gpubench.correctness.held import held_by
 from pytest_gpubench.correctness.leaves import Leaves, tensors_of
 from pytest_gpubench.correctness.memory import Place, memory_of
 from pytest_gpubench.correctness.one_pass import bytes_differ
@@ -82,8 +83,8 @@ class InputMemory:
     """The regions that calls are known to change."""
     launched: bool = False
     """True if the last `restore` may have launched work on the device."""
-    gradients: list[tuple[torch.Tensor, torch.Tensor | None]] = field(default_factory=list)
-    """Each tensor that calls may give a gradient, and the one that it has before them."""
+    gradients: list[tuple[str, torch.Tensor, torch.Tensor | None]] = field(default_factory=list)
+    """Each tensor that calls may give a gradient, that gradient's name, and the one that it has before them."""
     generators: list[tuple[torch.Generator, torch.Tensor]] = field(default_factory=list)
     """Each generator of random numbers among the arguments, and its state before each call."""
     changes_gradients: bool = False
@@ -102,8 +103,12 @@ class InputMemory:
     """The regions that hold other bytes than they were given with; those, and whether calls were known to change it."""
 
     def leaves(self) -> Leaves:
-        """Return the inputs, and the other tensors that calls use, by name."""
-        return [*self.find(), *self.held()]
+        """Return the arguments, and the other tensors that calls use, by name."""
+        return [*with_held(self.find()), *self.held()]
+
+    def given_leaves(self) -> Leaves:
+        """Return the arguments, what objects among them hold, and the gradients of both, by name."""
+        return with_gradients(with_held(self.find()))
 
     def restore(self) -> None:
         """Put back what calls changed; before the first call, take copies.
@@ -130,11 +135,10 @@ class InputMemory:
 
     def _begin(self) -> None:
         self.layout = snapshot_of(self.find, contents=False)
-        leaves = self.leaves()
+        leaves = with_gradients(self.leaves())
         generators = [leaf for _, leaf in leaves if isinstance(leaf, torch.Generator)]
         self.generators = [(each, each.get_state()) for each in generators]
-        self.gradients = [(tensor, tensor.grad) for _, tensor in leaves if takes_gradient(tensor)]
-        leaves += [(f"{name}.grad", tensor.grad) for name, tensor in leaves if takes_gradient(tensor)]
+        self.gradients = [(f"{name}.grad", leaf, leaf.grad) for name, leaf in leaves if takes_gradient(leaf)]
         self.regions = list(regions_of(leaves))
         self.launched = True
         taken: dict[torch.device, int] = {}  # the smallest are copied, as far as there is room
@@ -162,7 +166,7 @@ class InputMemory:
         new = changed_regions([region for region in self.regions if region not in known])
         self.looked = True
         self.changing += new
-        self.changes_gradients |= any(tensor.grad is not given for tensor, given in self.gradients)
+        self.changes_gradients |= bool(self._new_gradients())
         names = changed(self.layout)
         return names + [name for region in new for name in region.names if name not in names]
 
@@ -170,7 +174,7 @@ class InputMemory:
         """Write into the inputs that calls change what they are to hold."""
         for generator, state in self.generators:
             generator.set_state(state)
-        for tensor, given in self.gradients if self.changes_gradients else ():
+        for _, tensor, given in self.gradients if self.changes_gradients else ():
             tensor.grad = given
         for region in sorted(self.changing, key=lambda each: each.values is None):
             region.put_back()
@@ -199,15 +203,30 @@ class InputMemory:
         """The names of the inputs that calls are known to change."""
         return [name for region in self.changing for name in region.names]
 
+    def _new_gradients(self) -> set[str]:
+        """Return the names of the gradients that calls have given."""
+        new = [(name, tensor.grad) for name, tensor, given in self.gradients if tensor.grad is not given]
+        return {name for name, _ in tensors_of(new)}
+
     def changed_arguments(self) -> tuple[str, ...]:
         """Return the names of the arguments that do not hold now what they are to hold."""
-        changed = {name for region in changed_regions(self.changing) for name in region.names}
-        return tuple(name for name, _ in tensors_of(self.find()) if name in changed)
+        changed = {name for region in changed_regions(self.changing) for name in region.names} | self._new_gradients()
+        return tuple(name for name, _ in tensors_of(self.given_leaves()) if name in changed)
 
     def contents(self) -> dict[str, torch.Tensor]:
-        """Return copies of the inputs that calls change, as they are now, by name."""
-        names = set(self.names)
-        return {name: tensor.clone() for name, tensor in tensors_of(self.find()) if name in names}
+        """Return copies of the arguments that calls change, as they are now, by name."""
+        names = {*self.names, *self._new_gradients()}
+        return {name: tensor.clone() for name, tensor in tensors_of(self.given_leaves()) if name in names}
+
+
+def with_held(leaves: Leaves) -> Leaves:
+    """Return leaves, and the tensors that objects among them hold, by name."""
+    return [*leaves, *held_by(leaves)]
+
+
+def with_gradients(leaves: Leaves) -> Leaves:
+    """Return leaves, and the gradient of each that may have one, by name."""
+    return [*leaves, *((f"{name}.grad", leaf.grad) for name, leaf in leaves if takes_gradient(leaf))]
 
 
 def takes_gradient(leaf: object) -> TypeGuard[torch.Tensor]:
