@@ -12,7 +12,7 @@ import torch
 
 from pytest_gpubench.bench.arguments import Overwrites, VariedArguments, covers
 from pytest_gpubench.bench.output_memory import REFERENCE, OutputMemory
-from pytest_gpubench.bench.output_rules import refuse_opaque_tensors, refuse_strange_tensors, work_left
+from pytest_gpubench.bench.output_rules import refuse_opaque, refuse_strange_tensors, work_left
 from pytest_gpubench.bench.ran import Ran, difference_of_changed, input_gradients, with_changed
 from pytest_gpubench.bench.switches import Readings, readings, refuse_switching
 from pytest_gpubench.bench.unread import rerun_where_results_were_there
@@ -278,7 +278,7 @@ class Agreement:
             annotate(error, f"gpu_bench: raised by {who}, whose outputs were to be compared")
             raise
         refuse_untimeable(outputs, name_of(function))
-        refuse_opaque_tensors(who, outputs)
+        refuse_opaque(who, outputs, inputs_of(args, kwargs))
         refuse_switching(who, self.switches)
         ran = Ran(outputs, self._gradients(outputs, args, kwargs, outputs))
         self.uses_cuda_graphs |= used_cuda_graphs()
