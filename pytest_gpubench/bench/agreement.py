@@ -32,7 +32,7 @@ from pytest_gpubench.correctness.inputs import InputMemory, with_gradients
 from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
 from pytest_gpubench.correctness.snapshot import snapshot
 from pytest_gpubench.correctness.variation import Way
-from pytest_gpubench.errors import BadRequest, GpuBenchError, UnfairComparison, WrongResult, annotate
+from pytest_gpubench.errors import BadRequest, GpuBenchError, UnfairComparison, WrongResult, annotate, annotating
 from pytest_gpubench.replay.cuda_graphs import used_cuda_graphs
 from pytest_gpubench.timing.calls import GRADIENT_SEED, Backward, mark_step, refuse_untimeable
 from pytest_gpubench.units import name_of, repr_of
@@ -41,6 +41,11 @@ T = TypeVar("T")
 Function = Callable[..., object]
 Golden = Literal["float64"] | Function | None
 ROUNDING_HINT = 'if only rounding differs, compare with golden="float64", or give rtol= and atol='
+
+GOLDEN_NOTE = (
+    'gpu_bench: raised by the reference in the run of golden="float64": its arguments are float64 there, and the '
+    "weights that it holds stay as they are; give these in args= too, or a function as golden="
+)
 
 
 def check_golden(golden: object, factor: object) -> None:
@@ -152,8 +157,21 @@ class Agreement:
                 "setup= makes other arguments each time, so that no outputs can be compared: draw them from torch's "
                 "global generators, which are reset before each call, or from one that setup seeds"
             )
+        self._refuse_unrepeatable_reference()
         hint = [ROUNDING_HINT] if all(difference.may_be_rounding for difference in failed) else []
         raise WrongResult(f"{name} is wrong{when}: " + "; ".join([*(each.sentence for each in failed), *hint]))
+
+    def _refuse_unrepeatable_reference(self) -> None:
+        """Raise UnfairComparison for a reference that computes something else in its next call."""
+        first = self._run(self.reference).copied()
+        differences = [each for each in self.compare(self._run(self.reference), first) if not each.passed]
+        if differences:
+            raise UnfairComparison(
+                f"the reference {name_of(self.reference)!r} computes something else when it is called again "
+                f"({differences[0].line}), so nothing can be compared with it: let it draw random numbers from torch's "
+                "global generators or from one among its arguments, which are reset before each call, and let setup= "
+                "make whatever its calls change and keep"
+            )
 
     def compare(self, found: Ran, expected: Ran, poisoned: bool = False) -> tuple[Difference, ...]:
         """Return the differences of outputs and gradients."""
@@ -224,7 +242,7 @@ class Agreement:
                 raise BadRequest("golden= returns no output: let it return what the reference does, more precisely")
             return Ran(outputs, {})
         args, kwargs = widened(args, kwargs)
-        with float64_by_default():
+        with float64_by_default(), annotating(lambda: GOLDEN_NOTE):
             outputs = self.reference(*args, **kwargs)
             # an output of a timed call may be a copy, which has no gradient
             gradients = self._gradients(outputs, args, kwargs, expected.outputs) if expected.gradients else {}
