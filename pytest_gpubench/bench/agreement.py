@@ -30,7 +30,6 @@ from pytest_gpubench.correctness import (
 from pytest_gpubench.correctness.constant_outputs import extents_of
 from pytest_gpubench.correctness.inputs import InputMemory, with_gradients
 from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
-from pytest_gpubench.correctness.snapshot import snapshot
 from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import BadRequest, GpuBenchError, UnfairComparison, WrongResult, annotate, annotating
 from pytest_gpubench.replay.cuda_graphs import used_cuda_graphs
@@ -138,7 +137,7 @@ class Agreement:
     def check(self, name: str, candidate: Function, expected: Ran, when: str = "") -> tuple[Difference, ...]:
         """Run a candidate; return how each of its outputs differs, or raise WrongResult."""
         differences = self.compare(self.found(name, candidate, expected), expected, poisoned=True)
-        self.require(name, differences, when)
+        self.require(name, differences, when, expected)
         return differences
 
     def found(self, name: str, candidate: Function, expected: Ran) -> Ran:
@@ -147,30 +146,28 @@ class Agreement:
         refuse_strange_tensors(name, found.outputs, expected.outputs, expected.left)
         return found
 
-    def require(self, name: str, differences: Sequence[Difference], when: str) -> None:
-        """Raise WrongResult naming every output that differs by more than is allowed."""
+    def require(self, name: str, differences: Sequence[Difference], when: str, expected: Ran | None) -> None:
+        """Raise WrongResult naming every output that differs by more than is allowed.
+
+        expected: what the reference computed; None where only a timed call computes such. It has to compute that again.
+        """
         failed = [difference for difference in differences if not difference.passed]
         if not failed:
             return
-        if not self._are_arguments_repeated():
-            raise UnfairComparison(
-                "setup= makes other arguments each time, so that no outputs can be compared: draw them from torch's "
-                "global generators, which are reset before each call, or from one that setup seeds"
-            )
-        self._refuse_unrepeatable_reference()
+        self._refuse_unrepeatable_reference(expected)
         hint = [ROUNDING_HINT] if all(difference.may_be_rounding for difference in failed) else []
         raise WrongResult(f"{name} is wrong{when}: " + "; ".join([*(each.sentence for each in failed), *hint]))
 
-    def _refuse_unrepeatable_reference(self) -> None:
-        """Raise UnfairComparison for a reference that computes something else in its next call."""
-        first = self._run(self.reference).copied()
+    def _refuse_unrepeatable_reference(self, expected: Ran | None) -> None:
+        """Raise UnfairComparison for a reference that computes something else when it is called again."""
+        first = expected or self._run(self.reference).copied()
         differences = [each for each in self.compare(self._run(self.reference), first) if not each.passed]
         if differences:
             raise UnfairComparison(
                 f"the reference {name_of(self.reference)!r} computes something else when it is called again "
-                f"({differences[0].line}), so nothing can be compared with it: let it draw random numbers from torch's "
-                "global generators or from one among its arguments, which are reset before each call, and let setup= "
-                "make whatever its calls change and keep"
+                f"({differences[0].line}), so nothing can be compared with it: let it, and setup=, draw random numbers "
+                "from torch's global generators or from one among its arguments, which are reset before each call, and "
+                "let setup= make whatever its calls change and keep"
             )
 
     def compare(self, found: Ran, expected: Ran, poisoned: bool = False) -> tuple[Difference, ...]:
@@ -395,14 +392,3 @@ class Agreement:
             self.memory.end_replacing()
         if self.arguments.setup is not None:
             self.arguments.setup.put_back()
-
-    def _are_arguments_repeated(self) -> bool:
-        """Tell whether `setup` makes the same tensors again."""
-        if self.arguments.setup is None:
-            return True
-        first, second = (snapshot(*self.fresh()).states for _ in range(2))
-        if self.variation.way == "as given" and not self.arguments.setup.gives_what_it_gave(self.fresh()):
-            return False
-        return {name: each.checksum for name, each in first.items()} == {
-            name: each.checksum for name, each in second.items()
-        }

@@ -118,15 +118,6 @@ class RestoringSetup:
             if values is not None and memory.lives:
                 memory.bytes.copy_(values)
 
-    def gives_what_it_gave(self, arguments: tuple[tuple[object, ...], dict[str, object]]) -> bool:
-        """Tell whether memory of arguments holds what it held when it was first given."""
-        others = [
-            (str(number), memory)
-            for number, (memory, values) in enumerate(self.given)
-            if values is not None and memory.lives and not torch.equal(memory.bytes, values)
-        ]
-        return not lying_in([leaf for leaf in inputs_of(*arguments) if leaf[0] not in self.replaced], others)
-
     def given_leaves(self) -> Leaves:
         """Return those arguments of the last call that it did not change."""
         changed = [

@@ -170,7 +170,7 @@ class CompareRequest(Request[Comparison]):
         differences: Sequence[Difference] | None = None
         if not is_guarded or set(found.changed) != set(expected.changed):
             differences = agreement.compare(found, expected, poisoned=True)
-            agreement.require(name, differences, "")
+            agreement.require(name, differences, "", expected)
         del found  # its outputs take room
         if is_guarded:
             differences = guarded.check()

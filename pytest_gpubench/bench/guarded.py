@@ -68,7 +68,7 @@ class GuardedCall:
             differences = self._differences(self._found_in_place())
             if _all_pass(differences):
                 self._remark("it is right only where its arguments lie")
-        self.agreement.require(self.name, differences, "")
+        self.agreement.require(self.name, differences, "", self.expected)
         return differences
 
     def name_what_breaks(self, note: Callable[[str], object]) -> None:

@@ -12,7 +12,7 @@ from pytest_gpubench.correctness.held import held_by
 from pytest_gpubench.correctness.leaves import Leaves, tensors_of
 from pytest_gpubench.correctness.memory import Place, memory_of
 from pytest_gpubench.correctness.one_pass import bytes_differ
-from pytest_gpubench.correctness.snapshot import Snapshot, changed, checksum, moved, snapshot_of
+from pytest_gpubench.correctness.snapshot import checksum
 from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.units import format_bytes
 
@@ -96,7 +96,10 @@ class InputMemory:
     calls: int = 0
     looks_at_random: bool = True
     """False while outputs are kept: one may lie in the memory of an input, and a look would write over it."""
-    layout: Snapshot | None = None
+    layouts: dict[str, object] | None = None
+    """The place, shape and strides of each argument, by name."""
+    differentiable: set[str] = field(default_factory=set)
+    """The names of the arguments that require a gradient."""
     given: list[tuple[Region, torch.Tensor | None]] | None = None
     """The regions that calls change, and what they are to hold once values are not varied any more; None before."""
     replaced: dict[Region, tuple[torch.Tensor, bool]] = field(default_factory=dict)
@@ -115,7 +118,7 @@ class InputMemory:
 
         Raises MeasurementError for what cannot be put back.
         """
-        if self.layout is None:
+        if self.layouts is None:
             self._begin()
             return
         self.calls += 1
@@ -125,7 +128,7 @@ class InputMemory:
         self.launched = is_chosen or bool(self.changing)
         if is_chosen:
             self.late += self.look()
-            if names := moved(self.layout):
+            if names := self.moved():
                 raise MeasurementError(
                     f"a call changes where {', '.join(names)} lies, its shape or strides, or what the container holds, "
                     "so later calls would get other inputs: give setup=, which makes new arguments for each call"
@@ -134,7 +137,7 @@ class InputMemory:
         self.put_back()
 
     def _begin(self) -> None:
-        self.layout = snapshot_of(self.find, contents=False)
+        self.layouts, self.differentiable = layouts_of(self.find()), differentiable_in(self.find())
         leaves = with_gradients(self.leaves())
         generators = [leaf for _, leaf in leaves if isinstance(leaf, torch.Generator)]
         self.generators = [(each, each.get_state()) for each in generators]
@@ -161,14 +164,18 @@ class InputMemory:
 
     def look(self) -> list[str]:
         """Return the names of inputs that are newly changed, which are put back from now on, or have moved."""
-        assert self.layout is not None, "nothing was given yet"
         known = set(self.changing)
         new = changed_regions([region for region in self.regions if region not in known])
         self.looked = True
         self.changing += new
         self.changes_gradients |= bool(self._new_gradients())
-        names = changed(self.layout)
-        return names + [name for region in new for name in region.names if name not in names]
+        turned = sorted(self.differentiable ^ differentiable_in(self.find()))
+        return list(dict.fromkeys([*self.moved(), *turned, *(name for region in new for name in region.names)]))
+
+    def moved(self) -> list[str]:
+        """Return the names of arguments that lie elsewhere, have another shape or strides, are gone or are new."""
+        before, after = self.layouts or {}, layouts_of(self.find())
+        return [name for name in {**before, **after} if before.get(name) != after.get(name)]
 
     def put_back(self) -> None:
         """Write into the inputs that calls change what they are to hold."""
@@ -227,6 +234,23 @@ def with_held(leaves: Leaves) -> Leaves:
 def with_gradients(leaves: Leaves) -> Leaves:
     """Return leaves, and the gradient of each that may have one, by name."""
     return [*leaves, *((f"{name}.grad", leaf.grad) for name, leaf in leaves if takes_gradient(leaf))]
+
+
+def layouts_of(leaves: Leaves) -> dict[str, object]:
+    """Return where each tensor among leaves lies, its shape, strides and dtype, by name."""
+    return {name: _layout_of(tensor) for name, tensor in tensors_of(leaves)}
+
+
+def _layout_of(tensor: torch.Tensor) -> object:
+    try:
+        return tensor.data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
+    except RuntimeError:  # a tensor without an address
+        return tensor.dtype
+
+
+def differentiable_in(leaves: Leaves) -> set[str]:
+    """Return the names of the tensors that require a gradient."""
+    return {name for name, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad}
 
 
 def takes_gradient(leaf: object) -> TypeGuard[torch.Tensor]:
