@@ -8,11 +8,11 @@ from typing import TypeGuard
 
 import torch
 
+from pytest_gpubench.correctness.checksum import checksum
 from pytest_gpubench.correctness.held import held_by
 from pytest_gpubench.correctness.leaves import Leaves, tensors_of
 from pytest_gpubench.correctness.memory import Place, memory_of
 from pytest_gpubench.correctness.one_pass import bytes_differ
-from pytest_gpubench.correctness.snapshot import checksum
 from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.units import format_bytes
 

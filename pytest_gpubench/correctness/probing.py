@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import torch
 
+from pytest_gpubench.correctness.checksum import checksum
 from pytest_gpubench.correctness.leaves import flatten, tensors_of
-from pytest_gpubench.correctness.snapshot import checksum
 from pytest_gpubench.correctness.variation import variable_tensors
 
 PROBES = 32

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpubench.correctness import Variation, variation
-from pytest_gpubench.correctness.snapshot import checksum
+from pytest_gpubench.correctness.checksum import checksum
 from pytest_gpubench.correctness.variation import tensors_for, variable_tensors, vary
 from tests.correctness.samples import COMPLEX, FLOATS, INTEGERS, layouts, names, shapes
 

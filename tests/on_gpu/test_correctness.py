@@ -12,10 +12,10 @@ import triton
 import triton.language as tl
 
 from pytest_gpubench.correctness import Tolerance, compare_outputs
+from pytest_gpubench.correctness.checksum import checksum
 from pytest_gpubench.correctness.memory import bytes_at
 from pytest_gpubench.correctness.one_pass import can_check
 from pytest_gpubench.correctness.pool import PoisonedPool, pool_on
-from pytest_gpubench.correctness.snapshot import checksum
 from tests.correctness.samples import unwritten
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.int32)

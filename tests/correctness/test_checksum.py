@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from pytest_gpubench.correctness import chunks, flatten
+from pytest_gpubench.correctness.checksum import checksum
 from pytest_gpubench.correctness.memory import overlaps
-from pytest_gpubench.correctness.snapshot import checksum
 from tests.correctness.samples import COMPLEX, FLOAT8, FLOATS, INTEGERS
 
 
