@@ -47,6 +47,7 @@ def with_attribute(name: str) -> torch.Tensor:
         (with_attribute("later"), torch.ones(2), InvalidResult, "^out of 'mine' has an attribute of its own, 'later'"),
         ([with_attribute("later")], [torch.ones(2)], InvalidResult, r"^out\[0\] of 'mine' has an attribute"),
         (with_attribute("later"), with_attribute("later"), None, ""),
+        (torch.ones(2), with_attribute("later"), None, ""),
         (with_attribute("_dynamo_dynamic_indices"), torch.ones(2), None, ""),
         (torch.ones(3, 2).t(), torch.ones(2, 3), None, ""),
         (torch.ones(1, 3).expand(1, 3), torch.ones(1, 3), None, ""),
