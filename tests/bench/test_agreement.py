@@ -12,6 +12,7 @@ import torch
 
 from pytest_gpubench import BadRequest, UnfairComparison, WrongResult
 from pytest_gpubench.bench.agreement import GOLDEN_NOTE
+from pytest_gpubench.bench.guarded import GuardedCall
 from pytest_gpubench.timing.calls import Backward
 from tests.bench.calls import agreement_of, double
 
@@ -116,34 +117,39 @@ def holder_of(gradient: torch.Tensor | None = None) -> SimpleNamespace:
 @pytest.mark.parametrize(
     ("reference", "candidate", "other", "told"),
     [
-        (fill, fill, cache_of(), None),
-        (fill, lambda x, cache: x * 2, cache_of(), r"args\[1\]\.keys\[0\]: the candidate leaves it as it was"),
+        (fill, fill, cache_of, None),
+        (fill, lambda x, cache: x * 2, cache_of, r"args\[1\]\.keys\[0\]: the candidate leaves it as it was"),
         (
             fill,
             lambda x, cache: fill(x, cache) + cache.keys[1].copy_(x) * 0,
-            cache_of(),
+            cache_of,
             r"args\[1\]\.keys\[1\]: the c",
         ),
-        (fill, lambda x, cache: fill(x + 1, cache) - 2, cache_of(), r"args\[1\]\.keys\[0\]: 4 of 4 elements"),
-        (train, train, holder_of(), None),
-        (train, lambda x, holder: x.sum(), holder_of(), r"args\[1\]\.weight\.grad: the candidate leaves it as it was"),
-        (train, lambda x, holder: train(x, holder, 2.0), holder_of(), r"args\[1\]\.weight\.grad: 3 of 4 elements"),
-        (train, lambda x, holder: train(x, holder, 2.0), holder_of(X + 1), r"args\[1\]\.weight\.grad: 3 of 4"),
-        (lambda x, holder: x.sum(), train, holder_of(), r"args\[1\]\.weight\.grad: the candidate overwrites it"),
+        (fill, lambda x, cache: fill(x + 1, cache) - 2, cache_of, r"args\[1\]\.keys\[0\]: 4 of 4 elements"),
+        (train, train, holder_of, None),
+        (train, lambda x, holder: x.sum(), holder_of, r"args\[1\]\.weight\.grad: the candidate leaves it as it was"),
+        (train, lambda x, holder: train(x, holder, 2.0), holder_of, r"args\[1\]\.weight\.grad: 3 of 4 elements"),
+        (train, lambda x, holder: train(x, holder, 2.0), lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: 3 of 4"),
+        (lambda x, holder: x.sum(), train, holder_of, r"args\[1\]\.weight\.grad: the candidate overwrites it"),
     ],
 )
 def test_what_an_object_among_the_arguments_holds_and_gradients_are_outputs(
     reference: Callable[..., object],
     candidate: Callable[..., object],
-    other: object,
+    other: Callable[[], object],
     told: str | None,
     backward: Backward,
 ) -> None:
-    """But gradients are no outputs of a call whose backward run is timed: it leaves them itself."""
-    agreement = agreement_of(reference, torch.arange(4.0), other, backward=backward)
+    """Also in memory with margins. Where a backward run is timed it leaves gradients itself: they are no outputs."""
+    agreement = agreement_of(reference, torch.arange(4.0), other(), backward=backward)
     is_wrong = told is not None and (backward == "forward" or "grad" not in told)
+    expected = agreement.run_reference()
     with pytest.raises(WrongResult, match=f"^mine is wrong: {told}") if is_wrong else nullcontext():
-        agreement.check("mine", candidate, agreement.run_reference())
+        agreement.check("mine", candidate, expected)
+        GuardedCall(agreement, "mine", candidate, expected, None).check()
+    name = (told or "args[1]").split(":")[0].replace("\\", "")
+    agreement = agreement_of(reference, torch.arange(4.0), other(), backward=backward, overwrites=(name,))
+    agreement.check("mine", candidate, agreement.run_reference())
 
 
 def test_golden_has_the_gradients_that_a_call_leaves() -> None:
