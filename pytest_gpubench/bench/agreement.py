@@ -1,5 +1,6 @@
 """The check that a candidate's outputs agree with its reference's, before and after it is timed."""
 
+import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -11,7 +12,7 @@ import torch
 
 from pytest_gpubench.bench.arguments import Overwrites, VariedArguments, covers
 from pytest_gpubench.bench.output_memory import REFERENCE, OutputMemory
-from pytest_gpubench.bench.output_rules import refuse_opaque_tensors, refuse_strange_tensors, work_left
+from pytest_gpubench.bench.output_rules import refuse_opaque, refuse_strange_tensors, work_left
 from pytest_gpubench.bench.ran import Ran, difference_of_changed, input_gradients, with_changed
 from pytest_gpubench.bench.switches import Readings, readings, refuse_switching
 from pytest_gpubench.bench.unread import rerun_where_results_were_there
@@ -27,11 +28,10 @@ from pytest_gpubench.correctness import (
     widened,
 )
 from pytest_gpubench.correctness.constant_outputs import extents_of
-from pytest_gpubench.correctness.inputs import InputMemory
+from pytest_gpubench.correctness.inputs import InputMemory, with_gradients
 from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
-from pytest_gpubench.correctness.snapshot import snapshot
 from pytest_gpubench.correctness.variation import Way
-from pytest_gpubench.errors import BadRequest, GpuBenchError, UnfairComparison, WrongResult, annotate
+from pytest_gpubench.errors import BadRequest, GpuBenchError, UnfairComparison, WrongResult, annotate, annotating
 from pytest_gpubench.replay.cuda_graphs import used_cuda_graphs
 from pytest_gpubench.timing.calls import GRADIENT_SEED, Backward, mark_step, refuse_untimeable
 from pytest_gpubench.units import name_of, repr_of
@@ -40,6 +40,11 @@ T = TypeVar("T")
 Function = Callable[..., object]
 Golden = Literal["float64"] | Function | None
 ROUNDING_HINT = 'if only rounding differs, compare with golden="float64", or give rtol= and atol='
+
+GOLDEN_NOTE = (
+    'gpu_bench: raised by the reference in the run of golden="float64": its arguments are float64 there, and the '
+    "weights that it holds stay as they are; give these in args= too, or a function as golden="
+)
 
 
 def check_golden(golden: object, factor: object) -> None:
@@ -132,7 +137,7 @@ class Agreement:
     def check(self, name: str, candidate: Function, expected: Ran, when: str = "") -> tuple[Difference, ...]:
         """Run a candidate; return how each of its outputs differs, or raise WrongResult."""
         differences = self.compare(self.found(name, candidate, expected), expected, poisoned=True)
-        self.require(name, differences, when)
+        self.require(name, differences, when, expected)
         return differences
 
     def found(self, name: str, candidate: Function, expected: Ran) -> Ran:
@@ -141,18 +146,29 @@ class Agreement:
         refuse_strange_tensors(name, found.outputs, expected.outputs, expected.left)
         return found
 
-    def require(self, name: str, differences: Sequence[Difference], when: str) -> None:
-        """Raise WrongResult naming every output that differs by more than is allowed."""
+    def require(self, name: str, differences: Sequence[Difference], when: str, expected: Ran | None) -> None:
+        """Raise WrongResult naming every output that differs by more than is allowed.
+
+        expected: what the reference computed; None where only a timed call computes such. It has to compute that again.
+        """
         failed = [difference for difference in differences if not difference.passed]
         if not failed:
             return
-        if not self._are_arguments_repeated():
-            raise UnfairComparison(
-                "setup= makes other arguments each time, so that no outputs can be compared: draw them from torch's "
-                "global generators, which are reset before each call, or from one that setup seeds"
-            )
+        self._refuse_unrepeatable_reference(expected)
         hint = [ROUNDING_HINT] if all(difference.may_be_rounding for difference in failed) else []
         raise WrongResult(f"{name} is wrong{when}: " + "; ".join([*(each.sentence for each in failed), *hint]))
+
+    def _refuse_unrepeatable_reference(self, expected: Ran | None) -> None:
+        """Raise UnfairComparison for a reference that computes something else when it is called again."""
+        first = expected or self._run(self.reference).copied()
+        differences = [each for each in self.compare(self._run(self.reference), first) if not each.passed]
+        if differences:
+            raise UnfairComparison(
+                f"the reference {name_of(self.reference)!r} computes something else when it is called again "
+                f"({differences[0].line}), so nothing can be compared with it: let it, and setup=, draw random numbers "
+                "from torch's global generators or from one among its arguments, which are reset before each call, and "
+                "let setup= make whatever its calls change and keep"
+            )
 
     def compare(self, found: Ran, expected: Ran, poisoned: bool = False) -> tuple[Difference, ...]:
         """Return the differences of outputs and gradients."""
@@ -192,8 +208,8 @@ class Agreement:
             difference_of_changed(difference, name, found, expected)
             for name in names
             for difference in compare_outputs(
-                found.inputs.get(name, given[name]),
-                expected.inputs.get(name, given[name]),
+                found.inputs.get(name, given.get(name)),
+                expected.inputs.get(name, given.get(name)),
                 self.tolerance,
                 golden=golden and golden.inputs.get(name),
                 golden_factor=self.golden_factor if golden and name in golden.inputs else None,
@@ -201,10 +217,14 @@ class Agreement:
         )
 
     def may_overwrite(self, name: str) -> bool:
-        """Tell whether a candidate may change an argument: what functions hold is their own."""
-        if isinstance(self.overwrites, bool):
-            return self.overwrites or not name.startswith(("args[", "kwargs["))
-        return any(covers(each, name) for each in self.overwrites) or not name.startswith(("args[", "kwargs["))
+        """Tell whether a candidate may change an argument.
+
+        What functions hold is their own, and a gradient that a backward run leaves is compared as such.
+        """
+        if not name.startswith(("args[", "kwargs[")) or (self.backward != "forward" and re.search(r"\.grad\b", name)):
+            return True
+        allowed = self.overwrites
+        return allowed if isinstance(allowed, bool) else any(covers(each, name) for each in allowed)
 
     def _run_golden(self, expected: Ran) -> Ran | None:
         """Run golden; it has gradients, and leaves changed arguments, where it is "float64", as its inputs are too."""
@@ -219,11 +239,11 @@ class Agreement:
                 raise BadRequest("golden= returns no output: let it return what the reference does, more precisely")
             return Ran(outputs, {})
         args, kwargs = widened(args, kwargs)
-        with float64_by_default():
+        with float64_by_default(), annotating(lambda: GOLDEN_NOTE):
             outputs = self.reference(*args, **kwargs)
             # an output of a timed call may be a copy, which has no gradient
             gradients = self._gradients(outputs, args, kwargs, expected.outputs) if expected.gradients else {}
-        changed = dict(tensors_of(inputs_of(args, kwargs))) if expected.changed else {}
+        changed = dict(tensors_of(with_gradients(inputs_of(args, kwargs)))) if expected.changed else {}
         return Ran(outputs, gradients, {name: changed[name] for name in expected.changed if name in changed})
 
     def with_changed(self, outputs: object, expected: Ran) -> object:
@@ -260,9 +280,7 @@ class Agreement:
         else:
             self._refuse_shared_memory(name, ran.outputs, expected, shared, changed)
         ran = replace(ran, in_given=frozenset(dict(in_given)), in_arguments=frozenset(dict(shared)))
-        if self.memory is None or not self.memory.changing:
-            return ran
-        return replace(ran, inputs=self.memory.contents(), changed=changed)
+        return ran if self.memory is None else replace(ran, inputs=self.memory.contents(), changed=changed)
 
     def run_with(self, function: Function, who: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Ran:
         """Return what a function does with arguments."""
@@ -275,7 +293,7 @@ class Agreement:
             annotate(error, f"gpu_bench: raised by {who}, whose outputs were to be compared")
             raise
         refuse_untimeable(outputs, name_of(function))
-        refuse_opaque_tensors(who, outputs)
+        refuse_opaque(who, outputs, inputs_of(args, kwargs))
         refuse_switching(who, self.switches)
         ran = Ran(outputs, self._gradients(outputs, args, kwargs, outputs))
         self.uses_cuda_graphs |= used_cuda_graphs()
@@ -374,14 +392,3 @@ class Agreement:
             self.memory.end_replacing()
         if self.arguments.setup is not None:
             self.arguments.setup.put_back()
-
-    def _are_arguments_repeated(self) -> bool:
-        """Tell whether `setup` makes the same tensors again."""
-        if self.arguments.setup is None:
-            return True
-        first, second = (snapshot(*self.fresh()).states for _ in range(2))
-        if self.variation.way == "as given" and not self.arguments.setup.gives_what_it_gave(self.fresh()):
-            return False
-        return {name: each.checksum for name, each in first.items()} == {
-            name: each.checksum for name, each in second.items()
-        }

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from pytest_gpubench.correctness import Variation
-from pytest_gpubench.correctness.held import tensors_held
+from pytest_gpubench.correctness.held import held_by_functions
 from pytest_gpubench.correctness.inputs import InputMemory, room_on
 from pytest_gpubench.correctness.leaves import Leaves, flatten, inputs_of
 from pytest_gpubench.correctness.memory import MemoryRange, lying_in, memory_of
@@ -36,7 +36,7 @@ def kept_arguments(
     plain = make_arguments(args, kwargs, setup)
     memory = input_memory(functions, plain.args, plain.kwargs) if setup is None else None
     if not isinstance(overwrites, bool):
-        check_names("overwrites", overwrites, [name for name, _ in memory.find()] if memory else None)
+        check_names("overwrites", overwrites, [name for name, _ in memory.given_leaves()] if memory else None)
     return replace(plain, memory=memory, overwrites=bool(overwrites))
 
 
@@ -44,13 +44,7 @@ def input_memory(
     functions: Sequence[Callable[..., object]], args: Sequence[object], kwargs: Mapping[str, object]
 ) -> InputMemory:
     """Return the memory of arguments, and of what functions and objects among the arguments hold."""
-    find = partial(inputs_of, args, kwargs)
-
-    def held() -> Leaves:
-        objects = [leaf for _, leaf in find() if not isinstance(leaf, torch.Tensor)]
-        return [leaf for holder in [*functions, *objects] for leaf in tensors_held(holder)]
-
-    return InputMemory(find, held)
+    return InputMemory(partial(inputs_of, args, kwargs), partial(held_by_functions, functions))
 
 
 def check_names(keyword: str, given: object, names: Sequence[str] | None) -> None:
@@ -124,16 +118,7 @@ class RestoringSetup:
             if values is not None and memory.lives:
                 memory.bytes.copy_(values)
 
-    def gives_what_it_gave(self, arguments: tuple[tuple[object, ...], dict[str, object]]) -> bool:
-        """Tell whether memory of arguments holds what it held when it was first given."""
-        others = [
-            (str(number), memory)
-            for number, (memory, values) in enumerate(self.given)
-            if values is not None and memory.lives and not torch.equal(memory.bytes, values)
-        ]
-        return not lying_in([leaf for leaf in inputs_of(*arguments) if leaf[0] not in self.replaced], others)
-
-    def find(self) -> Leaves:
+    def given_leaves(self) -> Leaves:
         """Return those arguments of the last call that it did not change."""
         changed = [
             ("", each)

@@ -172,7 +172,7 @@ class CompareRequest(Request[Comparison]):
             differences = agreement.compare(found, expected, poisoned=True)
             if is_guarded and not set(found.changed) <= set(expected.changed):
                 guarded.check()  # which tells where it only writes past another tensor
-            agreement.require(name, differences, "")
+            agreement.require(name, differences, "", expected)
         del found  # its outputs take room
         if is_guarded:
             differences = guarded.check()

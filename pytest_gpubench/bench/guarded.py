@@ -9,6 +9,7 @@ import torch
 from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.correctness import Difference, compare_outputs, poison_free_memory
+from pytest_gpubench.correctness.inputs import with_gradients, with_held
 from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
 from pytest_gpubench.correctness.margins import Moved, moved
 from pytest_gpubench.correctness.pool import PoisonedPool, with_enough
@@ -65,7 +66,7 @@ class GuardedCall:
             differences = self._differences(self._found_in_place())
             if _all_pass(differences):
                 self._remark("it is right only where its arguments lie")
-        self.agreement.require(self.name, differences, "")
+        self.agreement.require(self.name, differences, "", self.expected)
         return differences
 
     def name_what_breaks(self, note: Callable[[str], object]) -> None:
@@ -135,7 +136,7 @@ class GuardedCall:
                 self.pool.fill()
             with self.pool.use() if self.pool is not None else nullcontext():
                 found = self.agreement.run_with(self.candidate, f"{self.name!r}", args, kwargs)
-            return replace(found, inputs=dict(tensors_of(inputs_of(args, kwargs))))
+            return replace(found, inputs=dict(tensors_of(with_gradients(with_held(inputs_of(args, kwargs))))))
 
         found, names = with_enough(self.pool, run), self.expected.changed
         changed = {name: each.clone() for name, each in found.inputs.items() if name in names}

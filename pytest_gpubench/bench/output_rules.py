@@ -8,7 +8,9 @@ import torch
 
 from pytest_gpubench.correctness import flatten
 from pytest_gpubench.correctness.constant_outputs import least_and_largest
-from pytest_gpubench.correctness.memory import is_shared
+from pytest_gpubench.correctness.held import held_by
+from pytest_gpubench.correctness.leaves import Leaves, tensors_of
+from pytest_gpubench.correctness.memory import is_shared, memory_of
 from pytest_gpubench.errors import BadRequest, InvalidResult, UnfairComparison
 
 
@@ -42,10 +44,25 @@ def is_finite(tensor: torch.Tensor) -> bool:
     return not tensor.numel() or all(map(math.isfinite, least_and_largest(tensor)))
 
 
-def refuse_opaque_tensors(who: str, outputs: object) -> None:
-    """Raise BadRequest for a tensor whose elements only MKL-DNN can read."""
-    if names := [name for name, tensor in named_tensors(outputs).items() if tensor.is_mkldnn]:
-        raise BadRequest(f"{names[0]} of {who} has the layout of MKL-DNN, which cannot be compared: return .to_dense()")
+def refuse_opaque(who: str, outputs: object, given: Leaves) -> None:
+    """Raise BadRequest for an output that cannot be compared: an object that holds tensors, unless it was given.
+
+    Or a tensor whose elements only its class can read: one of MKL-DNN's, or of a class that cannot be flattened.
+    """
+    for name, leaf in flatten(outputs):
+        if isinstance(leaf, torch.Tensor):
+            parts = [part for part in tensors_of([(name, leaf)]) if part[1].numel()]
+            if len(memory_of(parts)) < len(parts):
+                kind = "tensor of MKL-DNN" if leaf.is_mkldnn else type(leaf).__name__
+                raise BadRequest(
+                    f"{name} of {who} is a {kind}, whose elements only its own class can read: return a plain tensor, "
+                    "as .to_dense() does, or give the class __tensor_flatten__"
+                )
+        elif held_by([(name, leaf)]) and not any(leaf is each for _, each in given):
+            raise BadRequest(
+                f"{name} of {who} is a {type(leaf).__name__}, whose tensors are not compared: return them, or a tuple, "
+                "dict or dataclass of them"
+            )
 
 
 def work_left(outputs: object) -> dict[str, str]:

@@ -167,7 +167,7 @@ class OutputRecorder:
         for name in list(self.given):
             if self.copying or (is_put_back and self._in_given(name)):
                 self.last[name] = map_leaves(copied, self.last[name])
-            if self.checking and memory is not None and memory.changing:
+            if self.checking and memory is not None:
                 self.inputs[name] = Ran(None, {}, memory.contents(), memory.changed_arguments())
             del self.given[name]
 
@@ -203,7 +203,8 @@ class OutputRecorder:
             self._refuse_late([*memory.late, *memory.look()])
         for name in names:
             differences = self._differences(name, found[name], expected)
-            self.agreement.require(name, differences, " in a timed call, though right when checked")
+            first = None if name in self.passes else expected
+            self.agreement.require(name, differences, " in a timed call, though right when checked", first)
 
     def _differences(self, name: str, found: Ran, expected: Ran) -> tuple[Difference, ...]:
         """Return how two calls differ: in gradients where those were timed, which golden has not."""
@@ -238,4 +239,5 @@ class OutputRecorder:
                         f"{name} returns what it had computed before: when the values of its inputs changed, in the "
                         "same memory, its outputs did not; let it compute in every call"
                     )
-            self.agreement.require(name, differences, f" for other values ({way} inputs; vary=False leaves them out)")
+            when = f" for other values ({way} inputs; vary=False leaves them out)"
+            self.agreement.require(name, differences, when, None)

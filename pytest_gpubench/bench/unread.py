@@ -55,7 +55,7 @@ def _holding_results(found: Ran, memory: Memory, tolerance: Tolerance) -> Iterat
         return
     if found.changed:
         memory.put_back()
-    leaves = [(name, leaf) for name, leaf in memory.find() if is_plain(leaf) and not leaf.requires_grad]
+    leaves = [(name, leaf) for name, leaf in memory.given_leaves() if is_plain(leaf) and not leaf.requires_grad]
     returned = {name for _, name in overlaps(flatten(found.outputs), leaves)}
     for name, tensor in tensors_of(leaves):
         if name in found.changed:

@@ -6,7 +6,6 @@ from pytest_gpubench.correctness.golden import checked_factor, float64_by_defaul
 from pytest_gpubench.correctness.leaves import flatten
 from pytest_gpubench.correctness.memory import moved_bytes
 from pytest_gpubench.correctness.poison import poison_free_memory
-from pytest_gpubench.correctness.snapshot import changed, snapshot
 from pytest_gpubench.correctness.tolerance import Tolerance
 from pytest_gpubench.correctness.variation import Variation
 
@@ -14,13 +13,11 @@ __all__ = [
     "Difference",
     "Tolerance",
     "Variation",
-    "changed",
     "checked_factor",
     "compare_outputs",
     "flatten",
     "float64_by_default",
     "moved_bytes",
     "poison_free_memory",
-    "snapshot",
     "widened",
 ]

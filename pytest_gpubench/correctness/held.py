@@ -3,7 +3,7 @@
 import functools
 import types
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -23,35 +23,47 @@ OF_MODULES = ("_parameters", "_buffers", "_modules")
 SIMPLE = (type(None), int, float, complex, str, bytes)
 
 
-def tensors_held(holder: object) -> Leaves:
-    """Return the tensors that an object reaches without being given them, by name: `weight of Norm`, `x of scale`."""
-    of = (callable(holder) and getattr(holder, "__name__", None)) or type(holder).__name__
+def held_by_functions(functions: Iterable[object]) -> Leaves:
+    """Return the tensors that functions reach without being given them, by name: `weight of Norm`, `x of scale`."""
+    found = []
+    for function in functions:
+        of = (callable(function) and getattr(function, "__name__", None)) or type(function).__name__
+        found += [(f"{name.lstrip('.') or 'itself'} of {of}", tensor) for name, tensor in _held("", function, {})]
+    return found
+
+
+def held_by(leaves: Leaves) -> Leaves:
+    """Return the tensors that objects among leaves hold, by name: `args[1].keys`."""
+    seen: dict[int, object] = {id(leaf): leaf for _, leaf in leaves if isinstance(leaf, torch.Tensor)}
+    return [each for name, leaf in leaves for each in _held(name, leaf, seen)]
+
+
+def _held(name: str, holder: object, seen: dict[int, object]) -> Leaves:
+    """Return the tensors that an object holds, by name, but for those that were seen."""
     found: Leaves = []
-    seen: dict[int, object] = {}
     looked_into = 0
-    waiting: deque[tuple[str, object]] = deque([("", holder)])
+    waiting: deque[tuple[str, object]] = deque([(name, holder)])
     while waiting and looked_into < MOST_OBJECTS:
         name, value = waiting.popleft()
         if isinstance(value, SIMPLE) or id(value) in seen:
             continue
         seen[id(value)] = value
         if isinstance(value, torch.Tensor):
-            found.append((f"{name or 'itself'} of {of}", value))
+            found.append((name, value))
             continue
         looked_into += 1
-        waiting.extend((each or name, inner) for each, inner in _contents_of(value, name))
+        waiting.extend((name + suffix, inner) for suffix, inner in _contents_of(value))
     return found
 
 
-def _contents_of(value: Any, name: str) -> Iterator[tuple[str, object]]:
-    """Yield what a value of this name holds, by name; nothing for a value of another kind."""
+def _contents_of(value: Any) -> Iterator[tuple[str, object]]:
+    """Yield what a value holds, by the suffix of its name; nothing for a value of another kind."""
     if isinstance(value, torch.nn.Module):
-        yield from value.named_parameters()
-        yield from value.named_buffers()
+        yield from ((f".{name}", tensor) for name, tensor in [*value.named_parameters(), *value.named_buffers()])
         for path, module in value.named_modules():
-            yield from ((f"{path}.{each}" if path else each, inner) for each, inner in _attributes_of(module))
+            yield from ((f".{path}{suffix}" if path else suffix, inner) for suffix, inner in _attributes_of(module))
     elif isinstance(value, torch.optim.Optimizer):
-        yield from (("", value.param_groups), ("state", list(value.state.values())))
+        yield from ((".param_groups", value.param_groups), (".state", list(value.state.values())))
     elif isinstance(value, functools.partial):
         yield from (("", value.func), ("", value.args), ("", value.keywords))
     elif isinstance(value, types.MethodType):
@@ -61,9 +73,9 @@ def _contents_of(value: Any, name: str) -> Iterator[tuple[str, object]]:
     elif isinstance(value, types.FunctionType):
         yield from _variables_of(value)
     elif isinstance(value, dict):
-        yield from ((f"{name}[{repr_of(key)}]", each) for key, each in islice(list(value.items()), MOST_ITEMS))
+        yield from ((f"[{repr_of(key)}]", each) for key, each in islice(list(value.items()), MOST_ITEMS))
     elif isinstance(value, (list, tuple, deque)):
-        yield from ((f"{name}[{place}]", each) for place, each in enumerate(islice(value, MOST_ITEMS)))
+        yield from ((f"[{place}]", each) for place, each in enumerate(islice(value, MOST_ITEMS)))
     else:
         yield from _attributes_of(value)
 
@@ -71,10 +83,11 @@ def _contents_of(value: Any, name: str) -> Iterator[tuple[str, object]]:
 def _attributes_of(value: Any) -> Iterator[tuple[str, object]]:
     """Yield the attributes of an object of the user's."""
     if type(value).__module__.split(".")[0] not in LIBRARIES and not isinstance(value, (type, types.ModuleType)):
-        yield from [(name, each) for name, each in getattr(value, "__dict__", {}).items() if name not in OF_MODULES]
+        own = getattr(value, "__dict__", {})
+        yield from [(f".{name}", each) for name, each in own.items() if name not in OF_MODULES]
         members = {name: each for cls in type(value).__mro__[::-1] for name, each in vars(cls).items()}
         slots = [name for name, each in members.items() if isinstance(each, types.MemberDescriptorType)]
-        yield from [(name, getattr(value, name)) for name in slots if hasattr(value, name)]
+        yield from [(f".{name}", getattr(value, name)) for name in slots if hasattr(value, name)]
 
 
 def _variables_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:
@@ -82,10 +95,10 @@ def _variables_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with_value = cell != types.CellType()  # one that is not filled yet raises when it is read
         if with_value:
-            yield name, cell.cell_contents
+            yield f".{name}", cell.cell_contents
     yield from (("", function.__defaults__ or ()), ("", function.__kwdefaults__ or {}))
     if (wrapped := getattr(function, "__wrapped__", None)) is not None:
         yield "", wrapped
     for name in function.__code__.co_names:
         if isinstance(found := function.__globals__.get(name), (torch.Tensor, torch.nn.Module)):
-            yield name, found
+            yield f".{name}", found

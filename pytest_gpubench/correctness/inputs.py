@@ -8,10 +8,11 @@ from typing import TypeGuard
 
 import torch
 
+from pytest_gpubench.correctness.checksum import checksum
+from pytest_gpubench.correctness.held import held_by
 from pytest_gpubench.correctness.leaves import Leaves, tensors_of
 from pytest_gpubench.correctness.memory import Place, memory_of
 from pytest_gpubench.correctness.one_pass import bytes_differ
-from pytest_gpubench.correctness.snapshot import Snapshot, changed, checksum, moved, snapshot_of
 from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.units import format_bytes
 
@@ -82,8 +83,8 @@ class InputMemory:
     """The regions that calls are known to change."""
     launched: bool = False
     """True if the last `restore` may have launched work on the device."""
-    gradients: list[tuple[torch.Tensor, torch.Tensor | None]] = field(default_factory=list)
-    """Each tensor that calls may give a gradient, and the one that it has before them."""
+    gradients: list[tuple[str, torch.Tensor, torch.Tensor | None]] = field(default_factory=list)
+    """Each tensor that calls may give a gradient, that gradient's name, and the one that it has before them."""
     generators: list[tuple[torch.Generator, torch.Tensor]] = field(default_factory=list)
     """Each generator of random numbers among the arguments, and its state before each call."""
     changes_gradients: bool = False
@@ -95,22 +96,29 @@ class InputMemory:
     calls: int = 0
     looks_at_random: bool = True
     """False while outputs are kept: one may lie in the memory of an input, and a look would write over it."""
-    layout: Snapshot | None = None
+    layouts: dict[str, object] | None = None
+    """The place, shape and strides of each argument, by name."""
+    differentiable: set[str] = field(default_factory=set)
+    """The names of the arguments that require a gradient."""
     given: list[tuple[Region, torch.Tensor | None]] | None = None
     """The regions that calls change, and what they are to hold once values are not varied any more; None before."""
     replaced: dict[Region, tuple[torch.Tensor, bool]] = field(default_factory=dict)
     """The regions that hold other bytes than they were given with; those, and whether calls were known to change it."""
 
     def leaves(self) -> Leaves:
-        """Return the inputs, and the other tensors that calls use, by name."""
-        return [*self.find(), *self.held()]
+        """Return the arguments, and the other tensors that calls use, by name."""
+        return [*with_held(self.find()), *self.held()]
+
+    def given_leaves(self) -> Leaves:
+        """Return the arguments, what objects among them hold, and the gradients of both, by name."""
+        return with_gradients(with_held(self.find()))
 
     def restore(self) -> None:
         """Put back what calls changed; before the first call, take copies.
 
         Raises MeasurementError for what cannot be put back.
         """
-        if self.layout is None:
+        if self.layouts is None:
             self._begin()
             return
         self.calls += 1
@@ -120,7 +128,7 @@ class InputMemory:
         self.launched = is_chosen or bool(self.changing)
         if is_chosen:
             self.late += self.look()
-            if names := moved(self.layout):
+            if names := self.moved():
                 raise MeasurementError(
                     f"a call changes where {', '.join(names)} lies, its shape or strides, or what the container holds, "
                     "so later calls would get other inputs: give setup=, which makes new arguments for each call"
@@ -129,12 +137,11 @@ class InputMemory:
         self.put_back()
 
     def _begin(self) -> None:
-        self.layout = snapshot_of(self.find, contents=False)
-        leaves = self.leaves()
+        self.layouts, self.differentiable = layouts_of(self.find()), differentiable_in(self.find())
+        leaves = with_gradients(self.leaves())
         generators = [leaf for _, leaf in leaves if isinstance(leaf, torch.Generator)]
         self.generators = [(each, each.get_state()) for each in generators]
-        self.gradients = [(tensor, tensor.grad) for _, tensor in leaves if takes_gradient(tensor)]
-        leaves += [(f"{name}.grad", tensor.grad) for name, tensor in leaves if takes_gradient(tensor)]
+        self.gradients = [(f"{name}.grad", leaf, leaf.grad) for name, leaf in leaves if takes_gradient(leaf)]
         self.regions = list(regions_of(leaves))
         self.launched = True
         taken: dict[torch.device, int] = {}  # the smallest are copied, as far as there is room
@@ -157,20 +164,24 @@ class InputMemory:
 
     def look(self) -> list[str]:
         """Return the names of inputs that are newly changed, which are put back from now on, or have moved."""
-        assert self.layout is not None, "nothing was given yet"
         known = set(self.changing)
         new = changed_regions([region for region in self.regions if region not in known])
         self.looked = True
         self.changing += new
-        self.changes_gradients |= any(tensor.grad is not given for tensor, given in self.gradients)
-        names = changed(self.layout)
-        return names + [name for region in new for name in region.names if name not in names]
+        self.changes_gradients |= bool(self._new_gradients())
+        turned = sorted(self.differentiable ^ differentiable_in(self.find()))
+        return list(dict.fromkeys([*self.moved(), *turned, *(name for region in new for name in region.names)]))
+
+    def moved(self) -> list[str]:
+        """Return the names of arguments that lie elsewhere, have another shape or strides, are gone or are new."""
+        before, after = self.layouts or {}, layouts_of(self.find())
+        return [name for name in {**before, **after} if before.get(name) != after.get(name)]
 
     def put_back(self) -> None:
         """Write into the inputs that calls change what they are to hold."""
         for generator, state in self.generators:
             generator.set_state(state)
-        for tensor, given in self.gradients if self.changes_gradients else ():
+        for _, tensor, given in self.gradients if self.changes_gradients else ():
             tensor.grad = given
         for region in sorted(self.changing, key=lambda each: each.values is None):
             region.put_back()
@@ -199,15 +210,47 @@ class InputMemory:
         """The names of the inputs that calls are known to change."""
         return [name for region in self.changing for name in region.names]
 
+    def _new_gradients(self) -> set[str]:
+        """Return the names of the gradients that calls have given."""
+        new = [(name, tensor.grad) for name, tensor, given in self.gradients if tensor.grad is not given]
+        return {name for name, _ in tensors_of(new)}
+
     def changed_arguments(self) -> tuple[str, ...]:
         """Return the names of the arguments that do not hold now what they are to hold."""
-        changed = {name for region in changed_regions(self.changing) for name in region.names}
-        return tuple(name for name, _ in tensors_of(self.find()) if name in changed)
+        changed = {name for region in changed_regions(self.changing) for name in region.names} | self._new_gradients()
+        return tuple(name for name, _ in tensors_of(self.given_leaves()) if name in changed)
 
     def contents(self) -> dict[str, torch.Tensor]:
-        """Return copies of the inputs that calls change, as they are now, by name."""
-        names = set(self.names)
-        return {name: tensor.clone() for name, tensor in tensors_of(self.find()) if name in names}
+        """Return copies of the arguments that calls change, as they are now, by name."""
+        names = {*self.names, *self._new_gradients()}
+        return {name: tensor.clone() for name, tensor in tensors_of(self.given_leaves()) if name in names}
+
+
+def with_held(leaves: Leaves) -> Leaves:
+    """Return leaves, and the tensors that objects among them hold, by name."""
+    return [*leaves, *held_by(leaves)]
+
+
+def with_gradients(leaves: Leaves) -> Leaves:
+    """Return leaves, and the gradient of each that may have one, by name."""
+    return [*leaves, *((f"{name}.grad", leaf.grad) for name, leaf in leaves if takes_gradient(leaf))]
+
+
+def layouts_of(leaves: Leaves) -> dict[str, object]:
+    """Return where each tensor among leaves lies, its shape, strides and dtype, by name."""
+    return {name: _layout_of(tensor) for name, tensor in tensors_of(leaves)}
+
+
+def _layout_of(tensor: torch.Tensor) -> object:
+    try:
+        return tensor.data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
+    except RuntimeError:  # a tensor without an address
+        return tensor.dtype
+
+
+def differentiable_in(leaves: Leaves) -> set[str]:
+    """Return the names of the tensors that require a gradient."""
+    return {name for name, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad}
 
 
 def takes_gradient(leaf: object) -> TypeGuard[torch.Tensor]:

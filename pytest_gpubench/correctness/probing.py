@@ -2,11 +2,12 @@
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 
-from pytest_gpubench.correctness.snapshot import snapshot
+from pytest_gpubench.correctness.checksum import checksum
+from pytest_gpubench.correctness.leaves import flatten, tensors_of
 from pytest_gpubench.correctness.variation import variable_tensors
 
 PROBES = 32
@@ -72,5 +73,4 @@ def line_of(tensor: torch.Tensor, where: float) -> torch.Tensor:
 
 def _fingerprint(function: Callable[..., object], arguments: ArgsAndKwargs) -> object:
     """Return checksums of what a function returns."""
-    outputs: Sequence[object] = (function(*arguments[0], **arguments[1]),)
-    return {name: state.checksum for name, state in snapshot(outputs).states.items()}
+    return {name: checksum(each) for name, each in tensors_of(flatten(function(*arguments[0], **arguments[1])))}

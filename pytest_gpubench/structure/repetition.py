@@ -8,8 +8,8 @@ from itertools import count
 
 import torch
 
+from pytest_gpubench.correctness.checksum import checksum
 from pytest_gpubench.correctness.leaves import flatten, inputs_of, tensors_of
-from pytest_gpubench.correctness.snapshot import checksum
 from pytest_gpubench.errors import BadRequest, UnfairComparison
 from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.calls import backward_of, leaves_of, run_backward

@@ -231,15 +231,21 @@ def refuse_without_data(values: Mapping[str, object]) -> None:
 
 
 def done_later(value: object) -> Iterator[object]:
-    """Yield the leaves of a pytree, and of dataclasses in it, whose work is done when they are used."""
+    """Yield the leaves of a value whose work is done when they are used."""
+    for leaf in leaves_in(value):
+        if isinstance(leaf, (*DONE_LATER, torch._C.Future)) and not isinstance(leaf, io.IOBase):
+            yield leaf
+
+
+def leaves_in(value: object) -> Iterator[object]:
+    """Yield the leaves of a pytree, and of dataclasses in it."""
     from torch.utils import _pytree as pytree
 
     seen, waiting = set[int](), [value]
     while waiting:
         for leaf in pytree.tree_leaves(waiting.pop()):  # the walk takes 0.1 ms
-            if isinstance(leaf, (*DONE_LATER, torch._C.Future)) and not isinstance(leaf, io.IOBase):
-                yield leaf
-            elif dataclasses.is_dataclass(leaf) and not isinstance(leaf, type) and id(leaf) not in seen:
+            yield leaf
+            if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type) and id(leaf) not in seen:
                 seen.add(id(leaf))  # one may hold itself
                 waiting += [getattr(leaf, each.name, None) for each in dataclasses.fields(leaf)]
 
@@ -301,12 +307,10 @@ class BackwardPass:
 
     def forward(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list[torch.Tensor]:
         """Return the outputs that a gradient can flow back from."""
-        from torch.utils._pytree import tree_leaves
-
         mark_step()
         with torch.enable_grad():
-            leaves = tree_leaves(self.function(*args, **kwargs))
-        outputs = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+            returned = self.function(*args, **kwargs)
+        outputs = [leaf for leaf in leaves_in(returned) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
         if not outputs:
             raise BadRequest(
                 f"backward= was asked of {name_of(self.function)!r}, but none of its outputs requires a gradient: "

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -96,9 +97,16 @@ def leaf() -> torch.Tensor:
     return torch.arange(1.0, 5.0, requires_grad=True)
 
 
+@dataclass
+class Output:
+    y: torch.Tensor
+
+
+@pytest.mark.parametrize("of", [lambda y: y, Output])
 @pytest.mark.parametrize("backward", ["backward", "both"])
-def test_a_gradient_that_is_wrong_when_it_is_timed(backward: Backward) -> None:
-    runs = Runs(LaterWrong.apply, backward, leaf())
+def test_a_gradient_that_is_wrong_when_it_is_timed(backward: Backward, of: Function) -> None:
+    later_wrong: Function = LaterWrong.apply
+    runs = Runs(lambda x: of(later_wrong(x)), backward, leaf(), reference=lambda x: of(double(x)))
     runs.take()
     with pytest.raises(WrongResult, match=r"^mine is wrong in a timed call, though right when checked: grad args\[0\]"):
         check(runs.recorder, ["mine"])

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -45,6 +47,7 @@ def with_attribute(name: str) -> torch.Tensor:
         (with_attribute("later"), torch.ones(2), InvalidResult, "^out of 'mine' has an attribute of its own, 'later'"),
         ([with_attribute("later")], [torch.ones(2)], InvalidResult, r"^out\[0\] of 'mine' has an attribute"),
         (with_attribute("later"), with_attribute("later"), None, ""),
+        (torch.ones(2), with_attribute("later"), None, ""),
         (with_attribute("_dynamo_dynamic_indices"), torch.ones(2), None, ""),
         (torch.ones(3, 2).t(), torch.ones(2, 3), None, ""),
         (torch.ones(1, 3).expand(1, 3), torch.ones(1, 3), None, ""),
@@ -95,7 +98,33 @@ def test_work_that_the_reference_left_is_known_of_its_copies() -> None:
     assert recorder.last_of("mine", expected).copied().left == expected.left != frozenset()
 
 
-def test_an_output_in_the_layout_of_mkldnn() -> None:
-    agreement = agreement_of(torch.Tensor.to_mkldnn, torch.ones(2))
-    with pytest.raises(BadRequest, match=r"^out of the reference '.*' has the layout of MKL-DNN, .*: return .to_dense"):
+class Opaque(torch.Tensor):
+    """A tensor without memory, whose class does not say what it wraps."""
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> "Opaque":
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    @classmethod
+    def __torch_dispatch__(cls, *args: Any) -> Any:
+        return args[2][0]
+
+
+HOLDER = SimpleNamespace(keys=[torch.ones(2)])
+
+
+@pytest.mark.parametrize(
+    ("returned", "told"),
+    [
+        (torch.ones(2).to_mkldnn(), "is a tensor of MKL-DNN, whose elements only"),
+        (Opaque(torch.ones(2)), "is a Opaque, whose elements only its own class can read: return a plain tensor"),
+        (SimpleNamespace(x=torch.ones(2)), "is a SimpleNamespace, whose tensors are not compared: return them"),
+        (HOLDER, None),
+        ((torch.ones(0), torch.eye(2).to_sparse(), "text", {1}, torch.float32), None),
+    ],
+)
+def test_an_output_that_cannot_be_compared(returned: object, told: str | None) -> None:
+    """But an object among the arguments may be returned: what it holds is compared as that of an argument."""
+    agreement = agreement_of(lambda holder: returned, HOLDER)
+    with nullcontext() if told is None else pytest.raises(BadRequest, match=f"^out of the reference '<lambda>' {told}"):
         agreement.run_reference()

@@ -127,11 +127,6 @@ def test_a_pool_is_filled_when_gradients_are_dropped() -> None:
     assert fills == [(None, False)] * 3
 
 
-def test_views_of_the_same_input_are_no_loan() -> None:
-    agreement = agreement_of(lambda x: x[:2], torch.ones(4))
-    check(recorded(lambda x: x[:2], agreement), ["mine"])
-
-
 def test_the_references_own_memory_is_no_output_of_a_candidate() -> None:
     """What the reference wrote is not there any more when a candidate is called."""
     x, out = torch.arange(4.0), torch.zeros(4)

@@ -14,8 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pytest_gpubench.correctness import chunks
+from pytest_gpubench.correctness.checksum import checksum
 from pytest_gpubench.correctness.chunks import blocks
-from pytest_gpubench.correctness.snapshot import checksum
 from tests.correctness.samples import chunk_sizes, compare, layouts, names, shapes
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pytest_gpubench.correctness.held import tensors_held
+from pytest_gpubench.correctness.held import held_by, held_by_functions
 
 X = torch.ones(2)
 TABLE = torch.nn.Embedding(2, 2)
@@ -87,9 +87,9 @@ def wrapped() -> Callable[[], torch.Tensor]:
         (torch.softmax, []),
         (len, []),
         (lambda: X * 2, ["X of <lambda>"]),
-        (lambda: TABLE(X), ["X of <lambda>", "TABLE of <lambda>"]),
+        (lambda: TABLE(X), ["X of <lambda>", "TABLE.TABLE of <lambda>"]),
         (lambda x=X: x, ["[0] of <lambda>"]),
-        (closure(), ["x of <lambda>", "pair[0] of <lambda>"]),
+        (closure(), ["inner.x of <lambda>", "pair[0] of <lambda>"]),
         (functools.partial(torch.add, X, alpha=2), ["[0] of partial"]),
         (X.mul_, ["itself of mul_"]),
         (torch.nn.BatchNorm1d(2), ["weight", "bias", "running_mean", "running_var", "num_batches_tracked"]),
@@ -98,11 +98,11 @@ def wrapped() -> Callable[[], torch.Tensor]:
         (Slotted(), ["buffer of Slotted"]),
         (Hidden(), ["_Hidden__buffer of Hidden"]),
         (lambda ring=deque([X]): ring, ["[0][0] of <lambda>"]),
-        (optimizer().step, ["state[0]['momentum_buffer'] of step", "[0]['params'][0] of step"]),
+        (optimizer().step, ["state[0]['momentum_buffer'] of step", "param_groups[0]['params'][0] of step"]),
         (wrapped(), ["y of closure"]),
         (
             lambda attention=ATTENTION: attention,
-            ["inner.0.TABLE of <lambda>", "keys of <lambda>", "values[0] of <lambda>"],
+            ["[0].inner.0.TABLE of <lambda>", "[0].keys of <lambda>", "[0].state.values[0] of <lambda>"],
         ),
         (SimpleNamespace(keys=X), ["keys of SimpleNamespace"]),
         (types.ModuleType("module"), []),
@@ -110,7 +110,7 @@ def wrapped() -> Callable[[], torch.Tensor]:
     ],
 )
 def test_names(function: Callable[..., object], names: list[str] | None) -> None:
-    found = [name for name, _ in tensors_held(function)]
+    found = [name for name, _ in held_by_functions([function])]
     if names is None:
         assert len(found) == 1
     elif isinstance(function, torch.nn.Module):
@@ -123,7 +123,7 @@ def test_a_function_that_holds_itself() -> None:
     def again() -> object:
         return again
 
-    assert tensors_held(again) == []
+    assert held_by_functions([again]) == []
 
 
 def test_the_nearest_are_looked_into_first() -> None:
@@ -131,16 +131,16 @@ def test_the_nearest_are_looked_into_first() -> None:
     for _ in range(2000):
         far = [far]
     near = torch.zeros(1)
-    assert [tensor for _, tensor in tensors_held(lambda: (far, near))] == [near]
+    assert [tensor for _, tensor in held_by_functions([lambda: (far, near)])] == [near]
 
 
 def test_a_variable_that_is_not_there_yet() -> None:
     def function() -> torch.Tensor:
         return later
 
-    assert tensors_held(function) == []
+    assert held_by_functions([function]) == []
     later: torch.Tensor = X
-    assert [tensor for _, tensor in tensors_held(function)] == [later]
+    assert [tensor for _, tensor in held_by_functions([function])] == [later]
 
 
 def test_an_argument_that_refuses_to_be_asked_holds_nothing() -> None:
@@ -148,4 +148,4 @@ def test_an_argument_that_refuses_to_be_asked_holds_nothing() -> None:
         def __getattr__(self, name: str) -> object:
             raise RuntimeError
 
-    assert tensors_held(Refusing()) == []
+    assert held_by([("args[0]", Refusing())]) == []
