@@ -17,7 +17,7 @@ from pytest_gpubench.plugin import items, terminal
 from pytest_gpubench.plugin.baseline import ComparedRun
 from pytest_gpubench.plugin.containment import failing
 from pytest_gpubench.plugin.counting import Counting
-from pytest_gpubench.plugin.failures import fail
+from pytest_gpubench.plugin.failures import fail, raise_at
 from pytest_gpubench.plugin.fresh_process import MOST_NAMING_S, NAMING, FurtherProcesses, write_note
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.results import Results
@@ -133,9 +133,12 @@ class Lifecycle:
         if refusal:  # outside of the handler, whose error would be shown too
             pytest.fail(refusal, pytrace=False)
 
-    @pytest.hookimpl(wrapper=True)
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Note that the test's own function runs, and the examples that hypothesis calls it with."""
+        """Note that the test's own function runs, and the examples that hypothesis calls it with.
+
+        Raise an error of ours that the test has swallowed: pytest then tells whether an xfail mark expects it.
+        """
         self._phase, self._in_call = "call", True
         function = getattr(item, "obj", None)
         try:
@@ -147,9 +150,12 @@ class Lifecycle:
                 fixtures, oom = getattr(item, "funcargs", {}), test.settings.given_oom
                 examples = intercepting_examples(function, test.begin_example, fixtures, oom, test.warnings.append)
             with examples:
-                return (yield)
+                result = yield
         finally:
             self._in_call = False
+        if (test := self._test) is not None and test.failures and not test.has_failed_part:
+            raise_at(item, type(test.failures[0])(test.why_failed()))
+        return result
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self) -> None:
@@ -194,6 +200,8 @@ class Lifecycle:
         if self._test is not None and self._test.measurements:
             if self._in_call:
                 self._test.has_failed_part |= report.failed
+                if report.failed and self._test.failures:
+                    report.gpu_bench_broken = str(self._test.failures[-1])  # type: ignore[attr-defined]
             else:
                 self._attach(item, report, self._test)
             if report.failed:
@@ -277,6 +285,8 @@ class Lifecycle:
         """Fail the test whose limits were not kept, however it ended; its own xfail mark may expect that."""
         self._is_reported = True
         test = self._test
+        if test is not None and test.has_failed_part:
+            return
         if not (test is not None and test.has_begun) and not (report.passed and items.is_perf(item)):
             return
         try:
@@ -290,7 +300,7 @@ class Lifecycle:
             report.outcome = "skipped"  # which is how pytest says xfailed
             return
         report.gpu_bench_broken = sentence  # type: ignore[attr-defined]
-        if not report.failed and not (test is not None and test.has_failed_part):
+        if not report.failed:
             fail(item, report, sentence)
 
     # its report
@@ -304,7 +314,7 @@ class Lifecycle:
             self.results.keep(self._record(test))
             return
         report = pytest.TestReport(item.nodeid, item.location, {}, "failed", test.why_failed(), "call")
-        report.gpu_bench_broken = test.failures[0]  # type: ignore[attr-defined]
+        report.gpu_bench_broken = str(test.failures[0])  # type: ignore[attr-defined]
         self._attach(item, report, test)
         item.ihook.pytest_runtest_logreport(report=report)
 

@@ -27,6 +27,20 @@ def pytest_runtest_protocol(item, nextitem):
     return True
 """
 BROKEN = "@pytest.mark.perf(max_time_us=15)\n"
+SUBTESTS = f"""
+{BROKEN}def test_it(gpu_bench, subtests):
+    for function in (fast, slow):
+        with subtests.test(function=function.__name__): gpu_bench.measure(function)
+"""
+UNITTEST_SUBTESTS = f"""
+import unittest
+class TestIt(unittest.TestCase):
+    @pytest.fixture(autouse=True)
+    def given(self, gpu_bench): self.measure = gpu_bench.measure
+    {BROKEN}    def test_it(self):
+        for function in (fast, slow):
+            with self.subTest(function=function.__name__): self.measure(function)
+"""
 needs_subtests = pytest.mark.skipif(
     tuple(map(int, pytest.__version__.split(".")[:2])) < (9, 0), reason="needs pytest 9, which has subtests"
 )
@@ -51,12 +65,9 @@ def test_it(gpu_bench, subtests):
 
 
 @needs_subtests
-def test_a_subtest_that_fails_says_what_it_measured(bench_run: BenchRun) -> None:
-    result = bench_run(f"""
-{BROKEN}def test_it(gpu_bench, subtests):
-    for function in (fast, slow):
-        with subtests.test(function=function.__name__): gpu_bench.measure(function)
-""")
+@pytest.mark.parametrize("source", [SUBTESTS, UNITTEST_SUBTESTS])
+def test_a_subtest_that_fails_says_what_it_measured(bench_run: BenchRun, source: str) -> None:
+    result = bench_run(source)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     text = result.stdout.str()
     assert "limits: 1 pass, 1 fail" in text
