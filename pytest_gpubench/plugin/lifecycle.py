@@ -121,17 +121,14 @@ class Lifecycle:
         item.user_properties = [each for each in item.user_properties if not str(each[0]).startswith(ours)]
         if not items.is_perf(item):
             return
-        device, refusal = None, ""
+        device = None
         try:
             if items.uses_fixture(item) and not self.settings.disable:  # first, as it says what is wrong with torch
                 device = required_device(self.settings.device, self.settings.require_gpu)
-            test = self.current_test()
-            if test is not None and device is not None:
+            if (test := self.current_test()) is not None:
                 test.device = device
         except (BadRequest, DeviceUnavailable) as error:
-            refusal = str(error)
-        if refusal:  # outside of the handler, whose error would be shown too
-            pytest.fail(refusal, pytrace=False)
+            raise pytest.fail.Exception(str(error), pytrace=False) from None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -143,8 +140,8 @@ class Lifecycle:
         function = getattr(item, "obj", None)
         try:
             examples: AbstractContextManager[None] = nullcontext()
-            test = self.current_test() if items.uses_fixture(item) and hasattr(function, "hypothesis") else None
-            if test is not None:
+            is_given = items.uses_fixture(item) and hasattr(getattr(function, "hypothesis", None), "inner_test")
+            if is_given and (test := self.current_test()) is not None:
                 from pytest_gpubench.search import intercepting_examples
 
                 fixtures, oom = getattr(item, "funcargs", {}), test.settings.given_oom
@@ -153,8 +150,9 @@ class Lifecycle:
                 result = yield
         finally:
             self._in_call = False
-        if (test := self._test) is not None and test.failures and not test.has_failed_part:
-            raise_at(item, type(test.failures[0])(test.why_failed()))
+        ended = self._test
+        if ended is not None and ended.failures and not ended.has_failed_part:
+            raise_at(item, type(ended.failures[0])(ended.why_failed()))
         return result
 
     @pytest.hookimpl(tryfirst=True)

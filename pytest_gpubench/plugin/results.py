@@ -118,7 +118,7 @@ class Results:
         is_green = session.exitstatus in GREEN
         self._lines += [reason for reason, is_told in self._broken.values() if is_green or not is_told]
         for reason in {*self._lines, *(reason for reason, _ in self._broken.values())}:
-            self.status.fail(reason)
+            self.status.reasons.append(reason)
 
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
         """Write the tables, the lines below them, and the shortfall."""
