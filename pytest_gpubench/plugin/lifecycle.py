@@ -2,6 +2,7 @@
 
 import functools
 import os
+from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Literal
@@ -65,6 +66,8 @@ class Lifecycle:
         """True while the test's own function runs: a report then is of a part of it, such as a subtest."""
         self._is_reported = False
         """True once pytest has a report of how the test ended."""
+        self._runs: Counter[str] = Counter()
+        """The number of runs of each perf test, whoever has it run again."""
         self._wider_fixtures: list[str] = []
         self._bench: GpuBench | None = None
         self._say = terminal.progress(config)
@@ -121,6 +124,7 @@ class Lifecycle:
         item.user_properties = [each for each in item.user_properties if not str(each[0]).startswith(ours)]
         if not items.is_perf(item):
             return
+        self._runs[item.nodeid] += 1
         device = None
         try:
             if items.uses_fixture(item) and not self.settings.disable:  # first, as it says what is wrong with torch
@@ -228,6 +232,8 @@ class Lifecycle:
             source=items.source_hash(item),
         )
         test.leaving = LEAVING
+        if (times := self._runs[item.nodeid]) > 1:
+            test.warn(f"it was run {times} times: what is shown and kept is of the last")
         if (held := self.turns.held) is not None:
             test.neighbours, test.computing = held.neighbours, held.computing
         test.counters = self._counters(test.settings, test.limits)

@@ -78,9 +78,11 @@ def test_a_subtest_that_fails_says_what_it_measured(bench_run: BenchRun, source:
 # again
 
 
-def test_only_the_last_of_two_runs_counts(bench_run: BenchRun) -> None:
-    """As with --reruns: the first is too slow, the second is not, or measures nothing."""
-    Path("conftest.py").write_text(RUN_TWICE)
+@pytest.mark.parametrize("logs", ["", "last and "], ids=["each", "last"])
+def test_only_the_last_of_two_runs_counts(bench_run: BenchRun, logs: str) -> None:
+    """The first is too slow, the second is not, or measures nothing; --reruns reports both, other plugins the last."""
+    log = "item.ihook.pytest_runtest_logreport"
+    Path("conftest.py").write_text(RUN_TWICE.replace(log, logs + log))
     source = f"""
 functions = [slow, fast]
 {BROKEN}def test_it(gpu_bench): gpu_bench.measure(functions.pop(0), label="f")
