@@ -23,10 +23,9 @@ UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.NOT_JUDGED)
 
 def fail(item: pytest.Item, report: pytest.TestReport, sentence: str) -> None:
     """Turn the report of a test into that of a failure at the test's first line."""
-    try:
+    with pytest.raises(AssertionError) as raised:
         raise_at(item, AssertionError(sentence))
-    except AssertionError:
-        shown = pytest.ExceptionInfo.from_current().getrepr(style="value")
+    shown = raised.getrepr(style="value")
     if shown.reprcrash is not None:
         shown.reprcrash.message = sentence
     report.longrepr = shown

@@ -120,8 +120,7 @@ class Lifecycle:
         if self._phase == "teardown":  # the test runs again, as with --reruns
             self._test = None
         self._phase, self._is_reported = "setup", False
-        ours = f"{items.FIXTURE}."
-        item.user_properties = [each for each in item.user_properties if not str(each[0]).startswith(ours)]
+        item.user_properties = [each for each in item.user_properties if not str(each[0]).startswith("gpu_bench.")]
         if not items.is_perf(item):
             return
         self._runs[item.nodeid] += 1
@@ -332,11 +331,9 @@ class Lifecycle:
             ending = None if hasattr(report, "wasxfail") else test.ending()
             report.gpu_bench_ending = "" if ending is None else ending.value  # type: ignore[attr-defined]
             if report.skipped:  # by xfail, as any other test with a broken limit fails
-                for at, measured in enumerate(test.measurements):
-                    verdicts = [
-                        replace(each, enforced=False) if each.fails_test else each for each in measured.verdicts
-                    ]
-                    test.measurements[at] = replace(measured, verdicts=tuple(verdicts))
+                for at, old in enumerate(test.measurements):
+                    verdicts = [replace(each, enforced=False) if each.fails_test else each for each in old.verdicts]
+                    test.measurements[at] = replace(old, verdicts=tuple(verdicts))
         record = self._record(test)
         report.gpu_bench = encode(record)  # type: ignore[attr-defined]
         properties = median_properties(record)
