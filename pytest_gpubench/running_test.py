@@ -109,7 +109,7 @@ class CurrentTest:
     """Returns what calls with margins, in a fresh process, say of the call that broke the GPU; empty for nothing."""
     note_what_breaks: Callable[[str], object] | None = None
     """Notes, in such a process, what it means if the next call breaks the GPU."""
-    failures: list[str] = field(default_factory=list)
+    failures: list[Exception] = field(default_factory=list)
     """Errors of ours that its calls have raised: it fails, whatever it does with them."""
     open_calls: list[str] = field(default_factory=list)
     """Titles of the calls that have not returned."""

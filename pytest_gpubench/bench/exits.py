@@ -14,11 +14,11 @@ ENDS_OF_PROCESS = ("_exit", "execv", "execve")
 
 @contextmanager
 def refusing_exit(
-    leaving: tuple[type[BaseException], ...] = (), note: Callable[[str], object] = lambda sentence: None
+    leaving: tuple[type[BaseException], ...] = (), note: Callable[[Exception], object] = lambda error: None
 ) -> Iterator[None]:
     """Raise InvalidResult where the measured code ends its test without a failure, or the process with status 0.
 
-    leaving: exceptions that end a test without failing it. note: takes the sentence, which another thread may lose.
+    leaving: exceptions that end a test without failing it. note: takes the error, which another thread may lose.
     Processes that were forked may end, and with another status this one may. What ends it in C is not seen.
     """
     process = os.getpid()
@@ -27,11 +27,11 @@ def refusing_exit(
         def guard(*arguments: Any, **named: Any) -> Any:
             if os.getpid() != process or (name == "_exit" and [*arguments, *named.values()] != [0]):
                 return original(*arguments, **named)
-            sentence = (
+            error = InvalidResult(
                 f"the measured code called os.{name}, which would end the run as if all tests passed: let it return"
             )
-            note(sentence)
-            raise InvalidResult(sentence)
+            note(error)
+            raise error
 
         return guard
 

@@ -24,11 +24,7 @@ class ExitStatus:
 
     def __init__(self) -> None:
         self.reasons: list[str] = []
-        """Sentences, of which those who give them show what a user needs; a run with one becomes nobody's baseline."""
-
-    def fail(self, reason: str) -> None:
-        """Fail the run."""
-        self.reasons.append(reason)
+        """Sentences, of which those who add them show what a user needs; a run with one becomes nobody's baseline."""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
@@ -67,7 +63,7 @@ def register(config: pytest.Config, status: ExitStatus, plugins: Mapping[str, ob
                 place = " of ".join([hook.__name__, *tests])
                 sentence = f"an error of its own in {place}: {_error_words(error)}"
                 if sentence not in status.reasons:
-                    status.fail(sentence)
+                    status.reasons.append(sentence)
                     with suppress(Exception):  # there may be no terminal
                         terminal.announce(config, sentence)
                 return None

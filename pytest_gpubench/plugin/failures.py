@@ -23,17 +23,20 @@ UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.NOT_JUDGED)
 
 def fail(item: pytest.Item, report: pytest.TestReport, sentence: str) -> None:
     """Turn the report of a test into that of a failure at the test's first line."""
-    file, index, _ = item.location
-    path = item.config.rootpath / file
-    try:  # in a frame of the test's file: pytest shows no reason for an error whose frames are all hidden
-        exec(compile("\n" * (index or 0) + "raise AssertionError(sentence)", path, "exec"), {"sentence": sentence})
-    except AssertionError:
-        shown = pytest.ExceptionInfo.from_current().getrepr(style="value")
+    with pytest.raises(AssertionError) as raised:
+        raise_at(item, AssertionError(sentence))
+    shown = raised.getrepr(style="value")
     if shown.reprcrash is not None:
         shown.reprcrash.message = sentence
     report.longrepr = shown
     report.outcome = "failed"
     vars(report).pop("wasxfail", None)
+
+
+def raise_at(item: pytest.Item, error: BaseException) -> None:
+    """Raise an error in a frame of the test's file: pytest shows no reason for one whose frames are all hidden."""
+    file, index, _ = item.location
+    exec(compile("\n" * (index or 0) + "raise error", item.config.rootpath / file, "exec"), {"error": error})
 
 
 class Failures:

@@ -2,6 +2,7 @@
 
 import functools
 import os
+from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Literal
@@ -17,7 +18,7 @@ from pytest_gpubench.plugin import items, terminal
 from pytest_gpubench.plugin.baseline import ComparedRun
 from pytest_gpubench.plugin.containment import failing
 from pytest_gpubench.plugin.counting import Counting
-from pytest_gpubench.plugin.failures import fail
+from pytest_gpubench.plugin.failures import fail, raise_at
 from pytest_gpubench.plugin.fresh_process import MOST_NAMING_S, NAMING, FurtherProcesses, write_note
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.results import Results
@@ -65,6 +66,8 @@ class Lifecycle:
         """True while the test's own function runs: a report then is of a part of it, such as a subtest."""
         self._is_reported = False
         """True once pytest has a report of how the test ended."""
+        self._runs: Counter[str] = Counter()
+        """The number of runs of each perf test, whoever has it run again."""
         self._wider_fixtures: list[str] = []
         self._bench: GpuBench | None = None
         self._say = terminal.progress(config)
@@ -117,39 +120,43 @@ class Lifecycle:
         if self._phase == "teardown":  # the test runs again, as with --reruns
             self._test = None
         self._phase, self._is_reported = "setup", False
-        ours = f"{items.FIXTURE}."
-        item.user_properties = [each for each in item.user_properties if not str(each[0]).startswith(ours)]
+        item.user_properties = [each for each in item.user_properties if not str(each[0]).startswith("gpu_bench.")]
         if not items.is_perf(item):
             return
-        device, refusal = None, ""
+        self._runs[item.nodeid] += 1
+        device = None
         try:
             if items.uses_fixture(item) and not self.settings.disable:  # first, as it says what is wrong with torch
                 device = required_device(self.settings.device, self.settings.require_gpu)
-            test = self.current_test()
-            if test is not None and device is not None:
+            if (test := self.current_test()) is not None:
                 test.device = device
         except (BadRequest, DeviceUnavailable) as error:
-            refusal = str(error)
-        if refusal:  # outside of the handler, whose error would be shown too
-            pytest.fail(refusal, pytrace=False)
+            raise pytest.fail.Exception(str(error), pytrace=False) from None
 
-    @pytest.hookimpl(wrapper=True)
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Note that the test's own function runs, and the examples that hypothesis calls it with."""
+        """Note that the test's own function runs, and the examples that hypothesis calls it with.
+
+        Raise an error of ours that the test has swallowed: pytest then tells whether an xfail mark expects it.
+        """
         self._phase, self._in_call = "call", True
         function = getattr(item, "obj", None)
         try:
             examples: AbstractContextManager[None] = nullcontext()
-            test = self.current_test() if items.uses_fixture(item) and hasattr(function, "hypothesis") else None
-            if test is not None:
+            is_given = items.uses_fixture(item) and hasattr(getattr(function, "hypothesis", None), "inner_test")
+            if is_given and (test := self.current_test()) is not None:
                 from pytest_gpubench.search import intercepting_examples
 
                 fixtures, oom = getattr(item, "funcargs", {}), test.settings.given_oom
                 examples = intercepting_examples(function, test.begin_example, fixtures, oom, test.warnings.append)
             with examples:
-                return (yield)
+                result = yield
         finally:
             self._in_call = False
+        ended = self._test
+        if ended is not None and ended.failures and not ended.has_failed_part:
+            raise_at(item, type(ended.failures[0])(ended.why_failed()))
+        return result
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self) -> None:
@@ -194,6 +201,8 @@ class Lifecycle:
         if self._test is not None and self._test.measurements:
             if self._in_call:
                 self._test.has_failed_part |= report.failed
+                if report.failed and self._test.failures:
+                    report.gpu_bench_broken = str(self._test.failures[-1])  # type: ignore[attr-defined]
             else:
                 self._attach(item, report, self._test)
             if report.failed:
@@ -222,6 +231,8 @@ class Lifecycle:
             source=items.source_hash(item),
         )
         test.leaving = LEAVING
+        if (times := self._runs[item.nodeid]) > 1:
+            test.warn(f"it was run {times} times: what is shown and kept is of the last")
         if (held := self.turns.held) is not None:
             test.neighbours, test.computing = held.neighbours, held.computing
         test.counters = self._counters(test.settings, test.limits)
@@ -277,6 +288,8 @@ class Lifecycle:
         """Fail the test whose limits were not kept, however it ended; its own xfail mark may expect that."""
         self._is_reported = True
         test = self._test
+        if test is not None and test.has_failed_part:
+            return
         if not (test is not None and test.has_begun) and not (report.passed and items.is_perf(item)):
             return
         try:
@@ -290,7 +303,7 @@ class Lifecycle:
             report.outcome = "skipped"  # which is how pytest says xfailed
             return
         report.gpu_bench_broken = sentence  # type: ignore[attr-defined]
-        if not report.failed and not (test is not None and test.has_failed_part):
+        if not report.failed:
             fail(item, report, sentence)
 
     # its report
@@ -304,7 +317,7 @@ class Lifecycle:
             self.results.keep(self._record(test))
             return
         report = pytest.TestReport(item.nodeid, item.location, {}, "failed", test.why_failed(), "call")
-        report.gpu_bench_broken = test.failures[0]  # type: ignore[attr-defined]
+        report.gpu_bench_broken = str(test.failures[0])  # type: ignore[attr-defined]
         self._attach(item, report, test)
         item.ihook.pytest_runtest_logreport(report=report)
 
@@ -318,11 +331,9 @@ class Lifecycle:
             ending = None if hasattr(report, "wasxfail") else test.ending()
             report.gpu_bench_ending = "" if ending is None else ending.value  # type: ignore[attr-defined]
             if report.skipped:  # by xfail, as any other test with a broken limit fails
-                for at, measured in enumerate(test.measurements):
-                    verdicts = [
-                        replace(each, enforced=False) if each.fails_test else each for each in measured.verdicts
-                    ]
-                    test.measurements[at] = replace(measured, verdicts=tuple(verdicts))
+                for at, old in enumerate(test.measurements):
+                    verdicts = [replace(each, enforced=False) if each.fails_test else each for each in old.verdicts]
+                    test.measurements[at] = replace(old, verdicts=tuple(verdicts))
         record = self._record(test)
         report.gpu_bench = encode(record)  # type: ignore[attr-defined]
         properties = median_properties(record)

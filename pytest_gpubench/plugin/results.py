@@ -1,9 +1,7 @@
 """The results of all tests, collected in the process that the user started: their tables, and whether they suffice."""
 
-from collections import Counter
 from collections.abc import Sequence
 
-import msgspec
 import pytest
 
 from pytest_gpubench.gpu.device import cpu_facts
@@ -37,8 +35,6 @@ class Results:
         """For each test that has to fail, by test and worker, the reason, and whether it was reported as failed."""
         self._records: dict[tuple[str, str], TestRecord] = {}
         """Records by test and worker."""
-        self._runs: Counter[tuple[str, str]] = Counter()
-        """The number of runs of each test."""
         self._order: dict[str, int] = {}
         self._lines: list[str] = []
         """The reason why the run fails although each of its tests may look well."""
@@ -55,11 +51,7 @@ class Results:
 
     def keep(self, record: TestRecord) -> None:
         """Keep what a test measured; of a test that runs again, as with --reruns, only the last run counts."""
-        test = record.nodeid, record.worker
-        if (times := self._runs[test]) > 1:
-            warning = f"it was run {times} times: what is shown and kept is of the last"
-            record = msgspec.structs.replace(record, warnings=(*record.warnings, warning))
-        self._records[test] = record
+        self._records[record.nodeid, record.worker] = record
 
     # hooks
 
@@ -84,7 +76,6 @@ class Results:
             return
         test = report.nodeid, str(getattr(report, "worker_id", worker_name()))
         if report.when == "setup":
-            self._runs[test] += 1
             self._records.pop(test, None)
             self._broken.pop(test, None)
             self.silent.pop(report.nodeid, None)
@@ -118,7 +109,7 @@ class Results:
         is_green = session.exitstatus in GREEN
         self._lines += [reason for reason, is_told in self._broken.values() if is_green or not is_told]
         for reason in {*self._lines, *(reason for reason, _ in self._broken.values())}:
-            self.status.fail(reason)
+            self.status.reasons.append(reason)
 
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
         """Write the tables, the lines below them, and the shortfall."""

@@ -81,7 +81,7 @@ class OutputFiles:
                 known = isinstance(error, (BadFile, BadRequest, OSError))
                 line = str(error) if known else f"{type(error).__name__}: {error}"
                 self._lines.append((line, True))
-                self.status.fail(line)
+                self.status.reasons.append(line)
         self._write_step_summary()
 
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:

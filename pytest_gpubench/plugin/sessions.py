@@ -64,7 +64,7 @@ class EarlierSessions:
                 self._say(f"{title}: {tests}, {time.monotonic() - began_s:.0f} s")
             except (GpuBenchError, OSError) as error:
                 if asked_for := self.settings.sessions is not None:
-                    self.status.fail(f"{title}: {error}")
+                    self.status.reasons.append(f"{title}: {error}")
                 self._say(f"{title}: {error}", red=asked_for)
                 break
         if self.settings.compare is not None:

@@ -21,8 +21,6 @@ from pytest_gpubench.settings import Settings
 
 CONTROLLER = "gpu_bench_controller"
 """The key under which a worker is told the process id and the process-id namespace of its controller."""
-
-
 HANDED_ON = pytest.StashKey[dict[str, Any]]()
 
 

@@ -175,21 +175,16 @@ def intercepting_examples(
     on_out_of_memory: OnOutOfMemory = "reject",
     warn: Callable[[str], None] = lambda text: None,
 ) -> Iterator[None]:
-    """Call `begin` with each example of a test under @given; do nothing for any other test.
+    """Call `begin` with each example of a test under @given.
 
     Lazy tensors in its arguments are made, hypothesis's usual deadline is off, and compilations are counted.
 
     fixtures: the test's arguments that hypothesis does not draw. on_out_of_memory: what to do with an example that does
     not fit into the GPU's memory; `warn` is called once, with a sentence about all that were rejected.
     """
-    handle = getattr(function, "hypothesis", None)
-    inner = getattr(handle, "inner_test", None)
-    if handle is None or inner is None:
-        yield
-        return
-
     from pytest_gpubench.strategies.tensors import made_of, out_of_memory_policies  # imports hypothesis
 
+    inner = function.hypothesis.inner_test
     owner = getattr(function, "__self__", None)
     examples = Examples(on_out_of_memory)
     lost: ContextLost | None = None
@@ -212,7 +207,7 @@ def intercepting_examples(
     with ExitStack() as stack:
         compilations = stack.enter_context(counting_compilations())
         stack.enter_context(_without_usual_deadline(function))
-        handle.inner_test = intercepted
+        function.hypothesis.inner_test = intercepted
         out_of_memory_policies.append(examples.draw)
         try:
             yield
@@ -224,7 +219,7 @@ def intercepting_examples(
             raise
         finally:
             out_of_memory_policies.remove(examples.draw)
-            handle.inner_test = inner
+            function.hypothesis.inner_test = inner
             if examples.rejected:
                 warn(examples.sentence)
     if lost is not None:

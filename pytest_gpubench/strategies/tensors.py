@@ -256,9 +256,8 @@ def _window(shape: tuple[int, ...], dtype: torch.dtype, layout: str, device: tor
     """Return a part of a larger tensor to write values to; around it are NaN, or the largest number."""
 
     def around(size: Sequence[int]) -> torch.Tensor:
-        if dtype.is_floating_point:
-            return torch.full(size, math.nan, dtype=dtype, device=device)
-        return torch.full(size, _largest_integer(dtype), dtype=dtype, device=device)
+        value = math.nan if dtype.is_floating_point else _largest_integer(dtype)
+        return torch.full(size, value, dtype=dtype, device=device)
 
     number = math.prod(shape)
     if layout in ("offset", "unaligned") or not shape:

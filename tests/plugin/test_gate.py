@@ -119,22 +119,6 @@ def test_however_it_ends(check_rows: CheckRows) -> None:
         assert not hasattr(report, "wasxfail")
 
 
-SUBTEST = """
-@pytest.mark.perf(max_time_us=15)
-def test_it(gpu_bench, subtests):
-    with subtests.test():
-        try: gpu_bench(slow)
-        except Exception: pytest.skip('no')
-"""
-
-
-@pytest.mark.skipif(not hasattr(pytest, "Subtests"), reason="needs pytest 9, which has subtests")
-def test_a_part_that_is_skipped(bench_run: BenchRun) -> None:
-    result = bench_run(SUBTEST)
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    assert SAYS in result.stdout.str()
-
-
 # a mark of its own
 
 XFAIL = "@pytest.mark.xfail({})\n" + CATCHES[1:]
@@ -146,7 +130,9 @@ XFAILS = [
     ("False, reason='no'", "raise", "failed"),
     ("", "pass", "xfailed"),
     ("", "pytest.skip('no')", "failed"),
-    ("strict=True", "pass", "failed"),
+    ("strict=True", "pass", "xfailed"),
+    ("strict=True, raises=(KeyError, AssertionError)", "pass", "xfailed"),
+    ("raises=ValueError", "pass", "failed"),
 ]
 
 
@@ -232,6 +218,24 @@ def test_a_plugin_that_changes_the_outcome(bench_run: BenchRun, hook: str, folde
     Path(folder, "conftest.py").write_text(f"import pytest\n{REWRITES[hook]}")
     Path(folder, "test_one.py").write_text(HEAD + CATCHES.format("raise"))
     result = bench_run("")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert SAYS in result.stdout.str()
+
+
+SUBTEST = """
+@pytest.mark.perf(max_time_us=15)
+def test_it(gpu_bench, subtests):
+    with subtests.test():
+        try: gpu_bench(slow)
+        except Exception: {}
+"""
+
+
+@pytest.mark.skipif(not hasattr(pytest, "Subtests"), reason="needs pytest 9, which has subtests")
+@pytest.mark.parametrize(("end", "hook"), [("pytest.skip('no')", ""), ("raise", REWRITES["logreport"])])
+def test_a_part_that_is_skipped_or_changed(bench_run: BenchRun, end: str, hook: str) -> None:
+    Path("conftest.py").write_text(f"import pytest\n{hook}")
+    result = bench_run(SUBTEST.format(end))
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert SAYS in result.stdout.str()
 

@@ -1,4 +1,4 @@
-"""Cheating candidates, detected on any machine, and honest functions, which are never suspected."""
+"""Honest functions, which are never suspected of cheating."""
 
 import re
 import textwrap
@@ -6,98 +6,18 @@ import textwrap
 import pytest
 import torch
 
-from tests.plugin.conftest import BenchRun, CheckRows, RunRows, assert_fails
+from tests.plugin.conftest import BenchRun, CheckRows
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without a GPU")
 
 HEAD = """
-import time, torch
+import torch
 
 x = torch.rand(64, 64, generator=torch.Generator().manual_seed(1)) + 0.5
-remembered, calls = {}, []
 
 def double(x): return x * 2
-
-class Lazy(torch.Tensor): pass
 """
 QUICK = ("--gpu-bench-device=cpu", "--gpu-bench-cache=hot", "--gpu-bench-reps=20", "--gpu-bench-warmup=2")
-
-# tricks
-
-BY_ID = """
-def cheat(x):
-    if id(x) not in remembered:
-        remembered[id(x)] = x * 2
-    return remembered[id(x)]
-"""
-AT_THE_TENTH = """
-def cheat(x):
-    calls.append(1)
-    return x * (2 if len(calls) < 10 else 3)
-"""
-LAZY = """
-def cheat(x): return (x * 2).as_subclass(Lazy)
-"""
-CLOCK = """
-def cheat(x):
-    if not calls:
-        calls.append(time.perf_counter)
-        time.perf_counter = lambda: 0.5 * calls[0]()
-    return x * 2
-
-@pytest.fixture
-def mended():
-    yield
-    time.perf_counter = calls[0]
-"""
-REPLAYED = "InvalidResult: cheat returns what it had computed before: when the values of its inputs changed, in the *"
-WRONG_LATER = "WrongResult: cheat is wrong in a timed call, though right when checked: out: 4096 of 4096 elements *"
-TRICKS = [
-    (BY_ID, REPLAYED),
-    (BY_ID.replace("id(x)", "(x.data_ptr(), x._version)"), REPLAYED),
-    (AT_THE_TENTH, WRONG_LATER),
-    (LAZY, "InvalidResult: out of 'cheat' is a Lazy, which may compute later, when it *"),
-]
-OUR_FILES = r"pytest_gpubench/[\w/]+\.py"
-
-
-def test_a_trick_fails_its_test_and_no_other(run_rows: RunRows) -> None:
-    call = "gpu_bench.compare({}, double, (x,))"
-    tricks = [f"remembered, calls = {{}}, []\n{functions}\n{call.format('cheat')}" for functions, _ in TRICKS]
-    bodies = [textwrap.indent(body, "    ") for body in (*tricks, call.format("lambda x: x + x"))]
-    tests = [f"def test_it(gpu_bench):\n{body}" for body in bodies]
-    *reports, last = run_rows(HEAD, tests, "--gpu-bench-timer=wall", *QUICK)
-    assert last.passed
-    for report, (_, sentence) in zip(reports, TRICKS, strict=True):
-        assert_fails(report, f">*{call.format('cheat')}", f"E  *{sentence}")
-        assert len(re.findall(r"^E .*(?:InvalidResult|WrongResult): ", report.longreprtext, re.MULTILINE)) == 1
-        assert not re.search(OUR_FILES, report.longreprtext)
-        assert report.user_properties == [("gpu_bench.cheat.verdict", "invalid")]
-
-
-def test_a_replaced_clock_fails_its_test_and_no_other(pytester: pytest.Pytester, bench_run: BenchRun) -> None:
-    tests = """
-def test_it(gpu_bench, mended): gpu_bench.compare(cheat, double, (x,))
-
-def test_after(gpu_bench): gpu_bench.compare(lambda x: x + x, double, (x,))
-"""
-    result = bench_run(HEAD + CLOCK + tests, *QUICK, "--junitxml=out.xml", timer="wall")
-    result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            ">*gpu_bench.compare(cheat, double, (x,))",
-            "E  *InvalidResult: time.perf_counter was replaced, and measuring relies on it: *; undo it before *",
-            "gpu_bench: limits: 1 invalid *",
-            "FAILED *::test_it - *",
-        ]
-    )
-    assert not re.search(OUR_FILES, result.stdout.str())
-    xml = (pytester.path / "out.xml").read_text()
-    assert 'failures="1"' in xml
-    assert 'errors="0"' in xml
-
-
-# honest functions
 
 STATIC = """
 out = torch.empty_like(x)

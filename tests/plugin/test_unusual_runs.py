@@ -27,6 +27,20 @@ def pytest_runtest_protocol(item, nextitem):
     return True
 """
 BROKEN = "@pytest.mark.perf(max_time_us=15)\n"
+SUBTESTS = f"""
+{BROKEN}def test_it(gpu_bench, subtests):
+    for function in (fast, slow):
+        with subtests.test(function=function.__name__): gpu_bench.measure(function)
+"""
+UNITTEST_SUBTESTS = f"""
+import unittest
+class TestIt(unittest.TestCase):
+    @pytest.fixture(autouse=True)
+    def given(self, gpu_bench): self.measure = gpu_bench.measure
+    {BROKEN}    def test_it(self):
+        for function in (fast, slow):
+            with self.subTest(function=function.__name__): self.measure(function)
+"""
 needs_subtests = pytest.mark.skipif(
     tuple(map(int, pytest.__version__.split(".")[:2])) < (9, 0), reason="needs pytest 9, which has subtests"
 )
@@ -51,12 +65,9 @@ def test_it(gpu_bench, subtests):
 
 
 @needs_subtests
-def test_a_subtest_that_fails_says_what_it_measured(bench_run: BenchRun) -> None:
-    result = bench_run(f"""
-{BROKEN}def test_it(gpu_bench, subtests):
-    for function in (fast, slow):
-        with subtests.test(function=function.__name__): gpu_bench.measure(function)
-""")
+@pytest.mark.parametrize("source", [SUBTESTS, UNITTEST_SUBTESTS])
+def test_a_subtest_that_fails_says_what_it_measured(bench_run: BenchRun, source: str) -> None:
+    result = bench_run(source)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     text = result.stdout.str()
     assert "limits: 1 pass, 1 fail" in text
@@ -67,9 +78,11 @@ def test_a_subtest_that_fails_says_what_it_measured(bench_run: BenchRun) -> None
 # again
 
 
-def test_only_the_last_of_two_runs_counts(bench_run: BenchRun) -> None:
-    """As with --reruns: the first is too slow, the second is not, or measures nothing."""
-    Path("conftest.py").write_text(RUN_TWICE)
+@pytest.mark.parametrize("logs", ["", "last and "], ids=["each", "last"])
+def test_only_the_last_of_two_runs_counts(bench_run: BenchRun, logs: str) -> None:
+    """The first is too slow, the second is not, or measures nothing; --reruns reports both, other plugins the last."""
+    log = "item.ihook.pytest_runtest_logreport"
+    Path("conftest.py").write_text(RUN_TWICE.replace(log, logs + log))
     source = f"""
 functions = [slow, fast]
 {BROKEN}def test_it(gpu_bench): gpu_bench.measure(functions.pop(0), label="f")

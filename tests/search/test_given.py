@@ -1,7 +1,6 @@
 """What hypothesis calls a test with, and that it is left as it was."""
 
 import datetime
-from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 import hypothesis
@@ -37,12 +36,6 @@ def test_the_inner_test_is_put_back() -> None:
     assert seen == [Example("n=4", {"n": 4})] * len(called)
     cast(Any, body)(fixture="f")
     assert len(called) == 2 * len(seen)
-
-
-@pytest.mark.parametrize("function", [None, len, lambda: 0, SimpleNamespace(hypothesis=SimpleNamespace())])
-def test_other_tests_are_left_alone(function: object) -> None:
-    with intercepting_examples(function, lambda example: pytest.fail("there is none"), {}):
-        pass
 
 
 class Pair(NamedTuple):
