@@ -12,7 +12,6 @@ import torch
 
 from pytest_gpubench import BadFile, InvalidResult
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.judge import reference as reference_module
 from pytest_gpubench.judge import replayed as replayed_module
 from pytest_gpubench.judge.reference import Reference
 from pytest_gpubench.judge.replayed import ReplayedCall, SavedCall, launches_of, refuse_other_memory, saved_call
@@ -123,7 +122,7 @@ def test_a_references_time_as_one_graph_is_less_what_two_events_add(
     monkeypatch.setattr(reference.runner, "timer", timer)
     graph = SimpleNamespace(graph=SimpleNamespace(replay=lambda: noops.append(1)))
     monkeypatch.setattr("pytest_gpubench.timing.graph.capture", lambda call, device: graph)
-    monkeypatch.setattr(reference_module, "take_reps_of_noop", lambda timer, reps: [Rep(1.0, ())] * reps)
+    monkeypatch.setattr("pytest_gpubench.judge.reference.take_reps_of_noop", lambda timer, reps: [Rep(1.0, ())] * reps)
     assert reference.whole_us() == 11.0
     asked = len(noops)
     assert reference.whole_us() == 11.0

@@ -2,10 +2,11 @@
 
 import ctypes
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
-from pytest_gpubench.replay.builder import Built, GraphBuilder
+from pytest_gpubench.replay.builder import GraphBuilder
 from pytest_gpubench.replay.call_data import CallData, Graph, Kernel, Node, RegionKind
 from pytest_gpubench.replay.driver import DriverError, KernelParams, LaunchAttribute, LaunchConfig
 from pytest_gpubench.replay.memory import Locating, Placed, placed, with_addresses
@@ -84,7 +85,7 @@ def read_data(cuda: FakeGraphs, graph: int) -> tuple[CallData, list[int]]:
     return data, [each.start for each in locating.used]
 
 
-def build(cuda: FakeGraphs, data: CallData, starts: list[int], held: ExitStack) -> Built:
+def build(cuda: FakeGraphs, data: CallData, starts: list[int], held: ExitStack) -> Any:
     """Build a call of some data, whose modules are loaded."""
     builder = GraphBuilder(cuda)
     return builder.build(data, held.enter_context(builder.loaded(data, IMAGES)), starts, held)
