@@ -30,7 +30,7 @@ from pytest_gpubench.units import printable
 from pytest_gpubench.verdict.replays import Replay
 
 TIMERS = ("profiler", "events")
-"""Those that time the launch of a graph as any other call."""
+"""Those that time a replay as any other call."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from pytest_gpubench.replay.driver import (
 )
 from pytest_gpubench.replay.memory import with_addresses
 from pytest_gpubench.replay.reader import GraphReader, NotReplayable
-from pytest_gpubench.replay.structures import ATTRIBUTE_BYTES, PORTS_BYTES, STRUCTURES
+from pytest_gpubench.replay.structures import ATTRIBUTE_BYTES, PORTS_BYTES, PROGRAMMATIC, STRUCTURES
 
 V = TypeVar("V", int, bytes)
 Modules = Mapping[str, int]
@@ -156,6 +156,9 @@ def different(wanted: Mapping[int, V], found: Mapping[int, V], zero: V) -> dict[
 
 def is_chain(graph: Graph) -> bool:
     """Tell whether each node of a graph waits for the end of the one before it, and for nothing else."""
+    kernels = [node.kernel for node in graph.nodes if node.kernel is not None]
+    if any(PROGRAMMATIC in kernel.launch_attributes for kernel in kernels):
+        return False
     return graph.edges == tuple(Edge(at, at + 1, bytes(PORTS_BYTES)) for at in range(len(graph.nodes) - 1))
 
 

@@ -24,6 +24,8 @@ UNSUPPORTED_ATTRIBUTES = {
     13: "may be changed by the GPU",
 }
 """Words for attributes of a launch that hold an address or a handle."""
+PROGRAMMATIC = 6
+"""The attribute of a launch that lets a kernel begin before what is before it in its stream has ended."""
 FUNCTION_ATTRIBUTES = range(8, 32)
 """All that a host may set; those before are compiled, and CUDA 13 has named 15."""
 ATTRIBUTE_BYTES = 64

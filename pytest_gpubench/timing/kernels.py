@@ -99,25 +99,30 @@ def gpu_bench_noop(clocks):
     tl.store(clocks, tl.load(clocks))
 
 
-def flush_of(buffer: torch.Tensor, overwrites: bool = False, replaces_code: bool = True) -> Callable[[], object]:
-    """Return the function that reads a buffer of int32, and gives it the ordinary priority then, or overwrites it.
+def flush_of(buffer: torch.Tensor, overwrites: bool = False, only_reads: bool = False) -> Callable[[], object]:
+    """Return the function that brings the caches into a state by a buffer of int32.
 
-    replaces_code: also fill the multiprocessors' caches of instructions.
+    It reads the buffer, and gives it the ordinary priority then, or overwrites it; before that it fills the
+    multiprocessors' caches of instructions. only_reads: it does nothing but read the buffer.
     """
     count, out, done = buffer.numel(), buffer.new_zeros(1), buffer.new_zeros(MOST_MULTIPROCESSORS)
     grid, numbers = (triton.cdiv(count, FLUSH_BLOCK),), itertools.count(1)
     # Triton 3.2 knows a kernel again without its globals: a kept one would run the code of another release
-    options = {"CODE_BYTES": CODE_BYTES if replaces_code else 0, "BLOCK": FLUSH_BLOCK, "num_warps": 8}
+    options = {"CODE_BYTES": 0 if only_reads else CODE_BYTES, "BLOCK": FLUSH_BLOCK, "num_warps": 8}
     if overwrites:
         return lambda: gpu_bench_write_flush[grid](buffer, out, count, done, next(numbers), **options)
+
+    def read() -> None:
+        gpu_bench_read_flush[grid](buffer, out, count, 1, done, next(numbers), **options)
+
     lines = buffer.nbytes // LINE_BYTES
     is_known, of_lines = torch.cuda.get_device_capability(buffer.device) >= (8, 0), (triton.cdiv(lines, LINES_BLOCK),)
 
     def flush() -> None:
-        gpu_bench_read_flush[grid](buffer, out, count, 1, done, next(numbers), **options)
+        read()
         gpu_bench_demote[of_lines](buffer, lines, IS_KNOWN=is_known, BLOCK=LINES_BLOCK, num_warps=8)
 
-    return flush
+    return read if only_reads else flush
 
 
 class Sentinels:

@@ -10,10 +10,9 @@ do not ask take as long after the one as after the other, and both flushes took 
 are given the ordinary priority then, in 11 us: a call of several kernels would find a cache that keeps none of what it
 writes. Medians on an H200, without that, with it, and after the driver gave all lines the ordinary priority: a GELU of
 nine kernels on 16 MiB 82.0, 75.9 and 75.9 us, a layer norm of eight 78.7, 73.3 and 73.1 us, calls of one kernel the
-same. A flush that
-writes has the ordinary priority: with the highest, kernels that do not ask took 11 % less than those that do, on an
-H100. So the driver gives all lines that priority first: a kernel that loads 4 MiB then took 4.0 us, as after a flush
-that reads and one of the highest priority whose lines were given the ordinary one; without it, 2.4 us.
+same. A flush that writes has the ordinary priority: with the highest, kernels that do not ask took 11 % less than those
+that do, on an H100. So the driver gives all lines that priority first: a kernel that loads 4 MiB then took 4.0 us, as
+after a flush that reads and one of the highest priority whose lines were given the ordinary one; without it, 2.4 us.
 
 Both run 128 KiB of code on each multiprocessor, so that the timed kernel's instructions come from memory, whatever ran
 before. Without that, on an H200, a `torch.max` of 38.3 us took 39.1 us after other kernels, 38.9 us in turn with

@@ -191,7 +191,7 @@ def trials_of(pool: torch.Tensor, size: int) -> list[tuple[Call, float, int]]:
         ("copy", 0.5, 2 * source.nbytes, lambda: target.copy_(source)),
         ("neg", 0.5, 2 * source.nbytes, lambda: torch.neg(source, out=target)),
         ("add", 2 / 3, 3 * out.nbytes, lambda: torch.add(first, second, out=out)),
-        ("read", 1.0, whole.nbytes, kernels.flush_of(whole.view(torch.int32), replaces_code=False)),
+        ("read", 1.0, whole.nbytes, kernels.flush_of(whole.view(torch.int32), only_reads=True)),
         ("sum", 1.0, whole.nbytes, lambda: torch.sum(whole)),
         ("zero", 0.0, whole.nbytes, whole.zero_),
         ("fill", 0.0, whole.nbytes, lambda: whole.fill_(1.0)),

@@ -17,6 +17,7 @@ from pytest_gpubench.judge.reference import Reference
 from pytest_gpubench.judge.replayed import ReplayedCall, SavedCall, launches_of, refuse_other_memory, saved_call
 from pytest_gpubench.judge.request import spec_of
 from pytest_gpubench.judge.runner import Runner
+from pytest_gpubench.judge.worker import Worker
 from pytest_gpubench.replay import builder, images
 from pytest_gpubench.replay.call_data import CallData, Graph, Node, Pointer, Region, encode_call
 from pytest_gpubench.replay.structures import DEVICE_MEMORY, HOST_MEMORY, MemcpyEnd, MemcpyParams
@@ -68,6 +69,21 @@ def test_another_process_replays_what_one_saved(on_cpu: OnCpu, saved: bytes) -> 
     assert [each in on_cpu.cuda.executables for each in on_cpu.cuda.launched[launched - 1 :]] == [False, True]
     replayed.close()
     assert (on_cpu.cuda.executables, on_cpu.cuda.modules) == ({}, {})
+
+
+def test_queued_calls_are_whole_graphs(on_cpu: OnCpu, saved: bytes) -> None:
+    """A queue has no room for the kernels of many chains, which it would wait for before the first is released."""
+    worker: Any = object.__new__(Worker)
+    worker.runner = Runner(ReplayedCall(saved, on_cpu.device), [(numbers(), on_cpu.y)], cpu_device())
+    worker.outputs, worker.counters, done = [torch.zeros(N)], 100, list[tuple[int, ...]]()
+    worker.gpu = SimpleNamespace(
+        wait_for=lambda address, number: done.append((address, number)),
+        write=lambda address, number: done.append((address, number, len(on_cpu.cuda.launched))),
+    )
+    worker.do_queue(2, 5)
+    assert [each[1:] for each in done] == [(5,), (5, 1), (6,), (6, 2)]
+    assert {*on_cpu.cuda.launched} <= {*on_cpu.cuda.executables}
+    assert torch.equal(worker.outputs[0], numbers() * 3 + on_cpu.y)
 
 
 def test_a_references_timed_calls_are_replays_too(on_cpu: OnCpu) -> None:

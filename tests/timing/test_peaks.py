@@ -87,7 +87,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
     monkeypatch.setattr(peaks, "ProfilerTimer", timer)
     monkeypatch.setattr(peaks, "flush_buffer", lambda device: None)
     monkeypatch.setattr(peaks, "SIZES_BYTES", SIZES)
-    monkeypatch.setattr(kernels, "flush_of", lambda whole, replaces_code: whole.sum if not replaces_code else None)
+    monkeypatch.setattr(kernels, "flush_of", lambda whole, only_reads: whole.sum if only_reads else None)
     monkeypatch.setattr(Device, "synchronize", lambda device: None)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     return timer

@@ -25,6 +25,18 @@ class Callable0:
         return 0.0
 
 
+RELIED_ON = {
+    *(f"time.{name}" for name in ("perf_counter", "perf_counter_ns", "process_time_ns", "thread_time_ns")),
+    *("os.open", "os.pread", "torch.cuda.synchronize", "torch.cuda._sleep", "torch.cuda.CUDAGraph.replay"),
+    *(f"torch.cuda.Event.{name}" for name in ("record", "elapsed_time", "synchronize", "query")),
+    *(f"torch.autograd.profiler.profile.{name}" for name in ("__enter__", "__exit__")),
+}
+
+
+def test_the_functions_that_are_relied_on_are_these() -> None:
+    assert {*tampering.RELIED_ON} == RELIED_ON
+
+
 @pytest.mark.parametrize("name", tampering.RELIED_ON)
 @pytest.mark.parametrize("wraps", [False, True])
 def test_a_replaced_function_is_named(monkeypatch: pytest.MonkeyPatch, name: str, wraps: bool) -> None:
