@@ -23,7 +23,7 @@ from pytest_gpubench.judge.conclusion import PROCESSES, confirmed, fails_closely
 from pytest_gpubench.judge.judgement import STATUSES, TIMED, CaseJudgement, Judgement, Stopwatch
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.process_pool import MEMORY_BYTES, ProcessPool
-from pytest_gpubench.judge.reference import ReadyCase
+from pytest_gpubench.judge.reference import ReadyCase, case_name
 from pytest_gpubench.judge.replayer import Replayer, saved_by
 from pytest_gpubench.judge.spec import Case, Spec, read_spec
 from pytest_gpubench.judge.trial import Rules, Trial
@@ -94,12 +94,11 @@ def _search(candidate: Candidate, spec: Spec, rules: Rules) -> CaseJudgement | N
     found: list[CaseJudgement] = []
 
     def is_wrong(case: Case) -> bool:
-        ready = ReadyCase.untimed(spec, case, candidate.device)
         if not found or found[0].status == "wrong":  # a process that has ended is not asked again
-            judgement = Trial(candidate, ready, rules).check()
+            judgement = Trial(candidate, ReadyCase.untimed(spec, case, candidate.device), rules).check()
             if judgement.status != "pass":
                 found[:] = [judgement]
-        return bool(found) and found[0].case == ready.name
+        return bool(found) and found[0].case == case_name(case)
 
     phases = (Phase.generate, Phase.shrink)
     how = settings(max_examples=rules.drawn, database=None, deadline=None, phases=phases, verbosity=Verbosity.quiet)

@@ -226,12 +226,17 @@ class ReadyCase:
     @property
     def name(self) -> str:
         """The parameters of the case in words."""
-        return ", ".join(f"{name}={value!r}" for name, value in self.case.items())
+        return case_name(self.case)
 
     def draw(self, number: int) -> list[tuple[Any, ...]]:
         """Return inputs of so many calls, from new seeds."""
         seeds = [secrets.randbelow(2**31) for _ in range(number)]
         return [self.spec.inputs(self.case, seed, self.device.torch_device) for seed in seeds]
+
+
+def case_name(case: Case) -> str:
+    """Return the parameters of a case in words."""
+    return ", ".join(f"{name}={value!r}" for name, value in case.items())
 
 
 def copied(value: Any) -> Any:
