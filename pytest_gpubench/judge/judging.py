@@ -149,7 +149,8 @@ class Judge:
         self._needed = 1 if self.device.type == "cpu" else 2
         """The processes for a candidate: on a GPU one more replays its calls."""
         self.rules = Rules(Limits(), budget_s=budget_s, drawn=search, timeout_s=timeout_s)
-        self._own, self._trusts, self._read = spec, trust_claims, ("", 0)
+        self._own, self._trusts = spec, trust_claims
+        self._used: str | None = None
         self._cases: Sequence[ReadyCase] = ()
         try:
             self.use_spec()
@@ -164,13 +165,8 @@ class Judge:
         Raises BadRequest or BadFile where it cannot be used.
         """
         wanted = self._own if path is None else path
-        if isinstance(wanted, Spec):
-            read = (wanted.digest, 0)
-        else:
-            read = (str(wanted), 0)
-            with suppress(OSError, ValueError):  # a name that is too long, or that no file can have
-                read = (str(wanted), Path(wanted).stat().st_mtime_ns)
-        if read == self._read:
+        used = wanted.digest if isinstance(wanted, Spec) else str(wanted)
+        if used == self._used and self.spec.is_current:
             return
         spec = wanted if isinstance(wanted, Spec) else read_spec(Path(wanted))
         rules = replace(self.rules, limits=spec.limits)
@@ -178,9 +174,9 @@ class Judge:
             raise BadRequest(
                 f"{rules.drawn} cases are to be drawn, and the spec has no strategy for them: give it search = ..."
             )
-        self.spec = replace(spec, trust_claims=spec.trust_claims or self._trusts)
+        self.spec: Spec = replace(spec, trust_claims=spec.trust_claims or self._trusts)
         self.name = spec.name if isinstance(wanted, Spec) else str(wanted)
-        self.rules, self._read = rules, read
+        self.rules, self._used = rules, used
         self._forget_cases()
         gc.collect()  # calls refer to themselves, and hold inputs and images
         if self.device.type == "cuda":
