@@ -9,13 +9,12 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_gpubench.errors import BadRequest, MeasurementError
-from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.gpu.device import Device, new_event
 from pytest_gpubench.judge.channel import Leaf
 from pytest_gpubench.judge.layout import (
     Node,
@@ -169,12 +168,9 @@ class Candidate:
 
         Its process, which has to be the referee's, queues all of them, and a counter in the GPU's memory releases each.
         """
-        import torch
-
         assert self.gpu is not None, "calls are replayed on a GPU"
         spans = [self._spans_of([each]) for each in values]
         kept = [unfilled(self.output_layout, self.device.torch_device) for _ in values]
-        new_event: Any = partial(torch.cuda.Event, enable_timing=True)
         clock, copied = [new_event() for _ in range(2 * len(values) + 1)], new_event()
         first = self._counted + 1
         self.process.ask("queue", calls=len(values), first=first)

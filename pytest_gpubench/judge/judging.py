@@ -23,7 +23,7 @@ from pytest_gpubench.judge.conclusion import PROCESSES, confirmed, fails_closely
 from pytest_gpubench.judge.judgement import STATUSES, TIMED, CaseJudgement, Judgement, Stopwatch
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.process_pool import MEMORY_BYTES, ProcessPool
-from pytest_gpubench.judge.reference import ReadyCase
+from pytest_gpubench.judge.reference import ReadyCase, case_name
 from pytest_gpubench.judge.replayer import Replayer, saved_by
 from pytest_gpubench.judge.spec import Case, Spec, read_spec
 from pytest_gpubench.judge.trial import Rules, Trial
@@ -94,12 +94,11 @@ def _search(candidate: Candidate, spec: Spec, rules: Rules) -> CaseJudgement | N
     found: list[CaseJudgement] = []
 
     def is_wrong(case: Case) -> bool:
-        ready = ReadyCase.untimed(spec, case, candidate.device)
         if not found or found[0].status == "wrong":  # a process that has ended is not asked again
-            judgement = Trial(candidate, ready, rules).check()
+            judgement = Trial(candidate, ReadyCase.untimed(spec, case, candidate.device), rules).check()
             if judgement.status != "pass":
                 found[:] = [judgement]
-        return bool(found) and found[0].case == ready.name
+        return bool(found) and found[0].case == case_name(case)
 
     phases = (Phase.generate, Phase.shrink)
     how = settings(max_examples=rules.drawn, database=None, deadline=None, phases=phases, verbosity=Verbosity.quiet)
@@ -150,7 +149,8 @@ class Judge:
         self._needed = 1 if self.device.type == "cpu" else 2
         """The processes for a candidate: on a GPU one more replays its calls."""
         self.rules = Rules(Limits(), budget_s=budget_s, drawn=search, timeout_s=timeout_s)
-        self._own, self._trusts, self._read = spec, trust_claims, ("", 0)
+        self._own, self._trusts = spec, trust_claims
+        self._used: str | None = None
         self._cases: Sequence[ReadyCase] = ()
         try:
             self.use_spec()
@@ -165,13 +165,8 @@ class Judge:
         Raises BadRequest or BadFile where it cannot be used.
         """
         wanted = self._own if path is None else path
-        if isinstance(wanted, Spec):
-            read = (wanted.digest, 0)
-        else:
-            read = (str(wanted), 0)
-            with suppress(OSError, ValueError):  # a name that is too long, or that no file can have
-                read = (str(wanted), Path(wanted).stat().st_mtime_ns)
-        if read == self._read:
+        used = wanted.digest if isinstance(wanted, Spec) else str(wanted)
+        if used == self._used and self.spec.is_current:
             return
         spec = wanted if isinstance(wanted, Spec) else read_spec(Path(wanted))
         rules = replace(self.rules, limits=spec.limits)
@@ -179,9 +174,9 @@ class Judge:
             raise BadRequest(
                 f"{rules.drawn} cases are to be drawn, and the spec has no strategy for them: give it search = ..."
             )
-        self.spec = replace(spec, trust_claims=spec.trust_claims or self._trusts)
+        self.spec: Spec = replace(spec, trust_claims=spec.trust_claims or self._trusts)
         self.name = spec.name if isinstance(wanted, Spec) else str(wanted)
-        self.rules, self._read = rules, read
+        self.rules, self._used = rules, used
         self._forget_cases()
         gc.collect()  # calls refer to themselves, and hold inputs and images
         if self.device.type == "cuda":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_gpubench.bench.agreement import check_golden
 from pytest_gpubench.correctness import Tolerance, compare_outputs, float64_by_default, widened
 from pytest_gpubench.correctness.difference import Difference
-from pytest_gpubench.correctness.leaves import map_leaves
+from pytest_gpubench.correctness.leaves import flatten, map_leaves, tensors_of
 from pytest_gpubench.errors import BadRequest, UnfairComparison
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.layout import describe, span_of
@@ -139,7 +139,7 @@ class Reference:
 
     def check_fair(self, first: tuple[Any, ...], second: tuple[Any, ...]) -> None:
         """Raise UnfairComparison where zeros, an input, or the result of other inputs would be right."""
-        if not (given := describe(second, "the inputs")[1]):
+        if not describe(second, "the inputs")[1]:
             raise UnfairComparison("the spec has no tensors as inputs: a candidate may compute once and remember")
         one, another = ([tensor.shape for tensor in self.outputs(each)] for each in (first, second))
         if one != another:
@@ -158,16 +158,27 @@ class Reference:
                 "the reference returns the same for two seeds, within the tolerance: a candidate that remembers a "
                 "result would be right; let inputs(seed) draw other values, or tighten tolerance"
             )
-        trivial = [("zeros are", map_leaves(_zeros, other), first)]
-        trivial += [("one number everywhere is", map_leaves(_middle, other), first)]
-        trivial += [("an input is", map_leaves(partial(_as_if, each), other), second) for each in given]
-        for words, found, args in trivial:
-            is_copy = args is second and _are_equal(found, other)
-            if not is_copy and self._are_right(found, args):
+        trivial = [("zeros are", _zeros), ("one number everywhere is", _middle)]
+        for words, function in trivial:
+            if self._are_right(map_leaves(function, other), first):
                 raise UnfairComparison(
                     f"{words} right within the tolerance: a candidate that computes nothing would pass; tighten "
                     "tolerance"
                 )
+        self._check_inputs(second, other)
+
+    def _check_inputs(self, args: tuple[Any, ...], outputs: object) -> None:
+        """Raise UnfairComparison where an input is right in the place of one of the outputs, and that is no copy."""
+        leaves = dict(flatten(outputs))
+        for name, given in tensors_of(flatten(args, "inputs")):
+            found = map_leaves(partial(_as_if, given), outputs)
+            changed = {place for place, leaf in flatten(found) if not _are_equal(leaf, leaves[place])}
+            for each in self.differences(found, args) if changed else ():
+                if each.passed and each.name in changed:
+                    raise UnfairComparison(
+                        f"{each.name} is right within the tolerance if it is {name} unchanged: a candidate need not "
+                        "compute it; tighten tolerance"
+                    )
 
     def _are_right(self, found: object, args: tuple[Any, ...]) -> bool:
         differences = self.differences(found, args)
@@ -191,10 +202,13 @@ class ReadyCase:
     @classmethod
     def of(cls, spec: Spec, case: Case, device: Device) -> "ReadyCase":
         """Make a case ready; raise UnfairComparison where no computing is needed to be right."""
+        import torch
+
         ready = cls.untimed(spec, case, device)
         ready.reference.begin_case(ready.example, 1)
         before, (other,) = copied(ready.example), ready.draw(1)
-        if not _are_equal(before, ready.example):
+        spans = [map(span_of, describe(each, "the inputs")[1]) for each in (before, ready.example)]
+        if not all(torch.equal(one.view(torch.uint8), now.view(torch.uint8)) for one, now in zip(*spans, strict=True)):
             raise BadRequest("inputs of the spec overwrite earlier ones: return new tensors for each seed")
         ready.reference.check_fair(ready.example, other)
         ready.reference.runner.warm()
@@ -212,12 +226,17 @@ class ReadyCase:
     @property
     def name(self) -> str:
         """The parameters of the case in words."""
-        return ", ".join(f"{name}={value!r}" for name, value in self.case.items())
+        return case_name(self.case)
 
     def draw(self, number: int) -> list[tuple[Any, ...]]:
         """Return inputs of so many calls, from new seeds."""
         seeds = [secrets.randbelow(2**31) for _ in range(number)]
         return [self.spec.inputs(self.case, seed, self.device.torch_device) for seed in seeds]
+
+
+def case_name(case: Case) -> str:
+    """Return the parameters of a case in words."""
+    return ", ".join(f"{name}={value!r}" for name, value in case.items())
 
 
 def copied(value: Any) -> Any:
@@ -235,9 +254,9 @@ def copied(value: Any) -> Any:
 
 
 def _are_equal(one: object, other: object) -> bool:
-    """Tell whether the tensors of two pytrees have the same elements."""
-    tensors, others = (describe(each, "it")[1] for each in (one, other))
-    return all(each.passed for each in compare_outputs(tensors, others, Tolerance(rtol=0, atol=0, equal_nan=True)))
+    """Tell whether two outputs are one object, or have the same elements."""
+    exactly = Tolerance(rtol=0, atol=0, equal_nan=True)
+    return one is other or all(each.passed for each in compare_outputs(one, other, exactly))
 
 
 def _as_if(given: "torch.Tensor", leaf: object) -> object:

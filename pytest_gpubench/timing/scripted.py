@@ -72,11 +72,11 @@ def _checked_samples(given: Iterable[object]) -> tuple[float, ...]:
 
 
 def _script_of(function: Any) -> Script | None:
-    """Return the script of a function, of the one that a partial calls, or of an object's `__call__`."""
-    while isinstance(function, partial):
-        function = function.func
-    scripts = [getattr(each, _ATTRIBUTE, None) for each in (function, type(function).__call__)]
-    return next((each for each in scripts if isinstance(each, Script)), None)
+    """Return the script of a function, of an object's `__call__`, or else of the function that a partial calls."""
+    for each in (function, type(function).__call__):
+        if isinstance(script := getattr(each, _ATTRIBUTE, None), Script):
+            return script
+    return _script_of(function.func) if isinstance(function, partial) else None
 
 
 class ScriptedTimer(Timer):

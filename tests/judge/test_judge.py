@@ -20,7 +20,7 @@ from pytest_gpubench.judge.isolation import landlock
 from pytest_gpubench.judge.judgement import CaseJudgement
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.process import Process, members_of
-from pytest_gpubench.judge.reference import ReadyCase
+from pytest_gpubench.judge.reference import ReadyCase, case_name
 from pytest_gpubench.judge.spec import read_spec
 from pytest_gpubench.judge.trial import Rules, Trial
 from pytest_gpubench.verdict.limits import Limits
@@ -240,6 +240,24 @@ def test_a_candidate_that_knows_only_the_specs_shapes_is_found(tmp_path: Path) -
         found = judged(judge, tmp_path, KNOWS_ITS_SHAPE)
     assert found.status == "wrong", found
     assert [each.case for each in found.cases] == ["rows=1, columns=21"]
+
+
+def test_no_simpler_case_is_made_ready_for_a_process_that_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "spec.py").write_text(SEARCH)
+    ready = list[str]()
+    monkeypatch.setattr(ReadyCase, "untimed", lambda spec, case, device: ready.append(case_name(case)))
+
+    def check() -> CaseJudgement:
+        return CaseJudgement(case=ready[-1], status="pass" if len(ready) < 5 else "crash", reason="")
+
+    monkeypatch.setattr(judging, "Trial", lambda *given: SimpleNamespace(check=check))
+    candidate: Any = SimpleNamespace(device=cpu_device())
+    found = judging._search(candidate, read_spec(tmp_path / "spec.py"), Rules(Limits(), drawn=50))
+    assert found is not None
+    assert len(ready) == 5
+    assert found.case == ready[-1]
 
 
 @pytest.mark.parametrize(("status", "ratio"), [("fail", 40.0), ("invalid", None)])

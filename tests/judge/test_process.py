@@ -17,6 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from pytest_gpubench.gpu.device import cpu_device
@@ -92,17 +93,25 @@ def test_a_process_without_a_gpu_may_use_none() -> None:
 
 
 def test_a_process_finds_packages_where_the_referee_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """In folders of PYTHONPATH and of the user's, which by itself depends on HOME; not what else may lie there."""
-    for name in ("flat/msgspec", "specs"):
-        (tmp_path / name).mkdir(parents=True)
+    """In folders of PYTHONPATH; not what else may lie there, as specs beside a folder that is named like a package."""
+    (tmp_path / "specs" / "torch").mkdir(parents=True)
     flat, specs = str(tmp_path / "flat"), str(tmp_path / "specs")
+    monkeypatch.setattr(msgspec.__spec__, "origin", f"{flat}/msgspec/__init__.py")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", specs, os.path.relpath(flat)]))
-    found = environment(tmp_path)
-    assert found["PYTHONPATH"].split(os.pathsep) == [str(PACKAGE.parent), flat]
-    assert found["PYTHONUSERBASE"] == site.getuserbase()
+    assert environment(tmp_path)["PYTHONPATH"].split(os.pathsep) == [str(PACKAGE.parent), flat]
     monkeypatch.setattr(sys, "path", [specs, flat])
     assert Path(flat) in _readable_folders()
     assert Path(specs) not in _readable_folders()
+
+
+@pytest.mark.parametrize("is_enabled", [True, False, None])
+def test_a_process_finds_packages_of_the_user_if_the_referee_does(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_enabled: bool | None
+) -> None:
+    """By itself their folder depends on HOME; `python -s`, virtual environments and root's processes do without."""
+    monkeypatch.setattr(site, "ENABLE_USER_SITE", is_enabled)
+    found = {name: value for name, value in environment(tmp_path).items() if "USER" in name and "PYTHON" in name}
+    assert found == ({"PYTHONUSERBASE": site.getuserbase()} if is_enabled else {"PYTHONNOUSERSITE": "1"})
 
 
 def test_a_candidate_reads_no_library_beside_the_spec(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

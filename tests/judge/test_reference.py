@@ -1,5 +1,6 @@
 """The reference of a case: its tolerance, its fairness, and its inputs, which are kept for many candidates."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -76,14 +77,35 @@ def test_a_tolerance_within_which_an_input_is_right_is_refused(more: float, is_f
     """It allows 0.01 more or less. An output that is an input, or a view of one, is a copy, and may be judged."""
     spec = spec_of(lambda x, y: (y + more).view(4, 1), lambda seed: 1, {"rtol": 0, "atol": 0.01})
     first, second = ((torch.full((4,), each), torch.arange(4.0) * each) for each in (1.0, -1.0))
-    with nullcontext() if is_fair else pytest.raises(UnfairComparison, match="an input is right within the tolerance"):
+    message = r"^out is right within the tolerance if it is inputs\[1\] unchanged: a candidate need not compute it"
+    with nullcontext() if is_fair else pytest.raises(UnfairComparison, match=message):
         Reference(spec, cpu_device()).check_fair(first, second)
 
 
-def test_inputs_that_overwrite_earlier_ones_are_refused() -> None:
-    """Outputs are compared when later inputs have been drawn."""
+@pytest.mark.parametrize(
+    ("shape", "more", "is_fair"), [((4,), 0.009, False), ((2, 2), 0.009, False), ((4,), 0.0, True)]
+)
+@pytest.mark.parametrize("columns", [1, 2])
+def test_an_input_that_is_right_in_the_place_of_one_output_is_refused(
+    shape: tuple[int, ...], more: float, is_fair: bool, columns: int
+) -> None:
+    """Whether it is like other outputs too; of those some may be copies."""
+    spec = spec_of(
+        lambda x, y: {"copy": y, "tanh": y.tanh(), "moved": x + more, "size": 4},
+        lambda seed: 1,
+        {"rtol": 0, "atol": 0.01},
+    )
+    first, second = ((torch.full(shape, each), torch.arange(4.0 * columns) * each) for each in (1.0, -1.0))
+    message = r"^out\['moved'\] is right within the tolerance if it is inputs\[0\] unchanged"
+    with nullcontext() if is_fair else pytest.raises(UnfairComparison, match=message):
+        Reference(spec, cpu_device()).check_fair(first, second)
+
+
+@pytest.mark.parametrize("overwrite", [lambda kept: kept.copy_(torch.randn(4)), torch.Tensor.neg_])
+def test_inputs_that_overwrite_earlier_ones_are_refused(overwrite: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Outputs are compared when later inputs have been drawn. Bytes count: -0 for 0 is another input."""
     kept = torch.zeros(4)
-    spec = spec_of(torch.add, lambda seed: (torch.randn(4), kept.copy_(torch.randn(4))), None)
+    spec = spec_of(torch.add, lambda seed: (torch.randn(4), overwrite(kept)), None)
     with pytest.raises(BadRequest, match="inputs of the spec overwrite earlier ones"):
         ReadyCase.of(spec, {}, cpu_device())
 

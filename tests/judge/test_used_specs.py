@@ -18,6 +18,7 @@ from pytest_gpubench.judge.process_pool import ProcessPool
 from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.judge.spec import read_spec
 from pytest_gpubench.verdict.limits import Limits
+from tests.judge.test_spec_flashinfer import line, write
 
 
 @pytest.mark.parametrize(
@@ -62,12 +63,27 @@ def test_a_judge_takes_another_spec_and_its_own_again(judge: Judge, spec: Path, 
     assert left() is None, "its inputs and images are held"
     assert not judge.spec.trust_claims
     other.write_text(f"{other.read_text()}trust_claims = 1\n")
-    os.utime(other, ns=(1, 1))
     with pytest.raises(BadRequest, match="trust_claims = 1 is not valid: give True or False"):
         judge.use_spec(other)
     assert judge.name == str(other)
     judge.use_spec()
     assert (judge.name, judge._cases, judge.rules.limits) == (str(spec), (), Limits())
+
+
+def test_a_spec_whose_workloads_are_edited_is_read_again(judge: Judge, tmp_path: Path) -> None:
+    path = write(tmp_path)
+    [workloads] = tmp_path.glob("workloads/*/*")
+    judge.use_spec(path)
+    read = judge.spec
+    os.utime(path)
+    judge.use_spec(path)
+    assert judge.spec is read
+    workloads.write_text(line(3))
+    judge.use_spec(path)
+    assert [case["batch_size"] for case in judge.spec.cases] == [3]
+    workloads.unlink()
+    with pytest.raises(BadFile, match="has no workloads"):
+        judge.use_spec(path)
 
 
 def test_what_a_spec_holds_whose_cases_cannot_all_be_made_ready_is_freed(spec: Path, tmp_path: Path) -> None:

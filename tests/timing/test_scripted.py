@@ -27,6 +27,8 @@ def test_numbers_become_floats(samples: Any) -> None:
 
 
 def test_the_script_is_that_of_the_code_that_runs() -> None:
+    """A partial may have one of its own."""
+
     class Scripted:
         @scripted([4.0])
         def __call__(self) -> None: ...
@@ -35,8 +37,9 @@ def test_the_script_is_that_of_the_code_that_runs() -> None:
         def method(self) -> None: ...
 
     made = Scripted()
-    functions: list[Callable[[], object]] = [made, made.method, partial(made), partial(partial(made.method))]
-    assert [reps_of(each, 1)[0].elapsed_us for each in functions] == [4.0, 5.0, 4.0, 5.0]
+    given = partial(scripted([6.0])(partial(made)))
+    functions: list[Callable[[], object]] = [made, made.method, partial(made), partial(partial(made.method)), given]
+    assert [reps_of(each, 1)[0].elapsed_us for each in functions] == [4.0, 5.0, 4.0, 5.0, 6.0]
 
 
 def reps_of(function: Callable[[], object], number: int) -> Sequence[Rep]:

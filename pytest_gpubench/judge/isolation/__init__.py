@@ -10,6 +10,7 @@ import sysconfig
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ PACKAGE = Path(__file__).parents[2]
 SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", "/run", "/nix")
 WRITTEN = ("/proc/self", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/dxg")
 """CUDA names its threads in /proc/self. No terminals, discs or shared memory of /dev: the last outlives a process."""
+REQUIRED = ("msgspec", "torch")
+"""Packages without which there is no referee. In a folder of `pip install --target` the others lie beside them."""
 LARGEST_FILE = 2**30
 MOST_FILES = 4096
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, SIGKILL = 1, 4, 9
@@ -83,10 +86,14 @@ def _readable_folders() -> list[Path]:
 
 
 def _holds_packages(folder: str) -> bool:
-    """Tell whether packages are installed in a folder: in one for that, or in any other, by `pip install --target`."""
-    path = Path(folder)
-    is_named = path.name in ("site-packages", "dist-packages")
-    return is_named or any((path / name).is_dir() for name in ("msgspec", "torch"))
+    """Tell whether packages are installed in a folder: by its name, or as msgspec or torch is imported from it.
+
+    A project that only has folders of those names may have a spec too.
+    """
+    found = [
+        os.path.realpath(Path(each.origin).parents[1]) for each in map(find_spec, REQUIRED) if each and each.origin
+    ]
+    return Path(folder).name in ("site-packages", "dist-packages") or os.path.realpath(folder) in found
 
 
 def library_folders() -> list[str]:
@@ -130,9 +137,10 @@ def environment(box: Path) -> dict[str, str]:
     searched = [os.path.abspath(each) for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
     python = {
         "PYTHONPATH": os.pathsep.join([str(PACKAGE.parent), *filter(_holds_packages, searched)]),
-        "PYTHONUSERBASE": site.getuserbase(),  # by itself it depends on HOME
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUNBUFFERED": "1",
         "USER": "candidate",
     }
+    # the user's folder of packages by itself depends on HOME
+    python |= {"PYTHONUSERBASE": site.getuserbase()} if site.ENABLE_USER_SITE else {"PYTHONNOUSERSITE": "1"}
     return found | folders | python | ALLOCATION | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}

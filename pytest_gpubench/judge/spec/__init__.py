@@ -5,7 +5,7 @@ from pathlib import Path
 from pytest_gpubench.errors import BadFile, GpuBenchError
 from pytest_gpubench.judge.spec.flashinfer_trace import spec_of_definition
 from pytest_gpubench.judge.spec.kernelbench import spec_of_problem
-from pytest_gpubench.judge.spec.model import Case, Entry, Spec, load_source
+from pytest_gpubench.judge.spec.model import Case, Entry, Spec, digest_of, load_source
 from pytest_gpubench.judge.spec.python_file import spec_of_module
 
 __all__ = ["Case", "Entry", "Spec", "read_spec"]
@@ -20,9 +20,11 @@ def read_spec(path: "Path | str") -> Spec:
     try:
         if path.suffix == ".json":
             return spec_of_definition(path)
+        digest = digest_of(path.read_bytes()) if path.is_file() else ""  # before it is edited
         module = load_source(path)
         is_kernelbench = hasattr(module, "Model") and hasattr(module, "get_inputs")
-        return spec_of_problem(module, path) if is_kernelbench else spec_of_module(module, path)
+        spec_of = spec_of_problem if is_kernelbench else spec_of_module
+        return spec_of(module, path, digest)
     except GpuBenchError:
         raise
     except (Exception, SystemExit) as error:

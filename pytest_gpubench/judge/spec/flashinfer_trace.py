@@ -173,6 +173,7 @@ def spec_of_definition(path: Path) -> Spec:
         inputs=inputs,
         entry=SolutionEntry(("run", "candidate"), msgspec.structs.replace(definition, reference="")),
         digest=digest_of(text, lines),
+        files=(path, workloads_path),
         tolerance=TOLERANCE,
     )
 

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.judge.spec.model import MODULE_PREFIX, Entry, Spec, digest_of, draw_inputs, load_source, required
+from pytest_gpubench.judge.spec.model import MODULE_PREFIX, Entry, Spec, draw_inputs, load_source, required
 from pytest_gpubench.judge.spec.python_file import rules_of
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _build_model(model: Callable[..., Any], arguments: tuple[Any, ...], seed: in
         return model(*arguments)
 
 
-def spec_of_problem(module: ModuleType, path: Path) -> Spec:
+def spec_of_problem(module: ModuleType, path: Path, digest: str) -> Spec:
     """Return the spec of a KernelBench problem."""
     model, get_inputs, get_init_inputs = (required(module, path, name) for name in NAMES)
     rules = rules_of(module, path)
@@ -89,7 +89,8 @@ def spec_of_problem(module: ModuleType, path: Path) -> Spec:
         reference=reference,
         inputs=lambda case, seed, device: draw_inputs(get_inputs, seed, device),
         entry=ModelEntry(("ModelNew",), arguments, seed),
-        digest=digest_of(path.read_bytes()),
+        digest=digest,
+        files=(path,),
         **rules,
     )
 

@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -56,6 +57,15 @@ class Spec:
     """True if a PASS may rest on times that the candidate's own process claims."""
     search: Any = None
     """A strategy of hypothesis that draws cases; None where there is none."""
+    files: tuple[Path, ...] = ()
+    """The files whose text it is, in order; none where a test gives the reference."""
+
+    @property
+    def is_current(self) -> bool:
+        """True if its files have the same text still."""
+        with suppress(OSError):
+            return not self.files or digest_of(*(each.read_bytes() for each in self.files)) == self.digest
+        return False
 
 
 def entry_named(name: str) -> Entry:

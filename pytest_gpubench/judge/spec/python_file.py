@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.judge.spec.model import Case, Spec, digest_of, draw_inputs, entry_named, required
+from pytest_gpubench.judge.spec.model import Case, Spec, draw_inputs, entry_named, required
 from pytest_gpubench.spelling import hint
 from pytest_gpubench.units import repr_of
 from pytest_gpubench.verdict.limits import Limits
@@ -19,7 +19,7 @@ TOLERANCES = ("rtol", "atol", "equal_nan", "golden", "golden_factor")
 LIMITS = ("min_speedup", "max_time_us")
 
 
-def spec_of_module(module: ModuleType, path: Path) -> Spec:
+def spec_of_module(module: ModuleType, path: Path, digest: str) -> Spec:
     """Return the spec in a module; raise BadRequest where something is missing or not valid."""
     reference, inputs = required(module, path, "reference"), required(module, path, "inputs")
     name = str(getattr(reference, "__name__", "reference"))
@@ -37,7 +37,8 @@ def spec_of_module(module: ModuleType, path: Path) -> Spec:
         reference=reference,
         inputs=make,
         entry=entry_named(name),
-        digest=digest_of(path.read_bytes()),
+        digest=digest,
+        files=(path,),
         **rules,
         search=_search(module, parameters, path),
     )
