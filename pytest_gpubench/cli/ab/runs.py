@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -95,6 +95,8 @@ class PytestRunner:
     gpu: dict[str, str]
     """The variables that pin CUDA to one GPU; empty where they need not."""
     taken: int = 0
+    warned: set[CommitArm] = field(default_factory=set)
+    """The arms whose runs may have loaded foreign code."""
 
     def prepare(self, checkout: Checkout, setup: str | None) -> None:
         """Run the user's setup in a worktree; raise BadRequest where it fails."""
@@ -126,7 +128,7 @@ class PytestRunner:
             _refuse_other_tests({arm: process.wait_until_ready() for arm, *_, process in started})
             for arm, round, place, process in started:
                 run, notes = _read_results(checkouts[arm], place, process.run())
-                refuse_foreign_code(notes.modules, checkouts, arm)
+                refuse_foreign_code(notes.modules, checkouts, arm, self.warned)
                 info = run.machine_info | {"packages": dict(checkouts[arm].packages)}
                 yield ArmRun(arm, round, msgspec.structs.replace(run, machine_info=info), notes.ended, tests)
 
