@@ -169,9 +169,10 @@ def with_ends(
     digits: so many, or more where it takes more to see on which side of the limit the ends are, or without them it.
     """
     ends = tuple(ends or ())
+    beside = [limit if math.isclose(end, limit) else end for end in ends or [value]]  # no digits tell rounding
 
     def are_enough(digits: int) -> bool:
-        rounded = ((end, float(f"{end:.{digits - 1}e}")) for end in ends or [value])
+        rounded = ((end, float(f"{end:.{digits - 1}e}")) for end in beside)
         return all((told > limit) - (told < limit) == (end > limit) - (end < limit) for end, told in rounded)
 
     digits = next(filter(are_enough, range(digits, MOST_DIGITS)), MOST_DIGITS)

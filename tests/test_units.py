@@ -57,7 +57,9 @@ def test_round_to_digits(value: float, digits: int, text: str) -> None:
         (200.0003, (150, 200.003), 200, "200.000 us [150.000, 200.003]"),
         (12345.6, None, 12345.6, "12345.6 us"),  # with fewer digits it would be 12350
         (math.nan, (0.99998, 1), 1.0, "nan us [0.99998, 1.0000]"),
-        (1 + 1e-12, None, 1.0, "1.0000000 us"),
+        (1 + 1e-12, None, 1.0, "1.000 us"),
+        (math.nextafter(12345.6, math.inf), None, 12345.6, "12345.6 us"),
+        (1.05, (math.nextafter(1.03, 0), 1.06), 1.03, "1.050 us [1.030, 1.060]"),
         (1.00001, None, math.nan, "1.000 us"),
     ],
 )

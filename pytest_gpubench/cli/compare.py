@@ -66,7 +66,9 @@ def run(arguments: argparse.Namespace) -> int:
     tolerance = tolerance_of(arguments.metric, arguments.fail_slower)
     mismatch = arguments.host_mismatch
     statuses = []
-    olds = find_baselines(arguments.old, arguments)
+    errors: list[str] = []
+    olds = find_baselines(arguments.old, arguments, errors)
+    complain("compare", errors)
     for path, new_path in _pair([*olds], storage_of(arguments).find(arguments.new), mismatch):
         *older, old = olds[path]
         new = read_run(new_path)
@@ -81,8 +83,9 @@ def run(arguments: argparse.Namespace) -> int:
         now = {record.device.name for record in new.records}
         if shared := before & now:  # where they share none, the changes tell it
             _refuse_other_devices(sorted(before), sorted(shared), mismatch)
-        left_out = f"; {count(sum(len(run.records) for run in older), 'test')} of older runs" if older else ""
-        head = [f"old: {run_title(path, old)}{left_out}", f"new: {run_title(new_path, new)}"]
+        added = f"; {count(sum(len(run.records) for run in older), 'test')} of older runs" if older else ""
+        left_out = f"; {count(len(new.left_out), 'test')} not run" if new.left_out else ""
+        head = [f"old: {run_title(path, old)}{added}", f"new: {run_title(new_path, new)}{left_out}"]
         write("\n".join([*map(safe_line, head), "", *_report(changes, tolerance, arguments)]))
         outcomes = {each.outcome for each in changes}
         is_bad = outcomes & BAD or (arguments.inconclusive == "fail" and Outcome.INCONCLUSIVE in outcomes)
@@ -220,10 +223,11 @@ def _note_lines(changes: Iterable[Change], most: int | None) -> list[str]:
 def compare_runs(
     old: SavedRun, new: SavedRun, tolerance: RegressionTolerance, alpha: float, older: Sequence[SavedRun] = ()
 ) -> list[Change]:
-    """Return the change of every measurement, in the order of the new run; what that lacks comes last.
+    """Return the change of every measurement, in the order of the new run; what is gone comes last.
 
-    older: runs with the tests that the old one left out. Each FAIL is wrong with probability at most alpha. Nothing is
-    raised for runs of different GPUs: their changes say so (`Change.missing`).
+    Tests that the new run left out are not gone. older: runs with the tests that the old one left out. Each FAIL is
+    wrong with probability at most alpha. Nothing is raised for runs of different GPUs: their changes say so
+    (`Change.missing`).
     """
     others = {record.nodeid for record in new.records}
     baseline = Baseline([(each.name, each) for each in (*older, old)], others)
@@ -242,7 +246,8 @@ def compare_runs(
             changes += _with_past(record, past, tolerance, alpha, earlier.get(record.key, ()))
             there = set(keys_of(record.measurements))
             changes += [_gone(past, item, new.name) for key, item in past.by_key.items() if key not in there]
-    gone = (past for past in baseline.tests() if past.nodeid not in others and past.nodeid not in renamed)
+    there_still = others.union(renamed, new.left_out)
+    gone = (past for past in baseline.tests() if past.nodeid not in there_still)
     return changes + [_gone(past, item, new.name) for past in gone for item in past.measurements]
 
 

@@ -34,14 +34,15 @@ def nothing_saved(arguments: argparse.Namespace) -> str:
     return f"{arguments.storage}: there are no saved runs; pytest --gpu-bench-save=NAME saves one"
 
 
-def find_baselines(which: str, arguments: argparse.Namespace) -> dict[Path, list[SavedRun]]:
+def find_baselines(which: str, arguments: argparse.Namespace, errors: list[str]) -> dict[Path, list[SavedRun]]:
     """Return the newest file that `which` means on each device, with its run, and older ones before it.
 
-    Those have the tests that it left out, as where pytest compares. A failed run is meant where there is no other.
+    Those have the tests that it left out, as where pytest compares. A failed run is meant where there is no other. Why
+    an older one cannot be read is added to errors.
     """
     storage = storage_of(arguments)
     try:
-        found = storage.baselines(which)
+        found = storage.baselines(which, errors)
     except NoSuchRun:
         found = [(path, read_run(path)) for path in storage.find(which)]
     newest = {path.parent: path for path, _ in found}

@@ -13,7 +13,7 @@ import pytest
 from pytest_gpubench.child_process import RUN_NOTES, TURN_SOCKET
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.items import is_perf, source_hash
-from pytest_gpubench.plugin.workers import is_distributing, without_group
+from pytest_gpubench.plugin.workers import hand_on, handed_on, is_distributing, without_group
 from pytest_gpubench.timing.startup import wait_for_startup
 
 IMPORTED_LATER = (
@@ -35,6 +35,9 @@ class StartedAhead:
         self.config = config
         self.turns = turns
         self._ended: dict[str, str] = {}
+        self._notes: str | None = os.environ.pop(RUN_NOTES, None) or handed_on(config, RUN_NOTES)
+        """The file for the notes of this run and its workers; what its tests start, fresh processes too, has none."""
+        hand_on(config, RUN_NOTES, self._notes)
         self._socket = int(os.environ.pop(TURN_SOCKET, -1))
         """The descriptor of the parent's socket; -1 for none, and after the wait."""
         if self._socket >= 0:
@@ -68,11 +71,12 @@ class StartedAhead:
 
     def pytest_sessionfinish(self) -> None:
         """Tell the parent how the tests ended, and which files the modules come from."""
-        if path := os.environ.get(RUN_NOTES):
+        if self._notes is not None:
             files = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
-            modules = {name: file for name, file in files.items() if isinstance(file, str)}
+            # others have made up relative names, as torch.ops has
+            modules = {name: file for name, file in files.items() if isinstance(file, str) and os.path.isabs(file)}
             line = json.dumps({"ended": self._ended, "modules": modules}).encode() + b"\n"
-            with open(path, "ab", buffering=0) as notes:  # in one piece, as others write too
+            with open(self._notes, "ab", buffering=0) as notes:  # in one piece, as others write too
                 notes.write(line)
 
     def _wait(self, items: dict[str, pytest.Item]) -> None:

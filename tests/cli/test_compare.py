@@ -72,6 +72,26 @@ def test_what_the_old_run_left_out_is_compared_with_the_one_before_as_in_pytest(
         assert re.match(r"old: 0002_main\.json, .*; 5 tests of older runs\nnew: 0003_main~failed\.json", out)
 
 
+def test_what_both_runs_left_out_is_not_gone_and_an_older_run_that_is_damaged_is_skipped(command: Command) -> None:
+    storage, whole = Storage(Path(".gpu_benchmarks")), make_run(tests=6)
+    part = msgspec.structs.replace(whole, records=whole.records[:1])
+    names = ("main", "main", "new")
+    oldest, newest, _ = (
+        storage.save_each(dated(run, day), name).popitem()[0]
+        for day, (run, name) in enumerate(zip((whole, part, part), names, strict=True), 1)
+    )
+    status, out, err = command("compare", "main", "new")
+    assert (status, err, "gone" in out) == (0, "", False)
+    assert re.search(r"^new: 0003_new\.json, .*; 5 tests not run$", out, re.MULTILINE)
+    oldest.write_text("{")
+    status, out, err = command("compare", "main", "new")
+    assert (status, out.splitlines()[0].endswith("older runs")) == (0, False)
+    assert re.fullmatch(r"pytest-gpubench compare: .*0001_main\.json.*\n", err)
+    newest.replace(oldest)
+    newest.write_text("{")
+    assert command("compare", "main", "new")[0] == 2, "nothing stands in for the newest"
+
+
 def test_only_changes_leaves_out_what_stayed(command: Command) -> None:
     write_two(make_run(), make_run())
     for words in ((), ("--only-changes",)):

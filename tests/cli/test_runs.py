@@ -54,6 +54,13 @@ def test_runs_are_listed_oldest_first_or_those_of_a_device(command: Command, mon
     assert re.findall(r"day \d", command("list", "--device", "nvidia a100")[1]) == ["day 2"]
     said = "--device=b300: elsewhere has runs of NVIDIA-A100, NVIDIA-H200 only"
     assert command("list", "--device", "b300") == (2, "", f"pytest-gpubench list: {said}\n")
+    (path,) = Path("elsewhere").glob("*/0002_*.json")
+    for which, status in ((path, 0), ("day 1", 2)):  # a path means one file, whatever is asked for
+        assert (
+            command("show", which, "--device", "b300")[0]
+            == command("compare", which, path, "--device", "b300")[0]
+            == status
+        )
 
 
 def test_nothing_saved_is_said(command: Command) -> None:

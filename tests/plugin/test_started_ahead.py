@@ -20,8 +20,9 @@ def connection(monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester) -> It
     monkeypatch.setenv(TURN_SOCKET, str(other.detach()))  # the run closes it
     pytester.makepyfile(
         test_a="""
-import os, pytest
-def test_it(): assert 'PYTEST_GPUBENCH_TURN_SOCKET' not in os.environ
+import os, pytest, sys, types
+sys.modules["made_up"] = types.SimpleNamespace(__file__="test_a.py")  # as torch.ops
+def test_it(): assert not {'PYTEST_GPUBENCH_TURN_SOCKET', 'PYTEST_GPUBENCH_NOTES'} & {*os.environ}
 @pytest.mark.skip
 def test_perf(gpu_bench): pass
 """
@@ -34,6 +35,7 @@ def test_perf(gpu_bench): pass
 def test_it_tells_the_sources_of_its_perf_tests_and_begins_when_told(
     pytester: pytest.Pytester, connection: socket.socket, options: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The runs that its tests start, and fresh processes, get neither its turn nor its notes."""
     connection.sendall(b"!")
     notes = pytester.path / "notes"
     monkeypatch.setenv("PYTEST_GPUBENCH_NOTES", str(notes))
@@ -42,6 +44,7 @@ def test_it_tells_the_sources_of_its_perf_tests_and_begins_when_told(
     known = {} if options else {"test_a.py::test_it": False, "test_a.py::test_perf": True}
     assert {name: bool(source) for name, source in found.items()} == known
     told = [json.loads(line) for line in notes.read_text().splitlines()]
+    assert "made_up" not in {name for each in told for name in each["modules"]}
     assert str(pytester.path / "test_a.py") in [each["modules"].get("test_a") for each in told]
     assert [each["ended"] for each in told] == [{"test_a.py::test_it": "passed", "test_a.py::test_perf": "skipped"}] * (
         1 + bool(options)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from pytest_gpubench.cli.ab.checkouts import Checkout
+from pytest_gpubench.cli.output import say
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.results.provenance import run_git
 from pytest_gpubench.units import printable
@@ -14,6 +15,7 @@ from pytest_gpubench.verdict.rounds import CommitArm
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 """The folders of what is installed; those of an environment in the working tree are no sources of it."""
 NO_SOURCES = sys.stdlib_module_names | {"__main__"}
+IS_NOT = "is not"
 REMEDY = (
     "give paths within the repository as relative ones, and put the folder that holds this module on PYTHONPATH; where "
     "an installed package still comes first, give each commit an environment of its own, by --base-python, "
@@ -21,10 +23,12 @@ REMEDY = (
 )
 
 
-def refuse_foreign_code(modules: Mapping[str, str], checkouts: Mapping[CommitArm, Checkout], arm: CommitArm) -> None:
+def refuse_foreign_code(
+    modules: Mapping[str, str], checkouts: Mapping[CommitArm, Checkout], arm: CommitArm, warned: set[CommitArm]
+) -> None:
     """Raise BadRequest where a run of an arm loaded code that is not of its own tree, in place of what is.
 
-    modules: the files of the modules that it loaded.
+    modules: the files of the modules that it loaded. warned: the arms that have been warned of what is only likely.
     """
     own = checkouts[arm]
     tracked = defaultdict[str, set[str]](set)
@@ -35,38 +39,43 @@ def refuse_foreign_code(modules: Mapping[str, str], checkouts: Mapping[CommitArm
         place = Path(file).resolve()
         roots = [own.root, *(each.root for each in checkouts.values()), own.origin]
         if replaced := _replaced(name, place, roots, tracked[place.name]):
-            what = f"{arm} loaded {name} from {place} in place of its own {replaced}"
-            raise BadRequest(printable(f"{what}, so what it measured is not {own.title}: {REMEDY}"))
+            path, verb = replaced
+            what = f"{arm} loaded {name} from {place} in place of its own {path}"
+            sentence = printable(f"{what}, so what it measured {verb} {own.title}: {REMEDY}")
+            if verb == IS_NOT:
+                raise BadRequest(sentence)
+            if arm not in warned:
+                warned.add(arm)
+                say(f"warning: {sentence}")
 
 
-def _replaced(name: str, place: Path, roots: list[Path], tracked: set[str]) -> str | None:
+def _replaced(name: str, place: Path, roots: list[Path], tracked: set[str]) -> tuple[str, str] | None:
     """Return the file of its tree that a run did not load, as it loaded a module from elsewhere; None where it did.
 
-    roots: its own tree, the others, and the working tree. tracked: the files of this name in both commits.
+    The other text says how certain that is. roots: its own tree, the others, and the working tree. tracked: the files
+    of this name in both commits.
     """
     if INSTALLED.isdisjoint(place.parts):
         for root in roots:
             if place.is_relative_to(root):
                 path = str(place.relative_to(root))
-                return path if root != roots[0] and path in tracked else None
+                return (path, IS_NOT) if root != roots[0] and path in tracked else None
+    package, _, last = name.rpartition(".")
+    if place.stem == "__init__":
+        package = name
+    elif place.name.partition(".")[0] != last:  # a generated file that has the name of another by chance
+        return None
     if name.partition(".")[0] in NO_SOURCES:
         return None
-    package = name if place.stem == "__init__" else name.rpartition(".")[0]
     tail = str(PurePosixPath(package.replace(".", "/"), place.name))
-    copies = (path for path in tracked if f"/{path}".endswith(f"/{tail}"))
-    return next((path for path in sorted(copies) if _is_foreign(path, tail, place, roots)), None)
-
-
-def _is_foreign(path: str, tail: str, place: Path, roots: list[Path]) -> bool:
-    """Tell whether a module is not its tree's own: that comes first on the path, or is another version of it.
-
-    A folder of tests may have the name of what has nothing to do with it.
-    """
-    own, *others = (root / path for root in roots)
-    if path in (tail, f"src/{tail}"):
-        return own.exists()
-    content = _content(place)
-    return content != _content(own) and any(content == _content(other) != b"" for other in others)
+    for path in sorted(path for path in tracked if f"/{path}".endswith(f"/{tail}")):
+        own, *others = (root / path for root in roots)
+        if path in (tail, f"src/{tail}"):  # these come first on the path
+            if own.exists():
+                return path, IS_NOT
+        elif _content(place) != _content(own) and any(_content(place) == _content(other) != b"" for other in others):
+            return path, "may not be"  # or nobody imports the tree's copy
+    return None
 
 
 def _content(path: Path) -> bytes:

@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -47,15 +47,19 @@ class WaitingProcess:
     connection: socket.socket
     has_begun: bool = False
 
-    def wait_until_ready(self) -> dict[str, str]:
+    def wait_until_ready(self) -> dict[str, str] | None:
         """Return a hash of each test's source once it waits for its turn; empty for tests that measure nothing.
 
-        None of any where it has ended, or after READY_S, as it may wait for others.
+        Empty too where it has ended, or after READY_S, as it may wait for others. None where an older plugin answers.
         """
+        text = b""
         self.connection.settimeout(READY_S)
         try:
-            with self.connection.makefile() as lines:
-                return dict(json.loads(lines.readline()))
+            while not text.endswith(b"\n") and (part := self.connection.recv(2**16)):
+                text += part
+                if not text.startswith(b"{"):
+                    return None
+            return dict(json.loads(text or b"{}"))
         except (OSError, ValueError):
             return {}
         finally:
@@ -95,6 +99,8 @@ class PytestRunner:
     gpu: dict[str, str]
     """The variables that pin CUDA to one GPU; empty where they need not."""
     taken: int = 0
+    warned: set[CommitArm] = field(default_factory=set)
+    """The arms whose runs may have loaded foreign code."""
 
     def prepare(self, checkout: Checkout, setup: str | None) -> None:
         """Run the user's setup in a worktree; raise BadRequest where it fails."""
@@ -126,7 +132,7 @@ class PytestRunner:
             _refuse_other_tests({arm: process.wait_until_ready() for arm, *_, process in started})
             for arm, round, place, process in started:
                 run, notes = _read_results(checkouts[arm], place, process.run())
-                refuse_foreign_code(notes.modules, checkouts, arm)
+                refuse_foreign_code(notes.modules, checkouts, arm, self.warned)
                 info = run.machine_info | {"packages": dict(checkouts[arm].packages)}
                 yield ArmRun(arm, round, msgspec.structs.replace(run, machine_info=info), notes.ended, tests)
 
@@ -150,9 +156,12 @@ class PytestRunner:
         return waiting_process(command, checkout.folder, variables, place.with_suffix(".log"))
 
 
-def _refuse_other_tests(sources: Mapping[CommitArm, Mapping[str, str]]) -> None:
-    """Say which tests are others in HEAD, before anything is run; raise BadRequest where all are."""
-    base, head = sources.get("BASE", {}), sources.get("HEAD", {})
+def _refuse_other_tests(sources: Mapping[CommitArm, Mapping[str, str] | None]) -> None:
+    """Say which tests are others in HEAD, before anything is run; raise BadRequest where all are, or cannot be told."""
+    for arm, found in sources.items():
+        if found is None:
+            raise BadRequest(f"an older pytest-gpubench runs the tests in {arm}: update it there")
+    base, head = sources.get("BASE") or {}, sources.get("HEAD") or {}
     common = base.keys() & head.keys()
     changed = sorted(nodeid for nodeid in common if base[nodeid] and head[nodeid] and base[nodeid] != head[nodeid])
     if changed:
@@ -177,7 +186,8 @@ def _read_results(checkout: Checkout, place: Path, status: int) -> tuple[SavedRu
     if status not in STATUSES_OF_TESTS:
         raise BadRequest(f"pytest could not run the tests in {checkout.arm} {ending(status, log)}")
     if not notes.exists():
-        why = "were run by an older pytest-gpubench, update it there" if results.exists() else "left no results"
+        why = "say nothing of how they ended: an older pytest-gpubench ran them, or the notes could not be written"
+        why = why if results.exists() else "left no results"
         raise BadRequest(f"the tests in {checkout.arm} {why} {ending(status, log)}")
     saved = read_run(results) if results.exists() else SavedRun(records=(), datetime="")
     return saved, read_notes(notes)

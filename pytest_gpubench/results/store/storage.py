@@ -151,22 +151,32 @@ class Storage:
         which: `latest`, a name that was saved, a number as in `3` or `0003`, or the path of a file; the first of these
         that there is. Raises NoSuchRun where there is none, naming what there is.
         """
-        stored = self.runs()
+        stored = self._runs_beside(which)
         part = file_part(which)
         matches = stored if which == "latest" else _named(stored, part) or _named(stored, part + FAILED)
         return list({path.parent: path for path in self._else(which, stored, matches)}.values())
 
-    def baselines(self, which: str) -> list[tuple[Path, SavedRun]]:
+    def baselines(self, which: str, errors: list[str] | None = None) -> list[tuple[Path, SavedRun]]:
         """Read the newest matching run of each device, and of older ones the tests that it left out; oldest first.
 
         No failed run, unless it is named as such. which: as in `find`; raises NoSuchRun as that does, and BadFile.
+        errors: why an older run cannot be read is added to it, and the run is skipped; None raises that too.
         """
-        stored = self.runs()
+        stored = self._runs_beside(which)
         kept = [one for one in stored if not one.has_failed]
         by_folder: dict[Path, list[Path]] = {}
         for path in self._else(which, stored, kept if which == "latest" else _named(stored, file_part(which))):
             by_folder.setdefault(path.parent, []).append(path)
-        return [found for inside in by_folder.values() for found in reversed(list(_newest_first(inside)))]
+        return [found for inside in by_folder.values() for found in reversed(list(_newest_first(inside, errors)))]
+
+    def _runs_beside(self, which: str) -> list[Stored]:
+        """Return the saved runs; none where they cannot be told and `which` is a file."""
+        try:
+            return self.runs()
+        except BadFile:
+            if os.path.isfile(which):
+                return []
+            raise
 
     def _else(self, which: str, stored: Sequence[Stored], matches: Sequence[Stored]) -> list[Path]:
         """Return the files of matches; without any, of the number, or the path itself."""
@@ -257,11 +267,17 @@ def _with_left_out(run: SavedRun, older: Iterable[Path], is_gone: Callable[[str]
     return msgspec.structs.replace(run, left_out=left_out)
 
 
-def _newest_first(paths: Sequence[Path]) -> Iterator[tuple[Path, SavedRun]]:
+def _newest_first(paths: Sequence[Path], errors: list[str] | None) -> Iterator[tuple[Path, SavedRun]]:
     """Yield the newest run, and of each older one the tests that all newer ones left out."""
     wanted: set[str] | None = None
     for path in reversed(paths):
-        run = read_run(path)
+        try:
+            run = read_run(path)
+        except BadFile as error:
+            if wanted is None or errors is None:
+                raise
+            errors.append(str(error))
+            continue
         left_out = set(run.left_out)
         if wanted is not None:
             both = run.records, run.earlier

@@ -16,19 +16,30 @@ from tests.cli.ab.environment import environment
 from tests.cli.ab.faked import FakePytest, Git, call, commit, left
 
 TESTS = """
+import sys
+import types
+import pytest
 from slowed import SPEED
 from pytest_gpubench import scripted
+
+sys.modules["made_up"] = types.SimpleNamespace(__file__="test_a.py")
 
 @scripted([10.0 * SPEED])
 def kernel(): pass
 
 def test_kernel(gpu_bench): gpu_bench(kernel)
+
+def test_that_starts_pytest(tmp_path):
+    inner = tmp_path / "test_inner.py"
+    inner.write_text("def test_failing(): assert 0")
+    assert pytest.main([str(inner), "-p", "no:cacheprovider"]) == 1
 """
 
 
 def test_one_commit_in_two_environments(
     git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A file's name that a module has made up, and a run that a test starts, are none of the runs'."""
     monkeypatch.setattr("pytest_gpubench.cli.ab.runs.READY_S", None)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
     stub = Path(__file__).parents[2].joinpath("plugin", "stub_torch.py").read_text()
@@ -47,6 +58,7 @@ def test_one_commit_in_two_environments(
         ["old-one", "0.1", "not", "installed"],
         ["slowed", "1.0", "1.1"],
     ]
+    assert "test_failing" not in shown.out
     assert re.search(r"^FAIL .*: kernel is slower than in BASE: 1\.060x", shown.out, re.MULTILINE)
     assert re.search(r"^ +with it: old-one 0\.1 -> not installed, slowed 1\.0 -> 1\.1$", shown.out, re.MULTILINE)
     found = json.loads(Path("found.json").read_text())

@@ -128,8 +128,25 @@ def test_a_run_of_an_older_version_of_the_plugin_is_refused(
     commit(git, {"us": "10"})
     write = fake.write
     monkeypatch.setattr(fake, "write", lambda *places: (write(*places), places[1].unlink()))
-    with pytest.raises(BadRequest, match="the tests in BASE were run by an older pytest-gpubench, update it there "):
+    with pytest.raises(
+        BadRequest, match="the tests in BASE say nothing of how they ended: an older pytest-gpubench ran"
+    ):
         call("main", "HEAD")
+
+
+@pytest.mark.parametrize("text", ["ready", "1\\n"])
+def test_a_run_that_answers_otherwise_is_refused_before_its_turn(
+    text: str, git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for the rest of a text that an older plugin ends otherwise."""
+    commit(git, {"us": "10"})
+    monkeypatch.setenv("PIDS", str(tmp_path))
+    monkeypatch.setattr("pytest_gpubench.cli.ab.runs.READY_S", None)
+    python = tmp_path / "python"
+    python.write_text(WAITS.replace("{}\\n", text))
+    python.chmod(0o755)
+    with pytest.raises(BadRequest, match="an older pytest-gpubench runs the tests in BASE: update it there"):
+        call("HEAD", "HEAD", "--rounds", "1", "--base-python", str(python), "--head-python", str(python))
 
 
 @pytest.mark.parametrize("is_written", [True, False])
