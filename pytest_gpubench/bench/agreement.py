@@ -28,8 +28,8 @@ from pytest_gpubench.correctness import (
     widened,
 )
 from pytest_gpubench.correctness.constant_outputs import extents_of
-from pytest_gpubench.correctness.inputs import InputMemory, with_gradients
-from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
+from pytest_gpubench.correctness.inputs import InputMemory, by_name, with_gradients
+from pytest_gpubench.correctness.leaves import inputs_of
 from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import BadRequest, GpuBenchError, UnfairComparison, WrongResult, annotate, annotating
 from pytest_gpubench.replay.cuda_graphs import used_cuda_graphs
@@ -203,7 +203,7 @@ class Agreement:
         if not names or self.memory is None:
             return ()
         self.memory.put_back()
-        given = self.memory.contents()
+        given = by_name(self.memory.given_leaves())
         return tuple(
             difference_of_changed(difference, name, found, expected)
             for name in names
@@ -243,8 +243,9 @@ class Agreement:
             outputs = self.reference(*args, **kwargs)
             # an output of a timed call may be a copy, which has no gradient
             gradients = self._gradients(outputs, args, kwargs, expected.outputs) if expected.gradients else {}
-        changed = dict(tensors_of(with_gradients(inputs_of(args, kwargs)))) if expected.changed else {}
-        return Ran(outputs, gradients, {name: changed[name] for name in expected.changed if name in changed})
+        changed = by_name(with_gradients(inputs_of(args, kwargs))) if expected.changed else {}
+        inputs = {name: each for name, each in changed.items() if name in expected.changed}
+        return Ran(outputs, gradients, {name: each for name, each in inputs.items() if isinstance(each, torch.Tensor)})
 
     def with_changed(self, outputs: object, expected: Ran) -> object:
         """Return outputs of a call just made, with the arguments that the reference changes."""

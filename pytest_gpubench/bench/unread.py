@@ -7,7 +7,7 @@ import torch
 from pytest_gpubench.bench.arguments import RestoringSetup
 from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.correctness import Tolerance, compare_outputs
-from pytest_gpubench.correctness.inputs import InputMemory
+from pytest_gpubench.correctness.inputs import InputMemory, copy_of
 from pytest_gpubench.correctness.leaves import flatten, tensors_of
 from pytest_gpubench.correctness.margins import fill_showing, is_plain
 from pytest_gpubench.correctness.memory import overlaps
@@ -26,7 +26,7 @@ def rerun_where_results_were_there(run: Callable[[], Ran], first: Ran, memory: M
     found = first.copied()
     held = list(_holding_results(first, memory, tolerance))
     for name, tensor in held:
-        result = found.inputs.get(name, tensor).clone()
+        result = copy_of(found.inputs.get(name, tensor))
         other = torch.empty(tensor.nbytes, dtype=torch.int8, device=tensor.device)
         fill_showing(other, tensor)
         if not memory.replace(name, other):

@@ -103,6 +103,28 @@ def train(x: torch.Tensor, holder: Any, factor: float = 1.0) -> Any:
     return loss.detach()
 
 
+def drop(x: torch.Tensor, holder: Any) -> torch.Tensor:
+    holder.weight.grad = None
+    return x * 2
+
+
+def train_sparse(x: torch.Tensor, holder: Any, coalesce: bool = False, factor: float = 1.0) -> Any:
+    loss: Any = torch.nn.functional.embedding(torch.tensor([1, 1, 2]), holder.weight, sparse=True).sum() + x.sum()
+    (factor * loss).backward()
+    if coalesce:
+        holder.weight.grad = holder.weight.grad.coalesce()
+    return loss.detach()
+
+
+def sparse_of() -> SimpleNamespace:
+    return SimpleNamespace(weight=torch.ones(4, 2, requires_grad=True))
+
+
+def write_sparse(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    y._values().zero_()
+    return x * 2
+
+
 def cache_of() -> SimpleNamespace:
     return SimpleNamespace(keys=[torch.zeros(4), torch.zeros(4)])
 
@@ -131,6 +153,17 @@ def holder_of(gradient: torch.Tensor | None = None) -> SimpleNamespace:
         (train, lambda x, holder: train(x, holder, 2.0), holder_of, r"args\[1\]\.weight\.grad: 3 of 4 elements"),
         (train, lambda x, holder: train(x, holder, 2.0), lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: 3 of 4"),
         (lambda x, holder: x.sum(), train, holder_of, r"args\[1\]\.weight\.grad: the candidate overwrites it"),
+        (drop, drop, lambda: holder_of(X + 1), None),
+        (drop, lambda x, holder: x * 2, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the candidate leaves"),
+        (lambda x, holder: x * 2, drop, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the candidate overw"),
+        (train_sparse, lambda x, holder: train_sparse(x, holder, True), sparse_of, None),
+        (
+            train_sparse,
+            lambda x, holder: train_sparse(x, holder, factor=2.0),
+            sparse_of,
+            r"args\[1\]\.weight\.grad\.values\(\): ",
+        ),
+        (lambda x, y: x * 2, write_sparse, X.to_sparse, r"args\[1\]\.values\(\): the candidate overwrites it"),
     ],
 )
 def test_what_an_object_among_the_arguments_holds_and_gradients_are_outputs(
@@ -147,7 +180,7 @@ def test_what_an_object_among_the_arguments_holds_and_gradients_are_outputs(
     with pytest.raises(WrongResult, match=f"^mine is wrong: {told}") if is_wrong else nullcontext():
         agreement.check("mine", candidate, expected)
         GuardedCall(agreement, "mine", candidate, expected, None).check()
-    name = (told or "args[1]").split(":")[0].replace("\\", "")
+    name = (told or "args[1]").split(":")[0].replace("\\", "").replace("grad.values()", "grad")
     agreement = agreement_of(reference, torch.arange(4.0), other(), backward=backward, overwrites=(name,))
     agreement.check("mine", candidate, agreement.run_reference())
 
