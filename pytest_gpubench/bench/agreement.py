@@ -1,6 +1,5 @@
 """The check that a candidate's outputs agree with its reference's, before and after it is timed."""
 
-import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -29,7 +28,8 @@ from pytest_gpubench.correctness import (
 )
 from pytest_gpubench.correctness.constant_outputs import extents_of
 from pytest_gpubench.correctness.inputs import InputMemory, by_name, with_gradients
-from pytest_gpubench.correctness.leaves import inputs_of
+from pytest_gpubench.correctness.leaves import Leaves, inputs_of
+from pytest_gpubench.correctness.memory import overlaps
 from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import BadRequest, GpuBenchError, UnfairComparison, WrongResult, annotate, annotating
 from pytest_gpubench.replay.cuda_graphs import used_cuda_graphs
@@ -85,6 +85,8 @@ class Agreement:
 
     returned: OutputMemory = field(init=False)
     """The memory of what each arm returned in calls that are checked."""
+    returned_gradients: set[str] = field(default_factory=set, init=False)
+    """The names of the gradients that the reference returns."""
     switches: Readings = field(default_factory=readings, init=False)
     """The switches of torch, as each call has to leave them."""
 
@@ -219,12 +221,19 @@ class Agreement:
     def may_overwrite(self, name: str) -> bool:
         """Tell whether a candidate may change an argument.
 
-        What functions hold is their own, and a gradient that a backward run leaves is compared as such.
+        What functions hold is their own. A gradient that a backward run leaves, or the reference returns, is compared
+        as such.
         """
-        if not name.startswith(("args[", "kwargs[")) or (self.backward != "forward" and re.search(r"\.grad\b", name)):
+        if not name.startswith(("args[", "kwargs[")) or name in self.returned_gradients:
+            return True
+        if self.backward != "forward" and name in dict(self._gradients_left()):
             return True
         allowed = self.overwrites
         return allowed if isinstance(allowed, bool) else any(covers(each, name) for each in allowed)
+
+    def _gradients_left(self) -> Leaves:
+        """Return the gradients that the last call left, by name."""
+        return [] if self.memory is None else [(name, leaf.grad) for name, leaf, _ in self.memory.gradients]
 
     def _run_golden(self, expected: Ran) -> Ran | None:
         """Run golden; it has gradients, and leaves changed arguments, where it is "float64", as its inputs are too."""
@@ -251,7 +260,7 @@ class Agreement:
         """Return outputs of a call just made, with the arguments that the reference changes."""
         if self.memory is None or not expected.changed:
             return outputs
-        return with_changed(outputs, self.memory.contents(), expected.changed)
+        return with_changed(outputs, self.memory.contents(expected.changed), expected.changed)
 
     def look(self, who: str) -> tuple[str, ...]:
         """Return the names of the arguments that the last call changed; raise UnfairComparison for one it moved."""
@@ -277,11 +286,14 @@ class Agreement:
         shared = [each for each in in_given if each[1]]
         if expected is None:
             self.returned.add(REFERENCE, ran.outputs, in_given)
+            self.returned_gradients = {name for _, name in overlaps(flatten(ran.outputs), self._gradients_left())}
             ran = replace(ran, left=frozenset([*work_left(ran.outputs), *work_left(ran.gradients)]))
         else:
             self._refuse_shared_memory(name, ran.outputs, expected, shared, changed)
         ran = replace(ran, in_given=frozenset(dict(in_given)), in_arguments=frozenset(dict(shared)))
-        return ran if self.memory is None else replace(ran, inputs=self.memory.contents(), changed=changed)
+        if self.memory is None:
+            return ran
+        return replace(ran, inputs=self.memory.contents({*self.memory.names, *changed}), changed=changed)
 
     def run_with(self, function: Function, who: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Ran:
         """Return what a function does with arguments."""

@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
@@ -219,9 +219,8 @@ class InputMemory:
         changed = {name for each in changed_regions(self.changing) for name in each.names} | self._changed_gradients()
         return tuple(name for name in by_name(self.given_leaves()) if name in changed)
 
-    def contents(self) -> dict[str, torch.Tensor | None]:
-        """Return copies of the arguments that calls change, as they are now, by name; None for a dropped gradient."""
-        names = {*self.names, *self._changed_gradients()}
+    def contents(self, names: Container[str]) -> dict[str, torch.Tensor | None]:
+        """Return copies of arguments as they are now, by name; None for a gradient that a call dropped."""
         return {name: copy_of(leaf) for name, leaf in by_name(self.given_leaves()).items() if name in names}
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -153,6 +153,12 @@ def holder_of(gradient: torch.Tensor | None = None) -> SimpleNamespace:
         (train, lambda x, holder: train(x, holder, 2.0), holder_of, r"args\[1\]\.weight\.grad: 3 of 4 elements"),
         (train, lambda x, holder: train(x, holder, 2.0), lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: 3 of 4"),
         (lambda x, holder: x.sum(), train, holder_of, r"args\[1\]\.weight\.grad: the candidate overwrites it"),
+        (
+            lambda x, holder: holder.grad.copy_(x) + 1,
+            lambda x, holder: x + 1,
+            lambda: SimpleNamespace(grad=torch.zeros(4)),
+            r"args\[1\]\.grad: the candidate leaves it as it was",
+        ),
         (drop, drop, lambda: holder_of(X + 1), None),
         (drop, lambda x, holder: x * 2, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the candidate leaves"),
         (lambda x, holder: x * 2, drop, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the candidate overw"),
@@ -175,7 +181,7 @@ def test_what_an_object_among_the_arguments_holds_and_gradients_are_outputs(
 ) -> None:
     """Also in memory with margins. Where a backward run is timed it leaves gradients itself: they are no outputs."""
     agreement = agreement_of(reference, torch.arange(4.0), other(), backward=backward)
-    is_wrong = told is not None and (backward == "forward" or "grad" not in told)
+    is_wrong = told is not None and (backward == "forward" or "weight" not in told)
     expected = agreement.run_reference()
     with pytest.raises(WrongResult, match=f"^mine is wrong: {told}") if is_wrong else nullcontext():
         agreement.check("mine", candidate, expected)
@@ -183,6 +189,23 @@ def test_what_an_object_among_the_arguments_holds_and_gradients_are_outputs(
     name = (told or "args[1]").split(":")[0].replace("\\", "").replace("grad.values()", "grad")
     agreement = agreement_of(reference, torch.arange(4.0), other(), backward=backward, overwrites=(name,))
     agreement.check("mine", candidate, agreement.run_reference())
+
+
+@pytest.mark.parametrize("given", [None, torch.ones(4)])
+def test_a_gradient_that_the_reference_returns_is_compared_as_its_output(given: torch.Tensor | None) -> None:
+    def through_autograd(x: Any) -> torch.Tensor:
+        x.grad = None
+        x.sin().sum().backward()
+        return cast(torch.Tensor, x.grad)
+
+    x = torch.arange(4.0, requires_grad=True)
+    x.grad = given
+    agreement = agreement_of(through_autograd, x)
+    expected = agreement.run_reference()
+    agreement.check("mine", lambda x: x.detach().cos(), expected)
+    agreement.check("mine", through_autograd, expected)
+    with pytest.raises(WrongResult, match=r"^mine is wrong: out: 3 of 4 elements"):
+        agreement.check("mine", lambda x: x.detach() + 1, expected)
 
 
 def test_golden_has_the_gradients_that_a_call_leaves() -> None:
