@@ -156,21 +156,34 @@ class Agreement:
         failed = [difference for difference in differences if not difference.passed]
         if not failed:
             return
-        self._refuse_unrepeatable_reference(expected)
+        with suppress(torch.OutOfMemoryError):  # where there is no room for the results of one more call
+            self._refuse_unrepeatable_reference(expected, f"{name} changed what it uses ({failed[0].line})")
         hint = [ROUNDING_HINT] if all(difference.may_be_rounding for difference in failed) else []
         raise WrongResult(f"{name} is wrong{when}: " + "; ".join([*(each.sentence for each in failed), *hint]))
 
-    def _refuse_unrepeatable_reference(self, expected: Ran | None) -> None:
-        """Raise UnfairComparison for a reference that computes something else when it is called again."""
+    def _refuse_unrepeatable_reference(self, expected: Ran | None, otherwise: str) -> None:
+        """Raise UnfairComparison for a reference that computes something else when it is called again.
+
+        otherwise: another possible cause.
+        """
         first = expected or self._run(self.reference).copied()
         differences = [each for each in self.compare(self._run(self.reference), first) if not each.passed]
-        if differences:
+        if not differences:
+            return
+        reference = f"the reference {name_of(self.reference)!r}"
+        first_wrong, leaves = differences[0], dict(flatten(first.outputs))
+        is_never_equal = type(leaves.get(first_wrong.name, 0)).__eq__ is object.__eq__
+        if is_never_equal or "cannot be compared" in (first_wrong.problem or ""):
             raise UnfairComparison(
-                f"the reference {name_of(self.reference)!r} computes something else when it is called again "
-                f"({differences[0].line}), so nothing can be compared with it: let it, and setup=, draw random numbers "
-                "from torch's global generators or from one among its arguments, which are reset before each call, and "
-                "let setup= make whatever its calls change and keep"
+                f"{first_wrong.name} of {reference} is an object of class {type(leaves[first_wrong.name]).__name__}, "
+                "which is not equal to that of another call: leave it out"
             )
+        raise UnfairComparison(
+            f"{reference} computes something else when it is called again ({first_wrong.line}), or {otherwise}, so "
+            "nothing can be compared with it: let it, and setup=, draw random numbers from torch's global generators "
+            "or from one among its arguments, which are reset before each call, and let setup= make whatever calls "
+            "change and keep"
+        )
 
     def compare(self, found: Ran, expected: Ran, poisoned: bool = False) -> tuple[Difference, ...]:
         """Return the differences of outputs and gradients."""

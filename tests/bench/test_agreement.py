@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -206,6 +206,35 @@ def test_a_gradient_that_the_reference_returns_is_compared_as_its_output(given: 
     agreement.check("mine", through_autograd, expected)
     with pytest.raises(WrongResult, match=r"^mine is wrong: out: 3 of 4 elements"):
         agreement.check("mine", lambda x: x.detach() + 1, expected)
+
+
+def test_a_reference_without_room_for_one_more_call_leaves_the_candidate_wrong() -> None:
+    calls = itertools.count()
+
+    def reference(x: torch.Tensor) -> torch.Tensor:
+        if next(calls):
+            raise torch.OutOfMemoryError("no room")
+        return x * 2
+
+    agreement = agreement_of(reference, X)
+    with pytest.raises(WrongResult, match=r"^mine is wrong: out: 3 of 4 elements"):
+        agreement.check("mine", lambda x: x * 3, agreement.run_reference())
+
+
+def test_a_candidate_that_changes_what_the_reference_uses_is_named_too() -> None:
+    state = {"scale": 2.0}
+    agreement = agreement_of(lambda x: x * state["scale"], X)
+    told = r" 3 of 4 elements\), or mine changed what it uses \(out FAIL max_diff=6, 3 of 4 elements\), so nothing can"
+    with pytest.raises(UnfairComparison, match=f"^the reference '<lambda>' computes something else when .*{told}"):
+        agreement.check("mine", lambda x: state.update(scale=3.0) or x * 0, agreement.run_reference())
+
+
+@pytest.mark.parametrize("make", [object, lambda: MappingProxyType({"a": torch.ones(2)})])
+def test_an_object_that_is_never_equal_to_another_is_to_be_left_out(make: Callable[[], object]) -> None:
+    agreement = agreement_of(lambda x: (x * 2, make()), X)
+    told = rf"^out\[1\] of the reference '<lambda>' is an object of class {type(make()).__name__}, .*: leave it out$"
+    with pytest.raises(UnfairComparison, match=told):
+        agreement.check("mine", agreement.reference, agreement.run_reference())
 
 
 def test_golden_has_the_gradients_that_a_call_leaves() -> None:
