@@ -1,6 +1,5 @@
 """The check that a candidate's outputs agree with its reference's, before and after it is timed."""
 
-import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -28,8 +27,9 @@ from pytest_gpubench.correctness import (
     widened,
 )
 from pytest_gpubench.correctness.constant_outputs import extents_of
-from pytest_gpubench.correctness.inputs import InputMemory, with_gradients
-from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
+from pytest_gpubench.correctness.inputs import InputMemory, by_name, with_gradients
+from pytest_gpubench.correctness.leaves import Leaves, inputs_of
+from pytest_gpubench.correctness.memory import overlaps
 from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import BadRequest, GpuBenchError, UnfairComparison, WrongResult, annotate, annotating
 from pytest_gpubench.replay.cuda_graphs import used_cuda_graphs
@@ -85,6 +85,8 @@ class Agreement:
 
     returned: OutputMemory = field(init=False)
     """The memory of what each arm returned in calls that are checked."""
+    returned_gradients: set[str] = field(default_factory=set, init=False)
+    """The names of the gradients that the reference returns."""
     switches: Readings = field(default_factory=readings, init=False)
     """The switches of torch, as each call has to leave them."""
 
@@ -154,21 +156,34 @@ class Agreement:
         failed = [difference for difference in differences if not difference.passed]
         if not failed:
             return
-        self._refuse_unrepeatable_reference(expected)
+        with suppress(torch.OutOfMemoryError):  # where there is no room for the results of one more call
+            self._refuse_unrepeatable_reference(expected, f"{name} changed what it uses ({failed[0].line})")
         hint = [ROUNDING_HINT] if all(difference.may_be_rounding for difference in failed) else []
         raise WrongResult(f"{name} is wrong{when}: " + "; ".join([*(each.sentence for each in failed), *hint]))
 
-    def _refuse_unrepeatable_reference(self, expected: Ran | None) -> None:
-        """Raise UnfairComparison for a reference that computes something else when it is called again."""
+    def _refuse_unrepeatable_reference(self, expected: Ran | None, otherwise: str) -> None:
+        """Raise UnfairComparison for a reference that computes something else when it is called again.
+
+        otherwise: another possible cause.
+        """
         first = expected or self._run(self.reference).copied()
         differences = [each for each in self.compare(self._run(self.reference), first) if not each.passed]
-        if differences:
+        if not differences:
+            return
+        reference = f"the reference {name_of(self.reference)!r}"
+        first_wrong, leaves = differences[0], dict(flatten(first.outputs))
+        is_never_equal = type(leaves.get(first_wrong.name, 0)).__eq__ is object.__eq__
+        if is_never_equal or "cannot be compared" in (first_wrong.problem or ""):
             raise UnfairComparison(
-                f"the reference {name_of(self.reference)!r} computes something else when it is called again "
-                f"({differences[0].line}), so nothing can be compared with it: let it, and setup=, draw random numbers "
-                "from torch's global generators or from one among its arguments, which are reset before each call, and "
-                "let setup= make whatever its calls change and keep"
+                f"{first_wrong.name} of {reference} is an object of class {type(leaves[first_wrong.name]).__name__}, "
+                "which is not equal to that of another call: leave it out"
             )
+        raise UnfairComparison(
+            f"{reference} computes something else when it is called again ({first_wrong.line}), or {otherwise}, so "
+            "nothing can be compared with it: let it, and setup=, draw random numbers from torch's global generators "
+            "or from one among its arguments, which are reset before each call, and let setup= make whatever calls "
+            "change and keep"
+        )
 
     def compare(self, found: Ran, expected: Ran, poisoned: bool = False) -> tuple[Difference, ...]:
         """Return the differences of outputs and gradients."""
@@ -203,7 +218,7 @@ class Agreement:
         if not names or self.memory is None:
             return ()
         self.memory.put_back()
-        given = self.memory.contents()
+        given = by_name(self.memory.given_leaves())
         return tuple(
             difference_of_changed(difference, name, found, expected)
             for name in names
@@ -219,12 +234,19 @@ class Agreement:
     def may_overwrite(self, name: str) -> bool:
         """Tell whether a candidate may change an argument.
 
-        What functions hold is their own, and a gradient that a backward run leaves is compared as such.
+        What functions hold is their own. A gradient that a backward run leaves, or the reference returns, is compared
+        as such.
         """
-        if not name.startswith(("args[", "kwargs[")) or (self.backward != "forward" and re.search(r"\.grad\b", name)):
+        if not name.startswith(("args[", "kwargs[")) or name in self.returned_gradients:
+            return True
+        if self.backward != "forward" and name in dict(self._gradients_left()):
             return True
         allowed = self.overwrites
         return allowed if isinstance(allowed, bool) else any(covers(each, name) for each in allowed)
+
+    def _gradients_left(self) -> Leaves:
+        """Return the gradients that the last call left, by name."""
+        return [] if self.memory is None else [(name, leaf.grad) for name, leaf, _ in self.memory.gradients]
 
     def _run_golden(self, expected: Ran) -> Ran | None:
         """Run golden; it has gradients, and leaves changed arguments, where it is "float64", as its inputs are too."""
@@ -243,14 +265,15 @@ class Agreement:
             outputs = self.reference(*args, **kwargs)
             # an output of a timed call may be a copy, which has no gradient
             gradients = self._gradients(outputs, args, kwargs, expected.outputs) if expected.gradients else {}
-        changed = dict(tensors_of(with_gradients(inputs_of(args, kwargs)))) if expected.changed else {}
-        return Ran(outputs, gradients, {name: changed[name] for name in expected.changed if name in changed})
+        changed = by_name(with_gradients(inputs_of(args, kwargs))) if expected.changed else {}
+        inputs = {name: each for name, each in changed.items() if name in expected.changed}
+        return Ran(outputs, gradients, {name: each for name, each in inputs.items() if isinstance(each, torch.Tensor)})
 
     def with_changed(self, outputs: object, expected: Ran) -> object:
         """Return outputs of a call just made, with the arguments that the reference changes."""
         if self.memory is None or not expected.changed:
             return outputs
-        return with_changed(outputs, self.memory.contents(), expected.changed)
+        return with_changed(outputs, self.memory.contents(expected.changed), expected.changed)
 
     def look(self, who: str) -> tuple[str, ...]:
         """Return the names of the arguments that the last call changed; raise UnfairComparison for one it moved."""
@@ -276,11 +299,14 @@ class Agreement:
         shared = [each for each in in_given if each[1]]
         if expected is None:
             self.returned.add(REFERENCE, ran.outputs, in_given)
+            self.returned_gradients = {name for _, name in overlaps(flatten(ran.outputs), self._gradients_left())}
             ran = replace(ran, left=frozenset([*work_left(ran.outputs), *work_left(ran.gradients)]))
         else:
             self._refuse_shared_memory(name, ran.outputs, expected, shared, changed)
         ran = replace(ran, in_given=frozenset(dict(in_given)), in_arguments=frozenset(dict(shared)))
-        return ran if self.memory is None else replace(ran, inputs=self.memory.contents(), changed=changed)
+        if self.memory is None:
+            return ran
+        return replace(ran, inputs=self.memory.contents({*self.memory.names, *changed}), changed=changed)
 
     def run_with(self, function: Function, who: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Ran:
         """Return what a function does with arguments."""

@@ -8,7 +8,7 @@ import torch
 
 from pytest_gpubench.correctness import Variation
 from pytest_gpubench.correctness.held import held_by_functions
-from pytest_gpubench.correctness.inputs import InputMemory, room_on
+from pytest_gpubench.correctness.inputs import InputMemory, by_name, room_on
 from pytest_gpubench.correctness.leaves import Leaves, flatten, inputs_of
 from pytest_gpubench.correctness.memory import MemoryRange, lying_in, memory_of
 from pytest_gpubench.errors import BadRequest
@@ -36,7 +36,7 @@ def kept_arguments(
     plain = make_arguments(args, kwargs, setup)
     memory = input_memory(functions, plain.args, plain.kwargs) if setup is None else None
     if not isinstance(overwrites, bool):
-        check_names("overwrites", overwrites, [name for name, _ in memory.given_leaves()] if memory else None)
+        check_names("overwrites", overwrites, [*by_name(memory.given_leaves())] if memory else None)
     return replace(plain, memory=memory, overwrites=bool(overwrites))
 
 

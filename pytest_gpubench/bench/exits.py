@@ -18,8 +18,8 @@ def refusing_exit(
 ) -> Iterator[None]:
     """Raise InvalidResult where the measured code ends its test without a failure, or the process with status 0.
 
-    leaving: exceptions that end a test without failing it. note: takes the error, which another thread may lose.
-    Processes that were forked may end, and with another status this one may. What ends it in C is not seen.
+    leaving: exceptions that end a test without failing it. note: takes a copy of the error, which another thread may
+    lose. Processes that were forked may end, and with another status this one may. What ends it in C is not seen.
     """
     process = os.getpid()
 
@@ -27,11 +27,9 @@ def refusing_exit(
         def guard(*arguments: Any, **named: Any) -> Any:
             if os.getpid() != process or (name == "_exit" and [*arguments, *named.values()] != [0]):
                 return original(*arguments, **named)
-            error = InvalidResult(
-                f"the measured code called os.{name}, which would end the run as if all tests passed: let it return"
-            )
-            note(error)
-            raise error
+            told = f"the measured code called os.{name}, which would end the run as if all tests passed: let it return"
+            note(InvalidResult(told))  # without what its frames hold
+            raise InvalidResult(told)
 
         return guard
 

@@ -9,6 +9,7 @@ import torch
 from pytest_gpubench.correctness import flatten
 from pytest_gpubench.correctness.constant_outputs import least_and_largest
 from pytest_gpubench.correctness.held import held_by
+from pytest_gpubench.correctness.inputs import with_held
 from pytest_gpubench.correctness.leaves import Leaves, tensors_of
 from pytest_gpubench.correctness.memory import is_shared, memory_of
 from pytest_gpubench.errors import BadRequest, InvalidResult, UnfairComparison
@@ -45,7 +46,7 @@ def is_finite(tensor: torch.Tensor) -> bool:
 
 
 def refuse_opaque(who: str, outputs: object, given: Leaves) -> None:
-    """Raise BadRequest for an output that cannot be compared: an object that holds tensors, unless it was given.
+    """Raise BadRequest for an output that cannot be compared: an object that holds tensors but those given.
 
     Or a tensor whose elements only its class can read: one of MKL-DNN's, or of a class that cannot be flattened.
     """
@@ -53,16 +54,18 @@ def refuse_opaque(who: str, outputs: object, given: Leaves) -> None:
         if isinstance(leaf, torch.Tensor):
             parts = [part for part in tensors_of([(name, leaf)]) if part[1].numel()]
             if len(memory_of(parts)) < len(parts):
-                kind = "tensor of MKL-DNN" if leaf.is_mkldnn else type(leaf).__name__
+                kind = "MKL-DNN" if leaf.is_mkldnn else f"class {type(leaf).__name__}"
                 raise BadRequest(
-                    f"{name} of {who} is a {kind}, whose elements only its own class can read: return a plain tensor, "
-                    "as .to_dense() does, or give the class __tensor_flatten__"
+                    f"{name} of {who} is a tensor of {kind}, whose elements only its own class can read: return a "
+                    "plain tensor, as .to_dense() does, or give the class __tensor_flatten__"
                 )
-        elif held_by([(name, leaf)]) and not any(leaf is each for _, each in given):
-            raise BadRequest(
-                f"{name} of {who} is a {type(leaf).__name__}, whose tensors are not compared: return them, or a tuple, "
-                "dict or dataclass of them"
-            )
+        elif held := held_by([(name, leaf)]):
+            compared = {id(each) for _, each in with_held(given)}
+            if not all(id(tensor) in compared for _, tensor in held):
+                raise BadRequest(
+                    f"{name} of {who} is an object of class {type(leaf).__name__}, whose tensors are not compared: "
+                    "return them, or a tuple, dict or dataclass of them, or give it in args= and return it from there"
+                )
 
 
 def work_left(outputs: object) -> dict[str, str]:
@@ -92,8 +95,8 @@ def refuse_strange_tensors(name: str, outputs: object, expected: object, left: C
     for output, tensor in named_tensors(outputs).items():
         if type(tensor) not in known:
             raise InvalidResult(
-                f"{output} of {name!r} is a {type(tensor).__name__}, which may compute later, when it is looked at: "
-                "return a plain torch.Tensor, or what the reference returns"
+                f"{output} of {name!r} is a tensor of class {type(tensor).__name__}, which may compute later, when it "
+                "is looked at: return a plain torch.Tensor, or what the reference returns"
             )
         if added := _attributes_of(tensor) - _attributes_of(others.get(output)):
             raise InvalidResult(

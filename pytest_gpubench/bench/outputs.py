@@ -143,15 +143,16 @@ class OutputRecorder:
         Return whether calls have to be made again, as those of the rounds have not left all outputs in such memory.
         """
         self.copying = self.agreement.uses_cuda_graphs
-        changing = self.agreement.memory is not None and bool(self.agreement.memory.changing)
+        memory = self.agreement.memory
+        changing = memory is not None and bool(memory.changing or memory.changes_gradients)
         anew = bool(self.arms or self.pool or changing or self.copying)
         self.arms, self.spare, self.checking = 0, None, True
         for name in self.last:
             self._refuse_shared(name)
         if anew:
             self.forget_all()
-        if self.agreement.memory is not None:
-            self.agreement.memory.looks_at_random = False
+        if memory is not None:
+            memory.looks_at_random = False
         return anew
 
     def forget_all(self) -> None:
@@ -168,7 +169,8 @@ class OutputRecorder:
             if self.copying or (is_put_back and self._in_given(name)):
                 self.last[name] = map_leaves(copied, self.last[name])
             if self.checking and memory is not None:
-                self.inputs[name] = Ran(None, {}, memory.contents(), memory.changed_arguments())
+                changed = [each for each in memory.changed_arguments() if not agreement.may_overwrite(each)]
+                self.inputs[name] = Ran(None, {}, memory.contents(changed), tuple(changed))
             del self.given[name]
 
     def _in_given(self, name: str) -> list[tuple[str, str]]:

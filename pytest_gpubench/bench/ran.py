@@ -22,8 +22,8 @@ class Ran:
 
     outputs: object
     gradients: dict[str, torch.Tensor | None]
-    inputs: dict[str, torch.Tensor] = field(default_factory=dict)
-    """The arguments that calls change, as this one left them, by name."""
+    inputs: Mapping[str, torch.Tensor | None] = field(default_factory=dict)
+    """The arguments that calls change, as this one left them, by name; None for a gradient that it dropped."""
     changed: tuple[str, ...] = ()
     """The names of those that it changed."""
     in_given: frozenset[str] = frozenset()
@@ -49,22 +49,23 @@ class Ran:
         return with_changed(self.outputs, self.inputs, self.changed)
 
 
-def with_changed(outputs: object, inputs: Mapping[str, torch.Tensor], changed: Sequence[str]) -> object:
+def with_changed(outputs: object, inputs: Mapping[str, torch.Tensor | None], changed: Sequence[str]) -> object:
     """Return outputs, with the arguments that were changed where there are any."""
     return (outputs, {name: inputs[name] for name in changed}) if changed else outputs
 
 
 def difference_of_changed(difference: Difference, name: str, found: Ran, expected: Ran) -> Difference:
     """Return the difference of an argument, which says so where only one of the calls changed it."""
+    part = name + difference.name.removeprefix("out")  # of a sparse gradient
     both = name in expected.changed and name in found.changed
     if difference.passed or both:
-        return replace(difference, name=name)
+        return replace(difference, name=part)
     problem = (
         "the candidate leaves it as it was, the reference overwrites it"
         if name in expected.changed
         else "the candidate overwrites it, the reference leaves it alone"
     )
-    return replace(difference, name=name, problem=f"{problem}; if that is meant, give overwrites=({name!r},)")
+    return replace(difference, name=part, problem=f"{problem}; if that is meant, give overwrites=({name!r},)")
 
 
 def input_gradients(

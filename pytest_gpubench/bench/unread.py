@@ -7,7 +7,7 @@ import torch
 from pytest_gpubench.bench.arguments import RestoringSetup
 from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.correctness import Tolerance, compare_outputs
-from pytest_gpubench.correctness.inputs import InputMemory
+from pytest_gpubench.correctness.inputs import InputMemory, copy_of
 from pytest_gpubench.correctness.leaves import flatten, tensors_of
 from pytest_gpubench.correctness.margins import fill_showing, is_plain
 from pytest_gpubench.correctness.memory import overlaps
@@ -26,7 +26,7 @@ def rerun_where_results_were_there(run: Callable[[], Ran], first: Ran, memory: M
     found = first.copied()
     held = list(_holding_results(first, memory, tolerance))
     for name, tensor in held:
-        result = found.inputs.get(name, tensor).clone()
+        result = copy_of(found.inputs.get(name, tensor))
         other = torch.empty(tensor.nbytes, dtype=torch.int8, device=tensor.device)
         fill_showing(other, tensor)
         if not memory.replace(name, other):
@@ -46,16 +46,15 @@ def rerun_where_results_were_there(run: Callable[[], Ran], first: Ran, memory: M
 
 def _holding_results(found: Ran, memory: Memory, tolerance: Tolerance) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the arguments that may be results, and hold before the call what they hold after it."""
-    has_none = (
-        isinstance(memory, InputMemory)
-        and not found.changed
-        and all(leaf is None for _, leaf in flatten(found.outputs))
-    )
-    if not (found.changed or found.in_arguments or has_none):
+    given = memory.given_leaves
+    has_none = not found.changed and all(leaf is None for _, leaf in flatten(found.outputs))
+    if has_none and isinstance(memory, InputMemory):  # any may be: those that objects hold may be many
+        given = memory.find
+    elif not (found.changed or found.in_arguments):
         return
     if found.changed:
         memory.put_back()
-    leaves = [(name, leaf) for name, leaf in memory.given_leaves() if is_plain(leaf) and not leaf.requires_grad]
+    leaves = [(name, leaf) for name, leaf in given() if is_plain(leaf) and not leaf.requires_grad]
     returned = {name for _, name in overlaps(flatten(found.outputs), leaves)}
     for name, tensor in tensors_of(leaves):
         if name in found.changed:

@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
@@ -88,7 +88,7 @@ class InputMemory:
     generators: list[tuple[torch.Generator, torch.Tensor]] = field(default_factory=list)
     """Each generator of random numbers among the arguments, and its state before each call."""
     changes_gradients: bool = False
-    """True if calls are known to give gradients."""
+    """True if calls are known to give or to drop gradients."""
     late: list[str] = field(default_factory=list)
     """The names of inputs that `restore` found to be changed for the first time."""
     looked: bool = False
@@ -168,7 +168,7 @@ class InputMemory:
         new = changed_regions([region for region in self.regions if region not in known])
         self.looked = True
         self.changing += new
-        self.changes_gradients |= bool(self._new_gradients())
+        self.changes_gradients |= bool(self._changed_gradients())
         turned = sorted(self.differentiable ^ differentiable_in(self.find()))
         return list(dict.fromkeys([*self.moved(), *turned, *(name for region in new for name in region.names)]))
 
@@ -210,20 +210,28 @@ class InputMemory:
         """The names of the inputs that calls are known to change."""
         return [name for region in self.changing for name in region.names]
 
-    def _new_gradients(self) -> set[str]:
-        """Return the names of the gradients that calls have given."""
-        new = [(name, tensor.grad) for name, tensor, given in self.gradients if tensor.grad is not given]
-        return {name for name, _ in tensors_of(new)}
+    def _changed_gradients(self) -> set[str]:
+        """Return the names of the gradients that calls have given, exchanged or dropped."""
+        return {name for name, tensor, given in self.gradients if tensor.grad is not given}
 
     def changed_arguments(self) -> tuple[str, ...]:
         """Return the names of the arguments that do not hold now what they are to hold."""
-        changed = {name for region in changed_regions(self.changing) for name in region.names} | self._new_gradients()
-        return tuple(name for name, _ in tensors_of(self.given_leaves()) if name in changed)
+        changed = {name for each in changed_regions(self.changing) for name in each.names} | self._changed_gradients()
+        return tuple(name for name in by_name(self.given_leaves()) if name in changed)
 
-    def contents(self) -> dict[str, torch.Tensor]:
-        """Return copies of the arguments that calls change, as they are now, by name."""
-        names = {*self.names, *self._new_gradients()}
-        return {name: tensor.clone() for name, tensor in tensors_of(self.given_leaves()) if name in names}
+    def contents(self, names: Container[str]) -> dict[str, torch.Tensor | None]:
+        """Return copies of arguments as they are now, by name; None for a gradient that a call dropped."""
+        return {name: copy_of(leaf) for name, leaf in by_name(self.given_leaves()).items() if name in names}
+
+
+def by_name(leaves: Leaves) -> dict[str, object]:
+    """Return leaves, and the tensors that hold their memory, which are detached, by name."""
+    return {**dict(leaves), **dict(tensors_of(leaves))}
+
+
+def copy_of(leaf: object) -> torch.Tensor | None:
+    """Return a copy of a tensor; None for anything else."""
+    return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else None
 
 
 def with_held(leaves: Leaves) -> Leaves:

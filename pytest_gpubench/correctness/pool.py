@@ -72,7 +72,10 @@ def pool_on(device: torch.device) -> "Iterator[PoisonedPool | None]":
 
 
 def with_enough(pool: "PoisonedPool | None", take: Callable[[], T], more: int = 3) -> T:
-    """Return what calls make; so often they are made again where they ask the GPU for memory that was not filled."""
+    """Make calls; return what they give.
+
+    They are made up to `more` times again where they ask the GPU for memory that was not filled.
+    """
     grown = 0 if pool is None else pool.growths
     taken = take()
     if pool is None or pool.growths == grown or not more:

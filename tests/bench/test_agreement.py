@@ -4,8 +4,8 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -103,6 +103,28 @@ def train(x: torch.Tensor, holder: Any, factor: float = 1.0) -> Any:
     return loss.detach()
 
 
+def drop(x: torch.Tensor, holder: Any) -> torch.Tensor:
+    holder.weight.grad = None
+    return x * 2
+
+
+def train_sparse(x: torch.Tensor, holder: Any, coalesce: bool = False, factor: float = 1.0) -> Any:
+    loss: Any = torch.nn.functional.embedding(torch.tensor([1, 1, 2]), holder.weight, sparse=True).sum() + x.sum()
+    (factor * loss).backward()
+    if coalesce:
+        holder.weight.grad = holder.weight.grad.coalesce()
+    return loss.detach()
+
+
+def sparse_of() -> SimpleNamespace:
+    return SimpleNamespace(weight=torch.ones(4, 2, requires_grad=True))
+
+
+def write_sparse(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    y._values().zero_()
+    return x * 2
+
+
 def cache_of() -> SimpleNamespace:
     return SimpleNamespace(keys=[torch.zeros(4), torch.zeros(4)])
 
@@ -131,6 +153,23 @@ def holder_of(gradient: torch.Tensor | None = None) -> SimpleNamespace:
         (train, lambda x, holder: train(x, holder, 2.0), holder_of, r"args\[1\]\.weight\.grad: 3 of 4 elements"),
         (train, lambda x, holder: train(x, holder, 2.0), lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: 3 of 4"),
         (lambda x, holder: x.sum(), train, holder_of, r"args\[1\]\.weight\.grad: the candidate overwrites it"),
+        (
+            lambda x, holder: holder.grad.copy_(x) + 1,
+            lambda x, holder: x + 1,
+            lambda: SimpleNamespace(grad=torch.zeros(4)),
+            r"args\[1\]\.grad: the candidate leaves it as it was",
+        ),
+        (drop, drop, lambda: holder_of(X + 1), None),
+        (drop, lambda x, holder: x * 2, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the candidate leaves"),
+        (lambda x, holder: x * 2, drop, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the candidate overw"),
+        (train_sparse, lambda x, holder: train_sparse(x, holder, True), sparse_of, None),
+        (
+            train_sparse,
+            lambda x, holder: train_sparse(x, holder, factor=2.0),
+            sparse_of,
+            r"args\[1\]\.weight\.grad\.values\(\): ",
+        ),
+        (lambda x, y: x * 2, write_sparse, X.to_sparse, r"args\[1\]\.values\(\): the candidate overwrites it"),
     ],
 )
 def test_what_an_object_among_the_arguments_holds_and_gradients_are_outputs(
@@ -142,14 +181,60 @@ def test_what_an_object_among_the_arguments_holds_and_gradients_are_outputs(
 ) -> None:
     """Also in memory with margins. Where a backward run is timed it leaves gradients itself: they are no outputs."""
     agreement = agreement_of(reference, torch.arange(4.0), other(), backward=backward)
-    is_wrong = told is not None and (backward == "forward" or "grad" not in told)
+    is_wrong = told is not None and (backward == "forward" or "weight" not in told)
     expected = agreement.run_reference()
     with pytest.raises(WrongResult, match=f"^mine is wrong: {told}") if is_wrong else nullcontext():
         agreement.check("mine", candidate, expected)
         GuardedCall(agreement, "mine", candidate, expected, None).check()
-    name = (told or "args[1]").split(":")[0].replace("\\", "")
+    name = (told or "args[1]").split(":")[0].replace("\\", "").replace("grad.values()", "grad")
     agreement = agreement_of(reference, torch.arange(4.0), other(), backward=backward, overwrites=(name,))
     agreement.check("mine", candidate, agreement.run_reference())
+
+
+@pytest.mark.parametrize("given", [None, torch.ones(4)])
+def test_a_gradient_that_the_reference_returns_is_compared_as_its_output(given: torch.Tensor | None) -> None:
+    def through_autograd(x: Any) -> torch.Tensor:
+        x.grad = None
+        x.sin().sum().backward()
+        return cast(torch.Tensor, x.grad)
+
+    x = torch.arange(4.0, requires_grad=True)
+    x.grad = given
+    agreement = agreement_of(through_autograd, x)
+    expected = agreement.run_reference()
+    agreement.check("mine", lambda x: x.detach().cos(), expected)
+    agreement.check("mine", through_autograd, expected)
+    with pytest.raises(WrongResult, match=r"^mine is wrong: out: 3 of 4 elements"):
+        agreement.check("mine", lambda x: x.detach() + 1, expected)
+
+
+def test_a_reference_without_room_for_one_more_call_leaves_the_candidate_wrong() -> None:
+    calls = itertools.count()
+
+    def reference(x: torch.Tensor) -> torch.Tensor:
+        if next(calls):
+            raise torch.OutOfMemoryError("no room")
+        return x * 2
+
+    agreement = agreement_of(reference, X)
+    with pytest.raises(WrongResult, match=r"^mine is wrong: out: 3 of 4 elements"):
+        agreement.check("mine", lambda x: x * 3, agreement.run_reference())
+
+
+def test_a_candidate_that_changes_what_the_reference_uses_is_named_too() -> None:
+    state = {"scale": 2.0}
+    agreement = agreement_of(lambda x: x * state["scale"], X)
+    told = r" 3 of 4 elements\), or mine changed what it uses \(out FAIL max_diff=6, 3 of 4 elements\), so nothing can"
+    with pytest.raises(UnfairComparison, match=f"^the reference '<lambda>' computes something else when .*{told}"):
+        agreement.check("mine", lambda x: state.update(scale=3.0) or x * 0, agreement.run_reference())
+
+
+@pytest.mark.parametrize("make", [object, lambda: MappingProxyType({"a": torch.ones(2)})])
+def test_an_object_that_is_never_equal_to_another_is_to_be_left_out(make: Callable[[], object]) -> None:
+    agreement = agreement_of(lambda x: (x * 2, make()), X)
+    told = rf"^out\[1\] of the reference '<lambda>' is an object of class {type(make()).__name__}, .*: leave it out$"
+    with pytest.raises(UnfairComparison, match=told):
+        agreement.check("mine", agreement.reference, agreement.run_reference())
 
 
 def test_golden_has_the_gradients_that_a_call_leaves() -> None:

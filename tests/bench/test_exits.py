@@ -51,8 +51,9 @@ def test_the_process_cannot_end_as_if_all_were_well(name: str, in_thread: bool) 
             thread.join()
         else:
             end()
-    assert raised == notes
+    assert [str(each) for each in raised] == [str(each) for each in notes]
     assert str(notes[0]).startswith("the measured code called os.")
+    assert notes[0].__traceback__ is None, "it would keep what the frames of measured code hold"
 
 
 def test_a_forked_process_may_end_and_so_may_this_one_with_another_status(monkeypatch: pytest.MonkeyPatch) -> None:

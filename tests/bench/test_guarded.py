@@ -1,5 +1,6 @@
 """Calls in memory with margins: what reads or writes beyond its arguments is told, what does not is left alone."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import cast
@@ -7,7 +8,7 @@ from typing import cast
 import pytest
 import torch
 
-from pytest_gpubench import WrongResult
+from pytest_gpubench import UnfairComparison, WrongResult, bench, scripted
 from pytest_gpubench.bench.guarded import GuardedCall
 from pytest_gpubench.correctness.pool import PoisonedPool
 from tests.bench.calls import agreement_of, double
@@ -120,6 +121,29 @@ def test_a_candidate_that_is_wrong_elsewhere_alone_is_called_as_often_as_it_take
     agreement = agreement_of(double, torch.ones(3))
     GuardedCall(agreement, "mine", counted, agreement.run_reference(), None).check()
     assert len(calls) == 1
+
+
+def test_a_candidate_that_may_overwrite_an_argument_is_called_with_margins_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls, check = [], GuardedCall.check
+
+    def counted(self: GuardedCall) -> object:
+        calls.append(self.name)
+        return check(self)
+
+    monkeypatch.setattr(GuardedCall, "check", counted)
+    clear = scripted([10.0] * 40)(lambda x, y: double(x) + 0 * y.zero_())
+    plain = scripted([10.0] * 40)(lambda x, y: double(x))
+    bench.compare({"mine": clear}, plain, (torch.arange(5.0), torch.arange(5.0)), overwrites=("args[1]",))
+    assert calls == ["mine"]
+
+
+def test_a_reference_that_does_not_repeat_itself_is_named_where_margins_show_it() -> None:
+    calls = itertools.count()
+    agreement = agreement_of(lambda x: x * (2 if next(calls) == 0 else 3), Z)
+    with pytest.raises(UnfairComparison, match=r"^the reference '<lambda>' computes something else when"):
+        GuardedCall(agreement, "mine", lambda x: x * 3, agreement.run_reference(), None).check()
 
 
 @pytest.mark.parametrize(("growths", "calls"), [(0, 1), (1, 2), (3, 4), (4, 4)])

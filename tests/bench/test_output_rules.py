@@ -26,7 +26,7 @@ from tests.bench.calls import Lazy, agreement_of, recorded
     ],
 )
 def test_an_output_of_a_class_of_its_own(outputs: object, expected: object, named: str | None) -> None:
-    sentence = rf"^{named} of 'mine' is a Lazy, which may compute later, .*: return a plain"
+    sentence = rf"^{named} of 'mine' is a tensor of class Lazy, which may compute later, .*: return a plain"
     with nullcontext() if named is None else pytest.raises(InvalidResult, match=sentence):
         refuse_strange_tensors("mine", outputs, expected, work_left(expected))
 
@@ -110,21 +110,32 @@ class Opaque(torch.Tensor):
         return args[2][0]
 
 
-HOLDER = SimpleNamespace(keys=[torch.ones(2)])
+HOLDER = SimpleNamespace(keys=[torch.ones(2)], layer=SimpleNamespace(values=torch.ones(2)))
 
 
 @pytest.mark.parametrize(
     ("returned", "told"),
     [
         (torch.ones(2).to_mkldnn(), "is a tensor of MKL-DNN, whose elements only"),
-        (Opaque(torch.ones(2)), "is a Opaque, whose elements only its own class can read: return a plain tensor"),
-        (SimpleNamespace(x=torch.ones(2)), "is a SimpleNamespace, whose tensors are not compared: return them"),
+        (
+            Opaque(torch.ones(2)),
+            "is a tensor of class Opaque, whose elements only its own class can read: return a plain tensor",
+        ),
+        (
+            SimpleNamespace(x=torch.ones(2)),
+            "is an object of class SimpleNamespace, whose tensors are not compared: .* in args=",
+        ),
+        (
+            SimpleNamespace(x=torch.ones(2), given=HOLDER),
+            "is an object of class SimpleNamespace, whose tensors are not",
+        ),
         (HOLDER, None),
+        (HOLDER.layer, None),
         ((torch.ones(0), torch.eye(2).to_sparse(), "text", {1}, torch.float32), None),
     ],
 )
 def test_an_output_that_cannot_be_compared(returned: object, told: str | None) -> None:
-    """But an object among the arguments may be returned: what it holds is compared as that of an argument."""
+    """But an object among the arguments may be returned, or a part of one: what it holds is compared as theirs."""
     agreement = agreement_of(lambda holder: returned, HOLDER)
     with nullcontext() if told is None else pytest.raises(BadRequest, match=f"^out of the reference '<lambda>' {told}"):
         agreement.run_reference()

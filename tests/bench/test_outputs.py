@@ -16,7 +16,7 @@ from pytest_gpubench.bench.ran import Ran, copied
 from pytest_gpubench.correctness import inputs
 from pytest_gpubench.correctness.pool import PoisonedPool, with_enough
 from pytest_gpubench.stats.speedup import round_orders
-from pytest_gpubench.timing.calls import make_call
+from pytest_gpubench.timing.calls import Backward, make_call
 from tests.bench.calls import agreement_of, check, double, recorded
 
 
@@ -249,6 +249,40 @@ def test_what_is_said_to_be_overwritten_is_the_same_for_every_call() -> None:
     with_enough(rounds.recorder.pool, rounds.take)
     rounds.check()
     assert seen == [[0, 1, 2]] * 8
+
+
+def train(x: torch.Tensor, weight: Any, factor: float = 1.0) -> Any:
+    loss = (x * weight).sum()
+    (factor * loss).backward()
+    return loss.detach()
+
+
+@pytest.mark.parametrize(
+    ("candidate", "told"),
+    [
+        (lambda x, weight: train(x, weight), None),
+        (lambda x, weight: train(x, weight, 2.0), "3 of 4 elements"),
+        (lambda x, weight: (x * weight).sum().detach(), "the candidate leaves it as it was"),
+    ],
+)
+def test_gradients_that_timed_calls_leave_are_compared(candidate: Function, told: str | None) -> None:
+    """In calls that are made for that, as those of the rounds have left them to the next."""
+    rounds = Rounds({"torch": train, "mine": candidate}, torch.arange(4.0), torch.ones(4, requires_grad=True)).take()
+    assert rounds.recorder.end()
+    rounds.take()
+    wrong = rf"^mine is wrong in a timed call, though right when checked: args\[1\]\.grad: {told}"
+    with nullcontext() if told is None else pytest.raises(WrongResult, match=wrong):
+        rounds.check()
+
+
+@pytest.mark.parametrize("backward", ["backward", "both"])
+def test_gradients_of_timed_backward_runs_are_not_copied(backward: Backward) -> None:
+    agreement = agreement_of(double, torch.ones(4, requires_grad=True), backward=backward)
+    recorder = OutputRecorder(agreement, reference="r")
+    call = recorder.watch("r", make_call(double, agreement.arguments, backward, "r"))
+    recorder.end()
+    call.prepare()()
+    assert recorder.last_of("r", Ran(None, {})).inputs == {}
 
 
 # switches

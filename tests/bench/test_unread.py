@@ -1,6 +1,7 @@
 """Arguments that hold a reference's result before it is called."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -80,6 +81,18 @@ def test_a_result_that_is_there_but_for_rounding_is_not_left_there() -> None:
     assert expected.changed == ("args[1]",)
     with pytest.raises(WrongResult, match=r"^mine is wrong: args\[1\]: 4 of 8"):
         agreement.check("mine", half_without_output, expected)
+
+
+def test_what_objects_hold_is_not_tried_for_a_reference_without_results() -> None:
+    """They may hold hundreds of weights."""
+    calls, model = [], SimpleNamespace(weights=[torch.ones(2) for _ in range(9)])
+
+    def reference(x: torch.Tensor, model: object, out: torch.Tensor) -> None:
+        calls.append(1)
+        torch.mul(x, 2, out=out)
+
+    assert agreement_of(reference, X, model, X * 2).run_reference().changed == ("args[2]",)
+    assert len(calls) == 3
 
 
 # arguments that setup gives

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import torch
@@ -169,6 +170,19 @@ def test_gradients_are_inputs_too(given: torch.Tensor | None) -> None:
         assert (weight.grad is None) is (given is None)
 
 
+def test_a_gradient_that_calls_drop_is_put_back() -> None:
+    x, given = torch.ones(3, requires_grad=True), torch.ones(3)
+    x.grad = given
+    memory = memory_of(x)
+    for _ in range(4):
+        x.grad = None
+        assert memory.look() == []
+        assert memory.changed_arguments() == ("args[0].grad",)
+        assert memory.contents(["args[0].grad"]) == {"args[0].grad": None}
+        memory.restore()
+        assert x.grad is given
+
+
 def test_a_generator_draws_the_same_in_every_call() -> None:
     generator = torch.Generator().manual_seed(3)
     memory = memory_of(torch.ones(1), {"generator": generator})
@@ -189,7 +203,8 @@ def test_other_values_are_put_back_while_inputs_are_varied(monkeypatch: pytest.M
     y.fill_(2)
     memory.begin_varied()
     x.fill_(3)
-    assert memory.contents()["args[0]"].tolist() == [3, 3, 3]
+    copy: Any = memory.contents(["args[0]"])["args[0]"]
+    assert copy.tolist() == [3, 3, 3]
     memory.restore()
     assert (x.tolist(), y.tolist(), memory.names) == ([2, 2, 2], [2, 2, 2], ["args[0]"])
     y.fill_(0)
