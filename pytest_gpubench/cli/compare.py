@@ -84,7 +84,9 @@ def run(arguments: argparse.Namespace) -> int:
         if shared := before & now:  # where they share none, the changes tell it
             _refuse_other_devices(sorted(before), sorted(shared), mismatch)
         added = f"; {count(sum(len(run.records) for run in older), 'test')} of older runs" if older else ""
-        left_out = f"; {count(len(new.left_out), 'test')} not run" if new.left_out else ""
+        known = {record.nodeid for run in olds[path] for record in run.records}
+        names = [name for name in new.left_out if name in known]
+        left_out = f"; {count(len(names), 'test')} not measured, {names[0]} first" if names else ""
         head = [f"old: {run_title(path, old)}{added}", f"new: {run_title(new_path, new)}{left_out}"]
         write("\n".join([*map(safe_line, head), "", *_report(changes, tolerance, arguments)]))
         outcomes = {each.outcome for each in changes}
@@ -286,6 +288,6 @@ def _gone(past: PastTest, item: Measurement, new_name: str) -> Change:
     label = item.timing.label
     sentence = (
         f"{printable(label)} of {printable(past.nodeid)} is in {past.baseline!r} but not in {new_name}: "
-        "it was removed, renamed or not run"
+        "it was removed, renamed or not measured"
     )
     return Change(past.nodeid, label, Outcome.NOT_JUDGED, sentence, old=item)

@@ -71,7 +71,7 @@ def test_every_measurement_of_both_runs_has_its_change() -> None:
     ]
     assert [each.outcome for each in changes] == [Outcome.FAIL] + [Outcome.NOT_JUDGED] * 8
     assert (changes[2].new, changes[7].new) == (None, None)
-    assert "'main' but not in feature: it was removed, renamed or not run" in changes[7].sentence
+    assert "'main' but not in feature: it was removed, renamed or not measured" in changes[7].sentence
     assert None not in (changes[0].old, changes[0].estimate)
 
 

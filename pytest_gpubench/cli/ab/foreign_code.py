@@ -24,11 +24,12 @@ REMEDY = (
 
 
 def refuse_foreign_code(
-    modules: Mapping[str, str], checkouts: Mapping[CommitArm, Checkout], arm: CommitArm, warned: set[CommitArm]
+    modules: Mapping[str, str], checkouts: Mapping[CommitArm, Checkout], arm: CommitArm, warned: set[str]
 ) -> None:
     """Raise BadRequest where a run of an arm loaded code that is not of its own tree, in place of what is.
 
-    modules: the files of the modules that it loaded. warned: the arms that have been warned of what is only likely.
+    modules: the files of the modules that it loaded. warned: the titles of the versions that were warned of
+    what is only likely.
     """
     own = checkouts[arm]
     tracked = defaultdict[str, set[str]](set)
@@ -44,8 +45,8 @@ def refuse_foreign_code(
             sentence = printable(f"{what}, so what it measured {verb} {own.title}: {REMEDY}")
             if verb == IS_NOT:
                 raise BadRequest(sentence)
-            if arm not in warned:
-                warned.add(arm)
+            if own.title not in warned:
+                warned.add(own.title)
                 say(f"warning: {sentence}")
 
 

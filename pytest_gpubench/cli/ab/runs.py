@@ -99,8 +99,8 @@ class PytestRunner:
     gpu: dict[str, str]
     """The variables that pin CUDA to one GPU; empty where they need not."""
     taken: int = 0
-    warned: set[CommitArm] = field(default_factory=set)
-    """The arms whose runs may have loaded foreign code."""
+    warned: set[str] = field(default_factory=set)
+    """The versions, by their titles, whose runs may have loaded foreign code."""
 
     def prepare(self, checkout: Checkout, setup: str | None) -> None:
         """Run the user's setup in a worktree; raise BadRequest where it fails."""

@@ -1,5 +1,6 @@
 """Specs of candidates: reference, inputs, tolerance and limits, read from three formats."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from pytest_gpubench.errors import BadFile, GpuBenchError
@@ -24,7 +25,7 @@ def read_spec(path: "Path | str") -> Spec:
         module = load_source(path)
         is_kernelbench = hasattr(module, "Model") and hasattr(module, "get_inputs")
         spec_of = spec_of_problem if is_kernelbench else spec_of_module
-        return spec_of(module, path, digest)
+        return replace(spec_of(module, path, digest), files=(path,))
     except GpuBenchError:
         raise
     except (Exception, SystemExit) as error:

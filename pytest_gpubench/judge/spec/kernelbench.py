@@ -90,7 +90,6 @@ def spec_of_problem(module: ModuleType, path: Path, digest: str) -> Spec:
         inputs=lambda case, seed, device: draw_inputs(get_inputs, seed, device),
         entry=ModelEntry(("ModelNew",), arguments, seed),
         digest=digest,
-        files=(path,),
         **rules,
     )
 

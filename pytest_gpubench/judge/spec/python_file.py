@@ -38,7 +38,6 @@ def spec_of_module(module: ModuleType, path: Path, digest: str) -> Spec:
         inputs=make,
         entry=entry_named(name),
         digest=digest,
-        files=(path,),
         **rules,
         search=_search(module, parameters, path),
     )
