@@ -203,9 +203,14 @@ class CurrentTest:
             open_ = {each.name: each.asked for each in self.limits if each.name not in judged}
             on_reference = {name: asked for name, asked in open_.items() if "reference" in BY_NAME[name].needed}
             never = Limits(**on_reference) if self.has_numbers else self.limits
-            return f"perf({never}) was never judged: {reason}{self._how_to_drop(never)}"
+            asked = "; without --gpu-bench-device=cpu that is a warning" if self._is_on_cpu and reasons else ""
+            return f"perf({never}) was never judged: {reason}{asked}{self._how_to_drop(never)}"
         self.warn(f"its limits were not judged: {reason}")
         return None
+
+    @property
+    def _is_on_cpu(self) -> bool:
+        return self.device is not None and self.device.type == "cpu"
 
     def _how_to_drop(self, limits: Limits) -> str:
         """Return how to drop limits that the test's class or file sets; empty where it sets them itself."""

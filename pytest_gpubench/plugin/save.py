@@ -141,8 +141,9 @@ class OutputFiles:
             spread = Baseline([("", read_run(path))]).spreads["time"]
             usual = shrunk(replace(spread, freedom=sessions - 1), spread)  # of a test as most are
             lines.append(
-                f"{path} has {count(sessions, 'session')}: times differ by {format_share(spread.std)} from process to "
-                f"process, so it can decide {share_or_more(usual.decidable(self.settings.alpha, sessions))}"
+                f"{path} has {count(sessions, 'session')}: times of most tests differ by {format_share(spread.std)} "
+                "from process to process, so it can decide "
+                f"{share_or_more(usual.decidable(self.settings.alpha, sessions))}"
             )
         return lines
 

@@ -126,7 +126,7 @@ def test_triton_runs_in_its_interpreter_and_is_not_timed(pytester: pytest.Pytest
             "SKIPPED *'run' has no numbers: it ran in Triton's interpreter*",
             "*= 1 passed, 1 skipped*",
             "status 0",
-            "perf(max_time_us=10) was never judged: it ran in Triton's interpreter*",
+            "perf(max_time_us=10) was never judged: it ran in Triton's interpreter*; without --gpu-bench-device=cpu *",
             "gpu_bench: --gpu-bench-require=1: 0 tests measured on the CPU",
             "*= 1 failed, 1 passed, 1 skipped in *",
             "status 1",
