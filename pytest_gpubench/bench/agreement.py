@@ -27,7 +27,7 @@ from pytest_gpubench.correctness import (
     widened,
 )
 from pytest_gpubench.correctness.constant_outputs import extents_of
-from pytest_gpubench.correctness.inputs import InputMemory, by_name, with_gradients
+from pytest_gpubench.correctness.inputs import InputMemory, by_name, with_gradients, with_held
 from pytest_gpubench.correctness.leaves import Leaves, inputs_of
 from pytest_gpubench.correctness.memory import overlaps
 from pytest_gpubench.correctness.variation import Way
@@ -310,6 +310,7 @@ class Agreement:
 
     def run_with(self, function: Function, who: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Ran:
         """Return what a function does with arguments."""
+        given = [] if self.memory is None else with_held(inputs_of(args, kwargs))
         mark_step()
         try:
             outputs = function(*args, **kwargs)
@@ -319,7 +320,7 @@ class Agreement:
             annotate(error, f"gpu_bench: raised by {who}, whose outputs were to be compared")
             raise
         refuse_untimeable(outputs, name_of(function))
-        refuse_opaque(who, outputs, inputs_of(args, kwargs))
+        refuse_opaque(who, outputs, given)
         refuse_switching(who, self.switches)
         ran = Ran(outputs, self._gradients(outputs, args, kwargs, outputs))
         self.uses_cuda_graphs |= used_cuda_graphs()
