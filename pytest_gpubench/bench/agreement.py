@@ -113,9 +113,10 @@ class Agreement:
         assert memory is not None, "arguments are kept, or made"
         expected = rerun_where_results_were_there(run, run(), memory, self.tolerance)
         if not expected.changed and all(leaf is None for _, leaf in flatten(expected.outputs)):
+            why = "" if self.memory is not None else ", as with setup= changed arguments are not compared"
             raise BadRequest(
                 "there is nothing to compare: the reference returns no output and changes no argument; let it return "
-                "its results, as with setup= changed arguments are not compared"
+                f"its results{why}"
             )
         if self.grads and not expected.gradients:
             raise BadRequest(
