@@ -28,7 +28,7 @@ from pytest_gpubench.correctness import (
 )
 from pytest_gpubench.correctness.constant_outputs import extents_of
 from pytest_gpubench.correctness.inputs import InputMemory, by_name, with_gradients, with_held
-from pytest_gpubench.correctness.leaves import Leaves, inputs_of
+from pytest_gpubench.correctness.leaves import Leaves, inputs_of, tensors_of
 from pytest_gpubench.correctness.memory import overlaps
 from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import BadRequest, GpuBenchError, UnfairComparison, WrongResult, annotate, annotating
@@ -238,12 +238,11 @@ class Agreement:
         What functions hold is their own. A gradient that a backward run leaves, or the reference returns, is compared
         as such.
         """
-        if not name.startswith(("args[", "kwargs[")) or name in self.returned_gradients:
+        if not name.startswith(("args[", "kwargs[")) or self.overwrites is True:
             return True
-        if self.backward != "forward" and name in dict(self._gradients_left()):
-            return True
-        allowed = self.overwrites
-        return allowed if isinstance(allowed, bool) else any(covers(each, name) for each in allowed)
+        of_backward = dict(self._gradients_left()) if self.backward != "forward" else ()
+        allowed = [*(self.overwrites or ()), *self.returned_gradients, *of_backward]
+        return any(covers(each, name) for each in allowed)
 
     def _gradients_left(self) -> Leaves:
         """Return the gradients that the last call left, by name."""
@@ -300,7 +299,9 @@ class Agreement:
         shared = [each for each in in_given if each[1]]
         if expected is None:
             self.returned.add(REFERENCE, ran.outputs, in_given)
-            self.returned_gradients = {name for _, name in overlaps(flatten(ran.outputs), self._gradients_left())}
+            left = self._gradients_left()
+            parts = {name for _, name in overlaps(flatten(ran.outputs), left)}
+            self.returned_gradients = {each[0] for each in left if parts & {name for name, _ in tensors_of([each])}}
             ran = replace(ran, left=frozenset([*work_left(ran.outputs), *work_left(ran.gradients)]))
         else:
             self._refuse_shared_memory(name, ran.outputs, expected, shared, changed)

@@ -207,6 +207,33 @@ def test_a_gradient_that_the_reference_returns_is_compared_as_its_output(given: 
         agreement.check("mine", lambda x: x.detach() + 1, expected)
 
 
+@pytest.mark.parametrize("backward", ["forward", "both"])
+@pytest.mark.parametrize("has_gradient", [False, True])
+def test_a_sparse_gradient_is_compared_as_the_output_or_the_backward_runs(
+    has_gradient: bool, backward: Backward
+) -> None:
+    def through_autograd(x: torch.Tensor, holder: Any) -> Any:
+        if has_gradient:
+            holder.weight.grad._values().fill_(5)
+        else:
+            train_sparse(x, holder, coalesce=True)
+        return holder.weight.grad if backward == "forward" else x * 2
+
+    def directly(x: torch.Tensor, holder: Any) -> Any:
+        made = SimpleNamespace(weight=holder.weight.detach().requires_grad_())
+        made.weight.grad = holder.weight.grad.clone() if has_gradient else None
+        return through_autograd(x, made)
+
+    holder = sparse_of()
+    if has_gradient:
+        train_sparse(X, holder, coalesce=True)
+    agreement = agreement_of(through_autograd, X, holder, backward=backward)
+    expected = agreement.run_reference()
+    agreement.check("mine", directly, expected)
+    with pytest.raises(WrongResult, match=r"^mine is wrong: out"):
+        agreement.check("mine", lambda x, holder: directly(x, holder) * 3, expected)
+
+
 def test_a_reference_without_room_for_one_more_call_leaves_the_candidate_wrong() -> None:
     calls = itertools.count()
 
