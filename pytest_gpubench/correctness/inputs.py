@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
@@ -219,9 +219,9 @@ class InputMemory:
         changed = {name for each in changed_regions(self.changing) for name in each.names} | self._changed_gradients()
         return tuple(name for name in by_name(self.given_leaves()) if name in changed)
 
-    def contents(self, names: Container[str]) -> dict[str, torch.Tensor | None]:
-        """Return copies of arguments as they are now, by name; None for a gradient that a call dropped."""
-        return {name: copy_of(leaf) for name, leaf in by_name(self.given_leaves()).items() if name in names}
+    def contents(self, names: Iterable[str]) -> dict[str, torch.Tensor | None]:
+        """Return copies of arguments as they are now, as `copies_of` does."""
+        return copies_of(self.given_leaves(), names)
 
 
 def by_name(leaves: Leaves) -> dict[str, object]:
@@ -232,6 +232,12 @@ def by_name(leaves: Leaves) -> dict[str, object]:
 def copy_of(leaf: object) -> torch.Tensor | None:
     """Return a copy of a tensor; None for anything else."""
     return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else None
+
+
+def copies_of(leaves: Leaves, names: Iterable[str]) -> dict[str, torch.Tensor | None]:
+    """Return copies of leaves by name; None for what is gone: a gradient that a call dropped, and its parts."""
+    found = by_name(leaves)
+    return {name: copy_of(found.get(name)) for name in names}
 
 
 def with_held(leaves: Leaves) -> Leaves:

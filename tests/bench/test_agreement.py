@@ -119,6 +119,18 @@ def sparse_of() -> SimpleNamespace:
     return SimpleNamespace(weight=torch.ones(4, 2, requires_grad=True))
 
 
+def sparse_with_gradient() -> SimpleNamespace:
+    holder = sparse_of()
+    train_sparse(X, holder)
+    return holder
+
+
+def zero(x: torch.Tensor, holder: Any) -> torch.Tensor:
+    gradient = holder.weight.grad
+    (gradient._values() if gradient.is_sparse else gradient).zero_()
+    return x * 2
+
+
 def write_sparse(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     y._values().zero_()
     return x * 2
@@ -159,8 +171,18 @@ def holder_of(gradient: torch.Tensor | None = None) -> SimpleNamespace:
             r"args\[1\]\.grad: the candidate leaves it as it was",
         ),
         (drop, drop, lambda: holder_of(X + 1), None),
-        (drop, lambda x, holder: x * 2, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the candidate leaves"),
-        (lambda x, holder: x * 2, drop, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the candidate overw"),
+        (zero, drop, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the candidate leaves no tensor there, the"),
+        (drop, zero, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the reference leaves no tensor there, the"),
+        (zero, zero, sparse_with_gradient, None),
+        (
+            zero,
+            drop,
+            sparse_with_gradient,
+            r"args\[1\]\.weight\.grad\.values\(\): the candidate leaves no tensor there",
+        ),
+        (drop, zero, sparse_with_gradient, r"args\[1\]\.weight\.grad: the reference leaves no tensor there"),
+        (drop, lambda x, holder: x * 2, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the reference leaves no"),
+        (lambda x, holder: x * 2, drop, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the candidate leaves no"),
         (train_sparse, lambda x, holder: train_sparse(x, holder, True), sparse_of, None),
         (
             train_sparse,
