@@ -246,7 +246,7 @@ class Agreement:
 
     def _gradients_left(self) -> Leaves:
         """Return the gradients that the last call left, by name."""
-        return [] if self.memory is None else [(name, leaf.grad) for name, leaf, _ in self.memory.gradients]
+        return [] if self.memory is None else [(name, leaf.grad) for name, leaf, *_ in self.memory.gradients]
 
     def _run_golden(self, expected: Ran) -> Ran | None:
         """Run golden; it has gradients, and leaves changed arguments, where it is "float64", as its inputs are too."""

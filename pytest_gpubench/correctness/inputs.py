@@ -83,8 +83,11 @@ class InputMemory:
     """The regions that calls are known to change."""
     launched: bool = False
     """True if the last `restore` may have launched work on the device."""
-    gradients: list[tuple[str, torch.Tensor, torch.Tensor | None]] = field(default_factory=list)
-    """Each tensor that calls may give a gradient, that gradient's name, and the one that it has before them."""
+    gradients: list[tuple[str, torch.Tensor, torch.Tensor | None, torch.Tensor | None]] = field(default_factory=list)
+    """Each tensor that calls may give a gradient, that gradient's name, the one that it has before them, and its parts.
+
+    A call that adds to a sparse one exchanges its parts.
+    """
     generators: list[tuple[torch.Generator, torch.Tensor]] = field(default_factory=list)
     """Each generator of random numbers among the arguments, and its state before each call."""
     changes_gradients: bool = False
@@ -141,7 +144,8 @@ class InputMemory:
         leaves = with_gradients(self.leaves())
         generators = [leaf for _, leaf in leaves if isinstance(leaf, torch.Generator)]
         self.generators = [(each, each.get_state()) for each in generators]
-        self.gradients = [(f"{name}.grad", leaf, leaf.grad) for name, leaf in leaves if takes_gradient(leaf)]
+        tensors = [(name, leaf) for name, leaf in leaves if takes_gradient(leaf)]
+        self.gradients = [(f"{name}.grad", leaf, leaf.grad, _parts_of(leaf.grad)) for name, leaf in tensors]
         self.regions = list(regions_of(leaves))
         self.launched = True
         taken: dict[torch.device, int] = {}  # the smallest are copied, as far as there is room
@@ -181,8 +185,10 @@ class InputMemory:
         """Write into the inputs that calls change what they are to hold."""
         for generator, state in self.generators:
             generator.set_state(state)
-        for _, tensor, given in self.gradients if self.changes_gradients else ():
+        for _, tensor, given, parts in self.gradients if self.changes_gradients else ():
             tensor.grad = given
+            if given is not None and parts is not None:
+                given.data = parts.detach()
         for region in sorted(self.changing, key=lambda each: each.values is None):
             region.put_back()
 
@@ -212,7 +218,12 @@ class InputMemory:
 
     def _changed_gradients(self) -> set[str]:
         """Return the names of the gradients that calls have given, exchanged or dropped."""
-        return {name for name, tensor, given in self.gradients if tensor.grad is not given}
+        return {
+            name
+            for name, tensor, given, parts in self.gradients
+            if tensor.grad is not given
+            or (parts is not None and layouts_of([("", given)]) != layouts_of([("", parts)]))
+        }
 
     def changed_arguments(self) -> tuple[str, ...]:
         """Return the names of the arguments that do not hold now what they are to hold."""
@@ -222,6 +233,11 @@ class InputMemory:
     def contents(self, names: Iterable[str]) -> dict[str, torch.Tensor | None]:
         """Return copies of arguments as they are now, as `copies_of` does."""
         return copies_of(self.given_leaves(), names)
+
+
+def _parts_of(gradient: torch.Tensor | None) -> torch.Tensor | None:
+    """Return a sparse gradient of the same parts, which keeps them; None for any other."""
+    return gradient.detach() if gradient is not None and gradient.is_sparse else None
 
 
 def by_name(leaves: Leaves) -> dict[str, object]:

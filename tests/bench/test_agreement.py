@@ -190,6 +190,13 @@ def holder_of(gradient: torch.Tensor | None = None) -> SimpleNamespace:
             sparse_of,
             r"args\[1\]\.weight\.grad\.values\(\): ",
         ),
+        (train_sparse, train_sparse, sparse_with_gradient, None),
+        (
+            train_sparse,
+            lambda x, holder: train_sparse(x, holder, factor=2.0),
+            sparse_with_gradient,
+            r"args\[1\]\.weight\.grad\.values\(\): 4 of 4 elements",
+        ),
         (lambda x, y: x * 2, write_sparse, X.to_sparse, r"args\[1\]\.values\(\): the candidate overwrites it"),
     ],
 )
