@@ -70,8 +70,8 @@ class InputMemory:
     """The memory that calls of the same arguments share, and what it is to hold before each of them.
 
     Which inputs a call changes is found out after the first calls, and at random later; those are put back before each
-    call. Changes are of bits, whoever wrote them. Gradients of inputs are inputs too: one that a call adds is dropped.
-    It begins with the first `restore`.
+    call. Changes are of bits, whoever wrote them. Gradients of inputs are inputs too: one that a call leaves is
+    dropped, and one that it drops, exchanges or adds to is put back. It begins with the first `restore`.
     """
 
     find: Callable[[], Leaves]
