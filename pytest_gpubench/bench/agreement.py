@@ -242,7 +242,7 @@ class Agreement:
             return True
         of_backward = dict(self._gradients_left()) if self.backward != "forward" else ()
         allowed = [*(self.overwrites or ()), *self.returned_gradients, *of_backward]
-        return any(covers(each, name) for each in allowed)
+        return name in allowed or any(covers(each, name) for each in allowed)  # there may be thousands
 
     def _gradients_left(self) -> Leaves:
         """Return the gradients that the last call left, by name."""
