@@ -27,8 +27,8 @@ from pytest_gpubench.correctness import (
     widened,
 )
 from pytest_gpubench.correctness.constant_outputs import extents_of
-from pytest_gpubench.correctness.inputs import InputMemory, by_name, with_gradients
-from pytest_gpubench.correctness.leaves import Leaves, inputs_of
+from pytest_gpubench.correctness.inputs import InputMemory, by_name, with_gradients, with_held
+from pytest_gpubench.correctness.leaves import Leaves, inputs_of, tensors_of
 from pytest_gpubench.correctness.memory import overlaps
 from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import BadRequest, GpuBenchError, UnfairComparison, WrongResult, annotate, annotating
@@ -113,9 +113,10 @@ class Agreement:
         assert memory is not None, "arguments are kept, or made"
         expected = rerun_where_results_were_there(run, run(), memory, self.tolerance)
         if not expected.changed and all(leaf is None for _, leaf in flatten(expected.outputs)):
+            why = "" if self.memory is not None else ", as with setup= changed arguments are not compared"
             raise BadRequest(
                 "there is nothing to compare: the reference returns no output and changes no argument; let it return "
-                "its results, as with setup= changed arguments are not compared"
+                f"its results{why}"
             )
         if self.grads and not expected.gradients:
             raise BadRequest(
@@ -237,16 +238,15 @@ class Agreement:
         What functions hold is their own. A gradient that a backward run leaves, or the reference returns, is compared
         as such.
         """
-        if not name.startswith(("args[", "kwargs[")) or name in self.returned_gradients:
+        if not name.startswith(("args[", "kwargs[")) or self.overwrites is True:
             return True
-        if self.backward != "forward" and name in dict(self._gradients_left()):
-            return True
-        allowed = self.overwrites
-        return allowed if isinstance(allowed, bool) else any(covers(each, name) for each in allowed)
+        of_backward = dict(self._gradients_left()) if self.backward != "forward" else ()
+        allowed = [*(self.overwrites or ()), *self.returned_gradients, *of_backward]
+        return name in allowed or any(covers(each, name) for each in allowed)  # there may be thousands
 
     def _gradients_left(self) -> Leaves:
         """Return the gradients that the last call left, by name."""
-        return [] if self.memory is None else [(name, leaf.grad) for name, leaf, _ in self.memory.gradients]
+        return [] if self.memory is None else [(name, leaf.grad) for name, leaf, *_ in self.memory.gradients]
 
     def _run_golden(self, expected: Ran) -> Ran | None:
         """Run golden; it has gradients, and leaves changed arguments, where it is "float64", as its inputs are too."""
@@ -299,7 +299,9 @@ class Agreement:
         shared = [each for each in in_given if each[1]]
         if expected is None:
             self.returned.add(REFERENCE, ran.outputs, in_given)
-            self.returned_gradients = {name for _, name in overlaps(flatten(ran.outputs), self._gradients_left())}
+            left = self._gradients_left()
+            parts = {name for _, name in overlaps(flatten(ran.outputs), left)}
+            self.returned_gradients = {each[0] for each in left if parts & {name for name, _ in tensors_of([each])}}
             ran = replace(ran, left=frozenset([*work_left(ran.outputs), *work_left(ran.gradients)]))
         else:
             self._refuse_shared_memory(name, ran.outputs, expected, shared, changed)
@@ -310,6 +312,7 @@ class Agreement:
 
     def run_with(self, function: Function, who: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Ran:
         """Return what a function does with arguments."""
+        given = [] if self.memory is None else with_held(inputs_of(args, kwargs))
         mark_step()
         try:
             outputs = function(*args, **kwargs)
@@ -319,7 +322,7 @@ class Agreement:
             annotate(error, f"gpu_bench: raised by {who}, whose outputs were to be compared")
             raise
         refuse_untimeable(outputs, name_of(function))
-        refuse_opaque(who, outputs, inputs_of(args, kwargs))
+        refuse_opaque(who, outputs, given)
         refuse_switching(who, self.switches)
         ran = Ran(outputs, self._gradients(outputs, args, kwargs, outputs))
         self.uses_cuda_graphs |= used_cuda_graphs()

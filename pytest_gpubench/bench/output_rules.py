@@ -9,7 +9,6 @@ import torch
 from pytest_gpubench.correctness import flatten
 from pytest_gpubench.correctness.constant_outputs import least_and_largest
 from pytest_gpubench.correctness.held import held_by
-from pytest_gpubench.correctness.inputs import with_held
 from pytest_gpubench.correctness.leaves import Leaves, tensors_of
 from pytest_gpubench.correctness.memory import is_shared, memory_of
 from pytest_gpubench.errors import BadRequest, InvalidResult, UnfairComparison
@@ -48,6 +47,9 @@ def is_finite(tensor: torch.Tensor) -> bool:
 def refuse_opaque(who: str, outputs: object, given: Leaves) -> None:
     """Raise BadRequest for an output that cannot be compared: an object that holds tensors but those given.
 
+    given: the arguments that are compared, and what they held before the call: a tensor that it puts in the place of
+    another is not compared.
+
     Or a tensor whose elements only its class can read: one of MKL-DNN's, or of a class that cannot be flattened.
     """
     for name, leaf in flatten(outputs):
@@ -60,11 +62,11 @@ def refuse_opaque(who: str, outputs: object, given: Leaves) -> None:
                     "plain tensor, as .to_dense() does, or give the class __tensor_flatten__"
                 )
         elif held := held_by([(name, leaf)]):
-            compared = {id(each) for _, each in with_held(given)}
+            compared = {id(each) for _, each in given}
             if not all(id(tensor) in compared for _, tensor in held):
                 raise BadRequest(
                     f"{name} of {who} is an object of class {type(leaf).__name__}, whose tensors are not compared: "
-                    "return them, or a tuple, dict or dataclass of them, or give it in args= and return it from there"
+                    "return them, or a tuple, dict or dataclass of them, or give it in args= and write into its tensors"
                 )
 
 

@@ -55,16 +55,20 @@ def with_changed(outputs: object, inputs: Mapping[str, torch.Tensor | None], cha
 
 
 def difference_of_changed(difference: Difference, name: str, found: Ran, expected: Ran) -> Difference:
-    """Return the difference of an argument, which says so where only one of the calls changed it."""
+    """Return the difference of an argument, which says so where only one of the calls changed or left it."""
     part = name + difference.name.removeprefix("out")  # of a sparse gradient
-    both = name in expected.changed and name in found.changed
-    if difference.passed or both:
+    if difference.passed:
         return replace(difference, name=part)
-    problem = (
-        "the candidate leaves it as it was, the reference overwrites it"
-        if name in expected.changed
-        else "the candidate overwrites it, the reference leaves it alone"
-    )
+    if name in found.inputs and found.inputs[name] is None:
+        problem = "the candidate leaves no tensor there, the reference does"
+    elif name in expected.inputs and expected.inputs[name] is None:
+        problem = "the reference leaves no tensor there, the candidate does"
+    elif name in expected.changed and name in found.changed:
+        return replace(difference, name=part)
+    elif name in expected.changed:
+        problem = "the candidate leaves it as it was, the reference overwrites it"
+    else:
+        problem = "the candidate overwrites it, the reference leaves it alone"
     return replace(difference, name=part, problem=f"{problem}; if that is meant, give overwrites=({name!r},)")
 
 

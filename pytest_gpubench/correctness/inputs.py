@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
@@ -70,8 +70,8 @@ class InputMemory:
     """The memory that calls of the same arguments share, and what it is to hold before each of them.
 
     Which inputs a call changes is found out after the first calls, and at random later; those are put back before each
-    call. Changes are of bits, whoever wrote them. Gradients of inputs are inputs too: one that a call adds is dropped.
-    It begins with the first `restore`.
+    call. Changes are of bits, whoever wrote them. Gradients of inputs are inputs too: one that a call leaves is
+    dropped, and one that it drops, exchanges or adds to is put back. It begins with the first `restore`.
     """
 
     find: Callable[[], Leaves]
@@ -83,8 +83,11 @@ class InputMemory:
     """The regions that calls are known to change."""
     launched: bool = False
     """True if the last `restore` may have launched work on the device."""
-    gradients: list[tuple[str, torch.Tensor, torch.Tensor | None]] = field(default_factory=list)
-    """Each tensor that calls may give a gradient, that gradient's name, and the one that it has before them."""
+    gradients: list[tuple[str, torch.Tensor, torch.Tensor | None, torch.Tensor | None]] = field(default_factory=list)
+    """Each tensor that calls may give a gradient, that gradient's name, the one that it has before them, and its parts.
+
+    A call that adds to a sparse one exchanges its parts.
+    """
     generators: list[tuple[torch.Generator, torch.Tensor]] = field(default_factory=list)
     """Each generator of random numbers among the arguments, and its state before each call."""
     changes_gradients: bool = False
@@ -141,7 +144,8 @@ class InputMemory:
         leaves = with_gradients(self.leaves())
         generators = [leaf for _, leaf in leaves if isinstance(leaf, torch.Generator)]
         self.generators = [(each, each.get_state()) for each in generators]
-        self.gradients = [(f"{name}.grad", leaf, leaf.grad) for name, leaf in leaves if takes_gradient(leaf)]
+        tensors = [(name, leaf) for name, leaf in leaves if takes_gradient(leaf)]
+        self.gradients = [(f"{name}.grad", leaf, leaf.grad, _parts_of(leaf.grad)) for name, leaf in tensors]
         self.regions = list(regions_of(leaves))
         self.launched = True
         taken: dict[torch.device, int] = {}  # the smallest are copied, as far as there is room
@@ -181,8 +185,10 @@ class InputMemory:
         """Write into the inputs that calls change what they are to hold."""
         for generator, state in self.generators:
             generator.set_state(state)
-        for _, tensor, given in self.gradients if self.changes_gradients else ():
+        for _, tensor, given, parts in self.gradients if self.changes_gradients else ():
             tensor.grad = given
+            if given is not None and parts is not None:
+                given.data = parts.detach()
         for region in sorted(self.changing, key=lambda each: each.values is None):
             region.put_back()
 
@@ -212,16 +218,26 @@ class InputMemory:
 
     def _changed_gradients(self) -> set[str]:
         """Return the names of the gradients that calls have given, exchanged or dropped."""
-        return {name for name, tensor, given in self.gradients if tensor.grad is not given}
+        return {
+            name
+            for name, tensor, given, parts in self.gradients
+            if tensor.grad is not given
+            or (parts is not None and layouts_of([("", given)]) != layouts_of([("", parts)]))
+        }
 
     def changed_arguments(self) -> tuple[str, ...]:
         """Return the names of the arguments that do not hold now what they are to hold."""
         changed = {name for each in changed_regions(self.changing) for name in each.names} | self._changed_gradients()
         return tuple(name for name in by_name(self.given_leaves()) if name in changed)
 
-    def contents(self, names: Container[str]) -> dict[str, torch.Tensor | None]:
-        """Return copies of arguments as they are now, by name; None for a gradient that a call dropped."""
-        return {name: copy_of(leaf) for name, leaf in by_name(self.given_leaves()).items() if name in names}
+    def contents(self, names: Iterable[str]) -> dict[str, torch.Tensor | None]:
+        """Return copies of arguments as they are now, as `copies_of` does."""
+        return copies_of(self.given_leaves(), names)
+
+
+def _parts_of(gradient: torch.Tensor | None) -> torch.Tensor | None:
+    """Return a sparse gradient of the same parts, which keeps them; None for any other."""
+    return gradient.detach() if gradient is not None and gradient.is_sparse else None
 
 
 def by_name(leaves: Leaves) -> dict[str, object]:
@@ -232,6 +248,12 @@ def by_name(leaves: Leaves) -> dict[str, object]:
 def copy_of(leaf: object) -> torch.Tensor | None:
     """Return a copy of a tensor; None for anything else."""
     return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else None
+
+
+def copies_of(leaves: Leaves, names: Iterable[str]) -> dict[str, torch.Tensor | None]:
+    """Return copies of leaves by name; None for what is gone: a gradient that a call dropped, and its parts."""
+    found = by_name(leaves)
+    return {name: copy_of(found.get(name)) for name in names}
 
 
 def with_held(leaves: Leaves) -> Leaves:

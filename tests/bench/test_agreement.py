@@ -119,6 +119,18 @@ def sparse_of() -> SimpleNamespace:
     return SimpleNamespace(weight=torch.ones(4, 2, requires_grad=True))
 
 
+def sparse_with_gradient() -> SimpleNamespace:
+    holder = sparse_of()
+    train_sparse(X, holder)
+    return holder
+
+
+def zero(x: torch.Tensor, holder: Any) -> torch.Tensor:
+    gradient = holder.weight.grad
+    (gradient._values() if gradient.is_sparse else gradient).zero_()
+    return x * 2
+
+
 def write_sparse(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     y._values().zero_()
     return x * 2
@@ -159,14 +171,31 @@ def holder_of(gradient: torch.Tensor | None = None) -> SimpleNamespace:
             r"args\[1\]\.grad: the candidate leaves it as it was",
         ),
         (drop, drop, lambda: holder_of(X + 1), None),
-        (drop, lambda x, holder: x * 2, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the candidate leaves"),
-        (lambda x, holder: x * 2, drop, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the candidate overw"),
+        (zero, drop, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the candidate leaves no tensor there, the"),
+        (drop, zero, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the reference leaves no tensor there, the"),
+        (zero, zero, sparse_with_gradient, None),
+        (
+            zero,
+            drop,
+            sparse_with_gradient,
+            r"args\[1\]\.weight\.grad\.values\(\): the candidate leaves no tensor there",
+        ),
+        (drop, zero, sparse_with_gradient, r"args\[1\]\.weight\.grad: the reference leaves no tensor there"),
+        (drop, lambda x, holder: x * 2, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the reference leaves no"),
+        (lambda x, holder: x * 2, drop, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the candidate leaves no"),
         (train_sparse, lambda x, holder: train_sparse(x, holder, True), sparse_of, None),
         (
             train_sparse,
             lambda x, holder: train_sparse(x, holder, factor=2.0),
             sparse_of,
             r"args\[1\]\.weight\.grad\.values\(\): ",
+        ),
+        (train_sparse, train_sparse, sparse_with_gradient, None),
+        (
+            train_sparse,
+            lambda x, holder: train_sparse(x, holder, factor=2.0),
+            sparse_with_gradient,
+            r"args\[1\]\.weight\.grad\.values\(\): 4 of 4 elements",
         ),
         (lambda x, y: x * 2, write_sparse, X.to_sparse, r"args\[1\]\.values\(\): the candidate overwrites it"),
     ],
@@ -205,6 +234,33 @@ def test_a_gradient_that_the_reference_returns_is_compared_as_its_output(given: 
     agreement.check("mine", through_autograd, expected)
     with pytest.raises(WrongResult, match=r"^mine is wrong: out: 3 of 4 elements"):
         agreement.check("mine", lambda x: x.detach() + 1, expected)
+
+
+@pytest.mark.parametrize("backward", ["forward", "both"])
+@pytest.mark.parametrize("has_gradient", [False, True])
+def test_a_sparse_gradient_is_compared_as_the_output_or_the_backward_runs(
+    has_gradient: bool, backward: Backward
+) -> None:
+    def through_autograd(x: torch.Tensor, holder: Any) -> Any:
+        if has_gradient:
+            holder.weight.grad._values().fill_(5)
+        else:
+            train_sparse(x, holder, coalesce=True)
+        return holder.weight.grad if backward == "forward" else x * 2
+
+    def directly(x: torch.Tensor, holder: Any) -> Any:
+        made = SimpleNamespace(weight=holder.weight.detach().requires_grad_())
+        made.weight.grad = holder.weight.grad.clone() if has_gradient else None
+        return through_autograd(x, made)
+
+    holder = sparse_of()
+    if has_gradient:
+        train_sparse(X, holder, coalesce=True)
+    agreement = agreement_of(through_autograd, X, holder, backward=backward)
+    expected = agreement.run_reference()
+    agreement.check("mine", directly, expected)
+    with pytest.raises(WrongResult, match=r"^mine is wrong: out"):
+        agreement.check("mine", lambda x, holder: directly(x, holder) * 3, expected)
 
 
 def test_a_reference_without_room_for_one_more_call_leaves_the_candidate_wrong() -> None:

@@ -83,7 +83,59 @@ def test_a_result_that_is_there_but_for_rounding_is_not_left_there() -> None:
         agreement.check("mine", half_without_output, expected)
 
 
-def test_what_objects_hold_is_not_tried_for_a_reference_without_results() -> None:
+class Layer:
+    """Weights, and a cache that holds the result of an earlier call."""
+
+    def __init__(self) -> None:
+        self.keys = X * 2
+        self.weights = [torch.full((8,), 2.0), *(torch.ones(2) for _ in range(9))]
+
+
+def write(x: torch.Tensor, layer: Layer) -> None:
+    layer.keys.copy_(x * layer.weights[0])
+
+
+def write_and_return(x: torch.Tensor, layer: Layer) -> Layer:
+    write(x, layer)
+    return layer
+
+
+@pytest.mark.parametrize("reference", [write, write_and_return])
+def test_a_result_that_an_object_holds_is_not_left_there(reference: Callable[..., object]) -> None:
+    """One call finds it, however many tensors the object holds."""
+    calls, layer = [], Layer()
+
+    def counted(x: torch.Tensor, layer: Layer) -> object:
+        calls.append(1)
+        return reference(x, layer)
+
+    agreement = agreement_of(counted, X, layer)
+    with agreement.leaving_state():
+        expected = agreement.run_reference()
+        assert (expected.changed, len(calls)) == (("args[1].keys",), 4)
+        agreement.check("mine", reference, expected)
+        with pytest.raises(WrongResult, match=r"^mine is wrong: args\[1\]\.keys: the candidate leaves it as it was"):
+            agreement.check("mine", lambda x, layer: layer if reference(x, Layer()) else None, expected)
+    assert torch.equal(layer.keys, X * 2)
+    assert torch.equal(layer.weights[0], torch.full((8,), 2.0))
+
+
+@pytest.mark.parametrize("error", [ValueError, torch.OutOfMemoryError])
+def test_a_reference_that_refuses_other_values_in_an_object_has_nothing_to_compare(error: type[Exception]) -> None:
+    layer = Layer()
+
+    def reference(x: torch.Tensor, layer: Layer) -> None:
+        if not layer.weights[0].eq(2).all():
+            raise error("other values")
+
+    agreement = agreement_of(reference, X, layer)
+    with pytest.raises(BadRequest, match=r"^there is nothing to compare: .*; let it return its results$"):
+        agreement.run_reference()
+    agreement.fresh()
+    assert torch.equal(layer.weights[0], torch.full((8,), 2.0))
+
+
+def test_what_objects_hold_is_not_tried_where_an_argument_is_the_result() -> None:
     """They may hold hundreds of weights."""
     calls, model = [], SimpleNamespace(weights=[torch.ones(2) for _ in range(9)])
 

@@ -183,6 +183,25 @@ def test_a_gradient_that_calls_drop_is_put_back() -> None:
         assert x.grad is given
 
 
+def test_a_sparse_gradient_that_calls_add_to_is_put_back() -> None:
+    """Autograd exchanges its parts for longer ones."""
+    weight: Any = torch.ones(4, 2, requires_grad=True)
+
+    def call() -> None:
+        torch.nn.functional.embedding(torch.tensor([1, 1, 2]), weight, sparse=True).sum().backward()  # type: ignore[no-untyped-call]
+
+    call()
+    given = weight.grad
+    memory = memory_of(weight)
+    for _ in range(4):
+        call()
+        assert (weight.grad is given, given._nnz()) == (True, 6)
+        assert memory.look() == []
+        assert memory.changed_arguments() == ("args[0].grad",)
+        memory.restore()
+        assert (weight.grad is given, given._nnz(), memory.changed_arguments()) == (True, 3, ())
+
+
 def test_a_generator_draws_the_same_in_every_call() -> None:
     generator = torch.Generator().manual_seed(3)
     memory = memory_of(torch.ones(1), {"generator": generator})

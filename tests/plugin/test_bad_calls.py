@@ -16,7 +16,7 @@ def add(x): return x + x
 @scripted([10.0])
 async def later(x): return x * 2
 """
-NO_RESULTS = "there is nothing to compare: the reference returns no output and changes no argument; *"
+NO_RESULTS = "there is nothing to compare: *changes no argument; let it return its results"
 BAD_CALLS = {
     "measure(fast, 3)": "args= must be a tuple of positional arguments, found int: write args=(x,) for one",
     "measure(fast, setup=3)": "setup= must be a function without arguments, found int",
