@@ -183,7 +183,7 @@ class Agreement:
             f"{reference} computes something else when it is called again ({first_wrong.line}), or {otherwise}, so "
             "nothing can be compared with it: let it, and setup=, draw random numbers from torch's global generators "
             "or from one among its arguments, which are reset before each call, and let setup= make whatever calls "
-            "change and keep"
+            "change and keep, or write it in place, as a tensor that is put in another's place is not put back"
         )
 
     def compare(self, found: Ran, expected: Ran, poisoned: bool = False) -> tuple[Difference, ...]:
