@@ -11,7 +11,7 @@ import torch
 
 from pytest_gpubench.bench.arguments import Overwrites, VariedArguments, covers
 from pytest_gpubench.bench.output_memory import REFERENCE, OutputMemory
-from pytest_gpubench.bench.output_rules import refuse_opaque, refuse_strange_tensors, work_left
+from pytest_gpubench.bench.output_rules import refuse_opaque, refuse_strange_tensors, unrepeatable, work_left
 from pytest_gpubench.bench.ran import Ran, difference_of_changed, input_gradients, with_changed
 from pytest_gpubench.bench.switches import Readings, readings, refuse_switching
 from pytest_gpubench.bench.unread import rerun_where_results_were_there
@@ -19,7 +19,7 @@ from pytest_gpubench.correctness import (
     Difference,
     Tolerance,
     Variation,
-    checked_factor,
+    check_golden,
     compare_outputs,
     flatten,
     float64_by_default,
@@ -34,7 +34,7 @@ from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import BadRequest, GpuBenchError, UnfairComparison, WrongResult, annotate, annotating
 from pytest_gpubench.replay.cuda_graphs import used_cuda_graphs
 from pytest_gpubench.timing.calls import GRADIENT_SEED, Backward, mark_step, refuse_untimeable
-from pytest_gpubench.units import name_of, repr_of
+from pytest_gpubench.units import name_of
 
 T = TypeVar("T")
 Function = Callable[..., object]
@@ -45,16 +45,6 @@ GOLDEN_NOTE = (
     'gpu_bench: raised by the reference in the run of golden="float64": its arguments are float64 there, and the '
     "weights that it holds stay as they are; give these in args= too, or a function as golden="
 )
-
-
-def check_golden(golden: object, factor: object) -> None:
-    """Raise BadRequest for a golden that is neither "float64" nor a function, and for a factor without one."""
-    if golden is not None and golden != "float64" and not callable(golden):
-        raise BadRequest(f"golden= must be 'float64' or a function, found {repr_of(golden)}")
-    if golden is None and factor is not None:
-        raise BadRequest(f"golden_factor={repr_of(factor)} is given without golden=: give both, or none")
-    if factor is not None:
-        checked_factor(factor)
 
 
 @dataclass
@@ -171,20 +161,7 @@ class Agreement:
         differences = [each for each in self.compare(self._run(self.reference), first) if not each.passed]
         if not differences:
             return
-        reference = f"the reference {name_of(self.reference)!r}"
-        first_wrong, leaves = differences[0], dict(flatten(first.outputs))
-        is_never_equal = type(leaves.get(first_wrong.name, 0)).__eq__ is object.__eq__
-        if is_never_equal or "cannot be compared" in (first_wrong.problem or ""):
-            raise UnfairComparison(
-                f"{first_wrong.name} of {reference} is an object of class {type(leaves[first_wrong.name]).__name__}, "
-                "which is not equal to that of another call: leave it out"
-            )
-        raise UnfairComparison(
-            f"{reference} computes something else when it is called again ({first_wrong.line}), or {otherwise}, so "
-            "nothing can be compared with it: let it, and setup=, draw random numbers from torch's global generators "
-            "or from one among its arguments, which are reset before each call, and let setup= make whatever calls "
-            "change and keep, or write it in place, as a tensor that is put in another's place is not put back"
-        )
+        raise unrepeatable(f"the reference {name_of(self.reference)!r}", differences[0], first.outputs, otherwise)
 
     def compare(self, found: Ran, expected: Ran, poisoned: bool = False) -> tuple[Difference, ...]:
         """Return the differences of outputs and gradients."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from pytest_gpubench.correctness import flatten
+from pytest_gpubench.correctness import Difference, flatten
 from pytest_gpubench.correctness.constant_outputs import least_and_largest
 from pytest_gpubench.correctness.held import held_by
 from pytest_gpubench.correctness.leaves import Leaves, tensors_of
@@ -123,3 +123,22 @@ def _attributes_of(tensor: object) -> set[str]:
 def named_tensors(value: object) -> dict[str, torch.Tensor]:
     """Return the tensors of a pytree by name."""
     return {name: leaf for name, leaf in flatten(value) if isinstance(leaf, torch.Tensor)}
+
+
+def unrepeatable(reference: str, wrong: Difference, outputs: object, otherwise: str) -> UnfairComparison:
+    """Return the error for a reference that computes something else when it is called again.
+
+    wrong: the first difference. otherwise: another possible cause.
+    """
+    leaf = dict(flatten(outputs)).get(wrong.name, 0)
+    if type(leaf).__eq__ is object.__eq__ or "cannot be compared" in (wrong.problem or ""):
+        return UnfairComparison(
+            f"{wrong.name} of {reference} is an object of class {type(leaf).__name__}, which is not equal to that of "
+            "another call: leave it out"
+        )
+    return UnfairComparison(
+        f"{reference} computes something else when it is called again ({wrong.line}), or {otherwise}, so nothing can "
+        "be compared with it: let it, and setup=, draw random numbers from torch's global generators or from one among "
+        "its arguments, which are reset before each call, and let setup= make whatever calls change and keep, or write "
+        "it in place, as a tensor that is put in another's place is not put back"
+    )

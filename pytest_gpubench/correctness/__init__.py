@@ -2,7 +2,7 @@
 
 from pytest_gpubench.correctness.compare import compare_outputs
 from pytest_gpubench.correctness.difference import Difference
-from pytest_gpubench.correctness.golden import checked_factor, float64_by_default, widened
+from pytest_gpubench.correctness.golden import check_golden, float64_by_default, widened
 from pytest_gpubench.correctness.leaves import flatten
 from pytest_gpubench.correctness.memory import moved_bytes
 from pytest_gpubench.correctness.poison import poison_free_memory
@@ -13,7 +13,7 @@ __all__ = [
     "Difference",
     "Tolerance",
     "Variation",
-    "checked_factor",
+    "check_golden",
     "compare_outputs",
     "flatten",
     "float64_by_default",

@@ -23,6 +23,7 @@ from pytest_gpubench.correctness.elementwise import (
 from pytest_gpubench.correctness.leaves import components, flatten, map_leaves
 from pytest_gpubench.correctness.tolerance import dtype_name, is_exact, last_place, last_places
 from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.units import repr_of
 
 
 def widened(
@@ -78,6 +79,16 @@ def checked_factor(given: object) -> float:
     return argument("golden_factor={}", given, at_least(1))
 
 
+def check_golden(golden: object, factor: object) -> None:
+    """Raise BadRequest for a golden that is neither "float64" nor a function, and for a factor without one."""
+    if golden is not None and golden != "float64" and not callable(golden):
+        raise BadRequest(f"golden= must be 'float64' or a function, found {repr_of(golden)}")
+    if golden is None and factor is not None:
+        raise BadRequest(f"golden_factor={repr_of(factor)} is given without golden=: give both, or none")
+    if factor is not None:
+        checked_factor(factor)
+
+
 def golden_leaves(golden: object, expected: Mapping[str, object], rules: Rules) -> dict[str, object]:
     """Return golden's leaves by name; raise BadRequest where it does not fit the reference or the rules."""
     if not rules.tolerance.is_default:
@@ -97,11 +108,11 @@ def golden_components(name: str, golden: object, expected: Sequence[tuple[str, t
         kind = f"{golden.layout} tensor" if isinstance(golden, torch.Tensor) else type(golden).__name__
         raise BadRequest(f"golden {name!r} is a {kind}, which the reference's is not")
     for (part, truth), (_, other) in zip(parts, expected, strict=True):
-        _check_golden(part, truth, other)
+        _check_part(part, truth, other)
     return [truth for _, truth in parts]
 
 
-def _check_golden(name: str, golden: torch.Tensor, expected: torch.Tensor) -> None:
+def _check_part(name: str, golden: torch.Tensor, expected: torch.Tensor) -> None:
     if golden.shape != expected.shape:
         shapes = f"{tuple(golden.shape)}, the reference's {tuple(expected.shape)}"
         raise BadRequest(f"golden {name!r} has shape {shapes}: they must be the same")

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpubench.bench.agreement import check_golden
-from pytest_gpubench.correctness import Tolerance, compare_outputs, float64_by_default, widened
+from pytest_gpubench.correctness import Tolerance, check_golden, compare_outputs, float64_by_default, widened
 from pytest_gpubench.correctness.difference import Difference
 from pytest_gpubench.correctness.leaves import flatten, map_leaves, tensors_of
 from pytest_gpubench.errors import BadRequest, UnfairComparison

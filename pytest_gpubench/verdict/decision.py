@@ -12,7 +12,7 @@ from pytest_gpubench.units import count
 DRIFT_GOES_ON = 6.0
 """A drift is followed so many times as far beyond what the reps of a measurement show of it."""
 ROUNDING = 1e-12
-"""What the limit itself may be off by, relative to it, after the arithmetic that led there."""
+"""The share by which a limit may be off after the arithmetic that led there."""
 PROFILER_TICK_US = 0.032
 """The tick of the clock that kernels are timed with."""
 ROUNDED_US = 0.0015

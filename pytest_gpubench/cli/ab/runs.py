@@ -173,7 +173,7 @@ def _refuse_other_tests(sources: Mapping[CommitArm, Mapping[str, str] | None]) -
 
 
 class RunNotes(msgspec.Struct):
-    """What a process of a run has written down."""
+    """The notes of a process of a run."""
 
     ended: dict[str, TestEnding]
     modules: dict[str, str]
