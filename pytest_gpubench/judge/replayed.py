@@ -46,7 +46,7 @@ def saved_call(runner: Runner, device: Device) -> bytes | str:
     from pytest_gpubench.replay.capture import capture_call
 
     try:
-        captured = capture_call(runner.first_call(), device, find_builder(), libraries=True)
+        captured = capture_call(runner.first_call(), device, find_builder(), libraries=True, outputs_decide=True)
         node, tensors = describe(runner.output, "the output")
         if len(tensors) != len(captured.data.outputs):
             return "it returns tensors that need no memory, or lie elsewhere"

@@ -43,11 +43,14 @@ class CapturedCall:
     """The addresses of its regions in the process that captured it; empty in any other."""
 
 
-def capture_call(call: Call, device: Device, cuda: GraphBuilder, libraries: bool = False) -> CapturedCall:
+def capture_call(
+    call: Call, device: Device, cuda: GraphBuilder, libraries: bool = False, outputs_decide: bool = False
+) -> CapturedCall:
     """Return a call as data; it is made on another stream, captured, and made as ever.
 
-    The call has to be warm. libraries: True looks for the images of kernels that Triton has not compiled. Raises
-    NotReplayable with the reason; whatever the call itself raises, when it is made as ever, goes through.
+    The call has to be warm. libraries: True looks for the images of kernels that Triton has not compiled.
+    outputs_decide: True where a replay's outputs are compared before it is used, as in `Locating`. Raises NotReplayable
+    with the reason; whatever the call itself raises, when it is made as ever, goes through.
     """
     if call.inputs is None:
         raise NotReplayable("setup= gives each call other arguments")
@@ -69,7 +72,8 @@ def capture_call(call: Call, device: Device, cuda: GraphBuilder, libraries: bool
                 capture(inputs_elsewhere(call, leaves, device.torch_device))
             with torch.cuda.stream(side_stream(device.torch_device)):  # the driver answers for the current device
                 refuse_written({(name, cuda.module(each)) for name, each in images.functions}, images.found, cuda)
-                return _located(call, graphs, leaves, captured, outputs, images, device.torch_device, cuda)
+                found = leaves, captured, outputs, images
+                return _located(call, graphs, *found, device.torch_device, cuda, outputs_decide)
         except (NotReplayable, DriverError):
             raise
         except Exception as error:
@@ -93,6 +97,7 @@ def _located(
     images: Images,
     device: torch.device,
     cuda: GraphBuilder,
+    outputs_decide: bool,
 ) -> CapturedCall:
     """Return a captured call with its regions, and the places of their addresses in its graphs."""
     segments = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
@@ -100,7 +105,7 @@ def _located(
     own = [each for each in segments if tuple(each.get("segment_pool_id", ())) == tuple(captured.graph.pool())]
     known += [placed("own", each["address"], each["total_size"]) for each in own]
     other = OtherMemory(cuda, segments)
-    locating = Locating(known, other.memory_at)
+    locating = Locating(known, other.memory_at, outputs_decide)
     graph = locating.locate(*graphs)
     refuse_addresses(locating.used, other, device)
     data = CallData(

@@ -44,6 +44,8 @@ class Locating:
 
     regions: list[Placed]
     memory_at: MemoryAt
+    outputs_decide: bool = False
+    """True: a word of a structure that may be a number or an address is a number; False: NotReplayable is raised."""
     used: list[Placed] = field(default_factory=list)
     """The regions that an address leads to, in the order of their first use."""
     _moved: set[Placed] | None = None
@@ -85,7 +87,13 @@ class Locating:
     def _candidates(self, node: Node, other: Node) -> Iterator[tuple[int, int, int, Placed, bool]]:
         """Yield what looks like an address: its value, offset and number, where it leads, and whether it moves."""
         for (number, offset, address), (*_, again) in zip(_words_of(node), _words_of(other), strict=True):
-            if (found := self._region_at(address)) is not None:
+            try:
+                found = self._region_at(address)
+            except NotReplayable:
+                if not self.outputs_decide or not is_structure(node, number):
+                    raise
+                continue
+            if found is not None:
                 yield number, offset, address, found, again != address
 
     def _is_address(self, address: int, found: Placed, moves: bool) -> bool:
@@ -99,9 +107,9 @@ class Locating:
             return True
         if found.region.kind != "other":
             return moves
-        if not moves and address != found.start:
+        if not moves and address != found.start and not self.outputs_decide:
             raise NotReplayable(AMBIGUOUS)
-        return not moves
+        return not moves and address == found.start
 
     def _region_at(self, address: int) -> Placed | None:
         if not LOWEST < address < HIGHEST:

@@ -1,6 +1,7 @@
 """From a captured graph to data and back to a graph, by a driver that holds graphs."""
 
 import ctypes
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -322,9 +323,14 @@ def launched_with(*values: bytes, symbol: str = "mine") -> Graph:
     return Graph((Node(kind="child", child=Graph((Node(kind="kernel", values=values, kernel=kernel),), ())),), ())
 
 
-def located(graph: Graph, moved: Graph | None) -> tuple[Node, Locating]:
+def located(
+    graph: Graph,
+    moved: Graph | None,
+    memory_at: Callable[[int], Placed | None] = other_at,
+    outputs_decide: bool = False,
+) -> tuple[Node, Locating]:
     """Return the launch with its pointers."""
-    locating = Locating(known(), other_at)
+    locating = Locating(known(), memory_at, outputs_decide)
     (node,) = locating.locate(graph, moved).nodes
     assert node.child is not None
     return node.child.nodes[0], locating
@@ -375,6 +381,21 @@ def test_in_memory_that_is_no_argument_only_its_beginning_is_told_from_a_number(
             located(graph, graph)
     else:
         assert [each.region.kind for each in located(graph, graph)[1].used] == ["other"]
+
+
+def refuse(address: int) -> None:
+    raise NotReplayable("memory of a library")
+
+
+@pytest.mark.parametrize("memory_at", [other_at, refuse])
+def test_where_outputs_decide_what_may_be_an_address_is_a_number(memory_at: Callable[[int], Placed | None]) -> None:
+    """But where it is all of a parameter, which has no padding."""
+    graph = launched_with(word(0x7F2000000000 + 8) + word(1))
+    assert located(graph, graph, memory_at, outputs_decide=True)[0].pointers == ()
+    with pytest.raises(NotReplayable):
+        located(graph, graph, memory_at)
+    with pytest.raises(NotReplayable, match="of a library"):
+        located(launched_with(word(0x7F2000000000)), None, refuse, outputs_decide=True)
 
 
 @pytest.mark.parametrize("other", [launched_with(bytes(16), symbol="other"), launched_with(bytes(24)), Graph((), ())])
