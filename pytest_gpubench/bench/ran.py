@@ -1,5 +1,6 @@
 """The results of a call of a comparison: its outputs, gradients, and the arguments that it changed."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
@@ -8,7 +9,7 @@ import torch
 
 from pytest_gpubench.bench.output_rules import differentiable
 from pytest_gpubench.correctness import Difference
-from pytest_gpubench.correctness.leaves import flatten, inputs_of, map_leaves
+from pytest_gpubench.correctness.leaves import flatten, inputs_of, map_leaves, tensor_of
 from pytest_gpubench.correctness.memory import shares_addresses, span_of
 from pytest_gpubench.errors import annotating
 from pytest_gpubench.timing.calls import GRADIENT_SEED, upstream_gradient
@@ -94,9 +95,12 @@ def input_gradients(
 
 
 def copied(leaf: T) -> T:
-    """Return a copy of a tensor, each address once, which requires a gradient if it does; anything else as it is."""
+    """Return a copy of a tensor, each address once, which requires a gradient if it does, or of an array of NumPy.
+
+    Anything else is returned as it is.
+    """
     if not isinstance(leaf, torch.Tensor):
-        return leaf
+        return leaf if tensor_of(leaf) is None else copy.copy(leaf)
     values: Any = leaf.detach()
     if shares_addresses(values):
         made = values.as_strided((span_of(values),), (1,)).clone().as_strided(values.shape, values.stride())

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import functools
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -105,9 +106,26 @@ def inputs_of(args: Sequence[object], kwargs: Mapping[str, object] | None) -> Le
     return flatten(tuple(args), "args") + flatten(dict(kwargs or {}), "kwargs")
 
 
+def tensor_of(leaf: object, to_compare: bool = False) -> torch.Tensor | None:
+    """Return a tensor, or an array of NumPy as one in its memory; None for anything else, and where torch has no such.
+
+    to_compare: True for a copy of an array: of one that cannot be written too, or of a scalar of NumPy.
+    """
+    if isinstance(leaf, torch.Tensor):
+        return leaf
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(leaf, (numpy.ndarray, numpy.generic)) or isinstance(leaf, numpy.ma.MaskedArray):
+        return None
+    try:
+        array = numpy.array(leaf, leaf.dtype.newbyteorder("="), order="C") if to_compare else leaf
+        return torch.from_numpy(array) if array.flags.writeable else None
+    except (TypeError, ValueError, RuntimeError):  # a dtype or strides that torch lacks, or a NumPy that it cannot read
+        return None
+
+
 def tensors_of(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, torch.Tensor]]:
-    """Return the tensors that hold the memory of those among leaves by name, detached."""
-    tensors = [(name, leaf.detach()) for name, leaf in leaves if isinstance(leaf, torch.Tensor)]
+    """Return the tensors that hold the memory of those among leaves, and of arrays, by name, detached."""
+    tensors = [(name, tensor.detach()) for name, leaf in leaves if (tensor := tensor_of(leaf)) is not None]
     return [part for name, tensor in tensors for part in _stored(name, tensor)]
 
 

@@ -34,6 +34,7 @@ def layouts(x: torch.Tensor) -> dict[str, tuple[object, ...]]:
         "nested": ({"a": [x]},),
         "parameter": (torch.nn.Parameter(x),),
         "odd bytes": (x.view(torch.int8)[0, 2:5],),
+        "array": (x.numpy()[:, 1:],),
         "sparse": (x.to_sparse(),),
         "wrapped": (TwoTensor(x, x + 1),),  # type: ignore[no-untyped-call]
     }
