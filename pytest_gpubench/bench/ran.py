@@ -23,8 +23,8 @@ class Ran:
 
     outputs: object
     gradients: dict[str, torch.Tensor | None]
-    inputs: Mapping[str, torch.Tensor | None] = field(default_factory=dict)
-    """The arguments that calls change, as this one left them, by name; None for a gradient that it dropped."""
+    inputs: Mapping[str, object] = field(default_factory=dict)
+    """The arguments that calls change, as this one left them, by name; None for what it dropped."""
     changed: tuple[str, ...] = ()
     """The names of those that it changed."""
     in_given: frozenset[str] = frozenset()
@@ -50,9 +50,14 @@ class Ran:
         return with_changed(self.outputs, self.inputs, self.changed)
 
 
-def with_changed(outputs: object, inputs: Mapping[str, torch.Tensor | None], changed: Sequence[str]) -> object:
+def with_changed(outputs: object, inputs: Mapping[str, object], changed: Sequence[str]) -> object:
     """Return outputs, with the arguments that were changed where there are any."""
     return (outputs, {name: inputs[name] for name in changed}) if changed else outputs
+
+
+def with_own_containers(outputs: object) -> object:
+    """Return outputs in containers of their own: one that is an argument is put back before the next call."""
+    return map_leaves(lambda leaf: leaf, outputs)
 
 
 def difference_of_changed(difference: Difference, name: str, found: Ran, expected: Ran) -> Difference:
@@ -61,9 +66,9 @@ def difference_of_changed(difference: Difference, name: str, found: Ran, expecte
     if difference.passed:
         return replace(difference, name=part)
     if name in found.inputs and found.inputs[name] is None:
-        problem = "the candidate leaves no tensor there, the reference does"
+        problem = "the candidate leaves nothing there, the reference does"
     elif name in expected.inputs and expected.inputs[name] is None:
-        problem = "the reference leaves no tensor there, the candidate does"
+        problem = "the reference leaves nothing there, the candidate does"
     elif name in expected.changed and name in found.changed:
         return replace(difference, name=part)
     elif name in expected.changed:

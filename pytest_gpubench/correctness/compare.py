@@ -30,8 +30,9 @@ def compare_outputs(
 
     An element passes where it equals the reference's (infinities of one sign do), or is within the tolerance of it. NaN
     passes only where both have it and `equal_nan` is set. Arrays of NumPy count as tensors of their dtypes, two floats
-    or complex numbers as float64 and complex128 ones; all other leaves that are no tensors must be equal. Lists and tuples are alike. Where there are no leaves,
-    there are no differences, and `None` equals `None`: the caller decides whether that proves anything.
+    or complex numbers as float64 and complex128 ones; all other leaves that are no tensors must be equal. Lists and
+    tuples are alike. Where there are no leaves, there are no differences, and `None` equals `None`: the caller decides
+    whether that proves anything.
 
     golden: outputs of the same structure, in float64 or at least a thousand times finer than the candidate's dtype.
     Candidate and reference are then judged by their errors against it, and only the tolerance's `equal_nan` counts. The
@@ -92,7 +93,9 @@ def _as_tensors(*leaves: object) -> tuple[object, ...]:
         dtype = dtypes[0] if dtypes else torch.float64
         if any(isinstance(leaf, complex) for leaf in leaves[:2]) and not dtype.is_complex:
             dtype = torch.complex128
-        made = [_number_as_tensor(leaf, dtype) if each is None else each for leaf, each in zip(leaves, made, strict=True)]
+        made = [
+            _number_as_tensor(leaf, dtype) if each is None else each for leaf, each in zip(leaves, made, strict=True)
+        ]
     if made[0] is None or made[1] is None:
         return leaves
     return tuple(leaf if each is None else each for leaf, each in zip(leaves, made, strict=True))

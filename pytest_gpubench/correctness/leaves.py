@@ -30,7 +30,7 @@ def flatten(value: object, name: str = "out") -> Leaves:
 
     Dataclasses are flattened by field, nested tensors by row; what is no container is a leaf, None too.
     """
-    inner = _children(value)
+    inner = children_of(value)
     if inner is None:
         return [(name, value)]
     if len(dict(inner)) < len(inner):  # keys of one repr
@@ -38,7 +38,7 @@ def flatten(value: object, name: str = "out") -> Leaves:
     return [leaf for suffix, child in inner for leaf in flatten(child, name + suffix)]
 
 
-def _children(value: object) -> list[tuple[str, object]] | None:
+def children_of(value: object) -> list[tuple[str, object]] | None:
     """Return the contents of a container, by the suffix of their names; None for a leaf."""
     if isinstance(value, torch.Tensor):
         return [(f"[{row}]", part) for row, part in enumerate(value.unbind())] if value.is_nested else None

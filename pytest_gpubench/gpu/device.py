@@ -71,7 +71,7 @@ def new_event() -> "torch.cuda.Event":
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
-def end_allocating(device: "torch.device", pool: object) -> None:
+def end_allocating(device: "torch.device", pool: tuple[int, int]) -> None:
     """Let allocations come from a pool of torch's no more, and give it back."""
     import torch
 

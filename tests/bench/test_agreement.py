@@ -137,7 +137,22 @@ def write_sparse(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def cache_of() -> SimpleNamespace:
-    return SimpleNamespace(keys=[torch.zeros(4), torch.zeros(4)])
+    return SimpleNamespace(keys=[torch.zeros(4), torch.zeros(4)], length=0)
+
+
+def exchange(x: torch.Tensor, cache: Any) -> torch.Tensor:
+    cache.keys[0] = x * 1
+    return x * 2
+
+
+def append(x: torch.Tensor, cache: Any) -> torch.Tensor:
+    getattr(cache, "keys", cache).append(x * 1)
+    return x * 2
+
+
+def advance(x: torch.Tensor, cache: Any) -> torch.Tensor:
+    cache.length += 1
+    return x * 2
 
 
 def holder_of(gradient: torch.Tensor | None = None) -> SimpleNamespace:
@@ -159,6 +174,20 @@ def holder_of(gradient: torch.Tensor | None = None) -> SimpleNamespace:
             r"args\[1\]\.keys\[1\]: the c",
         ),
         (fill, lambda x, cache: fill(x + 1, cache) - 2, cache_of, r"args\[1\]\.keys\[0\]: 4 of 4 elements"),
+        (exchange, exchange, cache_of, None),
+        (exchange, fill, cache_of, None),
+        (fill, exchange, cache_of, None),
+        (exchange, lambda x, cache: exchange(x + 1, cache) - 2, cache_of, r"args\[1\]\.keys\[0\]: 4 of 4 elements"),
+        (exchange, lambda x, cache: x * 2, cache_of, r"args\[1\]\.keys\[0\]: the candidate leaves it as it was"),
+        (append, append, cache_of, None),
+        (append, lambda x, cache: append(x + 1, cache) - 2, cache_of, r"args\[1\]\.keys\[2\]: 4 of 4 elements"),
+        (append, lambda x, cache: x * 2, cache_of, r"args\[1\]\.keys\[2\]: the candidate leaves nothing there"),
+        (lambda x, cache: x * 2, append, cache_of, r"args\[1\]\.keys\[2\]: the candidate overwrites it"),
+        (append, append, list, None),
+        (append, lambda x, cache: append(x + 1, cache) - 2, list, r"args\[1\]\[0\]: 4 of 4 elements"),
+        (advance, advance, cache_of, None),
+        (advance, lambda x, cache: x * 2, cache_of, r"args\[1\]\.length: the candidate leaves it as it was"),
+        (advance, lambda x, cache: advance(advance(x, cache) / 2, cache), cache_of, r"args\[1\]\.length: found 2, exp"),
         (train, train, holder_of, None),
         (train, lambda x, holder: x.sum(), holder_of, r"args\[1\]\.weight\.grad: the candidate leaves it as it was"),
         (train, lambda x, holder: train(x, holder, 2.0), holder_of, r"args\[1\]\.weight\.grad: 3 of 4 elements"),
@@ -171,18 +200,28 @@ def holder_of(gradient: torch.Tensor | None = None) -> SimpleNamespace:
             r"args\[1\]\.grad: the candidate leaves it as it was",
         ),
         (drop, drop, lambda: holder_of(X + 1), None),
-        (zero, drop, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the candidate leaves no tensor there, the"),
-        (drop, zero, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the reference leaves no tensor there, the"),
+        (zero, drop, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the candidate leaves nothing there, the"),
+        (drop, zero, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the reference leaves nothing there, the"),
         (zero, zero, sparse_with_gradient, None),
         (
             zero,
             drop,
             sparse_with_gradient,
-            r"args\[1\]\.weight\.grad\.values\(\): the candidate leaves no tensor there",
+            r"args\[1\]\.weight\.grad\.values\(\): the candidate leaves nothing there",
         ),
-        (drop, zero, sparse_with_gradient, r"args\[1\]\.weight\.grad: the reference leaves no tensor there"),
-        (drop, lambda x, holder: x * 2, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the reference leaves no"),
-        (lambda x, holder: x * 2, drop, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the candidate leaves no"),
+        (drop, zero, sparse_with_gradient, r"args\[1\]\.weight\.grad: the reference leaves nothing there"),
+        (
+            drop,
+            lambda x, holder: x * 2,
+            lambda: holder_of(X + 1),
+            r"args\[1\]\.weight\.grad: the reference leaves nothing",
+        ),
+        (
+            lambda x, holder: x * 2,
+            drop,
+            lambda: holder_of(X + 1),
+            r"args\[1\]\.weight\.grad: the candidate leaves nothing",
+        ),
         (train_sparse, lambda x, holder: train_sparse(x, holder, True), sparse_of, None),
         (
             train_sparse,

@@ -142,12 +142,14 @@ class EqualInteger(int):
         (ARRAY, torch.from_numpy(ARRAY), False),
         (numpy.array(["a"]), numpy.array(["a"]), True),
         (numpy.array(["a"]), numpy.array(["b"]), False),
-        (numpy.ma.masked_array(ARRAY, [1, 0, 0]), numpy.ma.masked_array(ARRAY * [2, 1, 1], [1, 0, 0]), True),
+        (
+            numpy.ma.masked_array(ARRAY, [True, False, False]),
+            numpy.ma.masked_array(ARRAY * [2, 1, 1], [True, False, False]),
+            True,
+        ),
     ],
 )
-def test_leaves_that_are_no_tensors(
-    found: object, expected: object, passes: bool
-) -> None:
+def test_leaves_that_are_no_tensors(found: object, expected: object, passes: bool) -> None:
     """An object of another class is not asked whether it is equal."""
     assert compare_outputs(found, expected)[0].passed is passes
 
