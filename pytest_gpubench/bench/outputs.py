@@ -144,7 +144,7 @@ class OutputRecorder:
         """
         self.copying = self.agreement.uses_cuda_graphs
         memory = self.agreement.memory
-        changing = memory is not None and bool(memory.names or memory.changes_gradients or memory.changes_contents)
+        changing = memory is not None and bool(memory.names or memory.changes_gradients)
         anew = bool(self.arms or self.pool or changing or self.copying)
         self.arms, self.spare, self.checking = 0, None, True
         for name in self.last:
@@ -168,7 +168,7 @@ class OutputRecorder:
         for name in list(self.given):
             if self.copying or (is_put_back and self._in_given(name)):
                 self.last[name] = map_leaves(copied, self.last[name])
-            elif memory is not None and memory.changes_contents:
+            elif memory is not None and memory.changing_contents:
                 self.last[name] = with_own_containers(self.last[name])
             if self.checking and memory is not None:
                 changed = [each for each in memory.changed_arguments() if not agreement.may_overwrite(each)]

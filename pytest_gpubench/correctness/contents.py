@@ -27,8 +27,7 @@ class Contents:
     def differ(self) -> bool:
         """True if the holder holds something else."""
         now = _read(self.holder)
-        wanted = self._wanted(now)
-        return wanted.keys() != now.keys() or any(wanted[key] is not value for key, value in now.items())
+        return not (_are_same(now, self.given) or _are_same(now, self._wanted(now)))
 
     def put_back(self) -> None:
         """Let the holder hold what it is to hold."""
@@ -56,7 +55,7 @@ class Contents:
     def _wanted(self, now: dict[Any, object]) -> dict[Any, object]:
         if isinstance(self.holder, SEQUENCES):
             return self.given
-        return self.given | {key: value for key, value in now.items() if _is_code(value)}
+        return self.given | {key: value for key, value in now.items() if _is_code(value) or _is_of_compiler(key)}
 
 
 def contents_in(values: Iterable[object]) -> list[Contents]:
@@ -66,7 +65,9 @@ def contents_in(values: Iterable[object]) -> list[Contents]:
 
 def _holders(value: Any) -> Iterator[object]:
     """Yield the containers that a value consists of: itself, its attributes."""
-    if isinstance(value, torch.nn.Module):
+    if isinstance(value, torch.Tensor):
+        yield vars(value)
+    elif isinstance(value, torch.nn.Module):
         for module in value.modules():
             yield from (vars(module), module._parameters, module._buffers, module._modules)
     elif isinstance(value, torch.optim.Optimizer):
@@ -84,6 +85,15 @@ def _read(holder: Any) -> dict[Any, object]:
     if isinstance(holder, SEQUENCES):
         return dict(enumerate(holder))
     return {name: getattr(holder, name) for name in slots_of(holder) if hasattr(holder, name)}
+
+
+def _are_same(one: dict[Any, object], other: dict[Any, object]) -> bool:
+    return one.keys() == other.keys() and all(value is other[key] for key, value in one.items())
+
+
+def _is_of_compiler(key: object) -> bool:
+    """Tell whether an attribute is one that torch.compile sets, on tensors too."""
+    return isinstance(key, str) and key.startswith("_dynamo")
 
 
 def _is_code(value: object) -> bool:

@@ -89,8 +89,8 @@ class InputMemory:
     """What containers and objects are to hold."""
     exchanged: list[str] = field(default_factory=list)
     """The names of what calls are known to put there, or to take out."""
-    changes_contents: bool = False
-    """True if calls are known to put anything there, or to take it out."""
+    changing_contents: list[Contents] = field(default_factory=list)
+    """Those that calls are known to change."""
     originals: Leaves = field(default_factory=list)
     """The arguments as they were given, by name."""
     values: dict[str, object] = field(default_factory=dict)
@@ -190,7 +190,9 @@ class InputMemory:
         self.looked = True
         self.changing += new
         self.changes_gradients |= bool(self._changed_gradients())
-        self.changes_contents |= any(each.differ for each in self.contained)
+        self.changing_contents += [
+            each for each in self.contained if each.differ and each not in self.changing_contents
+        ]
         exchanged = [name for name in self._exchanged() if name not in self.exchanged]
         self.exchanged += exchanged
         names = [*self.displaced(), *exchanged, *(name for region in new for name in region.names)]
@@ -214,14 +216,12 @@ class InputMemory:
         return [name for name in {**self.values, **now} if self.values.get(name) != now.get(name)]
 
     def _put_contents_back(self) -> None:
-        for each in self.contained:
-            if each.differ:
-                each.put_back()
+        for each in self.changing_contents:
+            each.put_back()
 
     def put_back(self) -> None:
         """Let inputs that calls change hold what they are to hold."""
-        if self.changes_contents:
-            self._put_contents_back()
+        self._put_contents_back()
         for generator, state in self.generators:
             generator.set_state(state)
         for _, tensor, given, parts in self.gradients if self.changes_gradients else ():

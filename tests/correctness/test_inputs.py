@@ -161,6 +161,7 @@ EXCHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any], object], list[str]
         [".x[0]", ".x[1]"],
     ),
     "set": (lambda: SimpleNamespace(x={1}), lambda held: held.x.add(2), []),
+    "attribute of a tensor": (lambda: torch.ones(2), lambda held: put(held, "cached", X), []),
     "item of a dict": (lambda: {"k": X}, lambda held: held.pop("k"), ["['k']"]),
     "order of a dict": (lambda: OrderedDict(k=X, n=1), lambda held: held.update(k=held.pop("k"), n=2), ["['n']"]),
     "attribute": (lambda: SimpleNamespace(x=X), lambda held: put(held, "x", None), [".x"]),
@@ -197,6 +198,7 @@ def test_what_a_call_puts_into_arguments_or_takes_out_is_put_back(kind: str) -> 
         assert set(memory.changed_arguments()) == {f"args[1]{name}" for name in names}
         memory.restore()
         assert values_of(with_values(inputs_of((held,), {}))) == before
+        assert not hasattr(held, "cached")
         assert (list(held) == ["k", "n"]) if kind == "order of a dict" else (held.x == {1}) if kind == "set" else True
 
 
