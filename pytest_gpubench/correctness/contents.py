@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pytest_gpubench.correctness.held import is_of_user, reached_from, slots_of
+from pytest_gpubench.correctness.held import is_computed, is_of_user, reached_from, slots_of
 
 SEQUENCES = (list, deque, set)
 
@@ -16,12 +16,15 @@ SEQUENCES = (list, deque, set)
 class Contents:
     """What a dict, a list, the attributes of an object or its slots are to hold: the same objects, looked at no deeper.
 
-    Functions that a call puts in are left there, such as a kernel that its first call compiles.
+    Functions that a call puts in are left there, such as a kernel that its first call compiles, and so are attributes
+    that the object's class computes once.
     """
 
     holder: Any
     given: dict[Any, object]
     """By key, or by place."""
+    of: type = object
+    """The class whose attributes they are."""
 
     @property
     def differ(self) -> bool:
@@ -55,28 +58,33 @@ class Contents:
     def _wanted(self, now: dict[Any, object]) -> dict[Any, object]:
         if isinstance(self.holder, SEQUENCES):
             return self.given
-        return self.given | {key: value for key, value in now.items() if _is_code(value) or _is_of_compiler(key)}
+        return self.given | {key: value for key, value in now.items() if _is_code(value) or self._is_computed(key)}
+
+    def _is_computed(self, key: object) -> bool:
+        """Tell whether a key is an attribute that its class computes, or that torch.compile sets, on tensors too."""
+        return isinstance(key, str) and (key.startswith("_dynamo") or is_computed(self.of, key))
 
 
 def contents_in(values: Iterable[object]) -> list[Contents]:
     """Return what the containers and objects that arguments reach hold now."""
-    return [Contents(each, _read(each)) for value in reached_from(values) for each in _holders(value)]
+    return [each for value in reached_from(values) for each in _contents_of(value)]
 
 
-def _holders(value: Any) -> Iterator[object]:
-    """Yield the containers that a value consists of: itself, its attributes."""
-    if isinstance(value, torch.Tensor):
-        yield vars(value)
-    elif isinstance(value, torch.nn.Module):
+def _contents_of(value: Any) -> Iterator[Contents]:
+    """Yield the contents of a value itself, and its attributes."""
+    if isinstance(value, torch.nn.Module):
         for module in value.modules():
-            yield from (vars(module), module._parameters, module._buffers, module._modules)
+            yield Contents(vars(module), _read(vars(module)), type(module))
+            yield from (Contents(each, _read(each)) for each in (module._parameters, module._buffers, module._modules))
     elif isinstance(value, torch.optim.Optimizer):
-        yield value.state
+        yield Contents(value.state, _read(value.state))
     elif isinstance(value, (dict, *SEQUENCES)):
-        yield value
-    elif is_of_user(value):
-        yield from [value.__dict__] if isinstance(getattr(value, "__dict__", None), dict) else []
-        yield from [value] if slots_of(value) else []
+        yield Contents(value, _read(value))
+    elif isinstance(value, torch.Tensor) or is_of_user(value):
+        if isinstance(own := getattr(value, "__dict__", None), dict):
+            yield Contents(own, _read(own), type(value))
+        if slots_of(value):
+            yield Contents(value, _read(value))
 
 
 def _read(holder: Any) -> dict[Any, object]:
@@ -89,11 +97,6 @@ def _read(holder: Any) -> dict[Any, object]:
 
 def _are_same(one: dict[Any, object], other: dict[Any, object]) -> bool:
     return one.keys() == other.keys() and all(value is other[key] for key, value in one.items())
-
-
-def _is_of_compiler(key: object) -> bool:
-    """Tell whether an attribute is one that torch.compile sets, on tensors too."""
-    return isinstance(key, str) and key.startswith("_dynamo")
 
 
 def _is_code(value: object) -> bool:

@@ -108,13 +108,20 @@ def _attributes_of(value: Any) -> Iterator[tuple[str, object]]:
     """Yield the attributes of an object of the user's."""
     if is_of_user(value):
         own = getattr(value, "__dict__", {})
-        yield from [(f".{name}", each) for name, each in own.items() if name not in OF_MODULES]
+        names = [name for name in own if name not in OF_MODULES and not is_computed(type(value), name)]
+        yield from [(f".{name}", own[name]) for name in names]
         yield from [(f".{name}", getattr(value, name)) for name in slots_of(value) if hasattr(value, name)]
 
 
 def is_of_user(value: object) -> bool:
     """Tell whether an object is neither one of a library's own nor a class or a module of Python."""
     return type(value).__module__.split(".")[0] not in LIBRARIES and not isinstance(value, (type, types.ModuleType))
+
+
+def is_computed(cls: type, name: str) -> bool:
+    """Tell whether a class computes an attribute when it is asked for first, as functools.cached_property does."""
+    kind = next((type(vars(one)[name]) for one in cls.__mro__ if name in vars(one)), type)
+    return hasattr(kind, "__get__") and not hasattr(kind, "__set__")
 
 
 def slots_of(value: object) -> dict[str, Any]:

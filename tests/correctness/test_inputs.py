@@ -1,5 +1,6 @@
 """What calls write into their inputs is put back before the next."""
 
+import functools
 import re
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -202,13 +203,23 @@ def test_what_a_call_puts_into_arguments_or_takes_out_is_put_back(kind: str) -> 
         assert (list(held) == ["k", "n"]) if kind == "order of a dict" else (held.x == {1}) if kind == "set" else True
 
 
-def test_what_a_call_compiles_stays() -> None:
-    held = SimpleNamespace(kernel=None, result=None)
+class Config(SimpleNamespace):
+    """Computes an attribute once."""
+
+    @functools.cached_property
+    def scale(self) -> float:
+        return 0.5
+
+
+def test_what_a_call_compiles_and_what_a_class_computes_once_stays() -> None:
+    held = Config(kernel=None, result=None)
     memory = memory_of(held)
     for _ in range(3):
-        held.kernel, held.result = held.kernel or (lambda: X), X
+        held.kernel, held.result = held.kernel or (lambda: held.scale), X
+        assert held.kernel() == 0.5
+        assert "args[0].scale" not in memory.changed_arguments()
         memory.restore()
-        assert (held.kernel is None, held.result) == (False, None)
+        assert (held.kernel is None, held.result, "scale" in vars(held)) == (False, None, True)
 
 
 def test_tensors_that_are_held_may_be_exchanged() -> None:
