@@ -168,27 +168,20 @@ class Agreement:
         if self.golden is not None:  # its call may be given the memory that the outputs lie in
             found = found.copied()
         golden = self._run_golden(expected)
-        differences = compare_outputs(
-            found.outputs,
-            expected.outputs,
-            self.tolerance,
-            golden=golden and golden.outputs,
-            golden_factor=self.golden_factor,
-            poisoned=poisoned,
-        )
+        differences = self._differences(found.outputs, expected.outputs, golden and golden.outputs, poisoned)
         self.remarks[:] = dict.fromkeys([*self.remarks, *filter(None, (each.doubt for each in differences))])
         differences += self._compare_changed(found, expected, golden)
         return differences + tuple(
             replace(difference, name=f"grad {name}")
-            for name in expected.gradients
-            for difference in compare_outputs(
-                found.gradients.get(name),
-                expected.gradients[name],
-                self.tolerance,
-                golden=golden and golden.gradients.get(name),
-                golden_factor=self.golden_factor,
-            )
+            for name, other in expected.gradients.items()
+            for difference in self._differences(found.gradients.get(name), other, golden and golden.gradients.get(name))
         )
+
+    def _differences(
+        self, found: object, expected: object, golden: object, poisoned: bool = False
+    ) -> tuple[Difference, ...]:
+        factor = None if golden is None else self.golden_factor
+        return compare_outputs(found, expected, self.tolerance, golden=golden, golden_factor=factor, poisoned=poisoned)
 
     def _compare_changed(self, found: Ran, expected: Ran, golden: Ran | None) -> tuple[Difference, ...]:
         """Return the differences of the arguments that either call changed, but for those that may be changed."""
@@ -197,16 +190,11 @@ class Agreement:
             return ()
         self.memory.put_back()
         given = by_name(self.memory.given_leaves())
+        mine, theirs = {**given, **found.inputs}, {**given, **expected.inputs}
         return tuple(
             difference_of_changed(difference, name, found, expected)
             for name in names
-            for difference in compare_outputs(
-                found.inputs.get(name, given.get(name)),
-                expected.inputs.get(name, given.get(name)),
-                self.tolerance,
-                golden=golden and golden.inputs.get(name),
-                golden_factor=self.golden_factor if golden and name in golden.inputs else None,
-            )
+            for difference in self._differences(mine.get(name), theirs.get(name), golden and golden.inputs.get(name))
         )
 
     def may_overwrite(self, name: str) -> bool:

@@ -60,9 +60,9 @@ def refuse_opaque(who: str, outputs: object, given: Leaves) -> None:
                     f"{name} of {who} is a tensor of {kind}, whose elements only its own class can read: return a "
                     "plain tensor, as .to_dense() does, or give the class __tensor_flatten__"
                 )
-        elif held := held_by([(name, leaf)]):
+        elif held := [tensor for _, tensor in held_by([(name, leaf)]) if isinstance(tensor, torch.Tensor)]:
             compared = {id(each) for _, each in given}
-            if not all(id(tensor) in compared for _, tensor in held):
+            if not all(id(tensor) in compared for tensor in held):
                 raise BadRequest(
                     f"{name} of {who} is an object of class {type(leaf).__name__}, whose tensors are not compared: "
                     "return them, or a tuple, dict or dataclass of them, or give it in args="

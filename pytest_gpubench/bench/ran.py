@@ -10,7 +10,7 @@ import torch
 from pytest_gpubench.bench.output_rules import differentiable
 from pytest_gpubench.correctness import Difference
 from pytest_gpubench.correctness.leaves import flatten, inputs_of, map_leaves, tensor_of
-from pytest_gpubench.correctness.memory import shares_addresses, span_of
+from pytest_gpubench.correctness.memory import span_of
 from pytest_gpubench.errors import annotating
 from pytest_gpubench.timing.calls import GRADIENT_SEED, upstream_gradient
 
@@ -107,7 +107,7 @@ def copied(leaf: T) -> T:
     if not isinstance(leaf, torch.Tensor):
         return leaf if tensor_of(leaf) is None else copy.copy(leaf)
     values: Any = leaf.detach()
-    if shares_addresses(values):
+    if values.layout is torch.strided and not values.is_nested and span_of(values) < values.numel():
         made = values.as_strided((span_of(values),), (1,)).clone().as_strided(values.shape, values.stride())
     else:
         made = values.clone()

@@ -12,7 +12,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 from pytest_gpubench import MeasurementError, UnfairComparison, WrongResult
 from pytest_gpubench.bench.outputs import OutputRecorder
-from pytest_gpubench.bench.ran import Ran, copied
+from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.correctness import inputs
 from pytest_gpubench.correctness.pool import PoisonedPool, with_enough
 from pytest_gpubench.stats.speedup import round_orders
@@ -48,7 +48,7 @@ def test_an_expanded_output_is_copied_once_for_each_address() -> None:
 def test_a_copy_of_a_tensor_that_wraps_others_has_copies_of_them() -> None:
     wrapper: Any = TwoTensor(torch.ones(3), torch.ones(3))  # type: ignore[no-untyped-call]
     wrapper.scale = 2
-    copy: Any = copied(wrapper)
+    copy: Any = Ran(wrapper, {}).copied().outputs
     wrapper.a.fill_(5)
     assert (copy.a.tolist(), copy.b.tolist(), copy.scale) == ([1, 1, 1], [1, 1, 1], 2)
 

@@ -1,7 +1,6 @@
 """What calls write into their inputs is put back before the next."""
 
 import functools
-import re
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -15,7 +14,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 from pytest_gpubench import MeasurementError
 from pytest_gpubench.correctness import inputs
-from pytest_gpubench.correctness.inputs import InputMemory, values_of, with_values
+from pytest_gpubench.correctness.inputs import InputMemory
 from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
 
 
@@ -102,23 +101,21 @@ def test_an_unchanged_input_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize(
-    ("deed", "name", "is_refused"),
+    ("deed", "is_refused"),
     [
-        (lambda x, cache: x.resize_(2), "args[0]", True),
-        (lambda x, cache: x.t_(), "args[0]", True),
-        (lambda x, cache: x.set_(torch.ones(2, 3)), "args[0]", True),
-        (lambda x, cache: x.requires_grad_(), "args[0]", False),
-        (lambda x, cache: cache.append(torch.zeros(2)), "args[1][1]", False),
-        (lambda x, cache: cache.clear(), "args[1][0]", False),
+        (lambda x: x.resize_(2), True),
+        (lambda x: x.t_(), True),
+        (lambda x: x.set_(torch.ones(2, 3)), True),
+        (lambda x: x.requires_grad_(), False),
     ],
 )
-def test_another_place_is_told_and_cannot_be_put_back(deed: Callable[..., object], name: str, is_refused: bool) -> None:
-    x, cache = torch.zeros(2, 3), [torch.zeros(2)]
-    memory = memory_of(x, cache)
-    deed(x, cache)
-    assert memory.look() == [name]
+def test_another_place_is_told_and_cannot_be_put_back(deed: Callable[..., object], is_refused: bool) -> None:
+    x = torch.zeros(2, 3)
+    memory = memory_of(x)
+    deed(x)
+    assert memory.look() == ["args[0]"]
     memory.looked = False
-    refusal = pytest.raises(MeasurementError, match=rf"changes where {re.escape(name)} lies.*give setup=")
+    refusal = pytest.raises(MeasurementError, match=r"changes where args\[0\] lies.*give setup=")
     with refusal if is_refused else nullcontext():
         memory.restore()
 
@@ -192,13 +189,12 @@ def test_what_a_call_puts_into_arguments_or_takes_out_is_put_back(kind: str) -> 
     make, deed, names = EXCHANGES[kind]
     held = make()
     memory = memory_of(torch.ones(1), held)
-    before = values_of(with_values(inputs_of((held,), {})))
     for _ in range(4):
         deed(held)
         assert memory.look() == [] or memory.names == [f"args[1]{name}" for name in names]
         assert set(memory.changed_arguments()) == {f"args[1]{name}" for name in names}
         memory.restore()
-        assert values_of(with_values(inputs_of((held,), {}))) == before
+        assert memory.changed_arguments() == ()
         assert not hasattr(held, "cached")
         assert (list(held) == ["k", "n"]) if kind == "order of a dict" else (held.x == {1}) if kind == "set" else True
 
