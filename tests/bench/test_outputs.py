@@ -275,6 +275,30 @@ def test_gradients_that_timed_calls_leave_are_compared(candidate: Function, told
         rounds.check()
 
 
+@pytest.mark.parametrize(
+    ("right", "told"), [(99, None), (3, r"out\[0\]: 3 of 4 elements .*; args\[1\]\[0\]: 3 of 4 elements")]
+)
+def test_what_timed_calls_put_into_a_list_is_compared(right: int, told: str | None) -> None:
+    """Also where they return the list, which is put back for the next call; right: the calls that are."""
+    calls: list[int] = []
+
+    def append(x: torch.Tensor, kept: list[torch.Tensor]) -> list[torch.Tensor]:
+        kept.append(x * 2)
+        return kept
+
+    def candidate(x: torch.Tensor, kept: list[torch.Tensor]) -> list[torch.Tensor]:
+        calls.append(1)
+        return append(x * (1 + (len(calls) > right)), kept)
+
+    rounds = Rounds({"torch": append, "mine": candidate}, torch.arange(4.0), [])
+    rounds.recorder.agreement.run_reference()
+    assert rounds.take().recorder.end()
+    rounds.take()
+    wrong = f"^mine is wrong in a timed call, though right when checked: {told}"
+    with nullcontext() if told is None else pytest.raises(WrongResult, match=wrong):
+        rounds.check()
+
+
 @pytest.mark.parametrize("backward", ["backward", "both"])
 def test_gradients_of_timed_backward_runs_are_not_copied(backward: Backward) -> None:
     agreement = agreement_of(double, torch.ones(4, requires_grad=True), backward=backward)
