@@ -104,7 +104,7 @@ def watching_launches() -> Iterator[Launches]:
     if interpreter is None:
         yield launches
         return
-    executor, builder = interpreter.GridExecutor, interpreter.InterpreterBuilder
+    executor, builder, numpy = interpreter.GridExecutor, interpreter.InterpreterBuilder, interpreter.np
     start, call, load = executor._init_args_hst, executor.__call__, builder.create_masked_load
 
     def started(self: Any, args: Any, kwargs: Any) -> Any:
@@ -118,20 +118,22 @@ def watching_launches() -> Iterator[Launches]:
         except Exception as error:  # of a class of the interpreter's own
             raise error.__cause__ if isinstance(error.__cause__, WrongResult) else error from None
 
-    def loaded(self: Any, pointers: Any, mask: Any, *others: Any) -> Any:
+    def loaded(self: Any, pointers: Any, mask: Any, *others: Any, **named: Any) -> Any:
         size_bytes = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
-        outside = launches.outside(pointers.data, size_bytes) & mask.data
-        found = load(self, pointers, interpreter.TensorHandle(mask.data & ~outside, mask.dtype), *others)
+        wanted = numpy.asarray(mask.data)  # the mask may be an array itself, whose data is a buffer
+        outside = launches.outside(pointers.data, size_bytes) & wanted
+        found = load(self, pointers, interpreter.TensorHandle(wanted & ~outside, interpreter.tl.int1), *others, **named)
         if outside.any():
             kind = found.data.dtype
-            found.data[outside] = math.nan if kind.kind == "f" else kind.kind == "b" or interpreter.np.iinfo(kind).max
+            found.data[outside] = math.nan if kind.kind == "f" else kind.kind == "b" or numpy.iinfo(kind).max
         return found
 
     def checked(name: str, at: int, value: int, mask: int | None) -> Callable[..., object]:
         store = getattr(builder, name)
 
         def stored(self: Any, *args: Any) -> object:
-            launches.refuse_outside(args[at].data, args[value].data.itemsize, True if mask is None else args[mask].data)
+            wanted = True if mask is None else numpy.asarray(args[mask].data)
+            launches.refuse_outside(args[at].data, args[value].data.itemsize, wanted)
             return store(self, *args)
 
         return stored

@@ -74,3 +74,19 @@ def test_a_read_beyond_a_tensor_shows(dtype: torch.dtype) -> None:
     assert run(copy, x, out) == 1
     assert out[:6].eq(0).all()
     assert out[6:].ne(0).all()
+
+
+def described(x: Any, out: Any) -> None:
+    read, write = (tl.make_tensor_descriptor(each, [6, 8], [8, 1], [8, 8]) for each in (x, out))
+    write.store([0, 0], read.load([0, 0]) * 2)
+
+
+def by_blocks(x: Any, out: Any) -> None:
+    read, write = (tl.make_block_ptr(each, (6, 8), (8, 1), (0, 0), (8, 8), (1, 0)) for each in (x, out))
+    tl.store(write, tl.load(read, boundary_check=(0, 1), padding_option="zero") * 2, boundary_check=(0, 1))
+
+
+def test_blocks_and_descriptors_end_where_their_tensors_end() -> None:
+    x, out = torch.ones(6, 8), torch.zeros(6, 8)
+    assert run(described if hasattr(tl, "make_tensor_descriptor") else by_blocks, x, out) == 1
+    assert out.eq(2).all()
