@@ -1,13 +1,13 @@
 """Containers and objects among a call's arguments: what a call puts into them, or takes out, is put back."""
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from pytest_gpubench.correctness.held import is_computed, is_of_user, reached_from, slots_of
+from pytest_gpubench.correctness.held import is_computed, is_of_user, slots_of
 
 SEQUENCES = (list, deque, set)
 
@@ -65,13 +65,8 @@ class Contents:
         return isinstance(key, str) and (key.startswith("_dynamo") or is_computed(self.of, key))
 
 
-def contents_in(values: Iterable[object]) -> list[Contents]:
-    """Return what the containers and objects that arguments reach hold now."""
-    return [each for value in reached_from(values) for each in _contents_of(value)]
-
-
-def _contents_of(value: Any) -> Iterator[Contents]:
-    """Yield the contents of a value itself, and its attributes."""
+def contents_of(value: Any) -> Iterator[Contents]:
+    """Yield what a value holds now, as a container or in its attributes."""
     if isinstance(value, torch.nn.Module):
         for module in value.modules():
             yield Contents(vars(module), _read(vars(module)), type(module))
