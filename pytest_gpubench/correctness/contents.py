@@ -2,7 +2,7 @@
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,10 +21,30 @@ class Contents:
     """
 
     holder: Any
-    given: dict[Any, object]
-    """By key, or by place."""
-    of: type = object
+    owner: type = object
     """The class whose attributes they are."""
+    given: dict[Any, object] = field(init=False)
+    """What it held first, by key or by place."""
+
+    def __post_init__(self) -> None:
+        self.given = _read(self.holder)
+
+    @classmethod
+    def of(cls, value: Any) -> "Iterator[Contents]":
+        """Yield what a value holds now, as a container or in its attributes."""
+        if isinstance(value, torch.nn.Module):
+            for module in value.modules():
+                yield cls(vars(module), type(module))
+                yield from map(cls, (module._parameters, module._buffers, module._modules))
+        elif isinstance(value, torch.optim.Optimizer):
+            yield cls(value.state)
+        elif isinstance(value, (dict, *SEQUENCES)):
+            yield cls(value)
+        elif isinstance(value, torch.Tensor) or is_of_user(value):
+            if isinstance(own := getattr(value, "__dict__", None), dict):
+                yield cls(own, type(value))
+            if slots_of(value):
+                yield cls(value)
 
     @property
     def differ(self) -> bool:
@@ -62,24 +82,7 @@ class Contents:
 
     def _is_computed(self, key: object) -> bool:
         """Tell whether a key is an attribute that its class computes, or that torch.compile sets, on tensors too."""
-        return isinstance(key, str) and (key.startswith("_dynamo") or is_computed(self.of, key))
-
-
-def contents_of(value: Any) -> Iterator[Contents]:
-    """Yield what a value holds now, as a container or in its attributes."""
-    if isinstance(value, torch.nn.Module):
-        for module in value.modules():
-            yield Contents(vars(module), _read(vars(module)), type(module))
-            yield from (Contents(each, _read(each)) for each in (module._parameters, module._buffers, module._modules))
-    elif isinstance(value, torch.optim.Optimizer):
-        yield Contents(value.state, _read(value.state))
-    elif isinstance(value, (dict, *SEQUENCES)):
-        yield Contents(value, _read(value))
-    elif isinstance(value, torch.Tensor) or is_of_user(value):
-        if isinstance(own := getattr(value, "__dict__", None), dict):
-            yield Contents(own, _read(own), type(value))
-        if slots_of(value):
-            yield Contents(value, _read(value))
+        return isinstance(key, str) and (key.startswith("_dynamo") or is_computed(self.owner, key))
 
 
 def _read(holder: Any) -> dict[Any, object]:

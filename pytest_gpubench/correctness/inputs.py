@@ -9,7 +9,7 @@ from typing import TypeGuard
 import torch
 
 from pytest_gpubench.correctness.checksum import checksum
-from pytest_gpubench.correctness.contents import Contents, contents_of
+from pytest_gpubench.correctness.contents import Contents
 from pytest_gpubench.correctness.held import SIMPLE, held_by, reached_from, values_held_by
 from pytest_gpubench.correctness.leaves import Leaves, tensors_of
 from pytest_gpubench.correctness.memory import Place, memory_of
@@ -158,7 +158,7 @@ class InputMemory:
         self.originals = self.find()
         self.layouts, self.differentiable = layouts_of(self.originals), differentiable_in(self.originals)
         self.values, reached = values_of(with_values(self.originals)), [*reached_from(self.roots)]
-        self.contained = [each for value in reached for each in contents_of(value)]
+        self.contained = [each for value in reached for each in Contents.of(value)]
         leaves = with_gradients(self.leaves())
         self.generators = [(each, each.get_state()) for each in reached if isinstance(each, torch.Generator)]
         tensors = [(name, leaf) for name, leaf in leaves if takes_gradient(leaf)]
