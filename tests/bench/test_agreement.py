@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
+import numpy
 import pytest
 import torch
 
@@ -26,6 +27,7 @@ X = torch.arange(4.0)
         ((torch.full((3,), 1e-6), torch.zeros(2)), True, False),
         ((torch.full((3,), 1e-6), torch.ones(2)), False, True),
         ((torch.full((3,), 1e-6), torch.arange(2)), False, True),
+        (numpy.full(3, 1e-6, numpy.float32), True, False),
         (torch.zeros(3), False, False),
         (torch.ones(3), False, False),
         (torch.arange(3.0), False, False),

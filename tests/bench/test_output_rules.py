@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import pytest
 import torch
 
@@ -131,6 +132,7 @@ HOLDER = SimpleNamespace(keys=[torch.ones(2)], layer=SimpleNamespace(values=torc
         ),
         (HOLDER, None),
         (HOLDER.layer, None),
+        (SimpleNamespace(x=numpy.ones(2)), None),
         ((torch.ones(0), torch.eye(2).to_sparse(), "text", {1}, torch.float32), None),
     ],
 )

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
+import numpy
 import pytest
 import torch
 from hypothesis import given
@@ -51,6 +52,13 @@ def test_a_copy_of_a_tensor_that_wraps_others_has_copies_of_them() -> None:
     copy: Any = Ran(wrapper, {}).copied().outputs
     wrapper.a.fill_(5)
     assert (copy.a.tolist(), copy.b.tolist(), copy.scale) == ([1, 1, 1], [1, 1, 1], 2)
+
+
+def test_a_copy_of_an_array_is_one_too() -> None:
+    array = numpy.ones(3)
+    copy: Any = Ran([array], {}).copied().outputs
+    array.fill(5)
+    assert copy[0].tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("a", "b", "c")])
