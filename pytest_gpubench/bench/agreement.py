@@ -12,7 +12,7 @@ import torch
 from pytest_gpubench.bench.arguments import Overwrites, VariedArguments, covers
 from pytest_gpubench.bench.output_memory import REFERENCE, OutputMemory
 from pytest_gpubench.bench.output_rules import refuse_opaque, refuse_strange_tensors, unrepeatable, work_left
-from pytest_gpubench.bench.ran import Ran, difference_of_changed, input_gradients, with_changed
+from pytest_gpubench.bench.ran import Ran, difference_of_changed, input_gradients, with_changed, with_own_containers
 from pytest_gpubench.bench.switches import Readings, readings, refuse_switching
 from pytest_gpubench.bench.unread import rerun_where_results_were_there
 from pytest_gpubench.correctness import (
@@ -168,27 +168,20 @@ class Agreement:
         if self.golden is not None:  # its call may be given the memory that the outputs lie in
             found = found.copied()
         golden = self._run_golden(expected)
-        differences = compare_outputs(
-            found.outputs,
-            expected.outputs,
-            self.tolerance,
-            golden=golden and golden.outputs,
-            golden_factor=self.golden_factor,
-            poisoned=poisoned,
-        )
+        differences = self._differences(found.outputs, expected.outputs, golden and golden.outputs, poisoned)
         self.remarks[:] = dict.fromkeys([*self.remarks, *filter(None, (each.doubt for each in differences))])
         differences += self._compare_changed(found, expected, golden)
         return differences + tuple(
             replace(difference, name=f"grad {name}")
-            for name in expected.gradients
-            for difference in compare_outputs(
-                found.gradients.get(name),
-                expected.gradients[name],
-                self.tolerance,
-                golden=golden and golden.gradients.get(name),
-                golden_factor=self.golden_factor,
-            )
+            for name, other in expected.gradients.items()
+            for difference in self._differences(found.gradients.get(name), other, golden and golden.gradients.get(name))
         )
+
+    def _differences(
+        self, found: object, expected: object, golden: object, poisoned: bool = False
+    ) -> tuple[Difference, ...]:
+        factor = None if golden is None else self.golden_factor
+        return compare_outputs(found, expected, self.tolerance, golden=golden, golden_factor=factor, poisoned=poisoned)
 
     def _compare_changed(self, found: Ran, expected: Ran, golden: Ran | None) -> tuple[Difference, ...]:
         """Return the differences of the arguments that either call changed, but for those that may be changed."""
@@ -197,16 +190,11 @@ class Agreement:
             return ()
         self.memory.put_back()
         given = by_name(self.memory.given_leaves())
+        mine, theirs = {**given, **found.inputs}, {**given, **expected.inputs}
         return tuple(
             difference_of_changed(difference, name, found, expected)
             for name in names
-            for difference in compare_outputs(
-                found.inputs.get(name, given.get(name)),
-                expected.inputs.get(name, given.get(name)),
-                self.tolerance,
-                golden=golden and golden.inputs.get(name),
-                golden_factor=self.golden_factor if golden and name in golden.inputs else None,
-            )
+            for difference in self._differences(mine.get(name), theirs.get(name), golden and golden.inputs.get(name))
         )
 
     def may_overwrite(self, name: str) -> bool:
@@ -243,8 +231,7 @@ class Agreement:
             # an output of a timed call may be a copy, which has no gradient
             gradients = self._gradients(outputs, args, kwargs, expected.outputs) if expected.gradients else {}
         changed = by_name(with_gradients(inputs_of(args, kwargs))) if expected.changed else {}
-        inputs = {name: each for name, each in changed.items() if name in expected.changed}
-        return Ran(outputs, gradients, {name: each for name, each in inputs.items() if isinstance(each, torch.Tensor)})
+        return Ran(outputs, gradients, {name: changed[name] for name in expected.changed if name in changed})
 
     def with_changed(self, outputs: object, expected: Ran) -> object:
         """Return outputs of a call just made, with the arguments that the reference changes."""
@@ -256,8 +243,8 @@ class Agreement:
         """Return the names of the arguments that the last call changed; raise UnfairComparison for one it moved."""
         if self.memory is None or self.variation.way != "as given":
             return ()
-        moved = [name for name in self.memory.look() if name not in self.memory.names]
-        if moved:
+        self.memory.look()
+        if moved := self.memory.displaced():
             raise UnfairComparison(
                 f"{who} changed where {', '.join(moved)} lies, its shape, strides or requires_grad: the next would "
                 "get others; give setup=, which makes new arguments for each call"
@@ -289,7 +276,6 @@ class Agreement:
 
     def run_with(self, function: Function, who: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Ran:
         """Return what a function does with arguments."""
-        given = [] if self.memory is None else with_held(inputs_of(args, kwargs))
         mark_step()
         try:
             outputs = function(*args, **kwargs)
@@ -299,8 +285,9 @@ class Agreement:
             annotate(error, f"gpu_bench: raised by {who}, whose outputs were to be compared")
             raise
         refuse_untimeable(outputs, name_of(function))
-        refuse_opaque(who, outputs, given)
+        refuse_opaque(who, outputs, [] if self.memory is None else with_held(inputs_of(args, kwargs)))
         refuse_switching(who, self.switches)
+        outputs = with_own_containers(outputs)
         ran = Ran(outputs, self._gradients(outputs, args, kwargs, outputs))
         self.uses_cuda_graphs |= used_cuda_graphs()
         return ran

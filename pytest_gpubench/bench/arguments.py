@@ -7,9 +7,9 @@ from functools import partial
 import torch
 
 from pytest_gpubench.correctness import Variation
-from pytest_gpubench.correctness.held import held_by_functions
+from pytest_gpubench.correctness.held import held_by_functions, is_value
 from pytest_gpubench.correctness.inputs import InputMemory, by_name, room_on
-from pytest_gpubench.correctness.leaves import Leaves, flatten, inputs_of
+from pytest_gpubench.correctness.leaves import Leaves, children_of, flatten, inputs_of
 from pytest_gpubench.correctness.memory import MemoryRange, lying_in, memory_of
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.timing.calls import Arguments, make_arguments, refuse_without_data, split_arguments
@@ -36,7 +36,12 @@ def kept_arguments(
     plain = make_arguments(args, kwargs, setup)
     memory = input_memory(functions, plain.args, plain.kwargs) if setup is None else None
     if not isinstance(overwrites, bool):
-        check_names("overwrites", overwrites, [*by_name(memory.given_leaves())] if memory else None)
+        leaves = by_name(memory.given_leaves()) if memory else {}
+        named = {"args": plain.args, "kwargs": plain.kwargs}.items()
+        given = [(f"{where}{suffix}", each) for where, all_ in named for suffix, each in children_of(all_) or ()]
+        tensors = [name for name, leaf in leaves.items() if isinstance(leaf, torch.Tensor)]
+        growing = [name for name, each in given if not is_value(each)]
+        check_names("overwrites", overwrites, tensors if memory else None, growing)
     return replace(plain, memory=memory, overwrites=bool(overwrites))
 
 
@@ -44,14 +49,18 @@ def input_memory(
     functions: Sequence[Callable[..., object]], args: Sequence[object], kwargs: Mapping[str, object]
 ) -> InputMemory:
     """Return the memory of arguments, and of what functions and objects among the arguments hold."""
-    return InputMemory(partial(inputs_of, args, kwargs), partial(held_by_functions, functions))
+    return InputMemory(partial(inputs_of, args, kwargs), partial(held_by_functions, functions), roots=(args, kwargs))
 
 
-def check_names(keyword: str, given: object, names: Sequence[str] | None) -> None:
-    """Raise BadRequest for invalid names of arguments; names: those that there are, None if that is not known."""
+def check_names(keyword: str, given: object, names: Sequence[str] | None, growing: Sequence[str] = ()) -> None:
+    """Raise BadRequest for invalid names of arguments; names: those that there are, None if that is not known.
+
+    growing: the names of containers and objects, which may get more.
+    """
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise BadRequest(f"{keyword}= must be True, or names of arguments such as 'args[0]', found {repr_of(given)}")
     unknown = [each for each in given if names is not None and not any(covers(each, name) for name in names)]
+    unknown = [each for each in unknown if not any(covers(name, str(each)) for name in growing)]
     if unknown:
         raise BadRequest(
             f"{keyword}= names {repr_of(unknown[0])}, but the arguments are {', '.join(names or ()) or 'none'}"

@@ -29,7 +29,7 @@ from pytest_gpubench.stats.speedup import LOOKS, Quad, log_ratios
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.comparison import Match, measure_in_turn
-from pytest_gpubench.timing.interpreter import counting_launches
+from pytest_gpubench.timing.interpreter import watching_launches
 from pytest_gpubench.timing.measurement import samples_of
 from pytest_gpubench.timing.overhead import take_overhead
 from pytest_gpubench.timing.rounds import Interleaved
@@ -112,7 +112,7 @@ class CompareRequest(Request[Comparison]):
             ExitStack() as held,
         ):
             check_producer(self)
-            with counting_launches() as launches:
+            with watching_launches() as launches:
                 expected = self.agreement.run_reference()
                 # from now on, as a library may set its limit in the first call
                 check_cache = held.enter_context(watching_cache(self.settings, self.device))
@@ -144,7 +144,7 @@ class CompareRequest(Request[Comparison]):
 
     def call_only(self, reason: str) -> CallResult[Comparison]:
         """Check every candidate, and time none."""
-        with self.agreement.leaving_state():
+        with self.agreement.leaving_state(), watching_launches():
             expected = self.agreement.run_reference()
             self.agreement.refuse_flat(expected)
             found = {name: self.agreement.check(name, self.calls[name].function, expected) for name in self.judged}

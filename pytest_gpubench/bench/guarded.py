@@ -9,7 +9,7 @@ import torch
 from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.correctness import Difference, compare_outputs, poison_free_memory
-from pytest_gpubench.correctness.inputs import copies_of, with_gradients, with_held
+from pytest_gpubench.correctness.inputs import copies_of, with_gradients, with_values
 from pytest_gpubench.correctness.leaves import inputs_of, tensors_of
 from pytest_gpubench.correctness.margins import Moved, moved
 from pytest_gpubench.correctness.pool import PoisonedPool, with_enough
@@ -136,7 +136,7 @@ class GuardedCall:
                 self.pool.fill()
             with self.pool.use() if self.pool is not None else nullcontext():
                 found = self.agreement.run_with(self.candidate, f"{self.name!r}", args, kwargs)
-            left = with_gradients(with_held(inputs_of(args, kwargs)))
+            left = with_gradients(with_values(inputs_of(args, kwargs)))
             return replace(found, inputs=copies_of(left, self.expected.changed))
 
         return replace(with_enough(self.pool, run), changed=self.expected.changed)

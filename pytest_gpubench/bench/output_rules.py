@@ -47,8 +47,7 @@ def is_finite(tensor: torch.Tensor) -> bool:
 def refuse_opaque(who: str, outputs: object, given: Leaves) -> None:
     """Raise BadRequest for an output that cannot be compared: an object that holds tensors but those given.
 
-    given: the arguments that are compared, and what they held before the call: a tensor that it puts in the place of
-    another is not compared.
+    given: the arguments, and what they hold, which are compared.
 
     Or a tensor whose elements only its class can read: one of MKL-DNN's, or of a class that cannot be flattened.
     """
@@ -61,12 +60,12 @@ def refuse_opaque(who: str, outputs: object, given: Leaves) -> None:
                     f"{name} of {who} is a tensor of {kind}, whose elements only its own class can read: return a "
                     "plain tensor, as .to_dense() does, or give the class __tensor_flatten__"
                 )
-        elif held := held_by([(name, leaf)]):
+        elif held := [tensor for _, tensor in held_by([(name, leaf)]) if isinstance(tensor, torch.Tensor)]:
             compared = {id(each) for _, each in given}
-            if not all(id(tensor) in compared for _, tensor in held):
+            if not all(id(tensor) in compared for tensor in held):
                 raise BadRequest(
                     f"{name} of {who} is an object of class {type(leaf).__name__}, whose tensors are not compared: "
-                    "return them, or a tuple, dict or dataclass of them, or give it in args= and write into its tensors"
+                    "return them, or a tuple, dict or dataclass of them, or give it in args="
                 )
 
 
@@ -139,6 +138,6 @@ def unrepeatable(reference: str, wrong: Difference, outputs: object, otherwise: 
     return UnfairComparison(
         f"{reference} computes something else when it is called again ({wrong.line}), or {otherwise}, so nothing can "
         "be compared with it: let it, and setup=, draw random numbers from torch's global generators or from one among "
-        "its arguments, which are reset before each call, and let setup= make whatever calls change and keep, or write "
-        "it in place, as a tensor that is put in another's place is not put back"
+        "its arguments, which are reset before each call, and give it what calls change and keep in args=, where it is "
+        "put back, or let setup= make it"
     )

@@ -9,7 +9,7 @@ import torch
 from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.output_memory import REFERENCE
 from pytest_gpubench.bench.output_rules import differentiable, refuse_strange_tensors
-from pytest_gpubench.bench.ran import Ran, copied
+from pytest_gpubench.bench.ran import Ran, copied, with_own_containers
 from pytest_gpubench.bench.switches import readings, refuse_switching
 from pytest_gpubench.correctness import Difference
 from pytest_gpubench.correctness.leaves import inputs_of, map_leaves
@@ -144,7 +144,7 @@ class OutputRecorder:
         """
         self.copying = self.agreement.uses_cuda_graphs
         memory = self.agreement.memory
-        changing = memory is not None and bool(memory.changing or memory.changes_gradients)
+        changing = memory is not None and bool(memory.names or memory.changes_gradients)
         anew = bool(self.arms or self.pool or changing or self.copying)
         self.arms, self.spare, self.checking = 0, None, True
         for name in self.last:
@@ -168,6 +168,8 @@ class OutputRecorder:
         for name in list(self.given):
             if self.copying or (is_put_back and self._in_given(name)):
                 self.last[name] = map_leaves(copied, self.last[name])
+            elif memory is not None and memory.changing_contents:
+                self.last[name] = with_own_containers(self.last[name])
             if self.checking and memory is not None:
                 changed = [each for each in memory.changed_arguments() if not agreement.may_overwrite(each)]
                 self.inputs[name] = Ran(None, {}, memory.contents(changed), tuple(changed))

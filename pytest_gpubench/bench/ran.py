@@ -1,5 +1,6 @@
 """The results of a call of a comparison: its outputs, gradients, and the arguments that it changed."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
@@ -8,8 +9,8 @@ import torch
 
 from pytest_gpubench.bench.output_rules import differentiable
 from pytest_gpubench.correctness import Difference
-from pytest_gpubench.correctness.leaves import flatten, inputs_of, map_leaves
-from pytest_gpubench.correctness.memory import shares_addresses, span_of
+from pytest_gpubench.correctness.leaves import flatten, inputs_of, map_leaves, tensor_of
+from pytest_gpubench.correctness.memory import span_of
 from pytest_gpubench.errors import annotating
 from pytest_gpubench.timing.calls import GRADIENT_SEED, upstream_gradient
 
@@ -22,8 +23,8 @@ class Ran:
 
     outputs: object
     gradients: dict[str, torch.Tensor | None]
-    inputs: Mapping[str, torch.Tensor | None] = field(default_factory=dict)
-    """The arguments that calls change, as this one left them, by name; None for a gradient that it dropped."""
+    inputs: Mapping[str, object] = field(default_factory=dict)
+    """The arguments that calls change, as this one left them, by name; None for what it dropped."""
     changed: tuple[str, ...] = ()
     """The names of those that it changed."""
     in_given: frozenset[str] = frozenset()
@@ -49,9 +50,14 @@ class Ran:
         return with_changed(self.outputs, self.inputs, self.changed)
 
 
-def with_changed(outputs: object, inputs: Mapping[str, torch.Tensor | None], changed: Sequence[str]) -> object:
+def with_changed(outputs: object, inputs: Mapping[str, object], changed: Sequence[str]) -> object:
     """Return outputs, with the arguments that were changed where there are any."""
     return (outputs, {name: inputs[name] for name in changed}) if changed else outputs
+
+
+def with_own_containers(outputs: object) -> object:
+    """Return outputs in containers of their own: one that is an argument is put back before the next call."""
+    return map_leaves(lambda leaf: leaf, outputs)
 
 
 def difference_of_changed(difference: Difference, name: str, found: Ran, expected: Ran) -> Difference:
@@ -60,9 +66,9 @@ def difference_of_changed(difference: Difference, name: str, found: Ran, expecte
     if difference.passed:
         return replace(difference, name=part)
     if name in found.inputs and found.inputs[name] is None:
-        problem = "the candidate leaves no tensor there, the reference does"
+        problem = "the candidate leaves nothing there, the reference does"
     elif name in expected.inputs and expected.inputs[name] is None:
-        problem = "the reference leaves no tensor there, the candidate does"
+        problem = "the reference leaves nothing there, the candidate does"
     elif name in expected.changed and name in found.changed:
         return replace(difference, name=part)
     elif name in expected.changed:
@@ -94,11 +100,14 @@ def input_gradients(
 
 
 def copied(leaf: T) -> T:
-    """Return a copy of a tensor, each address once, which requires a gradient if it does; anything else as it is."""
+    """Return a copy of a tensor, each address once, which requires a gradient if it does, or of an array of NumPy.
+
+    Anything else is returned as it is.
+    """
     if not isinstance(leaf, torch.Tensor):
-        return leaf
+        return leaf if tensor_of(leaf) is None else copy.copy(leaf)
     values: Any = leaf.detach()
-    if shares_addresses(values):
+    if values.layout is torch.strided and not values.is_nested and span_of(values) < values.numel():
         made = values.as_strided((span_of(values),), (1,)).clone().as_strided(values.shape, values.stride())
     else:
         made = values.clone()

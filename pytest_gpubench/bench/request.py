@@ -22,7 +22,7 @@ from pytest_gpubench.structure import is_deterministic, observe
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import refuse_untimeable
-from pytest_gpubench.timing.interpreter import counting_launches
+from pytest_gpubench.timing.interpreter import watching_launches
 from pytest_gpubench.timing.measurement import measure_call
 from pytest_gpubench.timing.peaks import measured_peaks
 from pytest_gpubench.verdict.limits import Judgement, Limits
@@ -222,7 +222,7 @@ class Request(ABC, Generic[T]):
 
     def call_once(self) -> str:
         """Make each call once, untimed; return why such calls are never timed, empty where they could be."""
-        with counting_launches() as launches:
+        with watching_launches() as launches:
             for call in self.calls.values():
                 refuse_untimeable(call.prepare()(), call.label)
         return unmeasured_reason(self.settings, self.device, launches.number)

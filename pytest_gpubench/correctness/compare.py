@@ -8,8 +8,8 @@ import torch
 from pytest_gpubench.correctness.difference import Difference, GoldenErrors, Number
 from pytest_gpubench.correctness.elementwise import Pair, Rules, as_numbers, judge_by_tolerance
 from pytest_gpubench.correctness.golden import checked_factor, golden_components, golden_leaves, judge_by_golden
-from pytest_gpubench.correctness.leaves import components, flatten, wraps_tensors
-from pytest_gpubench.correctness.tolerance import Tolerance
+from pytest_gpubench.correctness.leaves import components, flatten, tensor_of, wraps_tensors
+from pytest_gpubench.correctness.tolerance import Tolerance, is_exact
 from pytest_gpubench.units import repr_of
 
 GOLDEN_FACTOR = 2.0
@@ -29,9 +29,10 @@ def compare_outputs(
     """Compare what two functions returned, leaf by leaf; return a difference for each, passed or not.
 
     An element passes where it equals the reference's (infinities of one sign do), or is within the tolerance of it. NaN
-    passes only where both have it and `equal_nan` is set. Two floats or complex numbers count as float64 and complex128
-    tensors; all other leaves that are no tensors must be equal. Lists and tuples are alike. Where there are no leaves,
-    there are no differences, and `None` equals `None`: the caller decides whether that proves anything.
+    passes only where both have it and `equal_nan` is set. Arrays of NumPy count as tensors of their dtypes, two floats
+    or complex numbers as float64 and complex128 ones; all other leaves that are no tensors must be equal. Lists and
+    tuples are alike. Where there are no leaves, there are no differences, and `None` equals `None`: the caller decides
+    whether that proves anything.
 
     golden: outputs of the same structure, in float64 or at least a thousand times finer than the candidate's dtype.
     Candidate and reference are then judged by their errors against it, and only the tolerance's `equal_nan` counts. The
@@ -80,13 +81,28 @@ def _compare_leaves(name: str, found: object, expected: object, golden: object, 
 
 
 def _as_tensors(*leaves: object) -> tuple[object, ...]:
-    """Return the leaves, floats as tensors: they are compared within a tolerance too."""
-    given = [leaf for leaf in leaves[:2] if isinstance(leaf, (float, complex))]
-    if len(given) < 2:
+    """Return the leaves, arrays of NumPy and floats as tensors: they are compared within a tolerance too.
+
+    A number of Python's own has the dtype of a float of NumPy's beside it.
+    """
+    if any(isinstance(leaf, torch.Tensor) for leaf in leaves[:2]):
         return leaves
-    dtype = torch.complex128 if any(isinstance(leaf, complex) for leaf in given) else torch.float64
-    numbers = (bool, int, float, complex)
-    return tuple(torch.tensor(leaf, dtype=dtype) if isinstance(leaf, numbers) else leaf for leaf in leaves)
+    made = [tensor_of(leaf, to_compare=True) for leaf in leaves]
+    dtypes = [each.dtype for each in made[:2] if each is not None and not each.ndim and not is_exact(each.dtype)]
+    if dtypes or all(isinstance(leaf, (float, complex)) for leaf in leaves[:2]):
+        dtype = dtypes[0] if dtypes else torch.float64
+        if any(isinstance(leaf, complex) for leaf in leaves[:2]) and not dtype.is_complex:
+            dtype = torch.complex128
+        made = [
+            _number_as_tensor(leaf, dtype) if each is None else each for leaf, each in zip(leaves, made, strict=True)
+        ]
+    if made[0] is None or made[1] is None:
+        return leaves
+    return tuple(leaf if each is None else each for leaf, each in zip(leaves, made, strict=True))
+
+
+def _number_as_tensor(leaf: object, dtype: torch.dtype) -> torch.Tensor | None:
+    return torch.tensor(leaf, dtype=dtype) if isinstance(leaf, (bool, int, float, complex)) else None
 
 
 def _compare_objects(name: str, found: object, expected: object) -> Difference:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from pytest_gpubench.correctness.chunks import blocks_of
-from pytest_gpubench.correctness.leaves import components, flatten
+from pytest_gpubench.correctness.leaves import components, flatten, tensor_of
 from pytest_gpubench.correctness.tolerance import Tolerance, is_exact
 
 
@@ -58,11 +58,12 @@ class Extent:
 def extents_of(outputs: object, tolerance: Tolerance) -> Iterator[Extent]:
     """Yield the extent of each floating-point output that is finite and not empty, and of each integer one."""
     for name, leaf in flatten(outputs):
+        whole = tensor_of(leaf, to_compare=True)
         if isinstance(leaf, float):
             yield Extent(name, leaf, leaf, *tolerance.of(torch.float64))
         if isinstance(leaf, int):  # which must be equal: only whether it is 0 counts, and one may exceed every float
             yield Extent(name, bool(leaf), bool(leaf), 0.0, 0.0)
-        parts = components(name, leaf.detach()) if isinstance(leaf, torch.Tensor) else []
+        parts = components(name, whole.detach()) if whole is not None and not isinstance(leaf, float) else []
         for part, tensor in parts:
             if tensor.numel() and not tensor.is_meta:
                 limits = (0.0, 0.0) if is_exact(tensor.dtype) else tolerance.of(tensor.dtype)

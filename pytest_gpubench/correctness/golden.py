@@ -20,7 +20,7 @@ from pytest_gpubench.correctness.elementwise import (
     judge_chunks,
     magnitudes,
 )
-from pytest_gpubench.correctness.leaves import components, flatten, map_leaves
+from pytest_gpubench.correctness.leaves import components, flatten, map_leaves, tensor_of
 from pytest_gpubench.correctness.tolerance import dtype_name, is_exact, last_place, last_places
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.units import repr_of
@@ -62,7 +62,8 @@ def _to_float64(leaf: object) -> object:
     if isinstance(leaf, torch.dtype):
         return _widest(leaf)
     if not isinstance(leaf, torch.Tensor):
-        return leaf
+        array = tensor_of(leaf, to_compare=True)
+        return leaf if array is None else array.to(_widest(array.dtype)).numpy()[()]
     dtype = leaf.dtype if leaf.is_quantized else _widest(leaf.dtype)
     wide = leaf.detach().clone() if dtype == leaf.dtype else leaf.detach().to(dtype)
     return wide.requires_grad_(leaf.requires_grad)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pytest_gpubench.correctness.leaves import Leaves
+from pytest_gpubench.correctness.leaves import Leaves, tensor_of
 from pytest_gpubench.units import repr_of
 
 MOST_ITEMS = 1000
@@ -28,32 +28,56 @@ def held_by_functions(functions: Iterable[object]) -> Leaves:
     found = []
     for function in functions:
         of = (callable(function) and getattr(function, "__name__", None)) or type(function).__name__
-        found += [(f"{name.lstrip('.') or 'itself'} of {of}", tensor) for name, tensor in _held("", function, {})]
+        tensors = _each_once(_reached("", function, {}), set())
+        found += [(f"{name.lstrip('.') or 'itself'} of {of}", tensor) for name, tensor in tensors]
     return found
 
 
 def held_by(leaves: Leaves) -> Leaves:
-    """Return the tensors that objects among leaves hold, by name: `args[1].keys`."""
-    seen: dict[int, object] = {id(leaf): leaf for _, leaf in leaves if isinstance(leaf, torch.Tensor)}
-    return [each for name, leaf in leaves for each in _held(name, leaf, seen)]
+    """Return the tensors that objects among leaves hold, by name, each once: `args[1].keys`."""
+    return _each_once(values_held_by(leaves), {id(leaf) for _, leaf in leaves})
 
 
-def _held(name: str, holder: object, seen: dict[int, object]) -> Leaves:
-    """Return the tensors that an object holds, by name, but for those that were seen."""
-    found: Leaves = []
+def values_held_by(leaves: Leaves) -> Leaves:
+    """Return the tensors and the numbers, texts and None that objects among leaves hold, by name."""
+    objects = [(name, leaf) for name, leaf in leaves if not is_value(leaf)]
+    seen: dict[int, object] = {}
+    return [each for name, leaf in objects for each in _reached(name, leaf, seen) if is_value(each[1])]
+
+
+def is_value(leaf: object) -> bool:
+    """Tell whether a leaf can be compared: it is a tensor, an array, a number, a text or None."""
+    return isinstance(leaf, SIMPLE) or tensor_of(leaf) is not None
+
+
+def _each_once(leaves: Iterable[tuple[str, object]], seen: set[int]) -> Leaves:
+    """Return the tensors among leaves that were not seen, each once."""
+    tensors: dict[int, tuple[str, object]] = {}
+    for name, leaf in leaves:
+        if id(leaf) not in seen and tensor_of(leaf) is not None:
+            tensors.setdefault(id(leaf), (name, leaf))
+    return list(tensors.values())
+
+
+def reached_from(values: Iterable[object]) -> Iterator[object]:
+    """Yield values and all that they hold; other objects than tensors once."""
+    seen: dict[int, object] = {}
+    return (each for value in values for _, each in _reached("", value, seen))
+
+
+def _reached(name: str, holder: object, seen: dict[int, object]) -> Iterator[tuple[str, object]]:
+    """Yield an object and all that it holds, by name, the nearest first; other objects than tensors once."""
     looked_into = 0
     waiting: deque[tuple[str, object]] = deque([(name, holder)])
     while waiting and looked_into < MOST_OBJECTS:
         name, value = waiting.popleft()
-        if isinstance(value, SIMPLE) or id(value) in seen:
+        if id(value) in seen:
             continue
-        seen[id(value)] = value
-        if isinstance(value, torch.Tensor):
-            found.append((name, value))
-            continue
-        looked_into += 1
-        waiting.extend((name + suffix, inner) for suffix, inner in _contents_of(value))
-    return found
+        yield name, value
+        if not is_value(value):
+            seen[id(value)] = value
+            looked_into += 1
+            waiting.extend((name + suffix, inner) for suffix, inner in _contents_of(value))
 
 
 def _contents_of(value: Any) -> Iterator[tuple[str, object]]:
@@ -82,12 +106,29 @@ def _contents_of(value: Any) -> Iterator[tuple[str, object]]:
 
 def _attributes_of(value: Any) -> Iterator[tuple[str, object]]:
     """Yield the attributes of an object of the user's."""
-    if type(value).__module__.split(".")[0] not in LIBRARIES and not isinstance(value, (type, types.ModuleType)):
+    if is_of_user(value):
         own = getattr(value, "__dict__", {})
-        yield from [(f".{name}", each) for name, each in own.items() if name not in OF_MODULES]
-        members = {name: each for cls in type(value).__mro__[::-1] for name, each in vars(cls).items()}
-        slots = [name for name, each in members.items() if isinstance(each, types.MemberDescriptorType)]
-        yield from [(f".{name}", getattr(value, name)) for name in slots if hasattr(value, name)]
+        names = [name for name in own if name not in OF_MODULES and not is_computed(type(value), name)]
+        yield from [(f".{name}", own[name]) for name in names]
+        yield from [(f".{name}", getattr(value, name)) for name in slots_of(value) if hasattr(value, name)]
+
+
+def is_of_user(value: object) -> bool:
+    """Tell whether an object is neither one of a library's own nor a class or a module of Python."""
+    return type(value).__module__.split(".")[0] not in LIBRARIES and not isinstance(value, (type, types.ModuleType))
+
+
+def is_computed(cls: type, name: str) -> bool:
+    """Tell whether a class computes an attribute when it is asked for first, as functools.cached_property does."""
+    kind = next((type(vars(one)[name]) for one in cls.__mro__ if name in vars(one)), type)
+    return hasattr(kind, "__get__") and not hasattr(kind, "__set__")
+
+
+def slots_of(value: object) -> dict[str, Any]:
+    """Return the slots of an object by name."""
+    classes = [vars(cls) for cls in type(value).__mro__[::-1] if "__slots__" in vars(cls)]
+    members = {name: each for cls in classes for name, each in cls.items()}
+    return {name: each for name, each in members.items() if isinstance(each, types.MemberDescriptorType)}
 
 
 def _variables_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:

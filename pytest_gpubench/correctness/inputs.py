@@ -9,7 +9,8 @@ from typing import TypeGuard
 import torch
 
 from pytest_gpubench.correctness.checksum import checksum
-from pytest_gpubench.correctness.held import held_by
+from pytest_gpubench.correctness.contents import Contents
+from pytest_gpubench.correctness.held import SIMPLE, held_by, reached_from, values_held_by
 from pytest_gpubench.correctness.leaves import Leaves, tensors_of
 from pytest_gpubench.correctness.memory import Place, memory_of
 from pytest_gpubench.correctness.one_pass import bytes_differ
@@ -70,8 +71,9 @@ class InputMemory:
     """The memory that calls of the same arguments share, and what it is to hold before each of them.
 
     Which inputs a call changes is found out after the first calls, and at random later; those are put back before each
-    call. Changes are of bits, whoever wrote them. Gradients of inputs are inputs too: one that a call leaves is
-    dropped, and one that it drops, exchanges or adds to is put back. It begins with the first `restore`.
+    call. Changes are of bits, whoever wrote them, and of what containers and objects among the arguments hold.
+    Gradients of inputs are inputs too: one that a call leaves is dropped, and one that it drops, exchanges or adds to
+    is put back. It begins with the first `restore`.
     """
 
     find: Callable[[], Leaves]
@@ -79,8 +81,20 @@ class InputMemory:
     held: Callable[[], Leaves] = list
     """Returns other tensors that calls use; their places may change."""
     regions: list[Region] = field(default_factory=list)
+    roots: Sequence[object] = ()
+    """The arguments, with all their containers and objects."""
     changing: list[Region] = field(default_factory=list)
     """The regions that calls are known to change."""
+    contained: list[Contents] = field(default_factory=list)
+    """What containers and objects are to hold."""
+    exchanged: list[str] = field(default_factory=list)
+    """The names of what calls are known to put there, or to take out."""
+    changing_contents: list[Contents] = field(default_factory=list)
+    """Those that calls are known to change."""
+    originals: Leaves = field(default_factory=list)
+    """The arguments as they were given, by name."""
+    values: dict[str, object] = field(default_factory=dict)
+    """What objects and arguments are to hold, by name, as `values_of` returns it."""
     launched: bool = False
     """True if the last `restore` may have launched work on the device."""
     gradients: list[tuple[str, torch.Tensor, torch.Tensor | None, torch.Tensor | None]] = field(default_factory=list)
@@ -114,7 +128,7 @@ class InputMemory:
 
     def given_leaves(self) -> Leaves:
         """Return the arguments, what objects among them hold, and the gradients of both, by name."""
-        return with_gradients(with_held(self.find()))
+        return with_gradients(with_values(self.find()))
 
     def restore(self) -> None:
         """Put back what calls changed; before the first call, take copies.
@@ -131,7 +145,8 @@ class InputMemory:
         self.launched = is_chosen or bool(self.changing)
         if is_chosen:
             self.late += self.look()
-            if names := self.moved():
+            self._put_contents_back()
+            if names := self._moved(self.find()):
                 raise MeasurementError(
                     f"a call changes where {', '.join(names)} lies, its shape or strides, or what the container holds, "
                     "so later calls would get other inputs: give setup=, which makes new arguments for each call"
@@ -140,10 +155,12 @@ class InputMemory:
         self.put_back()
 
     def _begin(self) -> None:
-        self.layouts, self.differentiable = layouts_of(self.find()), differentiable_in(self.find())
+        self.originals = self.find()
+        self.layouts, self.differentiable = layouts_of(self.originals), differentiable_in(self.originals)
+        self.values, reached = values_of(with_values(self.originals)), [*reached_from(self.roots)]
+        self.contained = [each for value in reached for each in Contents.of(value)]
         leaves = with_gradients(self.leaves())
-        generators = [leaf for _, leaf in leaves if isinstance(leaf, torch.Generator)]
-        self.generators = [(each, each.get_state()) for each in generators]
+        self.generators = [(each, each.get_state()) for each in reached if isinstance(each, torch.Generator)]
         tensors = [(name, leaf) for name, leaf in leaves if takes_gradient(leaf)]
         self.gradients = [(f"{name}.grad", leaf, leaf.grad, _parts_of(leaf.grad)) for name, leaf in tensors]
         self.regions = list(regions_of(leaves))
@@ -173,16 +190,38 @@ class InputMemory:
         self.looked = True
         self.changing += new
         self.changes_gradients |= bool(self._changed_gradients())
-        turned = sorted(self.differentiable ^ differentiable_in(self.find()))
-        return list(dict.fromkeys([*self.moved(), *turned, *(name for region in new for name in region.names)]))
+        self.changing_contents += [
+            each for each in self.contained if each.differ and each not in self.changing_contents
+        ]
+        exchanged = [name for name in self._exchanged() if name not in self.exchanged]
+        self.exchanged += exchanged
+        names = [*self.displaced(), *exchanged, *(name for region in new for name in region.names)]
+        return list(dict.fromkeys(names))
 
-    def moved(self) -> list[str]:
+    def displaced(self) -> list[str]:
+        """Return the names of arguments that calls moved or reshaped, or let require a gradient."""
+        turned = sorted(self.differentiable ^ differentiable_in(self.originals))
+        return [*self._moved(self.originals), *turned]
+
+    def _moved(self, leaves: Leaves) -> list[str]:
         """Return the names of arguments that lie elsewhere, have another shape or strides, are gone or are new."""
-        before, after = self.layouts or {}, layouts_of(self.find())
+        before, after = self.layouts or {}, layouts_of(leaves)
         return [name for name in {**before, **after} if before.get(name) != after.get(name)]
 
+    def _exchanged(self) -> list[str]:
+        """Return the names under which arguments and objects hold other values than they are to hold."""
+        if not any(each.differ for each in self.contained):
+            return []
+        now = values_of(with_values(self.find()))
+        return [name for name in {**self.values, **now} if self.values.get(name) != now.get(name)]
+
+    def _put_contents_back(self) -> None:
+        for each in self.changing_contents:
+            each.put_back()
+
     def put_back(self) -> None:
-        """Write into the inputs that calls change what they are to hold."""
+        """Let inputs that calls change hold what they are to hold."""
+        self._put_contents_back()
         for generator, state in self.generators:
             generator.set_state(state)
         for _, tensor, given, parts in self.gradients if self.changes_gradients else ():
@@ -214,7 +253,7 @@ class InputMemory:
     @property
     def names(self) -> list[str]:
         """The names of the inputs that calls are known to change."""
-        return [name for region in self.changing for name in region.names]
+        return [*self.exchanged, *(name for region in self.changing for name in region.names)]
 
     def _changed_gradients(self) -> set[str]:
         """Return the names of the gradients that calls have given, exchanged or dropped."""
@@ -228,9 +267,10 @@ class InputMemory:
     def changed_arguments(self) -> tuple[str, ...]:
         """Return the names of the arguments that do not hold now what they are to hold."""
         changed = {name for each in changed_regions(self.changing) for name in each.names} | self._changed_gradients()
-        return tuple(name for name in by_name(self.given_leaves()) if name in changed)
+        exchanged = dict.fromkeys(self._exchanged())
+        return tuple(name for name in {**by_name(self.given_leaves()), **exchanged} if name in {*changed, *exchanged})
 
-    def contents(self, names: Iterable[str]) -> dict[str, torch.Tensor | None]:
+    def contents(self, names: Iterable[str]) -> dict[str, object]:
         """Return copies of arguments as they are now, as `copies_of` does."""
         return copies_of(self.given_leaves(), names)
 
@@ -245,13 +285,13 @@ def by_name(leaves: Leaves) -> dict[str, object]:
     return {**dict(leaves), **dict(tensors_of(leaves))}
 
 
-def copy_of(leaf: object) -> torch.Tensor | None:
-    """Return a copy of a tensor; None for anything else."""
-    return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else None
+def copy_of(leaf: object) -> object:
+    """Return a copy of a tensor; a value of Python's own as it is."""
+    return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
 
 
-def copies_of(leaves: Leaves, names: Iterable[str]) -> dict[str, torch.Tensor | None]:
-    """Return copies of leaves by name; None for what is gone: a gradient that a call dropped, and its parts."""
+def copies_of(leaves: Leaves, names: Iterable[str]) -> dict[str, object]:
+    """Return copies of leaves by name; None for what is gone, such as a gradient that a call dropped, and its parts."""
     found = by_name(leaves)
     return {name: copy_of(found.get(name)) for name in names}
 
@@ -259,6 +299,16 @@ def copies_of(leaves: Leaves, names: Iterable[str]) -> dict[str, torch.Tensor | 
 def with_held(leaves: Leaves) -> Leaves:
     """Return leaves, and the tensors that objects among them hold, by name."""
     return [*leaves, *held_by(leaves)]
+
+
+def with_values(leaves: Leaves) -> Leaves:
+    """Return leaves, and all values that objects among them hold, by name."""
+    return [*leaves, *values_held_by(leaves)]
+
+
+def values_of(leaves: Leaves) -> dict[str, object]:
+    """Return what tells whether leaves are the same: where a tensor lies, and other values themselves."""
+    return {name: (type(leaf), leaf) for name, leaf in leaves if isinstance(leaf, SIMPLE)} | layouts_of(leaves)
 
 
 def with_gradients(leaves: Leaves) -> Leaves:

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import functools
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -29,7 +30,7 @@ def flatten(value: object, name: str = "out") -> Leaves:
 
     Dataclasses are flattened by field, nested tensors by row; what is no container is a leaf, None too.
     """
-    inner = _children(value)
+    inner = children_of(value)
     if inner is None:
         return [(name, value)]
     if len(dict(inner)) < len(inner):  # keys of one repr
@@ -37,7 +38,7 @@ def flatten(value: object, name: str = "out") -> Leaves:
     return [leaf for suffix, child in inner for leaf in flatten(child, name + suffix)]
 
 
-def _children(value: object) -> list[tuple[str, object]] | None:
+def children_of(value: object) -> list[tuple[str, object]] | None:
     """Return the contents of a container, by the suffix of their names; None for a leaf."""
     if isinstance(value, torch.Tensor):
         return [(f"[{row}]", part) for row, part in enumerate(value.unbind())] if value.is_nested else None
@@ -105,23 +106,27 @@ def inputs_of(args: Sequence[object], kwargs: Mapping[str, object] | None) -> Le
     return flatten(tuple(args), "args") + flatten(dict(kwargs or {}), "kwargs")
 
 
+def tensor_of(leaf: object, to_compare: bool = False) -> torch.Tensor | None:
+    """Return a tensor, or an array of NumPy as one in its memory; None for anything else, and where torch has no such.
+
+    to_compare: True for a copy of an array: of one that cannot be written too, or of a scalar of NumPy.
+    """
+    if isinstance(leaf, torch.Tensor):
+        return leaf
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(leaf, (numpy.ndarray, numpy.generic)) or isinstance(leaf, numpy.ma.MaskedArray):
+        return None
+    try:
+        array = numpy.array(leaf, leaf.dtype.newbyteorder("="), order="C") if to_compare else leaf
+        return torch.from_numpy(array) if array.flags.writeable else None
+    except (TypeError, ValueError, RuntimeError):  # a dtype or strides that torch lacks, or a NumPy that it cannot read
+        return None
+
+
 def tensors_of(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, torch.Tensor]]:
-    """Return the tensors that hold the memory of those among leaves by name, detached."""
-    tensors = [(name, leaf.detach()) for name, leaf in leaves if isinstance(leaf, torch.Tensor)]
-    return [part for name, tensor in tensors for part in _stored(name, tensor)]
-
-
-def _stored(name: str, tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
-    """Return the components of a tensor in its own memory, where `components` may return copies."""
-    if _is_one_component(tensor):
-        return [(name, tensor)]
-    if wraps_tensors(tensor):
-        return [part for inner, one in _wrapped(name, tensor) for part in _stored(inner, one)]
-    if tensor.is_quantized:
-        return [(name, tensor)]
-    if tensor.layout is torch.sparse_coo:
-        return [(f"{name}.indices()", tensor._indices()), (f"{name}.values()", tensor._values())]
-    return components(name, tensor)
+    """Return the tensors that hold the memory of those among leaves, and of arrays, by name, detached."""
+    tensors = [(name, tensor.detach()) for name, leaf in leaves if (tensor := tensor_of(leaf)) is not None]
+    return [part for name, tensor in tensors for part in components(name, tensor, in_place=True)]
 
 
 def _is_one_component(tensor: torch.Tensor) -> bool:
@@ -129,20 +134,26 @@ def _is_one_component(tensor: torch.Tensor) -> bool:
     return type(tensor) is torch.Tensor and tensor.layout is torch.strided and is_usual(tensor.dtype)
 
 
-def components(name: str, tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
-    """Return the dense tensors that a tensor consists of: itself, those that it wraps, or a sparse one's parts."""
+def components(name: str, tensor: torch.Tensor, in_place: bool = False) -> list[tuple[str, torch.Tensor]]:
+    """Return the dense tensors that a tensor consists of: itself, those that it wraps, or a sparse one's parts.
+
+    in_place: True for those in its own memory, which may hold no plain numbers.
+    """
     if _is_one_component(tensor):
         return [(name, tensor)]
     if wraps_tensors(tensor):
-        return [part for inner, one in _wrapped(name, tensor) for part in components(inner, one)]
+        inner = [(f"{name}.{each}", getattr(tensor, each)) for each in tensor.__tensor_flatten__()[0]]  # type: ignore[attr-defined]
+        tensors = [(each, one) for each, one in inner if isinstance(one, torch.Tensor)]  # some name a mesh too
+        return [part for each, one in tensors for part in components(each, one, in_place)]
     if tensor.is_quantized:
-        return [(name, tensor.dequantize())]
+        return [(name, tensor if in_place else tensor.dequantize())]
+    if in_place and tensor.layout is torch.sparse_coo:
+        return [(f"{name}.indices()", tensor._indices()), (f"{name}.values()", tensor._values())]
+    by_row, by_column = ("crow_indices", "col_indices", "values"), ("ccol_indices", "row_indices", "values")
     methods = {
         torch.sparse_coo: ("indices", "values"),
-        torch.sparse_csr: ("crow_indices", "col_indices", "values"),
-        torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
-        torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
-        torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
+        **dict.fromkeys((torch.sparse_csr, torch.sparse_bsr), by_row),
+        **dict.fromkeys((torch.sparse_csc, torch.sparse_bsc), by_column),
     }.get(tensor.layout)
     if methods is None:
         return [(name, as_computable(tensor))]
@@ -155,12 +166,6 @@ def wraps_tensors(tensor: torch.Tensor) -> bool:
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
     return type(tensor) is not torch.Tensor and is_traceable_wrapper_subclass(tensor)
-
-
-def _wrapped(name: str, tensor: Any) -> list[tuple[str, torch.Tensor]]:
-    """Return the tensors that a tensor wraps, by name."""
-    inner = [(f"{name}.{each}", getattr(tensor, each)) for each in tensor.__tensor_flatten__()[0]]
-    return [(each, value) for each, value in inner if isinstance(value, torch.Tensor)]  # some name a mesh too
 
 
 def as_computable(tensor: torch.Tensor) -> torch.Tensor:

@@ -99,11 +99,6 @@ def span_of(tensor: torch.Tensor) -> int:
     return 1 + sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
-def shares_addresses(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor has more elements than its memory: it is expanded, or a sliding window."""
-    return tensor.layout is torch.strided and not tensor.is_nested and span_of(tensor) < tensor.numel()
-
-
 def is_shared(leaves: Sequence[tuple[str, object]]) -> bool:
     """Tell whether tensors have more elements than the memory that they lie in: several are one there."""
     spans: dict[Place, list[tuple[int, int]]] = defaultdict(list)

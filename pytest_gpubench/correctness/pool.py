@@ -11,6 +11,7 @@ from pytest_gpubench.correctness.inputs import room_on
 from pytest_gpubench.correctness.leaves import flatten
 from pytest_gpubench.correctness.memory import bytes_at, memory_of
 from pytest_gpubench.correctness.poison import POISON
+from pytest_gpubench.gpu.device import end_allocating
 
 MOST_WATCHED_BYTES = 2**20
 """So many bytes before and behind an output are looked at, where nothing else was allocated there."""
@@ -233,14 +234,12 @@ class PoisonedPool:
 
     @contextmanager
     def _allocating(self) -> Iterator[None]:
-        index, pool = self.device.index or 0, self.pool.id
-        torch._C._cuda_beginAllocateToPool(index, pool)
+        pool = self.pool.id
+        torch._C._cuda_beginAllocateToPool(self.device.index or 0, pool)
         try:
             yield
         finally:
-            names = ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool")  # the second before torch 2.8
-            next(getattr(torch._C, name) for name in names if hasattr(torch._C, name))(index, pool)
-            torch._C._cuda_releasePool(index, pool)
+            end_allocating(self.device, pool)
 
     def _counts(self) -> Counts:
         stats = torch._C._cuda_memoryStats(self.device.index or 0)

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 
 from pytest_gpubench.correctness.chunks import CHUNK_ELEMENTS
-from pytest_gpubench.correctness.leaves import as_computable, flatten, is_usual
+from pytest_gpubench.correctness.leaves import as_computable, flatten, is_usual, tensor_of
 
 Way = Literal[
     "as given", "turned round", "partly turned round", "partly levelled", "turned round integer", "levelled integer"
@@ -58,7 +58,8 @@ class Variation:
 
 def tensors_in(arguments: Sequence[object]) -> list[torch.Tensor]:
     """Return the plain dense tensors among arguments, each once."""
-    tensors = [leaf for _, leaf in flatten(tuple(arguments)) if isinstance(leaf, torch.Tensor) and _is_plain(leaf)]
+    leaves = [tensor_of(leaf) for _, leaf in flatten(tuple(arguments))]
+    tensors = [tensor for tensor in leaves if tensor is not None and _is_plain(tensor)]
     return list({(each.data_ptr(), each.shape, each.stride()): each for each in tensors}.values())
 
 

@@ -71,6 +71,16 @@ def new_event() -> "torch.cuda.Event":
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
+def end_allocating(device: "torch.device", pool: tuple[int, int]) -> None:
+    """Let allocations come from a pool of torch's no more, and give it back."""
+    import torch
+
+    names = ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool")  # the second before torch 2.8
+    index = device.index or 0
+    next(getattr(torch._C, name) for name in names if hasattr(torch._C, name))(index, pool)
+    torch._C._cuda_releasePool(index, pool)
+
+
 def find_device(wanted: Literal["auto", "cuda", "cpu"]) -> Device:
     """Return the device that is asked for; raise DeviceUnavailable if it is the GPU and there is none."""
     try:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from pytest_gpubench.errors import BadRequest, MeasurementError, NothingRecorded, causes_of, first_line
-from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.gpu.device import Device, end_allocating
 from pytest_gpubench.settings.cache import Cache
 from pytest_gpubench.timing.base import Call, Prepared, collection_off
 from pytest_gpubench.timing.events import EventsTimer, key_of
@@ -201,13 +201,8 @@ def mend(graph: torch.cuda.CUDAGraph, pool: Any, stream: torch.cuda.Stream, devi
     stays in a capture until one succeeds: a small one.
     """
     _unfinished.append(graph)
-    names = ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool")  # the second before torch 2.8
-    index = device.torch_device.index or 0
-    end = next((getattr(torch._C, name) for name in names if hasattr(torch._C, name)), None)
     with suppress(RuntimeError):  # raised where torch has closed the pool: the graph then frees the memory
-        if end is not None:
-            end(index, pool)
-            torch._C._cuda_releasePool(index, pool)
+        end_allocating(device.torch_device, pool)
     with suppress(RuntimeError):
         graph.reset()
     with suppress(RuntimeError):

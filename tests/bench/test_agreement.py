@@ -1,12 +1,14 @@
 """References for which a candidate need compute nothing, and what their first results are compared with."""
 
 import itertools
+import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
+import numpy
 import pytest
 import torch
 
@@ -25,6 +27,7 @@ X = torch.arange(4.0)
         ((torch.full((3,), 1e-6), torch.zeros(2)), True, False),
         ((torch.full((3,), 1e-6), torch.ones(2)), False, True),
         ((torch.full((3,), 1e-6), torch.arange(2)), False, True),
+        (numpy.full(3, 1e-6, numpy.float32), True, False),
         (torch.zeros(3), False, False),
         (torch.ones(3), False, False),
         (torch.arange(3.0), False, False),
@@ -137,7 +140,22 @@ def write_sparse(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def cache_of() -> SimpleNamespace:
-    return SimpleNamespace(keys=[torch.zeros(4), torch.zeros(4)])
+    return SimpleNamespace(keys=[torch.zeros(4), torch.zeros(4)], length=0)
+
+
+def exchange(x: torch.Tensor, cache: Any) -> torch.Tensor:
+    cache.keys[0] = x * 1
+    return x * 2
+
+
+def append(x: torch.Tensor, cache: Any) -> torch.Tensor:
+    getattr(cache, "keys", cache).append(x * 1)
+    return x * 2
+
+
+def advance(x: torch.Tensor, cache: Any) -> torch.Tensor:
+    cache.length += 1
+    return x * 2
 
 
 def holder_of(gradient: torch.Tensor | None = None) -> SimpleNamespace:
@@ -151,53 +169,52 @@ def holder_of(gradient: torch.Tensor | None = None) -> SimpleNamespace:
     ("reference", "candidate", "other", "told"),
     [
         (fill, fill, cache_of, None),
-        (fill, lambda x, cache: x * 2, cache_of, r"args\[1\]\.keys\[0\]: the candidate leaves it as it was"),
-        (
-            fill,
-            lambda x, cache: fill(x, cache) + cache.keys[1].copy_(x) * 0,
-            cache_of,
-            r"args\[1\]\.keys\[1\]: the c",
-        ),
-        (fill, lambda x, cache: fill(x + 1, cache) - 2, cache_of, r"args\[1\]\.keys\[0\]: 4 of 4 elements"),
+        (fill, lambda x, cache: x * 2, cache_of, ".keys[0]: the candidate leaves it"),
+        (fill, lambda x, cache: fill(x, cache) + cache.keys[1].copy_(x) * 0, cache_of, ".keys[1]: the c"),
+        (fill, lambda x, cache: fill(x + 1, cache) - 2, cache_of, ".keys[0]: 4 of 4 elements"),
+        (exchange, exchange, cache_of, None),
+        (exchange, fill, cache_of, None),
+        (fill, exchange, cache_of, None),
+        (exchange, lambda x, cache: exchange(x + 1, cache) - 2, cache_of, ".keys[0]: 4 of 4 elements"),
+        (exchange, lambda x, cache: x * 2, cache_of, ".keys[0]: the candidate leaves it"),
+        (append, append, cache_of, None),
+        (append, lambda x, cache: append(x + 1, cache) - 2, cache_of, ".keys[2]: 4 of 4 elements"),
+        (append, lambda x, cache: x * 2, cache_of, ".keys[2]: the candidate leaves nothing"),
+        (lambda x, cache: x * 2, append, cache_of, ".keys[2]: the candidate overwrites it"),
+        (append, append, list, None),
+        (append, lambda x, cache: append(x + 1, cache) - 2, list, "[0]: 4 of 4 elements"),
+        (advance, advance, cache_of, None),
+        (advance, lambda x, cache: x * 2, cache_of, ".length: the candidate leaves it"),
+        (advance, lambda x, cache: advance(advance(x, cache) / 2, cache), cache_of, ".length: found 2, exp"),
         (train, train, holder_of, None),
-        (train, lambda x, holder: x.sum(), holder_of, r"args\[1\]\.weight\.grad: the candidate leaves it as it was"),
-        (train, lambda x, holder: train(x, holder, 2.0), holder_of, r"args\[1\]\.weight\.grad: 3 of 4 elements"),
-        (train, lambda x, holder: train(x, holder, 2.0), lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: 3 of 4"),
-        (lambda x, holder: x.sum(), train, holder_of, r"args\[1\]\.weight\.grad: the candidate overwrites it"),
+        (train, lambda x, holder: x.sum(), holder_of, ".weight.grad: the candidate leaves it"),
+        (train, lambda x, holder: train(x, holder, 2.0), holder_of, ".weight.grad: 3 of 4 elements"),
+        (train, lambda x, holder: train(x, holder, 2.0), lambda: holder_of(X + 1), ".weight.grad: 3 of 4"),
+        (lambda x, holder: x.sum(), train, holder_of, ".weight.grad: the candidate overwrites it"),
         (
             lambda x, holder: holder.grad.copy_(x) + 1,
             lambda x, holder: x + 1,
             lambda: SimpleNamespace(grad=torch.zeros(4)),
-            r"args\[1\]\.grad: the candidate leaves it as it was",
+            ".grad: the candidate leaves it",
         ),
         (drop, drop, lambda: holder_of(X + 1), None),
-        (zero, drop, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the candidate leaves no tensor there, the"),
-        (drop, zero, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the reference leaves no tensor there, the"),
+        (zero, drop, lambda: holder_of(X + 1), ".weight.grad: the candidate leaves nothing"),
+        (drop, zero, lambda: holder_of(X + 1), ".weight.grad: the reference leaves nothing"),
         (zero, zero, sparse_with_gradient, None),
-        (
-            zero,
-            drop,
-            sparse_with_gradient,
-            r"args\[1\]\.weight\.grad\.values\(\): the candidate leaves no tensor there",
-        ),
-        (drop, zero, sparse_with_gradient, r"args\[1\]\.weight\.grad: the reference leaves no tensor there"),
-        (drop, lambda x, holder: x * 2, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the reference leaves no"),
-        (lambda x, holder: x * 2, drop, lambda: holder_of(X + 1), r"args\[1\]\.weight\.grad: the candidate leaves no"),
+        (zero, drop, sparse_with_gradient, ".weight.grad.values(): the candidate leaves nothing"),
+        (drop, zero, sparse_with_gradient, ".weight.grad: the reference leaves nothing"),
+        (drop, lambda x, holder: x * 2, lambda: holder_of(X + 1), ".weight.grad: the reference leaves nothing"),
+        (lambda x, holder: x * 2, drop, lambda: holder_of(X + 1), ".weight.grad: the candidate leaves nothing"),
         (train_sparse, lambda x, holder: train_sparse(x, holder, True), sparse_of, None),
-        (
-            train_sparse,
-            lambda x, holder: train_sparse(x, holder, factor=2.0),
-            sparse_of,
-            r"args\[1\]\.weight\.grad\.values\(\): ",
-        ),
+        (train_sparse, lambda x, holder: train_sparse(x, holder, factor=2.0), sparse_of, ".weight.grad.values(): "),
         (train_sparse, train_sparse, sparse_with_gradient, None),
         (
             train_sparse,
             lambda x, holder: train_sparse(x, holder, factor=2.0),
             sparse_with_gradient,
-            r"args\[1\]\.weight\.grad\.values\(\): 4 of 4 elements",
+            ".weight.grad.values(): 4 of 4 elements",
         ),
-        (lambda x, y: x * 2, write_sparse, X.to_sparse, r"args\[1\]\.values\(\): the candidate overwrites it"),
+        (lambda x, y: x * 2, write_sparse, X.to_sparse, ".values(): the candidate overwrites it"),
     ],
 )
 def test_what_an_object_among_the_arguments_holds_and_gradients_are_outputs(
@@ -211,10 +228,11 @@ def test_what_an_object_among_the_arguments_holds_and_gradients_are_outputs(
     agreement = agreement_of(reference, torch.arange(4.0), other(), backward=backward)
     is_wrong = told is not None and (backward == "forward" or "weight" not in told)
     expected = agreement.run_reference()
-    with pytest.raises(WrongResult, match=f"^mine is wrong: {told}") if is_wrong else nullcontext():
+    wrong = re.escape(f"mine is wrong: args[1]{told}")
+    with pytest.raises(WrongResult, match=f"^{wrong}") if is_wrong else nullcontext():
         agreement.check("mine", candidate, expected)
         GuardedCall(agreement, "mine", candidate, expected, None).check()
-    name = (told or "args[1]").split(":")[0].replace("\\", "").replace("grad.values()", "grad")
+    name = "args[1]" + (told or "").split(":")[0].replace("grad.values()", "grad")
     agreement = agreement_of(reference, torch.arange(4.0), other(), backward=backward, overwrites=(name,))
     agreement.check("mine", candidate, agreement.run_reference())
 
@@ -375,3 +393,11 @@ def test_a_candidate_without_gradients_is_wrong_and_a_reference_without_them_a_b
         agreement.check("mine", lambda x: x.detach() * 2, agreement.run_reference())
     with pytest.raises(BadRequest, match=r"^grads=True compares .*, or the reference's outputs have none"):
         replace(agreement, reference=lambda x: x.detach() * 2).run_reference()
+
+
+def test_a_list_that_is_an_argument_too_is_returned_as_the_call_left_it() -> None:
+    agreement = agreement_of(lambda kept: kept.append(X) or kept, [])
+    agreement.run_reference()
+    ran = agreement.run_with(agreement.reference, "mine", *agreement.fresh())
+    agreement.fresh()
+    assert ran.outputs == [X]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
+import numpy
 import pytest
 import torch
 from hypothesis import given
@@ -12,7 +13,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 from pytest_gpubench import MeasurementError, UnfairComparison, WrongResult
 from pytest_gpubench.bench.outputs import OutputRecorder
-from pytest_gpubench.bench.ran import Ran, copied
+from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.correctness import inputs
 from pytest_gpubench.correctness.pool import PoisonedPool, with_enough
 from pytest_gpubench.stats.speedup import round_orders
@@ -48,9 +49,16 @@ def test_an_expanded_output_is_copied_once_for_each_address() -> None:
 def test_a_copy_of_a_tensor_that_wraps_others_has_copies_of_them() -> None:
     wrapper: Any = TwoTensor(torch.ones(3), torch.ones(3))  # type: ignore[no-untyped-call]
     wrapper.scale = 2
-    copy: Any = copied(wrapper)
+    copy: Any = Ran(wrapper, {}).copied().outputs
     wrapper.a.fill_(5)
     assert (copy.a.tolist(), copy.b.tolist(), copy.scale) == ([1, 1, 1], [1, 1, 1], 2)
+
+
+def test_a_copy_of_an_array_is_one_too() -> None:
+    array = numpy.ones(3)
+    copy: Any = Ran([array], {}).copied().outputs
+    array.fill(5)
+    assert copy[0].tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("a", "b", "c")])
@@ -271,6 +279,30 @@ def test_gradients_that_timed_calls_leave_are_compared(candidate: Function, told
     assert rounds.recorder.end()
     rounds.take()
     wrong = rf"^mine is wrong in a timed call, though right when checked: args\[1\]\.grad: {told}"
+    with nullcontext() if told is None else pytest.raises(WrongResult, match=wrong):
+        rounds.check()
+
+
+@pytest.mark.parametrize(
+    ("right", "told"), [(99, None), (3, r"out\[0\]: 3 of 4 elements .*; args\[1\]\[0\]: 3 of 4 elements")]
+)
+def test_what_timed_calls_put_into_a_list_is_compared(right: int, told: str | None) -> None:
+    """Also where they return the list, which is put back for the next call; right: the calls that are."""
+    calls: list[int] = []
+
+    def append(x: torch.Tensor, kept: list[torch.Tensor]) -> list[torch.Tensor]:
+        kept.append(x * 2)
+        return kept
+
+    def candidate(x: torch.Tensor, kept: list[torch.Tensor]) -> list[torch.Tensor]:
+        calls.append(1)
+        return append(x * (1 + (len(calls) > right)), kept)
+
+    rounds = Rounds({"torch": append, "mine": candidate}, torch.arange(4.0), [])
+    rounds.recorder.agreement.run_reference()
+    assert rounds.take().recorder.end()
+    rounds.take()
+    wrong = f"^mine is wrong in a timed call, though right when checked: {told}"
     with nullcontext() if told is None else pytest.raises(WrongResult, match=wrong):
         rounds.check()
 

@@ -100,6 +100,9 @@ class TestLimits:
         assert compare(bits.view(dtype), bits.flip(0).view(dtype)).mismatched == 2
 
 
+ARRAY = numpy.array([0.1, 0.2, 0.3], numpy.float32)
+
+
 class EqualToAll:
     def __eq__(self, other: object) -> bool:
         return True
@@ -126,11 +129,28 @@ class EqualInteger(int):
         (numpy.int64(2), 2, True),
         (numpy.float32(2), 2, True),
         (numpy.int64(3), 2, False),
+        (numpy.int64(2), 2.5, False),
+        (numpy.float16(0.1), 0.1, True),
+        (numpy.float16(0.1), 0.11, False),
+        (numpy.complex64(0.1j), 0.1j, True),
+        (numpy.float32(0.1), 0.1 + 0j, False),
+        (ARRAY, ARRAY * numpy.float32(1 + 1e-6), True),
+        (ARRAY, ARRAY * numpy.float32(1 + 1e-3), False),
+        (ARRAY, ARRAY.astype(float), False),
+        (ARRAY[::-1], ARRAY[::-1].astype(">f4"), True),
+        (numpy.broadcast_to(ARRAY[:1], 3), ARRAY[[0, 0, 0]], True),
+        (ARRAY, torch.from_numpy(ARRAY), False),
+        (numpy.array(["a"]), numpy.array(["a"]), True),
+        (numpy.array(["a"]), numpy.array(["b"]), False),
+        (
+            numpy.ma.masked_array(ARRAY, [True, False, False]),
+            numpy.ma.masked_array(ARRAY * [2, 1, 1], [True, False, False]),
+            True,
+        ),
     ],
 )
-def test_an_object_of_another_class_is_not_asked_whether_it_is_equal(
-    found: object, expected: object, passes: bool
-) -> None:
+def test_leaves_that_are_no_tensors(found: object, expected: object, passes: bool) -> None:
+    """An object of another class is not asked whether it is equal."""
     assert compare_outputs(found, expected)[0].passed is passes
 
 

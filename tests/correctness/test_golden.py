@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
+import numpy
 import pytest
 import torch
 
@@ -219,6 +220,17 @@ class TestInFloat64:
         containers = tuple(Halved(torch.full((3,), 2.0 * number)) for number in range(20))
         wide, _ = widened(containers)
         assert [float(each.part[0]) for each in wide] == list(range(20))  # type: ignore[attr-defined]
+
+    def test_arrays_of_numpy_are_wide_too(self) -> None:
+        given = numpy.ones(2, numpy.float32), numpy.float16(2), numpy.ones(2, int), numpy.array(["text"])
+        wide, _ = widened(given)
+        assert [numpy.asarray(each).dtype.kind + str(numpy.asarray(each).itemsize) for each in wide] == [
+            "f8",
+            "f8",
+            "i8",
+            "U16",
+        ]
+        assert not any(numpy.shares_memory(one, other) for one, other in zip(wide[:3], given[:3], strict=True))
 
     def test_strides_are_kept(self) -> None:
         in_float64(

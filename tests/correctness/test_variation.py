@@ -174,6 +174,7 @@ UNUSUAL: dict[str, Callable[[], torch.Tensor]] = {
     "expanded": lambda: torch.arange(4.0).view(4, 1).expand(4, 3),
     "expanded twice": lambda: torch.arange(4.0).view(1, 4, 1).expand(2, 4, 3),
     "inference": made_in_inference_mode,
+    "array": lambda: torch.arange(4.0),
     "expanded float8": lambda: torch.tensor([0.0, 1, 2, 3]).to(torch.float8_e5m2).view(4, 1).expand(4, 2),
 }
 
@@ -184,7 +185,7 @@ def test_unusual_tensors_are_varied_and_put_back(kind: str, way: Any) -> None:
     tensor = UNUSUAL[kind]()
     before = tensor.float().tolist()
     varied = Variation()
-    varied.begin(way, (tensor,))
+    varied.begin(way, (tensor.numpy() if kind == "array" else tensor,))
     dimension = tensor.shape.index(4)
     first = [torch.select(tensor.float(), dimension, at).reshape(-1)[0].item() for at in range(4)]
     assert first == ([0, 0, 0, 0] if way == "partly levelled" else [3, 2, 1, 0])

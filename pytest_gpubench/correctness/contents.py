@@ -1,0 +1,103 @@
+"""Containers and objects among a call's arguments: what a call puts into them, or takes out, is put back."""
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from pytest_gpubench.correctness.held import is_computed, is_of_user, slots_of
+
+SEQUENCES = (list, deque, set)
+
+
+@dataclass(eq=False)
+class Contents:
+    """What a dict, a list, the attributes of an object or its slots are to hold: the same objects, looked at no deeper.
+
+    Functions that a call puts in are left there, such as a kernel that its first call compiles, and so are attributes
+    that the object's class computes once.
+    """
+
+    holder: Any
+    owner: type = object
+    """The class whose attributes they are."""
+    given: dict[Any, object] = field(init=False)
+    """What it held first, by key or by place."""
+
+    def __post_init__(self) -> None:
+        self.given = _read(self.holder)
+
+    @classmethod
+    def of(cls, value: Any) -> "Iterator[Contents]":
+        """Yield what a value holds now, as a container or in its attributes."""
+        if isinstance(value, torch.nn.Module):
+            for module in value.modules():
+                yield cls(vars(module), type(module))
+                yield from map(cls, (module._parameters, module._buffers, module._modules))
+        elif isinstance(value, torch.optim.Optimizer):
+            yield cls(value.state)
+        elif isinstance(value, (dict, *SEQUENCES)):
+            yield cls(value)
+        elif isinstance(value, torch.Tensor) or is_of_user(value):
+            if isinstance(own := getattr(value, "__dict__", None), dict):
+                yield cls(own, type(value))
+            if slots_of(value):
+                yield cls(value)
+
+    @property
+    def differ(self) -> bool:
+        """True if the holder holds something else."""
+        now = _read(self.holder)
+        return not (_are_same(now, self.given) or _are_same(now, self._wanted(now)))
+
+    def put_back(self) -> None:
+        """Let the holder hold what it is to hold."""
+        holder, wanted = self.holder, self._wanted(_read(self.holder))
+        if isinstance(holder, dict):  # a class of its own may refuse to be updated
+            kind: Any = OrderedDict if isinstance(holder, OrderedDict) else dict
+            kind.clear(holder)
+            for key, value in wanted.items():
+                kind.__setitem__(holder, key, value)
+        elif isinstance(holder, list):
+            list.__setitem__(holder, slice(None), wanted.values())
+        elif isinstance(holder, deque):
+            holder.clear()
+            holder.extend(wanted.values())
+        elif isinstance(holder, set):
+            holder.clear()
+            holder.update(wanted.values())
+        else:
+            for name, slot in slots_of(holder).items():
+                if name in wanted:
+                    slot.__set__(holder, wanted[name])
+                elif hasattr(holder, name):
+                    slot.__delete__(holder)
+
+    def _wanted(self, now: dict[Any, object]) -> dict[Any, object]:
+        if isinstance(self.holder, SEQUENCES):
+            return self.given
+        return self.given | {key: value for key, value in now.items() if _is_code(value) or self._is_computed(key)}
+
+    def _is_computed(self, key: object) -> bool:
+        """Tell whether a key is an attribute that its class computes, or that torch.compile sets, on tensors too."""
+        return isinstance(key, str) and (key.startswith("_dynamo") or is_computed(self.owner, key))
+
+
+def _read(holder: Any) -> dict[Any, object]:
+    if isinstance(holder, dict):
+        return dict(holder)
+    if isinstance(holder, SEQUENCES):
+        return dict(enumerate(holder))
+    return {name: getattr(holder, name) for name in slots_of(holder) if hasattr(holder, name)}
+
+
+def _are_same(one: dict[Any, object], other: dict[Any, object]) -> bool:
+    return one.keys() == other.keys() and all(value is other[key] for key, value in one.items())
+
+
+def _is_code(value: object) -> bool:
+    """Tell whether a value is a function, or what torch.compile makes of a module."""
+    is_module = isinstance(value, torch.nn.Module) and not type(value).__module__.startswith("torch._dynamo")
+    return callable(value) and not is_module
