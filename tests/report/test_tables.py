@@ -346,7 +346,9 @@ def records(draw: st.DrawFn) -> list[TestRecord]:
     for _ in range(draw(st.integers(1, 6))):
         label = draw(st.sampled_from(["fused", "compiled", "triton_attention_forward_with_a_long_name"]))
         limits = draw(st.lists(st.sampled_from(sorted(LIMITS)), max_size=3, unique=True))
-        verdicts = tuple(verdict(limit, draw(st.sampled_from(Outcome)), draw(st.booleans())) for limit in limits)
+        verdicts = tuple(
+            verdict(limit, draw(st.sampled_from(Outcome)), enforced=draw(st.booleans())) for limit in limits
+        )
         flags = draw(st.sampled_from([(), ("throttled",), ("not settled", "kernels overlap")]))
         example = draw(st.sampled_from(["", "shape=(4096, 33), dtype=torch.float16"]))
         candidate = clocked(label, draw(st.floats(0.01, 1e7)), flags=flags)
