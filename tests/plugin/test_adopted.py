@@ -360,7 +360,7 @@ def test_an_option_that_means_nothing_is_refused(option: str, sentence: str, pyt
     result.stderr.fnmatch_lines([f"ERROR: {sentence}"])
 
 
-@pytest.mark.usefixtures("forked")
+@pytest.mark.usefixtures("stubbed_torch")
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -375,7 +375,8 @@ def test_an_option_that_means_nothing_is_refused(option: str, sentence: str, pyt
 def test_a_line_of_no_test_is_named(pytester: pytest.Pytester, arguments: tuple[str, ...], named: list[str]) -> None:
     """One of the ini file is not, where only some tests are asked for."""
     pytester.makeini("[pytest]\ngpu_bench_limits =\n    test_a.py: max_time_us=40\n    absent.py: max_time_us=4\n")
-    (pytester.path / "test_a.py").write_text(f"{HEAD}\ndef test_a(gpu_bench): gpu_bench(fast)\n")
+    source = "from pytest_gpubench import scripted\ndef test_a(gpu_bench): gpu_bench(scripted([10.0])(lambda: 0))\n"
+    (pytester.path / "test_a.py").write_text(source)
     plugins = plugins_for("", arguments)
     text = pytester.runpytest_inprocess(*plugins, "--gpu-bench-timer=scripted", *arguments).stdout.str()
     assert "1 passed" in text
