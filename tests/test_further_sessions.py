@@ -20,7 +20,7 @@ from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.verdict.limits import Limits
 from pytest_gpubench.verdict.saved_runs import BaselineLimit
 from pytest_gpubench.verdict.throttling import beside
-from tests.report.records import GPU
+from tests.results.measured import BARE_GPU as GPU
 from tests.results.measured import verdict
 
 PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE

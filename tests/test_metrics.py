@@ -19,8 +19,7 @@ from pytest_gpubench.results.model import Counts, TestRecord
 from pytest_gpubench.results.store import write_run
 from pytest_gpubench.settings import Resolver, Settings
 from tests.report.page import content_of
-from tests.report.records import arms, record, timing, unmeasured
-from tests.results.measured import kernel, resources
+from tests.results.measured import arms, clocked, kernel, record, resources, unmeasured
 from tests.results.saved import make_run
 
 RUN = make_run(1)
@@ -84,7 +83,7 @@ def test_every_writer_shows_a_metric_that_has_a_name_there(
     ],
 )
 def test_a_number_is_written_by_its_unit(name: str, text: str, told: str) -> None:
-    pair = arms(timing("fused", 12.0, moved_bytes=24_000_000), timing("eager", 24.0))
+    pair = arms(clocked("fused", 12.0, moved_bytes=24_000_000), clocked("eager", 24.0))
     metric = NAMED[name]
     assert metric.text(pair[1], "ms") == text
     assert metric.told(metric.value(pair[1]), "us") == told
@@ -94,16 +93,16 @@ def test_what_kernels_take_is_that_of_the_worst() -> None:
     first = resources(registers=72, local_bytes=8, blocks_per_sm=3, resident_blocks=132)
     other = resources(registers=64, dynamic_shared_bytes=512, blocks_per_sm=2, grid=(99, 1, 1))
     kernels = kernel("a", resources=(first,)), kernel("b", resources=(other,))
-    item = Measurement(timing=timing("fused", 12.0, kernels=kernels))
+    item = Measurement(timing=clocked("fused", 12.0, kernels=kernels))
     found = {name: NAMED[name].value(item) for name in ("registers", "local_bytes", "shared", "blocks", "tail")}
     assert found == {"registers": 72, "local_bytes": 8, "shared": 512, "blocks": 2, "tail": 0.25}
 
 
 def test_rows_are_sorted_by_any_column() -> None:
     """Those without a number are last."""
-    fast = arms(timing("fast", 1.0), timing("eager", 4.0))
-    slow = arms(timing("slow", 2.0), timing("eager", 4.0))
-    whole = record(Measurement(timing=timing("alone", 3.0)), *fast, *slow)
+    fast = arms(clocked("fast", 1.0), clocked("eager", 4.0))
+    slow = arms(clocked("slow", 2.0), clocked("eager", 4.0))
+    whole = record(Measurement(timing=clocked("alone", 3.0)), *fast, *slow)
     for key, order in (("median", ["fast", "slow", "alone"]), ("speedup", ["slow", "fast", "alone"])):
         text = render([whole], Settings(sort=key, columns=("median",)), Screen(200))
         assert sorted(order, key=text.index) == order

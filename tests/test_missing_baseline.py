@@ -11,9 +11,9 @@ from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.verdict.limits import Limits
 from pytest_gpubench.verdict.regression import Change
-from tests.report.records import timing, unmeasured
+from tests.results.measured import clocked, unmeasured
 
-MEASURED = Measurement(timing=timing("softmax", 10.0))
+MEASURED = Measurement(timing=clocked("softmax", 10.0))
 IDLE = Measurement(timing=unmeasured("softmax", "it ran in Triton's interpreter, whose time means nothing"))
 NEW = Missing("no test", "test_it is not in the baseline")
 ELSEWHERE = Missing("host", "no run on the CPU is in the baseline")

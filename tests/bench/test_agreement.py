@@ -380,11 +380,40 @@ def test_every_function_has_to_leave_switches_as_it_found_them_but_setup(who: st
         torch.set_num_threads(threads)
 
 
-def test_golden_has_the_gradients_of_the_references_outputs() -> None:
+@pytest.mark.parametrize("golden", ["float64", lambda x: x.detach().double() * 2])
+def test_golden_has_the_gradients_of_the_references_outputs_unless_it_is_a_function(golden: Any) -> None:
     agreement = agreement_of(double, torch.arange(4.0, requires_grad=True))
-    agreement = replace(agreement, golden="float64", grads=True)
-    found = agreement.check("mine", lambda x: x + x, agreement.run_reference())
-    assert [each.name for each in found] == ["out", "grad args[0]"]
+    agreement = replace(agreement, golden=golden, grads=True)
+    expected = agreement.run_reference()
+    found = agreement.check("mine", lambda x: x + x, expected)
+    by_golden = golden == "float64"
+    assert [(each.name, each.golden is not None) for each in found] == [("out", True), ("grad args[0]", by_golden)]
+    with pytest.raises(WrongResult, match=r"^mine is wrong: grad args\[0\]: 4 of 4|against golden"):
+        agreement.check("mine", lambda x: x + x.detach(), expected)
+
+
+@pytest.mark.parametrize(("factor", "is_doubted"), [(2.0, False), (2.1, False), (3.0, True)])
+def test_a_golden_that_disagrees_with_the_reference_is_doubted(factor: float, is_doubted: bool) -> None:
+    agreement = replace(agreement_of(double, X), golden=lambda x: x.double() * factor)
+    agreement.check("mine", double, agreement.run_reference())
+    assert [each.startswith("golden= and the reference disagree") for each in agreement.remarks] == [True] * is_doubted
+
+
+def with_seed() -> tuple[torch.Tensor]:
+    torch.manual_seed(3)
+    return (torch.ones(1000),)
+
+
+@pytest.mark.parametrize("setup", [None, with_seed, lambda: (torch.rand(1000) + 0.5,)])
+def test_every_call_draws_the_same_and_the_test_draws_on_where_it_was(setup: Callable[[], object] | None) -> None:
+    drop, state = torch.nn.functional.dropout, torch.get_rng_state()
+    agreement = agreement_of(lambda x: drop(x, 0.5), *([] if setup else [torch.ones(1000)]), setup=setup)
+    with agreement.leaving_state():
+        expected = agreement.run_reference()
+        agreement.check("mine", lambda x: x * drop(torch.ones(1000), 0.5), expected)
+        with pytest.raises(WrongResult, match=r"^less is wrong: out: "):
+            agreement.check("less", lambda x: drop(x, 0.4) * 1.2, expected)
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_a_candidate_without_gradients_is_wrong_and_a_reference_without_them_a_bad_request() -> None:

@@ -1,8 +1,12 @@
 """Outputs that are no plain tensors of their own."""
 
+import concurrent.futures
+import io
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
+from multiprocessing.pool import ThreadPool
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +14,7 @@ import numpy
 import pytest
 import torch
 
-from pytest_gpubench import BadRequest, InvalidResult, UnfairComparison
+from pytest_gpubench import BadRequest, InvalidResult, UnfairComparison, bench
 from pytest_gpubench.bench.output_rules import refuse_strange_tensors, work_left
 from tests.bench.calls import Lazy, agreement_of, recorded
 
@@ -149,3 +153,31 @@ def test_an_object_that_setup_gives_is_no_output() -> None:
     agreement = agreement_of(lambda x, holder: holder, setup=lambda: (ROW, holder))
     with pytest.raises(BadRequest, match=r"^out of the reference '<lambda>' is an object of class SimpleNamespace"):
         agreement.run_reference()
+
+
+@dataclass
+class Holder:
+    value: object
+
+
+async def sleeping() -> None: ...
+
+
+HOLDS_ITSELF = Holder(None)
+HOLDS_ITSELF.value = [HOLDS_ITSELF, io.StringIO("text")]
+LATER: dict[str, Callable[[ThreadPool], object]] = {
+    "generator": lambda pool: Holder(x for x in [1]),
+    "coroutine": lambda pool: sleeping(),
+    "map": lambda pool: (1, [map(abs, [1])]),
+    "Future": lambda pool: {"x": concurrent.futures.Future[None]()},
+    "torch's Future": lambda pool: torch.futures.Future(),
+    "ApplyResult": lambda pool: pool.apply_async(abs, (1,)),
+    "": lambda pool: HOLDS_ITSELF,  # a file can be iterated over, too, but its work is not that of the call
+}
+
+
+@pytest.mark.parametrize("kind", LATER)
+def test_work_that_is_done_after_the_call_is_refused(kind: str) -> None:
+    told = rf"^'<lambda>' returns a {kind.rpartition(' ')[2]}, whose work may not be done by then: "
+    with ThreadPool(1) as pool, pytest.raises(BadRequest, match=told) if kind else nullcontext():
+        bench.measure(lambda: LATER[kind](pool), timer="wall", device="cpu", cache="hot", reps=2)

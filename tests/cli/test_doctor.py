@@ -23,7 +23,7 @@ from pytest_gpubench.results.model import Counts, SavedRun, TestRecord
 from pytest_gpubench.timing import peaks, profiler
 from pytest_gpubench.timing.base import Rep
 from tests.gpu.recording_nvml import Recording
-from tests.report.records import GPU
+from tests.results.measured import BARE_GPU as GPU
 from tests.results.measured import timing_of
 
 

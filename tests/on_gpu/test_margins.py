@@ -1,4 +1,4 @@
-"""Reads and writes beyond a tensor: forty that are planted are named, and nothing else is taken for one."""
+"""Reads and writes beyond a tensor: those that are planted are named, and nothing else is taken for one."""
 
 import re
 from pathlib import Path

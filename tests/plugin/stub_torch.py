@@ -50,10 +50,11 @@ nn = SimpleNamespace(Module=type("Module", (), {}), Parameter=type("Parameter", 
 utils = SimpleNamespace(
     _pytree=SimpleNamespace(tree_flatten_with_path=_flatten, tree_any=_nothing, tree_leaves=_leaves)
 )
-sys.modules["torch.utils"] = cast(Any, utils)
+sys.modules |= {"torch.utils": cast(Any, utils), "torch.utils._pytree": cast(Any, utils._pytree)}
 sys.modules["torch._subclasses"] = cast(Any, SimpleNamespace(FakeTensor=type("FakeTensor", (Tensor,), {})))
 
 float32 = dtype()
+is_tensor = _nothing
 compiler = SimpleNamespace(is_dynamo_compiling=_nothing, cudagraph_mark_step_begin=_nothing)
 version = SimpleNamespace(cuda=None)
 cuda = SimpleNamespace(

@@ -318,28 +318,29 @@ def test_teardown(benchmark):
 # lines of limits
 
 
-@pytest.mark.parametrize(
-    ("pattern", "meant"),
-    [
-        ("bench_it.py", ["bench_it.py::softmax[8]", "bench_it.py::softmax[16]", "a/bench_it.py::__main__"]),
-        ("a/*", ["a/bench_it.py::__main__"]),
-        ("bench_it.py::softmax", ["bench_it.py::softmax[8]", "bench_it.py::softmax[16]"]),
-        ("bench_it.py::soft", []),
-        ("bench_it.py::softmax[8]", ["bench_it.py::softmax[8]"]),
-        ("*[1*", ["bench_it.py::softmax[16]"]),
-        ("other_bench_it.py::*", ["other_bench_it.py::__main__"]),
-    ],
-)
-def test_a_pattern_is_of_whole_names(
-    pattern: str, meant: list[str], run_script: RunScript, pytester: pytest.Pytester
-) -> None:
+MEANT = {
+    "bench_it.py": ["bench_it.py::softmax[8]", "bench_it.py::softmax[16]", "a/bench_it.py::__main__"],
+    "a/*": ["a/bench_it.py::__main__"],
+    "bench_it.py::softmax": ["bench_it.py::softmax[8]", "bench_it.py::softmax[16]"],
+    "bench_it.py::soft": [],
+    "bench_it.py::softmax[8]": ["bench_it.py::softmax[8]"],
+    "*[1*": ["bench_it.py::softmax[16]"],
+    "other_bench_it.py::*": ["other_bench_it.py::__main__"],
+}
+
+
+def test_a_pattern_is_of_whole_names(pytester: pytest.Pytester) -> None:
     pytester.mkdir("a")
-    for name in ("other_bench_it.py", "a/bench_it.py"):
-        (pytester.path / name).write_text(HEAD + "do_bench(fast)")
+    for name, source in (("", SOFTMAX), ("other_", "do_bench(fast)"), ("a/", "do_bench(fast)")):
+        (pytester.path / f"{name}bench_it.py").write_text(HEAD + source)
     scripts = "--gpu-bench-scripts=bench_it.py, other_bench_it.py, a/bench_it.py"
-    run = run_script(SOFTMAX, scripts, f"--gpu-bench-limits={pattern}: max_time_us=9, max_rel_std=0.5")
-    failed = [each.nodeid for each in run.reports if each.when == "call" and each.failed]
-    assert sorted(failed) == sorted(meant)
+    limits = "\n".join(f"{pattern}: max_time_us={number}" for number, pattern in enumerate(MEANT))
+    options = [*plugins_for("", []), "--gpu-bench-timer=scripted", scripts, f"--gpu-bench-limits={limits}"]
+    items, _ = pytester.inline_genitems(*options)
+    marked = {item.nodeid: [mark.kwargs.get("max_time_us") for mark in item.iter_markers("perf")] for item in items}
+    assert len(marked) == 4
+    for number, (pattern, meant) in enumerate(MEANT.items()):
+        assert sorted(name for name, numbers in marked.items() if number in numbers) == sorted(meant), pattern
 
 
 LINES = ["bench.py", "bench.py:", "bench.py: ", "bench.py: 4", "a: x=f()", "a: x=", "a: **{}"]
@@ -359,7 +360,7 @@ def test_an_option_that_means_nothing_is_refused(option: str, sentence: str, pyt
     result.stderr.fnmatch_lines([f"ERROR: {sentence}"])
 
 
-@pytest.mark.usefixtures("forked")
+@pytest.mark.usefixtures("stubbed_torch")
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -374,7 +375,8 @@ def test_an_option_that_means_nothing_is_refused(option: str, sentence: str, pyt
 def test_a_line_of_no_test_is_named(pytester: pytest.Pytester, arguments: tuple[str, ...], named: list[str]) -> None:
     """One of the ini file is not, where only some tests are asked for."""
     pytester.makeini("[pytest]\ngpu_bench_limits =\n    test_a.py: max_time_us=40\n    absent.py: max_time_us=4\n")
-    (pytester.path / "test_a.py").write_text(f"{HEAD}\ndef test_a(gpu_bench): gpu_bench(fast)\n")
+    source = "from pytest_gpubench import scripted\ndef test_a(gpu_bench): gpu_bench(scripted([10.0])(lambda: 0))\n"
+    (pytester.path / "test_a.py").write_text(source)
     plugins = plugins_for("", arguments)
     text = pytester.runpytest_inprocess(*plugins, "--gpu-bench-timer=scripted", *arguments).stdout.str()
     assert "1 passed" in text

@@ -241,17 +241,3 @@ def test_what_has_no_counters_says_why(bench_run: BenchRun, source: str, options
     result = bench_run(source, *options)
     assert result.ret == 0
     result.stdout.fnmatch_lines([f"*was not judged by max_instructions=1000: {told}*"])
-
-
-@pytest.mark.parametrize(
-    ("option", "told"),
-    [
-        ("--gpu-bench-counters=some", "'some' is no counter: use one of instructions, *"),
-        ("--gpu-bench-counters=dram__bytes_read.avg", "* is no sum over a call's kernels*"),
-        ("--gpu-bench-compare-fail=instructions:5us", "*the counter instructions has no unit of time*"),
-    ],
-)
-def test_an_invalid_option_says_what_to_write(bench_run: BenchRun, option: str, told: str) -> None:
-    result = bench_run(ALONE, option)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*{told}"])

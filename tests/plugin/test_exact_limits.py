@@ -3,14 +3,12 @@
 import pytest
 
 from pytest_gpubench.results.model import Outcome, decode
-from tests.plugin.conftest import BenchRun, RecordRun, RunRows, assert_fails
+from tests.plugin.conftest import BenchRun, CheckRows, RunRows
 
-
-@pytest.mark.parametrize(("given", "more"), [("", 1), (", bytes=8", 0)])
-def test_what_is_moved_is_known_before_the_reps(bench_run: BenchRun, given: str, more: int) -> None:
-    """One call is made to see it, where nobody gave it, and it is not one of those that are timed."""
-    source = f"""
+WORK = """
 import torch
+a = torch.ones(8, 16)
+x = torch.ones(16, 16, requires_grad=True)
 calls = []
 
 @scripted([10.0])
@@ -18,44 +16,35 @@ def copy(x):
     calls.append(x)
     return x.clone()
 
-@pytest.mark.perf(min_gbps=1e-9)
-def test_it(gpu_bench):
-    timing = gpu_bench.measure(copy, (torch.ones(1),){given}, reps=30)
-    assert timing.moved_bytes == 8
-    assert len(calls) == 30 + {more}
-"""
-    bench_run(source).assert_outcomes(passed=1)
-
-
-def test_the_operations_are_counted_where_a_limit_asks(record_run: RecordRun) -> None:
-    source = """
-import torch
-a = torch.ones(8, 16)
-
 @scripted([10.0, 10.1, 9.9])
 def product(a): return a @ a.T
 
-@pytest.mark.perf(min_tflops=1e-6)
-def test_it(gpu_bench): gpu_bench.compare(product, product, (a,), names=("one", "other"))
-"""
-    recorder = record_run(source, "--gpu-bench-reps=60")
-    arms = [item.timing for item in recorder.records[0].measurements]
-    assert [arm.flops for arm in arms] == [2 * 8 * 8 * 16] * 2
-    assert [arm.moved_bytes for arm in arms] == [4 * (8 * 16 + 8 * 8)] * 2
-    assert [verdict.outcome.name for verdict in recorder.records[0].measurements[1].verdicts] == ["PASS"]
+@pytest.mark.perf(min_gbps=1e-9)
+@pytest.mark.parametrize(("given", "more"), [({}, 1), ({"bytes": 8}, 0)])
+def test_copy(gpu_bench, given, more):
+    calls.clear()
+    assert gpu_bench.measure(copy, (torch.ones(1),), **given, reps=30).moved_bytes == 8
+    assert len(calls) == 30 + more
 
-
-def test_a_backward_run_is_prepared_anew_to_be_counted(bench_run: BenchRun) -> None:
-    source = """
-import torch
-x = torch.ones(16, 16, requires_grad=True)
-def product(x): return x @ x
+@pytest.mark.perf(min_tflops=1e-6, reps=60)
+def test_product(gpu_bench):
+    found = gpu_bench.compare(product, product, (a,), names=("one", "other"))
+    for each in (found.reference, found.timing):
+        assert (each.flops, each.moved_bytes) == (2 * 8 * 8 * 16, 4 * (8 * 16 + 8 * 8))
+    assert [verdict.outcome for verdict in found.verdicts] == ["pass"]
 
 @pytest.mark.perf(min_tflops=1e-9, min_gbps=1e-9)
-def test_it(gpu_bench): gpu_bench.measure(product, (x,), backward="backward")
+def test_backward(gpu_bench): gpu_bench.measure(product, (x,), backward="backward")
+
+@pytest.mark.perf(min_gbps=1e-9, min_tflops=1e-9)
+def test_largest(gpu_bench): gpu_bench.measure(fast, bytes=2**63, flops=2**63)
+def test_largest_of_phases(gpu_bench): gpu_bench.phases({"p": fast}, elements=2**63)
 """
-    options = ("--gpu-bench-device=cpu", "--gpu-bench-cache=hot", "--gpu-bench-reps=20")
-    bench_run(source, *options, timer="wall").assert_outcomes(passed=1)
+
+
+def test_work_is_known_before_the_reps(bench_run: BenchRun) -> None:
+    """One call is made to see it, where nobody gave it, which is none of those timed; a backward run is made anew."""
+    bench_run(WORK, "--gpu-bench-device=cpu").assert_outcomes(passed=6)
 
 
 LATE = """
@@ -101,18 +90,16 @@ def test_what_raises_after_the_reps_loses_none_of_them(run_rows: RunRows) -> Non
         assert judged == ([both, both[:1]] if len(roles) > 1 else [both[:1]])
 
 
-def test_the_work_of_phases_is_counted_before_their_reps(record_run: RecordRun) -> None:
+def test_the_work_of_phases_is_counted_before_their_reps_or_says_where_to_give_it(check_rows: CheckRows) -> None:
     """The first call is there to see whether it is interpreted."""
-    source = LATE.format(marks="min_gbps=1e-12", call="phases({'p': second}, double, (x,), reps=20)")
-    recorder = record_run(source, "--gpu-bench-timer=wall", "--gpu-bench-device=cpu", "--gpu-bench-cache=hot")
-    report = recorder.call
-    assert "raised in the call of 'p' whose work is counted" in report.longreprtext
-
-
-def test_work_of_phases_that_is_not_known_says_where_to_give_it(record_run: RecordRun) -> None:
-    run = record_run("@pytest.mark.perf(min_tflops=1)\ndef test_it(gpu_bench): gpu_bench.phases({'p': fast})")
-    sentence = "p: min_tflops=1 cannot be judged, * measure it by itself, with flops="
-    assert_fails(run.call, f"E *InvalidResult: {sentence}")
+    call = "phases({'p': second}, double, (x,), reps=20)"
+    counted = LATE.format(marks="min_gbps=1e-12", call=call)
+    unknown = "@pytest.mark.perf(min_tflops=1)\ndef test_it(gpu_bench): gpu_bench.phases({'p': fast})"
+    rows = {
+        counted: "*raised in the call of 'p' whose work is counted*",
+        unknown: "InvalidResult: p: min_tflops=1 cannot be judged, * measure it by itself, with flops=",
+    }
+    check_rows("", rows, "--gpu-bench-timer=wall", "--gpu-bench-device=cpu", "--gpu-bench-cache=hot")
 
 
 @pytest.mark.parametrize("marks", ["min_gbps=1e9", "min_peak_fraction=0.5"])
@@ -130,15 +117,6 @@ def test_phases(gpu_bench): gpu_bench.phases({{"p": fast}}, args=(x,))
         ["gpu_bench: warning: 3 times in 3 tests (*), first: fast: *says nothing here, it moves 0 bytes (*"]
     )
     result.stdout.fnmatch_lines(["*limits: 3 not judged", "*3 not judged in *"])
-
-
-def test_the_largest_numbers_are_measured(bench_run: BenchRun) -> None:
-    source = """
-@pytest.mark.perf(min_gbps=1e-9, min_tflops=1e-9)
-def test_it(gpu_bench): gpu_bench.measure(fast, bytes=2**63, flops=2**63)
-def test_phases(gpu_bench): gpu_bench.phases({"p": fast}, elements=2**63)
-"""
-    bench_run(source).assert_outcomes(passed=2)
 
 
 BESIDE = """

@@ -1,7 +1,7 @@
 import pytest
 
 from pytest_gpubench import GpuBench
-from tests.plugin.conftest import BenchRun, CheckRows, RecordRun
+from tests.plugin.conftest import BenchRun, RecordRun
 
 
 def test_what_is_passed_on_and_returned(bench_run: BenchRun) -> None:
@@ -107,42 +107,6 @@ def test_second(gpu_bench, size):
     assert second.extra_info == {}
     assert second.params == {"size": "3"}
     assert [item.timing.label for item in second.measurements] == ["fast", "slow"]
-
-
-LATER = {
-    "yield 1": "BadRequest: 'lazy' returns a generator, whose work may not be done by then*",
-    "return sleeping()": "BadRequest: 'lazy' returns a coroutine, *",
-    "return 1, [map(abs, [1])]": "BadRequest: 'lazy' returns a map, *",
-    "return {'x': pool.submit(abs, 1)}": "BadRequest: 'lazy' returns a Future, *",
-    "return Held(x for x in [1])": "BadRequest: 'lazy' returns a generator, *",
-    "return torch.futures.Future()": "BadRequest: 'lazy' returns a Future, *",
-    "return workers.apply_async(abs, (1,))": "BadRequest: 'lazy' returns a ApplyResult, *",
-    "return held": None,
-}
-
-
-def test_a_function_whose_work_is_done_later_is_refused(check_rows: CheckRows) -> None:
-    """A file can be iterated over too, but its work is not that of the call. A dataclass may hold itself."""
-    head = """
-import io, torch
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from multiprocessing.pool import ThreadPool
-pool = ThreadPoolExecutor(1)
-workers = ThreadPool(1)
-@dataclass
-class Held: value: object
-held = Held(None)
-held.value = [held, io.StringIO("text")]
-async def sleeping(): pass
-"""
-    test = """
-def test_it(gpu_bench):
-    def lazy(): {}
-    gpu_bench.measure(lazy, cache="hot")
-"""
-    options = ("--gpu-bench-timer=wall", "--gpu-bench-device=cpu", "--gpu-bench-reps=2")
-    check_rows(head, {test.format(body): sentence for body, sentence in LATER.items()}, *options)
 
 
 def test_the_own_error_of_a_property_is_kept() -> None:

@@ -1,6 +1,8 @@
 """`gpu_bench` under @given: no health checks to suppress, the slow shape is shrunk and named, nothing is flaky."""
 
+import itertools
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -263,3 +265,92 @@ def test_phases_spend_alpha_together(record_run: RecordRun) -> None:
     assert sorted(item.example for item in record.measurements) == [f"n={n}" for n in (1, 1, 2, 2, 4, 4)]
     said = [each.sentence.rpartition(", ")[2] for item in record.measurements for each in item.verdicts]
     assert said == [f"{percent} % interval)" for percent in (99.975, 99.975, 99.9917, 99.9917, 99.9958, 99.9958)]
+
+
+# examples whose texts are equal: drawn within the test, or tensors whose values the text leaves out
+
+DATA = "n=st.data()"
+TENSORS = "n=st.integers(0, 9).map(lambda k: torch.full((4,), float(k)))"
+RANDOMS = "n=st.randoms(use_true_random=False)"
+
+
+def alike(body: str, given: str, marks: str = "max_time_us=20") -> str:
+    return "from hypothesis import note\n" + limited(body, given, marks)
+
+
+@pytest.mark.parametrize(
+    ("given", "body", "smallest"),
+    [
+        (DATA, "k = n.draw(sizes); gpu_bench.compare(slow_from(k, 70), double, (torch.ones(3),))", "1: 70"),
+        (DATA, "gpu_bench(add(1.0), torch.ones(1)); gpu_bench(slow_from(n.draw(sizes), 70), torch.ones(1))", "1: 70"),
+        (TENSORS, "note(f'of {n[0]:g}'); gpu_bench.compare(slow_from(n[0], 5), double, (n,))", "of 5\n"),
+        (RANDOMS, "gpu_bench.measure(slow_from(n.random(), 0.5), (torch.ones(3),))", "n=HypothesisRandom("),
+    ],
+)
+def test_a_loss_is_found_and_shrunk(bench_run: BenchRun, given: str, body: str, smallest: str) -> None:
+    marks = "min_speedup=0.8" if "compare" in body else "max_time_us=20"
+    result = bench_run(alike(body, given, marks))
+    result.assert_outcomes(failed=1)
+    text = result.stdout.str()
+    assert "LimitBroken: " in text
+    assert smallest in text
+    assert given != DATA or "@example" not in text.partition("LimitBroken")[2], "hypothesis would not take it"
+    assert not any(word in text for word in TROUBLE)
+
+
+@pytest.mark.parametrize("call", ["measure({}, (torch.ones(3),))", "phases(dict(a={}), args=(torch.ones(3),))"])
+def test_the_verdict_of_a_replay_is_the_same(bench_run: BenchRun, call: str) -> None:
+    """Slow the first time alone: the same choices are the same example."""
+    kernel = "add(50.0 if seen[k] == 1 and k > 20 else 5.0)"
+    body = f"k = n.draw(sizes); seen[k] += 1; gpu_bench.{call.format(kernel)}"
+    result = bench_run(alike(body, DATA))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *too slow: median 50.00 us*", "E *Draw 1: 21*"])
+    assert not any(word in result.stdout.str() for word in TROUBLE)
+
+
+# a search within a time, in which examples beyond it are called, not timed; and with so many reps for each example
+
+CALLED = "before = len(called); gpu_bench.{}; gpu_bench.extra_info[f'{{{{n}}}}'] = len(called) - before"
+MEASURE = CALLED.format("measure({}, (torch.ones(n),))")
+PHASES = CALLED.format("phases(dict(a={}), args=(torch.ones(n),))")
+
+
+@pytest.fixture
+def seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have whatever is paid for take a second."""
+    clock = itertools.count()
+    stopped = SimpleNamespace(perf_counter=lambda: float(next(clock)))
+    monkeypatch.setattr("pytest_gpubench.search.search.time", stopped)
+
+
+@pytest.mark.usefixtures("seconds")
+@pytest.mark.parametrize("body", [MEASURE, PHASES])
+@pytest.mark.parametrize(("budget_s", "measured"), [("3", 3), ("3.5", 4)])
+def test_what_the_budget_does_not_reach_is_called_once(
+    record_run: RecordRun, body: str, budget_s: str, measured: int
+) -> None:
+    source = limited(body.format("add(10.0)"), marks="max_time_us=11")
+    (record,) = record_run(source, f"--gpu-bench-given-budget-s={budget_s}").records
+    left = f"--gpu-bench-given-budget-s of {budget_s} s is spent"
+    assert [item.timing.unmeasured for item in record.measurements] == [None] * measured + [left] * (25 - measured)
+    assert not [item for item in record.measurements[measured:] if item.verdicts]
+    calls = [record.extra_info[item.example.removeprefix("n=")] for item in record.measurements]
+    assert [number == 1 for number in calls] == [not item.timing.measured for item in record.measurements]
+
+
+FEW = (
+    "with reps=12 not every example of @given can be judged, as all of them together spend alpha 0.001: take at least "
+    "31 reps, enough for max_examples=25 and to shrink what fails, or give no reps"
+)
+
+
+@pytest.mark.parametrize("policy", ["fail", "pass"])
+def test_too_few_reps_for_a_verdict_go_as_asked_for_what_is_open(bench_run: BenchRun, policy: str) -> None:
+    body = "gpu_bench.measure(add(1000.0 if n > 1 else 10.0), (torch.ones(n),))"
+    options = ("--gpu-bench-reps=12", f"--gpu-bench-inconclusive={policy}")
+    result = bench_run(limited(body, marks="max_time_us=20"), *options)
+    text = result.stdout.str()
+    result.assert_outcomes(**{"failed" if policy == "fail" else "passed": 1})
+    assert text.count(f"LimitBroken: {FEW}") == (policy == "fail")
+    assert not any(word in text for word in TROUBLE)

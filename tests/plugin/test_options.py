@@ -182,6 +182,7 @@ BAD = {
     "columns=,": "',' is not valid, it must be a comma-separated list of*",
     "group-by=param:": "'param:' is not valid*",
     "compare-fail=5%": "'5%' is no tolerance: write speedup|*",
+    "counters=some": "'some' is no counter: use one of instructions, *",
     "require=0": "'0' is not valid, it must be at least 1, or all",
     "require=some": "'some' is not valid, it must be a whole number, or all",
     "lock-clocks=fast": "'fast' is not valid, it must be a whole number of MHz above 0, or one*",

@@ -12,8 +12,10 @@ import pytest_gpubench.bench.integrity
 import pytest_gpubench.bench.ranks
 from pytest_gpubench import Kernel, Ranks, Timing
 from tests.plugin.conftest import BenchRun, CheckRows, RecordRun
-from tests.plugin.test_given import TROUBLE, limited
+from tests.plugin.test_given import TROUBLE, limited, seconds
 from tests.results.measured import kernel
+
+__all__ = ["seconds"]  # a fixture
 
 ON_CPU = ("--gpu-bench-device=cpu", "--gpu-bench-timer=profiler")
 KERNELS = (
@@ -150,6 +152,24 @@ def test_under_given_nothing_is_taken_twice(record_run: RecordRun, taken: collec
     assert measurements[-1].example == "n=21"
     (section,) = [text for title, text in report.sections if title == "gpu_bench"]
     assert "work: 100.0 us (median of" in section
+
+
+@pytest.mark.usefixtures("seconds")
+def test_ranks_are_called_when_it_is_spent(record_run: RecordRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    take_samples(monkeypatch, STEADY_US)
+    module: Any = pytest_gpubench.bench.ranks
+    take, timed = module.measure_ranks, []
+
+    def noting(job: Any, device: object, world_size: int) -> object:
+        timed.append(job.timed)
+        return take(job, device, world_size) if job.timed else None
+
+    replace_ranks(monkeypatch, noting)
+    source = limited("gpu_bench.ranks(scripted)", marks="max_time_us=11")
+    (record,) = record_run(source, *ON_CPU, "--gpu-bench-given-budget-s=2").records
+    assert timed == [True] * 2 + [False] * 23
+    reasons = [item.timing.unmeasured for item in record.measurements]
+    assert reasons == [None] * 2 + ["--gpu-bench-given-budget-s of 2 s is spent"] * 23
 
 
 STEPS = """

@@ -29,46 +29,36 @@ def host(tmp_path: Path) -> Host:
 needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without a GPU")
 
 
-@needs_no_gpu
-@pytest.mark.parametrize(
-    ("demand", "source", "sentence"),
-    [
-        ("1", TWO, f"--gpu-bench-require=1: 0 tests measured on a GPU; {BOTH}"),
-        ("all", TWO, f"--gpu-bench-require=all: {BOTH}"),
-        (
-            "all",
-            TWO + LAZY,
-            f"--gpu-bench-require=all: 1 perf test of 3 measured nothing, the first is *::test_lazy; {BOTH}",
-        ),
-        ("all", "def test_plain(): pass", "--gpu-bench-require=all: there was no perf test to run"),
-    ],
-)
-def test_a_cpu_that_nobody_asked_for_does_not_count(
-    bench_run: BenchRun, demand: str, source: str, sentence: str
-) -> None:
-    result = bench_run(source, f"--gpu-bench-require={demand}", timer="profiler")
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    assert result.parseoutcomes().get("failed", 0) == 0
-    result.stdout.fnmatch_lines([f"gpu_bench: {sentence}".replace("[", "[[]")])
+ONE_LAZY = "--gpu-bench-require=all: 1 perf test of 3 measured nothing, the first is *::test_lazy"
 
 
 @pytest.mark.parametrize(
-    ("demand", "source", "sentence"),
+    ("device", "demand", "source", "sentence"),
     [
-        ("1", TWO, None),
-        ("2", TWO + LAZY, None),
-        ("3", TWO + LAZY, "--gpu-bench-require=3: 2 tests measured on the CPU"),
-        ("all", TWO, None),
-        ("all", TWO + LAZY, "--gpu-bench-require=all: 1 perf test of 3 measured nothing, the first is *::test_lazy"),
+        pytest.param("auto", *row, marks=needs_no_gpu)
+        for row in (
+            ("1", TWO, f"--gpu-bench-require=1: 0 tests measured on a GPU; {BOTH}"),
+            ("all", TWO, f"--gpu-bench-require=all: {BOTH}"),
+            ("all", TWO + LAZY, f"{ONE_LAZY}; {BOTH}"),
+            ("all", "def test_plain(): pass", "--gpu-bench-require=all: there was no perf test to run"),
+        )
+    ]
+    + [
+        ("cpu", "1", TWO, None),
+        ("cpu", "2", TWO + LAZY, None),
+        ("cpu", "3", TWO + LAZY, "--gpu-bench-require=3: 2 tests measured on the CPU"),
+        ("cpu", "all", TWO, None),
+        ("cpu", "all", TWO + LAZY, ONE_LAZY),
     ],
 )
-def test_a_cpu_that_was_asked_for_by_name_counts(
-    bench_run: BenchRun, demand: str, source: str, sentence: str | None
+def test_a_cpu_counts_where_it_was_asked_for_by_name(
+    bench_run: BenchRun, device: str, demand: str, source: str, sentence: str | None
 ) -> None:
-    result = bench_run(source, f"--gpu-bench-require={demand}", "--gpu-bench-device=cpu", timer="profiler")
+    result = bench_run(source, f"--gpu-bench-require={demand}", f"--gpu-bench-device={device}", timer="profiler")
     assert result.ret == (pytest.ExitCode.OK if sentence is None else pytest.ExitCode.TESTS_FAILED)
+    assert result.parseoutcomes().get("failed", 0) == 0
     if sentence is not None:
-        result.stdout.fnmatch_lines([f"gpu_bench: {sentence}"])
+        result.stdout.fnmatch_lines([f"gpu_bench: {sentence}".replace("[", "[[]")])
     assert ("gpu-bench-require" in result.stdout.str()) == (sentence is not None)
 
 

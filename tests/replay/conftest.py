@@ -3,8 +3,7 @@
 import pytest
 
 from tests.replay.on_cpu import OnCpu, make_on_cpu
-from tests.timing.test_events import FakeGpu, gpu
-from tests.timing.test_graph import streams
+from tests.timing.fake_gpu import FakeGpu, gpu, streams
 
 __all__ = ["gpu", "streams"]  # fixtures
 

@@ -19,8 +19,7 @@ from pytest_gpubench.timing.base import Call
 from pytest_gpubench.timing.calls import make_call
 from tests.replay.fake_graphs import FakeFunction, FakeGraphs, FakeNode
 from tests.results.measured import BARE_GPU
-from tests.timing.test_events import FakeGpu
-from tests.timing.test_graph import FakeGraph, FakeStream
+from tests.timing.fake_gpu import FakeGpu, FakeGraph, FakeStream
 
 N = 8
 POOL = (0, 7)

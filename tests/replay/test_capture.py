@@ -16,7 +16,7 @@ from pytest_gpubench.timing.base import Call, call_of
 from pytest_gpubench.timing.calls import make_arguments, make_call
 from tests.replay.image_files import image_of, image_with
 from tests.replay.on_cpu import IMAGE, N, OnCpu
-from tests.timing.test_graph import CAPTURING
+from tests.timing.fake_gpu import CAPTURING
 
 X = torch.arange(N, dtype=torch.float32)
 

@@ -16,8 +16,7 @@ from pytest_gpubench.results.model import Code
 from pytest_gpubench.timing.base import Call, call_of
 from tests.replay.fake_graphs import NUMBERS, FakeGraphs, FakeNode
 from tests.results.measured import BARE_GPU, kernel, timing_of
-from tests.timing.test_events import FakeGpu, gpu
-from tests.timing.test_graph import CAPTURING, FakeStream, streams
+from tests.timing.fake_gpu import CAPTURING, FakeGpu, FakeStream, gpu, streams
 
 __all__ = ["gpu", "streams"]  # fixtures
 

@@ -11,8 +11,7 @@ from pytest_gpubench.report.terminal import summary_lines
 from pytest_gpubench.results.model import TestRecord
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.summary import Interval
-from tests.report.records import arms, record, timing
-from tests.results.measured import present
+from tests.results.measured import arms, clocked, present, record
 
 WORDS = {"<": (0.5, 0.9), ">": (1.1, 2.0), "?": (0.9, 1.1)}
 
@@ -77,7 +76,7 @@ def compared(
     values = "-".join(params.values())
     found: list[Measurement] = []
     for _ in range(times):
-        found += arms(timing("softmax", 100.0 / ratio), timing("torch", 100.0), interval=interval)
+        found += arms(clocked("softmax", 100.0 / ratio), clocked("torch", 100.0), interval=interval)
     return record(*found, nodeid=f"{nodeid}[{values}]", params=params)
 
 

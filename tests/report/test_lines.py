@@ -13,15 +13,14 @@ from pytest_gpubench.report.terminal import summary_lines
 from pytest_gpubench.results.model import Outcome, TestRecord
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.summary import Interval
-from tests.report.records import arms, record, timing, unmeasured, verdict
-from tests.results.measured import speedup_over
+from tests.results.measured import arms, clocked, record, speedup_over, unmeasured, verdict
 
 DEFAULTS = Settings()
 
 
 def judged(*outcomes: Outcome, enforced: bool = True) -> TestRecord:
-    found = tuple(verdict(f"limit={index}", outcome, enforced) for index, outcome in enumerate(outcomes))
-    return record(Measurement(timing=timing("a", 10.0), verdicts=found))
+    found = tuple(verdict(f"limit={index}", outcome, enforced=enforced) for index, outcome in enumerate(outcomes))
+    return record(Measurement(timing=clocked("a", 10.0), verdicts=found))
 
 
 def warnings_of(records: list[TestRecord], settings: Settings = DEFAULTS) -> list[str]:
@@ -48,7 +47,7 @@ OPEN = judged(Outcome.INCONCLUSIVE)
     ],
 )
 def test_the_last_line_counts_the_verdicts(found: TestRecord, settings: Settings, words: str) -> None:
-    warned = record(Measurement(timing=timing("b", 1.0)), warnings=("something to mind",))
+    warned = record(Measurement(timing=clocked("b", 1.0)), warnings=("something to mind",))
     lines = summary_lines([found, warned], settings)
     assert lines[-1] == f"gpu_bench: limits: {words}"
     assert "gpu_bench: warning: tests/test_a.py::test_it: something to mind" in lines
@@ -73,7 +72,7 @@ def test_without_a_gpu_one_line_counts_what_would_fail(outcomes: tuple[Outcome, 
 
 
 def test_the_first_line_says_how_a_device_was_measured() -> None:
-    items = [Measurement(timing=timing("a", 1.0, timer=timer)) for timer in ("profiler", "profiler", "graph")]
+    items = [Measurement(timing=clocked("a", 1.0, timer=timer)) for timer in ("profiler", "profiler", "graph")]
     alike, several = (summary_lines([record(*found)], Settings()) for found in (items[:2], items))
     where = "in 1 test on NVIDIA H200 (GPU): "
     assert alike == [f"gpu_bench: 2 measurements {where}profiler timer, cold cache; 0.0 s"]
@@ -83,7 +82,7 @@ def test_the_first_line_says_how_a_device_was_measured() -> None:
 
 def test_examples_of_a_search_count_as_one() -> None:
     examples = [
-        Measurement(timing=timing("a", 10.0), verdicts=(verdict("min_speedup=2", outcome),), example=f"n={number}")
+        Measurement(timing=clocked("a", 10.0), verdicts=(verdict("min_speedup=2", outcome),), example=f"n={number}")
         for number, outcome in enumerate([Outcome.PASS, Outcome.FAIL, Outcome.FAIL])
     ]
     assert summary_lines([record(*examples)], Settings())[-1] == "gpu_bench: limits: 1 fail"
@@ -101,7 +100,7 @@ def test_what_is_invalid_is_not_said_to_be_unmeasured() -> None:
 
 @pytest.mark.parametrize(("number", "shown"), [(3, 3), (4, 4), (100, 4)])
 def test_a_test_warns_a_few_times(number: int, shown: int) -> None:
-    warned = record(Measurement(timing=timing("b", 1.0)), warnings=tuple("w" * (1 + index) for index in range(number)))
+    warned = record(Measurement(timing=clocked("b", 1.0)), warnings=tuple("w" * (1 + index) for index in range(number)))
     lines = warnings_of([warned, warned])
     assert len(lines) == shown
     assert ("more like this" in lines[-1]) == (number > 3)
@@ -110,7 +109,7 @@ def test_a_test_warns_a_few_times(number: int, shown: int) -> None:
 def test_warnings_alike_of_several_functions_and_tests_are_one() -> None:
     tests = [
         record(
-            *(Measurement(timing=timing(f"f{nth}_{place}", 1.0)) for place in range(3)),
+            *(Measurement(timing=clocked(f"f{nth}_{place}", 1.0)) for place in range(3)),
             nodeid=f"test_a.py::test_{nth}",
             warnings=(*(f"f{nth}_{place}: {nth}.5x as fast" for place in range(3)), f"f{nth}_0: no limit for H200"),
         )
@@ -137,7 +136,7 @@ def test_warnings_alike_of_several_functions_and_tests_are_one() -> None:
     ],
 )
 def test_unsteady_clocks(candidate_mhz: tuple[float, ...], reference_mhz: tuple[float, ...], where: str | None) -> None:
-    pair = arms(timing("a", 10.0, sm_clock_mhz=candidate_mhz), timing("eager", 20.0, sm_clock_mhz=reference_mhz))
+    pair = arms(clocked("a", 10.0, sm_clock_mhz=candidate_mhz), clocked("eager", 20.0, sm_clock_mhz=reference_mhz))
     lines = warnings_of([record(*pair)])
     assert len(lines) == bool(where)
     for line in lines:
@@ -146,7 +145,7 @@ def test_unsteady_clocks(candidate_mhz: tuple[float, ...], reference_mhz: tuple[
 
 
 def throttled(label: str = "a", reasons: tuple[str, ...] = ("SwPowerCap",)) -> Timing:
-    return timing(label, 10.0, flags=("throttled",), throttle_reasons=reasons)
+    return clocked(label, 10.0, flags=("throttled",), throttle_reasons=reasons)
 
 
 @pytest.mark.parametrize(("number", "more"), [(3, ""), (4, " and 1 more")])
@@ -159,7 +158,7 @@ def test_a_warning_names_three_tests(number: int, more: str) -> None:
 
 @pytest.mark.parametrize(("quads", "interval", "said"), [(3, False, True), (20, True, False)])
 def test_too_few_reps_say_how_many_it_takes(quads: int, interval: bool, said: bool) -> None:
-    lines = warnings_of([record(*arms(timing("a", 10.0), timing("eager", 20.0), quads=quads, interval=interval))])
+    lines = warnings_of([record(*arms(clocked("a", 10.0), clocked("eager", 20.0), quads=quads, interval=interval))])
     assert len(lines) == said
     remedy = "take 10 (--gpu-bench-reps=10), or give them time (--gpu-bench-budget-s)"
     assert all(line.endswith(remedy) for line in lines)
@@ -167,16 +166,16 @@ def test_too_few_reps_say_how_many_it_takes(quads: int, interval: bool, said: bo
 
 def test_what_the_test_itself_warns_of_is_not_said_twice() -> None:
     unclear = verdict("min_speedup=2", Outcome.INCONCLUSIVE)
-    pair = arms(timing("a", 10.0), timing("eager", 20.0), unclear, interval=False)
+    pair = arms(clocked("a", 10.0), clocked("eager", 20.0), unclear, interval=False)
     said = record(*pair, warnings=(unclear.sentence,))
     assert warnings_of([said]) == [f"tests/test_a.py::test_it: {unclear.sentence}"]
     assert len(warnings_of([record(*pair)])) == 1
 
 
 def test_the_section_shows_both_arms_side_by_side() -> None:
-    candidate = timing("fused", 10.0, 1950, flags=("throttled",))
-    pair = arms(candidate, timing("eager", 20.0), verdict("min_speedup=3", Outcome.FAIL))
-    alone = Measurement(timing=timing("alone", 5.0))
+    candidate = clocked("fused", 10.0, 1950, flags=("throttled",))
+    pair = arms(candidate, clocked("eager", 20.0), verdict("min_speedup=3", Outcome.FAIL))
+    alone = Measurement(timing=clocked("alone", 5.0))
     lines = report_section(record(alone, *pair)).splitlines()
     assert lines[0] == "alone: 5.000 us (median of 9 reps, cold, profiler)"
     assert lines[1].endswith("max 5.020 us; SM clock 1980 MHz; nothing unusual")
@@ -206,7 +205,7 @@ def test_the_section_shows_both_arms_side_by_side() -> None:
 
 
 def test_the_section_of_what_has_no_number_says_why() -> None:
-    pair = arms(unmeasured("b", "too fast"), timing("eager", 20.0, None), verdict("min_speedup=2", Outcome.INVALID))
+    pair = arms(unmeasured("b", "too fast"), clocked("eager", 20.0, None), verdict("min_speedup=2", Outcome.INVALID))
     lines = report_section(record(*pair)).splitlines()
     assert lines[0] == "b against eager: too fast"
     assert [re.split(r"\s{2,}", line.strip()) for line in lines[1:3]] == [["b", "eager"], ["median", "-", "20.00 us"]]
@@ -217,8 +216,8 @@ def test_the_section_of_what_has_no_number_says_why() -> None:
 
 
 def test_of_very_many_the_section_shows_the_last() -> None:
-    alone = [Measurement(timing=timing("alone", 1.0 + index)) for index in range(9)]
-    pairs = [item for index in range(9) for item in arms(timing("b", 10.0 + index), timing("eager", 20.0))]
+    alone = [Measurement(timing=clocked("alone", 1.0 + index)) for index in range(9)]
+    pairs = [item for index in range(9) for item in arms(clocked("b", 10.0 + index), clocked("eager", 20.0))]
     text = report_section(record(*alone, *pairs))
     assert text.count("median of") == 1
     assert "alone: 9.000 us (median of 9 reps, cold, profiler) (the last of 9)" in text
@@ -237,11 +236,11 @@ class OddFloat(float):
 
 
 def test_properties_are_plain_and_their_names_are_used_once() -> None:
-    odd = timing("fused", 10.0, samples_us=(OddFloat(10.0),) * 9)
-    pair = arms(odd, timing("eager", 20.0), verdict("a", Outcome.PASS), verdict("b", Outcome.INCONCLUSIVE))
+    odd = clocked("fused", 10.0, samples_us=(OddFloat(10.0),) * 9)
+    pair = arms(odd, clocked("eager", 20.0), verdict("a", Outcome.PASS), verdict("b", Outcome.INCONCLUSIVE))
     ratio = speedup_over(20.0, OddFloat(2.0000004), (OddFloat(1.5), OddFloat(2.5)))
     again = Measurement(timing=odd, speedup=ratio)
-    clash = Measurement(timing=timing("fused#2", 1.0))
+    clash = Measurement(timing=clocked("fused#2", 1.0))
     found = median_properties(record(*pair, again, clash))
     assert all(type(name) is str and type(value) in (float, str) for name, value in found)
     assert len({name for name, _ in found}) == len(found)
@@ -274,7 +273,7 @@ def test_the_verdict_of_a_measurement_is_its_worst(outcomes: tuple[Outcome, ...]
 
 
 def test_the_worst_example_of_a_function_stands_for_all() -> None:
-    items = [Measurement(timing=timing("a", 10.0 * n), example=f"n={n}") for n in (1, 3, 2)]
+    items = [Measurement(timing=clocked("a", 10.0 * n), example=f"n={n}") for n in (1, 3, 2)]
     assert median_properties(record(*items)) == [("gpu_bench.a.median_us", 30.0)]
 
 
@@ -282,14 +281,14 @@ def test_all_reasons_are_a_property_each_once() -> None:
     """Also where the worst verdict has none."""
     steady, slow, late = (verdict(name, Outcome.FAIL) for name in ("max_rel_std=1", "max_time_us=1", "min_gbps=1"))
     told = [msgspec.structs.replace(slow, reasons=("one", "two")), msgspec.structs.replace(late, reasons=("two",))]
-    found = median_properties(record(Measurement(timing=timing("a", 10.0), verdicts=(steady, *told))))
+    found = median_properties(record(Measurement(timing=clocked("a", 10.0), verdicts=(steady, *told))))
     assert ("gpu_bench.a.reasons", "one; two") in found
 
 
 def test_properties_of_what_has_no_number() -> None:
     broken = Measurement(timing=unmeasured("a\x00", "too fast"), verdicts=(verdict("b", Outcome.INVALID),))
     skipped = Measurement(timing=unmeasured("a", "switched off"))
-    few = arms(timing("c", 10.0), timing("eager", 20.0), interval=False)[1]
+    few = arms(clocked("c", 10.0), clocked("eager", 20.0), interval=False)[1]
     assert median_properties(record(broken, skipped, few)) == [
         ("gpu_bench.a\\x00.verdict", "invalid"),
         ("gpu_bench.c.median_us", 10.0),
@@ -300,7 +299,7 @@ def test_properties_of_what_has_no_number() -> None:
 def test_properties_of_a_change_are_plain() -> None:
     odd = OddFloat(1.25)
     change = PastChange(baseline="main", metric="median", ratio=odd, interval=Interval(odd, odd), old_us=8.0)
-    found = median_properties(record(Measurement(timing=timing("a", 10.0), change=change)))[1:]
+    found = median_properties(record(Measurement(timing=clocked("a", 10.0), change=change)))[1:]
     assert all(type(name) is str and type(value) in (float, str) for name, value in found)
     told = {"baseline": "main", "change_of": "median", "change": 1.25, "change_low": 1.25, "change_high": 1.25}
     assert found == [(f"gpu_bench.a.{name}", value) for name, value in told.items()]
@@ -332,7 +331,7 @@ SHOWS_ALL = "(--gpu-bench-verbose shows all)"
     ],
 )
 def test_what_several_tests_warn_of_is_said_once(tests: str, texts: list[str], lines: list[str]) -> None:
-    item = Measurement(timing=timing("a", 1.0))
+    item = Measurement(timing=clocked("a", 1.0))
     records = [record(item, nodeid=f"t.py::{name}", warnings=(text,)) for name, text in zip(tests, texts, strict=True)]
     assert warnings_of(records) == lines
 
@@ -341,7 +340,7 @@ def test_what_several_tests_warn_of_is_said_once(tests: str, texts: list[str], l
     ("number", "verbose", "shown"), [(20, False, 20), (21, False, 21), (90, False, 21), (90, True, 90)]
 )
 def test_a_run_warns_so_many_times(number: int, verbose: bool, shown: int) -> None:
-    item = Measurement(timing=timing("a", 1.0))
+    item = Measurement(timing=clocked("a", 1.0))
     records = [record(item, nodeid=f"t.py::test_{n}", warnings=("w" * (1 + n),)) for n in range(number)]
     lines = warnings_of(records, Settings(verbose=verbose))
     assert len(lines) == shown
@@ -358,7 +357,7 @@ def past(
     """Return a test that was compared, with the ends of its interval, and judged where an outcome is given."""
     change = PastChange(baseline=baseline, metric="median", ratio=low, interval=Interval(low, high), old_us=10.0)
     verdicts = () if outcome is None else (verdict("max_regression=0.05", outcome),)
-    return record(Measurement(timing=timing("a", 10.0), change=change, verdicts=verdicts, role=role), nodeid=nodeid)
+    return record(Measurement(timing=clocked("a", 10.0), change=change, verdicts=verdicts, role=role), nodeid=nodeid)
 
 
 @pytest.mark.parametrize(

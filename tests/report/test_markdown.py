@@ -14,10 +14,10 @@ from pytest_gpubench.report.markdown import markdown_summary
 from pytest_gpubench.results.model import CommitInfo, Outcome, SavedRun, TestRecord
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import printable
-from tests.report.records import GPU, arms, record, timing, unmeasured, verdict
 from tests.results.hostile import hostile_run
+from tests.results.measured import BARE_GPU as GPU
+from tests.results.measured import arms, clocked, record, resources, unmeasured, verdict
 from tests.results.measured import kernel as kernel_of
-from tests.results.measured import resources
 from tests.results.measured import run as run_of
 from tests.results.saved import make_run
 
@@ -53,8 +53,8 @@ ATTACKS = [
 
 
 def judged(nodeid: str, *outcomes: Outcome, enforced: bool = True) -> TestRecord:
-    verdicts = [verdict(f"limit{number}", outcome, enforced) for number, outcome in enumerate(outcomes)]
-    return record(*arms(timing("mine", 90.0), timing("torch", 180.0), *verdicts), nodeid=nodeid)
+    verdicts = [verdict(f"limit{number}", outcome, enforced=enforced) for number, outcome in enumerate(outcomes)]
+    return record(*arms(clocked("mine", 90.0), clocked("torch", 180.0), *verdicts), nodeid=nodeid)
 
 
 PASSED = judged("t.py::passed", Outcome.PASS)
@@ -62,16 +62,16 @@ FAILED = judged("t.py::failed", Outcome.PASS, Outcome.FAIL)
 OPEN = judged("t.py::open", Outcome.INCONCLUSIVE)
 LOOSE = judged("t.py::loose", Outcome.FAIL, enforced=False)
 WRONG = record(
-    *arms(unmeasured("mine", "it is wrong"), timing("torch", 180.0), verdict("limit", Outcome.INVALID)),
+    *arms(unmeasured("mine", "it is wrong"), clocked("torch", 180.0), verdict("limit", Outcome.INVALID)),
     nodeid="t.py::wrong",
 )
 PARTS = verdict("forbid='sync'", Outcome.NOT_JUDGED), verdict("forbid='memcpy'", Outcome.PASS)
-PARTLY = record(Measurement(timing=timing("mine", 90.0), verdicts=PARTS), nodeid="t.py::partly")
+PARTLY = record(Measurement(timing=clocked("mine", 90.0), verdicts=PARTS), nodeid="t.py::partly")
 WHOLLY = record(
-    Measurement(timing=timing("mine", 90.0), verdicts=(*PARTS, verdict("forbid='sync'", Outcome.PASS))),
+    Measurement(timing=clocked("mine", 90.0), verdicts=(*PARTS, verdict("forbid='sync'", Outcome.PASS))),
     nodeid="t.py::wholly",
 )
-FREE = record(Measurement(timing=timing("mine", 90.0)), nodeid="t.py::free")
+FREE = record(Measurement(timing=clocked("mine", 90.0)), nodeid="t.py::free")
 IDLE = record(Measurement(timing=unmeasured("mine", "switched off")), nodeid="t.py::idle")
 
 
@@ -197,8 +197,8 @@ def test_tests_of_several_files_have_their_file() -> None:
 
 def test_only_what_failed_shows_its_kernels_and_those_of_its_reference() -> None:
     kernels = tuple(kernel_of(f"k{number}<T>", number, float(number)) for number in range(1, 13))
-    mine = timing("mine", 78.0, kernels=kernels)
-    bad = record(*arms(mine, timing("torch", 180.0), verdict("limit", Outcome.FAIL)), nodeid="t.py::bad")
+    mine = clocked("mine", 78.0, kernels=kernels)
+    bad = record(*arms(mine, clocked("torch", 180.0), verdict("limit", Outcome.FAIL)), nodeid="t.py::bad")
     rows = section(markdown_summary(run_of(PASSED, bad, OPEN)), "Kernels of what failed")
     assert rows[1] == ["<code>t.py::bad</code>", "<code>mine</code>", "<code>k12</code>", "12", "12.00 us", "15 %"]
     assert rows[MOST_KERNELS - 1] == ["", "", "<code>k4</code>", "4", "4.000 us", "5.1 %"]
@@ -209,7 +209,7 @@ def test_only_what_failed_shows_its_kernels_and_those_of_its_reference() -> None
 
 def test_what_kernels_take_has_a_column_where_it_is_known() -> None:
     known = kernel_of("k", resources=(resources(registers=72),))
-    arm = arms(timing("mine", 78.0, kernels=(known,)), timing("torch", 180.0), verdict("limit", Outcome.FAIL))
+    arm = arms(clocked("mine", 78.0, kernels=(known,)), clocked("torch", 180.0), verdict("limit", Outcome.FAIL))
     head, mine, reference = section(markdown_summary(run_of(record(*arm))), "Kernels of what failed")
     assert [row[6] for row in (head, mine, reference)] == ["Resources", "72 registers, 1 block per SM, 2.00 waves", ""]
 

@@ -8,14 +8,14 @@ from pytest_gpubench import Measurement
 from pytest_gpubench.report.sweeps import sweeps_of
 from pytest_gpubench.results.model import MemoryPeak, Outcome, Peaks, TestRecord
 from tests.report.page import content_of
-from tests.report.records import arms, record, timing, verdict
+from tests.results.measured import arms, clocked, record, verdict
 
 
 def swept(*cases: dict[str, str], **others: Any) -> list[TestRecord]:
     """Return the records of a parametrised test; case by case it takes 10, 20, 30, ... us, and its reference 25."""
     found = []
     for place, params in enumerate(cases, 1):
-        pair = arms(timing("ours", 10.0 * place, **others), timing("torch", 25.0, **others))
+        pair = arms(clocked("ours", 10.0 * place, **others), clocked("torch", 25.0, **others))
         found.append(record(*pair, nodeid=f"tests/test_a.py::test_it[{place}]", params=params))
     return found
 
@@ -60,7 +60,7 @@ def test_a_number_or_a_shape_has_an_axis(texts: tuple[str, ...], axis: str, valu
 )
 def test_what_has_less_than_two_places_is_no_sweep(texts: tuple[str, ...]) -> None:
     assert sweeps_of(swept(*over("n", *texts))) == []
-    examples = [case(n, Measurement(timing=timing("ours", 9.0), example="x=1")) for n in (1, 2)]
+    examples = [case(n, Measurement(timing=clocked("ours", 9.0), example="x=1")) for n in (1, 2)]
     assert sweeps_of(examples) == []
 
 
@@ -83,7 +83,7 @@ def test_each_parameter_of_a_grid_has_a_sweep_the_longest_first() -> None:
 
 
 def test_devices_and_ways_of_timing_are_apart() -> None:
-    graph = [case(n, Measurement(timing=timing("ours", 9.0, timer="graph"))) for n in (3, 4)]
+    graph = [case(n, Measurement(timing=clocked("ours", 9.0, timer="graph"))) for n in (3, 4)]
     assert {each.timer for each in sweeps_of([*swept(*over("n", "1", "2")), *graph])} == {"profiler", "graph"}
 
 
@@ -96,7 +96,7 @@ def test_devices_and_ways_of_timing_are_apart() -> None:
     ],
 )
 def test_the_limit_is_drawn_where_all_tests_have_one(metric: str, limits: list[str], found: float | None) -> None:
-    pairs = [arms(timing("ours", 9.0), timing("torch", 9.0), verdict(limit, Outcome.PASS)) for limit in limits]
+    pairs = [arms(clocked("ours", 9.0), clocked("torch", 9.0), verdict(limit, Outcome.PASS)) for limit in limits]
     (sweep,) = sweeps_of(case(n, *pair) for n, pair in enumerate(pairs))
     assert sweep.limit(metric) == found
 
@@ -104,7 +104,7 @@ def test_the_limit_is_drawn_where_all_tests_have_one(metric: str, limits: list[s
 def test_the_peak_is_that_of_the_largest_call() -> None:
     memory = tuple(MemoryPeak(read_share=0.5, moved_bytes=size, gbps=rate) for size, rate in ((10, 9.0), (1000, 4.0)))
     (sweep,) = sweeps_of(
-        case(n, Measurement(timing=timing("ours", 9.0, moved_bytes=10 * n)), peaks=peaks)
+        case(n, Measurement(timing=clocked("ours", 9.0, moved_bytes=10 * n)), peaks=peaks)
         for n, peaks in ((1, Peaks(memory=memory)), (100, Peaks(memory=memory)), (200, None))
     )
     assert sweep.peaks("gbps") == {"": 4.0}
@@ -116,7 +116,7 @@ def test_the_peak_is_that_of_the_largest_call() -> None:
 )
 def test_the_peaks_of_matmuls_are_those_of_their_dtypes(rates: list[dict[str, float]]) -> None:
     (sweep,) = sweeps_of(
-        case(n, Measurement(timing=timing("ours", 9.0, flops=10)), peaks=Peaks(matmul_tflops=rates[n % len(rates)]))
+        case(n, Measurement(timing=clocked("ours", 9.0, flops=10)), peaks=Peaks(matmul_tflops=rates[n % len(rates)]))
         for n in (1, 2)
     )
     assert sweep.peaks("tflops") == {name: peak for each in rates for name, peak in each.items()}
@@ -128,7 +128,7 @@ def test_the_peaks_of_matmuls_are_those_of_their_dtypes(rates: list[dict[str, fl
     [(None, None, ""), (8, None, "tflops"), (None, 8, "gbps"), (6000, 100, "gbps"), (6001, 100, "tflops")],
 )
 def test_the_rate_that_matters(flops: int | None, moved: int | None, name: str) -> None:
-    item = Measurement(timing=timing("ours", 9.0, flops=flops, moved_bytes=moved))
+    item = Measurement(timing=clocked("ours", 9.0, flops=flops, moved_bytes=moved))
     assert content_of(record(item))["tests"][0]["rate"] == name
 
 

@@ -18,8 +18,7 @@ from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import printable, round_to_digits
 from pytest_gpubench.verdict.limits import Limits
-from tests.report.records import arms, record, timing, unmeasured, verdict
-from tests.results.measured import present, timing_of
+from tests.results.measured import arms, clocked, present, record, timing_of, unmeasured, verdict
 
 MICROSECONDS_PER_UNIT = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 GROUP_KEYS = ("none", "file", "class", "function", "label", "device", "param")
@@ -69,7 +68,7 @@ def numbers(text: str) -> list[float]:
 
 @pytest.mark.parametrize("unit", ["ns", "us", "ms", "s"])
 def test_the_printed_numbers_of_a_comparison_are_the_stored_ones(unit: str) -> None:
-    candidate, reference = timing("fused", 12.3456), timing("eager", 34.5678)
+    candidate, reference = clocked("fused", 12.3456), clocked("eager", 34.5678)
     measured = arms(candidate, reference, PASS, verdict("max_time_us=12", Outcome.FAIL))
     [row] = table(record(*measured), time_unit=unit)
     scale = MICROSECONDS_PER_UNIT[unit]
@@ -84,15 +83,15 @@ def test_the_printed_numbers_of_a_comparison_are_the_stored_ones(unit: str) -> N
 
 
 def test_the_unit_fits_both_arms() -> None:
-    [row] = table(record(*arms(timing("fast", 900.0), timing("slow", 1500.0))))
+    [row] = table(record(*arms(clocked("fast", 900.0), clocked("slow", 1500.0))))
     assert (row["Reference (ms)"], row["Median (ms)"], row["Speedup"][:6]) == ("1.500 slow", "0.9000", "1.667x")
     assert not {"Limit", "Verdict", "Flags"} & set(row)
 
 
 def test_each_measurement_has_a_row_and_references_only_if_verbose() -> None:
-    alone = Measurement(timing=timing("alone", 5.0))
-    twin = Measurement(timing=timing("eager", 21.0))  # of the reference's name, but measured for itself
-    first, second = arms(timing("a", 10.0), timing("eager", 20.0)), arms(timing("b", 40.0), timing("eager", 22.0))
+    alone = Measurement(timing=clocked("alone", 5.0))
+    twin = Measurement(timing=clocked("eager", 21.0))  # of the reference's name, but measured for itself
+    first, second = arms(clocked("a", 10.0), clocked("eager", 20.0)), arms(clocked("b", 40.0), clocked("eager", 22.0))
     whole = record(alone, *first, twin, *second)
     rows = table(whole)
     assert [row["Median (us)"] for row in rows] == ["5.000", "21.00", "10.00", "40.00"]
@@ -105,8 +104,8 @@ def test_each_measurement_has_a_row_and_references_only_if_verbose() -> None:
 
 
 def test_candidates_of_one_comparison_share_their_reference() -> None:
-    reference, first = arms(timing("a", 10.0), timing("eager", 20.0, flags=("throttled",)), PASS)
-    second = arms(timing("b", 40.0, discarded=2), reference.timing)[1]
+    reference, first = arms(clocked("a", 10.0), clocked("eager", 20.0, flags=("throttled",)), PASS)
+    second = arms(clocked("b", 40.0, discarded=2), reference.timing)[1]
     rows = table(record(reference, first, second))
     assert [row["Test"] for row in rows] == ["test_it", ""]
     assert [row["Flags"] for row in rows] == ["reference throttled", "2 discarded, reference throttled"]
@@ -116,7 +115,9 @@ def test_candidates_of_one_comparison_share_their_reference() -> None:
 @pytest.mark.parametrize("times", [MOST_ROWS_PER_FUNCTION, MOST_ROWS_PER_FUNCTION + 1])
 def test_of_very_many_comparisons_the_worst_is_shown(times: int) -> None:
     """The worst is the least speedup, which is not that of the longest time."""
-    pairs = [arms(timing("mine", 10.0 * step), timing("eager", 20.0 * step + step % 4)) for step in range(1, times + 1)]
+    pairs = [
+        arms(clocked("mine", 10.0 * step), clocked("eager", 20.0 * step + step % 4)) for step in range(1, times + 1)
+    ]
     whole = record(*(item for pair in pairs for item in pair))
     rows = table(whole)
     if times == MOST_ROWS_PER_FUNCTION:
@@ -129,9 +130,9 @@ def test_of_very_many_comparisons_the_worst_is_shown(times: int) -> None:
 
 
 def test_what_is_invalid_is_shown_without_numbers_and_what_was_not_meant_to_be_measured_is_not() -> None:
-    invalid = arms(unmeasured("b", "too fast"), timing("eager", 20.0), verdict("min_speedup=2", Outcome.INVALID))
+    invalid = arms(unmeasured("b", "too fast"), clocked("eager", 20.0), verdict("min_speedup=2", Outcome.INVALID))
     skipped = arms(unmeasured("c", "switched off"), unmeasured("eager", "switched off"))
-    many = [item for _ in range(9) for item in arms(timing("b", 10.0), timing("eager", 20.0))]
+    many = [item for _ in range(9) for item in arms(clocked("b", 10.0), clocked("eager", 20.0))]
     assert [row["Function"] for row in table(record(*invalid, *skipped), verbose=True)] == ["eager", "b"]
     [row] = table(record(*invalid, *skipped))
     names = "Verdict", "Function", "Median (us)", "Reference (us)", "Speedup", "Limit"
@@ -141,14 +142,14 @@ def test_what_is_invalid_is_shown_without_numbers_and_what_was_not_meant_to_be_m
     assert render([record(*skipped)], Settings(), Screen()) == ""
     alone = Measurement(timing=unmeasured("d", "too fast"), verdicts=(verdict("max_time_us=1", Outcome.INVALID),))
     for key in ("none", "name", *COLUMNS):
-        rows = table(record(alone, Measurement(timing=timing("e", 1.0))), sort=key)
+        rows = table(record(alone, Measurement(timing=clocked("e", 1.0))), sort=key)
         assert sorted((row["Function"], row["Median (us)"]) for row in rows) == [("d", "-"), ("e", "1.000")]
         assert (rows[-1]["Function"] == "d") == (key not in ("none", "name"))
 
 
 def test_sorting_and_grouping_hold_for_comparisons() -> None:
-    slow = record(*arms(timing("a", 30.0), timing("eager", 20.0)), nodeid="test_a.py::test_a[1]", params={"n": "1"})
-    fast = record(*arms(timing("b", 10.0), timing("eager", 20.0)), nodeid="test_b.py::TestB::test_b")
+    slow = record(*arms(clocked("a", 30.0), clocked("eager", 20.0)), nodeid="test_a.py::test_a[1]", params={"n": "1"})
+    fast = record(*arms(clocked("b", 10.0), clocked("eager", 20.0)), nodeid="test_b.py::TestB::test_b")
     orders = {
         key: [row["Function"] for row in table(slow, fast, sort=key)]
         for key in ("none", "name", "median", "mean", "std", "min", "max")
@@ -171,7 +172,7 @@ def test_sorting_and_grouping_hold_for_comparisons() -> None:
         endings = files.get(key, (" in test_a.py", " in test_b.py")) if len(expected) > 1 else ("",)
         wanted = [f"gpu_bench: {title}{ending}" for title, ending in zip(expected, endings, strict=True)]
         assert list(tables(slow, fast, group_by=key)) == wanted
-    bare = record(*arms(timing("a", 30.0), timing("eager", 20.0)), nodeid="test_c.py::test_c")  # of no class
+    bare = record(*arms(clocked("a", 30.0), clocked("eager", 20.0)), nodeid="test_c.py::test_c")  # of no class
     assert list(tables(slow, bare, group_by="class")) == ["gpu_bench: test_a.py", "gpu_bench: test_c.py"]
 
 
@@ -188,7 +189,9 @@ def test_sorting_and_grouping_hold_for_comparisons() -> None:
     ],
 )
 def test_verdicts_are_coloured(outcome: Outcome, enforced: bool, text: str, colour: str) -> None:
-    judged = record(*arms(timing("a", 10.0), timing("eager", 20.0), verdict("min_speedup=2", outcome, enforced)))
+    judged = record(
+        *arms(clocked("a", 10.0), clocked("eager", 20.0), verdict("min_speedup=2", outcome, enforced=enforced))
+    )
     for width in (50, 120):
         shown = render([judged], Settings(), Screen(width, color=True))
         assert f"{colour}{text}\x1b[0m" in shown
@@ -197,7 +200,7 @@ def test_verdicts_are_coloured(outcome: Outcome, enforced: bool, text: str, colo
 
 
 def test_names_are_not_read_as_markup() -> None:
-    whole = record(*arms(timing("[red]a", 10.0), timing("[/]", 20.0)), nodeid="test_a.py::test_it[[bold]]")
+    whole = record(*arms(clocked("[red]a", 10.0), clocked("[/]", 20.0)), nodeid="test_a.py::test_it[[bold]]")
     text = render([whole], Settings(group_by="label", verbose=True), Screen())
     assert all(name in text for name in ("[red]a", "20.00 [/]", "test_it[[bold]]"))
 
@@ -212,8 +215,8 @@ def changed(
 
 
 def test_a_change_has_a_column_that_names_its_metric() -> None:
-    reference, candidate = arms(timing("fused", 10.0), timing("eager", 20.0), PASS)
-    alone, other = Measurement(timing=timing("alone", 5.0)), Measurement(timing=timing("other", 5.0))
+    reference, candidate = arms(clocked("fused", 10.0), clocked("eager", 20.0), PASS)
+    alone, other = Measurement(timing=clocked("alone", 5.0)), Measurement(timing=clocked("other", 5.0))
     slower = changed(candidate, 2.0, metric="speedup")
     rows = table(record(changed(alone, 1.25), other, changed(reference, 3.0), slower))
     wanted = ["median +25.0 % [+23.8, +26.2]", "", "speedup -50.0 % [-50.5, -49.5]"]
@@ -245,8 +248,8 @@ def test_a_change_has_a_column_that_names_its_metric() -> None:
     [("max_regression=0.1", "\x1b[1;31m"), ("compare_fail=median:5%", "\x1b[1;31m"), ("min_speedup=2", "")],
 )
 def test_a_change_is_coloured_where_it_is_judged(limit: str, style: str) -> None:
-    alone = Measurement(timing=timing("alone", 5.0), verdicts=(verdict(limit, Outcome.FAIL),))
-    both = arms(timing("fused", 10.0), timing("eager", 20.0), verdict(limit, Outcome.FAIL))
+    alone = Measurement(timing=clocked("alone", 5.0), verdicts=(verdict(limit, Outcome.FAIL),))
+    both = arms(clocked("fused", 10.0), clocked("eager", 20.0), verdict(limit, Outcome.FAIL))
     for items in ([changed(alone, 1.25)], [both[0], changed(both[1], 1.25)]):
         text = render([record(*items)], Settings(), Screen(200, color=True))
         assert f"{style}median +25.0 % [+23.8, +26.2]" in text
@@ -255,8 +258,8 @@ def test_a_change_is_coloured_where_it_is_judged(limit: str, style: str) -> None
 
 def test_verbose_names_only_what_has_kernels_or_regions() -> None:
     region = Region(path="attention", calls=2, total_ns=(60_000,), own_ns=(60_000,), share=0.6)
-    bare = [timing("bare", 10.0, kernels=()), timing("parts", 10.0, kernels=(), regions=(region,))]
-    items = [Measurement(timing=one) for one in (*bare, timing("both", 10.0, regions=(region,)))]
+    bare = [clocked("bare", 10.0, kernels=()), clocked("parts", 10.0, kernels=(), regions=(region,))]
+    items = [Measurement(timing=one) for one in (*bare, clocked("both", 10.0, regions=(region,)))]
     text = render([record(*items)], Settings(verbose=True), Screen())
     heads = [line for line in text.splitlines() if line.startswith("test_it ") and ":" not in line and "us" not in line]
     assert [line for line in heads if len(line.split()) == 2] == ["test_it parts", "test_it both"]
@@ -300,7 +303,7 @@ def test_verbose_names_only_what_has_kernels_or_regions() -> None:
     ],
 )
 def test_a_limit_is_short_and_has_the_measured_value(limit: str, text: str) -> None:
-    item = Measurement(timing=timing("fused", 12.0, moved_bytes=23_988_000))
+    item = Measurement(timing=clocked("fused", 12.0, moved_bytes=23_988_000))
     assert limit_text(verdict(limit, Outcome.PASS), item) == text
     found = msgspec.structs.replace(verdict("max_memory='1GiB'", Outcome.PASS), found="12 MiB")
     assert limit_text(found, item) == "12 MiB <= 1 GiB"
@@ -343,13 +346,15 @@ def records(draw: st.DrawFn) -> list[TestRecord]:
     for _ in range(draw(st.integers(1, 6))):
         label = draw(st.sampled_from(["fused", "compiled", "triton_attention_forward_with_a_long_name"]))
         limits = draw(st.lists(st.sampled_from(sorted(LIMITS)), max_size=3, unique=True))
-        verdicts = tuple(verdict(limit, draw(st.sampled_from(Outcome)), draw(st.booleans())) for limit in limits)
+        verdicts = tuple(
+            verdict(limit, draw(st.sampled_from(Outcome)), enforced=draw(st.booleans())) for limit in limits
+        )
         flags = draw(st.sampled_from([(), ("throttled",), ("not settled", "kernels overlap")]))
         example = draw(st.sampled_from(["", "shape=(4096, 33), dtype=torch.float16"]))
-        candidate = timing(label, draw(st.floats(0.01, 1e7)), flags=flags)
+        candidate = clocked(label, draw(st.floats(0.01, 1e7)), flags=flags)
         items = [Measurement(timing=candidate, verdicts=verdicts, example=example)]
         if draw(st.booleans()):
-            items = list(arms(candidate, timing("eager", draw(st.floats(0.01, 1e7))), *verdicts))
+            items = list(arms(candidate, clocked("eager", draw(st.floats(0.01, 1e7))), *verdicts))
         if draw(st.booleans()):
             items = [changed(item, draw(st.floats(0.1, 30)), metric="speedup") for item in items]
         name = draw(st.text(st.characters(codec="utf-8", exclude_characters="…"), min_size=1, max_size=90))
@@ -385,7 +390,7 @@ def test_on_any_screen_ids_and_numbers_are_whole_and_fit(tests: list[TestRecord]
 
 def test_flags_without_room_stand_above_their_row() -> None:
     limits = [verdict(limit, Outcome.PASS) for limit in ("max_time_us={'H200': 40, 'A100': 75}", "min_speedup=1.5")]
-    items = arms(timing("fused", 12.0, flags=("throttled",)), timing("eager", 24.0), *limits)
+    items = arms(clocked("fused", 12.0, flags=("throttled",)), clocked("eager", 24.0), *limits)
     text = render([record(*items, nodeid="test_a.py::test_it")], Settings(), Screen(60))
     assert text.splitlines()[-3:] == [
         "  flags of fused: throttled",
@@ -396,14 +401,14 @@ def test_flags_without_room_stand_above_their_row() -> None:
 
 def test_the_id_of_a_test_without_room_stands_once_above_its_rows() -> None:
     name = f"a.py::test_{'a' * 70}"
-    pairs = [arms(timing(label, 12.0), timing("eager", 20.0)) for label in ("fused", "other")]
+    pairs = [arms(clocked(label, 12.0), clocked("eager", 20.0)) for label in ("fused", "other")]
     text = render([record(*pairs[0], *pairs[1], nodeid=name)], Settings(), Screen(60))
     assert text.splitlines().count(name.removeprefix("a.py::")) == 1
 
 
 def test_limits_without_room_stand_above_their_row() -> None:
     limits = [verdict(limit, Outcome.PASS) for limit in (max(LIMITS, key=len), "min_speedup=1.5")]
-    items = arms(timing("fused", 12.0), timing("eager", 24.0), *limits)
+    items = arms(clocked("fused", 12.0), clocked("eager", 24.0), *limits)
     lines = render([record(*items)], Settings(), Screen(60)).splitlines()
     above = ["  limit: kernels *softmax_forward_kernel_bf16*,", "    *epilogue_of_fused_attention*"]
     start = lines.index(above[0])
@@ -430,14 +435,14 @@ COLUMNS = {
 @pytest.mark.parametrize("columns", [("mean", "std", "min", "max"), ("busy", "q1", "q3", "clock", "rel_std", "reps")])
 def test_columns_that_were_asked_for_are_all_there(columns: tuple[str, ...]) -> None:
     """A line that the terminal has to break is better than a number without its end."""
-    judged = record(*arms(timing("fused", 12.0), timing("eager", 20.0), PASS), nodeid=f"a.py::test_{'a' * 90}")
+    judged = record(*arms(clocked("fused", 12.0), clocked("eager", 20.0), PASS), nodeid=f"a.py::test_{'a' * 90}")
     lines = render([judged], Settings(columns=columns), Screen(60)).splitlines()
     [header] = [line for line in lines if "Verdict" in line]
     assert [name for name in columns if COLUMNS[name] not in header] == []
 
 
 def test_a_screen_without_unicode_gets_ascii() -> None:
-    judged = record(*arms(timing("größe", 12.0), timing("eager", 20.0), PASS), nodeid=f"a.py::test_{'a' * 90}")
+    judged = record(*arms(clocked("größe", 12.0), clocked("eager", 20.0), PASS), nodeid=f"a.py::test_{'a' * 90}")
     text = render([judged], Settings(), Screen(80, encoding="ascii"))
     assert text.isascii()
     assert "\\" not in text
@@ -447,7 +452,7 @@ def test_a_screen_without_unicode_gets_ascii() -> None:
 
 
 def test_what_a_terminal_would_obey_is_escaped() -> None:
-    whole = record(Measurement(timing=timing("a\x1b[2J", 1.0)), nodeid="a.py::test_\x1b]0;title\x07")
+    whole = record(Measurement(timing=clocked("a\x1b[2J", 1.0)), nodeid="a.py::test_\x1b]0;title\x07")
     text = render([whole], Settings(group_by="function", verbose=True), Screen(200))
     assert "\x1b" not in text
     assert "a\\x1b[2J" in text

@@ -10,8 +10,7 @@ from pytest_gpubench.report.trace_summary import write_summary
 from pytest_gpubench.results.files import trace_name
 from pytest_gpubench.results.model import TestRecord
 from pytest_gpubench.units import format_time
-from tests.report.records import arms, record, timing, unmeasured
-from tests.results.measured import kernel
+from tests.results.measured import arms, clocked, kernel, record, unmeasured
 
 MOST_KERNELS = 30
 
@@ -26,7 +25,7 @@ def page_of(folder: Path, records: Sequence[TestRecord], *traces: str) -> str:
 
 
 def test_each_call_is_linked_with_the_trace_that_lies_beside_the_page(tmp_path: Path) -> None:
-    first, second = Measurement(timing=timing("f", 10.0)), Measurement(timing=timing("f", 20.0))
+    first, second = Measurement(timing=clocked("f", 10.0)), Measurement(timing=clocked("f", 20.0))
     folder, traced = tmp_path / "new" / "traces", trace_name(NODEID, "f", 2)
     records = [record(first, second, nodeid=NODEID)]
     write_summary(folder, records)
@@ -41,9 +40,9 @@ def test_each_call_is_linked_with_the_trace_that_lies_beside_the_page(tmp_path: 
 @pytest.mark.parametrize(
     ("items", "words"),
     [
-        (arms(timing("mine", 10.0), timing("torch", 20.0)), ["as the reference", "as the candidate"]),
+        (arms(clocked("mine", 10.0), clocked("torch", 20.0)), ["as the reference", "as the candidate"]),
         (
-            [Measurement(timing=timing("f", 10.0, timer="wall", kernels=()), example="n=3")],
+            [Measurement(timing=clocked("f", 10.0, timer="wall", kernels=()), example="n=3")],
             ["The timer wall sees no kernels.", "at <code>n=3</code>"],
         ),
     ],
@@ -56,7 +55,7 @@ def test_roles_examples_and_timers_are_told(items: Sequence[Measurement], words:
 
 def test_what_was_not_measured_has_no_number_and_no_section(tmp_path: Path) -> None:
     item = Measurement(timing=unmeasured("f", "broke"))
-    measured = Measurement(timing=timing("f", 10.0))
+    measured = Measurement(timing=clocked("f", 10.0))
     traced = trace_name(NODEID, "f", 1)
     assert "Nothing was measured." in page_of(tmp_path, [record(item, nodeid=NODEID)])
     assert NODEID not in page_of(tmp_path, [record(item, nodeid=NODEID)])
@@ -68,7 +67,7 @@ def test_the_printed_numbers_are_the_stored_ones(tmp_path: Path) -> None:
         kernel("nvjet_gemm", 2, 30.0, mean_us=30.0),
         kernel("Memcpy DtoD (Device -> Device)", 1, 10.0, "memcpy", mean_us=10.0),
     )
-    page = page_of(tmp_path, [record(Measurement(timing=timing("f", 40.0, kernels=kernels)))])
+    page = page_of(tmp_path, [record(Measurement(timing=clocked("f", 40.0, kernels=kernels)))])
     rows = [line for line in page.splitlines() if line.startswith("|")]
     assert "| <code>nvjet_gemm</code> | 2 | 30.00 us | 30.00 us | 75 % |" in rows
     assert rows[3].endswith("</code> | 1 | 10.00 us | 10.00 us | 25 % |")
@@ -80,7 +79,7 @@ def test_the_printed_numbers_are_the_stored_ones(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("number", "rows", "more"), [(MOST_KERNELS, MOST_KERNELS, 0), (MOST_KERNELS + 1, 29, 2)])
 def test_the_shortest_of_very_many_kernels_are_summed_up(tmp_path: Path, number: int, rows: int, more: int) -> None:
     kernels = tuple(kernel(f"kernel_{index}", 1, 1.0 + index) for index in range(number))
-    page = page_of(tmp_path, [record(Measurement(timing=timing("f", 500.0, kernels=kernels)))])
+    page = page_of(tmp_path, [record(Measurement(timing=clocked("f", 500.0, kernels=kernels)))])
     assert page.count("<code>kernel") == rows
     assert ("more |" in page) == bool(more)
     if more:

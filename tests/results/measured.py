@@ -53,8 +53,22 @@ def timing(label: str, us: float, reps: int = 30, **others: Any) -> Timing:
     return timing_of([us * (1 + (step - reps / 2) / 1e4) for step in range(reps)], label, **others)
 
 
-def verdict(limit: str, outcome: Outcome, sentence: str = "so", enforced: bool = True) -> Verdict:
+def clocked(label: str, us: float, clock_mhz: float | None = 1980, **others: Any) -> Timing:
+    """Return a timing of nine reps about a median, of two launches of a kernel, at a steady clock."""
+    known = {
+        "sm_clock_mhz": () if clock_mhz is None else (clock_mhz,) * 9,
+        "kernels": (kernel(f"{label}_kernel", 2, us),),
+    }
+    return timing_of([us * (1 + step / 1000) for step in range(-4, 5)], label, **{**known, **others})
+
+
+def unmeasured(label: str, reason: str) -> Timing:
+    return timing_of((), label, unmeasured=reason)
+
+
+def verdict(limit: str, outcome: Outcome, sentence: str = "", enforced: bool = True) -> Verdict:
     """Return a verdict on a limit as a marker states it, `max_time_us=10`; other text is about the test as a whole."""
+    sentence = sentence or f"a sentence about {limit}"
     kind, equals, asked = limit.partition("=")
     if not equals:
         kind, asked = "validity", limit
@@ -81,6 +95,22 @@ def pair(candidate: str, us: float, reference_us: float = 400, example: str = ""
     return (
         Measurement(timing=timing("torch", reference_us), role="reference", example=example),
         Measurement(timing=timing(candidate, us), speedup=speedup, role="candidate", example=example),
+    )
+
+
+def arms(
+    candidate: Timing, reference: Timing, *verdicts: Verdict, interval: bool = True, **others: Any
+) -> tuple[Measurement, Measurement]:
+    """Return the measurements of a comparison; the speedup's interval is 1 % wide to each side, others are its own."""
+    found = None
+    if candidate.measured and reference.measured:
+        ratio = reference.median_us / candidate.median_us
+        ends = (0.99 * ratio, 1.01 * ratio) if interval else None
+        found = speedup_over(reference.median_us, ratio, ends, **{"reference": reference.label, "seed": 7, **others})
+    lines = ("out PASS max_diff=0",)
+    return (
+        Measurement(timing=reference, role="reference"),
+        Measurement(timing=candidate, speedup=found, verdicts=verdicts, differences=lines, role="candidate"),
     )
 
 

@@ -2,89 +2,23 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 
 import pytest
 
 from pytest_gpubench import MeasurementError
-from pytest_gpubench.gpu.device import Device, cpu_device
+from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.timing import events
-from pytest_gpubench.timing.base import Call, Prepared, Rep
+from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.events import EventsTimer, Lap, Lead
+from tests.timing.fake_gpu import LAUNCH_US, FakeGpu, gpu, take
+
+__all__ = ["FakeGpu", "gpu"]  # a fixture, and what it gives
 
 HOST_BOUND = "host-bound"
 ATTEMPTS = 5
 LATE_US = 100.0
 LEAST_LEAD_US = 100.0
 MOST_LEAD_US = 50_000.0
-LAUNCH_US = 5.0
-
-
-@dataclass
-class FakeGpu:
-    """One stream, and a host clock that launching and waiting move on; both in microseconds."""
-
-    now_us: float = 0.0
-    done_us: float = 0.0
-    elsewhere_us: float = 0.0
-    """Until when another stream works."""
-    waiting_us: float = 0.0
-    """What the host takes to wait for a GPU, even an idle one."""
-    log: list[str] = field(default_factory=list)
-
-    def perf_counter(self) -> float:
-        return self.now_us / 1e6
-
-    def launch(self, name: str, gpu_us: float, host_us: float = LAUNCH_US) -> None:
-        self.log.append(name)
-        self.now_us += host_us
-        self.done_us = max(self.done_us, self.now_us) + gpu_us
-
-    def synchronize(self) -> None:
-        self.log.append("synchronize")
-        self.now_us = max(self.now_us, self.done_us, self.elsewhere_us) + self.waiting_us
-
-    def sleep(self, cycles: int) -> None:
-        self.launch("sleep", cycles / events.ASSUMED_CLOCK_MHZ)
-
-    def begin(self, slot: int) -> None:
-        self.launch(f"sentinel {slot}", 2)
-
-    end = begin
-
-    def read_clocks(self, reps: int) -> list[float | None]:
-        return [1000.0 + number for number in range(reps)]
-
-
-@dataclass
-class FakeEvent:
-    gpu: FakeGpu
-    happened_us: float = -1.0
-
-    def record(self) -> None:
-        self.gpu.launch("event", 0, 1)
-        self.happened_us = self.gpu.done_us
-
-    def query(self) -> bool:
-        return self.happened_us <= self.gpu.now_us
-
-    def synchronize(self) -> None:
-        self.gpu.now_us = max(self.gpu.now_us, self.happened_us)
-
-    def elapsed_time(self, end: "FakeEvent") -> float:
-        return (end.happened_us - self.happened_us) / 1e3
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
-    gpu = FakeGpu()
-    monkeypatch.setattr(events, "time", gpu)
-    monkeypatch.setattr(events, "make_flush", lambda device, cache: lambda: gpu.launch(f"flush {cache}", 30.0))
-    monkeypatch.setattr(events, "sentinels_of", lambda device: gpu)
-    monkeypatch.setattr(events, "new_event", lambda: FakeEvent(gpu))
-    monkeypatch.setattr("torch.cuda._sleep", gpu.sleep)
-    monkeypatch.setattr(Device, "synchronize", lambda device: gpu.synchronize())
-    return gpu
 
 
 def call_of(function: Callable[[], object], prepare: Callable[[], object] = lambda: None) -> Call:
@@ -101,14 +35,6 @@ def kernels(gpu: FakeGpu, number: int, gpu_us: float, host_us: float = LAUNCH_US
             gpu.launch("kernel", gpu_us, host_us)
 
     return launch
-
-
-def take(timer: EventsTimer, call: Call, reps: int = 1, idle_s: float = 0.0) -> list[Rep]:
-    session = timer.session()
-    with session:
-        for _ in range(reps):
-            session.take(call, idle_s)
-    return list(session.reps())
 
 
 def test_only_the_call_is_between_the_events(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """The graph timer on the CPU: a recording graph, refused calls, and the reasons why a capture fails."""
 
 import warnings
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -13,70 +13,18 @@ from pytest_gpubench.timing import graph
 from pytest_gpubench.timing.base import Call, Prepared
 from pytest_gpubench.timing.calls import make_arguments, make_call
 from pytest_gpubench.timing.graph import GraphTimer
-from tests.timing.test_events import FakeGpu, gpu, take
+from tests.timing.fake_gpu import CAPTURING, FakeGpu, FakeGraph, gpu, streams, take
 
 SIDE_CALLS = 3
-CAPTURING = "CUDA error: operation not permitted when stream is capturing"
 SYNC = "it waits for the GPU or copies to or from the host's memory"
 RANDOM = "it draws random numbers from a generator that the graph does not know"
 STREAM = "it mixes in the default stream, or another that it does not wait for at its end"
 REPLAYS = "it replays a CUDA graph, which cannot be captured in another"
 MEMORY = "there is not room for it twice"
 
-__all__ = ["gpu"]  # a fixture
+__all__ = ["gpu", "streams"]  # fixtures
 
 X = torch.arange(6.0)
-
-
-class FakeStream:
-    device = torch.device("cpu")
-
-    def __init__(self, log: list[str], name: str) -> None:
-        self.log = log
-        self.name = name
-
-    def wait_stream(self, other: "FakeStream") -> None:
-        self.log.append(f"{self.name} waits for {other.name}")
-
-
-class FakeGraph:
-    """Capture by listening to the fake GPU's log, and replay as one launch."""
-
-    def __init__(self, gpu: FakeGpu) -> None:
-        self.gpu = gpu
-        self.end_error: Exception | None = None
-
-    def capture_begin(self, pool: object, capture_error_mode: str) -> None:
-        self.gpu.log.append(f"capture {capture_error_mode}")
-
-    def capture_end(self) -> None:
-        self.gpu.log.append("captured")
-        if self.end_error:
-            raise self.end_error
-
-    def replay(self) -> None:
-        self.gpu.launch("replay", 7)
-
-    def reset(self) -> None:
-        self.gpu.log.append("reset")
-
-
-@pytest.fixture
-def streams(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
-    def on(stream: FakeStream) -> AbstractContextManager[None]:
-        gpu.log.append(f"on {stream.name}")
-        return nullcontext()
-
-    monkeypatch.setattr("torch.cuda.Stream", lambda device: FakeStream(gpu.log, "side"))
-    monkeypatch.setattr("torch.cuda.current_stream", lambda device: FakeStream(gpu.log, "main"))
-    monkeypatch.setattr("torch.cuda.stream", on)
-    monkeypatch.setattr("torch.cuda.empty_cache", lambda: gpu.log.append("empty cache"))
-    monkeypatch.setattr("torch.cuda.graph_pool_handle", lambda: (0, 7))
-    monkeypatch.setattr("torch.cuda.CUDAGraph", lambda: FakeGraph(gpu))
-    monkeypatch.setattr(graph, "_unfinished", [])
-    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", lambda *each: gpu.log.append("end pool"), raising=False)
-    monkeypatch.setattr(torch._C, "_cuda_releasePool", lambda *each: gpu.log.append("release pool"), raising=False)
-    return gpu
 
 
 def timer_of() -> GraphTimer:

@@ -21,7 +21,7 @@ from pytest_gpubench.verdict.reasons import reasons
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.rounds import judge_rounds
 from pytest_gpubench.verdict.saved_runs import BaselineLimit, compare_with_baseline
-from tests.report.records import GPU
+from tests.results.measured import BARE_GPU as GPU
 from tests.results.measured import present, run, timing_of
 from tests.verdict.test_rounds import TEST, take
 from tests.verdict.test_saved_runs import known, reps

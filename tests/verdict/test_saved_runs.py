@@ -14,8 +14,8 @@ from pytest_gpubench.results.model import Counts, Outcome
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.saved_runs import BaselineLimit, compare_with_baseline
-from tests.report.records import GPU, arms, record, timing
-from tests.results.measured import present
+from tests.results.measured import BARE_GPU as GPU
+from tests.results.measured import arms, clocked, present, record
 
 MEDIAN = RegressionTolerance("median", margin=0.05)
 SPEEDUP = RegressionTolerance("speedup", margin=0.05)
@@ -24,7 +24,7 @@ SPEEDUP = RegressionTolerance("speedup", margin=0.05)
 def reps(label: str, median_us: float, **others: object) -> Timing:
     """Return a timing of enough reps to decide by; with this timer every process has the same."""
     samples_us = tuple(median_us * (1 + n / 1e5) for n in range(-20, 21))
-    return timing(label, median_us, samples_us=samples_us, **{"timer": "scripted", **others})  # type: ignore[arg-type] # a test's own keywords
+    return clocked(label, median_us, samples_us=samples_us, **{"timer": "scripted", **others})  # type: ignore[arg-type] # a test's own keywords
 
 
 def alone(median_us: float, **others: object) -> Measurement:
@@ -170,7 +170,7 @@ def test_what_was_slower_while_throttled_says_nothing_of_the_code(
 
 
 def test_samples_that_are_no_times_are_invalid() -> None:
-    bad = Measurement(timing=timing("a", 1.0, samples_us=(float("nan"),) * 41, timer="scripted"))
+    bad = Measurement(timing=clocked("a", 1.0, samples_us=(float("nan"),) * 41, timer="scripted"))
     assert outcomes(limit(known(alone(10.0))), [bad]) == ["invalid"]
     held = compared_after(BaselineLimit(known(alone(10.0)), None), [], [bad], 0.001, True)
     assert judged(held) == [bad]

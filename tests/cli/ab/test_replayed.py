@@ -19,9 +19,8 @@ from tests.cli.stored import Command, dated
 from tests.replay.fake_graphs import FakeFunction
 from tests.replay.on_cpu import OnCpu, make_on_cpu, numbers
 from tests.results.measured import alone, kernel, record, run
+from tests.timing.fake_gpu import FakeGpu, gpu, streams
 from tests.timing.fakes import ArmsTimer, Clock, rep
-from tests.timing.test_events import FakeGpu, gpu
-from tests.timing.test_graph import streams
 
 __all__ = ["gpu", "streams"]  # fixtures
 

@@ -10,9 +10,9 @@ from pytest_gpubench import Measurement
 from pytest_gpubench.report.layout import Screen
 from pytest_gpubench.report.plot.panels import panels_of, svg_files, text_charts
 from pytest_gpubench.report.sweeps import sweeps_of
-from tests.report.records import record, timing
 from tests.report.showcase import NASTY
 from tests.report.test_sweeps import over, swept
+from tests.results.measured import clocked, record
 
 MOST_SERIES = 8
 NUMBERS = st.floats(1e-9, 1e12)
@@ -63,7 +63,9 @@ def test_the_chart_in_letters_fits(width: int) -> None:
 
 def test_only_some_series_are_drawn_and_the_rest_is_counted() -> None:
     records = [
-        record(Measurement(timing=timing("f", 9.0 + x)), params={"x": str(x), "k": f"k{k}"}, nodeid=f"a.py::b[{x}-{k}]")
+        record(
+            Measurement(timing=clocked("f", 9.0 + x)), params={"x": str(x), "k": f"k{k}"}, nodeid=f"a.py::b[{x}-{k}]"
+        )
         for k in range(MOST_SERIES + 2)
         for x in (1, 2)
     ]
@@ -80,7 +82,7 @@ def right_ends(panel: ElementTree.Element) -> list[float]:
 
 @pytest.mark.parametrize("test", ["a.py::b", "tests/test_kernels.py::TestNorm::test_rms_norm_of_a_long_sequence"])
 def test_no_text_of_a_chart_is_cut(test: str) -> None:
-    item, shapes = Measurement(timing=timing("f", 9.0)), ("(64, 4096)", "(4096, 64)", "(512, 512)")
+    item, shapes = Measurement(timing=clocked("f", 9.0)), ("(64, 4096)", "(4096, 64)", "(512, 512)")
     records = [record(item, params={"shape": shape}, nodeid=f"{test}[{shape}]") for shape in shapes]
     ((_, text),) = svg_files(sweeps_of(records)).items()
     root = ElementTree.fromstring(text)
@@ -90,7 +92,7 @@ def test_no_text_of_a_chart_is_cut(test: str) -> None:
 
 def test_files_are_named_by_their_test_and_are_xml() -> None:
     records = [*swept(*over("n", "8", "16")), *swept(*over("n/..", "8", "16"))]
-    item = Measurement(timing=timing(NASTY, 9.0))
+    item = Measurement(timing=clocked(NASTY, 9.0))
     hostile = [record(item, nodeid=f"{NASTY}::t[{n}]", params={NASTY: str(n)}) for n in (1, 2)]
     files = svg_files(sweeps_of([*records, *hostile]))
     assert all("/" not in name for name in files)
@@ -106,7 +108,7 @@ def test_files_are_named_by_their_test_and_are_xml() -> None:
 @pytest.mark.parametrize(("folder", "kept"), [("a" * 178, True), ("a" * 179, False), ("é" * 250, False)])
 def test_a_file_is_named_so_that_it_can_be_written(folder: str, kept: bool) -> None:
     """A path may be longer than a name, which has at most 255 bytes."""
-    item, ids = Measurement(timing=timing("f", 9.0)), [f"{folder}/t.py::test_in_some_{name}" for name in "ab"]
+    item, ids = Measurement(timing=clocked("f", 9.0)), [f"{folder}/t.py::test_in_some_{name}" for name in "ab"]
     records = [record(item, nodeid=f"{each}[{n}]", params={"n": str(n)}) for each in ids for n in (1, 2)]
     names = list(svg_files(sweeps_of(records)))
     assert (names == [f"{folder}_t.py.test_in_some_{name}-n.svg" for name in "ab"]) == kept
