@@ -1,28 +1,26 @@
 """The trial of a candidate on one case: compare outputs, then time both arms in turn, always on new inputs."""
 
-import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_gpubench.bench.candidates import speedup_limits
+from pytest_gpubench.bench.comparison import Judges
 from pytest_gpubench.bench.integrity import FLOOR_SHARE
 from pytest_gpubench.correctness import moved_bytes
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.judge.candidate import Candidate
-from pytest_gpubench.judge.channel import LONGEST_KERNEL, MOST_KERNELS
-from pytest_gpubench.judge.conclusion import concluded, on_time, timing_of
+from pytest_gpubench.judge.conclusion import concluded
 from pytest_gpubench.judge.judgement import CaseJudgement, Status, Stopwatch, time_of
 from pytest_gpubench.judge.layout import describe, place
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.reference import ReadyCase
-from pytest_gpubench.judge.reps import Reps, time_arms
+from pytest_gpubench.judge.reps import ARMS, Reps, time_arms
 from pytest_gpubench.judge.runner import ROTATED_SETS
 from pytest_gpubench.judge.witness import ReplayCost, Witness
-from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import format_time
-from pytest_gpubench.verdict.limits import Limits
+from pytest_gpubench.verdict.limits import Judgement, Limits
 from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 
 CHECKS = 3
@@ -54,6 +52,12 @@ class Rules:
         if isinstance(wanted := self.limits.min_speedup, Mapping):
             raise BadRequest(f"min_speedup={dict(wanted)!r} is not valid here: give a number for the candidate")
 
+    def judges(self) -> Judges:
+        """Return the judges of a candidate's times, which have seen none."""
+        speedups = speedup_limits(self.limits, ["candidate"])
+        speedup = SpeedupJudgement("candidate", speedups, self.alpha, self.precision)
+        return Judges(Judgement(self.limits, self.alpha), speedup)
+
 
 @dataclass
 class Trial:
@@ -70,11 +74,11 @@ class Trial:
     """The kernels, copies and fills of a call that is replayed."""
     found: dict[str, Any] = field(default_factory=dict)
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
-    seed: int = field(default_factory=lambda: secrets.randbelow(2**31))
 
     def __post_init__(self) -> None:
         self.device, self.reference = self.ready.device, self.ready.reference
         self._compared_before = self.reference.compared
+        self.judges = self.rules.judges()
         self.is_checked = False
         """True once the outputs of untimed calls were right."""
 
@@ -112,7 +116,7 @@ class Trial:
         )
         if status != "pass" or judged.ratio is None:
             return judged
-        return concluded(judged, self.rules.limits, self.device.facts, self.rules.alpha)
+        return concluded(judged, self.judges, self.device.facts)
 
     def _judge(self) -> None:
         example = self.ready.example
@@ -160,22 +164,14 @@ class Trial:
         """Time both arms in turn, each by the timer in its own process."""
         reps = Reps(self.candidate, self.reference, sets, self.ready.draw)
         try:
-            asked = speedup_limits(self.rules.limits, ["candidate"])
-            judged = SpeedupJudgement("candidate", asked, self.rules.alpha, self.rules.precision)
-            is_decided = None if self.rules.limits.max_time_us is None else self._is_decided
-            speedup = time_arms(reps, judged, self.seed, self.rules.budget_s, is_decided)
+            taken = time_arms(reps, self.judges, self.rules.budget_s)
         finally:
-            self.found["kernels"] = tuple(
-                f"{number} x {name[:LONGEST_KERNEL]}" for name, number in reps.kernels[:MOST_KERNELS]
-            )
-        self.candidate_us, self.reference_us = time_of(reps.times_us["candidate"]), time_of(reps.times_us["reference"])
+            self.found["kernels"] = reps.kernels
+        self.reference_us, self.candidate_us = (time_of(taken.samples[arm].samples_us) for arm in ARMS)
+        speedup = self.judges.speedup.latest
+        assert speedup, "it was looked at"
         self.found |= {"ratio": speedup.ratio, "interval": speedup.interval}
         self.found |= {"candidate_us": self.candidate_us, "reference_us": self.reference_us}
-
-    def _is_decided(self, times_us: Sequence[float]) -> bool:
-        timing = timing_of(times_us, self.device.facts)
-        verdicts = on_time(timing, self.rules.limits, self.rules.alpha)
-        return all(each.outcome is not Outcome.INCONCLUSIVE for each in verdicts)
 
     def _find_floor(self, example: tuple[Any, ...]) -> None:
         """Find the least time that memory allows; raise Ended where the candidate took less."""

@@ -36,7 +36,7 @@ from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
 from pytest_gpubench.timing.windows import kernel_list
 
-OF_RUNNER = ("warm", "approach", "take_last")
+OF_RUNNER = ("warm", "approach")
 """The messages that are calls of the runner's methods."""
 
 

@@ -33,7 +33,7 @@ def test_no_cache_is_set_aside_while_reps_are_taken(
     def noted(name: str) -> Iterator[Any]:
         done.append(name)
         try:
-            yield SimpleNamespace(reps=list)
+            yield SimpleNamespace(reps=lambda: [rep(1000)], take=lambda call, idle_s: None)
         finally:
             done.append(f"not {name}")
 
@@ -51,11 +51,15 @@ def test_no_cache_is_set_aside_while_reps_are_taken(
 
 def test_reps_without_kernels_beside_others_have_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     runner = Runner(lambda: None, [()], cpu_device())
-    session = SimpleNamespace(reps=lambda: [rep(1000), rep(0, "")])
+    reps, taken = [rep(1000), rep(0, ""), rep(1000)], list[object]()
+    session = SimpleNamespace(reps=lambda: reps, take=lambda *given: taken.append(given))
     monkeypatch.setattr(runner, "timer", SimpleNamespace(session=lambda: nullcontext(session), sees_kernels=True))
     runner.begin()
     with pytest.raises(KernelsDiffer, match="it launches nothing on the GPU in some calls"):
         runner.end()
+    reps[1] = reps[0]
+    runner.begin()
+    assert (runner.end(), taken) == (reps[:2], 2 * [(runner.call, 0.0)]), "the last one is taken after all copies"
 
 
 def test_a_call_that_never_rests_tells_its_tax_too(monkeypatch: pytest.MonkeyPatch) -> None:

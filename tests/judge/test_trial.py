@@ -12,8 +12,6 @@ from pytest_gpubench.judge.judgement import Time, time_of
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.trial import Rules, Trial
 from pytest_gpubench.judge.witness import ReplayCost
-from pytest_gpubench.stats.speedup import SpeedupEstimate
-from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.verdict.limits import Limits
 
 
@@ -69,19 +67,6 @@ def test_a_replayed_call_has_the_referees_clock_as_its_witness(
     assert known == ["alone", own, "not alone"], "a candidate's own process is told nothing of the reference"
     assert (judged.timed_by, judged.clock_us) == (("candidate", None) if cost is None else ("referee", found))
     assert list(judged.phases_s) == ["checking", "warming up", "timing", "witness"][: 3 + (cost is not None)]
-
-
-def test_names_of_kernels_are_cut_by_the_referee(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A candidate's process may send any."""
-    speedup = SpeedupEstimate(2.0, Interval(2.0, 2.0), 8, 0.001)
-    reps = SimpleNamespace(kernels=[("x" * 90_000, 1)] * 30, times_us={"candidate": [1.0], "reference": [2.0]})
-    monkeypatch.setattr("pytest_gpubench.judge.trial.Reps", lambda *given: reps)
-    monkeypatch.setattr("pytest_gpubench.judge.trial.time_arms", lambda *given: speedup)
-    trial: Any = trial_of(1.0, 2.0)
-    trial.candidate = trial.reference = trial.ready = SimpleNamespace(draw=None)
-    trial.rules, trial.seed = Rules(Limits()), 0
-    trial._time(8)
-    assert trial.found["kernels"] == (f"1 x {'x' * 80}",) * 20
 
 
 @pytest.mark.parametrize(
