@@ -3,18 +3,18 @@
 from collections.abc import Callable, Sequence
 from itertools import count, cycle, islice
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.judge.reps import ARMS, Reps, time_arms
-from pytest_gpubench.judge.trial import Rules
+from pytest_gpubench.judge.trial import Reps, Rules, Trial
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.timing.base import Record, Rep, call_of
 from pytest_gpubench.verdict.limits import Limits
 
-CALLS = {arm: call_of(arm, lambda: None) for arm in ARMS}
+CALLS = {arm: call_of(arm, lambda: None) for arm in ("reference", "candidate")}
 
 
 class Arm:
@@ -57,15 +57,15 @@ class Arm:
         return SimpleNamespace(samples_us=samples_us, kernels=[("x" * 90_000, 1)] * 30)
 
 
-def reps_of(candidate: Arm, reference: Arm, sets: int, require: Callable[..., None] = lambda *given: None) -> Reps:
-    """Return reps whose inputs are 0, 1, 2 and so on."""
+def ready_case(reference: Arm, require: Callable[..., None] = lambda *given: None) -> Any:
+    """Return a case whose inputs are 0, 1, 2 and so on."""
     seeds = count()
-    reference.require = require  # type: ignore[attr-defined]
+    reference.require, reference.compared = require, 0  # type: ignore[attr-defined]
 
     def draw(number: int) -> list[tuple[int, ...]]:
         return [(next(seeds),) for _ in range(number)]
 
-    return Reps(candidate, reference, sets, draw)  # type: ignore[arg-type]
+    return SimpleNamespace(reference=reference, draw=draw, device=reference.device)
 
 
 def take(reps: Reps, rounds: int) -> Sequence[Rep]:
@@ -81,13 +81,11 @@ def take(reps: Reps, rounds: int) -> Sequence[Rep]:
 def test_both_arms_take_reps_alike(sets: int, indices: list[int]) -> None:
     """They use the same sets, with the same new values, after the idle time that the reference needs."""
     reference, candidate = Arm(0.25, times_us=(1.0, 2.0)), Arm(0.75, times_us=(3.0, 4.0))
-    reps = reps_of(candidate, reference, sets)
-    found = take(reps, 5)
+    found = take(Reps(candidate, ready_case(reference), sets), 5)  # type: ignore[arg-type]
     assert candidate.taken == [([(seed,)], index, index, 0.25) for seed, index in enumerate(indices)]
     assert reference.taken == candidate.taken
     assert candidate.approached[:8] == [0, 0, 1, 2, 2, 2, 3, 4], "before each rep of either arm"
     assert found == [Rep(each) for each in (1.0, 3.0, 4.0, 2.0)] * 5
-    assert reps.kernels == (f"1 x {'x' * 80}",) * 20, "names are cut: a candidate's process may send any"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +100,7 @@ def test_outputs_are_compared_after_the_session_or_where_memory_is_short(most: i
         assert isinstance(output, torch.Tensor)
         compared.append((int(output), *values, len(candidate.taken)))
 
-    take(reps_of(candidate, Arm(), 8, require), 3)
+    take(Reps(candidate, ready_case(Arm(), require), 8), 3)  # type: ignore[arg-type]
     assert compared == [(seed, seed, taken) for seed, taken in enumerate(taken_before)]
 
 
@@ -130,7 +128,10 @@ def test_rounds_are_added_until_all_is_decided_or_the_time_is_spent(
     on_time: list[Outcome],
 ) -> None:
     """By the loop of `compare`; the reference takes 1 us."""
-    candidate, judges = Arm(times_us=candidate_us), Rules(Limits(min_speedup=1.0, **limits), alpha=0.05).judges()
-    taken = time_arms(reps_of(candidate, Arm(), 8), judges, budget_s)
-    assert len(taken.rounds) == len(candidate.taken) / 2 == rounds
-    assert (judges.speedup.outcome, [each.outcome for each in judges.time.verdicts]) == (on_speedup, on_time)
+    candidate, rules = Arm(times_us=candidate_us), Rules(Limits(min_speedup=1.0, **limits), 0.05, budget_s=budget_s)
+    trial = Trial(candidate, ready_case(Arm()), rules)  # type: ignore[arg-type]
+    trial._time(8)
+    assert len(trial.candidate_us.samples_us) == len(candidate.taken) == 2 * rounds
+    found = [each.outcome for each in trial.judges.time.verdicts]
+    assert (trial.judges.speedup.outcome, found) == (on_speedup, on_time)
+    assert trial.found["kernels"] == (f"1 x {'x' * 80}",) * 20, "names are cut: a candidate's process may send any"
