@@ -116,9 +116,9 @@ class Candidate:
             self._counted = 0
             self._counters = self.memory[size : size + COUNTERS_BYTES].zero_().view(torch.int32)
         self._outputs = views(self.memory[self.layout.size :], self.output_layout)[0]
-        self._spans = [span_of(each) for tensors in views(self.memory, self.layout) for each in tensors]
+        self._spans = [[*map(span_of, tensors)] for tensors in views(self.memory, self.layout)]
         for index in {*range(min(ROTATED_SETS, sets)), sets - 1}:  # those of reps, and of the untimed calls before them
-            self.fill([example], index)
+            self.fill(example, index)
         layouts = {"structure": self.node, "layout": self.layout, "outputs": self.output_layout}
         try:
             self.process.ask("case", files, **layouts, handle=handle, blank=blank)
@@ -127,21 +127,17 @@ class Candidate:
                 os.close(each)
         self._free(kept=1)
 
-    def fill(self, values: Sequence[Sequence[object]], first: int = 0) -> None:
-        """Write sets of inputs, from this one on; on a GPU its copy engine does, and no kernel of this process."""
-        spans = self._spans_of(values)
-        for target, source in zip(self._spans[first * len(self.layout.leaves) :], spans, strict=False):
+    def fill(self, values: Sequence[object], index: int = 0) -> None:
+        """Write a set of inputs; on a GPU its copy engine does, and no kernel of this process."""
+        for target, source in zip(self._spans[index], self._spans_of(values), strict=True):
             target.copy_(source)
         self.device.synchronize()
 
-    def _spans_of(self, values: Sequence[Sequence[object]]) -> "list[torch.Tensor]":
-        spans: list[torch.Tensor] = []
-        for inputs in values:
-            node, tensors = describe(tuple(inputs), "the inputs")
-            if node != self.node or place(tensors).leaves != self.layout.leaves:
-                raise BadRequest("the spec's inputs differ from seed to seed in more than the values of their tensors")
-            spans += map(span_of, tensors)
-        return spans
+    def _spans_of(self, values: Sequence[object]) -> "list[torch.Tensor]":
+        node, tensors = describe(tuple(values), "the inputs")
+        if node != self.node or place(tensors).leaves != self.layout.leaves:
+            raise BadRequest("the spec's inputs differ from seed to seed in more than the values of their tensors")
+        return [*map(span_of, tensors)]
 
     # calls
 
@@ -169,7 +165,7 @@ class Candidate:
         Its process, which has to be the referee's, queues all of them, and a counter in the GPU's memory releases each.
         """
         assert self.gpu is not None, "calls are replayed on a GPU"
-        spans = [self._spans_of([each]) for each in values]
+        spans = [*map(self._spans_of, values)]
         kept = [unfilled(self.output_layout, self.device.torch_device) for _ in values]
         clock, copied = [new_event() for _ in range(2 * len(values) + 1)], new_event()
         first = self._counted + 1
@@ -178,7 +174,7 @@ class Candidate:
         for number, (inputs, outputs, (begin, end)) in enumerate(
             zip(spans, kept, zip(clock[1::2], clock[2::2], strict=True), strict=True), start=first
         ):
-            copy_elements(self._spans[: len(inputs)], inputs)
+            copy_elements(self._spans[0], inputs)
             self.flush()
             begin.record()
             self.gpu.write(self._counters.data_ptr(), number)

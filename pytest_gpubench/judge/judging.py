@@ -216,33 +216,29 @@ class Judge:
             limits=str(self.rules.limits),
             device=self.device.facts,
         )
+        stopwatch, candidate = Stopwatch(), None
         try:
-            source = _read(path)
-            cases = self._ready_cases()
+            source, cases = _read(path), self._ready_cases()
             stopwatch = Stopwatch()
             self._pool.start(self._needed)
             candidate = self._pool.get()
-        except Exception as error:
-            ended = _ended_by(error)
-            return _with(judgement, status=ended.status, reason=ended.reason)
-        stopwatch.lap("process")
-        process = candidate.process
-        isolation = {name: str(value)[:500] for name, value in process.isolation.items()}
-        judgement = _with(judgement, candidate_digest=hashlib.sha256(source).hexdigest(), isolation=isolation)
-        try:
+            stopwatch.lap("process")
+            isolation = {name: str(value)[:500] for name, value in candidate.process.isolation.items()}
+            judgement = _with(judgement, candidate_digest=hashlib.sha256(source).hexdigest(), isolation=isolation)
             load = partial(self._load, source, path.name)
             load(candidate)
             stopwatch.lap("loading")
             judgement = _concluded(judgement, self._judge_cases(candidate, cases, load))
             if judgement.status in ("crash", "invalid"):
-                judgement = _with(judgement, detail=process.tail())
+                judgement = _with(judgement, detail=candidate.process.tail())
         except Exception as error:
             ended = _ended_by(error)
             judgement = _with(judgement, status=ended.status, reason=ended.reason, detail=ended.detail)
         finally:
-            stopwatch.lap("cases")
-            self._pool.end(candidate)
-            stopwatch.lap("ending")
+            if candidate is not None:
+                stopwatch.lap("cases")
+                self._pool.end(candidate)
+                stopwatch.lap("ending")
         return _with(judgement, seconds=round(time.monotonic() - started_s, 3), phases_s=stopwatch.laps_s)
 
     def _load(self, source: bytes, name: str, candidate: Candidate) -> Candidate:

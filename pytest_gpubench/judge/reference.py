@@ -2,7 +2,7 @@
 
 import secrets
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -108,11 +108,11 @@ class Reference:
                 self._replayed.close()
             self._replayed = None
 
-    def fill(self, values: Sequence[tuple[Any, ...]], first: int = 0) -> None:
-        """Write sets of inputs, from this one on."""
-        for target, source in zip(self.sets[first:], values, strict=False):
-            for one, other in zip(describe(target, "the inputs")[1], describe(source, "the inputs")[1], strict=True):
-                span_of(one).copy_(span_of(other))
+    def fill(self, values: tuple[Any, ...], index: int) -> None:
+        """Write a set of inputs."""
+        pairs = zip(*(describe(each, "the inputs")[1] for each in (self.sets[index], values)), strict=True)
+        for target, source in pairs:
+            span_of(target).copy_(span_of(source))
         self.device.synchronize()
 
     def outputs(self, args: tuple[Any, ...]) -> "list[torch.Tensor]":

@@ -110,10 +110,9 @@ class Reps(Timer, Session):
         arm = call.label
         self._taken.append(arm)
         if not self._values[arm]:
-            values = self.ready.draw(2)
-            for each in self._values.values():
-                each += values
-        values, index = [self._values[arm].pop(0)], next(self._indices[arm])
+            drawn = self.ready.draw(2)
+            self._values = {each: [*left, *drawn] for each, left in self._values.items()}
+        values, index = self._values[arm].pop(0), next(self._indices[arm])
         idle_s = self.reference.runner.idle_s
         if arm == "reference":
             self.reference.runner.approach(index)
@@ -124,7 +123,7 @@ class Reps(Timer, Session):
         self.candidate.approach(index)
         self.candidate.fill(values, index)
         self.candidate.take(index, idle_s)
-        self._kept.append((self.candidate.output(), values[0]))  # a rep soon after a comparison takes longer
+        self._kept.append((self.candidate.output(), values))  # a rep soon after a comparison takes longer
         if len(self._kept) >= self.candidate.most_together:
             self._compare()
 
@@ -234,13 +233,13 @@ class Trial:
     # outputs
 
     def _check(self, example: tuple[Any, ...]) -> None:
-        self.candidate.fill([example])  # it may have overwritten them
+        self.candidate.fill(example)  # it may have overwritten them
         self.candidate.first()
         lines = self.reference.require(self.candidate.output(), example, "in its first call")
         self.found["outputs"] = tuple(each.line for each in lines)
         for _ in range(CHECKS):
             (values,) = self.ready.draw(1)
-            self.candidate.fill([values])
+            self.candidate.fill(values)
             self.candidate.first()
             self.reference.require(self.candidate.output(), values, "on other inputs")
 

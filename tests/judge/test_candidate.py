@@ -133,13 +133,13 @@ def test_a_case_begins_with_inputs_in_the_sets_of_reps_and_in_the_last(sets: int
 def test_a_set_of_several_inputs_is_filled_alone() -> None:
     """Each input takes 512 bytes; the sets of reps begin with zeros."""
     candidate = candidate_of(Process(), (torch.zeros(100), torch.zeros(100)), 3)
-    candidate.fill([(torch.full((100,), 1.0), torch.full((100,), 2.0))], 1)
+    candidate.fill((torch.full((100,), 1.0), torch.full((100,), 2.0)), 1)
     assert candidate.memory.view(torch.float32)[: 6 * SET_WORDS : SET_WORDS].tolist() == [0, 0, 1, 2, 0, 0]
 
 
 def test_inputs_that_differ_in_shape_from_seed_to_seed_are_refused() -> None:
     with pytest.raises(BadRequest, match="differ from seed to seed in more than the values of their tensors"):
-        candidate_of(Process()).fill([(torch.zeros(99),)])
+        candidate_of(Process()).fill((torch.zeros(99),))
 
 
 @pytest.mark.parametrize(("memory_bytes", "together"), [(8 * 1024 * 12, 12), (8 * 1024 * 12 - 1, 11), (1, 1)])

@@ -31,8 +31,8 @@ class Arm:
         """The reps before each untimed call."""
         self.times_us, self.ended = cycle(times_us), 0
 
-    def fill(self, values: Sequence[tuple[int, ...]], first: int) -> None:
-        self.filled = values, first
+    def fill(self, values: tuple[int, ...], index: int) -> None:
+        self.filled = values, index
 
     def approach(self, index: int) -> None:
         self.filled = (), -1
@@ -40,7 +40,7 @@ class Arm:
 
     def take(self, index: int, idle_s: float) -> None:
         self.taken.append((*self.filled, index, idle_s))
-        self.memory.fill_(self.filled[0][0][0])
+        self.memory.fill_(self.filled[0][0])
 
     def output(self) -> torch.Tensor:
         return self.memory.clone()
@@ -82,7 +82,7 @@ def test_both_arms_take_reps_alike(sets: int, indices: list[int]) -> None:
     """They use the same sets, with the same new values, after the idle time that the reference needs."""
     reference, candidate = Arm(0.25, times_us=(1.0, 2.0)), Arm(0.75, times_us=(3.0, 4.0))
     found = take(Reps(candidate, ready_case(reference), sets), 5)  # type: ignore[arg-type]
-    assert candidate.taken == [([(seed,)], index, index, 0.25) for seed, index in enumerate(indices)]
+    assert candidate.taken == [((seed,), index, index, 0.25) for seed, index in enumerate(indices)]
     assert reference.taken == candidate.taken
     assert candidate.approached[:8] == [0, 0, 1, 2, 2, 2, 3, 4], "before each rep of either arm"
     assert found == [Rep(each) for each in (1.0, 3.0, 4.0, 2.0)] * 5
