@@ -95,7 +95,7 @@ def _search(candidate: Candidate, spec: Spec, rules: Rules) -> CaseJudgement | N
 
     def is_wrong(case: Case) -> bool:
         if not found or found[0].status == "wrong":  # a process that has ended is not asked again
-            judgement = Trial(candidate, ReadyCase.untimed(spec, case, candidate.device), rules).check()
+            judgement = Trial(candidate, ReadyCase(spec, case, candidate.device), rules).check()
             if judgement.status != "pass":
                 found[:] = [judgement]
         return bool(found) and found[0].case == case_name(case)
@@ -262,7 +262,7 @@ class Judge:
                 take_reps_of_noop(ProfilerTimer(self.device, "cold"), 1)
             try:
                 with self._pool.alone():  # what tracing adds to the reference is measured
-                    self._cases = [ReadyCase.of(self.spec, case, self.device) for case in self.spec.cases]
+                    self._cases = [ReadyCase(self.spec, case, self.device).warm() for case in self.spec.cases]
             except (GpuBenchError, torch.OutOfMemoryError):  # other processes may have taken the memory for a while
                 raise
             except Exception as error:

@@ -240,7 +240,7 @@ def test_a_gpu_that_is_never_free_again_ends_the_referee(event: type[Event], mon
 
 
 FOUR, EXPANDED, SQUARE = torch.zeros(4), torch.zeros(1).expand(4), torch.zeros(4, 4)
-NAMES = "invalid: the candidate's outputs cannot be read: its structure names the tensors ["
+UNREAD = "invalid: the candidate's outputs cannot be read: "
 
 
 @pytest.mark.parametrize(
@@ -259,15 +259,15 @@ NAMES = "invalid: the candidate's outputs cannot be read: its structure names th
         (SQUARE, ["t", 0], [Leaf("float32", (4, 4), (2, 3))], "wrong: output 0 is expanded"),
         (SQUARE, ["t", 0], [Leaf("float32", (4, 4), (1, 4))], "[[0.0, "),
         *(
-            (FOUR, node, [Leaf("float32", (4,), (1,))], "invalid: the candidate's outputs cannot be read: ")
-            for node in (["t"], ["t", 5], ["l", 3], ["d", []], ["f", "0x1p9999"], ["dtype", "nn"], ["v", {}], ["x", 0])
+            (FOUR, node, [Leaf("float32", (4,), (1,))], UNREAD)
+            for node in (["t"], ["l", 3], ["d", []], ["f", "0x1p9999"], ["dtype", "nn"], ["v", {}], ["x", 0])
         ),
         # sizes are those of the reference's output
         *((EXPANDED, ["t", 0], [Leaf("float32", (4,), (stride,))], "[0.0, 0.0, 0.0, 0.0]") for stride in (0, 1, 3)),
         # a tensor that nothing names was a way to make samples and batches smaller
-        (FOUR, ["l", []], [Leaf("float32", (4,), (1,))], f"{NAMES}], and there are 1"),
-        (FOUR, ["l", [["t", 0], ["t", 0]]], [Leaf("float32", (4,), (1,))], f"{NAMES}0, 0], and there are 1"),
-        (FOUR, ["v", 1], [Leaf("float32", (4,), (1,))], f"{NAMES}], and there are 1"),
+        (FOUR, ["l", []], [Leaf("float32", (4,), (1,))], f"{UNREAD}there are 1 tensors more than its structure has"),
+        (FOUR, ["l", [["t", 0], ["t", 0]]], [Leaf("float32", (4,), (1,))], f"{UNREAD}no structure: 't' of int"),
+        (FOUR, ["v", 1], [Leaf("float32", (4,), (1,))], f"{UNREAD}there are 1 tensors more than its structure has"),
     ],
 )
 def test_outputs_are_like_the_references(own: torch.Tensor, node: Any, reported: list[Leaf], found: str) -> None:

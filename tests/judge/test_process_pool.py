@@ -157,7 +157,7 @@ def test_nothing_is_timed_while_a_process_that_was_killed_lives() -> None:
             pass
     killed.process.lingers = False
     with pool.alone():
-        assert not pool._lingering
+        assert not pool._ending
 
 
 def test_processes_that_warm_up_are_stopped_while_a_call_is_timed() -> None:

@@ -59,7 +59,7 @@ def test_a_reference_that_is_wrong_itself_is_refused(reference: Any, found: str)
 def test_inputs_that_cannot_be_sent_are_refused_before_they_are_copied() -> None:
     spec = spec_of(torch.tanh, lambda seed: torch.ones(4).to_sparse(), None)
     with pytest.raises(BadRequest, match="the inputs has a Tensor of layout"):
-        ReadyCase.untimed(spec, {}, cpu_device())
+        ReadyCase(spec, {}, cpu_device())
 
 
 @pytest.mark.parametrize(("spread", "is_fair"), [(0.019, False), (0.021, True)])
@@ -107,7 +107,7 @@ def test_inputs_that_overwrite_earlier_ones_are_refused(overwrite: Callable[[tor
     kept = torch.zeros(4)
     spec = spec_of(torch.add, lambda seed: (torch.randn(4), overwrite(kept)), None)
     with pytest.raises(BadRequest, match="inputs of the spec overwrite earlier ones"):
-        ReadyCase.of(spec, {}, cpu_device())
+        ReadyCase(spec, {}, cpu_device()).warm()
 
 
 def test_outputs_of_a_shape_that_depends_on_the_seed_are_refused() -> None:
