@@ -31,7 +31,7 @@ from pytest_gpubench.judge.layout import (
 )
 from pytest_gpubench.judge.memory import COUNTERS_BYTES, DONE_AT, GpuMemory, make_file, map_file
 from pytest_gpubench.judge.process import STOP_S, Ended, Process
-from pytest_gpubench.judge.runner import ROTATED_SETS, cache_of
+from pytest_gpubench.judge.runner import cache_of
 from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.peaks import copy_bandwidth
 
@@ -117,7 +117,7 @@ class Candidate:
             self._counters = self.memory[size : size + COUNTERS_BYTES].zero_().view(torch.int32)
         self._outputs = views(self.memory[self.layout.size :], self.output_layout)[0]
         self._spans = [[*map(span_of, tensors)] for tensors in views(self.memory, self.layout)]
-        for index in {*range(min(ROTATED_SETS, sets)), sets - 1}:  # those of reps, and of the untimed calls before them
+        for index in range(sets):
             self.fill(example, index)
         layouts = {"structure": self.node, "layout": self.layout, "outputs": self.output_layout}
         try:

@@ -223,8 +223,8 @@ class Judge:
             self._pool.start(self._needed)
             candidate = self._pool.get()
             stopwatch.lap("process")
-            isolation = {name: str(value)[:500] for name, value in candidate.process.isolation.items()}
-            judgement = _with(judgement, candidate_digest=hashlib.sha256(source).hexdigest(), isolation=isolation)
+            digest = hashlib.sha256(source).hexdigest()
+            judgement = _with(judgement, candidate_digest=digest, isolation=candidate.process.isolation)
             load = partial(self._load, source, path.name)
             load(candidate)
             stopwatch.lap("loading")

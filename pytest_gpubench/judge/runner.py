@@ -19,9 +19,6 @@ from pytest_gpubench.timing.rounds import Instrument
 from pytest_gpubench.timing.warmup import warm_up
 from pytest_gpubench.timing.windows import kernel_list
 
-ROTATED_SETS = 8
-"""The sets of inputs that reps take in turn: where they lie changed the time of a cross entropy by 0.5 % (sd)."""
-
 Tax = tuple[Mapping[str, int], float, float]
 """The kernels of a call and how often it launches each, its traced time in microseconds, and its tracing tax."""
 
@@ -80,7 +77,7 @@ class Runner:
         return self.output
 
     def warm(self, known: Sequence[Tax] = ()) -> None:
-        """Call on each set of reps, until compilation is over and time has come to rest.
+        """Call on each set, until compilation is over and time has come to rest.
 
         known: taxes that another process has measured: a call like that one pays the same, without their noise.
         """
@@ -96,8 +93,8 @@ class Runner:
             self.taxes = [(kernel_list(reps[0].records), (1 + tax) * median(rep.elapsed_us for rep in reps), tax)]
 
     def call_on_each(self) -> None:
-        """Call on each set of reps: the first call on one may be slower, or launch more."""
-        for args in self.sets[:ROTATED_SETS]:
+        """Call on each set: the first call on one may be slower, or launch more."""
+        for args in self.sets:
             self.function(*args)
 
     def begin(self) -> None:

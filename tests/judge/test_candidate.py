@@ -116,25 +116,11 @@ def candidate_of(
     return candidate
 
 
-def first_elements(candidate: Candidate) -> list[float]:
-    """Return the first element of each set of inputs."""
-    words = candidate.memory.view(torch.float32)[:: candidate.layout.set_bytes // 4]
-    return words[: candidate.layout.sets].tolist()
-
-
-@pytest.mark.parametrize(("sets", "written"), [(1, 1), (8, 8), (9, 9), (10, 9)])
-def test_a_case_begins_with_inputs_in_the_sets_of_reps_and_in_the_last(sets: int, written: int) -> None:
-    """The last is for the untimed call before a rep on the first."""
-    candidate = candidate_of(Process(), VALUES[2], sets)
-    places = first_elements(candidate)
-    assert places == [2.0] * min(written, 8) + [0.0] * (sets - written) + [2.0] * (written - min(written, 8))
-
-
 def test_a_set_of_several_inputs_is_filled_alone() -> None:
-    """Each input takes 512 bytes; the sets of reps begin with zeros."""
-    candidate = candidate_of(Process(), (torch.zeros(100), torch.zeros(100)), 3)
+    """Each input takes 512 bytes; all sets begin with the example."""
+    candidate = candidate_of(Process(), (torch.full((100,), 3.0), torch.full((100,), 4.0)), 3)
     candidate.fill((torch.full((100,), 1.0), torch.full((100,), 2.0)), 1)
-    assert candidate.memory.view(torch.float32)[: 6 * SET_WORDS : SET_WORDS].tolist() == [0, 0, 1, 2, 0, 0]
+    assert candidate.memory.view(torch.float32)[: 6 * SET_WORDS : SET_WORDS].tolist() == [3, 4, 1, 2, 3, 4]
 
 
 def test_inputs_that_differ_in_shape_from_seed_to_seed_are_refused() -> None:

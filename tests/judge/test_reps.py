@@ -75,9 +75,7 @@ def take(reps: Reps, rounds: int) -> Sequence[Rep]:
     return reps.reps()
 
 
-@pytest.mark.parametrize(
-    ("sets", "indices"), [(2, [0, 1] * 5), (7, [*range(7), 0, 1, 2]), (8, [*range(8), 0, 1]), (9, [*range(8), 0, 1])]
-)
+@pytest.mark.parametrize(("sets", "indices"), [(2, [0, 1] * 5), (7, [*range(7), 0, 1, 2])])
 def test_both_arms_take_reps_alike(sets: int, indices: list[int]) -> None:
     """They use the same sets, with the same new values, after the idle time that the reference needs."""
     reference, candidate = Arm(0.25, times_us=(1.0, 2.0)), Arm(0.75, times_us=(3.0, 4.0))
