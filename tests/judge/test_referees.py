@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -57,37 +56,21 @@ def test_what_is_judged_when_the_server_ends_is_not_answered() -> None:
     assert answers == []
 
 
-@pytest.mark.parametrize("is_last", [False, True])
-def test_what_waits_when_the_last_referee_ends_is_answered_with_an_error(is_last: bool) -> None:
-    """Whether another candidate is given afterwards, or they were the last."""
+def test_what_waits_when_the_last_referee_ends_is_answered_with_an_error() -> None:
+    """Also where they were the last candidates; a server's are in `test_serving`."""
     answers: list[str] = []
     WAIT.touch()
     with Referees(COMMAND, [None]) as found:
         for name in ("ends.py", "a.py", "b.py"):
             found.judge(name, answers.append)
-        until(BEGAN.exists)
-        if is_last:
-            thread = threading.Thread(target=finish_in_vain, args=(found,))
-            thread.start()
-            until(lambda: found._threads._shutdown)
-            WAIT.unlink()
-            thread.join(10)
-        else:
-            WAIT.unlink()
-            until(lambda: answers and not found.are_alive)
-            with pytest.raises(MeasurementError, match=f"^{ENDED}"):
-                found.judge("c.py", answers.append)
+        WAIT.unlink()
+        with pytest.raises(MeasurementError, match=f"^{ENDED}"):
+            found.finish()
     assert [json.loads(each)["error"] for each in answers] == [
         f"{ENDED}, and ends.py is not judged",
         "no referee is left, and a.py is not judged",
         "no referee is left, and b.py is not judged",
     ]
-
-
-def finish_in_vain(found: Referees) -> None:
-    """Wait for all candidates, of which one ends the last referee."""
-    with pytest.raises(MeasurementError, match=f"^{ENDED}"):
-        found.finish()
 
 
 @pytest.mark.parametrize("gpus", [["0"], ["0", "1"]])
