@@ -100,7 +100,12 @@ class Reps(Timer, Session):
         return self
 
     def __exit__(self, kind: object, error: object, trace: object, /) -> None:
-        if error is not None:
+        """End in both processes; here whatever happens there."""
+        try:
+            if error is None:
+                self._reply = self.candidate.process.ask("end")
+                self._timed = self.reference.runner.end()
+        finally:
             self.reference.runner.stop()
 
     def take(self, call: Call, idle_s: float) -> None:
@@ -134,14 +139,13 @@ class Reps(Timer, Session):
 
     def reps(self) -> Sequence[Rep]:
         """Return the reps of both, without records; raise Ended where an output or a claim is none."""
-        reply = self.candidate.process.ask("end")
-        reps = self.reference.runner.end()
         self._compare()
+        reply, timed = self._reply, self._timed
         claims = [each for each in reply.samples_us if 0 < each < math.inf]
-        if len(claims) != len(reps):
-            raise Ended("invalid", f"the candidate's process has {len(claims)} times for {len(reps)} calls")
+        if len(claims) != len(timed):
+            raise Ended("invalid", f"the candidate's process has {len(claims)} times for {len(timed)} calls")
         self.kernels = tuple(f"{launches} x {name[:LONGEST_KERNEL]}" for name, launches in reply.kernels[:MOST_KERNELS])
-        times_us = {"reference": iter([rep.elapsed_us for rep in reps]), "candidate": iter(claims)}
+        times_us = {"reference": iter([rep.elapsed_us for rep in timed]), "candidate": iter(claims)}
         return [Rep(next(times_us[arm])) for arm in self._taken]
 
 

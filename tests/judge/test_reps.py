@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.trial import Reps, Rules, Trial
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.timing.base import Record, Rep, call_of
@@ -46,7 +47,10 @@ class Arm:
         return self.memory.clone()
 
     def begin(self) -> None:
-        pass
+        self.is_open = True
+
+    def stop(self) -> None:
+        self.is_open = False
 
     def end(self) -> list[Rep]:
         number, self.ended = len(self.taken) - self.ended, len(self.taken)
@@ -100,6 +104,25 @@ def test_outputs_are_compared_after_the_session_or_where_memory_is_short(most: i
 
     take(Reps(candidate, ready_case(Arm(), require), 8), 3)  # type: ignore[arg-type]
     assert compared == [(seed, seed, taken) for seed, taken in enumerate(taken_before)]
+
+
+@pytest.mark.parametrize("name", ["output", "ask"])
+def test_a_session_ends_here_whatever_happens_in_the_candidates_process(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Else the next candidate's could not begin."""
+    reference, candidate = Arm(), Arm()
+    reps = Reps(candidate, ready_case(reference), 8)  # type: ignore[arg-type]
+
+    def fail(*given: object) -> None:
+        if given != ("begin",):
+            assert reference.is_open
+            raise Ended("crash", "it has ended")
+
+    monkeypatch.setattr(candidate, name, fail)
+    with pytest.raises(Ended), reps.session():
+        reps.take(CALLS["candidate"], 0.0)
+    assert not reference.is_open
 
 
 PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
