@@ -10,7 +10,7 @@ each on new inputs. The referee's clock is a second `witness`. What cannot be re
 process if the spec trusts that, and by nobody else.
 
 `judging` judges a candidate case by case: `reference`, `trial` and `conclusion`; a close FAIL again, in new processes.
-`serving` judges by request; `referees` are processes that judge, one for each GPU.
+`serving` has a process that judges for each GPU, and judges by request.
 
 `process_pool`, `process` and `candidate` are the referee's side of the candidate's process, which the `template` forks;
 `worker` and `isolation` are its own. Both sides exchange messages (`channel`) and memory (`layout`, `memory`), and make

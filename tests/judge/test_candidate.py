@@ -1,6 +1,5 @@
 """The candidate as the referee uses it, without a process: inputs, released calls and outputs."""
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -54,10 +53,11 @@ class Process:
 class Memory:
     """Stands for memory of a GPU, in which a queue of the candidate's waits for counters."""
 
-    def __init__(self, process: Process, work: Callable[[torch.Tensor, int], object]) -> None:
-        self.process, self.work = process, work
-        self.start = 0
+    def __init__(self, process: Process) -> None:
+        self.process = process
         self.waited: list[int] = []
+        self.seen: list[tuple[int, float, list[int]]] = []
+        """The number and the input of each call at its release, and the calls waited for before."""
 
     def allocate(self, size: int) -> tuple[torch.Tensor, str]:
         self.memory = torch.zeros(size, dtype=torch.uint8)
@@ -69,7 +69,7 @@ class Memory:
         assert address + 512 == self.start + self.memory.numel()
         assert self.process.queued.pop(0) == number
         words = self.memory.view(torch.float32)
-        self.work(words, number)
+        self.seen.append((number, float(words[0]), [*self.waited]))
         words[SET_WORDS : SET_WORDS + 100] = words[:100]
 
     def wait_for(self, address: int, number: int) -> None:
@@ -103,15 +103,10 @@ def event(monkeypatch: pytest.MonkeyPatch) -> type[Event]:
     return Event
 
 
-def candidate_of(
-    process: Process,
-    example: tuple[torch.Tensor, ...] = VALUES[0],
-    sets: int = len(VALUES),
-    work: Callable[[torch.Tensor, int], object] = lambda memory, number: None,
-) -> Candidate:
+def candidate_of(process: Process, example: tuple[torch.Tensor, ...] = VALUES[0], sets: int = 3) -> Candidate:
     """Return a candidate as on a GPU, whose output is its input."""
     candidate = Candidate(process, cpu_device())  # type: ignore[arg-type]
-    candidate.gpu = Memory(process, work)  # type: ignore[assignment]
+    candidate.gpu = Memory(process)  # type: ignore[assignment]
     candidate.begin_case(example, sets, [torch.zeros(100)])
     return candidate
 
@@ -162,34 +157,18 @@ def test_something_else_is_done_while_it_is_loaded_and_compiles(tmp_path: Path) 
 
 def test_a_call_is_released_when_the_one_before_was_copied_away(event: type[Event]) -> None:
     """At its release it finds its own inputs, and none of those to come; each time is one of the referee's clock."""
-    seen: list[tuple[int, float, list[int]]] = []
     process = Process()
     candidate = candidate_of(process, sets=1)
     memory: Any = candidate.gpu
-    memory.work = lambda words, number: seen.append((number, float(words[0]), [*memory.waited]))
     candidate.first()
     for began in (1, 4):
         found = candidate.release(VALUES)
         assert [(each.own_us, each.call_us, each.output[0].item()) for each in found] == [
             (1000.0, 1000.0, number) for number in (0.0, 1.0, 2.0)
         ]
-        assert seen == [(began + at, float(at), [*range(1, began + at)]) for at in range(3)]
-        seen.clear()
+        assert memory.seen == [(began + at, float(at), [*range(1, began + at)]) for at in range(3)]
+        memory.seen.clear()
     assert process.done == ["case", "first", "queue", "queue"]
-
-
-@pytest.mark.usefixtures("event")
-def test_a_call_that_ends_late_is_wrong() -> None:
-    """Its output is copied when it says that it is done, and the next inputs take the place of its own."""
-    late: list[float] = []
-
-    def work(memory: torch.Tensor, number: int) -> None:
-        late.append(float(memory[0]))
-        memory[:100] = late[-2] if len(late) > 1 else -1.0
-
-    candidate = candidate_of(Process(), sets=1, work=work)
-    candidate.first()
-    assert [each.output[0].item() for each in candidate.release(VALUES)] == [-1.0, 0.0, 1.0]
 
 
 def test_a_call_that_never_ends_is_not_waited_for(event: type[Event], monkeypatch: pytest.MonkeyPatch) -> None:
