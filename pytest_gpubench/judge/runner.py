@@ -99,8 +99,10 @@ class Runner:
 
     def begin(self) -> None:
         """Begin a session of reps: no call sets cache aside."""
-        self._held.enter_context(self._cold())
-        self._session = self._held.enter_context(self.timer.session())
+        with ExitStack() as held:
+            held.enter_context(self._cold())
+            self._session = held.enter_context(self.timer.session())
+            self._held = held.pop_all()
 
     def _cold(self) -> AbstractContextManager[object]:
         if self.device.type != "cuda":

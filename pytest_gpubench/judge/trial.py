@@ -7,7 +7,6 @@ import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import cycle
 from typing import Any
 
 from pytest_gpubench.bench.candidates import speedup_limits
@@ -81,8 +80,7 @@ class Reps(Timer, Session):
     max_reps = 8 * LOOKS[-1]
 
     def __init__(self, candidate: Candidate, ready: ReadyCase, sets: int) -> None:
-        self.candidate, self.ready, self.reference = candidate, ready, ready.reference
-        self._indices = {arm: cycle(range(sets)) for arm in ARMS}
+        self.candidate, self.ready, self.reference, self._sets = candidate, ready, ready.reference, sets
         self._kept: list[tuple[object, tuple[Any, ...]]] = []
         self.kernels: tuple[str, ...] = ()
         """The kernels of a call and how often it launches each, as the candidate's process says."""
@@ -94,7 +92,6 @@ class Reps(Timer, Session):
     def __enter__(self) -> "Reps":
         """Begin in both processes."""
         self._taken: list[str] = []
-        self._values: dict[str, list[tuple[Any, ...]]] = {arm: [] for arm in ARMS}
         self.candidate.process.ask("begin")
         self.reference.runner.begin()
         return self
@@ -113,13 +110,11 @@ class Reps(Timer, Session):
 
         Both arms idle as long as the reference needs, as the clocks of both are the same.
         """
-        arm = call.label
+        arm, number, idle_s = call.label, self._taken.count(call.label), self.reference.runner.idle_s
+        if len(self._taken) % (2 * len(ARMS)) == 0:  # a round begins
+            self._drawn = self.ready.draw(2)
         self._taken.append(arm)
-        if not self._values[arm]:
-            drawn = self.ready.draw(2)
-            self._values = {each: [*left, *drawn] for each, left in self._values.items()}
-        values, index = self._values[arm].pop(0), next(self._indices[arm])
-        idle_s = self.reference.runner.idle_s
+        values, index = self._drawn[number % 2], number % self._sets
         if arm == "reference":
             self.reference.runner.approach(index)
             self.reference.fill(values, index)

@@ -1,7 +1,7 @@
 """The calls of one arm."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from tempfile import TemporaryFile
 from types import SimpleNamespace
 from typing import Any, cast
@@ -47,6 +47,17 @@ def test_no_cache_is_set_aside_while_reps_are_taken(
     getattr(runner, ends)()
     runner.stop()
     assert done == [f"cold {set_aside_bytes} of 5", "session", "not session", f"not cold {set_aside_bytes} of 5"]
+
+
+def test_a_session_that_cannot_begin_sets_nothing_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, held = Runner(lambda: None, [()], cpu_device()), ExitStack()
+    ended = list[str]()
+    held.callback(ended.append, "as before")
+    monkeypatch.setattr(runner, "_cold", lambda: held)
+    monkeypatch.setattr(runner, "timer", SimpleNamespace(session=lambda: 1 / 0))
+    with pytest.raises(ZeroDivisionError):
+        runner.begin()
+    assert ended
 
 
 def test_reps_without_kernels_beside_others_have_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
