@@ -104,11 +104,11 @@ class ProcessPool:
         try:
             process.wait_ready()
             process.allow(2 * STOP_S)  # a candidate that is judged meanwhile may keep the GPU busy
-            refuse_open_files(process.isolation)
+            writes_anywhere = has_open_files(process.isolation)
             candidate = Candidate(process, self.device)
             candidate.practise()
             candidate.alone, candidate.meanwhile = self.alone, self._prepare
-            if self._cache is None and self.device.type == "cuda" and not _is_open(process.isolation):
+            if self._cache is None and self.device.type == "cuda" and not writes_anywhere:
                 self._keep_cache(process.cache)  # no candidate can write what later ones run
         except BaseException as error:
             (candidate.end if candidate else process.close)()
@@ -179,15 +179,16 @@ class ProcessPool:
             self._cache = None
 
 
-def refuse_open_files(isolation: Mapping[str, str]) -> None:
-    """Raise MeasurementError where a candidate may write all files of this machine, the plugin's own among them."""
-    if os.geteuid() == 0 and _is_open(isolation):
+def has_open_files(isolation: Mapping[str, str]) -> bool:
+    """Tell whether nothing limits the files that a process may write but its user's rights.
+
+    Raises MeasurementError where that are all files of this machine, the plugin's own among them.
+    """
+    landlock = isolation.get("landlock", NOT_AVAILABLE)
+    is_open = landlock.startswith(NOT_AVAILABLE)
+    if os.geteuid() == 0 and is_open:
         raise MeasurementError(
-            "judge runs as root, and nothing limits the files that a candidate may write (Landlock is "
-            f"{isolation.get('landlock', NOT_AVAILABLE)}): run it as another user, or on Linux 5.13 or later"
+            f"judge runs as root, and nothing limits the files that a candidate may write (Landlock is {landlock}): "
+            "run it as another user, or on Linux 5.13 or later"
         )
-
-
-def _is_open(isolation: Mapping[str, str]) -> bool:
-    """Tell whether nothing limits the files that a process may write but its user's rights."""
-    return isolation.get("landlock", NOT_AVAILABLE).startswith(NOT_AVAILABLE)
+    return is_open

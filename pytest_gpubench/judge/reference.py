@@ -12,7 +12,7 @@ from pytest_gpubench.correctness.difference import Difference
 from pytest_gpubench.correctness.leaves import flatten, map_leaves, tensors_of
 from pytest_gpubench.errors import BadRequest, UnfairComparison
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.judge.layout import describe, place, rebuild, span_of, unfilled
+from pytest_gpubench.judge.layout import describe, span_of
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.replayed import ReplayedCall, saved_call
 from pytest_gpubench.judge.runner import Runner
@@ -192,6 +192,7 @@ class ReadyCase:
         self.spec, self.case, self.device = spec, case, device
         self.reference = Reference(spec, device)
         (self.example,) = self.draw(1)
+        describe(self.example, "the inputs")  # before they are copied
         self.outputs = self.reference.outputs(self.example)
         self.saved = b""
         """The reference's call as data; empty where it cannot be replayed, or was replayed wrongly."""
@@ -229,12 +230,17 @@ def case_name(case: Case) -> str:
 
 
 def copied(value: Any) -> Any:
-    """Return a copy of inputs, with the strides of their tensors; raise BadRequest where they cannot be sent."""
-    node, tensors = describe(value, "the inputs")
-    made = unfilled(place(tensors), tensors[0].device) if tensors else []
-    for target, source in zip(made, tensors, strict=True):
-        span_of(target).copy_(span_of(source))
-    return rebuild(node, made)
+    """Return a copy of a pytree, with the strides of its tensors."""
+    import torch
+
+    def copy(leaf: object) -> object:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        made = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=leaf.device)
+        span_of(made).copy_(span_of(leaf.detach()))
+        return made
+
+    return map_leaves(copy, value)
 
 
 def _are_equal(one: object, other: object) -> bool:
