@@ -62,6 +62,15 @@ def test_limits_are_judged_by_the_times_of_both_arms(limits: Limits, status: str
     assert found.score == (1.9 if status == "pass" else 0)
 
 
+@pytest.mark.parametrize(("reps", "status"), [(11, "inconclusive"), (12, "pass")])
+def test_the_first_look_decides_a_limit_on_the_time(reps: int, status: str) -> None:
+    """At half of alpha, 2 ** -11, twelve reps have an interval."""
+    assert (
+        concluded_by(Limits(max_time_us=10), msgspec.structs.replace(CASE, candidate_us=time_of([10.0] * reps))).status
+        == status
+    )
+
+
 @pytest.mark.parametrize(
     ("low", "high", "status"),
     [(0.3, 0.49, "fail"), (0.3, 0.51, "inconclusive"), (1.9, 2.5, "inconclusive"), (2.1, 2.5, "pass")],

@@ -1,5 +1,6 @@
 """The trial of a candidate, without a process: reps of both arms in turn, and checks of its times."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import count, cycle, islice
@@ -33,7 +34,7 @@ class Arm:
         self.taken: list[tuple[object, ...]] = []
         self.approached: list[int] = []
         """The reps before each untimed call."""
-        self.times_us, self.ended = cycle(times_us), 0
+        self.times_us, self.ended, self.sessions = cycle(times_us), 0, 0
 
     def fill(self, values: tuple[int, ...], index: int) -> None:
         self.filled = values, index
@@ -50,7 +51,7 @@ class Arm:
         return self.memory.clone()
 
     def begin(self) -> None:
-        self.is_open = True
+        self.is_open, self.sessions = True, self.sessions + 1
 
     def stop(self) -> None:
         self.is_open = False
@@ -128,6 +129,12 @@ def test_a_session_ends_here_whatever_happens_in_the_candidates_process(
     assert not reference.is_open
 
 
+@pytest.mark.parametrize("times_us", [(1.0, 0.0), (1.0, math.inf), (1.0, math.nan), ()])
+def test_claims_that_are_no_times_are_invalid(times_us: tuple[float, ...]) -> None:
+    with pytest.raises(Ended, match=r"the candidate's process has [05] times for 10 calls"):
+        take(Reps(Arm(times_us=times_us), ready_case(Arm()), 8), 5)  # type: ignore[arg-type]
+
+
 PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
 
 
@@ -153,9 +160,10 @@ def test_rounds_are_added_until_all_is_decided_or_the_time_is_spent(
 ) -> None:
     """By the loop of `compare`; the reference takes 1 us."""
     candidate, rules = Arm(times_us=candidate_us), Rules(Limits(min_speedup=1.0, **limits), 0.05, budget_s=budget_s)
-    trial = Trial(candidate, ready_case(Arm()), rules)  # type: ignore[arg-type]
+    trial = Trial(candidate, ready_case(reference := Arm()), rules)  # type: ignore[arg-type]
     trial._time(8)
     assert len(trial.candidate_us.samples_us) == len(candidate.taken) == 2 * rounds
+    assert reference.sessions == {6: 1, 384: 7}[rounds], "one for each look"
     found = [each.outcome for each in trial.judges.time.verdicts]
     assert (trial.judges.speedup.outcome, found) == (on_speedup, on_time)
     assert trial.found["kernels"] == (f"1 x {'x' * 80}",) * 20, "names are cut: a candidate's process may send any"
