@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_gpubench.errors import BadRequest, MeasurementError
+from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.gpu.device import Device, new_event
 from pytest_gpubench.judge.channel import Leaf
 from pytest_gpubench.judge.layout import (
@@ -26,6 +26,7 @@ from pytest_gpubench.judge.layout import (
     place,
     rebuild,
     span_of,
+    spans_like,
     unfilled,
     views,
 )
@@ -102,7 +103,8 @@ class Candidate:
         """
         import torch
 
-        self.node, tensors = describe(tuple(example), "the inputs")
+        node, tensors = describe(tuple(example), "the inputs")
+        self._example = example
         dense = [torch.empty(each.shape, dtype=each.dtype, device="meta") for each in outputs]
         self.layout, self.output_layout = place(tensors, sets), place(dense)
         self._own_elements = [*map(distinct_elements, map(leaf_of, outputs))]
@@ -119,7 +121,7 @@ class Candidate:
         self._spans = [[*map(span_of, tensors)] for tensors in views(self.memory, self.layout)]
         for index in range(sets):
             self.fill(example, index)
-        layouts = {"structure": self.node, "layout": self.layout, "outputs": self.output_layout}
+        layouts = {"structure": node, "layout": self.layout, "outputs": self.output_layout}
         try:
             self.process.ask("case", files, **layouts, handle=handle, blank=blank)
         finally:
@@ -129,15 +131,9 @@ class Candidate:
 
     def fill(self, values: Sequence[object], index: int = 0) -> None:
         """Write a set of inputs; on a GPU its copy engine does, and no kernel of this process."""
-        for target, source in zip(self._spans[index], self._spans_of(values), strict=True):
+        for target, source in zip(self._spans[index], spans_like(self._example, values), strict=True):
             target.copy_(source)
         self.device.synchronize()
-
-    def _spans_of(self, values: Sequence[object]) -> "list[torch.Tensor]":
-        node, tensors = describe(tuple(values), "the inputs")
-        if node != self.node or place(tensors).leaves != self.layout.leaves:
-            raise BadRequest("the spec's inputs differ from seed to seed in more than the values of their tensors")
-        return [*map(span_of, tensors)]
 
     # calls
 
@@ -165,7 +161,7 @@ class Candidate:
         Its process, which has to be the referee's, queues all of them, and a counter in the GPU's memory releases each.
         """
         assert self.gpu is not None, "calls are replayed on a GPU"
-        spans = [*map(self._spans_of, values)]
+        spans = [spans_like(self._example, each) for each in values]
         kept = [unfilled(self.output_layout, self.device.torch_device) for _ in values]
         clock, copied = [new_event() for _ in range(2 * len(values) + 1)], new_event()
         first = self._counted + 1

@@ -136,6 +136,14 @@ def span_of(tensor: "torch.Tensor") -> "torch.Tensor":
     return tensor.as_strided((elements_of(leaf_of(tensor)),), (1,))
 
 
+def spans_like(example: Sequence[object], values: Sequence[object]) -> list["torch.Tensor"]:
+    """Return the memory of inputs' tensors; raise BadRequest where they differ from an example in more than values."""
+    (node, like), (other, tensors) = (describe(tuple(each), "the inputs") for each in (example, values))
+    if other != node or place(tensors).leaves != place(like).leaves:
+        raise BadRequest("the spec's inputs differ from seed to seed in more than the values of their tensors")
+    return [*map(span_of, tensors)]
+
+
 def as_it_lay(copied: "torch.Tensor", leaf: Leaf) -> "torch.Tensor":
     """Return what `copy_elements` copied to a dense tensor, in the order in which it lay."""
     return copied.as_strided(leaf.shape, leaf.stride) if elements_of(leaf) == copied.numel() else copied

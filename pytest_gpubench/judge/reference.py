@@ -12,7 +12,7 @@ from pytest_gpubench.correctness.difference import Difference
 from pytest_gpubench.correctness.leaves import flatten, map_leaves, tensors_of
 from pytest_gpubench.errors import BadRequest, UnfairComparison
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.judge.layout import describe, span_of
+from pytest_gpubench.judge.layout import describe, span_of, spans_like
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.replayed import ReplayedCall, saved_call
 from pytest_gpubench.judge.runner import Runner
@@ -109,9 +109,9 @@ class Reference:
 
     def fill(self, values: tuple[Any, ...], index: int) -> None:
         """Write a set of inputs."""
-        pairs = zip(*(describe(each, "the inputs")[1] for each in (self.sets[index], values)), strict=True)
-        for target, source in pairs:
-            span_of(target).copy_(span_of(source))
+        target = self.sets[index]
+        for one, other in zip(spans_like(target, target), spans_like(target, values), strict=True):
+            one.copy_(other)
         self.device.synchronize()
 
     def outputs(self, args: tuple[Any, ...]) -> "list[torch.Tensor]":

@@ -128,6 +128,16 @@ def test_a_candidate_is_known_by_the_name_of_a_reference_that_has_one() -> None:
     assert names == [("tanh", "candidate"), ("candidate",)]
 
 
+def test_inputs_that_differ_in_shape_from_seed_to_seed_are_refused() -> None:
+    """By whichever arm is given them first."""
+    reference = Reference(spec_of(torch.tanh, lambda seed: torch.zeros(4), None), cpu_device())
+    reference.begin_case((torch.zeros(4),), 2)
+    reference.fill((torch.ones(4),), 1)
+    assert [each.sum() for (each,) in reference.sets] == [0, 4]
+    with pytest.raises(BadRequest, match="differ from seed to seed in more than the values of their tensors"):
+        reference.fill((torch.zeros(99),), 1)
+
+
 def test_new_inputs_are_called_on_before_they_are_timed() -> None:
     """The first call on each may be slower. They are kept for as many calls."""
     seen: list[int] = []
