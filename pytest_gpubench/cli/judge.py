@@ -18,7 +18,7 @@ from pytest_gpubench.settings.parsers import positive_count, seconds, whole_numb
 
 if TYPE_CHECKING:
     from pytest_gpubench.judge.judging import Judge
-    from pytest_gpubench.judge.referees import Referees
+    from pytest_gpubench.judge.serving import Referees
 
 ABOUT = "judge an untrusted candidate, in a process of its own"
 EXAMPLES = """judge softmax.py --spec softmax_spec.py
@@ -173,7 +173,7 @@ def _judge_on_all(arguments: argparse.Namespace) -> int:
 
 def _referees(arguments: argparse.Namespace) -> "Referees":
     """Start this command in a process for each GPU."""
-    from pytest_gpubench.judge.referees import Referees
+    from pytest_gpubench.judge.serving import Referees
 
     gpus = _gpus(arguments)
     words = ["--spec", arguments.spec, "--device", arguments.device, "--timeout", arguments.timeout]

@@ -9,9 +9,8 @@ dead (`replayed`, `replayer`): single calls with a cold cache, by the timer of `
 each on new inputs. The referee's clock is a second `witness`. What cannot be replayed is timed by the candidate's
 process if the spec trusts that, and by nobody else.
 
-`judging` judges a candidate case by case: `reference`, then `trial`, with `reps` until their speedup is decided, and
-`conclusion`; a close FAIL again, in new processes. `serving` judges by request; `referees` are processes that judge,
-one for each GPU.
+`judging` judges a candidate case by case: `reference`, `trial` and `conclusion`; a close FAIL again, in new processes.
+`serving` has a process that judges for each GPU, and judges by request.
 
 `process_pool`, `process` and `candidate` are the referee's side of the candidate's process, which the `template` forks;
 `worker` and `isolation` are its own. Both sides exchange messages (`channel`) and memory (`layout`, `memory`), and make

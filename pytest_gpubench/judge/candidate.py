@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_gpubench.errors import BadRequest, MeasurementError
+from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.gpu.device import Device, new_event
 from pytest_gpubench.judge.channel import Leaf
 from pytest_gpubench.judge.layout import (
@@ -26,12 +26,13 @@ from pytest_gpubench.judge.layout import (
     place,
     rebuild,
     span_of,
+    spans_like,
     unfilled,
     views,
 )
 from pytest_gpubench.judge.memory import COUNTERS_BYTES, DONE_AT, GpuMemory, make_file, map_file
 from pytest_gpubench.judge.process import STOP_S, Ended, Process
-from pytest_gpubench.judge.runner import ROTATED_SETS, cache_of
+from pytest_gpubench.judge.runner import cache_of
 from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.peaks import copy_bandwidth
 
@@ -102,7 +103,8 @@ class Candidate:
         """
         import torch
 
-        self.node, tensors = describe(tuple(example), "the inputs")
+        node, tensors = describe(tuple(example), "the inputs")
+        self._example = example
         dense = [torch.empty(each.shape, dtype=each.dtype, device="meta") for each in outputs]
         self.layout, self.output_layout = place(tensors, sets), place(dense)
         self._own_elements = [*map(distinct_elements, map(leaf_of, outputs))]
@@ -116,10 +118,10 @@ class Candidate:
             self._counted = 0
             self._counters = self.memory[size : size + COUNTERS_BYTES].zero_().view(torch.int32)
         self._outputs = views(self.memory[self.layout.size :], self.output_layout)[0]
-        self._spans = [span_of(each) for tensors in views(self.memory, self.layout) for each in tensors]
-        for index in {*range(min(ROTATED_SETS, sets)), sets - 1}:  # those of reps, and of the untimed calls before them
-            self.fill([example], index)
-        layouts = {"structure": self.node, "layout": self.layout, "outputs": self.output_layout}
+        self._spans = [[*map(span_of, tensors)] for tensors in views(self.memory, self.layout)]
+        for index in range(sets):
+            self.fill(example, index)
+        layouts = {"structure": node, "layout": self.layout, "outputs": self.output_layout}
         try:
             self.process.ask("case", files, **layouts, handle=handle, blank=blank)
         finally:
@@ -127,21 +129,11 @@ class Candidate:
                 os.close(each)
         self._free(kept=1)
 
-    def fill(self, values: Sequence[Sequence[object]], first: int = 0) -> None:
-        """Write sets of inputs, from this one on; on a GPU its copy engine does, and no kernel of this process."""
-        spans = self._spans_of(values)
-        for target, source in zip(self._spans[first * len(self.layout.leaves) :], spans, strict=False):
+    def fill(self, values: Sequence[object], index: int = 0) -> None:
+        """Write a set of inputs; on a GPU its copy engine does, and no kernel of this process."""
+        for target, source in zip(self._spans[index], spans_like(self._example, values), strict=True):
             target.copy_(source)
         self.device.synchronize()
-
-    def _spans_of(self, values: Sequence[Sequence[object]]) -> "list[torch.Tensor]":
-        spans: list[torch.Tensor] = []
-        for inputs in values:
-            node, tensors = describe(tuple(inputs), "the inputs")
-            if node != self.node or place(tensors).leaves != self.layout.leaves:
-                raise BadRequest("the spec's inputs differ from seed to seed in more than the values of their tensors")
-            spans += map(span_of, tensors)
-        return spans
 
     # calls
 
@@ -169,7 +161,7 @@ class Candidate:
         Its process, which has to be the referee's, queues all of them, and a counter in the GPU's memory releases each.
         """
         assert self.gpu is not None, "calls are replayed on a GPU"
-        spans = [self._spans_of([each]) for each in values]
+        spans = [spans_like(self._example, each) for each in values]
         kept = [unfilled(self.output_layout, self.device.torch_device) for _ in values]
         clock, copied = [new_event() for _ in range(2 * len(values) + 1)], new_event()
         first = self._counted + 1
@@ -178,7 +170,7 @@ class Candidate:
         for number, (inputs, outputs, (begin, end)) in enumerate(
             zip(spans, kept, zip(clock[1::2], clock[2::2], strict=True), strict=True), start=first
         ):
-            copy_elements(self._spans[: len(inputs)], inputs)
+            copy_elements(self._spans[0], inputs)
             self.flush()
             begin.record()
             self.gpu.write(self._counters.data_ptr(), number)

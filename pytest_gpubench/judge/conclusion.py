@@ -4,15 +4,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from pytest_gpubench.bench.comparison import Judges
 from pytest_gpubench.judge.judgement import CaseJudgement, Judgement, Status
-from pytest_gpubench.judge.reps import LOOKS
 from pytest_gpubench.judge.runner import cache_of
 from pytest_gpubench.results.model import DeviceFacts, Measurement, Outcome, Speedup, Timing, Verdict
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import ratio_text
-from pytest_gpubench.verdict.limits import Limits, limit_of
-from pytest_gpubench.verdict.limits.base import Seen
-from pytest_gpubench.verdict.limits.speedup import speedup_verdict
+from pytest_gpubench.verdict.limits import limit_of
 
 CPU_FACTOR = 2.0
 """The factor by which two processes that do the same on a CPU may differ."""
@@ -31,12 +29,6 @@ def timing_of(samples_us: Sequence[float], device: DeviceFacts, label: str = "ca
         device=device.name,
         samples_us=tuple(samples_us),
     )
-
-
-def on_time(timing: Timing, limits: Limits, alpha: float) -> tuple[Verdict, ...]:
-    """Return the verdicts on the candidate's own time; the k-th look spends alpha / (k (k + 1)), as in the core."""
-    look = 1 + sum(quads < timing.reps // 2 for quads in LOOKS)
-    return limits.judge("time", Seen(timing, alpha, alpha / (look * (look + 1))))
 
 
 def measured(
@@ -65,17 +57,15 @@ def measured(
     )
 
 
-def concluded(case: CaseJudgement, limits: Limits, device: DeviceFacts, alpha: float) -> CaseJudgement:
-    """Return a case that was timed with its verdicts and its status."""
-    _, item = measured(case, device, alpha)
+def concluded(case: CaseJudgement, judges: Judges, device: DeviceFacts) -> CaseJudgement:
+    """Return a case that was timed with its verdicts and its status; judges: of its times, as they were last seen."""
+    _, item = measured(case, device, judges.speedup.alpha)
     assert item.speedup, "it is a candidate's"
-    verdicts = on_time(item.timing, limits, alpha)
-    if (wanted := limits.min_speedup) is not None:
-        speedup, interval = item.speedup, item.speedup.interval
-        if device.type == "cpu" and interval is not None:
-            interval = Interval(interval.low / CPU_FACTOR, interval.high * CPU_FACTOR)
-        speedup = msgspec.structs.replace(speedup, interval=interval)
-        verdicts = (speedup_verdict(item.timing.label, speedup, item.timing.median_us, wanted), *verdicts)
+    interval = item.speedup.interval
+    if device.type == "cpu" and interval is not None:
+        interval = Interval(interval.low / CPU_FACTOR, interval.high * CPU_FACTOR)
+    speedup = msgspec.structs.replace(item.speedup, interval=interval)
+    verdicts = (*judges.speedup.verdicts(speedup, item.timing.median_us), *judges.time.verdicts)
     status, reason = worst_of(verdicts, f"{ratio_text(case.ratio or 0.0, case.interval)} as fast as the reference")
     return msgspec.structs.replace(case, verdicts=verdicts, status=status, reason=reason)
 

@@ -95,7 +95,7 @@ def _search(candidate: Candidate, spec: Spec, rules: Rules) -> CaseJudgement | N
 
     def is_wrong(case: Case) -> bool:
         if not found or found[0].status == "wrong":  # a process that has ended is not asked again
-            judgement = Trial(candidate, ReadyCase.untimed(spec, case, candidate.device), rules).check()
+            judgement = Trial(candidate, ReadyCase(spec, case, candidate.device), rules).check()
             if judgement.status != "pass":
                 found[:] = [judgement]
         return bool(found) and found[0].case == case_name(case)
@@ -216,33 +216,29 @@ class Judge:
             limits=str(self.rules.limits),
             device=self.device.facts,
         )
+        stopwatch, candidate = Stopwatch(), None
         try:
-            source = _read(path)
-            cases = self._ready_cases()
+            source, cases = _read(path), self._ready_cases()
             stopwatch = Stopwatch()
             self._pool.start(self._needed)
             candidate = self._pool.get()
-        except Exception as error:
-            ended = _ended_by(error)
-            return _with(judgement, status=ended.status, reason=ended.reason)
-        stopwatch.lap("process")
-        process = candidate.process
-        isolation = {name: str(value)[:500] for name, value in process.isolation.items()}
-        judgement = _with(judgement, candidate_digest=hashlib.sha256(source).hexdigest(), isolation=isolation)
-        try:
+            stopwatch.lap("process")
+            digest = hashlib.sha256(source).hexdigest()
+            judgement = _with(judgement, candidate_digest=digest, isolation=candidate.process.isolation)
             load = partial(self._load, source, path.name)
             load(candidate)
             stopwatch.lap("loading")
             judgement = _concluded(judgement, self._judge_cases(candidate, cases, load))
             if judgement.status in ("crash", "invalid"):
-                judgement = _with(judgement, detail=process.tail())
+                judgement = _with(judgement, detail=candidate.process.tail())
         except Exception as error:
             ended = _ended_by(error)
             judgement = _with(judgement, status=ended.status, reason=ended.reason, detail=ended.detail)
         finally:
-            stopwatch.lap("cases")
-            self._pool.end(candidate)
-            stopwatch.lap("ending")
+            if candidate is not None:
+                stopwatch.lap("cases")
+                self._pool.end(candidate)
+                stopwatch.lap("ending")
         return _with(judgement, seconds=round(time.monotonic() - started_s, 3), phases_s=stopwatch.laps_s)
 
     def _load(self, source: bytes, name: str, candidate: Candidate) -> Candidate:
@@ -266,7 +262,7 @@ class Judge:
                 take_reps_of_noop(ProfilerTimer(self.device, "cold"), 1)
             try:
                 with self._pool.alone():  # what tracing adds to the reference is measured
-                    self._cases = [ReadyCase.of(self.spec, case, self.device) for case in self.spec.cases]
+                    self._cases = [ReadyCase(self.spec, case, self.device).warm() for case in self.spec.cases]
             except (GpuBenchError, torch.OutOfMemoryError):  # other processes may have taken the memory for a while
                 raise
             except Exception as error:

@@ -1,4 +1,4 @@
-"""Inputs and outputs as plain data: a structure in which tensors are numbered, and each tensor's place in memory."""
+"""Inputs and outputs as plain data: a structure with places for tensors in order, and each tensor's place in memory."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 ALIGNMENT = 512
 LARGEST = 2**48
 Node = Any
-"""A list of a kind and a value: `["t", 0]` is the first tensor, `["l", [...]]` a list of nodes."""
+"""A list of a kind and a value: `["t", None]` is the next tensor, `["l", [...]]` a list of nodes."""
 
 
 def describe(value: object, what: str) -> tuple[Node, list["torch.Tensor"]]:
@@ -31,7 +31,7 @@ def _node_of(value: object, what: str, tensors: list["torch.Tensor"]) -> Node:
                 f"{what} has a {type(value).__name__} of layout {value.layout}: only plain tensors are sent"
             )
         tensors.append(value.detach().resolve_conj().resolve_neg())
-        return ["t", len(tensors) - 1]
+        return ["t", None]
     if isinstance(value, (tuple, list)):
         kind = "u" if isinstance(value, tuple) else "l"
         return [kind, [_node_of(each, what, tensors) for each in value]]
@@ -47,34 +47,33 @@ def _node_of(value: object, what: str, tensors: list["torch.Tensor"]) -> Node:
 
 
 def rebuild(node: Node, tensors: Sequence["torch.Tensor"]) -> Any:
-    """Return the pytree of a structure that names each tensor once, in order; raise ValueError for any other."""
-    named: list[int] = []
-    found = _rebuild(node, tensors, named)
-    if named != list(range(len(tensors))):
-        raise ValueError(f"its structure names the tensors {named}, and there are {len(tensors)}"[:200])
+    """Return the pytree of a structure and its tensors, in order; raise ValueError where it has not as many."""
+    left = list(reversed(tensors))
+    found = _rebuild(node, left)
+    if left:
+        raise ValueError(f"there are {len(left)} tensors more than its structure has")
     return found
 
 
-def _rebuild(node: Node, tensors: Sequence["torch.Tensor"], named: list[int]) -> Any:
+def _rebuild(node: Node, left: list["torch.Tensor"]) -> Any:
     import torch
 
     if not isinstance(node, list) or len(node) != 2:
         raise ValueError("no structure")
     kind, value = node
-    if kind == "t":
-        named.append(value)
-        return tensors[value]
+    if kind == "t" and left:
+        return left.pop()
     if kind in ("u", "l"):
-        return (tuple if kind == "u" else list)(_rebuild(each, tensors, named) for each in value)
+        return (tuple if kind == "u" else list)(_rebuild(each, left) for each in value)
     if kind == "d":
-        return {str(key): _rebuild(each, tensors, named) for key, each in value.items()}
+        return {str(key): _rebuild(each, left) for key, each in value.items()}
     if kind == "dtype":
         return dtype_of(value)
     if kind == "f":
         return float.fromhex(value)
     if kind == "v" and (value is None or isinstance(value, (bool, int, str))):
         return value
-    raise ValueError(f"no structure: {torch.typename(value)}")
+    raise ValueError(f"no structure: {kind!r:.9} of {torch.typename(value)}")
 
 
 def dtype_of(name: str) -> "torch.dtype":
@@ -135,6 +134,14 @@ def views(memory: "torch.Tensor", layout: Layout) -> list[list["torch.Tensor"]]:
 def span_of(tensor: "torch.Tensor") -> "torch.Tensor":
     """Return the elements of a tensor's memory, gaps included, each once."""
     return tensor.as_strided((elements_of(leaf_of(tensor)),), (1,))
+
+
+def spans_like(example: Sequence[object], values: Sequence[object]) -> list["torch.Tensor"]:
+    """Return the memory of inputs' tensors; raise BadRequest where they differ from an example in more than values."""
+    (node, like), (other, tensors) = (describe(tuple(each), "the inputs") for each in (example, values))
+    if other != node or place(tensors).leaves != place(like).leaves:
+        raise BadRequest("the spec's inputs differ from seed to seed in more than the values of their tensors")
+    return [*map(span_of, tensors)]
 
 
 def as_it_lay(copied: "torch.Tensor", leaf: Leaf) -> "torch.Tensor":

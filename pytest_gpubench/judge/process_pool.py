@@ -33,9 +33,7 @@ class ProcessPool:
     _ready: list[Candidate] = field(default_factory=list)
     """Those that were tried."""
     _ending: list[Candidate] = field(default_factory=list)
-    """Those that were killed."""
-    _lingering: list[Process] = field(default_factory=list)
-    """Those that have not ended all the same."""
+    """Those that were killed, until they have ended."""
     _template: Template | None = None
     _cache: Path | None = None
     """A copy of Triton's cache after warming up, before a candidate was loaded."""
@@ -83,11 +81,9 @@ class ProcessPool:
             self._end_killed()
 
     def _end_killed(self) -> None:
-        while self._ending:
-            candidate = self._ending.pop()
+        for candidate in self._ending:
             candidate.end()
-            self._lingering.append(candidate.process)
-        self._lingering = [each for each in self._lingering if each.lingers]
+        self._ending = [each for each in self._ending if each.process.lingers]
 
     def _prepare(self, look: Callable[[], None] = lambda: None) -> None:
         """Try processes that are warm, as many as a candidate needs, and start others; `get` raises what fails.
@@ -108,13 +104,12 @@ class ProcessPool:
         try:
             process.wait_ready()
             process.allow(2 * STOP_S)  # a candidate that is judged meanwhile may keep the GPU busy
-            refuse_open_files(process.isolation)
+            writes_anywhere = has_open_files(process.isolation)
             candidate = Candidate(process, self.device)
             candidate.practise()
             candidate.alone, candidate.meanwhile = self.alone, self._prepare
-            is_closed = not _is_open(process.isolation)  # else a candidate could write what later ones run
-            if self._cache is None and self.device.type == "cuda" and is_closed:
-                self._keep_cache(process.cache)
+            if self._cache is None and self.device.type == "cuda" and not writes_anywhere:
+                self._keep_cache(process.cache)  # no candidate can write what later ones run
         except BaseException as error:
             (candidate.end if candidate else process.close)()
             if not isinstance(error, (Ended, GpuBenchError, RuntimeError, OSError)):
@@ -148,8 +143,8 @@ class ProcessPool:
         Raises MeasurementError where one was killed and does not end.
         """
         self.await_ends()
-        if self._lingering:
-            groups = ", ".join(str(each.pid) for each in self._lingering)
+        if self._ending:
+            groups = ", ".join(str(each.process.pid) for each in self._ending)
             raise MeasurementError(
                 f"processes of a candidate were killed and have not ended (group {groups}), as the kernel waits for a "
                 "driver or a disk, and nothing is timed while they live: judge again when they have ended"
@@ -184,15 +179,16 @@ class ProcessPool:
             self._cache = None
 
 
-def refuse_open_files(isolation: Mapping[str, str]) -> None:
-    """Raise MeasurementError where a candidate may write all files of this machine, the plugin's own among them."""
-    if os.geteuid() == 0 and _is_open(isolation):
+def has_open_files(isolation: Mapping[str, str]) -> bool:
+    """Tell whether nothing limits the files that a process may write but its user's rights.
+
+    Raises MeasurementError where that are all files of this machine, the plugin's own among them.
+    """
+    landlock = isolation.get("landlock", NOT_AVAILABLE)
+    is_open = landlock.startswith(NOT_AVAILABLE)
+    if os.geteuid() == 0 and is_open:
         raise MeasurementError(
-            "judge runs as root, and nothing limits the files that a candidate may write (Landlock is "
-            f"{isolation.get('landlock', NOT_AVAILABLE)}): run it as another user, or on Linux 5.13 or later"
+            f"judge runs as root, and nothing limits the files that a candidate may write (Landlock is {landlock}): "
+            "run it as another user, or on Linux 5.13 or later"
         )
-
-
-def _is_open(isolation: Mapping[str, str]) -> bool:
-    """Tell whether nothing limits the files that a process may write but its user's rights."""
-    return isolation.get("landlock", NOT_AVAILABLE).startswith(NOT_AVAILABLE)
+    return is_open

@@ -2,9 +2,8 @@
 
 import secrets
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from pytest_gpubench.correctness.difference import Difference
 from pytest_gpubench.correctness.leaves import flatten, map_leaves, tensors_of
 from pytest_gpubench.errors import BadRequest, UnfairComparison
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.judge.layout import describe, span_of
+from pytest_gpubench.judge.layout import describe, span_of, spans_like
 from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.replayed import ReplayedCall, saved_call
 from pytest_gpubench.judge.runner import Runner
@@ -108,11 +107,11 @@ class Reference:
                 self._replayed.close()
             self._replayed = None
 
-    def fill(self, values: Sequence[tuple[Any, ...]], first: int = 0) -> None:
-        """Write sets of inputs, from this one on."""
-        for target, source in zip(self.sets[first:], values, strict=False):
-            for one, other in zip(describe(target, "the inputs")[1], describe(source, "the inputs")[1], strict=True):
-                span_of(one).copy_(span_of(other))
+    def fill(self, values: tuple[Any, ...], index: int) -> None:
+        """Write a set of inputs."""
+        target = self.sets[index]
+        for one, other in zip(spans_like(target, target), spans_like(target, values), strict=True):
+            one.copy_(other)
         self.device.synchronize()
 
     def outputs(self, args: tuple[Any, ...]) -> "list[torch.Tensor]":
@@ -186,44 +185,33 @@ class Reference:
         return bool(differences) and all(each.passed for each in differences)
 
 
-@dataclass
 class ReadyCase:
-    """A case whose reference is warm."""
+    """A case with an example of its inputs, and the tensors that the reference returns for it."""
 
-    spec: Spec
-    case: Case
-    device: Device
-    reference: Reference
-    example: tuple[Any, ...]
-    outputs: "list[torch.Tensor]"
-    """The tensors that the reference returns."""
-    saved: bytes = b""
-    """The reference's call as data; empty where it cannot be replayed, or was replayed wrongly."""
+    def __init__(self, spec: Spec, case: Case, device: Device) -> None:
+        self.spec, self.case, self.device = spec, case, device
+        self.reference = Reference(spec, device)
+        (self.example,) = self.draw(1)
+        describe(self.example, "the inputs")  # before they are copied
+        self.outputs = self.reference.outputs(self.example)
+        self.saved = b""
+        """The reference's call as data; empty where it cannot be replayed, or was replayed wrongly."""
 
-    @classmethod
-    def of(cls, spec: Spec, case: Case, device: Device) -> "ReadyCase":
-        """Make a case ready; raise UnfairComparison where no computing is needed to be right."""
+    def warm(self) -> "ReadyCase":
+        """Make it ready for timing, and return it; raise UnfairComparison where no computing is needed to be right."""
         import torch
 
-        ready = cls.untimed(spec, case, device)
-        ready.reference.begin_case(ready.example, 1)
+        self.reference.begin_case(self.example, 1)
         # from the same seed each time, so that a spec that is near the edge is always refused or never
-        before, other = copied(ready.example), spec.inputs(case, FAIR_SEED, device.torch_device)
-        spans = [map(span_of, describe(each, "the inputs")[1]) for each in (before, ready.example)]
+        before, other = copied(self.example), self.spec.inputs(self.case, FAIR_SEED, self.device.torch_device)
+        spans = [map(span_of, describe(each, "the inputs")[1]) for each in (before, self.example)]
         if not all(torch.equal(one.view(torch.uint8), now.view(torch.uint8)) for one, now in zip(*spans, strict=True)):
             raise BadRequest("inputs of the spec overwrite earlier ones: return new tensors for each seed")
-        ready.reference.check_fair(ready.example, other)
-        ready.reference.runner.warm()
-        saved = "" if device.type == "cpu" else saved_call(ready.reference.runner, device)
-        return replace(ready, saved=saved if isinstance(saved, bytes) else b"")
-
-    @classmethod
-    def untimed(cls, spec: Spec, case: Case, device: Device) -> "ReadyCase":
-        """Make a case ready of which only the outputs are compared."""
-        ready = cls(spec, case, device, Reference(spec, device), (), [])
-        (example,) = ready.draw(1)
-        describe(example, "the inputs")  # before they are copied
-        return replace(ready, example=example, outputs=ready.reference.outputs(example))
+        self.reference.check_fair(self.example, other)
+        self.reference.runner.warm()
+        saved = "" if self.device.type == "cpu" else saved_call(self.reference.runner, self.device)
+        self.saved = saved if isinstance(saved, bytes) else b""
+        return self
 
     @property
     def name(self) -> str:

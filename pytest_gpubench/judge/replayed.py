@@ -138,30 +138,25 @@ class ReplayedCall:
         return replayed, rebuild(self.node, [tensor for _, tensor in replayed.outputs()])
 
     def _memory_for(self, args: tuple[object, ...]) -> "Memory":
+        import torch
+
         from pytest_gpubench.replay.addresses import input_memory
         from pytest_gpubench.replay.replayed import new_memory
 
         inputs = input_memory(flatten(args), self.device.torch_device)
         for number, region in enumerate(self.data.regions):
             if region.kind != "input" and number not in self._memory:
-                self._memory[number] = new_memory(region, self.device.torch_device)
-                _write(self.contents.pop(number, b""), self._memory[number])
+                self._memory[number] = memory = new_memory(region, self.device.torch_device)
+                if saved := self.contents.pop(number, b""):
+                    if len(saved) != memory.nbytes:
+                        raise InvalidResult("the saved call has contents of another length than their memory")
+                    memory.copy_(torch.frombuffer(bytearray(saved), dtype=memory.dtype))
             elif region.kind == "input" and region.names not in inputs:
                 raise InvalidResult(f"the saved call has no input {', '.join(region.names)}")
         return [
             inputs[region.names] if region.kind == "input" else self._memory[number]
             for number, region in enumerate(self.data.regions)
         ]
-
-
-def _write(saved: bytes, memory: "torch.Tensor") -> None:
-    """Write what a region held, if it was saved; raise InvalidResult where it is not as long as the region."""
-    import torch
-
-    if saved and len(saved) != memory.nbytes:
-        raise InvalidResult("the saved call has contents of another length than their memory")
-    if saved:
-        memory.copy_(torch.frombuffer(bytearray(saved), dtype=memory.dtype))
 
 
 def refuse_other_memory(call: "CallData") -> None:

@@ -19,9 +19,6 @@ from pytest_gpubench.timing.rounds import Instrument
 from pytest_gpubench.timing.warmup import warm_up
 from pytest_gpubench.timing.windows import kernel_list
 
-ROTATED_SETS = 8
-"""The sets of inputs that reps take in turn: where they lie changed the time of a cross entropy by 0.5 % (sd)."""
-
 Tax = tuple[Mapping[str, int], float, float]
 """The kernels of a call and how often it launches each, its traced time in microseconds, and its tracing tax."""
 
@@ -80,7 +77,7 @@ class Runner:
         return self.output
 
     def warm(self, known: Sequence[Tax] = ()) -> None:
-        """Call on each set of reps, until compilation is over and time has come to rest.
+        """Call on each set, until compilation is over and time has come to rest.
 
         known: taxes that another process has measured: a call like that one pays the same, without their noise.
         """
@@ -96,14 +93,16 @@ class Runner:
             self.taxes = [(kernel_list(reps[0].records), (1 + tax) * median(rep.elapsed_us for rep in reps), tax)]
 
     def call_on_each(self) -> None:
-        """Call on each set of reps: the first call on one may be slower, or launch more."""
-        for args in self.sets[:ROTATED_SETS]:
+        """Call on each set: the first call on one may be slower, or launch more."""
+        for args in self.sets:
             self.function(*args)
 
     def begin(self) -> None:
         """Begin a session of reps: no call sets cache aside."""
-        self._held.enter_context(self._cold())
-        self._session = self._held.enter_context(self.timer.session())
+        with ExitStack() as held:
+            held.enter_context(self._cold())
+            self._session = held.enter_context(self.timer.session())
+            self._held = held.pop_all()
 
     def _cold(self) -> AbstractContextManager[object]:
         if self.device.type != "cuda":
@@ -115,14 +114,14 @@ class Runner:
         self._index = index
         self._session.take(self.call, idle_s)
 
-    def take_last(self) -> None:
-        """Take a rep that does not count, on the first set: the copy of an output has to lie before another rep."""
-        self.take(0, 0.0)
-
     def end(self) -> Sequence[Rep]:
-        """End the session and return its reps; raise KernelsDiffer where some launched nothing."""
+        """End the session and return its reps; raise KernelsDiffer where some launched nothing.
+
+        A rep is taken that does not count: the copy of an output has to lie before another one.
+        """
+        self.take(0, 0.0)
         self._held.close()
-        reps = self._session.reps()
+        *reps, _ = self._session.reps()
         if self.timer.sees_kernels and not all(rep.records for rep in reps):
             raise KernelsDiffer("it launches nothing on the GPU in some calls")
         return reps

@@ -36,9 +36,6 @@ from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
 from pytest_gpubench.timing.windows import kernel_list
 
-OF_RUNNER = ("warm", "approach", "take_last")
-"""The messages that are calls of the runner's methods."""
-
 
 def main(descriptor: int, settings: Mapping[str, Any], landlock: str) -> None:
     """Answer the referee's messages until it closes the channel; landlock: what that limits."""
@@ -67,7 +64,6 @@ class Worker:
         torch.set_num_threads(threads)
         self.channel = channel
         self.device = cpu_device() if device == "cpu" else cuda_device(int(device))
-        self.reply = Reply(kind="done")
         self.function: Callable[..., Any] = _doubling()
         """A function of ours, until a candidate is loaded or a saved call is taken."""
         flatten(0)  # imports torch's pytree
@@ -78,18 +74,15 @@ class Worker:
             torch.matmul(torch.ones(64, 64), torch.ones(64, 64)).sum().item()  # loads the libraries of first calls
 
     def answer(self, message: dict[str, Any], files: list[int]) -> None:
-        """Act on a message, and reply."""
+        """Act on a message, by a method of the runner's where there is none here, and reply."""
         stage = message.pop("do")
-        self.reply = Reply(kind="done")
         try:
-            if stage in OF_RUNNER:
-                getattr(self.runner, stage)(**message)
-            else:
-                getattr(self, f"do_{stage}")(*files, **message)
+            act = getattr(self, f"do_{stage}", None) or getattr(self.runner, stage)
+            reply = act(*files, **message) or Reply(kind="done")
         except BaseException as error:
-            self.reply = _failed(stage, error)
+            reply = _failed(stage, error)
         try:
-            self.channel.send(self.reply)
+            self.channel.send(reply)
         except Broken as error:
             refused = BadRequest(f"the output has too many tensors or values to be sent: {error}")
             self.channel.send(_failed(stage, refused))
@@ -114,18 +107,18 @@ class Worker:
         function = _blank(like, self.device) if blank else self.function
         self.runner = Runner(function, sets, self.device, self.set_aside_bytes)
 
-    def do_first(self) -> None:
+    def do_first(self) -> Reply:
         """Call once."""
         self.runner.first()
-        self._deliver()
+        return self._deliver()
 
-    def do_save(self, path: str) -> None:
+    def do_save(self, path: str) -> Reply | None:
         """Save a call as data; reply with the reason where it cannot be replayed."""
         saved = saved_call(self.runner, self.device)
-        if isinstance(saved, bytes):
-            Path(path).write_bytes(saved)
-        else:
-            self.reply.text = saved[:LONGEST_TEXT]
+        if isinstance(saved, str):
+            return Reply(kind="done", text=saved[:LONGEST_TEXT])
+        Path(path).write_bytes(saved)
+        return None
 
     def do_begin(self) -> None:
         """Begin a session."""
@@ -133,18 +126,18 @@ class Worker:
         gc.disable()
         self.runner.begin()
 
-    def do_take(self, index: int, idle_s: float) -> None:
+    def do_take(self, index: int, idle_s: float) -> Reply:
         """Take a rep on a set of inputs, after this much idle time."""
         self.runner.take(index, idle_s)
-        self._deliver()
+        return self._deliver()
 
-    def do_end(self) -> None:
+    def do_end(self) -> Reply:
         """End the session and claim its times."""
         reps = self.runner.end()
         gc.enable()
-        self.reply.samples_us = [rep.elapsed_us for rep in reps]
         found = kernel_list(reps[0].records) if reps else {}
-        self.reply.kernels = [(name[:LONGEST_KERNEL], launches) for name, launches in found.items()][:MOST_KERNELS]
+        kernels = [(name[:LONGEST_KERNEL], launches) for name, launches in found.items()][:MOST_KERNELS]
+        return Reply(kind="done", samples_us=[rep.elapsed_us for rep in reps], kernels=kernels)
 
     def do_queue(self, calls: int, first: int) -> None:
         """Queue so many calls, each to begin when the referee has counted up to it, and to be counted when it ends."""
@@ -157,17 +150,16 @@ class Worker:
             copy_elements(self.outputs, tensors)
             self.gpu.write(self.counters + DONE_AT, number)
 
-    def _deliver(self) -> None:
-        """Copy what a call returned to where the referee reads it, and report what it is."""
+    def _deliver(self) -> Reply:
+        """Copy what a call returned to where the referee reads it, and return the reply that says what it is."""
         node, tensors = describe(self.runner.output, "the output")
         if away := [each.device for each in tensors if each.device.type != self.device.type]:
             raise BadRequest(f"the output has a tensor on {away[0]}: return it on {self.device.torch_device}")
-        leaves = [leaf_of(each) for each in tensors]
         pairs = zip(self.outputs, tensors, strict=False)
         alike = [(to, each) for to, each in pairs if (to.shape, to.dtype) == (each.shape, each.dtype)]
         copy_elements([to for to, _ in alike], [each for _, each in alike])
         self.device.synchronize()
-        self.reply.output = (node, leaves)
+        return Reply(kind="done", output=(node, [*map(leaf_of, tensors)]))
 
 
 def _blank(like: Layout, device: Device) -> Callable[..., Any]:

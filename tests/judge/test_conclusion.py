@@ -11,7 +11,7 @@ import pytest
 
 from pytest_gpubench import BadRequest, Judgement
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.judge.conclusion import concluded, fails_closely, on_time, timing_of
+from pytest_gpubench.judge.conclusion import concluded, fails_closely, timing_of
 from pytest_gpubench.judge.judgement import CaseJudgement, time_of
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.trial import Rules
@@ -31,6 +31,14 @@ CASE = CaseJudgement(
 )
 
 
+def concluded_by(limits: Limits, case: CaseJudgement = CASE, device: DeviceFacts = H200) -> CaseJudgement:
+    """Return a case with the verdicts of one look at its times."""
+    judges = Rules(limits).judges()
+    assert case.candidate_us
+    judges.time.look(timing_of(case.candidate_us.samples_us, device))
+    return concluded(case, judges, device)
+
+
 @pytest.mark.parametrize(
     ("limits", "status", "words"),
     [
@@ -48,29 +56,19 @@ CASE = CaseJudgement(
     ],
 )
 def test_limits_are_judged_by_the_times_of_both_arms(limits: Limits, status: str, words: str) -> None:
-    found = concluded(CASE, limits, H200, 0.001)
+    found = concluded_by(limits)
     assert (found.status, len(found.verdicts)) == (status, len(limits.asked))
     assert words in found.reason
     assert found.score == (1.9 if status == "pass" else 0)
 
 
-@pytest.mark.parametrize(("reps", "outcome"), [(11, Outcome.INCONCLUSIVE), (12, Outcome.PASS)])
-def test_the_first_look_decides_a_limit_on_the_time(reps: int, outcome: Outcome) -> None:
+@pytest.mark.parametrize(("reps", "status"), [(11, "inconclusive"), (12, "pass")])
+def test_the_first_look_decides_a_limit_on_the_time(reps: int, status: str) -> None:
     """At half of alpha, 2 ** -11, twelve reps have an interval."""
-    [found] = on_time(timing_of([10.0] * reps, H200), Limits(max_time_us=10), 0.001)
-    assert found.outcome is outcome
-
-
-@pytest.mark.parametrize(
-    ("reps", "look"),
-    [(2, 1), (12, 1), (14, 2), (24, 2), (26, 3), (48, 3), (50, 4), (96, 4), (98, 5), (384, 6), (386, 7), (768, 7)],
-)
-def test_each_look_at_the_time_spends_its_part_of_alpha(reps: int, look: int) -> None:
-    """A half, a sixth, a twelfth: of any number of looks the sum is less than alpha."""
-    seeing: Any = SimpleNamespace(judge=lambda _stage, seen: (seen,))
-    [seen] = on_time(timing_of([10.0] * reps, H200), seeing, 0.001)
-    found: Any = seen
-    assert (found.alpha, found.spent) == (0.001, pytest.approx(0.001 / (look * (look + 1))))
+    assert (
+        concluded_by(Limits(max_time_us=10), msgspec.structs.replace(CASE, candidate_us=time_of([10.0] * reps))).status
+        == status
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,7 +78,7 @@ def test_each_look_at_the_time_spends_its_part_of_alpha(reps: int, look: int) ->
 def test_a_speedup_on_a_cpu_is_judged_beyond_a_factor_of_two(low: float, high: float, status: str) -> None:
     """Two processes that do the same may differ by so much there."""
     case = msgspec.structs.replace(CASE, interval=Interval(low, high))
-    assert concluded(case, Limits(min_speedup=1), DeviceFacts(type="cpu", name="", host=""), 0.001).status == status
+    assert concluded_by(Limits(min_speedup=1), case, DeviceFacts(type="cpu", name="", host="")).status == status
 
 
 @pytest.mark.parametrize("limits", [Limits(max_kernels=1), Limits(min_speedup={"a": 1.0})])
@@ -135,7 +133,7 @@ def test_a_speedup_is_missed_closely_by_less_than_5_percent(judgement: Judgement
 def test_a_time_is_missed_closely_by_less_than_5_percent(median_us: float, close: bool) -> None:
     limits = Limits(max_time_us={CPU.facts.name: 10.0})
     case = msgspec.structs.replace(case_of(FAIL), candidate_us=time_of([median_us] * 40))
-    assert fails_closely(judgement_of(concluded(case, limits, CPU.facts, 0.05))) is close
+    assert fails_closely(judgement_of(concluded_by(limits, case, CPU.facts))) is close
 
 
 def judge_in_turn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *judgements: Judgement) -> Judgement:

@@ -205,7 +205,7 @@ def test_each_of_several_cases_gives_its_memory_back(spec: Path, monkeypatch: py
     judge.spec = read_spec(spec)
     candidate: Any = SimpleNamespace(process=SimpleNamespace(allow=lambda timeout_s: None), gpu=None)
     for number, sets in ((1, [5]), (2, [1, 1])):
-        cases = judge._cases = [ReadyCase.untimed(read_spec(spec), {}, cpu_device()) for _ in range(number)]
+        cases = judge._cases = [ReadyCase(read_spec(spec), {}, cpu_device()) for _ in range(number)]
         judge._judge_cases(candidate, cases, None)
         assert [len(each.reference.sets) for each in cases] == sets
 
@@ -247,7 +247,7 @@ def test_no_simpler_case_is_made_ready_for_a_process_that_has_ended(
 ) -> None:
     (tmp_path / "spec.py").write_text(SEARCH)
     ready = list[str]()
-    monkeypatch.setattr(ReadyCase, "untimed", lambda spec, case, device: ready.append(case_name(case)))
+    monkeypatch.setattr(judging, "ReadyCase", lambda spec, case, device: ready.append(case_name(case)))
 
     def check() -> CaseJudgement:
         return CaseJudgement(case=ready[-1], status="pass" if len(ready) < 5 else "crash", reason="")
@@ -284,9 +284,9 @@ def test_the_module_that_is_called_may_be_patched(monkeypatch: pytest.MonkeyPatc
     ("owner", "name", "error", "reason"),
     [
         (judging, "_read", MemoryError("a large file"), "MemoryError in the referee: a large file"),
-        (ReadyCase, "of", torch.OutOfMemoryError("others took it"), "OutOfMemoryError in the referee: others took it"),
-        (ReadyCase, "of", UnfairComparison("zeros are right"), "zeros are right"),
-        (ReadyCase, "of", BadRequest("a mistake"), None),
+        (ReadyCase, "warm", torch.OutOfMemoryError("no room"), "OutOfMemoryError in the referee: no room"),
+        (ReadyCase, "warm", UnfairComparison("zeros are right"), "zeros are right"),
+        (ReadyCase, "warm", BadRequest("a mistake"), None),
         (Judge, "_load", OSError("no space"), "OSError in the referee: no space"),
         (Trial, "judge", ValueError("odd"), "ValueError in the referee: odd"),
         (Trial, "judge", UnfairComparison("zeros are right"), "zeros are right"),
@@ -308,7 +308,7 @@ def test_an_error_in_the_referee_costs_one_candidate(
         raise error
 
     monkeypatch.setattr(owner, name, fail)
-    if name == "of":
+    if name == "warm":
         monkeypatch.setattr(judge, "_cases", ())
     with pytest.raises(BadRequest, match="a mistake") if reason is None else nullcontext():
         found = judged(judge, tmp_path, "candidate = work")

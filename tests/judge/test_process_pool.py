@@ -14,7 +14,7 @@ import torch
 from pytest_gpubench import MeasurementError
 from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.judge.process import Ended
-from pytest_gpubench.judge.process_pool import ProcessPool, refuse_open_files
+from pytest_gpubench.judge.process_pool import ProcessPool, has_open_files
 from pytest_gpubench.results.model import DeviceFacts
 
 H200 = Device(torch.device("cuda"), DeviceFacts(type="cuda", name="NVIDIA H200", host=""))
@@ -157,7 +157,7 @@ def test_nothing_is_timed_while_a_process_that_was_killed_lives() -> None:
             pass
     killed.process.lingers = False
     with pool.alone():
-        assert not pool._lingering
+        assert not pool._ending
 
 
 def test_processes_that_warm_up_are_stopped_while_a_call_is_timed() -> None:
@@ -243,4 +243,4 @@ def test_root_judges_only_where_the_kernel_limits_files(
     """A candidate could write the plugin, and judge those after it."""
     monkeypatch.setattr(os, "geteuid", lambda: user)
     with pytest.raises(MeasurementError, match="judge runs as root, and") if refused else nullcontext():
-        refuse_open_files({"landlock": landlock})
+        assert has_open_files({"landlock": landlock}) == landlock.startswith("not")

@@ -59,7 +59,7 @@ def test_a_reference_that_is_wrong_itself_is_refused(reference: Any, found: str)
 def test_inputs_that_cannot_be_sent_are_refused_before_they_are_copied() -> None:
     spec = spec_of(torch.tanh, lambda seed: torch.ones(4).to_sparse(), None)
     with pytest.raises(BadRequest, match="the inputs has a Tensor of layout"):
-        ReadyCase.untimed(spec, {}, cpu_device())
+        ReadyCase(spec, {}, cpu_device())
 
 
 @pytest.mark.parametrize(("spread", "is_fair"), [(0.019, False), (0.021, True)])
@@ -107,7 +107,7 @@ def test_inputs_that_overwrite_earlier_ones_are_refused(overwrite: Callable[[tor
     kept = torch.zeros(4)
     spec = spec_of(torch.add, lambda seed: (torch.randn(4), overwrite(kept)), None)
     with pytest.raises(BadRequest, match="inputs of the spec overwrite earlier ones"):
-        ReadyCase.of(spec, {}, cpu_device())
+        ReadyCase(spec, {}, cpu_device()).warm()
 
 
 def test_outputs_of_a_shape_that_depends_on_the_seed_are_refused() -> None:
@@ -128,13 +128,22 @@ def test_a_candidate_is_known_by_the_name_of_a_reference_that_has_one() -> None:
     assert names == [("tanh", "candidate"), ("candidate",)]
 
 
-@pytest.mark.parametrize(("sets", "called"), [(2, 2), (8, 8), (9, 8)])
-def test_new_inputs_are_called_on_before_they_are_timed(sets: int, called: int) -> None:
-    """The first call on each may be slower; no more than eight are for reps. They are kept for as many calls."""
+def test_inputs_that_differ_in_shape_from_seed_to_seed_are_refused() -> None:
+    """By whichever arm is given them first."""
+    reference = Reference(spec_of(torch.tanh, lambda seed: torch.zeros(4), None), cpu_device())
+    reference.begin_case((torch.zeros(4),), 2)
+    reference.fill((torch.ones(4),), 1)
+    assert [each.sum() for (each,) in reference.sets] == [0, 4]
+    with pytest.raises(BadRequest, match="differ from seed to seed in more than the values of their tensors"):
+        reference.fill((torch.zeros(99),), 1)
+
+
+def test_new_inputs_are_called_on_before_they_are_timed() -> None:
+    """The first call on each may be slower. They are kept for as many calls."""
     seen: list[int] = []
     reference = Reference(spec_of(lambda x: seen.append(x.data_ptr()), lambda seed: torch.zeros(4), None), cpu_device())
     for _ in range(2):
-        reference.begin_case((torch.zeros(4),), sets)
-    assert len(set(seen)) == len(seen) == called
-    reference.begin_case((torch.zeros(4),), sets + 1)
-    assert (len(reference.sets), len(seen)) == (sets + 1, called + min(sets + 1, 8))
+        reference.begin_case((torch.zeros(4),), 2)
+    assert len(set(seen)) == len(seen) == 2
+    reference.begin_case((torch.zeros(4),), 3)
+    assert (len(reference.sets), len(seen)) == (3, 5)

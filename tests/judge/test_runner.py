@@ -1,7 +1,7 @@
 """The calls of one arm."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from tempfile import TemporaryFile
 from types import SimpleNamespace
 from typing import Any, cast
@@ -33,7 +33,7 @@ def test_no_cache_is_set_aside_while_reps_are_taken(
     def noted(name: str) -> Iterator[Any]:
         done.append(name)
         try:
-            yield SimpleNamespace(reps=list)
+            yield SimpleNamespace(reps=lambda: [rep(1000)], take=lambda call, idle_s: None)
         finally:
             done.append(f"not {name}")
 
@@ -49,13 +49,28 @@ def test_no_cache_is_set_aside_while_reps_are_taken(
     assert done == [f"cold {set_aside_bytes} of 5", "session", "not session", f"not cold {set_aside_bytes} of 5"]
 
 
+def test_a_session_that_cannot_begin_sets_nothing_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, held = Runner(lambda: None, [()], cpu_device()), ExitStack()
+    ended = list[str]()
+    held.callback(ended.append, "as before")
+    monkeypatch.setattr(runner, "_cold", lambda: held)
+    monkeypatch.setattr(runner, "timer", SimpleNamespace(session=lambda: 1 / 0))
+    with pytest.raises(ZeroDivisionError):
+        runner.begin()
+    assert ended
+
+
 def test_reps_without_kernels_beside_others_have_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     runner = Runner(lambda: None, [()], cpu_device())
-    session = SimpleNamespace(reps=lambda: [rep(1000), rep(0, "")])
+    reps, taken = [rep(1000), rep(0, ""), rep(1000)], list[object]()
+    session = SimpleNamespace(reps=lambda: reps, take=lambda *given: taken.append(given))
     monkeypatch.setattr(runner, "timer", SimpleNamespace(session=lambda: nullcontext(session), sees_kernels=True))
     runner.begin()
     with pytest.raises(KernelsDiffer, match="it launches nothing on the GPU in some calls"):
         runner.end()
+    reps[1] = reps[0]
+    runner.begin()
+    assert (runner.end(), taken) == (reps[:2], 2 * [(runner.call, 0.0)]), "the last one is taken after all copies"
 
 
 def test_a_call_that_never_rests_tells_its_tax_too(monkeypatch: pytest.MonkeyPatch) -> None:

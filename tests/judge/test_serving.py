@@ -1,10 +1,12 @@
-"""Judging by request: ids, mistakes, backpressure and draining; the referees are a script."""
+"""Referees, and judging by request: ids, mistakes, backpressure and draining; the referees are a script."""
 
 import json
+import os
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -12,17 +14,16 @@ from typing import Any
 import pytest
 
 from pytest_gpubench import BadRequest, MeasurementError
-from pytest_gpubench.judge import referees, serving
-from pytest_gpubench.judge.referees import Referees
-from pytest_gpubench.judge.serving import Server, listening
+from pytest_gpubench.judge import serving
+from pytest_gpubench.judge.serving import Referees, Server, listening
 from tests.docs.pages import blocks
-from tests.judge.test_referees import until
 
 REFEREE = """
 import json, os, sys, time
 PRINTED = {"text": b"loading\\n", "nothing": b"\\n", "bytes": b"\\xff\\n", "number": b"1\\n", "dict": b"{}\\n"}
 for line in sys.stdin:
     asked = json.loads(line)
+    open("began", "w").close()
     while os.path.exists("wait"): time.sleep(0.01)
     with open("judged", "a") as file: file.write(asked["spec"] + " " + asked["candidate"] + "\\n")
     if asked["candidate"] == "ends.py": sys.exit(3)
@@ -31,7 +32,23 @@ for line in sys.stdin:
     print(json.dumps({"error": "the spec is bad"} if asked["spec"] == "bad.py" else found), flush=True)
 """
 """Gives each candidate the status that its name says; waits while a file is there."""
+COMMAND = (sys.executable, "-S", "-c", REFEREE)
 WAIT = Path("wait")
+PASSES = '{"candidate": "pass.py", "spec": "own.py"}'
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let referees look for files in a folder of the test's own."""
+    monkeypatch.chdir(tmp_path)
+
+
+def until(is_so: Callable[[], object]) -> None:
+    """Wait until something is so, but no longer than ten seconds."""
+    deadline_s = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -41,9 +58,8 @@ def ended() -> list[str]:
 
 
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: list[str]) -> Iterator[Server]:
+def server(tmp_path: Path, ended: list[str]) -> Iterator[Server]:
     """Return a server that answers in a thread."""
-    monkeypatch.chdir(tmp_path)
 
     def serve() -> None:
         try:
@@ -51,7 +67,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: list[str]) ->
         except MeasurementError as error:
             ended.append(str(error))
 
-    with Referees([sys.executable, "-S", "-c", REFEREE], [None]) as one:
+    with Referees(COMMAND, [None]) as one:
         found = Server(one, Path("own.py"), tmp_path / "socket")
         thread = threading.Thread(target=serve)
         thread.start()
@@ -136,7 +152,7 @@ def test_no_more_is_read_than_can_be_queued(server: Server) -> None:
             while sent < 100:
                 end.sendall(line)
                 sent += 1
-        assert referees.QUEUED <= sent < referees.QUEUED + 4
+        assert serving.QUEUED <= sent < serving.QUEUED + 4
 
 
 def test_requests_that_were_sent_are_answered_before_it_ends(server: Server) -> None:
@@ -210,7 +226,7 @@ def test_a_server_ends_with_its_referee(server: Server, ended: list[str], name: 
     assert first["id"] == 1
     assert f"the referee on the only device ended with {end}" in first["error"]
     assert len(others) == 3
-    assert all("no referee is left" in each["error"] for each in others)
+    assert {each["error"].partition(",")[0] for each in others} == {"no referee is left"}
     until(lambda: ended)
     assert f"ended with {end}" in ended[0]
 
@@ -246,3 +262,47 @@ def test_a_socket_is_the_users_own_and_only_one_server_has_it(tmp_path: Path) ->
     with pytest.raises(BadRequest, match="give another path"), listening(path):
         pass
     assert path.read_text() == "precious"
+
+
+# referees without a server
+
+
+def test_a_signal_to_the_servers_group_is_the_servers_to_handle() -> None:
+    """Each referee leads a session of its own, which Ctrl-C in a terminal does not reach."""
+    with Referees(COMMAND, [None, None]) as found:
+        pids = [each.process.pid for each in found._all]
+        assert [os.getsid(pid) for pid in pids] == pids
+
+
+def test_what_is_judged_when_the_server_ends_is_not_answered() -> None:
+    answers: list[str] = []
+    WAIT.touch()
+    with Referees(COMMAND, [None]) as found:
+        found.judge(PASSES, answers.append)
+        until(Path("began").exists)
+    assert answers == []
+
+
+@pytest.mark.parametrize("gpus", [["0"], ["0", "1"]])
+def test_referees_that_end_before_they_have_a_candidate_judge_none(gpus: list[str]) -> None:
+    """As where CUDA is missing: the sentence of each is the error."""
+    with Referees([sys.executable, "-S", "-c", "raise SystemExit(3)"], gpus) as found:
+        until(lambda: not found.are_alive)
+        with pytest.raises(MeasurementError) as caught:
+            found.judge("a.py", print)
+    assert str(caught.value) == "; ".join(f"the referee on {gpu} ended with exit status 3" for gpu in gpus)
+
+
+def test_an_error_of_a_reply_is_raised() -> None:
+    """As where standard output is closed: the next candidates would be judged for nobody."""
+
+    def reply(line: str) -> None:
+        raise BrokenPipeError
+
+    with Referees(COMMAND, [None]) as found:
+        found.judge(PASSES, reply)
+        until(lambda: found._failed)
+        with pytest.raises(BrokenPipeError):
+            found.judge(PASSES, reply)
+        with pytest.raises(BrokenPipeError):
+            found.finish()
