@@ -164,7 +164,8 @@ class RankSampler:
 
     def take_sample(self, plan: Plan, pacing: Pacing, say: Callable[[str], None]) -> Sample:
         """Take reps until the slowest of each are precise, or the time is spent, as the first rank decides."""
-        probe, _ = self.take_session(PROBE_REPS, 0.0, Sample())  # the first session of a process is slow
+        # the first session of a process is slow
+        probe = [rep for rep, *_ in self.take_session(PROBE_REPS, 0.0, Sample())]
         started_s = time.perf_counter()
         self.take_session(PROBE_REPS, pacing.idle_s(probe), Sample())
         cost_s = (time.perf_counter() - started_s) / PROBE_REPS
@@ -181,30 +182,30 @@ class RankSampler:
         return sample
 
     def take_clean(self, wanted: int, idle_s: float, sample: Sample) -> None:
-        """Add so many reps to the sample, throttled ones only where no others can be had."""
-        throttled: list[tuple[Rep, int]] = []
+        """Add so many reps to the sample, throttled or host-bound ones only where no others can be had."""
+        unclean: list[tuple[Rep, int]] = []
         pauses, missing = Pauses(), wanted
         for attempt in range(ATTEMPTS):
             if attempt:
                 pauses.rest()
-            taken = list(zip(*self.take_session(missing, idle_s, sample), strict=True))
-            sample.reps += [rep for rep, mask in taken if not mask]
-            throttled += [(rep, mask) for rep, mask in taken if mask]
-            missing = sum(1 for _, mask in taken if mask)
+            taken = self.take_session(missing, idle_s, sample)
+            sample.reps += [rep for rep, _, is_clean in taken if is_clean]
+            again = [(rep, mask) for rep, mask, is_clean in taken if not is_clean]
+            unclean, missing = [*unclean, *again], len(again)
             if not missing:
                 break
-        sample.discarded += len(throttled) - missing
-        for rep, mask in throttled[:missing]:
+        sample.discarded += len(unclean) - missing
+        for rep, mask in unclean[:missing]:
             sample.reps.append(rep)
             sample.throttle_mask |= mask
 
-    def take_session(self, wanted: int, idle_s: float, sample: Sample) -> tuple[Sequence[Rep], list[int]]:
-        """Return a session's reps, and what throttled any GPU in each; all measure again where one's are not complete.
+    def take_session(self, wanted: int, idle_s: float, sample: Sample) -> list[tuple[Rep, int, bool]]:
+        """Return a session's reps, each with what throttled any GPU in it, and whether it is clean on all ranks.
 
-        All raise the same error where they never are.
+        All measure again where one's are not complete, and raise the same error where they never are.
         """
 
-        def take() -> tuple[Sequence[Rep], list[int]]:
+        def take() -> list[tuple[Rep, int, bool]]:
             masks: list[int] = []
             problem: MeasurementError | None = None
             reps: Sequence[Rep] = ()
@@ -217,11 +218,13 @@ class RankSampler:
                 check_same_kernels(self.call, [*sample.reps[:1], *reps])
             except MeasurementError as error:  # the others have to be told, or they would wait
                 problem = error
-            told = self.peers.tell((problem, masks))
-            for index, (each, _) in enumerate(told):
+            told = self.peers.tell((problem, masks, [HOST_BOUND in rep.flags for rep in reps]))
+            for index, (each, *_) in enumerate(told):
                 if each is not None:
                     raise type(each)(f"rank {index}: {each}")
-            return reps, [reduce(or_, column) for column in zip(*(each for _, each in told), strict=True)]
+            throttled = [reduce(or_, column) for column in zip(*(each for _, each, _ in told), strict=True)]
+            behind = map(any, zip(*(each for *_, each in told), strict=True))
+            return [(rep, mask, not mask and not late) for rep, mask, late in zip(reps, throttled, behind, strict=True)]
 
         return until_complete(take, again=sample.count_again, errors=(*NOT_COMPLETE, NothingRecorded))
 
