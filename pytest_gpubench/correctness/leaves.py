@@ -107,7 +107,9 @@ def inputs_of(args: Sequence[object], kwargs: Mapping[str, object] | None) -> Le
 
 def tensors_of(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, torch.Tensor]]:
     """Return the tensors that hold the memory of those among leaves by name, detached."""
-    tensors = [(name, leaf.detach()) for name, leaf in leaves if isinstance(leaf, torch.Tensor)]
+    tensors = [
+        (name, leaf.detach() if leaf.requires_grad else leaf) for name, leaf in leaves if isinstance(leaf, torch.Tensor)
+    ]
     return [part for name, tensor in tensors for part in _stored(name, tensor)]
 
 
