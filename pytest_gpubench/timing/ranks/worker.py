@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial, reduce
+from itertools import dropwhile
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from operator import or_
@@ -21,7 +22,7 @@ from typing import Any
 
 import torch
 
-from pytest_gpubench.errors import GpuBenchError, MeasurementError, NothingRecorded, WrongResult, causes_of, is_ours
+from pytest_gpubench.errors import GpuBenchError, MeasurementError, NothingRecorded, WrongResult
 from pytest_gpubench.gpu.device import Device, cpu_device, cuda_device, new_event
 from pytest_gpubench.results.model import Timing, text_of
 from pytest_gpubench.settings.cache import Cache
@@ -370,21 +371,14 @@ def failure_of(error: BaseException, label: str) -> Failure:
 
 def _own_traceback(error: BaseException) -> str:
     """Return an error's traceback from the user's first line on; all of it where there is none."""
-    _cut(error, set())
-    return "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
+    told = traceback.TracebackException.from_exception(error)
+    _cut(told)
+    return "".join(told.format()).rstrip()
 
 
-def _cut(error: BaseException, seen: set[int]) -> None:
-    """Leave out our first frames from an error, its causes and the members of a group; seen: their ids."""
-    for each in causes_of(error):
-        if id(each) in seen:  # a member may be raised while its group is handled
-            return
-        seen.add(id(each))
-        frames = each.__traceback__
-        while frames and is_ours(frames.tb_frame):
-            frames = frames.tb_next
-        each.__traceback__ = frames or each.__traceback__
-        members = getattr(each, "exceptions", None)
-        for member in members if isinstance(members, (list, tuple)) else ():
-            if isinstance(member, BaseException):
-                _cut(member, seen)
+def _cut(told: traceback.TracebackException) -> None:
+    """Leave out our first frames from an error, its causes and the members of a group."""
+    told.stack[:] = list(dropwhile(lambda frame: frame.filename.startswith(OURS), told.stack)) or told.stack
+    for each in (told.__cause__, told.__context__, *(getattr(told, "exceptions", None) or ())):
+        if each is not None:
+            _cut(each)
