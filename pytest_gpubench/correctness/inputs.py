@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
@@ -228,11 +228,11 @@ class InputMemory:
     def changed_arguments(self) -> tuple[str, ...]:
         """Return the names of the arguments that do not hold now what they are to hold."""
         changed = {name for each in changed_regions(self.changing) for name in each.names} | self._changed_gradients()
-        return tuple(name for name in by_name(self.given_leaves()) if name in changed)
+        return tuple(name for name in by_name(self.given_leaves()) if name in changed) if changed else ()
 
-    def contents(self, names: Iterable[str]) -> dict[str, torch.Tensor | None]:
+    def contents(self, names: Collection[str]) -> dict[str, torch.Tensor | None]:
         """Return copies of arguments as they are now, as `copies_of` does."""
-        return copies_of(self.given_leaves(), names)
+        return copies_of(self.given_leaves(), names) if names else {}
 
 
 def _parts_of(gradient: torch.Tensor | None) -> torch.Tensor | None:
