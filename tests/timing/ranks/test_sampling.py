@@ -47,36 +47,43 @@ def test_a_session_has_the_kernels_of_the_sample_so_far(clock: Clock, kernels: s
         sampler.take_session(4, 0.0, Sample([rep(100, "a")]))
 
 
+CLEAN, THROTTLED, BRAKED, BEHIND = (0, False), (4, False), (8, False), (0, True)
+"""What a rank tells of a rep: what throttled its GPU, and whether its host was not ahead."""
+
+
+@pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize(
     ("told", "sizes", "discarded", "throttle_mask"),
-    [([[0, 4, 0], [0]], [3, 1], 1, 0), ([[0, 4, 8], [4, 0], [2]], [3, 2, 1], 3, 4)],
+    [
+        ([[CLEAN, THROTTLED, CLEAN], [CLEAN]], [3, 1], 1, 0),
+        ([[CLEAN, BEHIND, CLEAN], [CLEAN]], [3, 1], 1, 0),
+        ([[CLEAN, THROTTLED, BRAKED], [THROTTLED, CLEAN], [(2, False)]], [3, 2, 1], 3, 4),
+        ([[CLEAN, BEHIND, BEHIND], [BEHIND, THROTTLED], [CLEAN, BEHIND]], [3, 2, 2], 4, 0),
+    ],
 )
-def test_a_rep_that_is_throttled_on_one_gpu_is_taken_again_by_all(
-    clock: Clock, told: list[list[int]], sizes: list[int], discarded: int, throttle_mask: int
+def test_a_rep_that_is_not_clean_on_one_rank_is_taken_again_by_all(
+    clock: Clock,
+    told: list[list[tuple[int, bool]]],
+    sizes: list[int],
+    discarded: int,
+    throttle_mask: int,
+    number: int,
 ) -> None:
-    """Those that stay throttled are kept and said to be; what is in the sample already is no part of the batch."""
-    masks, timer, sample = iter(told), FakeTimer(clock), Sample([numbered(99)])
-    sampler_of(timer, lambda mine: (None, next(masks), mine[2])).take_clean(3, 0.0, sample)
+    """Those that never are clean are kept, as they are; what is in the sample already is no part of the batch."""
+    columns, timer, sample = iter(told), FakeTimer(clock), Sample([numbered(99)])
+    peers: Any = SimpleNamespace(tell=lambda mine: [mine, (None, *zip(*next(columns), strict=True))][:: 1 - 2 * number])
+    RankSampler(timer, make_call(nothing, label="f"), lambda: 0, peers).take_clean(3, 0.0, sample)
     assert timer.sizes == sizes
     assert (len(sample.reps), sample.reps[0]) == (4, numbered(99))
     assert (sample.discarded, sample.throttle_mask) == (discarded, throttle_mask)
     assert clock.slept_s == [0.1, 0.2][: len(sizes) - 1]
 
 
-@pytest.mark.parametrize("is_mine", [True, False])
-@pytest.mark.parametrize(("bound", "sizes", "flagged"), [([2], [4, 1], 0), ([2, 5, 6], [4, 1, 1], 1)])
-def test_a_rep_in_which_a_host_was_not_ahead_is_taken_again_by_all(
-    clock: Clock, bound: list[int], sizes: list[int], flagged: int, is_mine: bool
-) -> None:
-    """One that is kept for want of another is flagged, by the rank that it happened to."""
-    flags = {number - 1: (HOST_BOUND,) for number in bound}
-    timer = FakeTimer(clock, lambda number: replace(rep(100), flags=flags.get(number, ()) if is_mine else ()))
-    others = iter([[number + 1 in bound for number in range(4)], [5 in bound], [6 in bound]])
-    sample = Sample()
-    sampler_of(timer, lambda mine: (None, mine[1], mine[2] if is_mine else next(others))).take_clean(4, 0.0, sample)
-    assert timer.sizes == sizes
-    assert (len(sample.reps), sample.discarded, sample.throttle_mask) == (4, len(bound) - flagged, 0)
-    assert sum(HOST_BOUND in each.flags for each in sample.reps) == flagged * is_mine
+def test_a_rep_in_which_this_host_was_not_ahead_is_told(clock: Clock) -> None:
+    """Where no other can be had, it is kept with its flag."""
+    timer, sample = FakeTimer(clock, lambda number: replace(rep(100), flags=(HOST_BOUND,) * (number > 1))), Sample()
+    sampler_of(timer, lambda mine: mine).take_clean(3, 0.0, sample)
+    assert (timer.sizes, [each.flags for each in sample.reps]) == ([3, 1, 1], [(), (), (HOST_BOUND,)])
 
 
 @pytest.mark.parametrize(("cost_s", "sizes"), [(0.99, [5, 5, 11, 9]), (10.1, [5, 5] + [1] * 20), (0.4, [5, 5, 20])])
