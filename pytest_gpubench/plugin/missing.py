@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.baseline import ComparedRun
 from pytest_gpubench.plugin.containment import ExitStatus
 from pytest_gpubench.plugin.items import is_perf
@@ -46,7 +45,6 @@ class MissingTests:
     """For each test that was run, whether all of it passed."""
     _records: dict[str, TestRecord] = field(default_factory=dict)
     """The record of each test that measured, at the end of the run."""
-    _sentence: str = ""
 
     def is_gone(self, nodeid: str) -> bool:
         """Tell whether a test neither measured nor failed nor was skipped, and was not left out."""
@@ -69,19 +67,15 @@ class MissingTests:
             return
         self.found = list(dict.fromkeys(self._missing(baseline)))
         if self.found:
-            self._sentence = (
+            sentence = (
                 f"{count(len(self.found), 'test')} of the baseline {', '.join(map(repr, baseline.names))} not in this "
                 f"run: {first_few(self.found, MOST_MISSING)}; if that is meant, save a new run, or give "
                 "--gpu-bench-missing=ignore"
             )
             if action == "fail":
-                self.status.reasons.append(self._sentence)
-
-    def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
-        """Write what is missing."""
-        if self._sentence:
-            colour = "red" if self.settings.missing == "fail" else "yellow"
-            terminal.write_sentence(terminalreporter, f"gpu_bench: {self._sentence}", **{colour: True})
+                self.status.fail(sentence)
+            else:
+                self.status.say(sentence, yellow=True)
 
     # what is missing
 

@@ -36,8 +36,6 @@ class Results:
         self._records: dict[tuple[str, str], TestRecord] = {}
         """Records by test and worker."""
         self._order: dict[str, int] = {}
-        self._lines: list[str] = []
-        """The reason why the run fails although each of its tests may look well."""
 
     @property
     def records(self) -> list[TestRecord]:
@@ -105,21 +103,20 @@ class Results:
         if is_worker(self.config) or is_dry(session.config):
             return
         if shortfall := self._find_shortfall():
-            self._lines.append(shortfall)
+            self.status.fail(shortfall)
         is_green = session.exitstatus in GREEN
-        self._lines += [reason for reason, is_told in self._broken.values() if is_green or not is_told]
-        for reason in {*self._lines, *(reason for reason, _ in self._broken.values())}:
+        for reason, is_told in self._broken.values():
             self.status.reasons.append(reason)
+            if is_green or not is_told:
+                self.status.say(reason, red=True)
 
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
-        """Write the tables, the lines below them, and the shortfall."""
+        """Write the tables, and the lines below them."""
         if self.records:
             self._show(terminalreporter)
         if self.silent:
             tests = f"{count(len(self.silent), 'test')} with limits skipped or xfailed, not judged"
             terminal.write_sentence(terminalreporter, f"gpu_bench: {tests}: {named(self.silent)}", yellow=True)
-        for line in self._lines:
-            terminal.write_sentence(terminalreporter, f"gpu_bench: {line}", red=True)
 
     def _show(self, terminalreporter: "pytest.TerminalReporter") -> None:
         from pytest_gpubench.report.table import render
