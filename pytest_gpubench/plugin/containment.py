@@ -62,7 +62,7 @@ def failing(report: pytest.TestReport) -> Iterator[None]:
 
 
 def register(config: pytest.Config, status: ExitStatus, plugins: Mapping[str, object]) -> None:
-    """Register plugins by their names, with hooks whose errors are said, fail the run, and end nothing.
+    """Register plugins by their names, and the status, with hooks whose errors are said, fail the run, and end nothing.
 
     Wrappers contain themselves.
     """
@@ -86,7 +86,7 @@ def register(config: pytest.Config, status: ExitStatus, plugins: Mapping[str, ob
 
         return call
 
-    for name, plugin in plugins.items():
+    for name, plugin in {**plugins, "exit_status": status}.items():
         for each in dir(plugin):
             if each.startswith("pytest_") and each not in IN_A_PHASE:
                 hook = getattr(plugin, each)

@@ -41,22 +41,16 @@ class MissingTests:
     status: ExitStatus
     found: list[str] = field(default_factory=list)
     """At the end of the run: each test that is missing, or `test: function` for one that measures less."""
-    _passed: dict[str, bool] = field(default_factory=dict)
-    """For each test that was run, whether all of it passed."""
     _records: dict[str, TestRecord] = field(default_factory=dict)
     """The record of each test that measured, at the end of the run."""
 
     def is_gone(self, nodeid: str) -> bool:
         """Tell whether a test neither measured nor failed nor was skipped, and was not left out."""
-        if nodeid in self._passed:
-            return self._passed[nodeid] and nodeid not in self._records
+        if nodeid in self.results.ended:
+            return self.results.ended[nodeid] == "passed" and nodeid not in self._records
         return not self.left_out.has(nodeid)
 
     # hooks
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note which tests were run."""
-        self._passed[report.nodeid] = self._passed.get(report.nodeid, True) and report.passed
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
@@ -87,7 +81,7 @@ class MissingTests:
                 continue
             if self.is_gone(past.nodeid):
                 yield past.nodeid
-            elif self._passed.get(past.nodeid, False):
+            elif self.results.ended.get(past.nodeid) == "passed":
                 record = self._records[past.nodeid]
                 if past.source and record.source not in ("", past.source):
                     continue  # a test that was changed is NOT JUDGED for that

@@ -17,6 +17,8 @@ from pytest_gpubench.results.model import DeviceFacts, TestRecord, decode
 from pytest_gpubench.settings import TERMINAL, Settings
 from pytest_gpubench.units import count
 
+ENDINGS = ("passed", "skipped", "failed")
+"""From the best to the worst."""
 NO_SWEEP = "nothing was drawn, as no test measured at two values of a parameter that is a number or a shape"
 
 
@@ -29,6 +31,8 @@ class Results:
         self.status = status
         self.selected: set[str] = set()
         """The perf tests of the run."""
+        self.ended: dict[str, str] = {}
+        """The worst that a part of each test came to; of a file that could not be collected, "failed"."""
         self.silent: dict[str, str] = {}
         """For each skipped or xfailed test with limits that were not judged, the reason."""
         self._broken: dict[tuple[str, str], tuple[str, bool]] = {}
@@ -68,8 +72,16 @@ class Results:
         """Note the order of the tests, which is that of the tables, whichever worker runs them."""
         self._order = {nodeid: place for place, nodeid in enumerate(map(without_group, ids))}
 
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Note what could not be collected."""
+        if report.failed:
+            self.ended[report.nodeid] = "failed"
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Collect the results, and which tests should have some."""
+        """Note how tests end; collect the results, and which tests should have some."""
+        if report.outcome in ENDINGS:  # others are of plugins, as of tests that are run again
+            nodeid = without_group(report.nodeid)
+            self.ended[nodeid] = max(self.ended.get(nodeid, "passed"), report.outcome, key=ENDINGS.index)
         if is_worker(self.config):
             return
         test = report.nodeid, str(getattr(report, "worker_id", worker_name()))
@@ -102,6 +114,9 @@ class Results:
         """Fail a run in which limits were broken, or that measured less than --gpu-bench-require asks for."""
         if is_worker(self.config) or is_dry(session.config):
             return
+        if self.silent:
+            tests = f"{count(len(self.silent), 'test')} with limits skipped or xfailed, not judged"
+            self.status.say(f"{tests}: {named(self.silent)}", yellow=True)
         if shortfall := self._find_shortfall():
             self.status.fail(shortfall)
         is_green = session.exitstatus in GREEN
@@ -112,13 +127,8 @@ class Results:
 
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
         """Write the tables, and the lines below them."""
-        if self.records:
-            self._show(terminalreporter)
-        if self.silent:
-            tests = f"{count(len(self.silent), 'test')} with limits skipped or xfailed, not judged"
-            terminal.write_sentence(terminalreporter, f"gpu_bench: {tests}: {named(self.silent)}", yellow=True)
-
-    def _show(self, terminalreporter: "pytest.TerminalReporter") -> None:
+        if not self.records:
+            return
         from pytest_gpubench.report.table import render
 
         terminal.write_line(terminalreporter, "")
