@@ -219,13 +219,16 @@ class RankSampler:
                 check_same_kernels(self.call, [*sample.reps[:1], *reps])
             except MeasurementError as error:  # the others have to be told, or they would wait
                 problem = error
-            told = self.peers.tell((problem, masks, [HOST_BOUND in rep.flags for rep in reps]))
+            behind = [HOST_BOUND in rep.flags for rep in reps]
+            if all(behind):  # it would be the next time too
+                behind = [False] * len(behind)
+            told = self.peers.tell((problem, masks, behind))
             for index, (each, *_) in enumerate(told):
                 if each is not None:
                     raise type(each)(f"rank {index}: {each}")
             throttled = [reduce(or_, column) for column in zip(*(each for _, each, _ in told), strict=True)]
-            behind = map(any, zip(*(each for *_, each in told), strict=True))
-            return [(rep, mask, not mask and not late) for rep, mask, late in zip(reps, throttled, behind, strict=True)]
+            late = map(any, zip(*(each for *_, each in told), strict=True))
+            return [(rep, mask, not (mask or each)) for rep, mask, each in zip(reps, throttled, late, strict=True)]
 
         return until_complete(take, again=sample.count_again, errors=(*NOT_COMPLETE, NothingRecorded))
 

@@ -51,7 +51,6 @@ CLEAN, THROTTLED, BRAKED, BEHIND = (0, False), (4, False), (8, False), (0, True)
 """What a rank tells of a rep: what throttled its GPU, and whether its host was not ahead."""
 
 
-@pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize(
     ("told", "sizes", "discarded", "throttle_mask"),
     [
@@ -62,28 +61,27 @@ CLEAN, THROTTLED, BRAKED, BEHIND = (0, False), (4, False), (8, False), (0, True)
     ],
 )
 def test_a_rep_that_is_not_clean_on_one_rank_is_taken_again_by_all(
-    clock: Clock,
-    told: list[list[tuple[int, bool]]],
-    sizes: list[int],
-    discarded: int,
-    throttle_mask: int,
-    number: int,
+    clock: Clock, told: list[list[tuple[int, bool]]], sizes: list[int], discarded: int, throttle_mask: int
 ) -> None:
     """Those that never are clean are kept, as they are; what is in the sample already is no part of the batch."""
     columns, timer, sample = iter(told), FakeTimer(clock), Sample([numbered(99)])
-    peers: Any = SimpleNamespace(tell=lambda mine: [mine, (None, *zip(*next(columns), strict=True))][:: 1 - 2 * number])
-    RankSampler(timer, make_call(nothing, label="f"), lambda: 0, peers).take_clean(3, 0.0, sample)
+    sampler_of(timer, lambda mine: (None, *zip(*next(columns), strict=True))).take_clean(3, 0.0, sample)
     assert timer.sizes == sizes
     assert (len(sample.reps), sample.reps[0]) == (4, numbered(99))
     assert (sample.discarded, sample.throttle_mask) == (discarded, throttle_mask)
     assert clock.slept_s == [0.1, 0.2][: len(sizes) - 1]
 
 
-def test_a_rep_in_which_this_host_was_not_ahead_is_told(clock: Clock) -> None:
-    """Where no other can be had, it is kept with its flag."""
-    timer, sample = FakeTimer(clock, lambda number: replace(rep(100), flags=(HOST_BOUND,) * (number > 1))), Sample()
+@pytest.mark.parametrize(("first", "last", "sizes", "flagged"), [(2, 3, [3, 1], 0), (2, 9, [3, 1], 1), (0, 9, [3], 3)])
+def test_a_rep_in_which_this_host_was_not_ahead_is_taken_again(
+    clock: Clock, first: int, last: int, sizes: list[int], flagged: int
+) -> None:
+    """Unless it was ahead in none of its session: those are kept with their flags."""
+    timer = FakeTimer(clock, lambda number: replace(rep(100), flags=(HOST_BOUND,) * (first <= number < last)))
+    sample = Sample()
     sampler_of(timer, lambda mine: mine).take_clean(3, 0.0, sample)
-    assert (timer.sizes, [each.flags for each in sample.reps]) == ([3, 1, 1], [(), (), (HOST_BOUND,)])
+    assert (timer.sizes, len(sample.reps)) == (sizes, 3)
+    assert sum(each.flags == (HOST_BOUND,) for each in sample.reps) == flagged
 
 
 @pytest.mark.parametrize(("cost_s", "sizes"), [(0.99, [5, 5, 11, 9]), (10.1, [5, 5] + [1] * 20), (0.4, [5, 5, 20])])
