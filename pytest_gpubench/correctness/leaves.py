@@ -107,10 +107,8 @@ def inputs_of(args: Sequence[object], kwargs: Mapping[str, object] | None) -> Le
 
 def tensors_of(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, torch.Tensor]]:
     """Return the tensors that hold the memory of those among leaves by name, detached."""
-    tensors = [
-        (name, leaf.detach() if leaf.requires_grad else leaf) for name, leaf in leaves if isinstance(leaf, torch.Tensor)
-    ]
-    return [part for name, tensor in tensors for part in _stored(name, tensor)]
+    tensors = [(name, leaf) for name, leaf in leaves if isinstance(leaf, torch.Tensor)]
+    return [part for name, leaf in tensors for part in _stored(name, leaf.detach() if leaf.requires_grad else leaf)]
 
 
 def _stored(name: str, tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:

@@ -165,8 +165,7 @@ class RankSampler:
 
     def take_sample(self, plan: Plan, pacing: Pacing, say: Callable[[str], None]) -> Sample:
         """Take reps until the slowest of each are precise, or the time is spent, as the first rank decides."""
-        # the first session of a process is slow
-        probe = [rep for rep, *_ in self.take_session(PROBE_REPS, 0.0, Sample())]
+        probe = [rep for rep, *_ in self.take_session(PROBE_REPS, 0.0, Sample())]  # the first of a process is slow
         started_s = time.perf_counter()
         self.take_session(PROBE_REPS, pacing.idle_s(probe), Sample())
         cost_s = (time.perf_counter() - started_s) / PROBE_REPS
@@ -220,9 +219,8 @@ class RankSampler:
             except MeasurementError as error:  # the others have to be told, or they would wait
                 problem = error
             behind = [HOST_BOUND in rep.flags for rep in reps]
-            if all(behind):  # it would be the next time too
-                behind = [False] * len(behind)
-            told = self.peers.tell((problem, masks, behind))
+            # a host that was never ahead would not be the next time
+            told = self.peers.tell((problem, masks, [False] * len(behind) if all(behind) else behind))
             for index, (each, *_) in enumerate(told):
                 if each is not None:
                     raise type(each)(f"rank {index}: {each}")
